@@ -1,0 +1,51 @@
+"""The C++ rules of this repository: the native ones, with warnings as errors.
+
+All attributes of the native rules are passed through.
+"""
+
+# Needed only by code that writes `#pragma omp parallel` itself; core/base/parallel.h spares that.
+# Goes with the dependency //third_party/openmp.
+OPENMP_COPTS = ["-fopenmp"]
+
+_WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wcast-qual",
+    "-Wextra-semi",
+    "-Wimplicit-fallthrough",
+    "-Wnon-virtual-dtor",
+    "-Woverloaded-virtual",
+    "-Wpointer-arith",
+    "-Wshadow=local",
+    "-Wvla",
+    # gcc 12 reports plain std::string concatenation at -O2 and above (gcc bug 105651).
+    "-Wno-restrict",
+]
+
+# Everything links statically among itself: each source is compiled once, for binaries and tests
+# alike, and both run the same object code.
+def ls_cc_library(name, copts = [], linkstatic = True, visibility = ["//visibility:public"], **kwargs):
+    native.cc_library(
+        name = name,
+        copts = _WARNINGS + copts,
+        linkstatic = linkstatic,
+        visibility = visibility,
+        **kwargs
+    )
+
+def ls_cc_binary(name, copts = [], visibility = ["//visibility:public"], **kwargs):
+    native.cc_binary(
+        name = name,
+        copts = _WARNINGS + copts,
+        visibility = visibility,
+        **kwargs
+    )
+
+def ls_cc_test(name, copts = [], linkstatic = True, **kwargs):
+    native.cc_test(
+        name = name,
+        copts = _WARNINGS + copts,
+        linkstatic = linkstatic,
+        **kwargs
+    )

@@ -1,0 +1,70 @@
+// Whole files. Every error names the path and the reason. A file that somebody may read appears
+// under its name only when it is whole: it is written beside the name and renamed.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// The contents of a file. NotFound if there is none, PermissionDenied, FailedPrecondition for a
+// directory, and so on; each message names the path.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Makes a directory and those above it that are missing; one that exists is fine. An error names
+// the very directory that could not be made, and why. Thread-safe, and safe beside other processes.
+absl::Status MakeDirectories(const std::string& path);
+
+// Replaces or makes the file at `path`, whose directory exists: readers see the old contents or the
+// new, also after a crash of the machine. On an error `path` is as it was; only if the last step
+// fails, syncing the directory, it may be new already.
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
+
+// The streaming form of WriteFileAtomically, for files that one would not hold in memory twice.
+//
+//   LS_ASSIGN_OR_RETURN(AtomicFileWriter writer, AtomicFileWriter::Open(path));
+//   LS_RETURN_IF_ERROR(writer.Append(header));
+//   LS_RETURN_IF_ERROR(writer.Append(data));
+//   LS_RETURN_IF_ERROR(writer.Commit());
+//
+// Without a Commit that succeeded, nothing appears under `path`, and the destructor removes what
+// was written. A process that is killed leaves a file "<path>.tmp-<digits>", which nobody reads.
+// For one thread at a time.
+class AtomicFileWriter {
+ public:
+  // Makes the temporary file. An error names the directory that cannot be written, and why.
+  static absl::StatusOr<AtomicFileWriter> Open(const std::string& path);
+
+  AtomicFileWriter(AtomicFileWriter&& other) noexcept;
+  AtomicFileWriter& operator=(AtomicFileWriter&& other) noexcept;
+  AtomicFileWriter(const AtomicFileWriter&) = delete;
+  AtomicFileWriter& operator=(const AtomicFileWriter&) = delete;
+  ~AtomicFileWriter();
+
+  // Adds bytes at the end. Small pieces are gathered in memory first, so an error (a full disk) may
+  // show in a later Append or in Commit. After an error the writer is only good for destruction.
+  absl::Status Append(std::string_view data);
+
+  // Forces the bytes to the disk and renames the file to `path`. At most once, and last.
+  absl::Status Commit();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  AtomicFileWriter(std::string path, std::string temporary, int descriptor);
+
+  absl::Status WriteOut(std::string_view data);
+  absl::Status Error(int error_number, std::string_view doing) const;
+  void Discard();
+
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;  // -1: committed, discarded or moved from
+  std::string buffer_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include "core/base/nearest.h"
+
+#include <algorithm>  // std::min
+#include <cstddef>
+#include <cstdint>
+#include <numeric>  // std::iota
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>  // std::swap
+#include <vector>
+
+namespace lockstep {
+
+int64_t EditDistance(std::string_view a, std::string_view b) {
+  // Rows of the table "first i characters of a to first j characters of b" for i, i - 1 and i - 2.
+  std::vector<int64_t> row(b.size() + 1);
+  std::vector<int64_t> previous(b.size() + 1);
+  std::vector<int64_t> before_previous(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::swap(before_previous, previous);
+    std::swap(previous, row);
+    row[0] = static_cast<int64_t>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int64_t substitution = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({substitution, previous[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_previous[j - 2] + 1);
+      }
+    }
+  }
+  return row[b.size()];
+}
+
+std::string NearestName(std::string_view name, std::span<const std::string> candidates) {
+  const std::string suffix = "." + std::string(name);
+  const std::string* nearest = nullptr;
+  int64_t nearest_distance = 0;
+  for (const std::string& candidate : candidates) {
+    const int64_t distance = candidate.ends_with(suffix) ? 0 : EditDistance(name, candidate);
+    if (nearest == nullptr || distance < nearest_distance) {
+      nearest = &candidate;
+      nearest_distance = distance;
+    }
+  }
+  return nearest == nullptr ? std::string() : *nearest;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+#include "core/base/nearest.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+TEST(EditDistance, CountsEdits) {
+  EXPECT_EQ(EditDistance("", ""), 0);
+  EXPECT_EQ(EditDistance("abc", ""), 3);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("saturday", "sunday"), 3);
+  EXPECT_EQ(EditDistance("abcd", "acbd"), 1);  // one swap, where Levenshtein counts two
+  EXPECT_EQ(EditDistance("ab", "ba"), 1);
+  EXPECT_EQ(EditDistance("ca", "abc"), 3);  // the restricted form: unrestricted it is 2
+}
+
+TEST(EditDistance, IsSymmetric) {
+  const std::vector<std::string> words = {"steps", "step", "micro_batches", "micro_batch", "mesh"};
+  for (const std::string& a : words) {
+    for (const std::string& b : words) EXPECT_EQ(EditDistance(a, b), EditDistance(b, a));
+  }
+}
+
+TEST(NearestName, FindsWhatWasMeant) {
+  const std::vector<std::string> keys = {"mesh.dp", "mesh.tp", "optimizer.learning_rate",
+                                         "optimizer.weight_decay", "steps"};
+  EXPECT_EQ(NearestName("mesh.pd", keys), "mesh.dp");
+  EXPECT_EQ(NearestName("optimiser.learning_rate", keys), "optimizer.learning_rate");
+  EXPECT_EQ(NearestName("stpes", keys), "steps");
+  EXPECT_EQ(NearestName("learning_rate", keys), "optimizer.learning_rate");
+  EXPECT_EQ(NearestName("tp", keys), "mesh.tp");
+}
+
+TEST(NearestName, TakesTheFirstOfEqualsAndHandlesNone) {
+  const std::vector<std::string> keys = {"ab", "ac"};
+  EXPECT_EQ(NearestName("ad", keys), "ab");
+  EXPECT_EQ(NearestName("ad", {}), "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Loops over the threads of one rank.
+//
+// The threads are OpenMP's, shared with oneDNN. OpenMP keeps their number per calling thread, so
+// each rank, being a thread, has its own: SetThreads is called once at the start of a rank's
+// thread.
+
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+// Threads that a parallel loop of the calling thread uses at most.
+int MaxThreads();
+
+// Sets MaxThreads for the calling thread, and for it alone. Requires threads >= 1.
+void SetThreads(int threads);
+
+// How many parts ParallelFor(n, grain, ...) makes when called here: at most MaxThreads(), none
+// shorter than `grain` where there is more than one; 1 inside another parallel loop. Requires
+// grain >= 1.
+int ParallelParts(int64_t n, int64_t grain);
+
+namespace parallel_internal {
+
+// Start of part `part` of [0, n) cut into `parts`; part == parts gives n. In long ranges boundaries
+// are multiples of 16: where elements are floats, each part starts on a cache line.
+inline int64_t PartBegin(int64_t n, int parts, int part) {
+  constexpr int64_t kLine = 16;
+  constexpr int64_t kLong = 1024;  // from this length on, rounding moves work by at most 1.6 %
+  if (part == parts) return n;
+  const int64_t begin = n / parts * part + n % parts * part / parts;
+  return n / parts >= kLong ? begin / kLine * kLine : begin;
+}
+
+// Calls run(context, part) for each part, each on one thread, and returns when all have returned.
+void RunParts(int parts, void (*run)(void* context, int part), void* context);
+
+}  // namespace parallel_internal
+
+// Calls fn(part, begin, end) for each of the ParallelParts(n, grain) contiguous parts of [0, n), in
+// parallel, and returns when all are done. Which elements make a part depends on (n, grain,
+// MaxThreads()) and nothing else, so a reduction that keeps one partial result a part and adds them
+// in order gives the same bits each time. With n <= 0 nothing is called. One part runs inline, at
+// the cost of a call; more cost a fork and a join of OpenMP, a few microseconds.
+//
+// `fn` must not throw.
+template <typename Function>
+void ParallelForParts(int64_t n, int64_t grain, Function&& fn) {
+  if (n <= 0) return;
+  const int parts = ParallelParts(n, grain);
+  if (parts == 1) {
+    fn(0, int64_t{0}, n);
+    return;
+  }
+  struct Context {
+    Function& fn;
+    int64_t n;
+    int parts;
+  } context{fn, n, parts};
+  parallel_internal::RunParts(
+      parts,
+      [](void* opaque, int part) {
+        const Context& c = *static_cast<Context*>(opaque);
+        c.fn(part, parallel_internal::PartBegin(c.n, c.parts, part),
+             parallel_internal::PartBegin(c.n, c.parts, part + 1));
+      },
+      &context);
+}
+
+// The same with fn(begin, end), for loops whose parts need no number.
+//
+//   ParallelFor(n, 4096, [&](int64_t begin, int64_t end) {
+//     for (int64_t i = begin; i < end; ++i) y[i] = a * x[i];
+//   });
+template <typename Function>
+void ParallelFor(int64_t n, int64_t grain, Function&& fn) {
+  ParallelForParts(n, grain, [&fn](int, int64_t begin, int64_t end) { fn(begin, end); });
+}
+
+}  // namespace lockstep

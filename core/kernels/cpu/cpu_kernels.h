@@ -1,0 +1,123 @@
+#pragma once
+
+#include <memory>
+
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+namespace cpu {
+class PrimitiveCache;
+}  // namespace cpu
+
+// The kernels of a rank that computes on the CPU, in fp32, on the OpenMP threads of the calling
+// thread (core/base/parallel.h). Matrix products, convolutions and pooling stand on oneDNN;
+// normalisations, attention and the loss are loops of our own, because they are bound by memory and
+// gain more from being fused with their neighbours than from any faster arithmetic.
+//
+// For the same shapes and the same number of threads every kernel gives the same bits.
+class CpuKernels final : public Kernels {
+ public:
+  // The allocator outlives the kernels and all tensors made with them.
+  explicit CpuKernels(Allocator& allocator);
+  ~CpuKernels() override;
+
+  Allocator& allocator() override { return allocator_; }
+
+  // Nanoseconds spent inside kernels since the start: what is left of a step is overhead.
+  int64_t busy_ns() const { return busy_ns_; }
+
+  void Fill(const Tensor& y, float value) override;
+  void Copy(const Tensor& x, const Tensor& y) override;
+  void Cast(const Tensor& x, const Tensor& y) override;
+  void CopyFromHost(const void* host, const Tensor& y) override;
+  void CopyToHost(const Tensor& x, void* host) override;
+
+  void Add(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void Multiply(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void Scale(const Tensor& x, float factor, const Tensor& y) override;
+  void AddScaled(const Tensor& x, float factor, const Tensor& y) override;
+  void Relu(const Tensor& x, const Tensor& y) override;
+  void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void Gelu(const Tensor& x, const Tensor& y) override;
+  void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
+  void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
+                    const Tensor& y) override;
+
+  void MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+              Write write, const Tensor& c) override;
+  void Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
+              const Tensor& y) override;
+  void LinearGelu(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& pre,
+                  const Tensor& y) override;
+  void LinearBackwardInput(const Tensor& dy, const Tensor& w, const Tensor& pre,
+                           const Tensor& dx) override;
+  void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
+                            const Tensor& dbias) override;
+
+  void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
+                   const Tensor& y) override;
+  void ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
+                                const Tensor& dx) override;
+  void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
+                                 Write write, const Tensor& dw, const Tensor& dbias) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
+               const Tensor& argmax) override;
+  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
+  void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
+
+  void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
+                 float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
+                 const Tensor& variance) override;
+  void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                          const Tensor& residual, const Tensor& mean, const Tensor& variance,
+                          float epsilon, Activation activation, const Tensor& y) override;
+  void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                         const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
+                         const Tensor& dx, const Tensor& dresidual, Write write,
+                         const Tensor& dscale, const Tensor& dshift) override;
+  void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
+                 const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) override;
+  void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                         const Tensor& inverse_stddev, const Tensor& dy, const Tensor& residual,
+                         const Tensor& dx, Write write, const Tensor& dscale,
+                         const Tensor& dshift) override;
+
+  void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
+  void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
+                         const Tensor& dtable) override;
+  void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                        const Tensor& log_sum_exp) override;
+  void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                         const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
+
+  void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
+                           const Tensor& losses, const Tensor& dlogits) override;
+  int64_t CountCorrect(const Tensor& logits, const Tensor& targets) override;
+
+  double Sum(const Tensor& x) override;
+  float MaxMagnitude(const Tensor& x) override;
+  SquareSum SumOfSquares(const Tensor& x, float scale) override;
+
+  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
+                 const Tensor& parameter, const Tensor& first_moment,
+                 const Tensor& second_moment) override;
+  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
+               const Tensor& parameter, const Tensor& momentum) override;
+
+ private:
+  // Books the time of one kernel call.
+  class Span;
+
+  Tensor Workspace(const Shape& shape) {
+    return Empty(shape, DType::kF32, MemoryClass::kWorkspace);
+  }
+
+  Allocator& allocator_;
+  std::unique_ptr<cpu::PrimitiveCache> primitives_;
+  int64_t busy_ns_ = 0;
+  int depth_ = 0;  // of nested kernel calls
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// The optimizers' updates, one pass over memory each.
+
+#include <cmath>
+
+#include "core/base/parallel.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/span.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
+
+void CpuKernels::AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
+                           const Tensor& parameter, const Tensor& first_moment,
+                           const Tensor& second_moment) {
+  Span span(this);
+  CHECK_EQ(gradient.elements(), parameter.elements());
+  const double correction1 = 1 - std::pow(static_cast<double>(options.beta1), options.step);
+  const double correction2 = 1 - std::pow(static_cast<double>(options.beta2), options.step);
+  const float rate = static_cast<float>(options.learning_rate / correction1);
+  const float root = static_cast<float>(1 / std::sqrt(correction2));
+  const float keep = 1 - options.learning_rate * options.weight_decay;
+  const float beta1 = options.beta1, beta2 = options.beta2, epsilon = options.epsilon;
+  ParallelFor(parameter.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    const float* __restrict g = gradient.data<float>();
+    float* __restrict p = parameter.data<float>();
+    float* __restrict m = first_moment.data<float>();
+    float* __restrict v = second_moment.data<float>();
+    for (int64_t i = begin; i < end; ++i) {
+      const float slope = g[i] * gradient_factor;
+      m[i] = beta1 * m[i] + (1 - beta1) * slope;
+      v[i] = beta2 * v[i] + (1 - beta2) * slope * slope;
+      p[i] = p[i] * keep - rate * m[i] / (std::sqrt(v[i]) * root + epsilon);
+    }
+  });
+}
+
+void CpuKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
+                         const Tensor& parameter, const Tensor& momentum) {
+  Span span(this);
+  CHECK_EQ(gradient.elements(), parameter.elements());
+  const float rate = options.learning_rate, decay = options.weight_decay;
+  ParallelFor(parameter.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    const float* __restrict g = gradient.data<float>();
+    float* __restrict p = parameter.data<float>();
+    if (!momentum.defined()) {
+      for (int64_t i = begin; i < end; ++i) {
+        p[i] -= rate * (g[i] * gradient_factor + decay * p[i]);
+      }
+      return;
+    }
+    float* __restrict b = momentum.data<float>();
+    const float keep = options.first_step ? 0 : options.momentum;
+    const float old = options.nesterov ? 1 : 0, velocity = options.nesterov ? options.momentum : 1;
+    for (int64_t i = begin; i < end; ++i) {
+      const float slope = g[i] * gradient_factor + decay * p[i];
+      b[i] = keep * b[i] + slope;
+      p[i] -= rate * (old * slope + velocity * b[i]);
+    }
+  });
+}
+
+}  // namespace lockstep

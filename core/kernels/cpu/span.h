@@ -1,0 +1,25 @@
+#pragma once
+
+#include "core/base/clock.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+
+namespace lockstep {
+
+// Books the time of a kernel call; of nested ones only the outermost counts.
+class CpuKernels::Span {
+ public:
+  explicit Span(CpuKernels* kernels) : kernels_(kernels) {
+    if (kernels_->depth_++ == 0) start_ns_ = NowNanos();
+  }
+  ~Span() {
+    if (--kernels_->depth_ == 0) kernels_->busy_ns_ += NowNanos() - start_ns_;
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  CpuKernels* kernels_;
+  int64_t start_ns_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+// Whether a kernel replaces what its output holds or adds to it.
+enum class Write { kOverwrite, kAccumulate };
+
+// What follows a matrix product or a normalisation while the result is still in cache.
+enum class Activation { kNone, kRelu };
+
+enum class Transpose { kNo, kYes };
+
+// A two-dimensional convolution or pooling window over [batch, height, width, channels].
+struct Window {
+  int kernel = 3;  // height and width
+  int stride = 1;
+  int padding = 0;  // zeros on each side
+
+  int64_t Output(int64_t extent) const { return (extent + 2 * padding - kernel) / stride + 1; }
+};
+
+// Where dropout's random numbers come from (contract 4 of the design): element i of the unsharded
+// tensor, in (step, micro_batch), keeps its value if Philox(key).Uniform(i, step << 32 | micro_batch)
+// is at least `probability`, and is scaled by 1 / (1 - probability).
+struct Dropout {
+  float probability = 0;  // of being zeroed, in [0, 1)
+  uint64_t key = 0;
+  uint64_t counter = 0;  // step << 32 | micro_batch
+};
+
+// Causal multi-head self-attention over packed projections.
+struct Attention {
+  int64_t heads = 1;       // that this call computes
+  int64_t head_width = 0;  // elements per head; the logits are scaled by its inverse square root
+  Dropout dropout;         // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
+  int64_t total_heads = 1;  // of the unsharded layer
+  int64_t first_head = 0;   // logical index of this call's first head
+};
+
+struct AdamW {
+  float learning_rate = 1e-3f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;
+  int64_t step = 1;  // counted from 1; for the bias correction
+};
+
+struct Sgd {
+  float learning_rate = 0.1f;
+  float momentum = 0;
+  float weight_decay = 0;
+  bool nesterov = false;
+  bool first_step = false;  // the momentum buffer starts as the gradient itself
+};
+
+// A sum of squares that does not depend on the order, the sharding or the number of threads: the
+// squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and each
+// bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",
+// ARITH 2013). Bins of partial sums with the same scale add up exactly.
+struct SquareSum {
+  double bins[3] = {0, 0, 0};
+
+  void Add(const SquareSum& other) {
+    for (int i = 0; i < 3; ++i) bins[i] += other.bins[i];
+  }
+  double Total() const { return bins[0] + bins[1] + bins[2]; }
+};
+
+// The arithmetic that a rank's device offers, without gradients. One object belongs to one rank: it
+// allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it needs
+// from call to call (compiled primitives, scratch). CPU kernels return when done; CUDA kernels are
+// queued on the rank's compute stream.
+//
+// Tensors are dense and row-major; a matrix [rows, width] stands for any shape with that last
+// extent. Outputs are allocated by the caller and must not overlap the inputs unless "in place" is
+// said. Kernels throw StatusException when there is no memory; wrong shapes or dtypes are CHECKs.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  virtual Allocator& allocator() = 0;
+  Device device() { return allocator().device(); }
+
+  // Memory with undefined contents.
+  Tensor Empty(const Shape& shape, DType dtype = DType::kF32,
+               MemoryClass memory_class = MemoryClass::kActivations) {
+    return Tensor::Empty(allocator(), shape, dtype, memory_class);
+  }
+  Tensor EmptyLike(const Tensor& x) { return Empty(x.shape(), x.dtype()); }
+
+  // --- data movement --------------------------------------------------------------------------
+  virtual void Fill(const Tensor& y, float value) = 0;
+  virtual void Copy(const Tensor& x, const Tensor& y) = 0;
+  virtual void Cast(const Tensor& x, const Tensor& y) = 0;
+  // Between this rank's device and host memory; returns when done.
+  virtual void CopyFromHost(const void* host, const Tensor& y) = 0;
+  virtual void CopyToHost(const Tensor& x, void* host) = 0;
+
+  // --- element by element; y may be an input --------------------------------------------------
+  virtual void Add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  virtual void Multiply(const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  virtual void Scale(const Tensor& x, float factor, const Tensor& y) = 0;
+  // y += factor * x
+  virtual void AddScaled(const Tensor& x, float factor, const Tensor& y) = 0;
+  virtual void Relu(const Tensor& x, const Tensor& y) = 0;
+  // dx = dy where y > 0, else 0
+  virtual void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
+  // GELU by the tanh approximation, as GPT-2 has it (Hendrycks and Gimpel, 2016).
+  virtual void Gelu(const Tensor& x, const Tensor& y) = 0;
+  virtual void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;
+  // Applies the mask of `dropout` for elements first_element, first_element + 1, ... of the
+  // unsharded tensor. Its own backward: the same call on the gradient.
+  virtual void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
+                            const Tensor& y) = 0;
+
+  // --- matrix products ------------------------------------------------------------------------
+  // c[m, n] (+)= op(a) op(b), op(a): [m, k], op(b): [k, n].
+  virtual void MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
+                      Transpose transpose_b, Write write, const Tensor& c) = 0;
+  // y[rows, out] = x[rows, in] w[out, in]^T + bias[out] + residual[rows, out]; bias and residual
+  // may be undefined.
+  virtual void Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
+                      const Tensor& y) = 0;
+  // y = gelu(pre), pre = x w^T + bias: both are written, the second for GeluBackward.
+  virtual void LinearGelu(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& pre,
+                          const Tensor& y) = 0;
+  // dx[rows, in] = dy[rows, out] w[out, in]; where `pre` is defined, what follows is multiplied by
+  // GELU's derivative there: dx = gelu'(pre) * (dy w), pre: [rows, in].
+  virtual void LinearBackwardInput(const Tensor& dy, const Tensor& w, const Tensor& pre,
+                                   const Tensor& dx) = 0;
+  // dw[out, in] (+)= dy^T x, and dbias[out] (+)= the column sums of dy if defined.
+  virtual void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Write write,
+                                    const Tensor& dw, const Tensor& dbias) = 0;
+
+  // --- convolution and pooling; x: [batch, height, width, in], y: [batch, h', w', out] ----------
+  // w: [out, kernel, kernel, in]; bias[out] may be undefined.
+  virtual void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
+                           const Window& window, const Tensor& y) = 0;
+  virtual void ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
+                                        const Tensor& dx) = 0;
+  virtual void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
+                                         Write write, const Tensor& dw, const Tensor& dbias) = 0;
+  // `argmax` (i32, shaped as y) keeps where each maximum was found: its offset within the picture.
+  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
+                       const Tensor& argmax) = 0;
+  virtual void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) = 0;
+  // y[batch, channels] = mean over height and width
+  virtual void GlobalAveragePool(const Tensor& x, const Tensor& y) = 0;
+  virtual void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) = 0;
+
+  // --- normalisation --------------------------------------------------------------------------
+  // Batch normalisation over all but the last dimension, with this batch's statistics (Ioffe and
+  // Szegedy, 2015): y = activation((x - mean) * inverse_stddev * scale + shift + residual).
+  // Writes mean and biased variance, [channels] each; residual may be undefined.
+  virtual void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                         const Tensor& residual, float epsilon, Activation activation,
+                         const Tensor& y, const Tensor& mean, const Tensor& variance) = 0;
+  // The same with given statistics; for evaluation.
+  virtual void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                                  const Tensor& residual, const Tensor& mean,
+                                  const Tensor& variance, float epsilon, Activation activation,
+                                  const Tensor& y) = 0;
+  // `y` is the forward's output where an activation followed, else undefined. Writes dx, and the
+  // residual's gradient where `dresidual` is defined; adds to or overwrites dscale and dshift where
+  // these are defined.
+  virtual void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                                 const Tensor& variance, float epsilon, const Tensor& y,
+                                 const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
+                                 Write write, const Tensor& dscale, const Tensor& dshift) = 0;
+  // Layer normalisation of each row (Ba et al., 2016). Writes mean and inverse standard deviation
+  // of each row, [rows].
+  virtual void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
+                         const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) = 0;
+  // dx = the gradient + residual (undefined: nothing is added).
+  virtual void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                                 const Tensor& inverse_stddev, const Tensor& dy,
+                                 const Tensor& residual, const Tensor& dx, Write write,
+                                 const Tensor& dscale, const Tensor& dshift) = 0;
+
+  // --- sequences ------------------------------------------------------------------------------
+  // y[rows, width] = table[ids[rows]]; ids i32 in [0, vocabulary).
+  virtual void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
+  // dtable (+)= dy summed by id, in row order.
+  virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
+                                 const Tensor& dtable) = 0;
+  // y[batch, time, heads * head_width] from qkv[batch, time, 3 * heads * head_width] (queries, then
+  // keys, then values). The time x time matrix is never stored: log_sum_exp [batch, heads, time]
+  // lets backward make it again in tiles (Dao et al., FlashAttention, 2022).
+  virtual void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                                const Tensor& log_sum_exp) = 0;
+  virtual void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                                 const Tensor& log_sum_exp, const Tensor& dy,
+                                 const Tensor& dqkv) = 0;
+
+  // --- loss -----------------------------------------------------------------------------------
+  // Cross entropy of softmax(logits[rows, classes]) against targets[rows] (i32; negative: ignored):
+  // losses[rows] (f32, 0 where ignored), and dlogits = factor * (softmax - one_hot), in place of the
+  // logits if the same tensor is given; undefined: not computed.
+  virtual void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
+                                   const Tensor& losses, const Tensor& dlogits) = 0;
+  // How many of the rows have their largest logit at the target. Waits for the device.
+  virtual int64_t CountCorrect(const Tensor& logits, const Tensor& targets) = 0;
+
+  // --- reductions to the host; wait for the device ---------------------------------------------
+  // The sum in row order in double.
+  virtual double Sum(const Tensor& x) = 0;
+  // The largest magnitude; infinity if any element is infinite or NaN.
+  virtual float MaxMagnitude(const Tensor& x) = 0;
+  // Requires scale >= MaxMagnitude(x), finite and positive.
+  virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
+
+  // --- optimizers, in place -------------------------------------------------------------------
+  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW; the gradient is
+  // first multiplied by `gradient_factor`.
+  virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
+                         const Tensor& parameter, const Tensor& first_moment,
+                         const Tensor& second_moment) = 0;
+  // As torch.optim.SGD without dampening; `momentum` may be undefined when options.momentum is 0.
+  virtual void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
+                       const Tensor& parameter, const Tensor& momentum) = 0;
+};
+
+}  // namespace lockstep

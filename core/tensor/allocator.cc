@@ -1,0 +1,97 @@
+#include "core/tensor/allocator.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"   // FormatBytes
+#include "core/base/status.h"  // StatusException
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// Larger blocks are aligned to huge pages: a step streams through them, and the page walks show.
+constexpr int64_t kHugePage = 2 << 20;
+
+[[noreturn]] void ThrowOutOfMemory(int64_t bytes, MemoryClass memory_class, int64_t limit,
+                                   const MemoryBooks& books) {
+  throw StatusException(absl::ResourceExhaustedError(absl::StrCat(
+      "out of memory: ", FormatBytes(bytes), " asked for ", Name(memory_class), ", ",
+      FormatBytes(books.live_total()), " in use",
+      limit > 0 ? absl::StrCat(" of the limit of ", FormatBytes(limit), " per rank")
+                : std::string(" and the machine has no more"),
+      " (", books.ToString(),
+      "). Use a smaller micro-batch or model, a strategy that shards, or raise memory.limit.")));
+}
+
+}  // namespace
+
+void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class) {
+  if (bytes == 0) return nullptr;
+  const int64_t rounded = AlignedBytes(bytes);
+  std::lock_guard lock(mutex_);
+  if (limit_ > 0 && books_.live_total() + rounded > limit_) {
+    ThrowOutOfMemory(rounded, memory_class, limit_, books_);
+  }
+  void* block = AllocateBlock(rounded);
+  if (block == nullptr) ThrowOutOfMemory(rounded, memory_class, 0, books_);
+  books_.Add(memory_class, rounded);
+  return block;
+}
+
+void Allocator::Free(void* block, int64_t bytes, MemoryClass memory_class) {
+  if (block == nullptr) return;
+  const int64_t rounded = AlignedBytes(bytes);
+  std::lock_guard lock(mutex_);
+  books_.Remove(memory_class, rounded);
+  FreeBlock(block, rounded);
+}
+
+void Allocator::Rebook(int64_t bytes, MemoryClass from, MemoryClass to) {
+  const int64_t rounded = AlignedBytes(bytes);
+  std::lock_guard lock(mutex_);
+  books_.Remove(from, rounded);
+  books_.Add(to, rounded);
+}
+
+void Allocator::set_limit(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+MemoryBooks Allocator::books() const {
+  std::lock_guard lock(mutex_);
+  return books_;
+}
+
+void Allocator::ResetPeaks() {
+  std::lock_guard lock(mutex_);
+  books_.ResetPeaks();
+}
+
+CpuAllocator::~CpuAllocator() {
+  for (auto& [bytes, blocks] : free_blocks_) {
+    for (void* block : blocks) std::free(block);
+  }
+}
+
+void* CpuAllocator::AllocateBlock(int64_t bytes) {
+  // The sizes are exact: a block is returned under the size that it was asked for with.
+  auto kept = free_blocks_.find(bytes);
+  if (kept != free_blocks_.end() && !kept->second.empty()) {
+    void* block = kept->second.back();
+    kept->second.pop_back();
+    return block;
+  }
+  const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+  void* block = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (block != nullptr && bytes >= kHugePage) madvise(block, bytes, MADV_HUGEPAGE);
+  return block;
+}
+
+void CpuAllocator::FreeBlock(void* block, int64_t bytes) { free_blocks_[bytes].push_back(block); }
+
+}  // namespace lockstep

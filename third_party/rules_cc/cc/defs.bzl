@@ -1,0 +1,22 @@
+"""Bazel's native C++ rules under the names of rules_cc."""
+
+cc_binary = native.cc_binary
+cc_import = native.cc_import
+cc_library = native.cc_library
+cc_proto_library = native.cc_proto_library
+cc_test = native.cc_test
+cc_toolchain = native.cc_toolchain
+cc_toolchain_suite = native.cc_toolchain_suite
+fdo_prefetch_hints = native.fdo_prefetch_hints
+fdo_profile = native.fdo_profile
+objc_import = native.objc_import
+objc_library = native.objc_library
+
+def _compiler_flag_impl(ctx):
+    return [config_common.FeatureFlagInfo(value = ctx.attr._compiler)]
+
+# Always the unknown compiler: nothing here selects on it.
+compiler_flag = rule(
+    implementation = _compiler_flag_impl,
+    attrs = {"_compiler": attr.string(default = "")},
+)
