@@ -126,16 +126,23 @@ class Kernels {
   // may be undefined.
   virtual void Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
                       const Tensor& y) = 0;
-  // y = gelu(pre), pre = x w^T + bias: both are written, the second for GeluBackward.
-  virtual void LinearGelu(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& pre,
-                          const Tensor& y) = 0;
-  // dx[rows, in] = dy[rows, out] w[out, in]; where `pre` is defined, what follows is multiplied by
-  // GELU's derivative there: dx = gelu'(pre) * (dy w), pre: [rows, in].
-  virtual void LinearBackwardInput(const Tensor& dy, const Tensor& w, const Tensor& pre,
-                                   const Tensor& dx) = 0;
-  // dw[out, in] (+)= dy^T x, and dbias[out] (+)= the column sums of dy if defined.
-  virtual void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Write write,
-                                    const Tensor& dw, const Tensor& dbias) = 0;
+  // dx[rows, in] = dy[rows, out] w; dw[out, in] (+)= dy^T x; dbias[out] (+)= the column sums of dy.
+  // Each of the three may be undefined: it is not computed. One call reads dy once for all of them.
+  virtual void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
+                              const Tensor& dx, const Tensor& dw, const Tensor& dbias) = 0;
+  // A transformer's network: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias.
+  // x, y, residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden]. Only
+  // `pre` is kept for backward; down_bias and residual may be undefined.
+  virtual void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                           const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                           const Tensor& pre, const Tensor& y) = 0;
+  // Each gradient may be undefined: it is not computed.
+  struct GeluNetworkGradients {
+    Tensor x, up, up_bias, down, down_bias;
+  };
+  virtual void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                   const Tensor& down, const Tensor& dy, Write write,
+                                   const GeluNetworkGradients& gradients) = 0;
 
   // --- convolution and pooling; x: [batch, height, width, in], y: [batch, h', w', out] ----------
   // w: [out, kernel, kernel, in]; bias[out] may be undefined.
@@ -172,11 +179,20 @@ class Kernels {
                                  const Tensor& variance, float epsilon, const Tensor& y,
                                  const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
                                  Write write, const Tensor& dscale, const Tensor& dshift) = 0;
+  // Batch statistics of several micro-batches, for the running estimate: adds mean, variance and
+  // mean^2 of one micro-batch to the rows of sums [3, channels].
+  virtual void AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
+                             const Tensor& sums) = 0;
+  // Moves the running estimate by `momentum` towards the mean and the unbiased variance of all
+  // `micro_batches` micro-batches of `rows` rows each whose statistics were added up in sums.
+  virtual void UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
+                                       float momentum, const Tensor& running_mean,
+                                       const Tensor& running_variance) = 0;
   // Layer normalisation of each row (Ba et al., 2016). Writes mean and inverse standard deviation
   // of each row, [rows].
   virtual void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                          const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) = 0;
-  // dx = the gradient + residual (undefined: nothing is added).
+  // dx = the gradient + residual (undefined: nothing is added); dx may be the residual itself.
   virtual void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
                                  const Tensor& inverse_stddev, const Tensor& dy,
                                  const Tensor& residual, const Tensor& dx, Write write,
@@ -188,6 +204,10 @@ class Kernels {
   // dtable (+)= dy summed by id, in row order.
   virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                                  const Tensor& dtable) = 0;
+  // y[batch, time, width] = x + table[0 .. time), and dtable[0 .. time) (+)= dy summed over the batch;
+  // overwriting zeroes the table's further rows.
+  virtual void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
+  virtual void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) = 0;
   // y[batch, time, heads * head_width] from qkv[batch, time, 3 * heads * head_width] (queries, then
   // keys, then values). The time x time matrix is never stored: log_sum_exp [batch, heads, time]
   // lets backward make it again in tiles (Dao et al., FlashAttention, 2022).

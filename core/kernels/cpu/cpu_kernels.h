@@ -48,12 +48,14 @@ class CpuKernels final : public Kernels {
               Write write, const Tensor& c) override;
   void Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
               const Tensor& y) override;
-  void LinearGelu(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& pre,
-                  const Tensor& y) override;
-  void LinearBackwardInput(const Tensor& dy, const Tensor& w, const Tensor& pre,
-                           const Tensor& dx) override;
-  void LinearBackwardWeight(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
-                            const Tensor& dbias) override;
+  void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
+                      const Tensor& dx, const Tensor& dw, const Tensor& dbias) override;
+  void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                   const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
+                   const Tensor& y) override;
+  void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                           const Tensor& down, const Tensor& dy, Write write,
+                           const GeluNetworkGradients& gradients) override;
 
   void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
                    const Tensor& y) override;
@@ -77,6 +79,11 @@ class CpuKernels final : public Kernels {
                          const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
                          const Tensor& dx, const Tensor& dresidual, Write write,
                          const Tensor& dscale, const Tensor& dshift) override;
+  void AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
+                     const Tensor& sums) override;
+  void UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
+                               float momentum, const Tensor& running_mean,
+                               const Tensor& running_variance) override;
   void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                  const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) override;
   void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
@@ -87,6 +94,8 @@ class CpuKernels final : public Kernels {
   void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                          const Tensor& dtable) override;
+  void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
+  void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,

@@ -126,7 +126,7 @@ void CpuKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& d
     const float* in = x.data<float>();
     const float* gradient = dy.data<float>();
     float* out = dx.data<float>();
-    for (int64_t i = begin; i < end; ++i) out[i] = gradient[i] * cpu::GeluDerivative(in[i]);
+    for (int64_t i = begin; i < end; ++i) out[i] = gradient[i] * cpu::GeluWithDerivative(in[i]).slope;
   });
 }
 

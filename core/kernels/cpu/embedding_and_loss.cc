@@ -39,6 +39,35 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
   });
 }
 
+void CpuKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) {
+  Span span(this);
+  const int64_t time = x.shape()[1], width = x.shape()[2];
+  CHECK_LE(time, table.shape()[0]);
+  ParallelFor(x.shape().rows(), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* in = x.data<float>() + r * width;
+      const float* position = table.data<float>() + r % time * width;
+      float* out = y.data<float>() + r * width;
+      for (int64_t i = 0; i < width; ++i) out[i] = in[i] + position[i];
+    }
+  });
+}
+
+void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) {
+  Span span(this);
+  if (write == Write::kOverwrite) Fill(dtable, 0);
+  const int64_t batch = dy.shape()[0], time = dy.shape()[1], width = dy.shape()[2];
+  ParallelFor(time, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t t = begin; t < end; ++t) {
+        const float* from = dy.data<float>() + (b * time + t) * width;
+        float* to = dtable.data<float>() + t * width;
+        for (int64_t i = 0; i < width; ++i) to[i] += from[i];
+      }
+    }
+  });
+}
+
 void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
                                      const Tensor& losses, const Tensor& dlogits) {
   Span span(this);

@@ -182,6 +182,41 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
   });
 }
 
+void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
+                               const Tensor& sums) {
+  Span span(this);
+  const int64_t channels = mean.elements();
+  CHECK_EQ(sums.elements(), 3 * channels);
+  float* out = sums.data<float>();
+  if (write == Write::kOverwrite) std::fill_n(out, 3 * channels, 0.0f);
+  for (int64_t c = 0; c < channels; ++c) {
+    const float m = mean.data<float>()[c];
+    out[c] += m;
+    out[channels + c] += variance.data<float>()[c];
+    out[2 * channels + c] += m * m;
+  }
+}
+
+void CpuKernels::UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
+                                         float momentum, const Tensor& running_mean,
+                                         const Tensor& running_variance) {
+  Span span(this);
+  const int64_t channels = running_mean.elements();
+  const float* in = sums.data<float>();
+  const double samples = static_cast<double>(micro_batches) * rows;
+  const double unbias = samples > 1 ? samples / (samples - 1) : 1;
+  for (int64_t c = 0; c < channels; ++c) {
+    const double mean = in[c] / static_cast<double>(micro_batches);
+    const double within = in[channels + c] / static_cast<double>(micro_batches);
+    const double between = in[2 * channels + c] / static_cast<double>(micro_batches) - mean * mean;
+    const double variance = (within + std::max(0.0, between)) * unbias;
+    float& running = running_mean.data<float>()[c];
+    float& spread = running_variance.data<float>()[c];
+    running = static_cast<float>(running + momentum * (mean - running));
+    spread = static_cast<float>(spread + momentum * (variance - spread));
+  }
+}
+
 void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                            const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) {
   Span span(this);

@@ -1,5 +1,6 @@
 #include "core/kernels/cpu/primitive_cache.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/parallel.h"  // MaxThreads
@@ -135,34 +136,70 @@ PrimitiveCache::Convolution PrimitiveCache::MakeConvolution(Pass pass, const Win
   return made;
 }
 
-void PrimitiveCache::MatMulTransposedA(const float* a, const float* b, int64_t m, int64_t n,
-                                       int64_t k, Write write, float* c) {
-  std::unique_ptr<MatMul>& slot = matmuls_[{m, n, k, static_cast<int>(write), MaxThreads()}];
-  if (slot == nullptr) {
-    slot = std::make_unique<MatMul>();
-    slot->a = Desc({m, k}, kF32, Dims{1, m});
-    slot->b = Desc({k, n}, kF32, Dims{n, 1});
-    slot->c = Desc({m, n}, kF32, Dims{n, 1});
-    dnnl::primitive_attr attributes = attributes_;
-    if (write == Write::kAccumulate) {
-      attributes = dnnl::primitive_attr();
-      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      dnnl::post_ops add;
-      add.append_sum();
-      attributes.set_post_ops(add);
-    }
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(slot->a, slot->b, slot->c),
-                                            attributes, engine_);
-    slot->scratch = desc.scratchpad_desc();
-    slot->primitive = dnnl::matmul(desc);
+const PrimitiveCache::Tile& PrimitiveCache::GetTile(const TileShape& shape) {
+  const bool packed = shape.b == TileShape::B::kPacked;
+  const bool biased = shape.bias == TileShape::Bias::kRow;
+  std::unique_ptr<Tile>& slot =
+      tiles_[{shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_a),
+              static_cast<int>(shape.transpose_b), packed, biased, static_cast<int>(shape.write)}];
+  if (slot != nullptr) return *slot;
+  slot = std::make_unique<Tile>();
+  const auto plain = [](int64_t rows, int64_t columns, Transpose transpose) {
+    return Desc({rows, columns}, kF32,
+                transpose == Transpose::kYes ? Dims{1, rows} : Dims{columns, 1});
+  };
+  slot->a = plain(shape.m, shape.k, shape.transpose_a);
+  slot->c = plain(shape.m, shape.n, Transpose::kNo);
+  slot->bias = Desc({1, shape.n}, kF32, Dims{shape.n, 1});
+  const Desc b = packed ? Desc({shape.k, shape.n}, kF32, Tag::any)
+                        : plain(shape.k, shape.n, shape.transpose_b);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (shape.write == Write::kAccumulate) {
+    dnnl::post_ops add;
+    add.append_sum();
+    attributes.set_post_ops(add);
   }
-  Tensor scratch = Scratch(slot->scratch);
-  slot->primitive.execute(stream_,
-                          {{DNNL_ARG_SRC, Memory(slot->a, const_cast<float*>(a))},
-                           {DNNL_ARG_WEIGHTS, Memory(slot->b, const_cast<float*>(b))},
-                           {DNNL_ARG_DST, Memory(slot->c, c)},
-                           {DNNL_ARG_SCRATCHPAD, Memory(slot->scratch, scratch.raw())}});
+  // A primitive is compiled for the threads that it will run on.
+  const int threads = MaxThreads();
+  SetThreads(1);
+  const dnnl::matmul::primitive_desc desc(
+      biased ? dnnl::matmul::desc(slot->a, b, slot->bias, slot->c)
+             : dnnl::matmul::desc(slot->a, b, slot->c),
+      attributes, engine_);
+  slot->b = desc.weights_desc();
+  slot->scratch = desc.scratchpad_desc();
+  slot->primitive = dnnl::matmul(desc);
+  SetThreads(threads);
+  return *slot;
+}
+
+void PrimitiveCache::RunTile(const Tile& tile, const float* a, const float* b, const float* bias,
+                             float* c, void* scratch) {
+  const auto operand = [this](const Desc& desc, const float* data) {
+    return Memory(desc, const_cast<float*>(data));
+  };
+  std::unordered_map<int, dnnl::memory> operands = {
+      {DNNL_ARG_SRC, operand(tile.a, a)},
+      {DNNL_ARG_WEIGHTS, operand(tile.b, b)},
+      {DNNL_ARG_DST, operand(tile.c, c)},
+      {DNNL_ARG_SCRATCHPAD, Memory(tile.scratch, scratch)}};
+  if (bias != nullptr) operands.emplace(DNNL_ARG_BIAS, operand(tile.bias, bias));
+  dnnl::stream stream(engine_);
+  tile.primitive.execute(stream, operands);
+}
+
+Tensor PrimitiveCache::Pack(const Tile& tile, const TileShape& shape, const Tensor& b) {
+  const Desc plain({shape.k, shape.n}, kF32,
+                   shape.transpose_b == Transpose::kYes ? Dims{1, shape.k} : Dims{shape.n, 1});
+  Tensor packed = Scratch(tile.b);
+  dnnl::memory from = Memory(plain, b.raw()), to = Memory(tile.b, packed.raw());
+  auto [packing, added] = packings_.try_emplace(
+      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b), MaxThreads()});
+  if (added) packing->second = dnnl::reorder(from, to);
+  packing->second.execute(stream_, from, to);
   stream_.wait();
+  return packed;
 }
 
 }  // namespace lockstep::cpu

@@ -32,17 +32,31 @@ class PrimitiveCache {
   void RunConvolution(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
                       const Tensor& y);
 
-  // c[m, n] (+)= a[k, m]^T b[k, n]
-  void MatMulTransposedA(const float* a, const float* b, int64_t m, int64_t n, int64_t k,
-                         Write write, float* c);
+  // A compiled product c[m, n] = a b (+ bias) (+ what c holds) for one thread: linear layers run many
+  // of them side by side, a tile of rows each.
+  struct TileShape {
+    int64_t m, n, k;
+    Transpose transpose_a = Transpose::kNo, transpose_b = Transpose::kNo;  // as they lie in memory
+    enum class B { kPlain, kPacked } b = B::kPlain;  // packed: as Pack laid it out
+    enum class Bias { kNone, kRow } bias = Bias::kNone;
+    Write write = Write::kOverwrite;
+  };
+  struct Tile {
+    dnnl::matmul primitive;
+    dnnl::memory::desc a, b, c, bias, scratch;
+  };
+  const Tile& GetTile(const TileShape& shape);
+
+  // Runs a tile; safe on several threads at once. `scratch`: ScratchBytes of its own for each.
+  void RunTile(const Tile& tile, const float* a, const float* b, const float* bias, float* c,
+               void* scratch);
+
+  // b[k, n] (or its transpose) rearranged as `tile` reads it. Weights are packed once a call, not
+  // once a tile.
+  Tensor Pack(const Tile& tile, const TileShape& shape, const Tensor& b);
 
  private:
   using Key = std::vector<int64_t>;
-
-  struct MatMul {
-    dnnl::primitive primitive;
-    dnnl::memory::desc a, b, c, scratch;
-  };
 
   Convolution MakeConvolution(Pass pass, const Window& window, const Shape& x, const Shape& w,
                               const Shape& y);
@@ -56,7 +70,8 @@ class PrimitiveCache {
   dnnl::stream stream_;
   dnnl::primitive_attr attributes_;
   absl::flat_hash_map<Key, std::unique_ptr<Convolution>> convolutions_;
-  absl::flat_hash_map<Key, std::unique_ptr<MatMul>> matmuls_;
+  absl::flat_hash_map<Key, std::unique_ptr<Tile>> tiles_;
+  absl::flat_hash_map<Key, dnnl::reorder> packings_;
 };
 
 }  // namespace lockstep::cpu

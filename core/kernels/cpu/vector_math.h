@@ -43,10 +43,14 @@ inline float GeluSigmoid(float x) {
 
 inline float Gelu(float x) { return x * GeluSigmoid(x); }
 
-inline float GeluDerivative(float x) {
+// GELU and its derivative.
+struct ValueAndSlope {
+  float value, slope;
+};
+inline ValueAndSlope GeluWithDerivative(float x) {
   const float s = GeluSigmoid(x);
   const float inner = kGeluTwoRoot * std::fma(3 * kGeluCubic * x, x, 1.0f);
-  return std::fma(x * s * (1.0f - s), inner, s);
+  return {x * s, std::fma(x * s * (1.0f - s), inner, s)};
 }
 
 }  // namespace lockstep::cpu

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "core/autograd/leaf.h"
+#include "core/autograd/tape.h"
+#include "core/autograd/variable.h"
+#include "core/kernels/kernels.h"
+
+// The differentiable operations. Each computes its result at once and records how gradients flow
+// back; with a tape that does not record it is the kernel alone. Shapes are the kernels' (kernels.h).
+// A Leaf pointer may be null where the kernel's tensor may be undefined. Leaves must outlive the tape.
+
+namespace lockstep {
+
+// a + b, of one shape.
+Variable Add(Tape& tape, const Variable& a, const Variable& b);
+Variable Relu(Tape& tape, const Variable& x);
+Variable Gelu(Tape& tape, const Variable& x);
+
+// x itself when the probability is 0.
+Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x);
+
+// The same elements under another shape.
+Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
+
+// x w^T + bias + residual: x [..., in], w [out, in], residual and the result [..., out].
+Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias,
+                const Variable* residual = nullptr);
+
+// gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with GELU
+// and its gradient fused into the products. up [hidden, width], down [width, hidden].
+struct GeluNetwork {
+  Leaf& up;
+  Leaf& up_bias;
+  Leaf& down;
+  Leaf& down_bias;
+};
+Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
+                          const Variable* residual);
+
+// x [batch, height, width, in], w [out, kernel, kernel, in], result [batch, h', w', out].
+Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window);
+Variable MaxPool(Tape& tape, const Variable& x, const Window& window);
+// [batch, height, width, channels] to [batch, channels]
+Variable GlobalAveragePool(Tape& tape, const Variable& x);
+
+// activation(batch_norm(x) + residual) with the statistics of this batch, which are also written to
+// mean and variance [channels] for the running estimate.
+struct BatchNormOptions {
+  float epsilon = 1e-5f;
+  Activation activation = Activation::kNone;
+};
+Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
+                   const Variable* residual, const BatchNormOptions& options, const Tensor& mean,
+                   const Tensor& variance);
+
+// Over the last dimension.
+Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon);
+
+// Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width].
+Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
+
+// x [batch, time, width] + positions [>= time, width].
+Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions);
+
+// Causal self-attention: qkv [batch, time, 3 * heads * head_width] to [batch, time, heads * head_width].
+Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention);
+
+// The sum over all rows of cross entropy, times `factor` (1 / the global count of targets, times a
+// loss scale). Records the start of backward: afterwards Tape::Backward needs no seeds. Uses up the
+// logits' memory where nobody else holds it.
+struct CrossEntropy {
+  Tensor losses;  // [rows], without the factor; 0 where the target is ignored
+};
+CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targets, float factor);
+
+}  // namespace lockstep

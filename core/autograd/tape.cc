@@ -1,0 +1,80 @@
+#include "core/autograd/tape.h"
+
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+
+Variable Tape::Result(Tensor value, bool needs_gradient) {
+  return Variable(std::move(value), recording() && needs_gradient
+                                        ? std::make_shared<GradientSlot>()
+                                        : nullptr);
+}
+
+void Tape::Use(Leaf& leaf) {
+  if (!recording() || !leaf.trainable) return;
+  ++uses_[&leaf];
+  ++pending_[&leaf];
+}
+
+void Tape::Record(const Variable& output, Step step) {
+  if (!output.needs_gradient()) return;
+  steps_.push_back([slot = output.gradient, step = std::move(step)] {
+    if (!slot->empty()) step(slot->Take());
+  });
+}
+
+void Tape::RecordAlways(std::function<void()> step) {
+  if (recording()) steps_.push_back(std::move(step));
+}
+
+void Tape::ComputeGradients(std::vector<Leaf*> leaves, std::function<void(Half)> compute) {
+  std::erase_if(leaves, [](const Leaf* leaf) { return leaf == nullptr || !leaf->trainable; });
+  const bool defer = extent_ == Extent::kInputsOnly && !leaves.empty();
+  compute({.inputs = true, .weights = !defer && !leaves.empty()});
+  if (defer) {
+    deferred_.push_back({std::move(leaves), std::move(compute)});
+  } else {
+    CountDown(leaves);
+  }
+}
+
+void Tape::CountDown(const std::vector<Leaf*>& leaves) {
+  for (Leaf* leaf : leaves) {
+    if (!leaf->trainable) continue;
+    auto pending = pending_.find(leaf);
+    CHECK(pending != pending_.end()) << "a gradient for a leaf that forward did not use";
+    if (--pending->second == 0 && leaf_ready_) leaf_ready_(*leaf);
+  }
+}
+
+int Tape::Uses(const Leaf& leaf) const {
+  auto uses = uses_.find(&leaf);
+  return uses == uses_.end() ? 0 : uses->second;
+}
+
+void Tape::Backward(std::vector<Seed> seeds, Extent extent) {
+  CHECK(recording()) << "backward needs a tape that records";
+  extent_ = extent;
+  for (Seed& seed : seeds) {
+    CHECK(seed.output.needs_gradient()) << "nothing that is trained led to this output";
+    seed.output.gradient->Add(kernels_, std::move(seed.gradient));
+  }
+  seeds.clear();
+  while (!steps_.empty()) {
+    std::function<void()> step = std::move(steps_.back());
+    steps_.pop_back();
+    step();
+  }
+}
+
+void Tape::RunDeferred() {
+  for (DeferredWeights& work : std::exchange(deferred_, {})) {
+    work.compute({.inputs = false, .weights = true});
+    work.compute = nullptr;  // gives back what the closure kept
+    CountDown(work.leaves);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/autograd/leaf.h"
+#include "core/autograd/variable.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+// The record of one forward pass of one micro-batch, run backwards once. A pipeline keeps one tape
+// per stage and micro-batch in flight; a pass without gradients uses a tape that does not record.
+//
+//   Tape tape(kernels);
+//   Variable y = Relu(tape, x);          // operations.h
+//   tape.Backward({{y, dy}});            // gradients arrive in leaves and in x.gradient
+//
+// Steps run in the exact reverse of the order of recording, and each gives back what it kept as soon
+// as it has run. Not thread-safe: a tape belongs to the thread that runs the pass.
+class Tape {
+ public:
+  enum class Recording { kOn, kOff };
+
+  explicit Tape(Kernels& kernels, Recording recording = Recording::kOn)
+      : kernels_(kernels), recording_(recording) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  Kernels& kernels() { return kernels_; }
+  bool recording() const { return recording_ == Recording::kOn; }
+
+  // --- for operations ---------------------------------------------------------------------------
+
+  // A variable for a result; it gets a gradient slot if this tape records and `needs_gradient`.
+  Variable Result(Tensor value, bool needs_gradient);
+
+  // Notes that a leaf is used in this pass; backward will owe one LeafDone for it.
+  void Use(Leaf& leaf);
+
+  // Appends a step that is skipped in backward when `output` received no gradient. The gradient is
+  // moved to the step.
+  using Step = std::function<void(Tensor dy)>;
+  void Record(const Variable& output, Step step);
+
+  // Appends a step that runs in any case: hooks, and losses, which start backward.
+  void RecordAlways(std::function<void()> step);
+
+  // For use inside a step: computes the gradients of an operation that has leaves (null and frozen
+  // ones are passed over) and then counts down their uses. Normally calls `compute` once for both
+  // halves, which lets a kernel read dy once; when weights are deferred, once for the inputs now and
+  // once for the weights in RunDeferred. Without a trainable leaf only the inputs are asked for.
+  struct Half {
+    bool inputs, weights;
+  };
+  void ComputeGradients(std::vector<Leaf*> leaves, std::function<void(Half)> compute);
+
+  // For operations whose kernel gives all gradients at once: counts the uses of the leaves down.
+  void CountDown(const std::vector<Leaf*>& leaves);
+
+  // --- for who runs the pass --------------------------------------------------------------------
+
+  // Called when a leaf has received its last contribution of this backward.
+  void OnLeafReady(std::function<void(Leaf&)> callback) { leaf_ready_ = std::move(callback); }
+
+  // How often the pass has used a leaf: with 0, no gradient and no OnLeafReady will come.
+  int Uses(const Leaf& leaf) const;
+
+  // Runs all steps, starting from the given outputs' gradients (none where a loss was recorded).
+  // kInputsOnly leaves the weight gradients to RunDeferred: the two halves of zero-bubble pipelines
+  // (Qi et al., 2023).
+  enum class Extent { kAll, kInputsOnly };
+  struct Seed {
+    Variable output;
+    Tensor gradient;
+  };
+  void Backward(std::vector<Seed> seeds = {}, Extent extent = Extent::kAll);
+
+  // Computes the weight gradients that Backward(kInputsOnly) left, in the same order.
+  void RunDeferred();
+
+ private:
+  struct DeferredWeights {
+    std::vector<Leaf*> leaves;
+    std::function<void(Half)> compute;
+  };
+  Kernels& kernels_;
+  Recording recording_;
+  Extent extent_ = Extent::kAll;
+  std::vector<std::function<void()>> steps_;
+  std::vector<DeferredWeights> deferred_;
+  absl::flat_hash_map<const Leaf*, int> uses_;
+  absl::flat_hash_map<const Leaf*, int> pending_;
+  std::function<void(Leaf&)> leaf_ready_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/autograd/variable.h"
+#include "core/nn/parameter.h"
+#include "core/nn/pass.h"
+#include "core/nn/running_statistics.h"
+
+namespace lockstep {
+
+// A node of a model's tree: a name, parameters, running statistics and children. Built without
+// memory; Materialize (or a strategy) gives the parameters theirs.
+class Module {
+ public:
+  explicit Module(std::string name) : name_(std::move(name)) {}
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // The full dotted path: "blocks.0.attention".
+  const std::string& name() const { return name_; }
+
+  // All parameters below this node, in the order in which forward first uses them.
+  std::vector<Parameter*> Parameters() const;
+  std::vector<RunningStatistics*> Statistics() const;
+
+ protected:
+  // A parameter named name() + "." + leaf.
+  Parameter& AddParameter(const std::string& leaf, const Shape& shape, Init init);
+  RunningStatistics& AddStatistics(int64_t channels, float momentum);
+
+  // A child named name() + "." + leaf; further arguments go to its constructor.
+  template <typename Child, typename... Arguments>
+  Child& AddChild(const std::string& leaf, Arguments&&... arguments) {
+    auto child = std::make_unique<Child>(name_ + "." + leaf, std::forward<Arguments>(arguments)...);
+    Child& added = *child;
+    members_.push_back({nullptr, nullptr, std::move(child)});
+    return added;
+  }
+
+ private:
+  // Exactly one is set; one list keeps the order of registration across the kinds.
+  struct Member {
+    std::unique_ptr<Parameter> parameter;
+    std::unique_ptr<RunningStatistics> statistics;
+    std::unique_ptr<Module> child;
+  };
+
+  std::string name_;
+  std::vector<Member> members_;
+};
+
+// What a strategy hangs on a block. `before_backward` runs when backward reaches the block's output,
+// `after_backward` when it has left its input; both only where the tape records.
+struct BlockHooks {
+  std::function<void(Pass&)> before_forward = [](Pass&) {};
+  std::function<void(Pass&)> after_forward = [](Pass&) {};
+  std::function<void()> before_backward = [] {};
+  std::function<void()> after_backward = [] {};
+};
+
+// One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.
+class Block : public Module {
+ public:
+  using Module::Module;
+
+  // Runs the hooks around Forward.
+  Variables Run(Pass& pass, Variables inputs);
+
+  void AddHooks(BlockHooks hooks) { hooks_.push_back(std::move(hooks)); }
+
+ protected:
+  virtual Variables Forward(Pass& pass, Variables inputs) = 0;
+
+ private:
+  std::vector<BlockHooks> hooks_;
+};
+
+// Gives parameters memory of their own and their initial values; tied ones share. Statistics too.
+void Materialize(const std::vector<Parameter*>& parameters, uint64_t seed, Kernels& kernels);
+void Materialize(const std::vector<RunningStatistics*>& statistics, Kernels& kernels);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/autograd/leaf.h"
+#include "core/tensor/shape.h"
+
+namespace lockstep {
+
+// How a parameter starts. The numbers belong to (seed, parameter name, element of the unsharded
+// tensor), so that a shard is made without the whole (contract 4 of the design).
+struct Init {
+  enum class Kind { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  float value = 0;  // the constant, the standard deviation, or the bound of a symmetric range
+
+  static Init Constant(float value) { return {Kind::kConstant, value}; }
+  static Init Normal(float stddev) { return {Kind::kNormal, stddev}; }
+  static Init Uniform(float bound) { return {Kind::kUniform, bound}; }
+};
+
+// A trained tensor of a model, with its place in the module tree. Made without memory: a strategy
+// decides which part of it a rank holds, and where.
+class Parameter : public Leaf {
+ public:
+  Parameter(std::string full_name, const Shape& full_shape, Init initial)
+      : name(std::move(full_name)), shape(full_shape), init(initial) {}
+
+  std::string name;  // "blocks.0.attention.qkv.weight"
+  Shape shape;       // of the whole tensor
+  Init init;
+
+  // Another parameter whose value this one shares (a tied head). Each keeps a gradient of its own,
+  // which the strategy adds up once a step: so the sum over micro-batches has the same order
+  // whether both uses run on one rank or on the two ends of a pipeline.
+  Parameter* tied_to = nullptr;
+
+  // Weight decay is for matrices: biases and normalisations go without, as nanoGPT has it.
+  bool decays() const { return shape.rank() >= 2; }
+};
+
+// Fills `values`, a tensor or a part of one that starts at element `first` of the parameter, with
+// initial values.
+void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
+                const Tensor& values);
+
+}  // namespace lockstep

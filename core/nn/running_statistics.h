@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+// The running mean and variance of one batch normalisation. Training normalises each micro-batch by
+// its own statistics and gathers them here; once a step the estimate moves towards those of all
+// micro-batches of all ranks, so that it is the same whatever ran them (contract 3 of the design).
+class RunningStatistics {
+ public:
+  RunningStatistics(std::string layer_name, int64_t channel_count, float update_momentum)
+      : name(std::move(layer_name)), channels(channel_count), momentum(update_momentum) {}
+
+  std::string name;  // of the layer; buffers are name + ".running_mean" and ".running_var"
+  int64_t channels;
+  float momentum;
+  Tensor mean, variance;  // [channels]
+  Tensor sums;            // [3, channels]: of this step's micro-batches, not yet in the estimate
+  int64_t rows = 0;       // of each micro-batch: batch * height * width
+
+  void Materialize(Kernels& kernels);
+
+  // Adds the statistics of one micro-batch of `micro_batch_rows` rows.
+  void Gather(Kernels& kernels, const Tensor& batch_mean, const Tensor& batch_variance,
+              int64_t micro_batch_rows);
+
+  // Moves the estimate once `sums` holds those of all `micro_batches` of the step.
+  void Update(Kernels& kernels, int64_t micro_batches);
+
+  // Starts the next step (or shard): the next Gather replaces the sums.
+  void Clear() { gathered_ = false; }
+
+ private:
+  bool gathered_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#include "models/toy/toy.h"
+
+#include <memory>
+#include <utility>
+
+#include "core/nn/layers.h"
+
+namespace lockstep {
+namespace {
+
+class LinearBlock : public Block {
+ public:
+  LinearBlock(std::string name, int64_t in, int64_t out)
+      : Block(std::move(name)), in_(in), linear_(AddChild<LinearLayer>("linear", in, out)) {}
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override {
+    const Variable& x = inputs[0];
+    const Shape flat = {x.value.elements() / in_, in_};
+    return {linear_(pass, x.shape() == flat ? x : Reshape(pass.tape, x, flat))};
+  }
+
+ private:
+  int64_t in_;
+  LinearLayer& linear_;
+};
+
+class ReluBlock : public Block {
+ public:
+  using Block::Block;
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override { return {Relu(pass.tape, inputs[0])}; }
+};
+
+}  // namespace
+
+Model MakeToy(const ToyOptions& options) {
+  Model model;
+  model.blocks.push_back(std::make_unique<LinearBlock>("net1", options.inputs, options.hidden));
+  model.blocks.push_back(std::make_unique<ReluBlock>("relu"));
+  model.blocks.push_back(std::make_unique<LinearBlock>("net2", options.hidden, options.outputs));
+  model.split_plan = {{"net1.linear", SplitStyle::kColumn}, {"net2.linear", SplitStyle::kRow}};
+  model.forward_macs_per_sample = (options.inputs + options.outputs) * options.hidden;
+  return model;
+}
+
+}  // namespace lockstep
