@@ -1,0 +1,96 @@
+// Safetensors files, read tensor by tensor and written in one stream.
+//
+//   LS_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
+//   for (const SafetensorsTensor& tensor : reader.tensors()) {
+//     LS_RETURN_IF_ERROR(reader.Read(tensor, buffer.first(tensor.bytes)));
+//   }
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>  // std::less
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/file.h"
+#include "core/checkpoint/safetensors_header.h"
+
+namespace lockstep {
+
+// An open file. Knows its header; data is read on demand. Thread-safe.
+class SafetensorsReader {
+ public:
+  // Opens a file, and reads and checks its header (ParseSafetensorsHeader says what must hold). A
+  // file that cannot be read, or is no sound safetensors file, is an error that names it.
+  static absl::StatusOr<SafetensorsReader> Open(const std::string& path);
+
+  SafetensorsReader(SafetensorsReader&& other) noexcept;
+  SafetensorsReader& operator=(SafetensorsReader&& other) noexcept;
+  SafetensorsReader(const SafetensorsReader&) = delete;
+  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
+  ~SafetensorsReader();
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+
+  // The tensor of that name, or null. O(log n).
+  const SafetensorsTensor* Find(const std::string& name) const;
+
+  // Reads out.size() bytes of a tensor of this file, from its byte `offset` on, which must lie
+  // inside it.
+  absl::Status Read(const SafetensorsTensor& tensor, std::span<std::byte> out,
+                    int64_t offset = 0) const;
+
+ private:
+  SafetensorsReader(std::string path, int descriptor);
+
+  std::string path_;
+  int descriptor_;  // -1: moved from
+  int64_t data_begin_ = 0;
+  SafetensorsHeader header_;
+  std::map<std::string, size_t> index_;  // into header_.tensors
+};
+
+// A file being written; it appears under its name when it is whole. For one thread at a time.
+//
+//   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+//                       SafetensorsWriter::Open(path, {{.name = "w", .dtype = "F32",
+//                                                       .shape = {2, 3}}}));
+//   LS_RETURN_IF_ERROR(writer.Append("w", std::as_bytes(std::span(values))));
+//   LS_RETURN_IF_ERROR(writer.Commit());
+class SafetensorsWriter {
+ public:
+  // Begins a file that will hold `tensors`, of which name, dtype and shape count, in this order.
+  // Names must be unique and dtypes known to the format.
+  static absl::StatusOr<SafetensorsWriter> Open(const std::string& path,
+                                                std::vector<SafetensorsTensor> tensors,
+                                                std::map<std::string, std::string> metadata = {});
+
+  // Adds bytes to the tensor `name`, whole or in pieces: it must be the first that lacks any.
+  absl::Status Append(const std::string& name, std::span<const std::byte> bytes);
+
+  // Puts the file in place. All tensors must be complete. At most once, and last; a writer that is
+  // destroyed without it leaves nothing.
+  absl::Status Commit();
+
+ private:
+  SafetensorsWriter(AtomicFileWriter file, SafetensorsHeader header)
+      : file_(std::move(file)), header_(std::move(header)) {}
+
+  // Moves on to the next tensor that lacks bytes.
+  void SkipComplete();
+
+  AtomicFileWriter file_;
+  SafetensorsHeader header_;
+  size_t current_ = 0;  // index of the tensor being written
+  int64_t filled_ = 0;  // bytes of it that are there
+};
+
+}  // namespace lockstep

@@ -1,0 +1,246 @@
+#include "core/checkpoint/safetensors.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>  // std::iota
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+std::string PathFor(const std::string& name) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  return testing::TempDir() + "/safetensors_test." + test->name() + "." + name;
+}
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// A file as its format describes it, put together by hand.
+std::string FileBytes(const std::string& json, const std::string& data) {
+  std::string bytes;
+  uint64_t length = json.size();
+  for (int i = 0; i < 8; ++i, length >>= 8) bytes += static_cast<char>(length & 0xff);
+  return bytes + json + data;
+}
+
+// Without waiting for the disk, as fuzzing writes many.
+void Write(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadAll(const SafetensorsReader& reader, const std::string& name) {
+  const SafetensorsTensor* tensor = reader.Find(name);
+  if (tensor == nullptr) return absl::NotFoundError(name);
+  std::vector<T> values(static_cast<size_t>(tensor->bytes) / sizeof(T));
+  const absl::Status status = reader.Read(*tensor, std::as_writable_bytes(std::span(values)));
+  if (!status.ok()) return status;
+  return values;
+}
+
+TEST(SafetensorsReaderTest, ReadsAFileMadeByHand) {
+  const std::string path = PathFor("file");
+  const float values[] = {1.5f, -2.0f, 0.25f};
+  std::string data("\x01\x02\x03\x04", 4);
+  data.append(reinterpret_cast<const char*>(values), sizeof(values));
+  Write(path, FileBytes(R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[4,16]},)"
+                        R"("bytes":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]},)"
+                        R"("__metadata__":{"format":"pt"}})",
+                        data));
+  absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->path(), path);
+  EXPECT_THAT(reader->metadata(), ElementsAre(Pair("format", "pt")));
+  ASSERT_EQ(reader->tensors().size(), 2u);
+  EXPECT_EQ(reader->tensors()[0].name, "bytes");
+  EXPECT_EQ(reader->Find("missing"), nullptr);
+  EXPECT_THAT(ReadAll<float>(*reader, "w").value(), ElementsAre(1.5f, -2.0f, 0.25f));
+  EXPECT_THAT(ReadAll<uint8_t>(*reader, "bytes").value(), ElementsAre(1, 2, 3, 4));
+
+  // A part: the last two of the three.
+  std::vector<float> part(2);
+  ASSERT_EQ(reader->Read(*reader->Find("w"), std::as_writable_bytes(std::span(part)), 4),
+            absl::OkStatus());
+  EXPECT_THAT(part, ElementsAre(-2.0f, 0.25f));
+
+  // Moving it keeps the file open.
+  SafetensorsReader moved = *std::move(reader);
+  EXPECT_THAT(ReadAll<uint8_t>(moved, "bytes").value(), ElementsAre(1, 2, 3, 4));
+}
+
+TEST(SafetensorsReaderTest, RefusesFilesWithoutAHeader) {
+  const std::string path = PathFor("file");
+  const auto problem = [&](const std::string& contents) {
+    Write(path, contents);
+    const std::string message = Message(SafetensorsReader::Open(path).status());
+    const std::string prefix = "\"" + path + "\" is no sound safetensors file: ";
+    EXPECT_THAT(message, testing::StartsWith(prefix));
+    return message.substr(prefix.size());
+  };
+  EXPECT_EQ(problem(""), "it has only 0 bytes");
+  EXPECT_EQ(problem("1234567"), "it has only 7 bytes");
+  EXPECT_EQ(problem(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
+            "its header should have 3 bytes, but the whole file has 10");
+  EXPECT_EQ(problem("PK\x03\x04 a file of another kind"),
+            "its header should have 7358988581257562960 bytes, but the whole file has 27");
+  EXPECT_EQ(problem(std::string(8, '\xff') + "{}"),
+            "its header should have 18446744073709551615 bytes, but the whole file has 10");
+  EXPECT_EQ(problem(std::string(8, '\0')), "its header does not begin with \"{\"");
+  EXPECT_EQ(problem(FileBytes("{\"a\"}", "")), "its header is not valid JSON at byte 5");
+  EXPECT_EQ(problem(FileBytes("{}", "x")), "1 bytes at its end belong to no tensor");
+}
+
+TEST(SafetensorsReaderTest, RefusesHeadersThatAreTooLong) {
+  const std::string path = PathFor("file");
+  Write(path, FileBytes("{}", "").replace(0, 8, std::string("\x01\xe1\xf5\x05\0\0\0\0", 8)));
+  std::filesystem::resize_file(path, 200'000'000);  // a hole: takes no room on the disk
+  EXPECT_THAT(Message(SafetensorsReader::Open(path).status()),
+              HasSubstr("its header has 100000001 bytes, more than the 100000000 that the format"));
+  std::filesystem::remove(path);
+}
+
+TEST(SafetensorsReaderTest, NamesFilesThatCannotBeRead) {
+  const std::string path = PathFor("missing");
+  const absl::Status missing = SafetensorsReader::Open(path).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Message(missing), "cannot read \"" + path + "\": No such file or directory");
+  EXPECT_THAT(Message(SafetensorsReader::Open(testing::TempDir()).status()),
+              HasSubstr("is no sound safetensors file: it is a directory or a device"));
+}
+
+TEST(SafetensorsReaderTest, NoticesAFileThatShrinks) {
+  const std::string path = PathFor("file");
+  Write(path, FileBytes(R"({"w":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", "123456789"));
+  absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  const absl::Status status = ReadAll<uint8_t>(*reader, "w").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), HasSubstr("earlier than when it was opened"));
+}
+
+TEST(SafetensorsWriterTest, WritesWhatTheFormatAsksFor) {
+  const std::string path = PathFor("file");
+  std::vector<float> weights(1000);
+  std::iota(weights.begin(), weights.end(), -500.0f);
+  const std::vector<int64_t> step = {77};
+  const auto weight_bytes = std::as_bytes(std::span(weights));
+  {
+    absl::StatusOr<SafetensorsWriter> writer =
+        SafetensorsWriter::Open(path,
+                                {{.name = "empty", .dtype = "F32", .shape = {0}},
+                                 {.name = "w", .dtype = "F32", .shape = {10, 100}},
+                                 {.name = "hollow", .dtype = "F32", .shape = {3, 0}},
+                                 {.name = "step", .dtype = "I64"}},
+                                {{"format", "lockstep"}});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_EQ(writer->Append("empty", {}), absl::OkStatus());
+    ASSERT_EQ(writer->Append("w", weight_bytes.first(1)), absl::OkStatus());
+    ASSERT_EQ(writer->Append("w", weight_bytes.subspan(1)), absl::OkStatus());
+    ASSERT_EQ(writer->Append("step", std::as_bytes(std::span(step))), absl::OkStatus());
+    EXPECT_FALSE(std::filesystem::exists(path)) << "it appears when it is whole";
+    ASSERT_EQ(writer->Commit(), absl::OkStatus());
+  }
+  // The data, found by the format's rules alone.
+  const std::string file = ReadFile(path).value();
+  ASSERT_GE(file.size(), 8u);
+  uint64_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(file[i]);
+  const std::string data = file.substr(8 + length);
+  EXPECT_EQ((8 + length) % 64, 0u);
+  ASSERT_EQ(data.size(), 4008u);
+  EXPECT_EQ(std::memcmp(data.data(), weights.data(), 4000), 0);
+  EXPECT_EQ(std::memcmp(data.data() + 4000, step.data(), 8), 0);
+
+  absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(ReadAll<float>(*reader, "w").value(), weights);
+  EXPECT_THAT(ReadAll<int64_t>(*reader, "step").value(), ElementsAre(77));
+  EXPECT_THAT(reader->Find("hollow")->shape, ElementsAre(3, 0));
+  EXPECT_THAT(reader->metadata(), ElementsAre(Pair("format", "lockstep")));
+}
+
+TEST(SafetensorsWriterTest, WithoutCommitNothingChanges) {
+  const std::string path = PathFor("file");
+  Write(path, "old");
+  {
+    absl::StatusOr<SafetensorsWriter> writer =
+        SafetensorsWriter::Open(path, {{.name = "a", .dtype = "U8", .shape = {4}}});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+  }
+  EXPECT_EQ(ReadFile(path).value(), "old");
+}
+
+TEST(SafetensorsWriterTest, BrokenPromisesEndTheProgram) {
+  const auto open = [] {
+    return SafetensorsWriter::Open(PathFor("file"), {{.name = "a", .dtype = "U8", .shape = {4}},
+                                                     {.name = "b", .dtype = "U8", .shape = {4}}})
+        .value();
+  };
+  const std::vector<std::byte> bytes(8);
+  SafetensorsWriter writer = open();
+  EXPECT_DEATH((void)writer.Append("b", bytes), "in the order in which they were declared");
+  EXPECT_DEATH((void)writer.Append("a", bytes), "too many bytes for a");
+  EXPECT_DEATH((void)writer.Commit(), "a lacks bytes");
+}
+
+TEST(SafetensorsWriterTest, ErrorsNameThePath) {
+  const std::string path = PathFor("missing") + "/file";
+  EXPECT_THAT(Message(SafetensorsWriter::Open(path, {}).status()), HasSubstr(path));
+}
+
+// Reads all that a file claims to hold. Errors are fine, crashes are not.
+void ReadEverything(const std::string& path) {
+  const absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  if (!reader.ok()) {
+    EXPECT_THAT(Message(reader.status()), HasSubstr(path));
+    return;
+  }
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
+    EXPECT_EQ(reader->Read(tensor, bytes), absl::OkStatus());
+  }
+}
+
+TEST(SafetensorsReaderTest, MutatedFilesAreRefusedOrReadable) {
+  const std::string path = PathFor("file");
+  const std::string original =
+      FileBytes(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                R"("b":{"dtype":"U8","shape":[5],"data_offsets":[24,29]}} )",
+                std::string(29, 'd'));
+  for (size_t size = 0; size <= original.size(); ++size) {
+    Write(path, original.substr(0, size));
+    ReadEverything(path);
+    EXPECT_EQ(SafetensorsReader::Open(path).ok(), size == original.size()) << size;
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 3'000; ++i) {
+    std::string mutated = original;
+    for (size_t change = 0; change <= random() % 3; ++change) {
+      mutated[random() % mutated.size()] = static_cast<char>(random());
+    }
+    if (random() % 4 == 0) mutated.resize(random() % (original.size() + 20));
+    Write(path, mutated);
+    ReadEverything(path);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

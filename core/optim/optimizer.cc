@@ -1,0 +1,51 @@
+#include "core/optim/optimizer.h"
+
+#include "glog/logging.h"
+
+namespace lockstep {
+
+Optimizer::Optimizer(const OptimizerOptions& options, Kernels& kernels,
+                     const std::vector<TrainedTensor>& trained)
+    : options_(options), kernels_(kernels) {
+  if (options.kind == OptimizerOptions::Kind::kAdamW) {
+    states_ = {{"first_moment", {}}, {"second_moment", {}}};
+  } else if (options.momentum > 0) {
+    states_ = {{"momentum", {}}};
+  }
+  for (State& state : states_) {
+    for (const TrainedTensor& tensor : trained) {
+      state.tensors.push_back(
+          kernels.Empty(tensor.value.shape(), DType::kF32, MemoryClass::kOptimizerState));
+      kernels.Fill(state.tensors.back(), 0);
+    }
+  }
+}
+
+void Optimizer::Step(int64_t step, double learning_rate, float gradient_factor,
+                     const std::vector<TrainedTensor>& trained) {
+  for (size_t i = 0; i < trained.size(); ++i) {
+    const TrainedTensor& tensor = trained[i];
+    const float decay = tensor.decays ? options_.weight_decay : 0;
+    if (options_.kind == OptimizerOptions::Kind::kAdamW) {
+      const AdamW adamw = {.learning_rate = static_cast<float>(learning_rate),
+                           .beta1 = options_.beta1,
+                           .beta2 = options_.beta2,
+                           .epsilon = options_.epsilon,
+                           .weight_decay = decay,
+                           .step = step + 1};
+      kernels_.AdamWStep(adamw, gradient_factor, tensor.gradient, tensor.value,
+                         states_[0].tensors[i], states_[1].tensors[i]);
+    } else {
+      // A momentum buffer of zeros and one that starts as the gradient give the same first step.
+      const Sgd sgd = {.learning_rate = static_cast<float>(learning_rate),
+                       .momentum = options_.momentum,
+                       .weight_decay = decay,
+                       .nesterov = options_.nesterov,
+                       .first_step = false};
+      kernels_.SgdStep(sgd, gradient_factor, tensor.gradient, tensor.value,
+                       states_.empty() ? Tensor() : states_[0].tensors[i]);
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernels.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+// A piece of what is trained: a parameter, or the shard of one that this rank updates.
+struct TrainedTensor {
+  std::string name;
+  Tensor value;
+  Tensor gradient;
+  bool decays = true;  // whether weight decay applies
+};
+
+// Which optimizer, and all its settings but the learning rate.
+struct OptimizerOptions {
+  enum class Kind { kSgd, kAdamW };
+
+  Kind kind = Kind::kAdamW;
+  float weight_decay = 0;
+  // AdamW
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  // SGD
+  float momentum = 0;
+  bool nesterov = false;
+
+  // Bytes of optimizer state for each parameter in fp32: 8, 4 or 0.
+  int64_t state_bytes_per_parameter() const {
+    return kind == Kind::kAdamW ? 8 : momentum > 0 ? 4 : 0;
+  }
+};
+
+// The optimizer of one rank and its state, which exists from the start (zeros), so that memory and
+// checkpoints have the same shape at every step.
+class Optimizer {
+ public:
+  Optimizer(const OptimizerOptions& options, Kernels& kernels,
+            const std::vector<TrainedTensor>& trained);
+
+  // Updates all tensors from their gradients, each first multiplied by `gradient_factor` (clipping,
+  // unscaling). `step` counts from 0. The tensors are those of the constructor, in their order.
+  void Step(int64_t step, double learning_rate, float gradient_factor,
+            const std::vector<TrainedTensor>& trained);
+
+  // The state of tensor i of the constructor's list, by kind: "first_moment", "second_moment" for
+  // AdamW, "momentum" for SGD. Checkpoints keep it as "optimizer.<kind>.<tensor name>".
+  struct State {
+    std::string kind;
+    std::vector<Tensor> tensors;
+  };
+  std::vector<State>& states() { return states_; }
+
+ private:
+  OptimizerOptions options_;
+  Kernels& kernels_;
+  std::vector<State> states_;
+};
+
+}  // namespace lockstep

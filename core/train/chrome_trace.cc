@@ -1,0 +1,192 @@
+#include "core/train/chrome_trace.h"
+
+#include <algorithm>  // std::max, std::min, std::sort
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/train/trace.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The format's thread numbers within a rank, also the order of their lines. Data comes last, after
+// however many lines communication takes.
+constexpr int kComputeThread = 0;
+constexpr int kCommunicationThread = 1;
+constexpr int kDataThread = 1000;
+
+// An event and the line that it stands on.
+struct Placed {
+  TraceEvent event;
+  int rank = 0;
+  int thread = 0;
+};
+
+// Sorts the events of one rank by start, the longer first, and gives each its line.
+std::vector<Placed> Place(const Trace& trace) {
+  std::vector<Placed> placed;
+  for (TraceEvent& event : trace.Events()) placed.push_back({std::move(event), trace.rank()});
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::make_tuple(a.event.start_nanos, -a.event.duration_nanos) <
+           std::make_tuple(b.event.start_nanos, -b.event.duration_nanos);
+  });
+  std::vector<int64_t> lane_ends;  // of communication: when each line is free
+  for (Placed& place : placed) {
+    switch (place.event.track) {
+      case TraceTrack::kCompute:
+        place.thread = kComputeThread;
+        break;
+      case TraceTrack::kData:
+        place.thread = kDataThread;
+        break;
+      case TraceTrack::kCommunication: {
+        size_t lane = 0;
+        while (lane < lane_ends.size() && lane_ends[lane] > place.event.start_nanos) ++lane;
+        if (lane == lane_ends.size()) lane_ends.push_back(0);
+        lane_ends[lane] = place.event.start_nanos + place.event.duration_nanos;
+        place.thread = kCommunicationThread + static_cast<int>(lane);
+        break;
+      }
+    }
+  }
+  return placed;
+}
+
+std::string ThreadName(int thread) {
+  if (thread == kComputeThread) return "compute";
+  if (thread == kDataThread) return "data";
+  if (thread == kCommunicationThread) return "communication";
+  return absl::StrCat("communication ", thread - kCommunicationThread + 1);
+}
+
+// Writes the members of a JSON array, one a line.
+class EventWriter {
+ public:
+  EventWriter(AtomicFileWriter& file, int64_t origin_nanos) : file_(file), origin_(origin_nanos) {}
+
+  absl::Status Metadata(const char* what, int rank, int thread, const Json& args) {
+    return Write({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", args}});
+  }
+
+  absl::Status Complete(const Placed& placed) {
+    const TraceEvent& event = placed.event;
+    Json args = Json::object();
+    if (event.micro_batch >= 0) args["micro_batch"] = event.micro_batch;
+    if (event.bytes >= 0) args["bytes"] = event.bytes;
+    if (event.sequence >= 0) args["sequence"] = event.sequence;
+    if (!event.detail.empty()) args["detail"] = event.detail;
+    return Write({{"ph", "X"},
+                  {"name", event.name},
+                  {"pid", placed.rank},
+                  {"tid", placed.thread},
+                  {"ts", Micros(event.start_nanos - origin_)},
+                  {"dur", Micros(event.duration_nanos)},
+                  {"args", args}});
+  }
+
+  // One end of an arrow. `phase`: "s" starts a flow, "t" passes it on, "f" ends it. It binds to the
+  // event on that line at that time.
+  absl::Status Flow(const char* phase, int64_t id, const Placed& placed, int64_t nanos) {
+    Json json = {{"ph", phase},
+                 {"name", "flow"},
+                 {"cat", "flow"},
+                 {"id", id},
+                 {"pid", placed.rank},
+                 {"tid", placed.thread},
+                 {"ts", Micros(nanos - origin_)}};
+    if (phase[0] == 'f') json["bp"] = "e";  // the enclosing event, not the next one
+    return Write(json);
+  }
+
+ private:
+  static double Micros(int64_t nanos) { return static_cast<double>(nanos) / 1000; }
+
+  absl::Status Write(const Json& json) {
+    const std::string text =
+        json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+    LS_RETURN_IF_ERROR(file_.Append(is_first_ ? "\n" : ",\n"));
+    is_first_ = false;
+    return file_.Append(text);
+  }
+
+  AtomicFileWriter& file_;
+  const int64_t origin_;
+  bool is_first_ = true;
+};
+
+// Where an arrow touches an event: a message leaves when its sending begins and arrives when its
+// receiving ends, still inside the event; members of a collective are joined where they begin.
+int64_t Anchor(const TraceEvent& event) {
+  if (event.flow_end != FlowEnd::kTarget) return event.start_nanos;
+  return event.start_nanos + std::max<int64_t>(event.duration_nanos - 1, 0);
+}
+
+absl::Status WriteFlow(std::vector<const Placed*> ends, int64_t id, EventWriter* writer) {
+  if (ends.size() < 2) return absl::OkStatus();  // its partners lie outside the window
+  const auto order = [](const Placed* placed) {
+    const FlowEnd end = placed->event.flow_end;
+    const int role = end == FlowEnd::kSource ? 0 : end == FlowEnd::kMember ? 1 : 2;
+    return std::make_tuple(role, placed->event.start_nanos, placed->rank);
+  };
+  std::sort(ends.begin(), ends.end(),
+            [&](const Placed* a, const Placed* b) { return order(a) < order(b); });
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const char* phase = i == 0 ? "s" : i + 1 < ends.size() ? "t" : "f";
+    LS_RETURN_IF_ERROR(writer->Flow(phase, id, *ends[i], Anchor(ends[i]->event)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* const> traces) {
+  std::vector<std::vector<Placed>> ranks;
+  int64_t origin = std::numeric_limits<int64_t>::max();
+  for (const Trace* trace : traces) {
+    ranks.push_back(Place(*trace));
+    if (!ranks.back().empty()) origin = std::min(origin, ranks.back().front().event.start_nanos);
+  }
+
+  LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
+  LS_RETURN_IF_ERROR(file.Append("{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+  EventWriter writer(file, origin);
+  std::map<std::string, std::vector<const Placed*>> flows;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = traces[i]->rank();
+    LS_RETURN_IF_ERROR(
+        writer.Metadata("process_name", rank, 0, {{"name", absl::StrCat("rank ", rank)}}));
+    LS_RETURN_IF_ERROR(writer.Metadata("process_sort_index", rank, 0, {{"sort_index", rank}}));
+    std::map<int, bool> named;  // by thread
+    for (const Placed& placed : ranks[i]) {
+      const int thread = placed.thread;
+      if (named.emplace(thread, true).second) {
+        LS_RETURN_IF_ERROR(
+            writer.Metadata("thread_name", rank, thread, {{"name", ThreadName(thread)}}));
+        LS_RETURN_IF_ERROR(
+            writer.Metadata("thread_sort_index", rank, thread, {{"sort_index", thread}}));
+      }
+      LS_RETURN_IF_ERROR(writer.Complete(placed));
+      if (!placed.event.flow.empty()) flows[placed.event.flow].push_back(&placed);
+    }
+  }
+  int64_t id = 0;
+  for (const auto& flow : flows) LS_RETURN_IF_ERROR(WriteFlow(flow.second, ++id, &writer));
+  LS_RETURN_IF_ERROR(file.Append("\n]}\n"));
+  return file.Commit();
+}
+
+}  // namespace lockstep

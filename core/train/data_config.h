@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/data/dataset.h"
+#include "core/train/config.h"
+
+namespace lockstep {
+
+// Makes the data set that the table [data] describes: `kind` is cifar10, text, shapes or markov, the
+// other keys are those of its options (core/data). Real data is looked for in `data_directory`.
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeDataset(const Config& config,
+                                                           const std::string& data_directory);
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+#include "core/train/replica.h"
+
+#include <utility>
+
+#include "core/autograd/operations.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// Elements from one aligned view of a flat fp32 buffer to the next.
+int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
+
+// Lays the layers' sums out in one buffer, so that one collective combines them all.
+Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
+  if (layers.empty()) return Tensor();
+  int64_t total = 0;
+  for (const RunningStatistics* layer : layers) total += AlignedElements(3 * layer->channels);
+  Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
+  kernels.Fill(flat, 0);
+  int64_t offset = 0;
+  for (RunningStatistics* layer : layers) {
+    layer->sums = flat.View(offset, {3, layer->channels});
+    offset += AlignedElements(3 * layer->channels);
+  }
+  return flat;
+}
+
+Variables RunBlocks(Model& model, Pass& pass, const Tensor& inputs) {
+  Variables values = {Variable(inputs)};
+  for (auto& block : model.blocks) values = block->Run(pass, std::move(values));
+  return values;
+}
+
+}  // namespace
+
+Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample)
+    : rank_(rank),
+      model_(std::move(model)),
+      settings_(settings),
+      target_count_(static_cast<double>(settings.batch.size * targets_per_sample)),
+      all_parameters_(model_.Parameters()),
+      layers_(model_.Statistics()) {
+  Materialize(all_parameters_, settings.seed, rank.kernels);
+  Materialize(layers_, rank.kernels);
+  statistics_ = FlattenStatistics(rank.kernels, layers_);
+  for (Parameter* parameter : all_parameters_) {
+    if (parameter->tied_to == nullptr) parameters_.push_back(parameter);
+  }
+}
+
+void Replica::AllocateGradients() {
+  for (Parameter* parameter : all_parameters_) {
+    if (parameter->gradient.defined()) continue;
+    parameter->gradient =
+        rank_.kernels.Empty(parameter->shape, DType::kF32, MemoryClass::kGradients);
+  }
+}
+
+void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
+                              const BackwardHooks& hooks) {
+  Tape tape(rank_.kernels);
+  Pass pass = {.tape = tape, .seed = settings_.seed, .step = step, .micro_batch = micro_batch};
+  CrossEntropy result;
+  {
+    StepTimer::Scope scope(rank_.timer, Phase::kForward, micro_batch);
+    Variables logits = RunBlocks(model_, pass, batch.inputs);
+    result = SoftmaxCrossEntropy(tape, std::move(logits[0]), batch.targets,
+                                 static_cast<float>(1 / target_count_));
+  }
+  StepTimer::Scope scope(rank_.timer, Phase::kBackward, micro_batch);
+  tape.OnLeafReady(hooks.leaf_ready);
+  hooks.before(tape);
+  tape.Backward();
+  loss_ += rank_.kernels.Sum(result.losses) / target_count_;
+}
+
+EvaluationSums Replica::Evaluate(const Batch& batch) {
+  Tape tape(rank_.kernels, Tape::Recording::kOff);
+  Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = settings_.seed};
+  const Variables logits = RunBlocks(model_, pass, batch.inputs);
+  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits[0], batch.targets, 1.0f);
+  return {.loss = rank_.kernels.Sum(result.losses),
+          .correct = rank_.kernels.CountCorrect(logits[0].value, batch.targets)};
+}
+
+void Replica::Clear() {
+  for (Parameter* parameter : all_parameters_) parameter->ClearGradient();
+  for (RunningStatistics* layer : layers_) layer->Clear();
+  loss_ = 0;
+}
+
+void Replica::CompleteGradient(Parameter& parameter) {
+  for (Parameter* tied : TiedTo(parameter)) {
+    if (!tied->has_gradient()) continue;
+    if (parameter.has_gradient()) {
+      rank_.kernels.Add(parameter.gradient, tied->gradient, parameter.gradient);
+    } else {
+      rank_.kernels.Copy(tied->gradient, parameter.gradient);
+      parameter.MarkGradient();
+    }
+  }
+  if (!parameter.has_gradient()) {
+    rank_.kernels.Fill(parameter.gradient, 0);
+    parameter.MarkGradient();
+  }
+}
+
+void Replica::CompleteGradients() {
+  for (Parameter* parameter : parameters_) CompleteGradient(*parameter);
+}
+
+std::vector<Parameter*> Replica::TiedTo(const Parameter& parameter) const {
+  std::vector<Parameter*> tied;
+  for (Parameter* other : all_parameters_) {
+    if (other->tied_to == &parameter) tied.push_back(other);
+  }
+  return tied;
+}
+
+std::vector<TrainedTensor> Replica::Trained() const {
+  std::vector<TrainedTensor> trained;
+  for (const Parameter* parameter : parameters_) {
+    trained.push_back(
+        {parameter->name, parameter->value, parameter->gradient, parameter->decays()});
+  }
+  return trained;
+}
+
+void Replica::UpdateStatistics() {
+  for (RunningStatistics* layer : layers_) {
+    layer->Update(rank_.kernels, settings_.batch.shards * settings_.batch.micro_batches);
+  }
+}
+
+std::vector<StateTensor> Replica::State() const {
+  std::vector<StateTensor> state;
+  for (const Parameter* parameter : parameters_) {
+    state.push_back({parameter->name, parameter->value, parameter->shape});
+  }
+  for (const RunningStatistics* layer : layers_) {
+    state.push_back({layer->name + ".running_mean", layer->mean, {layer->channels}});
+    state.push_back({layer->name + ".running_var", layer->variance, {layer->channels}});
+  }
+  return state;
+}
+
+CostPrediction Replica::Predict() const {
+  int64_t parameters = 0, gradients = 0, statistics = 0;
+  for (const Parameter* parameter : all_parameters_) {
+    const int64_t bytes = parameter->shape.elements() * 4;
+    gradients += bytes;
+    if (parameter->tied_to == nullptr) parameters += bytes;
+  }
+  // Of each channel: running mean and variance, and the three sums that they are updated from.
+  for (const RunningStatistics* layer : layers_) statistics += 5 * 4 * layer->channels;
+  const int64_t optimizer = parameters / 4 * settings_.optimizer.state_bytes_per_parameter();
+  return {.traffic = {},
+          .memory = {{MemoryClass::kParameters, parameters + statistics},
+                     {MemoryClass::kGradients, gradients},
+                     {MemoryClass::kOptimizerState, optimizer}}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/data/dataset.h"
+#include "core/nn/model.h"
+#include "core/train/rank.h"
+#include "core/train/settings.h"
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// What a strategy does beside the backward of a micro-batch.
+struct BackwardHooks {
+  std::function<void(const Tape&)> before = [](const Tape&) {};
+  std::function<void(Leaf&)> leaf_ready = nullptr;  // see Tape::OnLeafReady
+};
+
+// A whole model on one rank: its memory, and passes through it. What `single` and `ddp` share.
+class Replica {
+ public:
+  // Gives the parameters memory and initial values.
+  Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample);
+
+  // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
+  void AllocateGradients();
+
+  // Runs one micro-batch forward and backward. Gradients and batch statistics add up until the next
+  // Clear; the sum of its losses, divided by the global count of targets, is added to loss().
+  void ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
+                       const BackwardHooks& hooks = {});
+
+  EvaluationSums Evaluate(const Batch& batch);
+
+  // Starts a shard: gradients, statistics and loss begin anew.
+  void Clear();
+
+  // After a shard's last micro-batch: adds the gradients of tied parameters to those that they are
+  // tied to, and zeroes gradients that received nothing, so that all are defined.
+  void CompleteGradient(Parameter& parameter);
+  void CompleteGradients();
+
+  double loss() const { return loss_; }
+  Model& model() { return model_; }
+  // All parameters that own their value, in the order of first use; what an optimizer updates.
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  // Those tied to `parameter`.
+  std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
+  std::vector<TrainedTensor> Trained() const;
+
+  // The sums of the batch statistics of all layers as one flat tensor; undefined without any.
+  const Tensor& statistics() const { return statistics_; }
+  // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
+  void UpdateStatistics();
+
+  // Parameters and running estimates, for a checkpoint.
+  std::vector<StateTensor> State() const;
+
+  // Bytes of parameters and gradients as the design counts them.
+  CostPrediction Predict() const;
+
+ private:
+  Rank& rank_;
+  Model model_;
+  const Settings& settings_;
+  double target_count_;  // of the global batch
+  std::vector<Parameter*> all_parameters_, parameters_;
+  std::vector<RunningStatistics*> layers_;
+  Tensor statistics_;
+  double loss_ = 0;
+};
+
+}  // namespace lockstep

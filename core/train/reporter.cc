@@ -1,0 +1,60 @@
+#include "core/train/reporter.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+
+namespace lockstep {
+
+absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const Run& run, int64_t first_step) {
+  const std::string losses_path = run.out + "/losses.csv";
+  const std::string metrics_path = run.out + "/metrics.jsonl";
+  LS_ASSIGN_OR_RETURN(LossesCsv losses, first_step > 0 ? LossesCsv::Resume(losses_path, first_step)
+                                                       : LossesCsv::Create(losses_path));
+  LS_ASSIGN_OR_RETURN(MetricsJsonl metrics, first_step > 0
+                                                ? MetricsJsonl::Resume(metrics_path, first_step)
+                                                : MetricsJsonl::Create(metrics_path));
+  return std::unique_ptr<Reporter>(new Reporter(run, std::move(losses), std::move(metrics)));
+}
+
+Reporter::Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics)
+    : run_(run),
+      losses_(std::move(losses)),
+      metrics_(std::move(metrics)),
+      progress_(ProgressLine::ForStderr(run.settings.steps, run.unit())) {}
+
+absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
+                            const MemoryBooks& memory) {
+  LS_RETURN_IF_ERROR(losses_.Append(step, result.loss));
+  const auto seconds = [](int64_t nanos) { return static_cast<double>(nanos) * 1e-9; };
+  MetricsRow phases;
+  for (int i = 0; i < kPhases; ++i) {
+    phases.Set(Name(static_cast<Phase>(i)), seconds(times.phases[i]));
+  }
+  phases.Set("communication_exposed", seconds(times.communication_exposed));
+  phases.Set("communication_overlapped", seconds(times.communication_overlapped));
+  LS_RETURN_IF_ERROR(metrics_.Append(step, MetricsRow()
+                                               .Set("loss", result.loss)
+                                               .Set("learning_rate", result.learning_rate)
+                                               .Set("gradient_norm", result.gradient_norm)
+                                               .Set("seconds", seconds(times.total))
+                                               .Set("time", phases)
+                                               .Set("memory_peak", memory.peak_total())));
+  progress_.Update({.number = step + 1,
+                    .loss = result.loss,
+                    .units = run_.settings.batch.size * run_.units_per_sample(),
+                    .memory_bytes = memory.peak_total()});
+  return absl::OkStatus();
+}
+
+absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {
+  progress_.Print(absl::StrFormat("step %d  validation loss %.4f  accuracy %.2f %%", step + 1,
+                                  result.loss, 100 * result.accuracy));
+  return metrics_.Append(step, MetricsRow()
+                                   .Set("validation_loss", result.loss)
+                                   .Set("validation_accuracy", result.accuracy));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/train/metrics.h"
+#include "core/train/progress.h"
+#include "core/train/run.h"
+#include "core/train/trainer.h"
+
+namespace lockstep {
+
+// What rank 0 keeps and shows of a run while it goes on.
+class Reporter {
+ public:
+  // Opens the files; those of a resumed run from `first_step` on.
+  static absl::StatusOr<std::unique_ptr<Reporter>> Open(const Run& run, int64_t first_step);
+
+  absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
+                    const MemoryBooks& memory);
+  absl::Status Validation(int64_t step, const ValidationResult& result);
+  void Note(const std::string& message) { progress_.Print(message); }
+
+ private:
+  Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics);
+
+  const Run& run_;
+  LossesCsv losses_;
+  MetricsJsonl metrics_;
+  ProgressLine progress_;
+};
+
+}  // namespace lockstep

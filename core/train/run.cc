@@ -1,0 +1,100 @@
+#include "core/train/run.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/train/config_reader.h"
+#include "core/train/data_config.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Reads the workload's name, and refuses tables that nobody knows.
+absl::StatusOr<std::string> CheckTables(const Config& config, const std::string& strategy) {
+  ConfigReader reader(config.Table(""));
+  std::string name = "run";
+  reader.Read("name", &name);
+  std::vector<std::string> tables = SettingsTables();
+  tables.insert(tables.end(), {"model", "data", strategy});
+  for (const std::string& table : tables) reader.Table(table);
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return name;
+}
+
+// Moves an earlier run out of the way, to the first free <out>.<n>.
+absl::Status SetAside(const std::string& out) {
+  if (!fs::exists(out + "/losses.csv") && !fs::exists(out + "/checkpoints")) {
+    return absl::OkStatus();
+  }
+  int n = 1;
+  while (fs::exists(absl::StrCat(out, ".", n))) ++n;
+  std::error_code error;
+  fs::rename(out, absl::StrCat(out, ".", n), error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(out, ": holds an earlier run that cannot be set aside as ", out, ".", n, ": ",
+                     error.message(), "; use another --out"));
+  }
+  return absl::OkStatus();
+}
+
+std::string DefaultOut(const std::string& workload, const std::string& strategy) {
+  const char* bazel = std::getenv("BUILD_WORKING_DIRECTORY");
+  const fs::path base = bazel != nullptr ? fs::path(bazel) : fs::current_path();
+  return (base / "runs" / workload / strategy).string();
+}
+
+}  // namespace
+
+std::string Run::unit() const {
+  return dataset->task() == Task::kLanguageModel ? "tokens" : "samples";
+}
+
+int64_t Run::units_per_sample() const {
+  return dataset->task() == Task::kLanguageModel ? dataset->target_shape().elements() : 1;
+}
+
+absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                               const ModelFactory& make_model) {
+  if (command_line.device == DeviceType::kCuda) {
+    return absl::UnavailableError(
+        "--device cuda: this program was built without CUDA; use --device cpu");
+  }
+  Run run;
+  LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
+  LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy.name));
+  LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
+  LS_RETURN_IF_ERROR(strategy.check(run.config));
+  if (run.settings.threads == 0) {
+    const int64_t cores = std::thread::hardware_concurrency();
+    run.settings.threads = std::max<int64_t>(1, cores / run.settings.mesh.ranks());
+  }
+  run.strategy = strategy;
+  run.make_model = make_model;
+  LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+  LS_RETURN_IF_ERROR(make_model(run.config, *run.dataset).status());
+  LS_ASSIGN_OR_RETURN(
+      Sampler sampler,
+      Sampler::Create(*run.dataset, {.seed = run.settings.seed,
+                                     .global_batch = run.settings.batch.size,
+                                     .shards = run.settings.batch.shards,
+                                     .micro_batches = run.settings.batch.micro_batches,
+                                     .order = UsualOrder(run.dataset->task())}));
+  run.sampler = std::make_shared<const Sampler>(std::move(sampler));
+  run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;
+  run.resume = command_line.resume;
+  if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
+  LS_RETURN_IF_ERROR(MakeDirectories(run.out));
+  LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
+  return run;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/data/dataset.h"
+#include "core/data/sampler.h"
+#include "core/nn/model.h"
+#include "core/train/command_line.h"
+#include "core/train/config.h"
+#include "core/train/settings.h"
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Builds the model that the table [model] describes, for the inputs and targets of a data set. Reports
+// every mistake in the table.
+using ModelFactory = std::function<absl::StatusOr<Model>(const Config&, const Dataset&)>;
+
+// A run, fully decided and checked, before any rank starts. Ranks share it and change nothing in it.
+struct Run {
+  Config config;
+  std::string workload;  // the configuration's `name`
+  Settings settings;
+  StrategyDefinition strategy;
+  ModelFactory make_model;  // has succeeded once for this configuration
+  std::shared_ptr<const Dataset> dataset;
+  std::shared_ptr<const Sampler> sampler;
+  std::string out;       // run directory
+  bool resume = false;
+
+  // "samples" or "tokens", and how many of them a sample has.
+  std::string unit() const;
+  int64_t units_per_sample() const;
+};
+
+// Reads and checks everything that a command line names: configuration, data, model. Makes the run
+// directory; one that holds an earlier run is set aside as <out>.1, <out>.2, ... unless that run is to
+// be resumed.
+absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                               const ModelFactory& make_model);
+
+}  // namespace lockstep

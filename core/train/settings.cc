@@ -1,0 +1,175 @@
+#include "core/train/settings.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/train/config_reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr NumberBounds kPositive = {.at_least = 1};
+constexpr NumberBounds kNotNegative = {.at_least = 0};
+// More threads than this help nobody; a typing error should not start them.
+constexpr int kMaxRanks = 256;
+constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
+
+absl::Status ReadTrain(const Config& config, Settings& settings) {
+  ConfigReader reader(config.Table("train"));
+  reader.Require("steps", &settings.steps, kPositive);
+  reader.Read("seed", &settings.seed);
+  reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
+  return reader.Finish();
+}
+
+absl::Status ReadMesh(const Config& config, const std::string& strategy, const std::vector<MeshAxis>& axes,
+                      MeshShape& mesh) {
+  ConfigReader reader(config.Table("mesh"));
+  const auto name = [](std::string* out, MeshAxis axis) { out->append(Name(axis)); };
+  const std::pair<MeshAxis, int*> all[] = {
+      {MeshAxis::kDp, &mesh.dp}, {MeshAxis::kTp, &mesh.tp}, {MeshAxis::kPp, &mesh.pp}};
+  for (const auto& [axis, size] : all) {
+    reader.Read(Name(axis), size, {.at_least = 1, .at_most = kMaxRanks});
+    if (*size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) {
+      reader.AddProblem(
+          Name(axis), absl::StrCat("is ", *size, ", but the strategy '", strategy, "' has ",
+                                   axes.empty() ? "one rank only"
+                                                : absl::StrCat("no such axis; it has ",
+                                                               absl::StrJoin(axes, ", ", name))));
+    }
+  }
+  if (mesh.ranks() > kMaxRanks) {
+    reader.AddProblem("dp", absl::StrCat("makes a mesh of ", mesh.ranks(),
+                                         " ranks; this machine's threads carry at most ",
+                                         kMaxRanks));
+  }
+  return reader.Finish();
+}
+
+absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes, Settings& settings) {
+  BatchSettings& batch = settings.batch;
+  ConfigReader reader(config.Table("batch"));
+  reader.Require("size", &batch.size, kPositive);
+  reader.Read("micro_batches", &batch.micro_batches, kPositive);
+  const bool has_dp = std::find(axes.begin(), axes.end(), MeshAxis::kDp) != axes.end();
+  const bool given = reader.Has("shards");
+  reader.Read("shards", &batch.shards, kPositive);
+  if (has_dp) {
+    if (given && batch.shards != settings.mesh.dp) {
+      reader.AddProblem("shards", absl::StrCat("is ", batch.shards, ", but mesh.dp is ",
+                                               settings.mesh.dp,
+                                               ": they are the same thing here; give one"));
+    }
+    batch.shards = settings.mesh.dp;
+  }
+  if (batch.size % (batch.shards * batch.micro_batches) != 0) {
+    reader.AddProblem(
+        "size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
+                             batch.shards, " shards x ", batch.micro_batches,
+                             " micro-batches; use a multiple of ",
+                             batch.shards * batch.micro_batches));
+  }
+  return reader.Finish();
+}
+
+absl::Status ReadOptimizer(const Config& config, OptimizerOptions& optimizer) {
+  ConfigReader reader(config.Table("optimizer"));
+  reader.RequireChoice("kind", &optimizer.kind,
+                       {{"sgd", OptimizerOptions::Kind::kSgd},
+                        {"adamw", OptimizerOptions::Kind::kAdamW}});
+  reader.Read("weight_decay", &optimizer.weight_decay, kNotNegative);
+  if (optimizer.kind == OptimizerOptions::Kind::kAdamW) {
+    reader.Read("beta1", &optimizer.beta1, kFraction);
+    reader.Read("beta2", &optimizer.beta2, kFraction);
+    reader.Read("epsilon", &optimizer.epsilon, {.greater_than = 0});
+  } else {
+    reader.Read("momentum", &optimizer.momentum, kFraction);
+    reader.Read("nesterov", &optimizer.nesterov);
+    if (optimizer.nesterov && optimizer.momentum == 0) {
+      reader.AddProblem("nesterov", "needs a momentum above 0");
+    }
+  }
+  return reader.Finish();
+}
+
+absl::Status ReadSchedule(const Config& config, int64_t steps, Schedule& schedule) {
+  schedule.total_steps = steps;
+  ConfigReader reader(config.Table("schedule"));
+  reader.ReadChoice("kind", &schedule.kind,
+                    {{"constant", Schedule::Kind::kConstant},
+                     {"cosine", Schedule::Kind::kCosine},
+                     {"step", Schedule::Kind::kStep}});
+  reader.Require("learning_rate", &schedule.peak, {.greater_than = 0});
+  reader.Read("warmup_steps", &schedule.warmup_steps, kNotNegative);
+  reader.Read("total_steps", &schedule.total_steps, kPositive);
+  if (schedule.kind == Schedule::Kind::kCosine) {
+    reader.Read("floor", &schedule.floor, kNotNegative);
+  } else if (schedule.kind == Schedule::Kind::kStep) {
+    reader.Require("milestones", &schedule.milestones, kNotNegative);
+    reader.Read("factor", &schedule.factor, {.greater_than = 0});
+  }
+  return reader.Finish();
+}
+
+absl::Status ReadRest(const Config& config, Settings& settings) {
+  ConfigReader validation(config.Table("validation"));
+  validation.Read("every", &settings.validation.every, kNotNegative);
+  validation.Read("batches", &settings.validation.batches, kNotNegative);
+  validation.Read("batch_size", &settings.validation.batch_size, kNotNegative);
+  LS_RETURN_IF_ERROR(validation.Finish());
+  if (settings.validation.batch_size == 0) {
+    settings.validation.batch_size = settings.batch.micro_batch_size();
+  }
+
+  ConfigReader checkpoint(config.Table("checkpoint"));
+  checkpoint.Read("every", &settings.checkpoint.every, kNotNegative);
+  checkpoint.Read("keep", &settings.checkpoint.keep, kPositive);
+  LS_RETURN_IF_ERROR(checkpoint.Finish());
+
+  settings.trace = {.first_step = 2, .steps = 3};
+  ConfigReader trace(config.Table("trace"));
+  trace.Read("first_step", &settings.trace.first_step, kNotNegative);
+  trace.Read("steps", &settings.trace.steps, kNotNegative);
+  LS_RETURN_IF_ERROR(trace.Finish());
+
+  ConfigReader memory(config.Table("memory"));
+  memory.Read("limit", &settings.memory_limit, kNotNegative);
+  LS_RETURN_IF_ERROR(memory.Finish());
+
+  ConfigReader run(config.Table("run"));
+  run.Read("threads", &settings.threads, kNotNegative);
+  run.Read("timeout_seconds", &settings.timeout_seconds, {.greater_than = 0});
+  return run.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
+                                      const std::vector<MeshAxis>& axes) {
+  Settings settings;
+  // All problems of all tables are told at once.
+  absl::Status problems;
+  const auto gather = [&problems](const absl::Status& status) {
+    if (status.ok()) return;
+    problems = problems.ok() ? status
+                             : absl::Status(problems.code(), absl::StrCat(problems.message(), "\n",
+                                                                          status.message()));
+  };
+  gather(ReadTrain(config, settings));
+  gather(ReadMesh(config, strategy, axes, settings.mesh));
+  gather(ReadBatch(config, axes, settings));
+  gather(ReadOptimizer(config, settings.optimizer));
+  gather(ReadSchedule(config, settings.steps, settings.schedule));
+  gather(ReadRest(config, settings));
+  if (!problems.ok()) return problems;
+  return settings;
+}
+
+std::vector<std::string> SettingsTables() {
+  return {"train",      "mesh",       "batch", "optimizer", "schedule",
+          "validation", "checkpoint", "trace", "memory",    "run"};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/comm/mesh_shape.h"
+#include "core/optim/optimizer.h"
+#include "core/optim/schedule.h"
+#include "core/train/config.h"
+#include "core/train/trace.h"
+
+namespace lockstep {
+
+// How a step's global batch is cut (contract 2 of the design): `size` samples in
+// shards x micro_batches micro-batches of equal size.
+struct BatchSettings {
+  int64_t size = 1;
+  int64_t shards = 1;         // data-parallel: [mesh] dp of the strategies that have one
+  int64_t micro_batches = 1;  // of one shard
+
+  int64_t micro_batch_size() const { return size / (shards * micro_batches); }
+};
+
+struct ValidationSettings {
+  int64_t every = 0;    // steps; 0: only at the end
+  int64_t batches = 0;  // at most so many; 0: the whole split
+  int64_t batch_size = 0;  // samples; 0: a micro-batch's
+};
+
+struct CheckpointSettings {
+  int64_t every = 0;  // steps; 0: only at the end
+  int64_t keep = 2;   // of the newest
+};
+
+// Everything that a configuration says about a run, but the model, the data and what belongs to one
+// strategy.
+struct Settings {
+  int64_t steps = 1;
+  uint64_t seed = 1;
+  BatchSettings batch;
+  MeshShape mesh;
+  OptimizerOptions optimizer;
+  Schedule schedule;
+  double clip_norm = 0;  // 0: gradients are not clipped
+  ValidationSettings validation;
+  CheckpointSettings checkpoint;
+  Trace::Window trace;
+  int64_t memory_limit = 0;      // bytes a rank; 0: none
+  int64_t threads = 0;           // a rank; 0: the machine's cores divided by the ranks
+  double timeout_seconds = 60;   // of communication
+};
+
+// Reads the tables train, batch, mesh, optimizer, schedule, validation, checkpoint, trace, memory and
+// run, and checks what they say against each other and against the axes that the strategy has. The
+// shards of a strategy without dp axis are batch.shards; with one they are mesh.dp, and batch.shards,
+// if given, must agree.
+absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
+                                      const std::vector<MeshAxis>& axes);
+
+// The names of those tables.
+std::vector<std::string> SettingsTables();
+
+}  // namespace lockstep

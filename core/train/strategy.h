@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/operation.h"
+#include "core/data/dataset.h"
+#include "core/nn/model.h"
+#include "core/tensor/memory.h"
+#include "core/train/config.h"
+#include "core/train/rank.h"
+#include "core/train/settings.h"
+
+namespace lockstep {
+
+// Consecutive micro-batches of a step.
+struct MicroBatchRange {
+  int64_t first = 0;
+  int64_t count = 1;
+};
+
+// Hands out the rank's micro-batches of a step, in order.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // The next micro-batch. Throws StatusException when the data cannot be read.
+  virtual Batch Next() = 0;
+};
+
+// What a step gave, the same on every rank.
+struct StepResult {
+  double loss = 0;           // mean over all targets of the global batch
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+};
+
+// Sums over the targets of a batch that are not ignored.
+struct EvaluationSums {
+  double loss = 0;
+  int64_t correct = 0;  // classification: how often the largest logit was at the target
+};
+
+// What a step must cost a rank (contract 8 of the design), in closed form.
+struct CostPrediction {
+  struct Traffic {
+    Operation operation;
+    std::string label;
+    double wire_bytes = 0;  // sent by this rank in a step
+  };
+  struct Memory {
+    MemoryClass memory_class;
+    int64_t bytes = 0;
+  };
+  std::vector<Traffic> traffic;
+  std::vector<Memory> memory;
+  double bubble_fraction = 0;
+};
+
+// One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
+// what comes from outside (no memory, a dead peer); the trainer turns it into a Status.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // The micro-batches, by their index in the global batch, that this rank takes from the source in
+  // each step.
+  virtual MicroBatchRange micro_batches() const = 0;
+
+  // Runs forward and backward for all of them, combines gradients, and updates the parameters.
+  virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;
+
+  // Forward only, with the statistics of training; this rank's batch only. No communication.
+  virtual EvaluationSums Evaluate(const Batch& batch) = 0;
+
+  // Everything that a checkpoint needs, in the same order on every rank.
+  virtual std::vector<StateTensor> State() = 0;
+
+  virtual CostPrediction Predict() const = 0;
+};
+
+// What a strategy is made from.
+struct StrategyInputs {
+  Rank& rank;
+  Model model;  // without memory
+  const Settings& settings;
+  int64_t targets_per_sample;
+  const Config& config;  // for the strategy's own table
+};
+
+// A strategy as its main page names it.
+struct StrategyDefinition {
+  std::string name;  // also the name of its own table in the configuration
+  std::vector<MeshAxis> axes;  // of the mesh that it can use
+  // Whether its own table in the configuration is right; called before ranks are started.
+  std::function<absl::Status(const Config&)> check = [](const Config&) { return absl::OkStatus(); };
+  std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+#include "core/train/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/train/chrome_trace.h"
+#include "core/train/metrics.h"
+
+namespace lockstep {
+namespace {
+
+// Bytes of a class: what the strategy predicts (negative: no prediction), and the largest peak of any
+// rank.
+struct MemoryRow {
+  MemoryClass memory_class;
+  int64_t predicted = -1;
+  int64_t measured = 0;
+};
+
+std::vector<MemoryRow> MemoryRows(const std::vector<RankReport>& reports) {
+  std::vector<MemoryRow> rows;
+  for (int i = 0; i < kMemoryClasses; ++i) {
+    MemoryRow row = {.memory_class = static_cast<MemoryClass>(i)};
+    for (const RankReport& report : reports) {
+      row.measured = std::max(row.measured, report.memory.peak(row.memory_class));
+      for (const CostPrediction::Memory& memory : report.prediction.memory) {
+        if (memory.memory_class == row.memory_class) {
+          row.predicted = std::max(row.predicted, memory.bytes);
+        }
+      }
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+// Bytes that a rank sends in a step for one purpose, the most of any rank.
+struct TrafficRow {
+  std::string operation, label;
+  double predicted = 0;
+  double measured = 0;
+};
+
+std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
+  std::vector<TrafficRow> rows;
+  const auto row_of = [&rows](Operation operation, const std::string& label) -> TrafficRow& {
+    for (TrafficRow& row : rows) {
+      if (row.operation == Name(operation) && row.label == label) return row;
+    }
+    rows.push_back({.operation = Name(operation), .label = label});
+    return rows.back();
+  };
+  for (const RankReport& report : reports) {
+    for (const CostPrediction::Traffic& traffic : report.prediction.traffic) {
+      TrafficRow& row = row_of(traffic.operation, traffic.label);
+      row.predicted = std::max(row.predicted, traffic.wire_bytes);
+    }
+    for (const auto& [kind, total] : report.traffic.by_kind) {
+      TrafficRow& row = row_of(kind.first, kind.second);
+      row.measured = std::max(
+          row.measured, total.wire_bytes / static_cast<double>(std::max<int64_t>(1, report.steps)));
+    }
+  }
+  return rows;
+}
+
+double PerStep(const RankReport& report, int64_t nanos) {
+  return static_cast<double>(nanos) * 1e-9 /
+         static_cast<double>(std::max<int64_t>(1, report.measured_steps));
+}
+
+MetricsRow TimeRow(const RankReport& report) {
+  MetricsRow row;
+  for (int i = 0; i < kPhases; ++i) {
+    row.Set(Name(static_cast<Phase>(i)), PerStep(report, report.times.phases[i]));
+  }
+  row.Set("communication_exposed", PerStep(report, report.times.communication_exposed));
+  row.Set("communication_overlapped", PerStep(report, report.times.communication_overlapped));
+  return row;
+}
+
+// The slowest rank's: a step is over when all have ended.
+double StepSeconds(const std::vector<RankReport>& reports) {
+  double seconds = 0;
+  for (const RankReport& report : reports) {
+    seconds = std::max(seconds, report.median_step_seconds);
+  }
+  return seconds;
+}
+
+double UnitsPerSecond(const Run& run, const std::vector<RankReport>& reports) {
+  const double seconds = StepSeconds(reports);
+  return seconds > 0 ? static_cast<double>(run.settings.batch.size * run.units_per_sample()) / seconds
+                     : 0;
+}
+
+MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
+  const RankReport& first = reports[0];
+  MetricsRow memory, traffic;
+  for (const MemoryRow& row : MemoryRows(reports)) {
+    MetricsRow entry;
+    if (row.predicted >= 0) entry.Set("predicted", row.predicted);
+    memory.Set(Name(row.memory_class), entry.Set("measured", row.measured));
+  }
+  for (const TrafficRow& row : TrafficRows(reports)) {
+    traffic.Set(absl::StrCat(row.operation, " ", row.label),
+                MetricsRow().Set("predicted", row.predicted).Set("measured", row.measured));
+  }
+  int64_t peak = 0;
+  std::vector<MetricsRow> ranks;
+  for (const RankReport& report : reports) {
+    peak = std::max(peak, report.memory.peak_total());
+    MetricsRow at_peak;
+    for (int i = 0; i < kMemoryClasses; ++i) {
+      const auto memory_class = static_cast<MemoryClass>(i);
+      at_peak.Set(Name(memory_class), report.memory.at_peak(memory_class));
+    }
+    ranks.push_back(MetricsRow()
+                        .Set("time", TimeRow(report))
+                        .Set("memory_peak", report.memory.peak_total())
+                        .Set("memory_at_peak", at_peak));
+  }
+  MetricsRow row;
+  row.Set("workload", run.workload)
+      .Set("strategy", run.strategy.name)
+      .Set("mesh", run.settings.mesh.ToString())
+      .Set("ranks", run.settings.mesh.ranks())
+      .Set("shards", run.settings.batch.shards)
+      .Set("micro_batches", run.settings.batch.micro_batches)
+      .Set("steps", run.settings.steps)
+      .Set("config", run.config.Fingerprint())
+      .Set("loss", first.loss)
+      .Set("validation_loss", first.validation.loss)
+      .Set("validation_accuracy", first.validation.accuracy)
+      .Set("parameter_hash", first.parameter_hash)
+      .Set("step_seconds", StepSeconds(reports))
+      .Set(run.unit() + "_per_second", UnitsPerSecond(run, reports))
+      .Set("memory_peak", peak)
+      .Set("memory", memory)
+      .Set("traffic_bytes_per_step", traffic)
+      .Set("per_rank", ranks);
+  if (const auto rate = run.dataset->entropy_rate()) row.Set("entropy_rate", *rate);
+  if (const auto floor = run.dataset->loss_floor()) row.Set("loss_floor", *floor);
+  return row;
+}
+
+std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) {
+  const RankReport& first = reports[0];
+  std::string text = absl::StrFormat(
+      "%s  %s  %s\n"
+      "  loss %.6f   validation loss %.4f   accuracy %.2f %%\n"
+      "  step %s   %s %s/s\n",
+      run.workload, run.strategy.name, run.settings.mesh.ToString(), first.loss,
+      first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
+      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
+  if (const auto floor = run.dataset->loss_floor()) {
+    absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,
+                          run.dataset->entropy_rate().value_or(*floor));
+  }
+  absl::StrAppendFormat(&text, "  time of a step, rank 0:");
+  for (int i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    absl::StrAppend(&text, "  ", Name(phase), " ", FormatDuration(PerStep(first, first.times.Of(phase))));
+  }
+  absl::StrAppend(&text, "  communication ",
+                  FormatDuration(PerStep(first, first.times.communication_exposed)), " exposed, ",
+                  FormatDuration(PerStep(first, first.times.communication_overlapped)),
+                  " overlapped\n");
+  absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "memory of a rank", "predicted", "measured");
+  for (const MemoryRow& row : MemoryRows(reports)) {
+    absl::StrAppendFormat(&text, "    %-30s %14s %14s\n", Name(row.memory_class),
+                          row.predicted < 0 ? "-" : FormatBytes(row.predicted),
+                          FormatBytes(row.measured));
+  }
+  const std::vector<TrafficRow> traffic = TrafficRows(reports);
+  if (!traffic.empty()) {
+    absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "sent by a rank in a step", "predicted",
+                          "measured");
+  }
+  for (const TrafficRow& row : traffic) {
+    absl::StrAppendFormat(&text, "    %-30s %14.0f %14.0f\n",
+                          absl::StrCat(row.operation, " ", row.label), row.predicted, row.measured);
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::Status WriteRunSummary(const Run& run, const std::vector<RankReport>& reports) {
+  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryRow(run, reports)));
+  std::vector<const Trace*> traces;
+  for (const RankReport& report : reports) traces.push_back(report.trace.get());
+  LS_RETURN_IF_ERROR(WriteChromeTrace(run.out + "/trace.json", traces));
+  std::fputs((SummaryText(run, reports) + "  " + run.out + "\n").c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

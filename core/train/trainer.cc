@@ -1,0 +1,241 @@
+#include "core/train/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/data/prefetch.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/train/reporter.h"
+#include "core/train/summary.h"
+
+namespace lockstep {
+namespace {
+
+// Steps that compile primitives and fill the allocator; times are taken after them.
+constexpr int64_t kWarmUpSteps = 2;
+
+std::string CheckpointFolder(const Run& run) { return run.out + "/checkpoints"; }
+
+// FNV-1a over the bits of all parameters and buffers: two runs with the same hash ended alike.
+std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const StateTensor& part : state) {
+    if (part.name.starts_with("optimizer.")) continue;
+    std::vector<uint8_t> bytes(part.tensor.bytes());
+    kernels.CopyToHost(part.tensor, bytes.data());
+    for (uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
+  }
+  return absl::StrFormat("%016x", hash);
+}
+
+// The prefetcher as strategies see it; waiting for it counts as time for data.
+class PrefetchedBatches : public BatchSource {
+ public:
+  PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range)
+      : timer_(rank.timer),
+        prefetcher_(run.dataset, *run.sampler, rank.allocator(),
+                    {.first_step = first_step,
+                     .end_step = run.settings.steps,
+                     .first_micro_batch = range.first,
+                     .micro_batches = range.count}) {}
+
+  Batch Next() override {
+    StepTimer::Scope scope(timer_, Phase::kData);
+    absl::StatusOr<Prefetcher::Item> item = prefetcher_.Next();
+    ThrowIfError(item.status());
+    return std::move(item)->batch;
+  }
+
+ private:
+  StepTimer& timer_;
+  Prefetcher prefetcher_;
+};
+
+// Runs the whole split, batches dealt out to the data-parallel ranks in turn. The sums of all
+// batches meet in one tensor and are added in order, so that the result does not depend on how many
+// ranks there are.
+ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
+  const int64_t size = run.settings.validation.batch_size;
+  const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
+  Communicator& ranks = rank.mesh.dp();
+  Tensor sums = rank.kernels.Empty({2 * batches}, DType::kF64, MemoryClass::kCommunication);
+  std::vector<double> host(2 * batches, 0.0);
+  int64_t samples = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const std::vector<SampleKey> keys = run.sampler->ValidationKeys(i, size);
+    samples += std::count_if(keys.begin(), keys.end(),
+                             [](const SampleKey& key) { return key.index != kNoSample; });
+    if (i % ranks.size() != ranks.rank()) continue;
+    const Batch batch =
+        EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
+    ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
+    const EvaluationSums evaluated = strategy.Evaluate(batch);
+    host[2 * i] = evaluated.loss;
+    host[2 * i + 1] = static_cast<double>(evaluated.correct);
+  }
+  rank.kernels.CopyFromHost(host.data(), sums);
+  ThrowIfError(ranks.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
+  rank.kernels.CopyToHost(sums, host.data());
+  ValidationResult result;
+  for (int64_t i = 0; i < batches; ++i) {
+    result.loss += host[2 * i];
+    result.accuracy += host[2 * i + 1];
+  }
+  const auto targets =
+      static_cast<double>(samples * run.dataset->target_shape().elements());
+  result.loss /= targets;
+  result.accuracy /= targets;
+  return result;
+}
+
+// The loop of one rank.
+class Trainer {
+ public:
+  Trainer(const Run& run, Rank& rank, Ledger& ledger, Strategy& strategy, RankReport& report)
+      : run_(run), rank_(rank), ledger_(ledger), strategy_(strategy), report_(report) {}
+
+  absl::Status Run() {
+    int64_t step = 0;
+    if (run_.resume) {
+      LS_ASSIGN_OR_RETURN(step, Resume());
+    }
+    if (rank_.rank == 0) {
+      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+      if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
+    }
+    PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
+    rank_.allocator().ResetPeaks();
+    for (; step < run_.settings.steps; ++step) {
+      LS_RETURN_IF_ERROR(Step(step, batches));
+      LS_RETURN_IF_ERROR(AfterStep(step));
+    }
+    report_.memory = rank_.allocator().books();
+    report_.median_step_seconds = Median(step_seconds_);
+    report_.parameter_hash = HashParameters(rank_.kernels, strategy_.State());
+    return absl::OkStatus();
+  }
+
+ private:
+  static double Median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  }
+
+  absl::StatusOr<int64_t> Resume() {
+    LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
+                        NewestCheckpoint(CheckpointFolder(run_)));
+    if (!path) return 0;
+    LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
+                        LoadCheckpoint(*path, run_.config.Only({"model"}).Fingerprint(),
+                                       strategy_.State(), rank_.kernels));
+    if (info.step > run_.settings.steps) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
+                       run_.settings.steps, "; raise train.steps to go on"));
+    }
+    return info.step;
+  }
+
+  absl::Status Step(int64_t step, BatchSource& batches) {
+    const CommTotals before = ledger_.Mark();
+    rank_.timer.BeginStep(step);
+    const StepResult result = strategy_.TrainStep(step, batches);
+    const CommTotals traffic = ledger_.Since(before);
+    const StepTimes times = rank_.timer.EndStep(traffic.All().busy_nanos);
+    for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
+    report_.steps += 1;
+    report_.loss = result.loss;
+    if (report_.steps > kWarmUpSteps) {
+      report_.times += times;
+      report_.measured_steps += 1;
+      step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
+    }
+    if (reporter_ != nullptr) {
+      return reporter_->Step(step, result, times, rank_.allocator().books());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AfterStep(int64_t step) {
+    const bool last = step + 1 == run_.settings.steps;
+    const auto due = [step, last](int64_t every) {
+      return last || (every > 0 && (step + 1) % every == 0);
+    };
+    if (due(run_.settings.validation.every)) {
+      report_.validation = Validate(run_, rank_, strategy_);
+      if (reporter_ != nullptr) {
+        LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
+      }
+    }
+    if (due(run_.settings.checkpoint.every)) {
+      const std::vector<StateTensor> state = strategy_.State();
+      if (!state.empty() && state[0].is_writer) {
+        LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
+                                          {.step = step + 1,
+                                           .model = run_.config.Only({"model"}).Fingerprint(),
+                                           .strategy = run_.strategy.name},
+                                          state, run_.settings.checkpoint.keep, rank_.kernels));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const lockstep::Run& run_;
+  Rank& rank_;
+  Ledger& ledger_;
+  Strategy& strategy_;
+  RankReport& report_;
+  std::unique_ptr<Reporter> reporter_;  // rank 0's
+  std::vector<double> step_seconds_;
+};
+
+}  // namespace
+
+absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
+  SetThreads(static_cast<int>(run.settings.threads));
+  CpuAllocator allocator;
+  allocator.set_limit(run.settings.memory_limit);
+  CpuKernels kernels(allocator);
+  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, handle.comm()));
+  report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
+  StepTimer timer({.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
+                   .trace = report.trace.get()});
+  Rank rank = {.rank = handle.rank(),
+               .size = handle.size(),
+               .kernels = kernels,
+               .mesh = mesh,
+               .timer = timer,
+               .trace = *report.trace};
+  LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
+  // The one place where what was thrown inside a pass becomes a status again.
+  try {
+    const std::unique_ptr<Strategy> strategy =
+        run.strategy.make({.rank = rank,
+                           .model = std::move(model),
+                           .settings = run.settings,
+                           .targets_per_sample = run.dataset->target_shape().elements(),
+                           .config = run.config});
+    report.prediction = strategy->Predict();
+    return Trainer(run, rank, handle.ledger(), *strategy, report).Run();
+  } catch (const StatusException& error) {
+    return error.status();
+  }
+}
+
+absl::Status Train(const Run& run) {
+  std::vector<RankReport> reports(run.settings.mesh.ranks());
+  LS_RETURN_IF_ERROR(
+      RunRanks(run.settings.mesh.ranks(),
+               {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+               [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
+  return WriteRunSummary(run, reports);
+}
+
+}  // namespace lockstep

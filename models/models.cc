@@ -1,0 +1,85 @@
+#include "models/models.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/train/config_reader.h"
+#include "models/resnet/resnet.h"
+#include "models/toy/toy.h"
+#include "models/transformer/transformer.h"
+
+namespace lockstep {
+namespace {
+
+enum class Kind { kToy, kResNet, kTransformer };
+
+absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
+                       const char* fitting) {
+  if (dataset.task() == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("model.kind = \"", model,
+                                                 "\" does not fit the data (",
+                                                 dataset.Describe(), "); use ", fitting));
+}
+
+absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
+  ToyOptions options = {.inputs = dataset.input_shape().elements(), .outputs = dataset.classes()};
+  reader.Read("hidden", &options.hidden, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", "pictures"));
+  return MakeToy(options);
+}
+
+absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
+  ResNetOptions options;
+  reader.Read("depth", &options.depth);
+  if (options.depth != 18 && options.depth != 34 && options.depth != 50) {
+    reader.AddProblem("depth", absl::StrCat("is ", options.depth, "; there are 18, 34 and 50"));
+  }
+  reader.ReadChoice("stem", &options.stem,
+                    {{"cifar", ResNetOptions::Stem::kCifar},
+                     {"imagenet", ResNetOptions::Stem::kImageNet}});
+  reader.Read("width", &options.width, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", "pictures"));
+  options.classes = dataset.classes();
+  options.image = dataset.input_shape()[0];
+  return MakeResNet(options);
+}
+
+absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& dataset) {
+  TransformerOptions options;
+  reader.Read("layers", &options.layers, {.at_least = 1});
+  reader.Read("heads", &options.heads, {.at_least = 1});
+  reader.Read("width", &options.width, {.at_least = 1});
+  reader.Read("dropout", &options.dropout, {.at_least = 0, .less_than = 1});
+  if (options.width % options.heads != 0) {
+    reader.AddProblem("width", absl::StrCat("is ", options.width, ", which does not divide into ",
+                                            options.heads, " heads"));
+  }
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kLanguageModel, "transformer", "text"));
+  options.context = dataset.input_shape()[0];
+  options.vocabulary = dataset.classes();
+  return MakeTransformer(options);
+}
+
+}  // namespace
+
+absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
+  ConfigReader reader(config.Table("model"));
+  Kind kind = Kind::kToy;
+  reader.RequireChoice("kind", &kind,
+                       {{"toy", Kind::kToy},
+                        {"resnet", Kind::kResNet},
+                        {"transformer", Kind::kTransformer}});
+  switch (kind) {
+    case Kind::kToy:
+      return ReadToy(reader, dataset);
+    case Kind::kResNet:
+      return ReadResNet(reader, dataset);
+    case Kind::kTransformer:
+      return ReadTransformer(reader, dataset);
+  }
+  return absl::InternalError("no such kind of model");
+}
+
+}  // namespace lockstep

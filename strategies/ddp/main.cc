@@ -1,0 +1,9 @@
+// Data parallel: a replica of the model on every rank.
+
+#include "core/train/main.h"
+#include "models/models.h"
+#include "strategies/ddp/ddp.h"
+
+int main(int argc, char** argv) {
+  return lockstep::TrainMain(argc, argv, lockstep::DdpStrategy(), lockstep::MakeModel);
+}
