@@ -1,16 +1,18 @@
 #pragma once
 
+#include <utility>
+
 #include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
 
-// A tensor that is trained: what the tape's gradients end in. Kernels write weight gradients straight
-// into its buffer, replacing what is there the first time in a step and adding after that, so that
-// micro-batches accumulate without a pass of their own.
+// A tensor that is trained: what the tape's gradients end in. Kernels write weight gradients
+// straight into its buffer, replacing what is there the first time in a step and adding after that,
+// so that micro-batches accumulate without a pass of their own.
 //
-// Strategies decide where the memory lies: `value` and `gradient` may be views into flat buffers, and
-// their storage may be released while it is not needed.
+// Strategies decide where the memory lies: `value` and `gradient` may be views into flat buffers,
+// and their storage may be released while it is not needed.
 class Leaf {
  public:
   Tensor value;

@@ -1,6 +1,8 @@
 #include "core/autograd/operations.h"
 
+#include <algorithm>  // std::any_of
 #include <initializer_list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,15 +14,17 @@ namespace {
 bool Needs(const Variable* v) { return v != nullptr && v->needs_gradient(); }
 bool Trains(const Leaf* leaf) { return leaf != nullptr && leaf->trainable; }
 Tensor ValueOf(const Leaf* leaf) { return leaf == nullptr ? Tensor() : leaf->value; }
+std::shared_ptr<GradientSlot> SlotOf(const Variable* v) {
+  return v == nullptr ? nullptr : v->gradient;
+}
 
 // Adds to the gradient of something that may not want one.
 void AddTo(Kernels& kernels, const std::shared_ptr<GradientSlot>& slot, Tensor gradient) {
   if (slot != nullptr) slot->Add(kernels, std::move(gradient));
 }
 
-// Where the gradients of an operation's leaves go: undefined for leaves that are not trained, or when
-// this half does not compute weights. Leaves of one operation receive their contributions together,
-// so that they agree on whether these replace or add.
+// Where the gradients of an operation's leaves go: undefined for leaves that are not trained, or
+// when this half does not compute weights. Kernels write all of them in one mode.
 struct Destinations {
   std::vector<Tensor> tensors;
   Write write = Write::kOverwrite;
@@ -30,15 +34,21 @@ struct Destinations {
 Destinations NextContributions(Kernels& kernels, Tape::Half half,
                                std::initializer_list<Leaf*> leaves) {
   Destinations destinations;
-  bool first = true;
+  std::vector<Tensor> fresh;
   for (Leaf* leaf : leaves) {
     destinations.tensors.emplace_back();
     if (!half.weights || !Trains(leaf)) continue;
     auto [tensor, write] = leaf->NextContribution(kernels);
-    CHECK(first || write == destinations.write) << "leaves of one operation out of step";
+    if (write == Write::kOverwrite) {
+      fresh.push_back(tensor);
+    } else {
+      destinations.write = Write::kAccumulate;
+    }
     destinations.tensors.back() = std::move(tensor);
-    destinations.write = write;
-    first = false;
+  }
+  // Leaves that are out of step, as where operations share one of them but not the others.
+  if (destinations.write == Write::kAccumulate) {
+    for (const Tensor& tensor : fresh) kernels.Fill(tensor, 0);
   }
   return destinations;
 }
@@ -107,76 +117,73 @@ Variable Reshape(Tape& tape, const Variable& x, const Shape& shape) {
 
 Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variable* residual) {
   Kernels& k = tape.kernels();
-  tape.Use(w);
-  if (bias != nullptr) tape.Use(*bias);
   Tensor y = k.Empty(x.shape().With(-1, w.value.shape()[0]));
   k.Linear(x.value, w.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
-  Variable out = tape.Result(
-      y, x.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
-  tape.Record(out, [&tape, &k, x, &w, bias,
-                    residual = residual ? residual->gradient : nullptr](Tensor dy) {
+  Variable out =
+      tape.Result(y, x.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
+  // Backward reads the input only for the weight's gradient.
+  Tensor kept = Trains(&w) ? x.value : Tensor();
+  auto backward = [&tape, &k, kept, shape = x.shape(), x = x.gradient, &w, bias,
+                   residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients({&w, bias}, [&k, x, &w, bias, dy](Tape::Half half) {
+    tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w, bias});
-      Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      k.LinearBackward(dy, x.value, w.value, d.write, dx, d[0], d[1]);
-      if (dx.defined()) x.gradient->Add(k, std::move(dx));
+      Tensor dx = half.inputs && x != nullptr ? k.Empty(shape) : Tensor();
+      k.LinearBackward(dy, kept, w.value, d.write, dx, d[0], d[1]);
+      if (dx.defined()) x->Add(k, std::move(dx));
     });
-  });
+  };
+  tape.Record(out, {&w, bias}, std::move(backward));
   return out;
 }
 
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual) {
   Kernels& k = tape.kernels();
-  for (Leaf* leaf : {&network.up, &network.up_bias, &network.down, &network.down_bias}) {
-    tape.Use(*leaf);
-  }
   Tensor pre = k.Empty(x.shape().With(-1, network.up.value.shape()[0]));
   Tensor y = k.Empty(x.shape().With(-1, network.down.value.shape()[0]));
   k.GeluNetwork(x.value, network.up.value, network.up_bias.value, network.down.value,
                 network.down_bias.value, residual ? residual->value : Tensor(), pre, y);
-  const bool trains = network.up.trainable || network.up_bias.trainable ||
-                      network.down.trainable || network.down_bias.trainable;
+  const std::vector<Leaf*> leaves = {&network.up, &network.up_bias, &network.down,
+                                     &network.down_bias};
+  const bool trains = std::any_of(leaves.begin(), leaves.end(), Trains);
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || trains);
-  tape.Record(out, [&tape, &k, x, network, pre,
-                    residual = residual ? residual->gradient : nullptr](Tensor dy) {
+  auto backward = [&tape, &k, x, n = network, leaves, pre, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
-    const GeluNetwork& n = network;
-    tape.ComputeGradients({&n.up, &n.up_bias, &n.down, &n.down_bias},
-                          [&k, x, n, pre, dy](Tape::Half half) {
-      const Destinations d =
-          NextContributions(k, half, {&n.up, &n.up_bias, &n.down, &n.down_bias});
+    tape.ComputeGradients(leaves, [&k, x, n, pre, dy](Tape::Half half) {
+      const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, &n.down_bias});
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
       k.GeluNetworkBackward(x.value, pre, n.up.value, n.down.value, dy, d.write,
                             {dx, d[0], d[1], d[2], d[3]});
       if (dx.defined()) x.gradient->Add(k, std::move(dx));
     });
-  });
+  };
+  tape.Record(out, leaves, std::move(backward));
   return out;
 }
 
 Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window) {
   Kernels& k = tape.kernels();
-  tape.Use(w);
-  if (bias != nullptr) tape.Use(*bias);
   const Shape& s = x.shape();
   Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), w.value.shape()[0]});
   k.Convolution(x.value, w.value, ValueOf(bias), window, y);
   Variable out = tape.Result(y, x.needs_gradient() || Trains(&w) || Trains(bias));
-  tape.Record(out, [&tape, &k, x, &w, bias, window](Tensor dy) {
-    tape.ComputeGradients({&w, bias}, [&k, x, &w, bias, window, dy](Tape::Half half) {
-      if (half.inputs && x.needs_gradient()) {
-        Tensor dx = k.EmptyLike(x.value);
+  // Backward reads the input only for the weight's gradient.
+  Tensor kept = Trains(&w) ? x.value : Tensor();
+  auto backward = [&tape, &k, kept, shape = s, x = x.gradient, &w, bias, window](Tensor dy) {
+    tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, window, dy](Tape::Half half) {
+      if (half.inputs && x != nullptr) {
+        Tensor dx = k.Empty(shape);
         k.ConvolutionBackwardInput(dy, w.value, window, dx);
-        x.gradient->Add(k, std::move(dx));
+        x->Add(k, std::move(dx));
       }
       if (!half.weights) return;
       const Destinations d = NextContributions(k, half, {&w, bias});
       CHECK(d[0].defined()) << "a frozen convolution with a trained bias";
-      k.ConvolutionBackwardWeight(dy, x.value, window, d.write, d[0], d[1]);
+      k.ConvolutionBackwardWeight(dy, kept, window, d.write, d[0], d[1]);
     });
-  });
+  };
+  tape.Record(out, {&w, bias}, std::move(backward));
   return out;
 }
 
@@ -213,18 +220,15 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
                    const Variable* residual, const BatchNormOptions& options, const Tensor& mean,
                    const Tensor& variance) {
   Kernels& k = tape.kernels();
-  tape.Use(scale);
-  tape.Use(shift);
   Tensor y = k.EmptyLike(x.value);
   k.BatchNorm(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
               options.epsilon, options.activation, y, mean, variance);
-  Variable out = tape.Result(
-      y, x.needs_gradient() || Needs(residual) || scale.trainable || shift.trainable);
+  Variable out =
+      tape.Result(y, x.needs_gradient() || Needs(residual) || scale.trainable || shift.trainable);
   // Backward needs the output only to know where the activation let gradients pass.
   Tensor kept = options.activation == Activation::kNone ? Tensor() : y;
-  tape.Record(out, [&tape, &k, x, &scale, &shift, kept, mean, variance,
-                    epsilon = options.epsilon,
-                    residual = residual ? residual->gradient : nullptr](Tensor dy) {
+  auto backward = [&tape, &k, x, &scale, &shift, kept, mean, variance, epsilon = options.epsilon,
+                   residual = SlotOf(residual)](Tensor dy) {
     // One kernel gives all gradients: there is no half of it to defer.
     const Destinations d =
         NextContributions(k, {.inputs = true, .weights = true}, {&scale, &shift});
@@ -235,41 +239,40 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
     AddTo(k, x.gradient, std::move(dx));
     AddTo(k, residual, std::move(dresidual));
     tape.CountDown({&scale, &shift});
-  });
+  };
+  tape.Record(out, {&scale, &shift}, std::move(backward));
   return out;
 }
 
 Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon) {
   Kernels& k = tape.kernels();
-  tape.Use(scale);
-  tape.Use(shift);
   Tensor y = k.EmptyLike(x.value);
   Tensor mean = k.Empty({x.shape().rows()}), inverse_stddev = k.Empty({x.shape().rows()});
   k.LayerNorm(x.value, scale.value, shift.value, epsilon, y, mean, inverse_stddev);
   Variable out = tape.Result(y, x.needs_gradient() || scale.trainable || shift.trainable);
-  tape.Record(out, [&tape, &k, x, &scale, &shift, mean, inverse_stddev](Tensor dy) {
+  auto backward = [&tape, &k, x, &scale, &shift, mean, inverse_stddev](Tensor dy) {
     const Destinations d =
         NextContributions(k, {.inputs = true, .weights = true}, {&scale, &shift});
     // What the residual path has already brought is added while dx is written.
     Tensor pending = x.needs_gradient() ? x.gradient->Take() : Tensor();
-    Tensor dx = k.EmptyLike(x.value);
+    Tensor dx = pending.defined() && !pending.shared() ? pending : k.EmptyLike(x.value);
     k.LayerNormBackward(x.value, scale.value, mean, inverse_stddev, dy, pending, dx, d.write, d[0],
                         d[1]);
     AddTo(k, x.gradient, std::move(dx));
     tape.CountDown({&scale, &shift});
-  });
+  };
+  tape.Record(out, {&scale, &shift}, std::move(backward));
   return out;
 }
 
 Variable Embedding(Tape& tape, const Variable& ids, Leaf& table) {
   Kernels& k = tape.kernels();
-  tape.Use(table);
   std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
   dims.push_back(table.value.shape()[1]);
   Tensor y = k.Empty(Shape(dims));
   k.Embedding(ids.value, table.value, y);
   Variable out = tape.Result(y, table.trainable);
-  tape.Record(out, [&tape, &k, ids = ids.value, &table](Tensor dy) {
+  tape.Record(out, {&table}, [&tape, &k, ids = ids.value, &table](Tensor dy) {
     tape.ComputeGradients({&table}, [&k, ids, &table, dy](Tape::Half half) {
       if (!half.weights) return;
       auto [destination, write] = table.NextContribution(k);
@@ -281,11 +284,10 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table) {
 
 Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions) {
   Kernels& k = tape.kernels();
-  tape.Use(positions);
   Tensor y = k.EmptyLike(x.value);
   k.AddPositions(x.value, positions.value, y);
   Variable out = tape.Result(y, x.needs_gradient() || positions.trainable);
-  tape.Record(out, [&tape, &k, x = x.gradient, &positions](Tensor dy) {
+  tape.Record(out, {&positions}, [&tape, &k, x = x.gradient, &positions](Tensor dy) {
     tape.ComputeGradients({&positions}, [&k, x, dy, &positions](Tape::Half half) {
       if (half.inputs) AddTo(k, x, dy);
       if (!half.weights) return;
@@ -311,8 +313,7 @@ Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attenti
   return out;
 }
 
-CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targets,
-                                 float factor) {
+CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targets, float factor) {
   Kernels& k = tape.kernels();
   CrossEntropy result{k.Empty({targets.elements()})};
   Tensor dlogits;
@@ -321,9 +322,8 @@ CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targ
   }
   k.SoftmaxCrossEntropy(logits.value, targets, factor, result.losses, dlogits);
   if (logits.needs_gradient()) {
-    tape.RecordAlways([&k, slot = logits.gradient, dlogits]() mutable {
-      slot->Add(k, std::move(dlogits));
-    });
+    tape.RecordAlways(
+        [&k, slot = logits.gradient, dlogits]() mutable { slot->Add(k, std::move(dlogits)); });
   }
   return result;
 }

@@ -6,8 +6,9 @@
 #include "core/kernels/kernels.h"
 
 // The differentiable operations. Each computes its result at once and records how gradients flow
-// back; with a tape that does not record it is the kernel alone. Shapes are the kernels' (kernels.h).
-// A Leaf pointer may be null where the kernel's tensor may be undefined. Leaves must outlive the tape.
+// back; with a tape that does not record it is the kernel alone. Shapes are the kernels'
+// (kernels.h). A Leaf pointer may be null where the kernel's tensor may be undefined. Leaves must
+// outlive the tape.
 
 namespace lockstep {
 
@@ -26,8 +27,8 @@ Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
 Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias,
                 const Variable* residual = nullptr);
 
-// gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with GELU
-// and its gradient fused into the products. up [hidden, width], down [width, hidden].
+// gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with
+// GELU and its gradient fused into the products. up [hidden, width], down [width, hidden].
 struct GeluNetwork {
   Leaf& up;
   Leaf& up_bias;
@@ -37,7 +38,8 @@ struct GeluNetwork {
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual);
 
-// x [batch, height, width, in], w [out, kernel, kernel, in], result [batch, h', w', out].
+// x [batch, height, width, in], w [out, kernel, kernel, in], result [batch, h', w', out]. A trained
+// bias needs a trained w.
 Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window);
 Variable MaxPool(Tape& tape, const Variable& x, const Window& window);
 // [batch, height, width, channels] to [batch, channels]
@@ -62,7 +64,8 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
 // x [batch, time, width] + positions [>= time, width].
 Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions);
 
-// Causal self-attention: qkv [batch, time, 3 * heads * head_width] to [batch, time, heads * head_width].
+// Causal self-attention: qkv [batch, time, 3 * heads * head_width] to
+// [batch, time, heads * head_width].
 Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention);
 
 // The sum over all rows of cross entropy, times `factor` (1 / the global count of targets, times a

@@ -7,22 +7,25 @@
 namespace lockstep {
 
 Variable Tape::Result(Tensor value, bool needs_gradient) {
-  return Variable(std::move(value), recording() && needs_gradient
-                                        ? std::make_shared<GradientSlot>()
-                                        : nullptr);
+  return Variable(std::move(value),
+                  recording() && needs_gradient ? std::make_shared<GradientSlot>() : nullptr);
 }
 
-void Tape::Use(Leaf& leaf) {
-  if (!recording() || !leaf.trainable) return;
-  ++uses_[&leaf];
-  ++pending_[&leaf];
-}
-
-void Tape::Record(const Variable& output, Step step) {
+void Tape::Record(const Variable& output, std::vector<Leaf*> leaves, Step step) {
   if (!output.needs_gradient()) return;
-  steps_.push_back([slot = output.gradient, step = std::move(step)] {
-    if (!slot->empty()) step(slot->Take());
-  });
+  std::erase_if(leaves, [](const Leaf* leaf) { return leaf == nullptr || !leaf->trainable; });
+  for (const Leaf* leaf : leaves) {
+    ++uses_[leaf];
+    ++pending_[leaf];
+  }
+  steps_.push_back(
+      [this, slot = output.gradient, leaves = std::move(leaves), step = std::move(step)] {
+        if (slot->empty()) {
+          CountDown(leaves);
+        } else {
+          step(slot->Take());
+        }
+      });
 }
 
 void Tape::RecordAlways(std::function<void()> step) {
@@ -42,7 +45,7 @@ void Tape::ComputeGradients(std::vector<Leaf*> leaves, std::function<void(Half)>
 
 void Tape::CountDown(const std::vector<Leaf*>& leaves) {
   for (Leaf* leaf : leaves) {
-    if (!leaf->trainable) continue;
+    if (leaf == nullptr || !leaf->trainable) continue;
     auto pending = pending_.find(leaf);
     CHECK(pending != pending_.end()) << "a gradient for a leaf that forward did not use";
     if (--pending->second == 0 && leaf_ready_) leaf_ready_(*leaf);

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,8 +19,8 @@ namespace lockstep {
 //   Variable y = Relu(tape, x);          // operations.h
 //   tape.Backward({{y, dy}});            // gradients arrive in leaves and in x.gradient
 //
-// Steps run in the exact reverse of the order of recording, and each gives back what it kept as soon
-// as it has run. Not thread-safe: a tape belongs to the thread that runs the pass.
+// Steps run in the exact reverse of the order of recording, and each gives back what it kept as
+// soon as it has run. Not thread-safe: a tape belongs to the thread that runs the pass.
 class Tape {
  public:
   enum class Recording { kOn, kOff };
@@ -38,21 +38,24 @@ class Tape {
   // A variable for a result; it gets a gradient slot if this tape records and `needs_gradient`.
   Variable Result(Tensor value, bool needs_gradient);
 
-  // Notes that a leaf is used in this pass; backward will owe one LeafDone for it.
-  void Use(Leaf& leaf);
-
-  // Appends a step that is skipped in backward when `output` received no gradient. The gradient is
-  // moved to the step.
+  // Appends a step that gets the gradient of `output`, or is skipped in backward when that received
+  // none. The gradient is moved to the step.
   using Step = std::function<void(Tensor dy)>;
-  void Record(const Variable& output, Step step);
+  void Record(const Variable& output, Step step) { Record(output, {}, std::move(step)); }
+
+  // The same for an operation that uses leaves (null and frozen ones are passed over): the step
+  // must count each of these uses down, through ComputeGradients or CountDown. A step that is
+  // skipped has none to compute, and they are counted down all the same.
+  void Record(const Variable& output, std::vector<Leaf*> leaves, Step step);
 
   // Appends a step that runs in any case: hooks, and losses, which start backward.
   void RecordAlways(std::function<void()> step);
 
   // For use inside a step: computes the gradients of an operation that has leaves (null and frozen
   // ones are passed over) and then counts down their uses. Normally calls `compute` once for both
-  // halves, which lets a kernel read dy once; when weights are deferred, once for the inputs now and
-  // once for the weights in RunDeferred. Without a trainable leaf only the inputs are asked for.
+  // halves, which lets a kernel read dy once; when weights are deferred, once for the inputs now
+  // and once for the weights in RunDeferred. Without a trainable leaf only the inputs are asked
+  // for.
   struct Half {
     bool inputs, weights;
   };
@@ -63,7 +66,8 @@ class Tape {
 
   // --- for who runs the pass --------------------------------------------------------------------
 
-  // Called when a leaf has received its last contribution of this backward.
+  // Called when a leaf has received its last contribution of this backward; it has received none at
+  // all (see Leaf::has_gradient) if no gradient reached the operations that used it.
   void OnLeafReady(std::function<void(Leaf&)> callback) { leaf_ready_ = std::move(callback); }
 
   // How often the pass has used a leaf: with 0, no gradient and no OnLeafReady will come.

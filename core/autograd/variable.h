@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-// Where the gradient of one intermediate result gathers during backward. Contributions add up in the
-// order in which backward reaches them, which is the reverse of the order of use.
+// Where the gradient of one intermediate result gathers during backward. Contributions add up in
+// the order in which backward reaches them, which is the reverse of the order of use.
 class GradientSlot {
  public:
   bool empty() const { return !value_.defined(); }
 
-  // Adds `gradient`; the first one is kept as it is, without a copy. A tensor that nobody else holds
-  // is added to in place.
+  // Adds `gradient`; the first one is kept as it is, without a copy. A tensor that nobody else
+  // holds is added to in place.
   void Add(Kernels& kernels, Tensor gradient);
 
   // Moves the gradient out, leaving the slot empty; undefined if there was none.

@@ -86,6 +86,9 @@ class Kernels {
   virtual Allocator& allocator() = 0;
   Device device() { return allocator().device(); }
 
+  // Nanoseconds that the rank's thread has spent inside kernels: what is left of a step is overhead.
+  virtual int64_t busy_nanos() const = 0;
+
   // Memory with undefined contents.
   Tensor Empty(const Shape& shape, DType dtype = DType::kF32,
                MemoryClass memory_class = MemoryClass::kActivations) {
@@ -128,6 +131,7 @@ class Kernels {
                       const Tensor& y) = 0;
   // dx[rows, in] = dy[rows, out] w; dw[out, in] (+)= dy^T x; dbias[out] (+)= the column sums of dy.
   // Each of the three may be undefined: it is not computed. One call reads dy once for all of them.
+  // x is read for dw alone, and may be undefined without it.
   virtual void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                               const Tensor& dx, const Tensor& dw, const Tensor& dbias) = 0;
   // A transformer's network: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias.

@@ -18,9 +18,9 @@ LinearLayer::LinearLayer(std::string name, int64_t in, int64_t out, const Option
                            options.weight_init ? *options.weight_init : Init::Uniform(RootOf(in)))),
       bias_(options.bias == Bias::kNo
                 ? nullptr
-                : &AddParameter("bias", {out},
-                                options.weight_init ? Init::Constant(0)
-                                                    : Init::Uniform(RootOf(in)))) {}
+                : &AddParameter(
+                      "bias", {out},
+                      options.weight_init ? Init::Constant(0) : Init::Uniform(RootOf(in)))) {}
 
 ConvolutionLayer::ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window)
     : Module(std::move(name)),
@@ -40,9 +40,8 @@ Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variabl
   Kernels& k = pass.kernels();
   if (!pass.training()) {
     Tensor y = k.EmptyLike(x.value);
-    k.BatchNormInference(x.value, weight_.value, bias_.value,
-                         residual ? residual->value : Tensor(), statistics_.mean,
-                         statistics_.variance, kEpsilon, activation_, y);
+    k.BatchNormInference(x.value, weight_.value, bias_.value, residual ? residual->value : Tensor(),
+                         statistics_.mean, statistics_.variance, kEpsilon, activation_, y);
     return Variable(y);
   }
   Tensor mean = k.Empty({statistics_.channels}), variance = k.Empty({statistics_.channels});
@@ -62,10 +61,10 @@ EmbeddingLayer::EmbeddingLayer(std::string name, int64_t entries, int64_t width,
 
 Dropout DropoutAt(const Pass& pass, const std::string& layer_name, float probability) {
   if (!pass.training() || probability == 0) return {};
-  return {.probability = probability,
-          .key = PhiloxKey(pass.seed, "dropout", layer_name),
-          .counter = static_cast<uint64_t>(pass.step) << 32 |
-                     static_cast<uint64_t>(pass.micro_batch)};
+  return {
+      .probability = probability,
+      .key = PhiloxKey(pass.seed, "dropout", layer_name),
+      .counter = static_cast<uint64_t>(pass.step) << 32 | static_cast<uint64_t>(pass.micro_batch)};
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "core/autograd/operations.h"
 #include "core/nn/module.h"

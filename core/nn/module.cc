@@ -25,8 +25,8 @@ std::vector<RunningStatistics*> Module::Statistics() const {
 }
 
 Parameter& Module::AddParameter(const std::string& leaf, const Shape& shape, Init init) {
-  members_.push_back({std::make_unique<Parameter>(name_ + "." + leaf, shape, init), nullptr,
-                      nullptr});
+  members_.push_back(
+      {std::make_unique<Parameter>(name_ + "." + leaf, shape, init), nullptr, nullptr});
   return *members_.back().parameter;
 }
 

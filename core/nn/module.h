@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/variable.h"
@@ -55,8 +56,8 @@ class Module {
   std::vector<Member> members_;
 };
 
-// What a strategy hangs on a block. `before_backward` runs when backward reaches the block's output,
-// `after_backward` when it has left its input; both only where the tape records.
+// What a strategy hangs on a block. `before_backward` runs when backward reaches the block's
+// output, `after_backward` when it has left its input; both only where the tape records.
 struct BlockHooks {
   std::function<void(Pass&)> before_forward = [](Pass&) {};
   std::function<void(Pass&)> after_forward = [](Pass&) {};

@@ -41,7 +41,8 @@ class Parameter : public Leaf {
 };
 
 // Fills `values`, a tensor or a part of one that starts at element `first` of the parameter, with
-// initial values.
+// initial values: for a tied parameter, those of the one that it is tied to, so that the far end of
+// a pipeline makes the same without it.
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values);
 

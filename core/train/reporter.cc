@@ -23,7 +23,8 @@ Reporter::Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics)
     : run_(run),
       losses_(std::move(losses)),
       metrics_(std::move(metrics)),
-      progress_(ProgressLine::ForStderr(run.settings.steps, run.unit())) {}
+      progress_options_(ProgressLine::ForStderr(run.settings.steps, run.unit())),
+      progress_(progress_options_) {}
 
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
@@ -49,9 +50,13 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   return absl::OkStatus();
 }
 
+void Reporter::Note(const std::string& message) {
+  if (progress_options_.is_terminal) progress_.Print(message);
+}
+
 absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {
-  progress_.Print(absl::StrFormat("step %d  validation loss %.4f  accuracy %.2f %%", step + 1,
-                                  result.loss, 100 * result.accuracy));
+  Note(absl::StrFormat("step %d  validation loss %.4f  accuracy %.2f %%", step + 1, result.loss,
+                       100 * result.accuracy));
   return metrics_.Append(step, MetricsRow()
                                    .Set("validation_loss", result.loss)
                                    .Set("validation_accuracy", result.accuracy));

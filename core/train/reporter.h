@@ -21,7 +21,8 @@ class Reporter {
   absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
-  void Note(const std::string& message) { progress_.Print(message); }
+  // A message for whoever watches: nothing where there is no terminal.
+  void Note(const std::string& message);
 
  private:
   Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics);
@@ -29,6 +30,7 @@ class Reporter {
   const Run& run_;
   LossesCsv losses_;
   MetricsJsonl metrics_;
+  ProgressLine::Options progress_options_;
   ProgressLine progress_;
 };
 

@@ -70,6 +70,11 @@ std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
   return rows;
 }
 
+// Not a number when no step was left to run.
+double LastLoss(const RankReport& report) {
+  return report.losses.empty() ? std::nan("") : report.losses.back();
+}
+
 double PerStep(const RankReport& report, int64_t nanos) {
   return static_cast<double>(nanos) * 1e-9 /
          static_cast<double>(std::max<int64_t>(1, report.measured_steps));
@@ -135,7 +140,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("micro_batches", run.settings.batch.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())
-      .Set("loss", first.loss)
+      .Set("loss", LastLoss(first))
       .Set("validation_loss", first.validation.loss)
       .Set("validation_accuracy", first.validation.accuracy)
       .Set("parameter_hash", first.parameter_hash)
@@ -156,7 +161,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
       "%s  %s  %s\n"
       "  loss %.6f   validation loss %.4f   accuracy %.2f %%\n"
       "  step %s   %s %s/s\n",
-      run.workload, run.strategy.name, run.settings.mesh.ToString(), first.loss,
+      run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
   if (const auto floor = run.dataset->loss_floor()) {

@@ -34,6 +34,31 @@ std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& sta
   return absl::StrFormat("%016x", hash);
 }
 
+// Draws the calls of a step into the trace; those of one collective are joined across ranks.
+void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
+  for (const LedgerEntry& entry : entries) {
+    const Operation operation = entry.signature.operation;
+    TraceEvent event = {.name = absl::StrCat(Name(operation), " ", entry.label),
+                        .track = TraceTrack::kCommunication,
+                        .start_nanos = entry.start_nanos,
+                        .duration_nanos = entry.end_nanos - entry.start_nanos,
+                        .bytes = entry.bytes,
+                        .sequence = entry.sequence,
+                        .detail = entry.group->ToString()};
+    const int self = entry.group->rank, peer = entry.signature.root;
+    if (operation == Operation::kSend) {
+      event.flow = absl::StrCat(entry.group->name, " ", self, ">", peer, " ", entry.sequence);
+      event.flow_end = FlowEnd::kSource;
+    } else if (operation == Operation::kRecv) {
+      event.flow = absl::StrCat(entry.group->name, " ", peer, ">", self, " ", entry.sequence);
+      event.flow_end = FlowEnd::kTarget;
+    } else {
+      event.flow = absl::StrCat(entry.group->ToString(), " ", entry.sequence);
+    }
+    trace.Add(std::move(event));
+  }
+}
+
 // The prefetcher as strategies see it; waiting for it counts as time for data.
 class PrefetchedBatches : public BatchSource {
  public:
@@ -145,15 +170,19 @@ class Trainer {
 
   absl::Status Step(int64_t step, BatchSource& batches) {
     const CommTotals before = ledger_.Mark();
+    const int64_t busy = rank_.kernels.busy_nanos();
     rank_.timer.BeginStep(step);
+    if (rank_.trace.enabled()) ledger_.StartTrace();
     const StepResult result = strategy_.TrainStep(step, batches);
+    if (rank_.trace.enabled()) TraceCommunication(ledger_.StopTrace(), rank_.trace);
     const CommTotals traffic = ledger_.Since(before);
     const StepTimes times = rank_.timer.EndStep(traffic.All().busy_nanos);
     for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
     report_.steps += 1;
-    report_.loss = result.loss;
+    report_.losses.push_back(result.loss);
     if (report_.steps > kWarmUpSteps) {
       report_.times += times;
+      report_.kernel_nanos += rank_.kernels.busy_nanos() - busy;
       report_.measured_steps += 1;
       step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
     }
@@ -229,12 +258,17 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   }
 }
 
-absl::Status Train(const Run& run) {
+absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
       RunRanks(run.settings.mesh.ranks(),
                {.timeout = absl::Seconds(run.settings.timeout_seconds)},
                [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
+  return reports;
+}
+
+absl::Status Train(const Run& run) {
+  LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   return WriteRunSummary(run, reports);
 }
 

@@ -28,21 +28,25 @@ struct RankReport {
   StepTimes times;             // added up over `measured_steps`
   int64_t measured_steps = 0;  // without the first ones, which warm up
   double median_step_seconds = 0;
+  int64_t kernel_nanos = 0;    // of `times`: inside kernels
   MemoryBooks memory;          // peaks over the steps
   CommTotals traffic;          // of all steps
   int64_t steps = 0;           // run here
   CostPrediction prediction;
-  // The same on all ranks:
-  double loss = 0;  // of the last step
+  std::vector<double> losses;  // of the steps run here; the same on all ranks
   ValidationResult validation;
-  std::string parameter_hash;  // of the final parameters; rank 0's
+  // Of the bits of the parameters and buffers that this rank holds at the end.
+  std::string parameter_hash;
 };
 
 // Trains as one rank of a run, from the first step, or the newest checkpoint, to the last. Rank 0
 // writes losses, metrics and checkpoints to the run directory and shows progress.
 absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report);
 
-// Starts all ranks of a run, and then writes summary.json and trace.json and prints the summary.
+// Starts all ranks of a run; their reports, by rank.
+absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run);
+
+// TrainRanks, and then summary.json, trace.json, and the summary on the standard output.
 absl::Status Train(const Run& run);
 
 }  // namespace lockstep

@@ -133,10 +133,11 @@ Depth DepthOf(int depth) {
   LOG(FATAL) << "no ResNet of depth " << depth;
 }
 
-// Multiply-adds of one residual block whose input pictures have `image` pixels on a side.
-int64_t BlockMacs(int64_t in, int64_t width, int stride, int expansion, int64_t image) {
-  const int64_t out = width * expansion, before = image * image;
-  const int64_t after = before / (stride * stride);
+// Multiply-adds of one residual block whose pictures have `image` pixels on a side before the
+// stride and `strided` after it.
+int64_t BlockMacs(int64_t in, int64_t width, int stride, int expansion, int64_t image,
+                  int64_t strided) {
+  const int64_t out = width * expansion, before = image * image, after = strided * strided;
   int64_t macs = 0;
   if (expansion == ResidualBlock::kBasicExpansion) {
     macs = after * 9 * (in * width + width * width);
@@ -162,16 +163,17 @@ Model MakeResNet(const ResNetOptions& options) {
       const int stride = stage > 0 && i == 0 ? 2 : 1;
       model.blocks.push_back(std::make_unique<ResidualBlock>(
           absl::StrCat("layer", stage + 1, ".", i), channels, width, stride, depth.expansion));
+      const int64_t strided = WithStride(kThree, stride).Output(image);
       model.forward_macs_per_sample +=
-          BlockMacs(channels, width, stride, depth.expansion, image);
+          BlockMacs(channels, width, stride, depth.expansion, image, strided);
       channels = width * depth.expansion;
-      image /= stride;
+      image = strided;
     }
   }
   model.blocks.push_back(std::make_unique<Head>(channels, options.classes));
   model.forward_macs_per_sample += channels * options.classes;
-  // Within a block the first convolution splits its output channels, and the last its input channels
-  // to match; what lies between blocks stays whole.
+  // Within a block the first convolution splits its output channels, and the last its input
+  // channels to match; what lies between blocks stays whole.
   model.split_plan = {{"layer*.unit1", SplitStyle::kColumn}, {"layer*.unit2", SplitStyle::kRow}};
   if (depth.expansion != ResidualBlock::kBasicExpansion) {
     model.split_plan = {{"layer*.unit2", SplitStyle::kColumn}, {"layer*.unit3", SplitStyle::kRow}};

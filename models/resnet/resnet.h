@@ -22,8 +22,8 @@ struct ResNetOptions {
 };
 
 // Input [batch, height, width, 3], logits [batch, classes]. Blocks: stem, one for each residual
-// block ("layer1.0", ...), head. ResNet-18 / 34 / 50 with 1000 classes have 11,689,512 / 21,797,672 /
-// 25,557,032 parameters.
+// block ("layer1.0", ...), head. ResNet-18 / 34 / 50 with 1000 classes have 11,689,512 / 21,797,672
+// / 25,557,032 parameters.
 Model MakeResNet(const ResNetOptions& options);
 
 }  // namespace lockstep

@@ -84,8 +84,8 @@ class NetworkBranch : public Module {
         dropout_(options.dropout),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
         up_(AddChild<LinearLayer>("up", options.width, 4 * options.width, Started(init))),
-        down_(AddChild<LinearLayer>("down", 4 * options.width, options.width,
-                                    Started(last_init))) {}
+        down_(AddChild<LinearLayer>("down", 4 * options.width, options.width, Started(last_init))) {
+  }
 
   Variable operator()(Pass& pass, const Variable& x) {
     const GeluNetwork network = {up_.weight(), *up_.bias(), down_.weight(), *down_.bias()};

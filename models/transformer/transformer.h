@@ -18,9 +18,9 @@ struct TransformerOptions {
 };
 
 // Input ids i32 [batch, time], logits [batch, time, vocabulary]. Blocks: embedding, one for each
-// layer ("blocks.0", ...), head. GPT-2 124M (12 layers, 12 heads, width 768, context 1024, vocabulary
-// 50257) has 124,439,808 parameters. Matrices start normal with standard deviation 0.02, those that
-// end a residual branch with 0.02 / sqrt(2 layers).
+// layer ("blocks.0", ...), head. GPT-2 124M (12 layers, 12 heads, width 768, context 1024,
+// vocabulary 50257) has 124,439,808 parameters. Matrices start normal with standard deviation 0.02,
+// those that end a residual branch with 0.02 / sqrt(2 layers).
 //
 // Requires width to be a multiple of heads.
 Model MakeTransformer(const TransformerOptions& options);

@@ -1,7 +1,6 @@
 // Convolutions on oneDNN; pooling.
 
 #include <algorithm>
-#include <limits>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -62,24 +61,32 @@ void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
   const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
   ParallelFor(y.shape()[0] * out_height, 4, [&](int64_t begin, int64_t end) {
     for (int64_t line = begin; line < end; ++line) {
-      const int64_t picture = line / out_height, top = line % out_height * window.stride;
+      const int64_t picture = line / out_height,
+                    top = line % out_height * window.stride - window.padding;
       const float* in = x.data<float>() + picture * height * width * channels;
       for (int64_t ox = 0; ox < out_width; ++ox) {
         const int64_t at = (line * out_width + ox) * channels;
         float* best = y.data<float>() + at;
         int32_t* where = argmax.data<int32_t>() + at;
-        std::fill_n(best, channels, -std::numeric_limits<float>::infinity());
-        std::fill_n(where, channels, 0);
+        const int64_t left = ox * window.stride - window.padding;
+        // From the window's first pixel on, so that one of its own wins whatever they hold.
+        const int64_t first =
+            (std::max<int64_t>(top, 0) * width + std::max<int64_t>(left, 0)) * channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          best[c] = in[first + c];
+          where[c] = static_cast<int32_t>(first + c);
+        }
         for (int64_t ky = 0; ky < window.kernel; ++ky) {
-          const int64_t iy = top - window.padding + ky;
+          const int64_t iy = top + ky;
           if (iy < 0 || iy >= height) continue;
           for (int64_t kx = 0; kx < window.kernel; ++kx) {
-            const int64_t ix = ox * window.stride - window.padding + kx;
+            const int64_t ix = left + kx;
             if (ix < 0 || ix >= width) continue;
             const int64_t pixel = (iy * width + ix) * channels;
             for (int64_t c = 0; c < channels; ++c) {
-              const bool larger = in[pixel + c] > best[c];
-              best[c] = larger ? in[pixel + c] : best[c];
+              const float value = in[pixel + c];
+              const bool larger = value > best[c] || value != value;  // NaN passes
+              best[c] = larger ? value : best[c];
               where[c] = larger ? static_cast<int32_t>(pixel + c) : where[c];
             }
           }

@@ -24,8 +24,7 @@ class CpuKernels final : public Kernels {
 
   Allocator& allocator() override { return allocator_; }
 
-  // Nanoseconds spent inside kernels since the start: what is left of a step is overhead.
-  int64_t busy_ns() const { return busy_ns_; }
+  int64_t busy_nanos() const override { return busy_nanos_; }
 
   void Fill(const Tensor& y, float value) override;
   void Copy(const Tensor& x, const Tensor& y) override;
@@ -125,7 +124,7 @@ class CpuKernels final : public Kernels {
 
   Allocator& allocator_;
   std::unique_ptr<cpu::PrimitiveCache> primitives_;
-  int64_t busy_ns_ = 0;
+  int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };
 

@@ -57,7 +57,7 @@ void Affine(const float* x, const float* factor, const float* offset, const floa
       for (int64_t c = 0; c < width; ++c) {
         float value = in[c] * factor[c] + offset[c];
         if constexpr (kResidual) value += add[c];
-        if constexpr (kActivate) value = value > 0 ? value : 0;
+        if constexpr (kActivate) value = value < 0 ? 0 : value;  // NaN passes
         out[c] = value;
       }
     }

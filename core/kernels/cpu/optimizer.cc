@@ -40,6 +40,7 @@ void CpuKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor
                          const Tensor& parameter, const Tensor& momentum) {
   Span span(this);
   CHECK_EQ(gradient.elements(), parameter.elements());
+  CHECK(momentum.defined() || options.momentum == 0);
   const float rate = options.learning_rate, decay = options.weight_decay;
   ParallelFor(parameter.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const float* __restrict g = gradient.data<float>();
@@ -51,11 +52,12 @@ void CpuKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor
       return;
     }
     float* __restrict b = momentum.data<float>();
-    const float keep = options.first_step ? 0 : options.momentum;
+    const float keep = options.momentum;
+    const bool fresh = options.first_step || keep == 0;  // what the buffer holds is not read
     const float old = options.nesterov ? 1 : 0, velocity = options.nesterov ? options.momentum : 1;
     for (int64_t i = begin; i < end; ++i) {
       const float slope = g[i] * gradient_factor + decay * p[i];
-      b[i] = keep * b[i] + slope;
+      b[i] = fresh ? slope : keep * b[i] + slope;
       p[i] -= rate * (old * slope + velocity * b[i]);
     }
   });

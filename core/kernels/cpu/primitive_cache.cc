@@ -19,7 +19,10 @@ constexpr auto kF32 = dnnl::memory::data_type::f32;
 // some ten times that of the direct sum, about 1e-5 of the largest output, far below what training
 // notices, and its bits repeat as everything else's do.
 bool WinogradPays(const Window& window, int64_t in, int64_t out) {
-  return window.kernel == 3 && window.stride == 1 && window.padding == 1 && in % 16 == 0 &&
+  // oneDNN has it for AVX-512 alone.
+  constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core);
+  const int available = static_cast<int>(dnnl::get_effective_cpu_isa());
+  return (available & kNeeded) == kNeeded && window.kernel == 3 && window.stride == 1 && window.padding == 1 && in % 16 == 0 &&
          out % 16 == 0 && in >= 64 && out >= 64;
 }
 
@@ -195,7 +198,8 @@ Tensor PrimitiveCache::Pack(const Tile& tile, const TileShape& shape, const Tens
   Tensor packed = Scratch(tile.b);
   dnnl::memory from = Memory(plain, b.raw()), to = Memory(tile.b, packed.raw());
   auto [packing, added] = packings_.try_emplace(
-      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b), MaxThreads()});
+      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b),
+       static_cast<int>(shape.bias), static_cast<int>(shape.write), MaxThreads()});
   if (added) packing->second = dnnl::reorder(from, to);
   packing->second.execute(stream_, from, to);
   stream_.wait();

@@ -9,17 +9,17 @@ namespace lockstep {
 class CpuKernels::Span {
  public:
   explicit Span(CpuKernels* kernels) : kernels_(kernels) {
-    if (kernels_->depth_++ == 0) start_ns_ = NowNanos();
+    if (kernels_->depth_++ == 0) start_nanos_ = NowNanos();
   }
   ~Span() {
-    if (--kernels_->depth_ == 0) kernels_->busy_ns_ += NowNanos() - start_ns_;
+    if (--kernels_->depth_ == 0) kernels_->busy_nanos_ += NowNanos() - start_nanos_;
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
   CpuKernels* kernels_;
-  int64_t start_ns_ = 0;
+  int64_t start_nanos_ = 0;
 };
 
 }  // namespace lockstep

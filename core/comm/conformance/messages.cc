@@ -1,0 +1,268 @@
+// Send and recv, barriers, and sub-groups.
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/comm/conformance/running_case.h"
+#include "core/comm/conformance/suite.h"
+#include "core/tensor/allocator.h"
+#include "gmock/gmock.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Every message of these tests says who sent it to whom, and which one it is.
+Case Message(int from, int to, int64_t number, int64_t count) {
+  return {.counts = {count}, .seed = static_cast<uint64_t>((number * 64 + from) * 64 + to)};
+}
+
+Tensor SendTensor(int from, int to, int64_t number, int64_t count, Allocator& allocator) {
+  return TensorOf(InputOf(Message(from, to, number, count), 0), DType::kF32, allocator);
+}
+
+Tensor RecvTensor(int64_t count, Allocator& allocator) {
+  return Tensor::Empty(allocator, {count}, DType::kF32, MemoryClass::kActivations);
+}
+
+void ExpectMessage(const Tensor& tensor, int from, int to, int64_t number) {
+  EXPECT_TRUE(BytesOf(tensor) == InputOf(Message(from, to, number, tensor.elements()), 0))
+      << "message " << number << " from " << from << " to " << to;
+}
+
+constexpr int64_t kCounts[] = {0, 1, 900, 50'000};
+
+// Everybody sends to everybody before receiving anything: sends block nothing.
+TEST_P(CommConformance, SendsBeforeReceives) {
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
+    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      const int self = handle.rank();
+      std::vector<Work> works;
+      for (int to = 0; to < handle.size(); ++to) {
+        for (int64_t i = 0; i < 4; ++i) {
+          works.push_back(handle.comm().Send(SendTensor(self, to, i, kCounts[i], allocator), to,
+                                             "activations"));
+        }
+      }
+      for (int from = 0; from < handle.size(); ++from) {
+        for (int64_t i = 0; i < 4; ++i) {
+          const Tensor tensor = RecvTensor(kCounts[i], allocator);
+          LS_RETURN_IF_ERROR(handle.comm().Recv(tensor, from, "activations").Wait());
+          ExpectMessage(tensor, from, self, i);
+        }
+      }
+      return WaitAll(absl::MakeSpan(works));
+    });
+  }
+}
+
+// The other way round: all receives are posted, and waited for in reverse order.
+TEST_P(CommConformance, ReceivesBeforeSends) {
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
+    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      const int self = handle.rank();
+      std::vector<Tensor> tensors;
+      std::vector<Work> receives;
+      for (int from = 0; from < handle.size(); ++from) {
+        for (const int64_t count : kCounts) {
+          tensors.push_back(RecvTensor(count, allocator));
+          receives.push_back(handle.comm().Recv(tensors.back(), from, "activations"));
+        }
+      }
+      std::vector<Work> sends;
+      for (int to = 0; to < handle.size(); ++to) {
+        for (int64_t i = 0; i < 4; ++i) {
+          sends.push_back(handle.comm().Send(SendTensor(self, to, i, kCounts[i], allocator), to,
+                                             "activations"));
+        }
+      }
+      for (int k = static_cast<int>(receives.size()) - 1; k >= 0; --k) {
+        LS_RETURN_IF_ERROR(receives[static_cast<size_t>(k)].Wait());
+        ExpectMessage(tensors[static_cast<size_t>(k)], k / 4, self, k % 4);
+      }
+      return WaitAll(absl::MakeSpan(sends));
+    });
+  }
+}
+
+// One forward, one backward, as a pipeline's middle goes: neighbours send to each other crosswise,
+// each with the receive after its send.
+TEST_P(CommConformance, PipelineOfNeighbours) {
+  for (int ranks = 2; ranks <= max_ranks(); ++ranks) {
+    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      constexpr int64_t kCount = 30'000;
+      const int self = handle.rank();
+      const bool has_next = self + 1 < handle.size();
+      const bool has_previous = self > 0;
+      std::deque<Work> sends;
+      for (int64_t i = 0; i < 8; ++i) {
+        if (has_previous) {
+          const Tensor activation = RecvTensor(kCount, allocator);
+          LS_RETURN_IF_ERROR(handle.comm().Recv(activation, self - 1, "activations").Wait());
+          ExpectMessage(activation, self - 1, self, i);
+        }
+        if (has_next) {
+          sends.push_back(handle.comm().Send(SendTensor(self, self + 1, i, kCount, allocator),
+                                             self + 1, "activations"));
+          const Tensor gradient = RecvTensor(kCount, allocator);
+          LS_RETURN_IF_ERROR(handle.comm().Recv(gradient, self + 1, "gradients").Wait());
+          ExpectMessage(gradient, self + 1, self, i);
+        }
+        if (has_previous) {
+          sends.push_back(handle.comm().Send(SendTensor(self, self - 1, i, kCount, allocator),
+                                             self - 1, "gradients"));
+        }
+        while (sends.size() > 4) {
+          LS_RETURN_IF_ERROR(sends.front().Wait());
+          sends.pop_front();
+        }
+      }
+      for (Work& send : sends) LS_RETURN_IF_ERROR(send.Wait());
+      return absl::OkStatus();
+    });
+  }
+}
+
+// Messages pass a collective that waits for somebody.
+TEST_P(CommConformance, MessagesPassCollectives) {
+  if (max_ranks() < 2) return;
+  for (const int64_t count : kCounts) {
+    RunOk(2, [count](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      const int peer = 1 - handle.rank();
+      const Tensor sum = TensorOf(Bytes(200'000), DType::kF32, allocator);
+      Work reduced;
+      if (handle.rank() == 0) {
+        reduced = handle.comm().AllReduce(sum, sum, ReduceOp::kSum, "gradients");
+      }
+      Work sent = handle.comm().Send(SendTensor(handle.rank(), peer, 7, count, allocator), peer,
+                                     "activations");
+      const Tensor got = RecvTensor(count, allocator);
+      LS_RETURN_IF_ERROR(handle.comm().Recv(got, peer, "activations").Wait());
+      ExpectMessage(got, peer, handle.rank(), 7);
+      LS_RETURN_IF_ERROR(sent.Wait());
+      if (handle.rank() == 1) {
+        reduced = handle.comm().AllReduce(sum, sum, ReduceOp::kSum, "gradients");
+      }
+      return reduced.Wait();
+    });
+  }
+}
+
+// Nobody gets out of a barrier before all have come in, by the clock that they share.
+TEST_P(CommConformance, BarrierHoldsBack) {
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
+    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      const Tensor own = Tensor::Empty(allocator, {2}, DType::kI64, MemoryClass::kWorkspace);
+      const Tensor all =
+          Tensor::Empty(allocator, {2 * handle.size()}, DType::kI64, MemoryClass::kWorkspace);
+      for (int late = 0; late < handle.size(); ++late) {
+        if (handle.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        own.data<int64_t>()[0] = NowNanos();
+        LS_RETURN_IF_ERROR(handle.comm().Barrier("step").Wait());
+        own.data<int64_t>()[1] = NowNanos();
+        LS_RETURN_IF_ERROR(handle.comm().AllGather(own, all, "times").Wait());
+        for (int member = 0; member < handle.size(); ++member) {
+          EXPECT_LE(all.data<int64_t>()[2 * member], own.data<int64_t>()[1]);
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(CommConformance, SplitByColorOrderedByKey) {
+  if (max_ranks() < 5) return;
+  RunOk(5, [](RankHandle& handle) -> absl::Status {
+    // Ranks 0, 2, 4 in reverse order, 1 and 3 in theirs.
+    const int self = handle.rank();
+    const bool even = self % 2 == 0;
+    LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
+                        handle.comm().Split(self % 2, even ? -self : 0, even ? "even" : "odd"));
+    EXPECT_EQ(group->name(), even ? "even" : "odd");
+    if (even) {
+      EXPECT_THAT(group->members(), ElementsAre(4, 2, 0));
+    } else {
+      EXPECT_THAT(group->members(), ElementsAre(1, 3));
+    }
+    EXPECT_EQ(group->members()[static_cast<size_t>(group->rank())], self);
+
+    CpuAllocator allocator;
+    const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(group->size()), 100),
+                 .seed = even ? 1u : 2u};
+    RunningCase(c, *group, allocator).WaitAndCheck();
+
+    // Of the group a group, without rank 2.
+    LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> inner,
+                        group->Split(self == 2 ? -1 : 0, self, "inner"));
+    if (self == 2) {
+      EXPECT_EQ(inner, nullptr);
+    } else if (even) {
+      EXPECT_THAT(inner->members(), ElementsAre(0, 4));
+      return inner->Barrier("inner").Wait();
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Two groups of the same ranks are two places to meet: each rank may call in any order.
+TEST_P(CommConformance, GroupsDoNotOrderEachOther) {
+  if (max_ranks() < 2) return;
+  for (const int64_t count : {10, 100'000}) {
+    RunOk(2, [count](RankHandle& handle) -> absl::Status {
+      CpuAllocator allocator;
+      LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> a, handle.comm().Split(0, 0, "a"));
+      LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> b, handle.comm().Split(0, 0, "b"));
+      const Case in_a{.counts = {count, count}, .seed = 1};
+      const Case in_b{.counts = {count, count}, .seed = 2};
+      if (handle.rank() == 0) {
+        RunningCase first(in_a, *a, allocator);
+        RunningCase second(in_b, *b, allocator);
+        first.WaitAndCheck();
+        second.WaitAndCheck();
+      } else {
+        RunningCase second(in_b, *b, allocator);
+        RunningCase first(in_a, *a, allocator);
+        first.WaitAndCheck();
+        second.WaitAndCheck();
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+// In one group, a call may read what the one before it writes, without a wait between them.
+TEST_P(CommConformance, CallsOfAGroupTakeEffectInOrder) {
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
+    for (const int64_t part : {16, 16 * 1024}) {
+      RunOk(ranks, [part](RankHandle& handle) -> absl::Status {
+        CpuAllocator allocator;
+        const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(handle.size()), part),
+                     .seed = 5};
+        const Tensor whole = TensorOf(InputOf(c, handle.rank()), DType::kF32, allocator);
+        const Tensor own = whole.View(part * handle.rank(), {part});
+        Work scattered = handle.comm().ReduceScatter(whole, own, ReduceOp::kSum, "gradients");
+        Work gathered = handle.comm().AllGather(own, whole, "parameters");
+        LS_RETURN_IF_ERROR(gathered.Wait());
+        LS_RETURN_IF_ERROR(scattered.Wait());
+        EXPECT_TRUE(BytesOf(whole) == OutputOf(c, handle.rank()));
+        return absl::OkStatus();
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

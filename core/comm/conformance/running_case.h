@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "core/comm/communicator.h"
+#include "core/comm/conformance/serial_model.h"
+#include "core/tensor/allocator.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+std::string ToString(const Case& c);
+
+// Parts of `total` elements or somewhat more for `size` members. `even` or not; in place, parts
+// begin on the boundary that tensors ask for.
+std::vector<int64_t> PartsFor(int64_t total, int size, bool even, bool in_place, DType dtype,
+                              uint64_t seed);
+
+// A case that one rank has started in a group of matching size.
+class RunningCase {
+ public:
+  RunningCase(const Case& c, Communicator& comm, Allocator& allocator);
+
+  // Waits and expects what the serial model says, and inputs unchanged where not in place.
+  void WaitAndCheck();
+  Work& work() { return work_; }
+
+ private:
+  Case case_;
+  int member_;
+  Tensor input_;
+  Tensor output_;
+  Work work_;
+};
+
+// A tensor with these contents; undefined for none.
+Tensor TensorOf(const Bytes& bytes, DType dtype, Allocator& allocator);
+Bytes BytesOf(const Tensor& tensor);
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// The tests that every backend passes. A backend's test instantiates the suite:
+//
+//   INSTANTIATE_TEST_SUITE_P(Local, CommConformance, testing::Values(&MakeLocalBackend));
+//
+// Every rank runs the same body and checks what it sees itself, with gtest's expectations; what a
+// rank expects it computes alone, so the ranks may be threads or processes.
+
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/comm/launch.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+
+class BackendUnderTest {
+ public:
+  virtual ~BackendUnderTest() = default;
+
+  // Bodies are run with 1 to this many ranks.
+  virtual int max_ranks() const = 0;
+
+  // Runs `body` on each rank of a new world, as RunRanks does. Where ranks are processes, each
+  // returns what its own rank knows as the first cause.
+  virtual absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) = 0;
+};
+
+using BackendFactory = std::unique_ptr<BackendUnderTest> (*)();
+
+class CommConformance : public testing::TestWithParam<BackendFactory> {
+ protected:
+  CommConformance() : backend_(GetParam()()) {}
+
+  int max_ranks() const { return backend_->max_ranks(); }
+
+  // For bodies in which nobody fails: a timeout that no healthy run meets.
+  void RunOk(int ranks, const RankFunction& body) {
+    const absl::Status status = backend_->Run(ranks, absl::Minutes(5), body);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) {
+    return backend_->Run(ranks, timeout, body);
+  }
+
+ private:
+  std::unique_ptr<BackendUnderTest> backend_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// A group of ranks as one member sees it.
+struct GroupInfo {
+  std::string name;
+  std::vector<int> members{};  // their ranks in the world, by their rank in the group
+  int rank = 0;                // of this member, within the group
+
+  int size() const { return static_cast<int>(members.size()); }
+  // "'dp' [0, 2]"
+  std::string ToString() const;
+};
+
+// "rank 3", "ranks 0, 2": for messages.
+std::string RanksText(const std::vector<int>& ranks);
+
+}  // namespace lockstep

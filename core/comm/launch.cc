@@ -1,0 +1,76 @@
+#include "core/comm/launch.h"
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status RunCatching(const RankFunction& run, RankHandle& handle) {
+  try {
+    return run(handle);
+  } catch (const StatusException& exception) {
+    return exception.status();
+  } catch (const std::exception& exception) {
+    return absl::InternalError(absl::StrCat("uncaught exception: ", exception.what()));
+  }
+}
+
+absl::Status RunRank(LocalWorld& world, int rank, const RankFunction& run) {
+  auto ledger = std::make_unique<Ledger>(rank);
+  std::unique_ptr<Communicator> comm = world.Join(rank, *ledger);
+  RankHandle handle(std::move(ledger), std::move(comm));
+  absl::Status status = RunCatching(run, handle);
+  if (!status.ok()) world.Abort(rank, status);
+  return status;
+}
+
+absl::Status FirstCause(const LocalWorld& world, const std::vector<absl::Status>& results) {
+  bool all_ok = true;
+  for (const absl::Status& result : results) all_ok = all_ok && result.ok();
+  if (all_ok) return absl::OkStatus();
+  const std::optional<int> rank = world.failed_rank();
+  if (!rank.has_value() || results[static_cast<size_t>(*rank)].ok()) return world.status();
+  const absl::Status& cause = results[static_cast<size_t>(*rank)];
+  return results.size() == 1 ? cause : Annotate(cause, absl::StrCat("rank ", *rank));
+}
+
+}  // namespace
+
+absl::Status RunRanks(int ranks, const LocalWorldOptions& options, const RankFunction& run) {
+  if (ranks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot run ", ranks, " ranks"));
+  }
+  LocalWorld world(ranks, options);
+  std::vector<absl::Status> results(static_cast<size_t>(ranks));
+  if (ranks == 1) {
+    results[0] = RunRank(world, 0, run);
+    return FirstCause(world, results);
+  }
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    try {
+      threads.emplace_back([&world, &results, &run, rank] {
+        results[static_cast<size_t>(rank)] = RunRank(world, rank, run);
+      });
+    } catch (const std::system_error& error) {
+      results[static_cast<size_t>(rank)] = absl::ResourceExhaustedError(
+          absl::StrCat("cannot start a thread for the rank: ", error.what()));
+      world.Abort(rank, results[static_cast<size_t>(rank)]);
+      break;
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return FirstCause(world, results);
+}
+
+}  // namespace lockstep

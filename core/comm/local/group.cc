@@ -1,0 +1,100 @@
+#include "core/comm/local/group.h"
+
+#include <algorithm>  // std::max
+#include <cstdint>
+#include <cstring>  // std::memcpy
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "core/comm/ledger.h"
+
+namespace lockstep {
+
+LocalGroup::LocalGroup(std::vector<int> members)
+    : members_(std::move(members)),
+      slots_{std::vector<Slot>(members_.size()), std::vector<Slot>(members_.size())},
+      mailboxes_(members_.size()) {}
+
+bool LocalGroup::IsSmall(const Signature& signature) const {
+  int64_t most = 0;
+  for (int member = 0; member < size(); ++member) {
+    most = std::max(most, InputBytes(signature, size(), member));
+    if (signature.counts.empty() && !HasRoot(signature.operation)) break;  // all are alike
+  }
+  return most <= kSmallBytes;
+}
+
+bool LocalGroup::Arrive(int member, int64_t round, const Signature& signature,
+                        absl::string_view label, MemberBuffers buffers) {
+  Slot& slot = slots_[round % 2][member];
+  slot.signature = signature;
+  slot.label.assign(label.data(), label.size());
+  slot.buffers = buffers;
+  if (IsSmall(signature)) {
+    const int64_t bytes = InputBytes(signature, size(), member);
+    if (bytes > 0) std::memcpy(slot.small, buffers.input, static_cast<size_t>(bytes));
+    slot.buffers.input = slot.small;
+  }
+  slot.round.store(round, std::memory_order_release);
+  return arrived_[round % 2].value.fetch_add(1) + 1 == (round / 2 + 1) * size();
+}
+
+bool LocalGroup::AllArrived(int64_t round) const {
+  return arrived_[round % 2].value.load() >= (round / 2 + 1) * size();
+}
+
+bool LocalGroup::Disagree(int64_t round, int member) const {
+  const Signature& own = slots(round)[member].signature;
+  for (const Slot& slot : slots(round)) {
+    if (!(slot.signature == own)) return true;
+  }
+  return false;
+}
+
+std::string LocalGroup::DescribeDisagreement(int64_t round) const {
+  // Members with the same call are named together, in the order of the first of them.
+  std::vector<std::pair<std::string, std::vector<int>>> callers;
+  const auto called = [&](const Slot& slot) {
+    const std::string call = DescribeCall(slot.signature, slot.label);
+    for (auto& [text, ranks] : callers) {
+      if (text == call) return &ranks;
+    }
+    return &callers.emplace_back(call, std::vector<int>()).second;
+  };
+  for (int member = 0; member < size(); ++member) {
+    called(slots(round)[member])->push_back(members_[member]);
+  }
+  std::string text;
+  for (const auto& [call, ranks] : callers) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", RanksText(ranks), " called ", call);
+  }
+  return text;
+}
+
+void LocalGroup::Move(int64_t round, int member) const {
+  absl::InlinedVector<MemberBuffers, 16> buffers;
+  for (const Slot& slot : slots(round)) buffers.push_back(slot.buffers);
+  const Signature& signature = slots(round)[member].signature;
+  if (IsSmall(signature)) {
+    TakeOutput(signature, buffers, member);
+  } else {
+    MoveShare(signature, buffers, member);
+  }
+}
+
+bool LocalGroup::HasArrived(int64_t round, int member) const {
+  return slots(round)[member].round.load() >= round;
+}
+
+std::vector<int> LocalGroup::Ranks(int64_t round, Who who) const {
+  std::vector<int> ranks;
+  for (int member = 0; member < size(); ++member) {
+    if (HasArrived(round, member) == (who == Who::kArrived)) ranks.push_back(members_[member]);
+  }
+  return ranks;
+}
+
+}  // namespace lockstep

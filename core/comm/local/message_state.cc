@@ -1,0 +1,132 @@
+#include "core/comm/local/message_state.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+// As in collective_queue.cc: cheaper to copy at once than to wake the worker.
+constexpr int64_t kAtOnceBytes = 64 << 10;
+
+}  // namespace
+
+MessageState::MessageState(std::shared_ptr<WorldState> world, LocalGroup& group,
+                           std::shared_ptr<const GroupInfo> info, Ledger& ledger, Call call,
+                           int64_t sequence)
+    : world_(std::move(world)),
+      info_(std::move(info)),
+      ledger_(ledger),
+      call_(std::move(call)),
+      sequence_(sequence),
+      ledger_id_(ledger.Begin(info_, sequence, call_.signature, call_.label)) {
+  if (world_->failed()) return;
+  const bool sends = call_.signature.operation == Operation::kSend;
+  RankEngine& engine = world_->engine(ledger_.rank());
+  Mailbox::Posted posted = group.mailbox(sends ? call_.signature.root : info_->rank)
+                               .Post(sends ? info_->rank : call_.signature.root,
+                                     {.called = true,
+                                      .signature = call_.signature,
+                                      .label = call_.label,
+                                      .memory = (sends ? call_.input : call_.output).raw(),
+                                      .engine = &engine});
+  transfer_ = std::move(posted.transfer);
+  if (!posted.matched) return;
+  if (!transfer_->Agree()) {
+    FailForDisagreement();
+  } else if (transfer_->bytes <= kAtOnceBytes) {
+    transfer_->TryMove();
+  } else {
+    // The peer may be waiting, or this thread may soon, and then need not wait for the worker.
+    engine.AddJob([transfer = transfer_] { transfer->TryMove(); });
+    world_->engine(peer()).NotifyWaiters();
+  }
+}
+
+absl::Status MessageState::Wait() {
+  if (Carry()) return status_;
+  const int64_t begin_nanos = NowNanos();
+  const auto over = [this] { return Carry(); };
+  RankEngine& engine = world_->engine(ledger_.rank());
+  if (!engine.WaitUntil(over, std::chrono::steady_clock::now() + world_->timeout())) {
+    FailForTimeout();
+    engine.WaitUntil(over, Parking::TimePoint::max());  // the failure ends it
+  }
+  ledger_.AddExposed(ledger_id_, NowNanos() - begin_nanos);
+  return status_;
+}
+
+bool MessageState::Done() { return Carry(); }
+
+void MessageState::Drop() {
+  world_->FailDropped(ledger_.rank(), Describe());
+  (void)Wait();
+}
+
+bool MessageState::Carry() {
+  if (over_) return true;
+  if (transfer_ != nullptr) {
+    if (transfer_->state.load() == Transfer::State::kMatched) transfer_->TryMove();
+    if (transfer_->state.load() == Transfer::State::kDone) {
+      End(absl::OkStatus(), transfer_->end_nanos);
+      return true;
+    }
+    // In this order: if the peer is seen to have left, it has matched by now, or never will.
+    if (world_->somebody_left() && world_->HasLeft(peer()) &&
+        transfer_->state.load() == Transfer::State::kHalf) {
+      world_->FailCall(
+          absl::AbortedError(absl::StrCat("rank ", peer(), " has left and will not come to ",
+                                          Describe(), ", which rank ", ledger_.rank(), " called")));
+    }
+  }
+  if (!world_->failed()) return false;
+  if (transfer_ != nullptr && transfer_->Withdraw()) {
+    End(absl::OkStatus(), transfer_->end_nanos);
+  } else {
+    End(Annotate(world_->status(), absl::StrCat("rank ", ledger_.rank(), ", ", Describe())),
+        NowNanos());
+  }
+  return true;
+}
+
+void MessageState::End(const absl::Status& status, int64_t end_nanos) {
+  ledger_.Finish(ledger_id_, status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
+                 end_nanos);
+  call_.input = Tensor();
+  call_.output = Tensor();
+  status_ = status;
+  over_ = true;
+}
+
+void MessageState::FailForDisagreement() {
+  const bool sends = call_.signature.operation == Operation::kSend;
+  const int from = sends ? ledger_.rank() : peer();
+  const int to = sends ? peer() : ledger_.rank();
+  world_->FailCall(absl::FailedPreconditionError(
+      absl::StrCat("ranks disagree on message #", sequence_, " from rank ", from, " to rank ", to,
+                   " of ", info_->ToString(), ": rank ", from, " called ",
+                   DescribeCall(transfer_->send.signature, transfer_->send.label), ", rank ", to,
+                   " called ", DescribeCall(transfer_->recv.signature, transfer_->recv.label),
+                   ". Messages are received in the order in which they are sent")));
+}
+
+void MessageState::FailForTimeout() {
+  world_->FailCall(absl::DeadlineExceededError(absl::StrCat(
+      "no answer within ", FormatDuration(std::chrono::duration<double>(world_->timeout()).count()),
+      ": rank ", peer(), " did not come to ", Describe(), ", which rank ", ledger_.rank(),
+      " called")));
+}
+
+std::string MessageState::Describe() const {
+  return DescribeCall(call_.signature, call_.label, *info_, sequence_);
+}
+
+}  // namespace lockstep

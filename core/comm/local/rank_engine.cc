@@ -1,0 +1,86 @@
+#include "core/comm/local/rank_engine.h"
+
+#include <algorithm>  // std::find
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+
+void RankEngine::Stop() {
+  {
+    std::lock_guard lock(worker_mutex_);
+    stop_ = true;
+  }
+  worker_wakes_.notify_one();
+  if (worker_.joinable()) worker_.join();
+}
+
+void RankEngine::Add(Background* background) {
+  std::lock_guard lock(backgrounds_mutex_);
+  backgrounds_.push_back(background);
+}
+
+void RankEngine::Remove(Background* background) {
+  std::lock_guard lock(backgrounds_mutex_);
+  const auto found = std::find(backgrounds_.begin(), backgrounds_.end(), background);
+  CHECK(found != backgrounds_.end());
+  backgrounds_.erase(found);
+}
+
+void RankEngine::AddJob(std::function<void()> job) {
+  {
+    std::lock_guard lock(worker_mutex_);
+    StartWorker();
+    jobs_.push_back(std::move(job));
+  }
+  WakeWorker();
+}
+
+void RankEngine::AddNeedy() {
+  needy_.fetch_add(1);
+  if (started_.load()) return;
+  std::lock_guard lock(worker_mutex_);
+  StartWorker();
+}
+
+void RankEngine::WakeWorker() {
+  {
+    std::lock_guard lock(worker_mutex_);
+    if (awake_ || stop_) return;
+    awake_ = true;
+    StartWorker();
+  }
+  worker_wakes_.notify_one();
+}
+
+void RankEngine::StartWorker() {
+  if (started_) return;
+  worker_ = std::thread([this] { RunWorker(); });
+  started_ = true;
+}
+
+void RankEngine::RunWorker() {
+  std::unique_lock lock(worker_mutex_);
+  for (;;) {
+    worker_wakes_.wait(lock, [this] { return awake_ || stop_; });
+    if (stop_) return;
+    awake_ = false;
+    std::vector<std::function<void()>> jobs;
+    jobs.swap(jobs_);
+    lock.unlock();
+    for (const std::function<void()>& job : jobs) job();
+    {
+      std::lock_guard backgrounds_lock(backgrounds_mutex_);
+      for (Background* background : backgrounds_) background->Advance();
+    }
+    jobs.clear();
+    lock.lock();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/comm/local/parking.h"
+
+namespace lockstep {
+
+// Something that a rank's worker carries on when nobody else does.
+class Background {
+ public:
+  virtual ~Background() = default;
+  // Goes as far as possible without waiting for peers.
+  virtual void Advance() = 0;
+};
+
+// The threads of one rank where they have to do with communication: how they wait, and the worker
+// that carries on what nobody waits for. The first call that may need the worker starts it.
+class RankEngine {
+ public:
+  // `spin` is how long a waiting thread polls before it sleeps.
+  explicit RankEngine(std::chrono::nanoseconds spin) : spin_(spin) {}
+  ~RankEngine() { Stop(); }
+
+  // Ends the worker; what it was to do is not done.
+  void Stop();
+
+  // The worker advances this from now on, whenever it is woken. Remove waits until the worker has
+  // let go of it.
+  void Add(Background* background);
+  void Remove(Background* background);
+
+  // The worker runs this once.
+  void AddJob(std::function<void()> job);
+
+  // Something has happened at a peer that this rank may be waiting for.
+  void Notify() {
+    guests_.WakeGuests();
+    if (needy_.load() > 0) WakeWorker();
+  }
+  // The same, where it can concern only threads that wait.
+  void NotifyWaiters() { guests_.WakeGuests(); }
+
+  // While there are more of the one than of the other, Notify wakes the worker. To be called by the
+  // rank's own threads: the worker, if there is none yet, inherits the processors of the caller.
+  void AddNeedy();
+  void RemoveNeedy() { needy_.fetch_sub(1); }
+
+  void WakeWorker();
+
+  // Calls `over` until it returns true or the deadline has passed, and returns what it said last.
+  // It polls for a short while, then sleeps until the next notification.
+  template <typename Over>
+  bool WaitUntil(Over&& over, Parking::TimePoint deadline) {
+    if (over()) return true;
+    if (spin_.count() > 0) {
+      const Parking::TimePoint spin_end = std::chrono::steady_clock::now() + spin_;
+      do {
+        Relax();
+        if (over()) return true;
+      } while (std::chrono::steady_clock::now() < spin_end);
+    }
+    // Where ranks share cores, letting the others run is cheaper than to sleep and be woken.
+    for (int i = 0; i < kYields; ++i) {
+      sched_yield();
+      if (over()) return true;
+    }
+    Parking::Guest guest(guests_);
+    for (;;) {
+      const uint64_t epoch = guest.epoch();
+      if (over()) return true;
+      if (!guest.Sleep(epoch, deadline)) return over();
+    }
+  }
+
+ private:
+  static constexpr int kYields = 4;
+
+  static void Relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  void StartWorker();  // with worker_mutex_ held
+  void RunWorker();
+
+  const std::chrono::nanoseconds spin_;
+  Parking guests_;  // threads of the rank that wait for a call
+  std::atomic<int> needy_ = 0;
+  std::atomic<bool> started_ = false;
+
+  std::mutex backgrounds_mutex_;  // held by the worker while it advances them
+  std::vector<Background*> backgrounds_;
+
+  std::mutex worker_mutex_;  // guards what follows
+  std::condition_variable worker_wakes_;
+  std::thread worker_;
+  std::vector<std::function<void()>> jobs_;
+  bool awake_ = false;  // there may be something to do
+  bool stop_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/comm/communicator.h"
+#include "core/comm/mesh_shape.h"
+
+namespace lockstep {
+
+// One rank's place among all ranks, and its groups along each axis.
+//
+//   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.dp = 2, .tp = 2}, handle.comm()));
+//   mesh.axis(MeshAxis::kDp).AllReduce(...);   // with the ranks that differ from this one in dp
+//   only
+class Mesh {
+ public:
+  // Called by all ranks of `world` with the same shape, whose product must be its size. Splits it
+  // once for each axis; the groups are called "pp", "dp" and "tp", and a rank's rank in each is its
+  // coordinate. The world's communicator outlives the mesh.
+  static absl::StatusOr<Mesh> Create(const MeshShape& shape, Communicator& world);
+
+  const MeshShape& shape() const { return shape_; }
+  const MeshCoordinate& coordinate() const { return coordinate_; }
+
+  Communicator& world() const { return *world_; }
+  // This rank's group along an axis, of one member where the axis has size 1.
+  Communicator& axis(MeshAxis axis) const { return *axes_[static_cast<size_t>(axis)]; }
+  Communicator& pp() const { return axis(MeshAxis::kPp); }
+  Communicator& dp() const { return axis(MeshAxis::kDp); }
+  Communicator& tp() const { return axis(MeshAxis::kTp); }
+
+  // The grid of ranks; see MeshShape::Grid.
+  std::string ToString() const { return shape_.Grid(); }
+
+ private:
+  Mesh(const MeshShape& shape, Communicator& world)
+      : shape_(shape), coordinate_(shape.CoordinateOf(world.rank())), world_(&world) {}
+
+  MeshShape shape_;
+  MeshCoordinate coordinate_;
+  Communicator* world_;
+  std::array<std::unique_ptr<Communicator>, kMeshAxes.size()> axes_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep {
+
+// The directions in which a model's training is divided.
+enum class MeshAxis {
+  kPp,  // pipeline, or layer-wise: the blocks
+  kDp,  // data: the batch
+  kTp,  // tensor: within a layer
+};
+inline constexpr std::array<MeshAxis, 3> kMeshAxes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp};
+
+// "pp", "dp", "tp"
+constexpr const char* Name(MeshAxis axis) {
+  return axis == MeshAxis::kPp ? "pp" : axis == MeshAxis::kDp ? "dp" : "tp";
+}
+
+// A rank's place in a mesh, by axis.
+struct MeshCoordinate {
+  int pp = 0;
+  int dp = 0;
+  int tp = 0;
+
+  int operator[](MeshAxis axis) const {
+    return axis == MeshAxis::kPp ? pp : axis == MeshAxis::kDp ? dp : tp;
+  }
+  friend bool operator==(const MeshCoordinate&, const MeshCoordinate&) = default;
+};
+
+// How many ranks lie along each axis. Ranks are laid out with pp as the slowest index, then dp, and
+// tp as the fastest, rank = (pp * sizes.dp + dp) * sizes.tp + tp: tensor parallelism, which talks
+// most, has neighbours, and stages, which talk least, are farthest apart.
+struct MeshShape {
+  int pp = 1;
+  int dp = 1;
+  int tp = 1;
+
+  // "dp=2,tp=4": axes in any order, each at most once; what is not named is 1. InvalidArgument with
+  // what is wrong otherwise.
+  static absl::StatusOr<MeshShape> Parse(absl::string_view text);
+
+  // InvalidArgument unless all sizes are at least 1 and their product is `ranks`; the message says
+  // how many ranks the mesh takes.
+  absl::Status Check(int ranks) const;
+
+  int ranks() const { return pp * dp * tp; }
+  int operator[](MeshAxis axis) const {
+    return axis == MeshAxis::kPp ? pp : axis == MeshAxis::kDp ? dp : tp;
+  }
+  MeshCoordinate CoordinateOf(int rank) const {
+    return {.pp = rank / tp / dp, .dp = rank / tp % dp, .tp = rank % tp};
+  }
+  int RankAt(const MeshCoordinate& at) const { return (at.pp * dp + at.dp) * tp + at.tp; }
+
+  // "pp=1,dp=2,tp=4"
+  std::string ToString() const;
+
+  // The ranks as a grid: a row for each (pp, dp), a column for each tp.
+  //
+  //   mesh pp=2,dp=2,tp=2, 8 ranks
+  //                  tp 0  tp 1
+  //     pp 0  dp 0      0     1
+  //           dp 1      2     3
+  //     pp 1  dp 0      4     5
+  //           dp 1      6     7
+  std::string Grid() const;
+
+  friend bool operator==(const MeshShape&, const MeshShape&) = default;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include "core/comm/mesh_shape.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(MeshShapeTest, RanksAreLaidOutWithTpInnermost) {
+  const MeshShape shape = {.pp = 2, .dp = 3, .tp = 4};
+  EXPECT_EQ(shape.ranks(), 24);
+  int rank = 0;
+  for (int pp = 0; pp < 2; ++pp) {
+    for (int dp = 0; dp < 3; ++dp) {
+      for (int tp = 0; tp < 4; ++tp, ++rank) {
+        const MeshCoordinate at = {.pp = pp, .dp = dp, .tp = tp};
+        EXPECT_EQ(shape.RankAt(at), rank);
+        EXPECT_EQ(shape.CoordinateOf(rank), at);
+      }
+    }
+  }
+}
+
+TEST(MeshShapeTest, Parses) {
+  EXPECT_EQ(MeshShape::Parse("dp=2,tp=4").value(), (MeshShape{.pp = 1, .dp = 2, .tp = 4}));
+  EXPECT_EQ(MeshShape::Parse(" pp = 3 , dp=2 ").value(), (MeshShape{.pp = 3, .dp = 2, .tp = 1}));
+  EXPECT_EQ(MeshShape::Parse("").value(), MeshShape());
+  const MeshShape shape = {.pp = 5, .dp = 6, .tp = 7};
+  EXPECT_EQ(MeshShape::Parse(shape.ToString()).value(), shape);
+}
+
+TEST(MeshShapeTest, RefusesWhatItCannotRead) {
+  const auto message = [](const std::string& text) {
+    return std::string(MeshShape::Parse(text).status().message());
+  };
+  EXPECT_THAT(message("ep=2"), AllOf(HasSubstr("no axis \"ep\""), HasSubstr("dp=2,tp=4")));
+  EXPECT_THAT(message("dp=2,dp=2"), HasSubstr("axis dp is given twice"));
+  for (const char* size : {"dp", "dp=", "dp=0", "dp=-1", "dp=two", "dp=2x", "dp=99999999999"}) {
+    EXPECT_THAT(message(size), HasSubstr("axis dp needs a size of 1 or more")) << size;
+  }
+}
+
+TEST(MeshShapeTest, ChecksTheNumberOfRanks) {
+  const MeshShape shape = {.pp = 2, .dp = 2, .tp = 2};
+  EXPECT_TRUE(shape.Check(8).ok());
+  EXPECT_THAT(std::string(shape.Check(6).message()),
+              AllOf(HasSubstr("pp=2,dp=2,tp=2 takes 8 ranks (2 x 2 x 2), but there are 6"),
+                    HasSubstr("start 8"), HasSubstr("multiply to 6")));
+  EXPECT_THAT(std::string(MeshShape{.dp = 0}.Check(1).message()), HasSubstr("axis dp has size 0"));
+}
+
+TEST(MeshShapeTest, Grid) {
+  EXPECT_EQ((MeshShape{.pp = 2, .dp = 2, .tp = 3}.Grid()),
+            "mesh pp=2,dp=2,tp=3, 12 ranks\n"
+            "                  tp 0  tp 1  tp 2\n"
+            "  pp 0  dp 0         0     1     2\n"
+            "        dp 1         3     4     5\n"
+            "  pp 1  dp 0         6     7     8\n"
+            "        dp 1         9    10    11\n");
+}
+
+}  // namespace
+}  // namespace lockstep

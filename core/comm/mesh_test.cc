@@ -1,0 +1,70 @@
+#include "core/comm/mesh.h"
+
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/comm/launch.h"
+#include "core/tensor/allocator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(MeshTest, GroupsAlongEachAxis) {
+  const absl::Status status = RunRanks(8, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.pp = 2, .dp = 2, .tp = 2}, handle.comm()));
+    EXPECT_EQ(&mesh.world(), &handle.comm());
+    EXPECT_EQ(mesh.pp().name(), "pp");
+    EXPECT_EQ(mesh.dp().name(), "dp");
+    EXPECT_EQ(mesh.tp().name(), "tp");
+    if (handle.rank() == 5) {  // pp 1, dp 0, tp 1
+      EXPECT_EQ(mesh.coordinate(), (MeshCoordinate{.pp = 1, .dp = 0, .tp = 1}));
+      EXPECT_THAT(mesh.pp().members(), ElementsAre(1, 5));
+      EXPECT_THAT(mesh.dp().members(), ElementsAre(5, 7));
+      EXPECT_THAT(mesh.tp().members(), ElementsAre(4, 5));
+    }
+    for (const MeshAxis axis : kMeshAxes) {
+      EXPECT_EQ(mesh.axis(axis).rank(), mesh.coordinate()[axis]);
+      EXPECT_EQ(mesh.axis(axis).size(), mesh.shape()[axis]);
+    }
+    // One after the other they reach everybody: the sum of all ranks.
+    CpuAllocator allocator;
+    const Tensor x = Tensor::Empty(allocator, {1}, DType::kI32, MemoryClass::kWorkspace);
+    *x.data<int32_t>() = handle.rank();
+    for (const MeshAxis axis : kMeshAxes) {
+      LS_RETURN_IF_ERROR(mesh.axis(axis).AllReduce(x, x, ReduceOp::kSum, "test").Wait());
+    }
+    EXPECT_EQ(*x.data<int32_t>(), 28);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(MeshTest, UnevenShape) {
+  const absl::Status status = RunRanks(6, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.dp = 3, .tp = 2}, handle.comm()));
+    EXPECT_EQ(mesh.pp().size(), 1);
+    if (handle.rank() == 3) {
+      EXPECT_THAT(mesh.dp().members(), ElementsAre(1, 3, 5));
+      EXPECT_THAT(mesh.tp().members(), ElementsAre(2, 3));
+    }
+    return mesh.pp().Barrier("alone").Wait();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(MeshTest, WrongNumberOfRanksIsRefused) {
+  const absl::Status status = RunRanks(3, {}, [](RankHandle& handle) -> absl::Status {
+    return Mesh::Create({.dp = 2, .tp = 2}, handle.comm()).status();
+  });
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("takes 4 ranks (1 x 2 x 2), but there are 3"));
+}
+
+}  // namespace
+}  // namespace lockstep

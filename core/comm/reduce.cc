@@ -1,0 +1,140 @@
+#include "core/comm/reduce.h"
+
+#include <algorithm>  // std::min
+#include <cstddef>
+#include <cstdint>
+#include <cstring>  // std::memcpy
+#include <type_traits>
+
+#include "core/comm/half.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// What an element is stored as, what it is combined in, and the way between the two.
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Combined = T;
+  static T Load(T x) { return x; }
+  static T Store(T x) { return x; }
+};
+struct Half {
+  using Stored = uint16_t;
+  using Combined = float;
+  static float Load(uint16_t x) { return HalfToFloat(x); }
+  static uint16_t Store(float x) { return FloatToHalf(x); }
+};
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Combined = float;
+  static float Load(uint16_t x) { return BFloat16ToFloat(x); }
+  static uint16_t Store(float x) { return FloatToBFloat16(x); }
+};
+
+template <ReduceOp op, typename T>
+T Combine(T a, T b) {
+  if constexpr (op == ReduceOp::kMin || op == ReduceOp::kMax) {
+    const bool replaces = op == ReduceOp::kMin ? b < a : b > a;
+    return replaces || b != b ? b : a;  // b != b: a NaN is kept from wherever it comes
+  } else if constexpr (std::is_integral_v<T>) {
+    using Unsigned = std::make_unsigned_t<T>;  // wraps around where signed arithmetic must not
+    const auto ua = static_cast<Unsigned>(a);
+    const auto ub = static_cast<Unsigned>(b);
+    return static_cast<T>(op == ReduceOp::kProduct ? ua * ub : ua + ub);
+  } else {
+    return op == ReduceOp::kProduct ? a * b : a + b;
+  }
+}
+
+template <typename Type, ReduceOp op>
+void ReduceBlocks(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* const> outputs,
+                  int64_t begin, int64_t end) {
+  using Stored = typename Type::Stored;
+  using Combined = typename Type::Combined;
+  // 8 KiB to combine in and as much of each input leave room in any first-level cache.
+  constexpr int64_t kBlock = 8192 / sizeof(Combined);
+  alignas(64) Combined sum[kBlock];
+  const auto input = [&](size_t i, int64_t at) {
+    return reinterpret_cast<const Stored*>(inputs[i]) + at;
+  };
+
+  for (int64_t at = begin; at < end; at += kBlock) {
+    const int64_t n = std::min(kBlock, end - at);
+    const Stored* __restrict first = input(0, at);
+    size_t next = 1;
+    if (inputs.size() == 1) {
+      for (int64_t i = 0; i < n; ++i) sum[i] = Type::Load(first[i]);
+    } else {
+      const Stored* __restrict second = input(1, at);
+      for (int64_t i = 0; i < n; ++i) {
+        sum[i] = Combine<op>(Type::Load(first[i]), Type::Load(second[i]));
+      }
+      next = 2;
+    }
+    for (; next < inputs.size(); ++next) {
+      const Stored* __restrict x = input(next, at);
+      for (int64_t i = 0; i < n; ++i) sum[i] = Combine<op>(sum[i], Type::Load(x[i]));
+    }
+    if constexpr (op == ReduceOp::kAverage) {
+      const auto members = static_cast<Combined>(inputs.size());
+      for (int64_t i = 0; i < n; ++i) sum[i] /= members;
+    }
+
+    if constexpr (std::is_same_v<Stored, Combined>) {
+      for (std::byte* output : outputs) {
+        std::memcpy(output + at * sizeof(Stored), sum, n * sizeof(Stored));
+      }
+    } else {
+      alignas(64) Stored rounded[kBlock];
+      for (int64_t i = 0; i < n; ++i) rounded[i] = Type::Store(sum[i]);
+      for (std::byte* output : outputs) {
+        std::memcpy(output + at * sizeof(Stored), rounded, n * sizeof(Stored));
+      }
+    }
+  }
+}
+
+template <typename Type>
+void ReduceAs(ReduceOp op, absl::Span<const std::byte* const> inputs,
+              absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ReduceBlocks<Type, ReduceOp::kSum>(inputs, outputs, begin, end);
+    case ReduceOp::kProduct:
+      return ReduceBlocks<Type, ReduceOp::kProduct>(inputs, outputs, begin, end);
+    case ReduceOp::kMin:
+      return ReduceBlocks<Type, ReduceOp::kMin>(inputs, outputs, begin, end);
+    case ReduceOp::kMax:
+      return ReduceBlocks<Type, ReduceOp::kMax>(inputs, outputs, begin, end);
+    case ReduceOp::kAverage:
+      return ReduceBlocks<Type, ReduceOp::kAverage>(inputs, outputs, begin, end);
+  }
+}
+
+}  // namespace
+
+void ReduceInOrder(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
+                   absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  switch (dtype) {
+    case DType::kF32:
+      return ReduceAs<Plain<float>>(op, inputs, outputs, begin, end);
+    case DType::kF16:
+      return ReduceAs<Half>(op, inputs, outputs, begin, end);
+    case DType::kBF16:
+      return ReduceAs<BFloat16>(op, inputs, outputs, begin, end);
+    case DType::kF64:
+      return ReduceAs<Plain<double>>(op, inputs, outputs, begin, end);
+    case DType::kI32:
+      return ReduceAs<Plain<int32_t>>(op, inputs, outputs, begin, end);
+    case DType::kI64:
+      return ReduceAs<Plain<int64_t>>(op, inputs, outputs, begin, end);
+    case DType::kU8:
+      break;
+  }
+  LOG(FATAL) << "no reduction of " << Name(dtype);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "core/comm/reduce.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "core/comm/half.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+template <typename T>
+std::byte* Raw(std::vector<T>& v) {
+  return reinterpret_cast<std::byte*>(v.data());
+}
+
+template <typename T>
+T ReduceOne(DType dtype, ReduceOp op, std::vector<T> values) {
+  std::vector<const std::byte*> inputs;
+  for (T& value : values) inputs.push_back(reinterpret_cast<const std::byte*>(&value));
+  T result{};
+  ReduceInOrder(dtype, op, inputs, {reinterpret_cast<std::byte*>(&result)}, 0, 1);
+  return result;
+}
+
+TEST(ReduceTest, Operations) {
+  const std::vector<float> x = {3, -2, 5, 4};
+  EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kSum, x), 10);
+  EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kProduct, x), -120);
+  EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kMin, x), -2);
+  EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kMax, x), 5);
+  EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kAverage, x), 2.5f);
+  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kAverage, {1, 2}), 1.5);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kAverage, {-5, -2}), -3);  // to zero
+  EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kMax, {-5, int64_t{1} << 40}),
+            int64_t{1} << 40);
+}
+
+TEST(ReduceTest, IntegersWrapAround) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kSum, {kMost, 1}), kLeast);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kProduct, {1 << 30, 4}), 0);
+}
+
+TEST(ReduceTest, AddsInOrder) {
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1e8f, 1, -1e8f, 1}), 1);
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1e8f, -1e8f, 1, 1}), 2);
+  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kSum, {1e17, 1, -1e17, 1}), 1);
+}
+
+TEST(ReduceTest, SixteenBitsAddInFloat) {
+  const auto half = [](float x) { return FloatToHalf(x); };
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum, {half(2048), half(1), half(1)}),
+            half(2050));
+  // Beyond half's range on the way, but not at the end.
+  EXPECT_EQ(
+      ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum, {half(60000), half(60000), half(-60000)}),
+      half(60000));
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kAverage, {half(60000), half(60000)}),
+            half(60000));
+  const auto bfloat = [](float x) { return FloatToBFloat16(x); };
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kBF16, ReduceOp::kSum, {bfloat(256), bfloat(1), bfloat(1)}),
+            bfloat(258));
+}
+
+// Only the slice is written, to all outputs; an output may be an input, of any rank.
+TEST(ReduceTest, SlicesAndSharedMemory) {
+  constexpr int64_t kCount = 10'000;  // several blocks
+  for (size_t in_place = 0; in_place < 3; ++in_place) {
+    std::vector<std::vector<int32_t>> x(3, std::vector<int32_t>(kCount));
+    for (int r = 0; r < 3; ++r) {
+      for (int i = 0; i < kCount; ++i) x[r][i] = (r + 1) * i;
+    }
+    const std::vector<int32_t> before = x[in_place];
+    std::vector<int32_t> other(kCount, -1);
+    ReduceInOrder(DType::kI32, ReduceOp::kSum, {Raw(x[0]), Raw(x[1]), Raw(x[2])},
+                  {Raw(other), Raw(x[in_place])}, 5, kCount - 3);
+    for (int i = 0; i < kCount; ++i) {
+      const bool inside = i >= 5 && i < kCount - 3;
+      ASSERT_EQ(other[i], inside ? 6 * i : -1) << i;
+      ASSERT_EQ(x[in_place][i], inside ? 6 * i : before[i]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include "core/data/text.h"
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <utility>  // std::move
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/data/data_file.h"
+#include "core/data/utf8.h"
+
+namespace lockstep {
+namespace {
+
+std::string WhereToGetIt(const std::string& path) {
+  if (absl::StrContains(path, "tinyshakespeare")) {
+    return "The text is one file, data/tinyshakespeare/input.txt of "
+           "https://github.com/karpathy/char-rnn.";
+  }
+  return "It is to be a UTF-8 text file.";
+}
+
+// Appends the tokens of `text`; an unknown character is an error that gives its place in the file.
+absl::Status Encode(std::u32string_view text, const CharacterVocabulary& vocabulary,
+                    TokenStream& stream, size_t byte_offset) {
+  stream.Reserve(static_cast<int64_t>(text.size()));
+  for (char32_t character : text) {
+    const std::optional<int32_t> token = vocabulary.Token(character);
+    if (!token.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "character ", DescribeCharacter(character), " at byte offset ", byte_offset,
+          ", in the validation split (the last tenth), does not occur in the training split, so "
+          "the model has no token for it; take it out, or take the vocabulary from the whole text "
+          "(vocabulary \"all\")"));
+    }
+    stream.Append(*token);
+    byte_offset += Utf8Bytes(character);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_directory,
+                                                       const TextOptions& options) {
+  if (options.context < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the context must be at least 1 token, but is ", options.context));
+  }
+  LS_ASSIGN_OR_RETURN(const std::string contents,
+                      ReadDataFile(data_directory, options.path, WhereToGetIt(options.path)));
+  const std::string path = absl::StrCat("\"", DataPath(data_directory, options.path), "\"");
+  if (contents.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is empty. ", WhereToGetIt(options.path),
+                                                   " ", HowToNameTheDirectory(data_directory)));
+  }
+  absl::StatusOr<std::u32string> characters = DecodeUtf8(contents);
+  if (!characters.ok()) return Annotate(characters.status(), path);
+
+  // The training split is the longer one. The product cannot overflow: the text is in memory.
+  const size_t boundary = characters->size() * 9 / 10;
+  const std::u32string_view train = std::u32string_view(*characters).substr(0, boundary);
+  const std::u32string_view validation = std::u32string_view(*characters).substr(boundary);
+  const size_t needed = static_cast<size_t>(options.context) + 1;
+  if (validation.size() < needed || train.size() < needed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is too short: of its ", characters->size(), " characters the last tenth, ",
+        validation.size(), ", is for validation, where a context of ", options.context, " needs ",
+        needed, ". Use a longer text (", 10 * needed, " characters do) or a smaller context."));
+  }
+
+  CharacterVocabulary vocabulary(options.vocabulary == TextOptions::Vocabulary::kAll ? *characters
+                                                                                     : train);
+  std::shared_ptr<Text> dataset(
+      new Text(DataPath(data_directory, options.path), options.context, std::move(vocabulary)));
+  LS_RETURN_IF_ERROR(Encode(train, dataset->vocabulary_, dataset->train_, 0));
+  size_t train_bytes = 0;
+  for (char32_t character : train) train_bytes += Utf8Bytes(character);
+  const absl::Status encoded =
+      Encode(validation, dataset->vocabulary_, dataset->validation_, train_bytes);
+  if (!encoded.ok()) return Annotate(encoded, path);
+  return std::shared_ptr<const Text>(std::move(dataset));
+}
+
+Text::Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary)
+    : TokenDataset(context),
+      path_(path),
+      vocabulary_(std::move(vocabulary)),
+      train_(vocabulary_.size()),
+      validation_(vocabulary_.size()) {}
+
+std::string Text::Describe() const {
+  return absl::StrCat("text \"", path_, "\": ", characters(Split::kTrain), " training and ",
+                      characters(Split::kValidation), " validation characters, ",
+                      vocabulary_.size(), " distinct");
+}
+
+int64_t Text::characters(Split split) const {
+  return (split == Split::kTrain ? train_ : validation_).size();
+}
+
+int64_t Text::size(Split split) const {
+  if (split == Split::kTrain) return train_.size() - context();
+  return (validation_.size() - 1) / context();
+}
+
+void Text::FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const {
+  if (split == Split::kTrain) {
+    train_.CopyWindow(key.index, window);
+  } else {
+    validation_.CopyWindow(key.index * context(), window);
+  }
+}
+
+}  // namespace lockstep

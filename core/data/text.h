@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/data/token_dataset.h"
+#include "core/data/token_stream.h"
+#include "core/data/vocabulary.h"
+
+namespace lockstep {
+
+struct TextOptions {
+  enum class Vocabulary {
+    kTrain,  // the characters of the training split: one that only validation has is an error
+    kAll,    // the characters of the whole file, as nanoGPT has it
+  };
+
+  std::string path = "tinyshakespeare/input.txt";  // under the data directory, or absolute
+  int64_t context = 64;                            // tokens that the model sees at once
+  Vocabulary vocabulary = Vocabulary::kTrain;
+};
+
+// Character-level text from one UTF-8 file: the first nine tenths of its characters are for
+// training, the rest is for validation, as in nanoGPT's shakespeare_char. (There the two
+// vocabularies of TextOptions are the same 65 characters.)
+//
+// Training sample i is the window of context + 1 characters that begins at character i. Validation
+// sample i begins at character i * context: its windows share one character with the next, so that
+// every character but the first is a target once; a rest shorter than a window is left out.
+class Text final : public TokenDataset {
+ public:
+  // The error names the file and says what is wrong with it: missing (and where to get it), empty,
+  // no UTF-8, too short for the context, or an unknown character (which, and at which byte).
+  static absl::StatusOr<std::shared_ptr<const Text>> Load(const std::string& data_directory,
+                                                          const TextOptions& options);
+
+  std::string Describe() const override;
+  int64_t classes() const override { return vocabulary_.size(); }
+  int64_t size(Split split) const override;
+
+  const CharacterVocabulary& vocabulary() const { return vocabulary_; }
+
+  // Characters of a split.
+  int64_t characters(Split split) const;
+
+ protected:
+  void FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const override;
+
+ private:
+  Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary);
+
+  std::string path_;
+  CharacterVocabulary vocabulary_;
+  TokenStream train_;
+  TokenStream validation_;
+};
+
+}  // namespace lockstep

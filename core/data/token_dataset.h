@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "core/data/dataset.h"
+
+namespace lockstep {
+
+// A data set of token sequences, filled window by window: a window of context + 1 tokens gives the
+// inputs (all but the last) and the targets (all but the first).
+class TokenDataset : public Dataset {
+ public:
+  // Requires context >= 1.
+  explicit TokenDataset(int64_t context);
+
+  Task task() const final { return Task::kLanguageModel; }
+  Shape input_shape() const final { return {context_}; }
+  Shape target_shape() const final { return {context_}; }
+  DType input_dtype() const final { return DType::kI32; }
+  absl::Status Fill(Split split, absl::Span<const SampleKey> keys, const Batch& batch) const final;
+
+  // Tokens that the model sees at once: `time` of the batch.
+  int64_t context() const { return context_; }
+
+ protected:
+  // Writes the context + 1 tokens of one window.
+  virtual void FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const = 0;
+
+ private:
+  int64_t context_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// The suite of all backends, on one, two and three threads, and what the CPU promises beyond it.
+
+#include "core/kernels/cpu/cpu_kernels.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "core/base/clock.h"
+#include "core/base/parallel.h"
+#include "core/kernels/kernels_suite.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+// Fills memory with NaN of every width before it hands it out, and keeps none: a kernel that reads
+// what nobody wrote, its own scratch included, shows; so does, under ASan, one that writes beyond.
+class PoisonedAllocator final : public Allocator {
+ public:
+  Device device() const override { return {DeviceType::kCpu, 0}; }
+
+ protected:
+  void* AllocateBlock(int64_t bytes) override {
+    void* block = std::aligned_alloc(kAlignment, bytes);
+    return block == nullptr ? nullptr : std::memset(block, 0xff, bytes);
+  }
+  void FreeBlock(void* block, int64_t) override { std::free(block); }
+};
+
+KernelsBackend OnThreads(const char* name, int threads) {
+  return {.name = name,
+          .make_allocator = [] { return std::make_unique<PoisonedAllocator>(); },
+          .make_kernels =
+              [threads](Allocator& allocator) {
+                SetThreads(threads);
+                return std::make_unique<CpuKernels>(allocator);
+              }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite,
+                         testing::Values(OnThreads("OneThread", 1), OnThreads("TwoThreads", 2),
+                                         OnThreads("ThreeThreads", 3)),
+                         testing::PrintToStringParamName());
+
+TEST(CpuKernelsTest, BooksTheTimeOfNestedKernelsOnce) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Tensor x = kernels.Empty({1000000}), y = kernels.EmptyLike(x);
+  kernels.Fill(x, 1);
+  const int64_t booked = kernels.busy_nanos(), begin = NowNanos();
+  EXPECT_GT(booked, 0);
+  for (int i = 0; i < 10; ++i) kernels.Cast(x, y);  // which copies
+  EXPECT_GT(kernels.busy_nanos(), booked);
+  EXPECT_LE(kernels.busy_nanos() - booked, NowNanos() - begin);
+}
+
+TEST(CpuKernelsTest, WorkspaceIsBookedAndGivenBack) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Tensor x = kernels.Empty({2, 8, 8, 64}), w = kernels.Empty({64, 3, 3, 64});
+  Tensor y = kernels.Empty({2, 8, 8, 64}), dw = kernels.EmptyLike(w);
+  for (const Tensor& t : {x, w, y, dw}) kernels.Fill(t, 0);
+  kernels.Convolution(x, w, Tensor(), {3, 1, 1}, y);
+  kernels.ConvolutionBackwardWeight(y, x, {3, 1, 1}, Write::kAccumulate, dw, Tensor());
+  EXPECT_GE(allocator.books().peak(MemoryClass::kWorkspace), dw.bytes());
+  EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 0);
+}
+
+// What threads sum by themselves is added in the order of the threads, so their number shows in the
+// last bits of such sums, and nowhere else.
+TEST(CpuKernelsTest, ThreadsDoNotShowInElementwiseKernels) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Tensor x = kernels.Empty({50001}), one = kernels.EmptyLike(x), three = kernels.EmptyLike(x);
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    x.data<float>()[i] = static_cast<float>(i % 1999) / 100 - 10;
+  }
+  SetThreads(1);
+  kernels.Gelu(x, one);
+  const SquareSum squares = kernels.SumOfSquares(x, 10);
+  SetThreads(3);
+  kernels.Gelu(x, three);
+  EXPECT_EQ(std::memcmp(one.raw(), three.raw(), one.bytes()), 0);
+  EXPECT_EQ(kernels.SumOfSquares(x, 10).Total(), squares.Total());
+}
+
+TEST(CpuKernelsDeathTest, WrongShapes) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Tensor x = kernels.Empty({3, 5}), w = kernels.Empty({4, 6}), y = kernels.Empty({3, 4});
+  EXPECT_DEATH(kernels.Add(x, x, y), "elements");
+  EXPECT_DEATH(kernels.Linear(x, w, Tensor(), Tensor(), y), "shape");
+}
+
+}  // namespace
+}  // namespace lockstep

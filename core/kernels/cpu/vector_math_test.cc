@@ -1,0 +1,78 @@
+#include "core/kernels/cpu/vector_math.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lockstep::cpu {
+namespace {
+
+// The distance to the next float above |x|.
+double Ulp(double x) {
+  const float magnitude = std::abs(static_cast<float>(x));
+  return static_cast<double>(std::nextafter(magnitude, std::numeric_limits<float>::infinity())) -
+         magnitude;
+}
+
+// Every 499th float of [-87.3, 88.3], some four millions.
+std::vector<float> Sweep() {
+  std::vector<float> at;
+  for (uint32_t bits = 0; std::bit_cast<float>(bits) <= 88.3f; bits += 499) {
+    const float x = std::bit_cast<float>(bits);
+    at.push_back(x);
+    if (x <= 87.3f) at.push_back(-x);
+  }
+  return at;
+}
+
+TEST(VectorMathTest, ExpIsWithinTwoUlp) {
+  double worst = 0;
+  for (float x : Sweep()) {
+    const double exact = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(Exp(x) - exact) / Ulp(exact));
+  }
+  EXPECT_LE(worst, 2);
+  EXPECT_GE(worst, 0.4);  // the sweep has seen something
+}
+
+TEST(VectorMathTest, ExpAtTheEnds) {
+  EXPECT_EQ(Exp(0.0f), 1);
+  EXPECT_EQ(Exp(-0.0f), 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float x : {-88.0f, -1000.0f, -infinity}) EXPECT_EQ(Exp(x), Exp(-87.3f));
+  for (float x : {89.0f, 1000.0f, infinity}) EXPECT_EQ(Exp(x), Exp(88.3f));
+  EXPECT_GT(Exp(-87.3f), std::numeric_limits<float>::min());
+  EXPECT_LT(Exp(88.3f), std::numeric_limits<float>::max());
+  EXPECT_TRUE(std::isnan(Exp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+// Not inlined, one at a time: what a loop's tail does.
+[[gnu::noinline]] float ExpAlone(float x) { return Exp(x); }
+[[gnu::noinline]] float GeluAlone(float x) { return Gelu(x); }
+[[gnu::noinline]] float SlopeAlone(float x) { return GeluWithDerivative(x).slope; }
+
+TEST(VectorMathTest, VectorsAndTailsGiveTheSameBits) {
+  const std::vector<float> at = Sweep();
+  std::vector<float> exp(at.size()), gelu(at.size()), slope(at.size());
+  for (size_t i = 0; i < at.size(); ++i) exp[i] = Exp(at[i]);
+  for (size_t i = 0; i < at.size(); ++i) gelu[i] = Gelu(at[i]);
+  for (size_t i = 0; i < at.size(); ++i) slope[i] = GeluWithDerivative(at[i]).slope;
+  int64_t differ = 0;
+  for (size_t i = 0; i < at.size(); i += 7) {
+    differ +=
+        exp[i] != ExpAlone(at[i]) || gelu[i] != GeluAlone(at[i]) || slope[i] != SlopeAlone(at[i]);
+  }
+  EXPECT_EQ(differ, 0);
+}
+
+TEST(VectorMathTest, GeluValueIsGelu) {
+  for (float x = -12; x < 12; x += 0.001f) EXPECT_EQ(GeluWithDerivative(x).value, Gelu(x));
+}
+
+}  // namespace
+}  // namespace lockstep::cpu

@@ -1,0 +1,97 @@
+// What every implementation of Kernels must pass: each kernel against core/kernels/reference.h, on
+// random inputs whose shapes are asymmetric (a transposition shows), odd (a vector's tail shows)
+// and large enough for the parallel and tiled paths. A backend runs the suite by linking it and
+// naming itself:
+//
+//   INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite, testing::Values(KernelsBackend{...}),
+//                            testing::PrintToStringParamName());
+//
+// Tolerances. An element may differ from the reference by `roundings` unit roundoffs (2^-24) of the
+// magnitude that the reference carries (reference.h), where `roundings` counts the operations
+// behind it. The rounding errors of a sum of n terms wander like a random walk, so SumRoundings
+// grows with the root of n (Higham and Mary, "A New Approach to Probabilistic Rounding Error
+// Analysis", 2019). A term that is missing, doubled or has the wrong sign is off by some 1/n of the
+// magnitude: with n = 1000 terms ten times the tolerance or more.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernels.h"
+#include "core/kernels/reference.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+
+struct KernelsBackend {
+  std::string name;  // letters and digits
+  std::function<std::unique_ptr<Allocator>()> make_allocator;
+  std::function<std::unique_ptr<Kernels>(Allocator&)> make_kernels;
+
+  friend void PrintTo(const KernelsBackend& backend, std::ostream* out) { *out << backend.name; }
+};
+
+// Roundings that a sum of `terms` terms may show.
+double SumRoundings(int64_t terms);
+
+class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
+ protected:
+  // The same elements on the host, for the reference, and on the device. Undefined by default.
+  struct Input : reference::Array {
+    Tensor tensor;
+  };
+
+  KernelsSuite();
+
+  Kernels& kernels() { return *kernels_; }
+
+  // Normally distributed elements, different ones at each call.
+  Input Normal(const Shape& shape, double mean = 0, double stddev = 1);
+  // `elements`, rounded to fp32.
+  Input Given(const reference::Array& elements);
+  Tensor Upload(const Shape& shape, const std::vector<float>& elements);
+  Tensor Upload(const std::vector<int32_t>& elements);
+  // Integers in [lowest, highest].
+  std::vector<int32_t> Integers(int64_t count, int32_t lowest, int32_t highest);
+
+  // An output that holds NaN: what a kernel does not write shows.
+  Tensor Output(const Shape& shape);
+  Tensor Integers(const Shape& shape);
+  // An output for `write`: NaN to overwrite, or `start` in memory of its own to add to.
+  Tensor Target(Write write, const Input& start);
+
+  std::vector<float> Download(const Tensor& x);
+  std::vector<int32_t> DownloadIntegers(const Tensor& x);
+  Input Downloaded(const Tensor& x);
+
+  // Whether `actual` is `expected` within `roundings`; else the worst element, and how many differ.
+  testing::AssertionResult Agrees(const reference::Result& expected, const Tensor& actual,
+                                  double roundings);
+  // The same for an output of Target(write, start).
+  testing::AssertionResult Agrees(reference::Result expected, Write write, const Input& start,
+                                  const Tensor& actual, double roundings);
+  // Whether two results hold the same bits.
+  testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
+  testing::AssertionResult SameBits(const Tensor& a, const Tensor& b) {
+    return SameBits(Download(a), Download(b));
+  }
+  // Whether a kernel that treats each element by itself, run(inputs, output), gives an element the
+  // same bits wherever a tensor of `shape` is cut: the cuts move it between vector bodies and
+  // tails.
+  using ElementKernel =
+      std::function<void(const std::vector<Tensor>& inputs, const Tensor& output)>;
+  testing::AssertionResult CutsDoNotShow(const std::vector<Input>& inputs,
+                                         const ElementKernel& run);
+
+ private:
+  std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<Kernels> kernels_;
+  uint64_t next_stream_ = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+// Data movement and arithmetic element by element.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/kernels/kernels_suite.h"
+
+namespace lockstep {
+namespace {
+
+// Odd ones, and one beyond what a single thread does.
+constexpr int64_t kSizes[] = {1, 3, 17, 63, 65, 100, 50001};
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST_P(KernelsSuite, CopiesBetweenHostAndDevice) {
+  for (int64_t n : kSizes) {
+    std::vector<double> from(n);
+    for (int64_t i = 0; i < n; ++i) from[i] = 1.0 / static_cast<double>(i + 1);
+    Tensor x = kernels().Empty({n}, DType::kF64), y = kernels().EmptyLike(x);
+    kernels().CopyFromHost(from.data(), x);
+    kernels().Copy(x, y);
+    std::vector<double> to(n);
+    kernels().CopyToHost(y, to.data());
+    EXPECT_EQ(from, to);
+  }
+}
+
+TEST_P(KernelsSuite, CopiesBytesOfAnyCount) {
+  for (int64_t n : {1, 3, 65, 300001}) {
+    std::vector<uint8_t> from(n), to(n + 1, 77);
+    for (int64_t i = 0; i < n; ++i) from[i] = static_cast<uint8_t>(i % 251);
+    Tensor x = kernels().Empty({n}, DType::kU8), y = kernels().EmptyLike(x);
+    kernels().CopyFromHost(from.data(), x);
+    kernels().Copy(x, y);
+    kernels().CopyToHost(y, to.data());
+    EXPECT_EQ(to.back(), 77);
+    to.pop_back();
+    EXPECT_EQ(from, to);
+  }
+}
+
+TEST_P(KernelsSuite, FillsAndCasts) {
+  for (int64_t n : kSizes) {
+    Tensor x = Output({n});
+    kernels().Fill(x, 0.1f);
+    EXPECT_EQ(Download(x), std::vector<float>(n, 0.1f));
+
+    Tensor wide = kernels().Empty({n}, DType::kF64), back = Output({n}), same = Output({n});
+    kernels().Cast(x, wide);
+    std::vector<double> doubles(n);
+    kernels().CopyToHost(wide, doubles.data());
+    EXPECT_EQ(doubles, std::vector<double>(n, static_cast<double>(0.1f)));
+    doubles.back() = 0.1;  // to be rounded
+    kernels().CopyFromHost(doubles.data(), wide);
+    kernels().Cast(wide, back);
+    kernels().Cast(x, same);
+    EXPECT_EQ(Download(back), std::vector<float>(n, 0.1f));
+    EXPECT_EQ(Download(same), std::vector<float>(n, 0.1f));
+  }
+}
+
+// One operation is correctly rounded: one rounding.
+TEST_P(KernelsSuite, AddsMultipliesAndScales) {
+  for (int64_t n : kSizes) {
+    const Input a = Normal({n}), b = Normal({n}, 3);
+    Tensor y = Output({n});
+    kernels().Add(a.tensor, b.tensor, y);
+    EXPECT_TRUE(Agrees(reference::Add(a, b), y, 1));
+    kernels().Multiply(a.tensor, b.tensor, y);
+    EXPECT_TRUE(Agrees(reference::Multiply(a, b), y, 1));
+    kernels().Scale(a.tensor, -1.7f, y);
+    EXPECT_TRUE(Agrees(reference::Scale(a, -1.7f), y, 1));
+    Tensor sum = Given(b).tensor;
+    kernels().AddScaled(a.tensor, -1.7f, sum);
+    EXPECT_TRUE(Agrees(reference::AddScaled(a, -1.7f, b), sum, 2));
+  }
+}
+
+TEST_P(KernelsSuite, ElementwiseInPlace) {
+  for (int64_t n : {65, 50001}) {
+    const Input a = Normal({n}), b = Normal({n});
+    const auto expect = [&](const reference::Result& expected, double roundings, auto&& run) {
+      Tensor x = Given(a).tensor;
+      run(x);
+      EXPECT_TRUE(Agrees(expected, x, roundings));
+    };
+    Kernels& k = kernels();
+    expect(reference::Add(a, b), 1, [&](const Tensor& x) { k.Add(x, b.tensor, x); });
+    expect(reference::Add(b, a), 1, [&](const Tensor& x) { k.Add(b.tensor, x, x); });
+    expect(reference::Add(a, a), 1, [&](const Tensor& x) { k.Add(x, x, x); });
+    expect(reference::Multiply(a, b), 1, [&](const Tensor& x) { k.Multiply(x, b.tensor, x); });
+    expect(reference::Multiply(b, a), 1, [&](const Tensor& x) { k.Multiply(b.tensor, x, x); });
+    expect(reference::Scale(a, 0.3f), 1, [&](const Tensor& x) { k.Scale(x, 0.3f, x); });
+    expect(reference::Relu(a), 0, [&](const Tensor& x) { k.Relu(x, x); });
+    expect(reference::ReluBackward(a, b), 0,
+           [&](const Tensor& x) { k.ReluBackward(x, b.tensor, x); });
+    expect(reference::ReluBackward(b, a), 0,
+           [&](const Tensor& x) { k.ReluBackward(b.tensor, x, x); });
+    expect(reference::Gelu(a), 8, [&](const Tensor& x) { k.Gelu(x, x); });
+    expect(reference::GeluBackward(a, b), 8,
+           [&](const Tensor& x) { k.GeluBackward(x, b.tensor, x); });
+    expect(reference::GeluBackward(b, a), 8,
+           [&](const Tensor& x) { k.GeluBackward(b.tensor, x, x); });
+    const Dropout dropout{.probability = 0.3f, .key = 5, .counter = 6};
+    expect(reference::ApplyDropout(dropout, 9, a), 2,
+           [&](const Tensor& x) { k.ApplyDropout(dropout, 9, x, x); });
+  }
+}
+
+TEST_P(KernelsSuite, Relu) {
+  for (int64_t n : kSizes) {
+    const Input x = Normal({n}), dy = Normal({n});
+    Tensor y = Output({n}), dx = Output({n});
+    kernels().Relu(x.tensor, y);
+    kernels().ReluBackward(y, dy.tensor, dx);
+    EXPECT_TRUE(Agrees(reference::Relu(x), y, 0));
+    EXPECT_TRUE(Agrees(reference::ReluBackward(x, dy), dx, 0));
+  }
+  // Nothing passes where the output is zero, of either sign.
+  Tensor y = Upload({2}, {0.0f, -0.0f}), dy = Upload({2}, {5, 5}), dx = Output({2});
+  kernels().ReluBackward(y, dy, dx);
+  EXPECT_EQ(Download(dx), (std::vector<float>{0, 0}));
+}
+
+// A run that has diverged must not look healthy: NaN passes.
+TEST_P(KernelsSuite, ActivationsPassNaN) {
+  std::vector<float> elements(40, -1.0f);
+  elements[3] = elements[37] = kNaN;
+  Tensor x = Upload({40}, elements), y = Output({40});
+  kernels().Relu(x, y);
+  EXPECT_TRUE(std::isnan(Download(y)[3]) && std::isnan(Download(y)[37]));
+  kernels().Gelu(x, y);
+  EXPECT_TRUE(std::isnan(Download(y)[3]) && std::isnan(Download(y)[37]));
+}
+
+// Eight roundings: the argument, the exponential's 2 ulp, the quotient, the products.
+TEST_P(KernelsSuite, Gelu) {
+  for (int64_t n : kSizes) {
+    const Input x = Normal({n}, 0, 3), dy = Normal({n});
+    Tensor y = Output({n}), dx = Output({n});
+    kernels().Gelu(x.tensor, y);
+    EXPECT_TRUE(Agrees(reference::Gelu(x), y, 8));
+    kernels().GeluBackward(x.tensor, dy.tensor, dx);
+    EXPECT_TRUE(Agrees(reference::GeluBackward(x, dy), dx, 8));
+  }
+}
+
+TEST_P(KernelsSuite, GeluFarOut) {
+  const std::vector<float> at = {-1e6f, -1000, -100, -30,  -12,  12,
+                                 30,    100,   1000, 1e6f, 0.0f, -0.0f};
+  const int64_t n = static_cast<int64_t>(at.size());
+  Tensor x = Upload({n}, at), ones = Output({n}), y = Output({n}), dx = Output({n});
+  kernels().Fill(ones, 1);
+  kernels().Gelu(x, y);
+  kernels().GeluBackward(x, ones, dx);
+  const std::vector<float> value = Download(y), slope = Download(dx);
+  for (int64_t i = 0; i < n; ++i) {
+    EXPECT_NEAR(value[i], at[i] > 0 ? at[i] : 0, 1e-25) << at[i];
+    EXPECT_NEAR(slope[i], at[i] > 0 ? 1 : at[i] < 0 ? 0 : 0.5, 3e-5) << at[i];
+  }
+}
+
+TEST_P(KernelsSuite, Dropout) {
+  const Dropout dropout{.probability = 0.3f, .key = 0x123456789abcdef, .counter = 7ull << 32 | 3};
+  for (int64_t n : kSizes) {
+    const Input x = Normal({n}, 2);
+    for (int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
+      Tensor y = Output({n});
+      kernels().ApplyDropout(dropout, first, x.tensor, y);
+      EXPECT_TRUE(Agrees(reference::ApplyDropout(dropout, first, x), y, 2));
+    }
+    Tensor y = Output({n});
+    kernels().ApplyDropout({.probability = 0, .key = 1, .counter = 2}, 0, x.tensor, y);
+    EXPECT_TRUE(SameBits(y, x.tensor));
+  }
+}
+
+TEST_P(KernelsSuite, DropoutDropsAsManyAsItSays) {
+  constexpr int64_t kCount = 100000;
+  Tensor x = Output({kCount}), y = Output({kCount});
+  kernels().Fill(x, 1);
+  std::vector<float> before;
+  for (uint64_t counter : {0, 1}) {
+    for (float p : {0.1f, 0.5f}) {
+      kernels().ApplyDropout({.probability = p, .key = 3, .counter = counter}, 0, x, y);
+      const std::vector<float> kept = Download(y);
+      const double zeros = static_cast<double>(std::count(kept.begin(), kept.end(), 0.0f));
+      // Five standard deviations of the binomial distribution.
+      EXPECT_NEAR(zeros / kCount, p, 5 * std::sqrt(p * (1 - p) / kCount));
+      EXPECT_NEAR(kernels().Sum(y) / kCount, 1, 5 * std::sqrt(p / (1 - p) / kCount));
+      EXPECT_NE(kept, before);
+      before = kept;
+    }
+  }
+}
+
+TEST_P(KernelsSuite, DropoutOfASliceIsASliceOfDropout) {
+  const Dropout dropout{.probability = 0.4f, .key = 11, .counter = 12};
+  const Input x = Normal({2300});
+  int64_t first = 100;
+  EXPECT_TRUE(CutsDoNotShow({x}, [&](const std::vector<Tensor>& in, const Tensor& y) {
+    if (y.elements() == x.elements()) {
+      kernels().ApplyDropout(dropout, 100, in[0], y);
+      return;
+    }
+    kernels().ApplyDropout(dropout, first, in[0], y);
+    first += y.elements();
+  }));
+}
+
+TEST_P(KernelsSuite, CutsOfElementwiseKernelsDoNotShow) {
+  const std::vector<Input> inputs = {Normal({2000}, 0, 4), Normal({2000})};
+  using In = const std::vector<Tensor>&;
+  Kernels& k = kernels();
+  EXPECT_TRUE(CutsDoNotShow(inputs, [&](In in, const Tensor& y) { k.Gelu(in[0], y); }));
+  EXPECT_TRUE(
+      CutsDoNotShow(inputs, [&](In in, const Tensor& y) { k.GeluBackward(in[0], in[1], y); }));
+  EXPECT_TRUE(CutsDoNotShow(inputs, [&](In in, const Tensor& y) {
+    k.Copy(in[0], y);
+    k.AddScaled(in[1], 0.3f, y);
+  }));
+  EXPECT_TRUE(
+      CutsDoNotShow({Given(reference::Array({7}, {-0.0, 0.0, 1, -1, kInfinity, -kInfinity, -0.0}))},
+                    [&](In in, const Tensor& y) { k.Relu(in[0], y); }));
+}
+
+}  // namespace
+}  // namespace lockstep

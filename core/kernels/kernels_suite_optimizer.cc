@@ -1,0 +1,110 @@
+// Optimizers over several steps.
+
+#include <limits>
+
+#include "core/kernels/kernels_suite.h"
+
+namespace lockstep {
+namespace {
+
+using reference::Result;
+
+constexpr int64_t kSizes[] = {1, 3, 17, 63, 65, 100, 50001};
+constexpr int kSteps = 5;
+
+// A dozen operations a step, whose errors the state carries on.
+constexpr double kRoundings = 12 * kSteps;
+
+TEST_P(KernelsSuite, AdamW) {
+  const AdamW configurations[] = {
+      {.learning_rate = 1e-2f},
+      {.learning_rate = 0.3f, .beta1 = 0.5f, .beta2 = 0.7f, .epsilon = 0.5f, .weight_decay = 0.2f},
+      {.learning_rate = 0.1f, .beta1 = 0.0f, .beta2 = 0.99f, .weight_decay = 0.01f},
+  };
+  for (AdamW options : configurations) {
+    for (int64_t n : kSizes) {
+      const Input start = Normal({n});
+      Result parameter(start), first_moment(start.shape), second_moment(start.shape);
+      Tensor p = Given(start).tensor, m = Output({n}), v = Output({n});
+      kernels().Fill(m, 0);
+      kernels().Fill(v, 0);
+      for (options.step = 1; options.step <= kSteps; ++options.step) {
+        SCOPED_TRACE(testing::Message() << n << " elements, step " << options.step);
+        const Input gradient = Normal({n});
+        const float factor = options.step % 2 == 0 ? 0.25f : 1.0f;  // as clipping gives it
+        reference::AdamWStep(options, factor, gradient, parameter, first_moment, second_moment);
+        kernels().AdamWStep(options, factor, gradient.tensor, p, m, v);
+        EXPECT_TRUE(Agrees(first_moment, m, kRoundings));
+        EXPECT_TRUE(Agrees(second_moment, v, kRoundings));
+        EXPECT_TRUE(Agrees(parameter, p, kRoundings));
+      }
+    }
+  }
+}
+
+// After thousands of steps the corrections are one.
+TEST_P(KernelsSuite, AdamWLate) {
+  const Input start = Normal({100}), gradient = Normal({100}), m_start = Normal({100});
+  Input v_start = Normal({100});
+  for (double& v : v_start.value) v = v * v + 0.1;
+  v_start = Given(v_start);
+  Result parameter(start), first_moment(m_start), second_moment(v_start);
+  Tensor p = Given(start).tensor, m = Given(m_start).tensor, v = Given(v_start).tensor;
+  const AdamW options = {.learning_rate = 0.1f, .weight_decay = 0.1f, .step = 1000000};
+  reference::AdamWStep(options, 1, gradient, parameter, first_moment, second_moment);
+  kernels().AdamWStep(options, 1, gradient.tensor, p, m, v);
+  EXPECT_TRUE(Agrees(parameter, p, kRoundings));
+}
+
+TEST_P(KernelsSuite, Sgd) {
+  const Sgd configurations[] = {
+      {.learning_rate = 0.3f},
+      {.learning_rate = 0.3f, .weight_decay = 0.2f},
+      {.learning_rate = 0.1f, .momentum = 0.9f},
+      {.learning_rate = 0.1f, .momentum = 0.7f, .weight_decay = 0.1f, .nesterov = true},
+  };
+  for (Sgd options : configurations) {
+    for (int64_t n : kSizes) {
+      const Input start = Normal({n});
+      Result parameter(start), momentum(start.shape);
+      Tensor p = Given(start).tensor, buffer;
+      // Its contents are not read on the first step.
+      if (options.momentum != 0) buffer = Output({n});
+      for (int step = 1; step <= kSteps; ++step) {
+        SCOPED_TRACE(testing::Message()
+                     << n << " elements, momentum " << options.momentum << ", step " << step);
+        options.first_step = step == 1;
+        const Input gradient = Normal({n});
+        const float factor = step % 2 == 0 ? 0.25f : 1.0f;
+        reference::SgdStep(options, factor, gradient, parameter, momentum);
+        kernels().SgdStep(options, factor, gradient.tensor, p, buffer);
+        EXPECT_TRUE(Agrees(parameter, p, kRoundings));
+        if (buffer.defined()) {
+          EXPECT_TRUE(Agrees(momentum, buffer, kRoundings));
+        }
+      }
+    }
+  }
+}
+
+// FSDP gives each rank a slice of the parameters: an element gets the same bits in any slice.
+TEST_P(KernelsSuite, CutsOfOptimizersDoNotShow) {
+  const std::vector<Input> inputs = {Normal({2000}), Normal({2000})};
+  EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& parameter) {
+    Tensor m = Output(parameter.shape()), v = Output(parameter.shape());
+    kernels().Fill(m, 0.1f);
+    kernels().Fill(v, 0.2f);
+    kernels().Copy(in[0], parameter);
+    kernels().AdamWStep({.weight_decay = 0.1f, .step = 3}, 0.3f, in[1], parameter, m, v);
+  }));
+  EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& parameter) {
+    Tensor buffer = Output(parameter.shape());
+    kernels().Fill(buffer, 0.1f);
+    kernels().Copy(in[0], parameter);
+    kernels().SgdStep({.momentum = 0.9f, .weight_decay = 0.1f, .nesterov = true}, 0.3f, in[1],
+                      parameter, buffer);
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+// Embeddings, positions and attention.
+
+#include "core/kernels/kernels_suite.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Write kWrites[] = {Write::kOverwrite, Write::kAccumulate};
+
+TEST_P(KernelsSuite, Embedding) {
+  struct {
+    int64_t rows, vocabulary, width;
+  } const cases[] = {{1, 1, 1}, {3, 7, 17}, {100, 5, 63}, {300, 65, 130}};
+  for (const auto& c : cases) {
+    // Few words for many rows: most are summed several times. The first and the last occur.
+    std::vector<int32_t> words = Integers(c.rows, 0, static_cast<int32_t>(c.vocabulary) - 1);
+    words.front() = static_cast<int32_t>(c.vocabulary) - 1;
+    words.back() = 0;
+    const Tensor ids = Upload(words);
+    const Input table = Normal({c.vocabulary, c.width}), dy = Normal({c.rows, c.width});
+    Tensor y = Output(dy.shape);
+    kernels().Embedding(ids, table.tensor, y);
+    EXPECT_TRUE(Agrees(reference::Embedding(words, table), y, 0));
+    for (Write write : kWrites) {
+      Tensor dtable = Target(write, table);
+      kernels().EmbeddingBackward(ids, dy.tensor, write, dtable);
+      EXPECT_TRUE(Agrees(reference::EmbeddingBackward(words, dy, table.shape), write, table, dtable,
+                         SumRoundings(c.rows)));
+    }
+  }
+}
+
+TEST_P(KernelsSuite, EmbeddingOfTheSameWordAddsInRowOrder) {
+  // Any other order loses ones in the large number, or keeps more of them.
+  std::vector<float> slopes = {1, 1, 0x1p25f, 1, 1, 1, -0x1p25f, 1};
+  Tensor dtable = Output({1, 1});
+  kernels().EmbeddingBackward(Upload(std::vector<int32_t>(8, 0)), Upload({8, 1}, slopes),
+                              Write::kOverwrite, dtable);
+  float sum = 0;
+  for (float slope : slopes) sum += slope;
+  EXPECT_EQ(Download(dtable)[0], sum);
+}
+
+TEST_P(KernelsSuite, Positions) {
+  struct {
+    int64_t batch, time, width, longest;
+  } const cases[] = {{1, 1, 1, 1}, {2, 3, 17, 5}, {3, 65, 63, 65}, {5, 100, 33, 128}};
+  for (const auto& c : cases) {
+    const Input x = Normal({c.batch, c.time, c.width}), table = Normal({c.longest, c.width});
+    Tensor y = Output(x.shape);
+    kernels().AddPositions(x.tensor, table.tensor, y);
+    EXPECT_TRUE(Agrees(reference::AddPositions(x, table), y, 1));
+    for (Write write : kWrites) {
+      Tensor dtable = Target(write, table);
+      kernels().AddPositionsBackward(x.tensor, write, dtable);
+      EXPECT_TRUE(Agrees(reference::AddPositionsBackward(x, table.shape), write, table, dtable,
+                         SumRoundings(c.batch)));
+    }
+  }
+}
+
+struct AttentionCase {
+  int64_t batch, heads, head_width, time;
+};
+constexpr AttentionCase kAttentions[] = {{1, 1, 1, 1},   {2, 3, 5, 1},    {1, 1, 20, 5},
+                                         {2, 3, 16, 5},  {2, 2, 20, 64},  {1, 3, 17, 65},
+                                         {2, 1, 8, 100}, {3, 2, 12, 130}, {1, 1, 64, 130}};
+
+// Heads 2, 3, ... of a layer of nine, as a rank of tensor parallelism computes them.
+Attention Options(const AttentionCase& c, float dropout) {
+  return {.heads = c.heads,
+          .head_width = c.head_width,
+          .dropout = {.probability = dropout, .key = 77, .counter = 5ull << 32 | 1},
+          .total_heads = 9,
+          .first_head = 2};
+}
+
+// The reference's condition counts what rounding of the logits does; the rest are two sums, over
+// the head's width and over the keys.
+double Roundings(const AttentionCase& c) { return SumRoundings(c.head_width + c.time) + 8; }
+
+TEST_P(KernelsSuite, Attention) {
+  for (const AttentionCase& c : kAttentions) {
+    for (float dropout : {0.0f, 0.25f}) {
+      SCOPED_TRACE(testing::Message() << "time " << c.time << ", dropout " << dropout);
+      const Attention attention = Options(c, dropout);
+      const int64_t width = c.heads * c.head_width;
+      const Input qkv = Normal({c.batch, c.time, 3 * width}), dy = Normal({c.batch, c.time, width});
+      Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time});
+      kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
+      const reference::Attended expected = reference::AttentionForward(attention, qkv);
+      EXPECT_TRUE(Agrees(expected.y, y, Roundings(c)));
+      EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
+      Tensor dqkv = Output(qkv.shape);
+      kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
+                                  Given(expected.log_sum_exp).tensor, dy.tensor, dqkv);
+      EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c)));
+    }
+  }
+}
+
+// Logits of a few hundred: their exponentials are beyond fp32 unless the largest is taken off.
+TEST_P(KernelsSuite, AttentionWithLargeLogits) {
+  const AttentionCase c = {2, 2, 16, 70};
+  const Attention attention = Options(c, 0);
+  const Input qkv = Normal({2, 70, 96}, 0, 10), dy = Normal({2, 70, 32});
+  Tensor y = Output(dy.shape), log_sum_exp = Output({2, 2, 70}), dqkv = Output(qkv.shape);
+  kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
+  kernels().AttentionBackward(attention, qkv.tensor, y, log_sum_exp, dy.tensor, dqkv);
+  const reference::Attended expected = reference::AttentionForward(attention, qkv);
+  EXPECT_TRUE(Agrees(expected.y, y, Roundings(c)));
+  EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
+  EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c)));
+}
+
+// The heads of one layer, computed together and each by itself: the same masks.
+TEST_P(KernelsSuite, AttentionOfOneHeadIsTheLayersHead) {
+  constexpr int64_t kTime = 70, kHeads = 3, kWidth = 8;
+  Attention attention = {.heads = kHeads,
+                         .head_width = kWidth,
+                         .dropout = {.probability = 0.3f, .key = 1, .counter = 2},
+                         .total_heads = kHeads,
+                         .first_head = 0};
+  const Input qkv = Normal({2, kTime, 3 * kHeads * kWidth});
+  Tensor whole = Output({2, kTime, kHeads * kWidth}), sums = Output({2, kHeads, kTime});
+  kernels().AttentionForward(attention, qkv.tensor, whole, sums);
+  const std::vector<float> expected = Download(whole);
+  attention.heads = 1;
+  for (int64_t head = 0; head < kHeads; ++head) {
+    attention.first_head = head;
+    std::vector<float> alone, from_whole;
+    for (int64_t row = 0; row < 2 * kTime; ++row) {
+      for (int64_t which = 0; which < 3; ++which) {
+        for (int64_t i = 0; i < kWidth; ++i) {
+          alone.push_back(
+              static_cast<float>(qkv[((row * 3 + which) * kHeads + head) * kWidth + i]));
+        }
+      }
+      for (int64_t i = 0; i < kWidth; ++i) {
+        from_whole.push_back(expected[(row * kHeads + head) * kWidth + i]);
+      }
+    }
+    Tensor y = Output({2, kTime, kWidth}), log_sum_exp = Output({2, 1, kTime});
+    kernels().AttentionForward(attention, Upload({2, kTime, 3 * kWidth}, alone), y, log_sum_exp);
+    const std::vector<float> actual = Download(y);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_NEAR(actual[i], from_whole[i], 1e-5) << "head " << head << ", element " << i;
+    }
+  }
+}
+
+TEST_P(KernelsSuite, SequencesRepeatTheirBits) {
+  const AttentionCase c = {3, 2, 12, 130};
+  const Attention attention = Options(c, 0.1f);
+  const Input qkv = Normal({3, 130, 72}), dy = Normal({3, 130, 24});
+  const Tensor ids = Upload(Integers(390, 0, 9));
+  std::vector<std::vector<float>> first;
+  for (int round = 0; round < 3; ++round) {
+    const Tensor out[] = {Output(dy.shape), Output({3, 2, 130}), Output(qkv.shape),
+                          Output({10, 24})};
+    kernels().AttentionForward(attention, qkv.tensor, out[0], out[1]);
+    kernels().AttentionBackward(attention, qkv.tensor, out[0], out[1], dy.tensor, out[2]);
+    kernels().EmbeddingBackward(ids, dy.tensor, Write::kOverwrite, out[3]);
+    for (size_t i = 0; i < 4; ++i) {
+      if (round == 0) first.push_back(Download(out[i]));
+      EXPECT_TRUE(SameBits(first[i], Download(out[i]))) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+// What every kernel computes, as plain loops in double precision written from the formulas: what
+// tests of kernels, operations and models compare with. Slow and simple on purpose; nothing here
+// shares code or ideas with an implementation. reference_test.cc holds the gradients to central
+// differences.
+//
+// Each result carries, beside its value, the sum of the magnitudes of the terms it was added up
+// from. An evaluation in fp32, in whatever order, is off by a small multiple of the unit roundoff
+// times that sum (Higham, "Accuracy and Stability of Numerical Algorithms", chapter 3), however
+// much of the value itself cancels: the measure of a fair tolerance, element by element.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/kernels/kernels.h"
+#include "core/tensor/shape.h"
+
+namespace lockstep::reference {
+
+// A dense row-major array on the host. Default-constructed it is undefined, as a Tensor is.
+struct Array {
+  Array() = default;
+  explicit Array(const Shape& dims) : shape(dims), value(dims.elements(), 0.0) {}
+  Array(const Shape& dims, std::vector<double> elements)
+      : shape(dims), value(std::move(elements)) {}
+
+  bool defined() const { return !value.empty(); }
+  int64_t elements() const { return static_cast<int64_t>(value.size()); }
+  double operator[](int64_t i) const { return value[i]; }
+
+  Shape shape;
+  std::vector<double> value;
+};
+
+// An array that knows what its elements were added up from.
+struct Result : Array {
+  Result() = default;
+  explicit Result(const Shape& dims) : Array(dims), magnitude(dims.elements(), 0.0) {}
+  explicit Result(const Array& exact) : Array(exact), magnitude(exact.elements(), 0.0) {
+    for (int64_t i = 0; i < elements(); ++i) magnitude[i] = std::abs(value[i]);
+  }
+
+  // Adds a term to element i. `condition`: how many times its own rounding error the term may be
+  // off because of what it was computed from; e^x, for one, passes |x| times the error of x on.
+  void Add(int64_t i, double term, double condition = 1) {
+    value[i] += term;
+    magnitude[i] += std::abs(term) * condition;
+  }
+  // Adds what a kernel that accumulates found in its output.
+  void Add(const Array& start) {
+    for (int64_t i = 0; i < elements(); ++i) Add(i, start[i]);
+  }
+
+  std::vector<double> magnitude;
+};
+
+// --- element by element -------------------------------------------------------------------------
+Result Add(const Array& a, const Array& b);
+Result Multiply(const Array& a, const Array& b);
+Result Scale(const Array& x, double factor);
+Result AddScaled(const Array& x, double factor, const Array& y);
+Result Relu(const Array& x);
+Result ReluBackward(const Array& y, const Array& dy);
+Result Gelu(const Array& x);
+Result GeluBackward(const Array& x, const Array& dy);
+Result ApplyDropout(const Dropout& dropout, int64_t first_element, const Array& x);
+
+// --- matrix products ----------------------------------------------------------------------------
+Result MatMul(const Array& a, Transpose transpose_a, const Array& b, Transpose transpose_b);
+Result Linear(const Array& x, const Array& w, const Array& bias, const Array& residual);
+// The sums of the columns of x[rows, width]: the gradient of a bias.
+Result ColumnSums(const Array& x);
+struct LinearGradients {
+  Result dx, dw, dbias;
+};
+LinearGradients LinearBackward(const Array& dy, const Array& x, const Array& w);
+struct GeluNetwork {
+  Result pre, y;
+};
+GeluNetwork GeluNetworkForward(const Array& x, const Array& up, const Array& up_bias,
+                               const Array& down, const Array& down_bias, const Array& residual);
+struct GeluNetworkGradients {
+  Result x, up, up_bias, down, down_bias;
+};
+GeluNetworkGradients GeluNetworkBackward(const Array& x, const Array& pre, const Array& up,
+                                         const Array& down, const Array& dy);
+
+// --- convolution and pooling --------------------------------------------------------------------
+Result Convolution(const Array& x, const Array& w, const Array& bias, const Window& window);
+struct ConvolutionGradients {
+  Result dx, dw, dbias;
+};
+ConvolutionGradients ConvolutionBackward(const Array& dy, const Array& x, const Array& w,
+                                         const Window& window);
+Result MaxPool(const Array& x, const Window& window);
+// `argmax`: offsets within the picture, as Kernels::MaxPool writes them.
+Result MaxPoolBackward(const Array& dy, const std::vector<int32_t>& argmax, const Shape& x);
+Result GlobalAveragePool(const Array& x);
+Result GlobalAveragePoolBackward(const Array& dy, const Shape& x);
+
+// --- normalisation ------------------------------------------------------------------------------
+struct Normalized {
+  Result y, mean;
+  Result spread;  // biased variance (batch) or inverse standard deviation (layer)
+};
+struct NormalizationGradients {
+  Result dx, dresidual, dscale, dshift;
+};
+Normalized BatchNorm(const Array& x, const Array& scale, const Array& shift, const Array& residual,
+                     double epsilon, Activation activation);
+Result BatchNormInference(const Array& x, const Array& scale, const Array& shift,
+                          const Array& residual, const Array& mean, const Array& variance,
+                          double epsilon, Activation activation);
+// With this batch's statistics; `y` defined: an activation followed, which passed where y > 0.
+NormalizationGradients BatchNormBackward(const Array& x, const Array& scale, double epsilon,
+                                         const Array& y, const Array& dy);
+Normalized LayerNorm(const Array& x, const Array& scale, const Array& shift, double epsilon);
+// dx without any residual; dresidual stays undefined.
+NormalizationGradients LayerNormBackward(const Array& x, const Array& scale, double epsilon,
+                                         const Array& dy);
+
+// --- sequences ----------------------------------------------------------------------------------
+Result Embedding(const std::vector<int32_t>& ids, const Array& table);
+Result EmbeddingBackward(const std::vector<int32_t>& ids, const Array& dy, const Shape& table);
+Result AddPositions(const Array& x, const Array& table);
+Result AddPositionsBackward(const Array& dy, const Shape& table);
+struct Attended {
+  Result y, log_sum_exp;
+};
+Attended AttentionForward(const Attention& attention, const Array& qkv);
+Result AttentionBackward(const Attention& attention, const Array& qkv, const Array& dy);
+
+// --- loss ---------------------------------------------------------------------------------------
+struct CrossEntropy {
+  Result losses, dlogits;
+};
+CrossEntropy SoftmaxCrossEntropy(const Array& logits, const std::vector<int32_t>& targets,
+                                 double factor);
+
+// --- optimizers ---------------------------------------------------------------------------------
+// One step in place, in the order of operations of torch.optim.AdamW and torch.optim.SGD.
+void AdamWStep(const AdamW& options, double gradient_factor, const Array& gradient,
+               Result& parameter, Result& first_moment, Result& second_moment);
+void SgdStep(const Sgd& options, double gradient_factor, const Array& gradient, Result& parameter,
+             Result& momentum);
+
+}  // namespace lockstep::reference

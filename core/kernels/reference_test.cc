@@ -1,0 +1,261 @@
+// The references against central differences, and against values that need no program.
+
+#include "core/kernels/reference.h"
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::reference {
+namespace {
+
+Array Random(const Shape& shape, uint64_t key) {
+  Array x(shape);
+  for (int64_t i = 0; i < x.elements(); ++i) x.value[i] = Philox(key).Normal(i);
+  return x;
+}
+
+double Dot(const Array& a, const Array& b) {
+  return std::inner_product(a.value.begin(), a.value.end(), b.value.begin(), 0.0);
+}
+
+using Forward = std::function<Array(const Array&)>;
+
+// `dx` must be the gradient of <dy, forward(x)> at x.
+void ExpectGradient(const Forward& forward, Array x, const Array& dy, const Array& dx) {
+  ASSERT_EQ(x.shape, dx.shape);
+  constexpr double kStep = 1e-5;
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const double at = x[i];
+    x.value[i] = at + kStep;
+    const double above = Dot(forward(x), dy);
+    x.value[i] = at - kStep;
+    const double below = Dot(forward(x), dy);
+    x.value[i] = at;
+    EXPECT_NEAR(dx[i], (above - below) / (2 * kStep), 1e-7 * (1 + std::abs(dx[i]))) << i;
+  }
+}
+
+TEST(ReferenceTest, GeluIsXTimesTheNormalDistributionApproximately) {
+  const Array x(Shape{5}, {-3, -0.5, 0, 1, 4});
+  const Array y = Gelu(x);
+  for (int64_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(y[i], x[i] * 0.5 * std::erfc(-x[i] / std::sqrt(2)), 5e-4);
+  }
+  EXPECT_NEAR(y[3], 0.8411919906, 1e-9);  // published for the tanh form
+}
+
+TEST(ReferenceTest, GeluGradients) {
+  const Array x = Random({20}, 1), dy = Random({20}, 2);
+  ExpectGradient(Gelu, x, dy, GeluBackward(x, dy));
+}
+
+TEST(ReferenceTest, MatMulByHand) {
+  const Array a(Shape{2, 3}, {1, 2, 3, 4, 5, 6}), b(Shape{3, 1}, {10, 20, 30});
+  const Array a_transposed(Shape{3, 2}, {1, 4, 2, 5, 3, 6}), b_transposed(Shape{1, 3}, b.value);
+  const std::vector<double> expected = {140, 320};
+  const auto no = Transpose::kNo, yes = Transpose::kYes;
+  EXPECT_EQ(MatMul(a, no, b, no).value, expected);
+  EXPECT_EQ(MatMul(a_transposed, yes, b, no).value, expected);
+  EXPECT_EQ(MatMul(a, no, b_transposed, yes).value, expected);
+  EXPECT_EQ(MatMul(a_transposed, yes, b_transposed, yes).value, expected);
+  EXPECT_EQ(MatMul(a, no, b, no).magnitude, expected);
+}
+
+TEST(ReferenceTest, LinearGradients) {
+  const Array x = Random({4, 3}, 1), w = Random({5, 3}, 2), bias = Random({5}, 3);
+  const Array dy = Random({4, 5}, 4);
+  const reference::LinearGradients gradients = LinearBackward(dy, x, w);
+  ExpectGradient([&](const Array& v) { return Linear(v, w, bias, dy); }, x, dy, gradients.dx);
+  ExpectGradient([&](const Array& v) { return Linear(x, v, bias, dy); }, w, dy, gradients.dw);
+  ExpectGradient([&](const Array& v) { return Linear(x, w, v, dy); }, bias, dy, gradients.dbias);
+}
+
+TEST(ReferenceTest, GeluNetworkGradients) {
+  const Array x = Random({4, 3}, 1), up = Random({6, 3}, 2), up_bias = Random({6}, 3);
+  const Array down = Random({3, 6}, 4), down_bias = Random({3}, 5), residual = Random({4, 3}, 6);
+  const Array dy = Random({4, 3}, 7);
+  const auto run = [&](const Array& a, const Array& b, const Array& c, const Array& d,
+                       const Array& e) { return GeluNetworkForward(a, b, c, d, e, residual); };
+  const reference::GeluNetworkGradients gradients =
+      GeluNetworkBackward(x, run(x, up, up_bias, down, down_bias).pre, up, down, dy);
+  ExpectGradient([&](const Array& v) { return run(v, up, up_bias, down, down_bias).y; }, x, dy,
+                 gradients.x);
+  ExpectGradient([&](const Array& v) { return run(x, v, up_bias, down, down_bias).y; }, up, dy,
+                 gradients.up);
+  ExpectGradient([&](const Array& v) { return run(x, up, v, down, down_bias).y; }, up_bias, dy,
+                 gradients.up_bias);
+  ExpectGradient([&](const Array& v) { return run(x, up, up_bias, v, down_bias).y; }, down, dy,
+                 gradients.down);
+  ExpectGradient([&](const Array& v) { return run(x, up, up_bias, down, v).y; }, down_bias, dy,
+                 gradients.down_bias);
+}
+
+TEST(ReferenceTest, ConvolutionByHand) {
+  // A picture 1 2 3 / 4 5 6 and a window that takes the pixel at its right, tap (1, 2).
+  const Array x(Shape{1, 2, 3, 1}, {1, 2, 3, 4, 5, 6});
+  Array w(Shape{1, 3, 3, 1});
+  w.value[5] = 1;
+  EXPECT_EQ(Convolution(x, w, Array(), {3, 1, 1}).value, (std::vector<double>{2, 3, 0, 5, 6, 0}));
+  EXPECT_EQ(Convolution(x, w, Array(), {3, 2, 1}).value, (std::vector<double>{2, 0}));
+}
+
+TEST(ReferenceTest, ConvolutionGradients) {
+  for (const Window& window : {Window{3, 1, 1}, Window{3, 2, 1}, Window{1, 2, 0}}) {
+    const Array x = Random({2, 5, 4, 3}, 1), bias = Random({2}, 3);
+    const Array w = Random({2, window.kernel, window.kernel, 3}, 2);
+    const Array dy = Random(Convolution(x, w, bias, window).shape, 4);
+    const ConvolutionGradients gradients = ConvolutionBackward(dy, x, w, window);
+    ExpectGradient([&](const Array& v) { return Convolution(v, w, bias, window); }, x, dy,
+                   gradients.dx);
+    ExpectGradient([&](const Array& v) { return Convolution(x, v, bias, window); }, w, dy,
+                   gradients.dw);
+    ExpectGradient([&](const Array& v) { return Convolution(x, w, v, window); }, bias, dy,
+                   gradients.dbias);
+  }
+}
+
+TEST(ReferenceTest, Pooling) {
+  const Array x(Shape{1, 2, 3, 1}, {-1, -2, -3, -4, -5, -6});
+  EXPECT_EQ(MaxPool(x, {3, 2, 1}).value, (std::vector<double>{-1, -2}));
+  EXPECT_EQ(GlobalAveragePool(x).value, std::vector<double>{-3.5});
+  const Array wide = Random({2, 3, 2, 3}, 1), dy = Random({2, 3}, 2);
+  ExpectGradient(GlobalAveragePool, wide, dy, GlobalAveragePoolBackward(dy, wide.shape));
+}
+
+TEST(ReferenceTest, BatchNormGradients) {
+  const Array x = Random({2, 3, 2, 4}, 1), scale = Random({4}, 2), shift = Random({4}, 3);
+  const Array residual = Random(x.shape, 4), dy = Random(x.shape, 5);
+  constexpr double kEpsilon = 0.1;
+  for (Activation activation : {Activation::kNone, Activation::kRelu}) {
+    const auto run = [&](const Array& a, const Array& b, const Array& c, const Array& d) {
+      return BatchNorm(a, b, c, d, kEpsilon, activation).y;
+    };
+    const Array y = activation == Activation::kRelu ? run(x, scale, shift, residual) : Array();
+    const NormalizationGradients gradients = BatchNormBackward(x, scale, kEpsilon, y, dy);
+    ExpectGradient([&](const Array& v) { return run(v, scale, shift, residual); }, x, dy,
+                   gradients.dx);
+    ExpectGradient([&](const Array& v) { return run(x, v, shift, residual); }, scale, dy,
+                   gradients.dscale);
+    ExpectGradient([&](const Array& v) { return run(x, scale, v, residual); }, shift, dy,
+                   gradients.dshift);
+    ExpectGradient([&](const Array& v) { return run(x, scale, shift, v); }, residual, dy,
+                   gradients.dresidual);
+  }
+}
+
+TEST(ReferenceTest, BatchNormStatistics) {
+  const Array x(Shape{4, 1}, {1, 2, 3, 6}), one(Shape{1}, {1}), none(Shape{1}, {0});
+  const Normalized result = BatchNorm(x, one, none, Array(), 0, Activation::kNone);
+  EXPECT_EQ(result.mean[0], 3);
+  EXPECT_EQ(result.spread[0], 3.5);
+  const Array y =
+      BatchNormInference(x, one, none, Array(), result.mean, result.spread, 0, Activation::kNone);
+  EXPECT_EQ(y.value, result.y.value);
+}
+
+TEST(ReferenceTest, LayerNormGradients) {
+  const Array x = Random({3, 5}, 1), scale = Random({5}, 2), shift = Random({5}, 3);
+  const Array dy = Random(x.shape, 5);
+  constexpr double kEpsilon = 0.1;
+  const NormalizationGradients gradients = LayerNormBackward(x, scale, kEpsilon, dy);
+  ExpectGradient([&](const Array& v) { return LayerNorm(v, scale, shift, kEpsilon).y; }, x, dy,
+                 gradients.dx);
+  ExpectGradient([&](const Array& v) { return LayerNorm(x, v, shift, kEpsilon).y; }, scale, dy,
+                 gradients.dscale);
+  ExpectGradient([&](const Array& v) { return LayerNorm(x, scale, v, kEpsilon).y; }, shift, dy,
+                 gradients.dshift);
+}
+
+TEST(ReferenceTest, EmbeddingGradients) {
+  const std::vector<int32_t> ids = {2, 0, 2};
+  const Array table = Random({4, 3}, 1), dy = Random({3, 3}, 2);
+  ExpectGradient([&](const Array& v) { return Embedding(ids, v); }, table, dy,
+                 EmbeddingBackward(ids, dy, table.shape));
+  const Array x = Random({2, 3, 2}, 3), positions = Random({5, 2}, 4), slope = Random(x.shape, 5);
+  ExpectGradient([&](const Array& v) { return AddPositions(x, v); }, positions, slope,
+                 AddPositionsBackward(slope, positions.shape));
+}
+
+TEST(ReferenceTest, AttentionAveragesWhereKeysAreEqual) {
+  const Attention attention{.heads = 1, .head_width = 1, .dropout = {}};
+  // (query, key, value) of three time steps.
+  const Array qkv(Shape{1, 3, 3}, {5, 1, 3, 6, 1, 6, 7, 1, 0});
+  const Attended result = AttentionForward(attention, qkv);
+  EXPECT_NEAR(result.y[0], 3, 1e-12);
+  EXPECT_NEAR(result.y[1], 4.5, 1e-12);
+  EXPECT_NEAR(result.y[2], 3, 1e-12);
+  EXPECT_NEAR(result.log_sum_exp[2], 7 + std::log(3), 1e-12);
+}
+
+TEST(ReferenceTest, AttentionGradients) {
+  for (float probability : {0.0f, 0.4f}) {
+    const Attention attention{.heads = 2,
+                              .head_width = 3,
+                              .dropout = {.probability = probability, .key = 7, .counter = 9},
+                              .total_heads = 5,
+                              .first_head = 2};
+    const Array qkv = Random({2, 4, 18}, 1), dy = Random({2, 4, 6}, 2);
+    ExpectGradient([&](const Array& v) { return AttentionForward(attention, v).y; }, qkv, dy,
+                   AttentionBackward(attention, qkv, dy));
+  }
+}
+
+TEST(ReferenceTest, CrossEntropy) {
+  const Array equal(Shape{1, 8}, std::vector<double>(8, 500.0));
+  EXPECT_NEAR(SoftmaxCrossEntropy(equal, {3}, 1).losses[0], std::log(8), 1e-12);
+  const std::vector<int32_t> targets = {2, -1, 0};
+  const Array logits = Random({3, 4}, 1), factors(Shape{3}, {0.5, 0.5, 0.5});
+  const auto losses = [&](const Array& v) { return SoftmaxCrossEntropy(v, targets, 1).losses; };
+  ExpectGradient(losses, logits, factors, SoftmaxCrossEntropy(logits, targets, 0.5).dlogits);
+  EXPECT_EQ(losses(logits)[1], 0);
+}
+
+TEST(ReferenceTest, AdamWByHand) {
+  const Array gradient(Shape{1}, {4});
+  Result parameter(Array(Shape{1}, {2})), m(Shape{1}), v(Shape{1});
+  AdamW options{
+      .learning_rate = 0.5f, .beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1, .weight_decay = 0.5f};
+  // The gradient is 2. Decay: 2 - 0.5 * 0.5 * 2 = 1.5. Corrected moments 2 and 4.
+  AdamWStep(options, 0.5, gradient, parameter, m, v);
+  EXPECT_DOUBLE_EQ(m[0], 1);
+  EXPECT_DOUBLE_EQ(v[0], 1);
+  EXPECT_DOUBLE_EQ(parameter[0], 1.5 - 0.5 * 2 / (2 + 1.0));
+  // Moments 1.5 and 1.75, their corrections 0.75 and 0.4375.
+  options.step = 2;
+  const double before = parameter[0];
+  AdamWStep(options, 0.5, gradient, parameter, m, v);
+  EXPECT_DOUBLE_EQ(m[0], 1.5);
+  EXPECT_DOUBLE_EQ(v[0], 1.75);
+  EXPECT_DOUBLE_EQ(parameter[0], before * 0.75 - 0.5 * 2 / (2 + 1.0));
+}
+
+TEST(ReferenceTest, SgdByHand) {
+  const Array gradient(Shape{1}, {4});
+  Sgd options{.learning_rate = 0.5f, .momentum = 0.5f, .weight_decay = 0.25f};
+  for (bool nesterov : {false, true}) {
+    options.nesterov = nesterov;
+    Result parameter(Array(Shape{1}, {8})), buffer(Array(Shape{1}, {100}));
+    options.first_step = true;  // slope 0.5 * 4 + 0.25 * 8 = 4, buffer 4
+    SgdStep(options, 0.5, gradient, parameter, buffer);
+    EXPECT_DOUBLE_EQ(buffer[0], 4);
+    EXPECT_DOUBLE_EQ(parameter[0], nesterov ? 8 - 0.5 * 6 : 8 - 0.5 * 4);
+    options.first_step = false;
+    const double before = parameter[0], slope = 2 + 0.25 * before;
+    SgdStep(options, 0.5, gradient, parameter, buffer);
+    EXPECT_DOUBLE_EQ(buffer[0], 2 + slope);
+    EXPECT_DOUBLE_EQ(parameter[0],
+                     before - 0.5 * (nesterov ? slope + 0.5 * (2 + slope) : 2 + slope));
+  }
+  options = {.learning_rate = 0.5f};
+  Result parameter(Array(Shape{1}, {8})), none;
+  SgdStep(options, 1, gradient, parameter, none);
+  EXPECT_DOUBLE_EQ(parameter[0], 6);
+}
+
+}  // namespace
+}  // namespace lockstep::reference

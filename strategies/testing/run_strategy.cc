@@ -1,0 +1,118 @@
+#include "strategies/testing/run_strategy.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/train/command_line.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+enum class Start { kFresh, kResume };
+
+absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
+                                                    const ModelFactory& make_model,
+                                                    const std::string& config,
+                                                    const std::vector<std::string>& assignments,
+                                                    Start start = Start::kFresh) {
+  const std::string folder = ::testing::TempDir() + "/run_strategy";
+  if (start == Start::kFresh) std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  if (auto status = WriteFileAtomically(folder + "/workload.toml", config); !status.ok()) {
+    return status;
+  }
+  CommandLine command_line;
+  command_line.configs = {folder + "/workload.toml"};
+  command_line.assignments = assignments;
+  command_line.out = folder + "/out";
+  command_line.resume = start == Start::kResume;
+  auto run = PrepareRun(command_line, strategy, make_model);
+  if (!run.ok()) return run.status();
+  return TrainRanks(*run);
+}
+
+// One thread a rank: what is compared must compute alike.
+constexpr char kCommon[] = R"(
+[train]
+steps = 4
+seed = 7
+clip_norm = 1.0
+[batch]
+size = 12
+[schedule]
+learning_rate = 0.01
+[run]
+threads = 1
+timeout_seconds = 30
+[validation]
+batches = 2
+batch_size = 4
+)";
+
+}  // namespace
+
+std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
+                                    const ModelFactory& make_model, const std::string& config,
+                                    const std::vector<std::string>& assignments) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments);
+  if (!reports.ok()) {
+    ADD_FAILURE() << strategy.name << ": " << reports.status();
+    return std::vector<RankReport>(1);
+  }
+  return *std::move(reports);
+}
+
+std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
+                                       const ModelFactory& make_model, const std::string& config,
+                                       const std::vector<std::string>& assignments) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kResume);
+  if (!reports.ok()) {
+    ADD_FAILURE() << strategy.name << ": " << reports.status();
+    return std::vector<RankReport>(1);
+  }
+  return *std::move(reports);
+}
+
+absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                          const std::string& config,
+                          const std::vector<std::string>& assignments) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments);
+  EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
+  return reports.status();
+}
+
+std::string SmallGptConfig() {
+  return absl::StrCat(kCommon, R"(
+[model]
+kind = "transformer"
+layers = 2
+heads = 2
+width = 32
+dropout = 0.1
+[data]
+kind = "markov"
+context = 16
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+)");
+}
+
+std::string SmallResNetConfig() {
+  return absl::StrCat(kCommon, R"(
+[model]
+kind = "resnet"
+width = 16
+[data]
+kind = "shapes"
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 0.0005
+)");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include "tools/bench/torch_peer.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+// Standard output of a shell command; nothing if it fails.
+std::optional<std::string> Capture(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string output;
+  char buffer[4096];
+  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, count);
+  if (pclose(pipe) != 0) return std::nullopt;
+  return output;
+}
+
+std::string Quoted(const std::string& word) { return absl::StrCat("'", word, "'"); }
+
+}  // namespace
+
+std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
+                                       std::string* reason) {
+  if (script.empty() || !std::filesystem::exists(script)) {
+    *reason = absl::StrCat("no script '", script, "' (--torch_peer)");
+    return std::nullopt;
+  }
+  if (!Capture(absl::StrCat(Quoted(python), " -c 'import torch' 2>/dev/null"))) {
+    *reason = absl::StrCat("'", python, "' cannot import torch (--python)");
+    return std::nullopt;
+  }
+  return TorchPeer{python, script};
+}
+
+std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments) {
+  const auto output = Capture(absl::StrCat(Quoted(peer.python), " ", Quoted(peer.script), " ",
+                                           arguments, " 2>/dev/null"));
+  if (!output) return std::nullopt;
+  const nlohmann::json json = nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.contains("model_gflops_per_s")) return std::nullopt;
+  return json["model_gflops_per_s"].get<double>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+// How the PyTorch side of a comparison is started.
+struct TorchPeer {
+  std::string python;  // an interpreter that can import torch
+  std::string script;  // the script that trains the same work and prints one line of JSON
+};
+
+// The peer that the options name, if its script is there and its Python has PyTorch; else nothing, and
+// why in `reason`.
+std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
+                                       std::string* reason);
+
+// Runs the script with `arguments` and returns "model_gflops_per_s" of the JSON that it prints.
+std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments);
+
+}  // namespace lockstep

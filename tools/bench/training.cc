@@ -1,0 +1,140 @@
+// How fast training is, against what the machine could do and against PyTorch on the same work.
+//
+//   ./bazelw run //tools/bench:training -- --python /path/to/python --torch_peer /path/to/torch_peer.py
+//
+// Each row trains a whole model through the trainer, data and all. Model FLOPs are 6 multiply-adds of
+// forward, attention counted in full. The limit is measured in the same run, just before.
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "core/train/run.h"
+#include "core/train/trainer.h"
+#include "models/models.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/single/single.h"
+#include "tools/bench/fma_limit.h"
+#include "tools/bench/torch_peer.h"
+
+ABSL_FLAG(int, steps, 10, "timed steps of each row; two more warm up");
+ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
+ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
+
+namespace lockstep {
+namespace {
+
+constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
+
+struct Workload {
+  std::string name;
+  int64_t batch;           // of each rank
+  std::string config;      // model and data
+  std::string torch_arguments;
+};
+
+std::vector<Workload> Workloads() {
+  return {{.name = "ResNet-18, 32x32, batch 64",
+           .batch = 64,
+           .config = "[model]\nkind = 'resnet'\n[data]\nkind = 'shapes'\n"
+                     "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
+           .torch_arguments = "resnet18 --batch 64"},
+          {.name = "GPT 6 x 384, context 256, batch 16",
+           .batch = 16,
+           .config = "[model]\nkind = 'transformer'\nlayers = 6\nheads = 6\nwidth = 384\n"
+                     "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
+                     "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
+           .torch_arguments = "gpt --layers 6 --heads 6 --width 384 --context 256 --vocab 65 "
+                              "--batch 16"}};
+}
+
+struct Timing {
+  double gflops = 0;           // model GFLOP/s over all ranks
+  double outside_kernels = 0;  // fraction of a step
+};
+
+absl::StatusOr<Timing> Measure(const Workload& workload, int ranks, int threads) {
+  const std::string out =
+      (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
+  std::filesystem::remove_all(out);
+  std::filesystem::create_directories(out);
+  const std::string config_path = out + "/bench.toml";
+  std::FILE* file = std::fopen(config_path.c_str(), "w");
+  if (file == nullptr) return absl::UnavailableError("cannot write " + config_path);
+  std::fputs(workload.config.c_str(), file);
+  std::fclose(file);
+
+  CommandLine command_line;
+  command_line.configs = {config_path};
+  command_line.out = out + "/run";
+  command_line.assignments = {
+      absl::StrCat("train.steps=", absl::GetFlag(FLAGS_steps) + kWarmUpSteps),
+      absl::StrCat("batch.size=", workload.batch * ranks), absl::StrCat("mesh.dp=", ranks),
+      absl::StrCat("run.threads=", threads), "validation.batches=1"};
+  auto run = PrepareRun(command_line, ranks > 1 ? DdpStrategy() : SingleStrategy(), MakeModel);
+  if (!run.ok()) return run.status();
+  auto reports = TrainRanks(*run);
+  if (!reports.ok()) return reports.status();
+  const double macs =
+      static_cast<double>(MakeModel(run->config, *run->dataset)->forward_macs_per_sample);
+  double step = 0;
+  for (const RankReport& report : *reports) step = std::max(step, report.median_step_seconds);
+  const RankReport& first = reports->front();
+  return Timing{.gflops = 6 * macs * static_cast<double>(run->settings.batch.size) / step * 1e-9,
+                .outside_kernels = 1 - static_cast<double>(first.kernel_nanos) /
+                                           static_cast<double>(first.times.total)};
+}
+
+absl::Status RunBenchmark() {
+  std::string reason;
+  const std::optional<TorchPeer> peer =
+      FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
+  if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
+
+  std::printf("\none rank, 2 threads, fp32\n%-36s %9s %9s %9s %8s %9s %7s\n", "", "GFLOP/s", "limit",
+              "fraction", "outside", "PyTorch", "ratio");
+  for (const Workload& workload : Workloads()) {
+    const double limit = MeasureFmaLimit(2);
+    auto timing = Measure(workload, 1, 2);
+    if (!timing.ok()) return timing.status();
+    double torch = 0;  // 0: not measured
+    if (peer) torch = RunTorchPeer(*peer, workload.torch_arguments + " --threads 2").value_or(0);
+    std::printf("%-36s %9.1f %9.1f %9.3f %6.2f %%", workload.name.c_str(), timing->gflops, limit,
+                timing->gflops / limit, 100 * timing->outside_kernels);
+    if (torch > 0) {
+      std::printf(" %9.1f %7.2f\n", torch, timing->gflops / torch);
+    } else {
+      std::printf(" %9s %7s\n", "-", "-");
+    }
+    std::fflush(stdout);
+  }
+
+  std::printf("\none thread a rank, the same batch a rank\n%-36s %9s %9s %9s\n", "", "1 rank",
+              "2 ranks", "speed-up");
+  for (const Workload& workload : Workloads()) {
+    auto one = Measure(workload, 1, 1), two = Measure(workload, 2, 1);
+    if (!one.ok()) return one.status();
+    if (!two.ok()) return two.status();
+    std::printf("%-36s %9.1f %9.1f %9.2f\n", workload.name.c_str(), one->gflops, two->gflops,
+                two->gflops / one->gflops);
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lockstep::RunBenchmark();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}
