@@ -74,6 +74,7 @@ class Tape {
   int Uses(const Leaf& leaf) const;
 
   // Runs all steps, starting from the given outputs' gradients (none where a loss was recorded).
+  // Both are given back once read, if they are moved in: a braced list holds copies of its own.
   // kInputsOnly leaves the weight gradients to RunDeferred: the two halves of zero-bubble pipelines
   // (Qi et al., 2023).
   enum class Extent { kAll, kInputsOnly };

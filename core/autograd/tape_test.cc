@@ -163,7 +163,9 @@ TEST_F(TapeTest, EachStepGivesBackWhatItKept) {
     }
     x.value = Tensor();
     EXPECT_EQ(Live(MemoryClass::kActivations), 5 * kBytes);  // four inputs and the result
-    tape.Backward({{std::exchange(y, Variable()), Random({kBytes / 4}, 2)}});
+    std::vector<Tape::Seed> seeds(1);  // a braced list would hold copies until Backward returns
+    seeds[0] = {std::exchange(y, Variable()), Random({kBytes / 4}, 2)};
+    tape.Backward(std::move(seeds));
     // One input less after each step, and the gradient.
     EXPECT_THAT(live, ElementsAre(4, 3, 2, 1));
     EXPECT_EQ(Live(MemoryClass::kActivations), kBytes);

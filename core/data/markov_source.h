@@ -31,13 +31,15 @@ struct MarkovSourceOptions {
 // the tokens follow the stated probabilities without any rounding.
 //
 // The default has 256 contexts with 4 likely tokens of 16 each. A guess from the newest token alone
-// stays far above the entropy rate, so a model must combine two positions by attention; and the
-// table is small enough for a small GPT to learn within a minute or two on a CPU.
+// costs 2.64 nats where the entropy rate is 1.42, so a model must combine two positions by
+// attention; and the table is small enough for a small GPT to learn within a minute or two on a CPU:
+// 2 layers of width 64 at batch 16, context 64 and learning rate 5e-3 leave the plateau of the one
+// token between steps 300 and 600 and are within 0.05 nat of the rate before step 2000.
 class MarkovSource {
  public:
   // InvalidArgument for options outside of their range: vocabulary 2 to 65536, order at least 1,
   // successors 1 to vocabulary, smoothing above 0 and at most 1, at most 2^18 contexts and 2^24
-  // probabilities; and for a source that mixes too slowly. The default takes about a millisecond.
+  // probabilities; and for a source that mixes too slowly. The default takes about 5 ms.
   static absl::StatusOr<MarkovSource> Create(const MarkovSourceOptions& options);
 
   const MarkovSourceOptions& options() const { return options_; }
@@ -64,7 +66,7 @@ class MarkovSource {
 
   // Writes text number `index`: the first `order` tokens by the stationary probabilities, then on
   // by the source, so that each place of each text has the stationary distribution. A pure function
-  // of `random` and the index; another index gives an independent text. About 15 ns a token.
+  // of `random` and the index; another index gives an independent text. About 30 ns a token.
   void Write(const Philox& random, int64_t index, absl::Span<int32_t> tokens) const;
 
  private:

@@ -6,12 +6,15 @@ namespace lockstep {
 namespace {
 
 // Four rounds make a strong pseudo-random permutation (Luby and Rackoff, 1988) of large domains;
-// ours may have two bits in a half, where twice as many are needed to spread.
+// small ones need more to spread. Halves of 2 bits stay uneven however many rounds there are (the
+// test of all orders sees it); with 4 bits nothing shows, and walking is cheap for so small an n.
 constexpr int kRounds = 8;
+constexpr int kLeastHalfBits = 4;
 
 }  // namespace
 
-Permutation::Permutation(uint64_t key, int64_t n) : philox_(key), n_(n), half_bits_(1) {
+Permutation::Permutation(uint64_t key, int64_t n)
+    : philox_(key), n_(n), half_bits_(kLeastHalfBits) {
   CHECK_GE(n, 1);
   CHECK_LE(n, int64_t{1} << 62);
   while ((uint64_t{1} << (2 * half_bits_)) < static_cast<uint64_t>(n)) ++half_bits_;

@@ -21,7 +21,7 @@ namespace {
 struct Facts {
   std::string origin;
   int64_t pictures_per_file;
-  int64_t class_tolerance;  // of the training file's pictures in a class
+  int64_t class_tolerance;  // a class's share of a training file, from a tenth of it
   double mean_tolerance;    // of a channel, from the published means of all training pictures
   int64_t characters;
   int64_t train_characters;

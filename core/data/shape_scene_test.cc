@@ -71,8 +71,7 @@ bool Inside(ShapeKind kind, double x, double y) {
     case ShapeKind::kRing:
       return r <= 1 && r >= 0.6;
     case ShapeKind::kStar:
-      // One corner of the star points down or up; the code's points down.
-      return InsidePolygon(Around(10, 1, inner), x, y);
+      return InsidePolygon(Around(10, 1, inner), x, -y);  // one tip points down
     case ShapeKind::kHalfDisc:
       return r <= 1 && y >= 0;
     case ShapeKind::kBar:

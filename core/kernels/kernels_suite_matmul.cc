@@ -12,10 +12,11 @@ struct Product {
 };
 
 // All three extents differ, but for the single ones. The last ones span several tiles of rows, with
-// a last tile that is whole, and one that is a single row.
+// a last tile that is whole and one that is a single row, and sums so long that they are cut.
 constexpr Product kProducts[] = {{1, 1, 1},     {3, 17, 63},    {17, 3, 65},   {65, 100, 17},
                                  {63, 65, 3},   {1, 100, 65},   {100, 1, 3},   {100, 63, 1},
-                                 {384, 20, 33}, {385, 65, 100}, {1111, 20, 36}};
+                                 {384, 20, 33}, {385, 65, 100}, {20, 850, 33}, {30, 17, 500},
+                                 {1111, 20, 36}};
 
 testing::Message Named(const Product& p) {
   return testing::Message() << p.rows << " rows, " << p.in << " -> " << p.out;
@@ -104,8 +105,8 @@ TEST_P(KernelsSuite, LinearBackwardComputesWhatIsDefined) {
 struct NetworkShape {
   int64_t rows, width, hidden;
 };
-constexpr NetworkShape kNetworks[] = {
-    {1, 3, 17}, {17, 5, 3}, {100, 17, 63}, {385, 24, 100}, {700, 33, 65}};
+constexpr NetworkShape kNetworks[] = {{1, 3, 17},     {17, 5, 3},    {100, 17, 63},
+                                      {385, 24, 100}, {65, 20, 401}, {700, 33, 65}};
 
 // Roundings: those of the two products, and GELU's eight.
 TEST_P(KernelsSuite, GeluNetwork) {

@@ -22,14 +22,14 @@ Result Elementwise(const Shape& shape, Function&& f) {
 }
 
 // The tanh approximation's argument, its derivative, and how far rounding of the argument moves
-// sigmoid(2u), relatively: e^-2u is off by 2|u| times the error of u, of which a few roundings.
+// sigmoid(2u), relatively: e^-2u is off by 2|u| times the relative error of u.
 struct GeluTerms {
   explicit GeluTerms(double x)
       : u(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)),
         slope(std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x)),
         cosh(std::cosh(u)),
         sigmoid(1 / (1 + std::exp(-2 * u))),
-        condition(1 + 4 * std::abs(2 * u) * (1 - sigmoid)) {}
+        condition(1 + std::abs(2 * u) * (1 - sigmoid)) {}
   double u, slope, cosh, sigmoid, condition;
 };
 

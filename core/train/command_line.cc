@@ -76,7 +76,8 @@ absl::StatusOr<DeviceType> ParseDevice(const std::string& name) {
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   CommandLine line;
-  if (const char* data = std::getenv("LOCKSTEP_DATA")) line.data = FromUser(data);
+  const char* data = std::getenv("LOCKSTEP_DATA");
+  if (data != nullptr && *data != '\0') line.data = FromUser(data);
   Arguments arguments(argc, argv);
   while (!arguments.empty()) {
     const std::string flag = arguments.Flag();

@@ -149,8 +149,8 @@ Bytes InputSlice(const Case& c, int member, int64_t begin, int64_t count) {
   const bool near_one = c.reduce_op == ReduceOp::kProduct;
   Bytes bytes(static_cast<size_t>(count * SizeOf(c.dtype)));
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t bits =
-        RandomBits(c.seed * 64 + static_cast<uint64_t>(member) + 1, static_cast<uint64_t>(i));
+    const uint64_t bits = RandomBits(c.seed * 64 + static_cast<uint64_t>(member) + 1,
+                                     static_cast<uint64_t>(begin + i));
     const double number = RandomNumber(bits, near_one);
     switch (c.dtype) {
       case DType::kF32:

@@ -81,11 +81,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> LocalCommunicator::Split(int color
   Call call;
   call.signature.operation = Operation::kSplit;
   call.label = std::string(name);
-  LS_RETURN_IF_ERROR(queue_
-                         ->Issue(std::move(call),
-                                 {.input = reinterpret_cast<const std::byte*>(&own),
-                                  .output = reinterpret_cast<std::byte*>(choices.data())})
-                         .Wait());
+  LS_RETURN_IF_ERROR(
+      queue_
+          ->Issue(std::move(call), {.input = reinterpret_cast<const std::byte*>(&own),
+                                    .output = reinterpret_cast<std::byte*>(choices.data())})
+          .Wait());
   if (color < 0) return std::unique_ptr<Communicator>();
 
   std::vector<std::pair<int64_t, int>> chosen;  // key and rank here

@@ -6,32 +6,46 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
 
-Mailbox::Posted Mailbox::Post(int from, Transfer::Side side) {
-  const bool sends = side.signature.operation == Operation::kSend;
+void TakeSide(const Call& call, RankEngine& engine, Transfer& transfer) {
+  if (call.signature.operation == Operation::kSend) {
+    transfer.source = call.input.raw();
+    transfer.sender = &engine;
+  } else {
+    transfer.target = call.output.raw();
+    transfer.receiver = &engine;
+  }
+}
+
+}  // namespace
+
+Mailbox::Posted Mailbox::Post(int from, const Call& call, RankEngine& engine) {
+  const Signature& signature = call.signature;
   std::lock_guard lock(mutex_);
   if (waiting_.size() <= static_cast<size_t>(from)) waiting_.resize(static_cast<size_t>(from) + 1);
   Waiting& waiting = waiting_[static_cast<size_t>(from)];
-  const auto side_of = [sends](Transfer& transfer) -> Transfer::Side& {
-    return sends ? transfer.send : transfer.recv;
-  };
 
-  if (waiting.empty() || side_of(*waiting.front()).called) {
+  if (waiting.empty() || waiting.front()->signature.operation == signature.operation) {
     auto transfer = std::make_shared<Transfer>();
-    transfer->bytes = PayloadBytes(side.signature);
-    side_of(*transfer) = std::move(side);
+    transfer->signature = signature;
+    transfer->label = call.label;
+    transfer->bytes = PayloadBytes(signature);
+    TakeSide(call, engine, *transfer);
     waiting.push_back(transfer);
-    return {std::move(transfer), false};
+    return {std::move(transfer), Meeting::kFirst};
   }
   std::shared_ptr<Transfer> transfer = std::move(waiting.front());
   waiting.erase(waiting.begin());
-  side_of(*transfer) = std::move(side);
-  // Sides that disagree stay half, so that nothing moves. (One that has withdrawn stays so, too.)
-  if (transfer->Agree()) {
-    Transfer::State half = Transfer::State::kHalf;
-    transfer->state.compare_exchange_strong(half, Transfer::State::kMatched);
+  // Sides that disagree stay half, so that nothing moves.
+  if (transfer->signature.count != signature.count ||
+      transfer->signature.dtype != signature.dtype) {
+    return {std::move(transfer), Meeting::kDisagree};
   }
-  return {std::move(transfer), true};
+  TakeSide(call, engine, *transfer);
+  Transfer::State half = Transfer::State::kHalf;  // unless it has withdrawn
+  transfer->state.compare_exchange_strong(half, Transfer::State::kMatched);
+  return {std::move(transfer), Meeting::kMatched};
 }
 
 }  // namespace lockstep

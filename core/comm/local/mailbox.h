@@ -4,6 +4,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/comm/call.h"
+#include "core/comm/local/rank_engine.h"
 #include "core/comm/local/transfer.h"
 
 namespace lockstep {
@@ -12,13 +14,18 @@ namespace lockstep {
 // recv from it, and so on, whichever of the two comes first.
 class Mailbox {
  public:
+  enum class Meeting {
+    kFirst,     // the other side is still to come
+    kMatched,   // it was there already
+    kDisagree,  // it was, but means a message of another size or dtype
+  };
   struct Posted {
     std::shared_ptr<Transfer> transfer;
-    bool matched;  // the other side was there already
+    Meeting meeting;
   };
 
-  // Calls for a message from member `from`; the side is a send or a recv by its signature.
-  Posted Post(int from, Transfer::Side side);
+  // Calls, a send or a recv, for a message from member `from`. `engine` is the caller's.
+  Posted Post(int from, const Call& call, RankEngine& engine);
 
  private:
   // Messages of which one side is missing; the same side of all of them.

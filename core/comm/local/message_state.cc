@@ -30,17 +30,13 @@ MessageState::MessageState(std::shared_ptr<WorldState> world, LocalGroup& group,
       ledger_id_(ledger.Begin(info_, sequence, call_.signature, call_.label)) {
   if (world_->failed()) return;
   const bool sends = call_.signature.operation == Operation::kSend;
+  const int root = call_.signature.root;
   RankEngine& engine = world_->engine(ledger_.rank());
-  Mailbox::Posted posted = group.mailbox(sends ? call_.signature.root : info_->rank)
-                               .Post(sends ? info_->rank : call_.signature.root,
-                                     {.called = true,
-                                      .signature = call_.signature,
-                                      .label = call_.label,
-                                      .memory = (sends ? call_.input : call_.output).raw(),
-                                      .engine = &engine});
+  Mailbox::Posted posted =
+      group.mailbox(sends ? root : info_->rank).Post(sends ? info_->rank : root, call_, engine);
   transfer_ = std::move(posted.transfer);
-  if (!posted.matched) return;
-  if (!transfer_->Agree()) {
+  if (posted.meeting == Mailbox::Meeting::kFirst) return;
+  if (posted.meeting == Mailbox::Meeting::kDisagree) {
     FailForDisagreement();
   } else if (transfer_->bytes <= kAtOnceBytes) {
     transfer_->TryMove();
@@ -108,13 +104,14 @@ void MessageState::End(const absl::Status& status, int64_t end_nanos) {
 
 void MessageState::FailForDisagreement() {
   const bool sends = call_.signature.operation == Operation::kSend;
+  const std::string own = DescribeCall(call_.signature, call_.label);
+  const std::string other = DescribeCall(transfer_->signature, transfer_->label);
   const int from = sends ? ledger_.rank() : peer();
   const int to = sends ? peer() : ledger_.rank();
   world_->FailCall(absl::FailedPreconditionError(
       absl::StrCat("ranks disagree on message #", sequence_, " from rank ", from, " to rank ", to,
-                   " of ", info_->ToString(), ": rank ", from, " called ",
-                   DescribeCall(transfer_->send.signature, transfer_->send.label), ", rank ", to,
-                   " called ", DescribeCall(transfer_->recv.signature, transfer_->recv.label),
+                   " of ", info_->ToString(), ": rank ", from, " called ", sends ? own : other,
+                   ", rank ", to, " called ", sends ? other : own,
                    ". Messages are received in the order in which they are sent")));
 }
 

@@ -11,11 +11,11 @@ namespace lockstep {
 void Transfer::TryMove() {
   State matched = State::kMatched;
   if (!state.compare_exchange_strong(matched, State::kMoving)) return;
-  if (bytes > 0) std::memcpy(recv.memory, send.memory, static_cast<size_t>(bytes));
+  if (bytes > 0) std::memcpy(target, source, static_cast<size_t>(bytes));
   end_nanos = NowNanos();
   state.store(State::kDone);
-  send.engine->NotifyWaiters();
-  recv.engine->NotifyWaiters();
+  sender->NotifyWaiters();
+  receiver->NotifyWaiters();
 }
 
 bool Transfer::Withdraw() {

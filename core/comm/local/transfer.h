@@ -20,25 +20,19 @@ struct Transfer {
     kDone,       // the data is there
     kWithdrawn,  // the world failed before anything moved
   };
-  struct Side {
-    bool called = false;
-    Signature signature;
-    std::string label;
-    std::byte* memory = nullptr;   // of a send: only read
-    RankEngine* engine = nullptr;  // of the caller
-  };
 
-  Side send;
-  Side recv;
+  // Of the side that came first: its call.
+  Signature signature;
+  std::string label;
+
+  // What both sides touch, in one cache line.
+  alignas(64) std::atomic<State> state = State::kHalf;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  RankEngine* sender = nullptr;
+  RankEngine* receiver = nullptr;
   int64_t bytes = 0;
   int64_t end_nanos = 0;  // set before kDone
-  std::atomic<State> state = State::kHalf;
-
-  // Whether the two sides mean the same message.
-  bool Agree() const {
-    return send.signature.count == recv.signature.count &&
-           send.signature.dtype == recv.signature.dtype;
-  }
 
   // If the message is matched and nobody moves it, moves it and tells those who wait.
   void TryMove();

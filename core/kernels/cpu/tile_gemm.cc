@@ -7,20 +7,17 @@
 namespace lockstep::cpu {
 namespace {
 
-// Steps of k that a panel of b is taken at once: 256 x 48 floats are 48 KiB... 
-#ifndef KC
-#define KC 192
-#endif
-constexpr int64_t kDepth = KC;
+// Steps of k between two visits of a block of c. The more, the rarer the visits; but so many steps of
+// a panel of b (72 KiB) are swept by all rows of a, and ought to stay near.
+constexpr int64_t kDepth = 384;
 
-int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+constexpr int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// How n columns are cut into panels: as few as possible, of widths that differ by at most one step
-// of kColumnStep, so that no narrow one is left over.
+// How the columns of b are cut: into as few panels as can be, of widths that differ by at most one
+// kColumnStep (64 columns are 32 + 32, not 48 + 16: a narrow panel keeps fewer units busy).
 struct Panels {
   explicit Panels(int64_t n)
-      : steps((n + kColumnStep - 1) / kColumnStep),
-        count((n + kBlockColumns - 1) / kBlockColumns) {}
+      : steps((n + kColumnStep - 1) / kColumnStep), count(RightPanels(n)) {}
   int64_t steps, count;
 
   int64_t Begin(int64_t panel) const { return steps * panel / count * kColumnStep; }
@@ -28,15 +25,14 @@ struct Panels {
 
 }  // namespace
 
-InstructionSet WidestInstructionSet() {
-  return __builtin_cpu_supports("avx512f") ? InstructionSet::kAvx512 : InstructionSet::kAvx2;
-}
-
 int64_t PackedRightSize(int64_t k, int64_t n) { return k * RoundUp(n, kColumnStep); }
 
-void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) {
+int64_t RightPanels(int64_t n) { return (n + kBlockColumns - 1) / kBlockColumns; }
+
+void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
+               float* packed) {
   const Panels panels(n);
-  for (int64_t panel = 0; panel < panels.count; ++panel) {
+  for (int64_t panel = first_panel; panel < end_panel; ++panel) {
     const int64_t first = panels.Begin(panel), width = panels.Begin(panel + 1) - first;
     const int64_t columns = std::min(width, n - first);
     float* to = packed + first * k;
@@ -48,13 +44,14 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) {
       }
       continue;
     }
-    // A cache line of each column at a time.
+    // Column by column, a cache line of each at a time: with strides of a power of two, lines of
+    // many columns would push each other out.
     constexpr int64_t kLine = 16;
-    for (int64_t p = 0; p < k; p += kLine) {
-      const int64_t steps = std::min(kLine, k - p);
+    for (int64_t first_p = 0; first_p < k; first_p += kLine, to += kLine * width) {
+      const int64_t steps = std::min(kLine, k - first_p);
       for (int64_t j = 0; j < width; ++j) {
-        const float* from = b.data + (first + j) * b.stride + p;
-        for (int64_t s = 0; s < steps; ++s) to[(p + s) * width + j] = j < columns ? from[s] : 0.0f;
+        const float* from = b.data + (first + j) * b.stride + first_p;
+        for (int64_t p = 0; p < steps; ++p) to[p * width + j] = j < columns ? from[p] : 0.0f;
       }
     }
   }
@@ -62,31 +59,33 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) {
 
 int64_t PackedLeftSize(int64_t m, int64_t k) { return RoundUp(m, kBlockRows) * k; }
 
-void PackLeft(const MatrixView& a, int64_t m, int64_t k, float* packed) {
-  for (int64_t first_p = 0; first_p < k; first_p += 8) {
-    const int64_t end_p = std::min(first_p + 8, k);
-    for (int64_t i = 0; i < m; i += kBlockRows) {
-      const int64_t rows = std::min<int64_t>(kBlockRows, m - i);
-      float* to = packed + i * k;
-      if (a.transposed == Transpose::kYes) {
-        for (int64_t p = first_p; p < end_p; ++p) {
-          const float* from = a.data + p * a.stride + i;
-          if (rows == kBlockRows) std::copy_n(from, kBlockRows, to + p * kBlockRows);
-          else std::copy_n(from, rows, to + p * kBlockRows);
-        }
-      } else {
-        for (int64_t p = first_p; p < end_p; ++p) {
-          for (int64_t r = 0; r < rows; ++r) to[p * kBlockRows + r] = a.data[(i + r) * a.stride + p];
-        }
+void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k, float* packed) {
+  // So few rows of `from` at a time that reading goes along all of them in step, and what is written
+  // to each panel makes whole cache lines.
+  constexpr int64_t kRows = 8;
+  const int64_t whole = m / kBlockRows * kBlockRows;
+  for (int64_t first_p = 0; first_p < k; first_p += kRows) {
+    const int64_t end_p = std::min(first_p + kRows, k);
+    for (int64_t i = 0; i < whole; i += kBlockRows) {
+      for (int64_t p = first_p; p < end_p; ++p) {
+        std::copy_n(from + p * stride + i, kBlockRows, packed + i * k + p * kBlockRows);
       }
+    }
+    for (int64_t p = first_p; whole < m && p < end_p; ++p) {
+      float* to = packed + whole * k + p * kBlockRows;
+      std::copy_n(from + p * stride + whole, m - whole, to);
+      std::fill(to + m - whole, to + kBlockRows, 0.0f);
     }
   }
 }
 
-void Multiply(const TileProduct& product) {
-  const auto run = product.instructions == InstructionSet::kAvx512 ? RunBlockAvx512 : RunBlockAvx2;
+InstructionSet WidestInstructionSet() {
+  return __builtin_cpu_supports("avx512f") ? InstructionSet::kAvx512 : InstructionSet::kAvx2;
+}
+
+void Multiply(const TileProduct& product, InstructionSet instructions) {
+  const auto run = instructions == InstructionSet::kAvx512 ? RunBlockAvx512 : RunBlockAvx2;
   const Panels panels(product.n);
-  const bool packed_a = product.a_stride == 0;
   TileBlock block;
   block.a_row = product.a_stride;
   block.c_row = product.c_stride;
@@ -96,29 +95,19 @@ void Multiply(const TileProduct& product) {
     for (int64_t p = 0; p < product.k; p += kDepth) {
       block.k = std::min(kDepth, product.k - p);
       block.b = product.packed_b + first * product.k + p * width;
-      block.bias = p == 0 && product.bias ? product.bias + first : nullptr;
+      // What is added is added once; from then on it is c that is added to.
+      block.bias = p == 0 && product.bias != nullptr ? product.bias + first : nullptr;
       const float* addend = p == 0 ? product.addend : product.c;
       block.addend_row = p == 0 ? product.addend_stride : product.c_stride;
+      // A panel of b stays in the first-level or early in the second-level cache while a passes.
       for (int64_t i = 0; i < product.m; i += kBlockRows) {
         block.rows = static_cast<int>(std::min<int64_t>(kBlockRows, product.m - i));
-        block.a = packed_a ? product.a + i * product.k + p * kBlockRows
-                           : product.a + i * product.a_stride + p;
+        block.a = product.a_stride == 0 ? product.a + i * product.k + p * kBlockRows
+                                        : product.a + i * product.a_stride + p;
         block.c = product.c + i * product.c_stride + first;
-        block.addend = addend ? addend + i * block.addend_row + first : nullptr;
-        block.next_c = block.c;
-#ifndef NOC
-        if (i + kBlockRows < product.m) block.next_c = block.c + kBlockRows * block.c_row;
-        else if (panel + 1 < panels.count) block.next_c = product.c + first + width;
-#endif
-        block.next_b_lines = 0;
-#ifndef NOB
-        if (panel + 1 < panels.count) {
-          const int64_t lines = width * block.k / 16;
-          const int64_t from = lines * i / product.m, to = lines * (i + 8) / product.m;
-          block.next_b = block.b + width * product.k + from * 16;
-          block.next_b_lines = to - from;
-        }
-#endif
+        block.addend = addend == nullptr ? nullptr : addend + i * block.addend_row + first;
+        const bool last = i + kBlockRows >= product.m;
+        block.next_c = last ? product.c + first + width : block.c + kBlockRows * block.c_row;
         run(block);
       }
     }

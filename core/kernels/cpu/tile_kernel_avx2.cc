@@ -10,23 +10,14 @@ struct Vector {
   static Type Load(const float* p) { return _mm256_loadu_ps(p); }
   static Type Broadcast(const float* p) { return _mm256_broadcast_ss(p); }
   static Type Add(Type a, Type b) { return _mm256_add_ps(a, b); }
-  static void MultiplyAdd(Type a, Type b, Type& sum) {
-    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-  }
-  // The first `count` elements, 1 .. kWidth; nothing beyond is touched.
-  static Type LoadFirst(const float* p, int count) {
-    return count == kWidth ? Load(p) : _mm256_maskload_ps(p, Mask(count));
-  }
-  static void StoreFirst(float* p, int count, Type v) {
-    if (count == kWidth) {
-      _mm256_storeu_ps(p, v);
-    } else {
-      _mm256_maskstore_ps(p, Mask(count), v);
-    }
-  }
-  static __m256i Mask(int count) {
+  static Type MultiplyAdd(Type a, Type b, Type c) { return _mm256_fmadd_ps(a, b, c); }
+  // Only elements of the mask are touched in memory.
+  using Mask = __m256i;
+  static Mask First(int count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
+  static Type Load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask); }
+  static void Store(float* p, Mask mask, Type v) { _mm256_maskstore_ps(p, mask, v); }
 };
 
 }  // namespace

@@ -10,13 +10,14 @@ struct Vector {
   static Type Load(const float* p) { return _mm512_loadu_ps(p); }
   static Type Broadcast(const float* p) { return _mm512_set1_ps(*p); }
   static Type Add(Type a, Type b) { return _mm512_add_ps(a, b); }
-  static void MultiplyAdd(Type a, Type b, Type& sum) {
-    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  static Type MultiplyAdd(Type a, Type b, Type c) { return _mm512_fmadd_ps(a, b, c); }
+  // Only elements of the mask are touched in memory.
+  using Mask = __mmask16;
+  static Mask First(int count) {
+    return static_cast<Mask>(count >= kWidth ? 0xffff : (1 << count) - 1);
   }
-  // The first `count` elements, 1 .. kWidth; nothing beyond is touched.
-  static Type LoadFirst(const float* p, int count) { return _mm512_maskz_loadu_ps(Mask(count), p); }
-  static void StoreFirst(float* p, int count, Type v) { _mm512_mask_storeu_ps(p, Mask(count), v); }
-  static __mmask16 Mask(int count) { return static_cast<__mmask16>(0xffff >> (16 - count)); }
+  static Type Load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
+  static void Store(float* p, Mask mask, Type v) { _mm512_mask_storeu_ps(p, mask, v); }
 };
 
 }  // namespace

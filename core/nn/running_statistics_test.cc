@@ -1,0 +1,127 @@
+#include "core/nn/running_statistics.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/autograd/testing/arrays.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using reference::Array;
+
+constexpr int64_t kRows = 30, kChannels = 4;
+constexpr float kMomentum = 0.1f;
+
+// Estimates are fp32, of order 1, after a handful of operations.
+constexpr double kTolerance = 2e-6;
+
+class RunningStatisticsTest : public testing::Test {
+ protected:
+  RunningStatisticsTest() {
+    layer_.Materialize(kernels_);
+    other_rank_.Materialize(kernels_);
+  }
+
+  // A micro-batch whose channels have means and spreads of their own.
+  static Array MicroBatch(uint64_t stream) {
+    Array x = RandomArray({kRows, kChannels}, stream);
+    for (int64_t i = 0; i < x.elements(); ++i) {
+      const auto channel = static_cast<double>(i % kChannels);
+      x.value[i] = x[i] * (channel + 1) + channel + 0.1 * static_cast<double>(stream);
+    }
+    return x;
+  }
+
+  void Gather(RunningStatistics& layer, const Array& x) {
+    const reference::Normalized of_batch = reference::BatchNorm(
+        x, Array(Shape{kChannels}), Array(Shape{kChannels}), Array(), 0.1, Activation::kNone);
+    layer.Gather(kernels_, Upload(kernels_, of_batch.mean), Upload(kernels_, of_batch.spread),
+                 kRows);
+  }
+
+  // What the estimate should be: torch's, from all rows at once.
+  struct Estimate {
+    Array mean{Shape{kChannels}};
+    Array variance{Shape{kChannels}, std::vector<double>(kChannels, 1)};
+
+    void Update(const std::vector<Array>& micro_batches) {
+      const auto samples = static_cast<double>(kRows * micro_batches.size());
+      for (int64_t c = 0; c < kChannels; ++c) {
+        double sum = 0, squares = 0;
+        for (const Array& x : micro_batches) {
+          for (int64_t r = 0; r < kRows; ++r) sum += x[r * kChannels + c];
+        }
+        for (const Array& x : micro_batches) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            squares += std::pow(x[r * kChannels + c] - sum / samples, 2);
+          }
+        }
+        mean.value[c] = (1 - kMomentum) * mean[c] + kMomentum * sum / samples;
+        variance.value[c] = (1 - kMomentum) * variance[c] + kMomentum * squares / (samples - 1);
+      }
+    }
+  };
+  void ExpectEstimate(const Estimate& expected) {
+    EXPECT_TRUE(IsNear(expected.mean, Download(kernels_, layer_.mean), kTolerance));
+    EXPECT_TRUE(IsNear(expected.variance, Download(kernels_, layer_.variance), kTolerance));
+  }
+
+  CpuAllocator allocator_;
+  CpuKernels kernels_{allocator_};
+  RunningStatistics layer_{"norm", kChannels, kMomentum};
+  RunningStatistics other_rank_{"norm", kChannels, kMomentum};
+};
+
+TEST_F(RunningStatisticsTest, FollowTheMeanAndUnbiasedVarianceOfAllMicroBatches) {
+  Estimate expected;
+  uint64_t stream = 1;
+  for (int64_t micro_batches : {1, 3, 2}) {
+    std::vector<Array> step;
+    for (int64_t i = 0; i < micro_batches; ++i) {
+      step.push_back(MicroBatch(stream++));
+      Gather(layer_, step.back());
+    }
+    layer_.Update(kernels_, micro_batches);
+    expected.Update(step);
+    ExpectEstimate(expected);
+  }
+}
+
+TEST_F(RunningStatisticsTest, SumsOfRanksAddUp) {
+  const std::vector<Array> step = {MicroBatch(1), MicroBatch(2), MicroBatch(3), MicroBatch(4)};
+  Gather(layer_, step[0]);
+  Gather(layer_, step[1]);
+  Gather(other_rank_, step[2]);
+  Gather(other_rank_, step[3]);
+  kernels_.Add(layer_.sums, other_rank_.sums, layer_.sums);
+  layer_.Update(kernels_, 4);
+  Estimate expected;
+  expected.Update(step);
+  ExpectEstimate(expected);
+}
+
+TEST_F(RunningStatisticsTest, ClearDropsWhatWasGathered) {
+  Gather(layer_, MicroBatch(1));
+  layer_.Clear();
+  const std::vector<Array> step = {MicroBatch(2)};
+  Gather(layer_, step[0]);
+  layer_.Update(kernels_, 1);
+  Estimate expected;
+  expected.Update(step);
+  ExpectEstimate(expected);
+}
+
+TEST_F(RunningStatisticsTest, GatheringAloneMovesNothing) {
+  Gather(layer_, MicroBatch(1));
+  ExpectEstimate(Estimate());
+}
+
+TEST_F(RunningStatisticsTest, CountAsParameterMemory) {
+  EXPECT_EQ(allocator_.books().live(MemoryClass::kParameters), 2 * 3 * kAlignment);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+// What a user can get wrong, through the whole program: exit code 1, one message that says what and
+// where, and nothing lost. Runs the binaries of strategies as a shell would.
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::HasSubstr;
+
+constexpr char kSingle[] = "strategies/single/main";
+constexpr char kDdp[] = "strategies/ddp/main";
+
+// A run that takes a second or two.
+constexpr char kWorkload[] = R"(name = "bad_input"
+[train]
+steps = 6
+[batch]
+size = 8
+[model]
+kind = "transformer"
+layers = 1
+heads = 2
+width = 16
+[data]
+kind = "markov"
+context = 16
+validation_samples = 8
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.01
+total_steps = 6
+[run]
+threads = 1
+[checkpoint]
+every = 2
+)";
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  BadInputTest() : folder_(::testing::TempDir() + "/bad_input") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    Write("workload.toml", kWorkload);
+  }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  void Write(const std::string& name, const std::string& contents) {
+    fs::create_directories(fs::path(Path(name)).parent_path());
+    std::ofstream(Path(name), std::ios::binary) << contents;
+  }
+
+  ProcessOptions Options(const std::string& binary, const std::vector<std::string>& more) {
+    ProcessOptions options;
+    options.arguments = {binary, "--config", Path("workload.toml"), "--out", Path("out")};
+    options.arguments.insert(options.arguments.end(), more.begin(), more.end());
+    options.environment = {{"LOCKSTEP_DATA", ""}};
+    return options;
+  }
+
+  ProcessResult Start(const std::string& binary, const std::vector<std::string>& more) {
+    auto result = RunProcess(Options(binary, more));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : ProcessResult{};
+  }
+
+  // The message of a run that must fail.
+  std::string Fail(const std::string& binary, const std::vector<std::string>& more) {
+    const ProcessResult result = Start(binary, more);
+    EXPECT_EQ(result.exit_code, 1) << result.Describe() << "\n" << result.err;
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  }
+
+  // Every file below a folder of the test, with its bytes.
+  std::map<std::string, std::string> Snapshot(const std::string& name) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(Path(name))) {
+      if (entry.is_regular_file()) files[entry.path().string()] = *ReadFile(entry.path().string());
+    }
+    return files;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(BadInputTest, ARightRunSucceeds) {
+  const ProcessResult result = Start(kSingle, {});
+  EXPECT_TRUE(result.ok()) << result.err;
+  EXPECT_EQ(result.err, "");  // no terminal: no progress line
+  EXPECT_THAT(result.out, HasSubstr("bad_input  single"));
+}
+
+TEST_F(BadInputTest, CommandLine) {
+  EXPECT_THAT(Fail(kSingle, {"--resum"}), HasSubstr("did you mean --resume?"));
+  EXPECT_THAT(Fail(kSingle, {"--set"}), HasSubstr("--set needs a value"));
+  EXPECT_THAT(Fail(kSingle, {"--device", "gpu"}), HasSubstr("use cpu or cuda"));
+  EXPECT_THAT(Fail(kSingle, {"--device", "cuda"}), HasSubstr("built without CUDA"));
+  EXPECT_THAT(Fail(kSingle, {"--config", Path("none.toml")}), HasSubstr("none.toml"));
+}
+
+TEST_F(BadInputTest, MalformedToml) {
+  Write("bad.toml", "[train]\nsteps = = 3\n");
+  EXPECT_THAT(Fail(kSingle, {"--config", Path("bad.toml")}), HasSubstr("bad.toml:2"));
+}
+
+TEST_F(BadInputTest, UnknownAndWronglyTypedKeys) {
+  EXPECT_THAT(Fail(kSingle, {"--set", "optimizer.weight_decy=0.1"}), HasSubstr("weight_decay"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "optimiser.kind=sgd"}), HasSubstr("optimizer"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "model.depht=18"}), HasSubstr("depht"));
+  EXPECT_THAT(Fail(kDdp, {"--set", "ddp.buckt_bytes=18"}), HasSubstr("bucket_bytes"));
+  Write("typed.toml", "[train]\nsteps = \"many\"\n");
+  const std::string typed = Fail(kSingle, {"--config", Path("typed.toml")});
+  EXPECT_THAT(typed, HasSubstr("typed.toml:2"));
+  EXPECT_THAT(typed, HasSubstr("train.steps"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "data.kind=markow"}), HasSubstr("markov"));
+}
+
+TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {
+  EXPECT_THAT(Fail(kSingle, {"--set", "batch.shards=3"}), HasSubstr("do not divide into 3 shards"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "mesh.dp=2"}), HasSubstr("one rank only"));
+  EXPECT_THAT(Fail(kDdp, {"--set", "mesh.pp=2"}), HasSubstr("no such axis"));
+  EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=1000"}), HasSubstr("at most"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "model.heads=3"}), HasSubstr("3 heads"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "data.kind=shapes"}), HasSubstr("context"));
+}
+
+TEST_F(BadInputTest, Text) {
+  const std::vector<std::string> text = {"--config", Path("text.toml"), "--data", Path("data")};
+  Write("workload.toml", std::string(kWorkload).replace(
+                             std::string(kWorkload).find("[data]"),
+                             std::string("[data]\nkind = \"markov\"\ncontext = 16\n"
+                                         "validation_samples = 8\n").size(),
+                             "[data]\nkind = \"text\"\npath = \"t.txt\"\ncontext = 4\n"));
+  Write("text.toml", "");
+  EXPECT_THAT(Fail(kSingle, {}), HasSubstr("--data DIR or LOCKSTEP_DATA"));
+  EXPECT_THAT(Fail(kSingle, text), HasSubstr("does not exist"));
+  fs::create_directories(Path("data"));
+  EXPECT_THAT(Fail(kSingle, text), HasSubstr("t.txt"));
+  Write("data/t.txt", "");
+  EXPECT_THAT(Fail(kSingle, text), HasSubstr("empty"));
+  Write("data/t.txt", std::string(90, 'a') + "bbbbbbbbbb");
+  EXPECT_THAT(Fail(kSingle, text), HasSubstr("90"));  // where the unknown character stands
+}
+
+TEST_F(BadInputTest, Cifar10) {
+  std::string workload = kWorkload;
+  const auto replace = [&workload](const std::string& from, const std::string& to) {
+    workload.replace(workload.find(from), from.size(), to);
+  };
+  replace("kind = \"transformer\"\nlayers = 1\nheads = 2\nwidth = 16\n", "kind = \"toy\"\n");
+  replace("kind = \"markov\"\ncontext = 16\nvalidation_samples = 8\n", "kind = \"cifar10\"\n");
+  Write("workload.toml", workload);
+  const std::vector<std::string> data = {"--data", Path("data")};
+  const std::string batch = "data/cifar-10-batches-bin/data_batch_1.bin";
+  const std::string test = "data/cifar-10-batches-bin/test_batch.bin";
+
+  fs::create_directories(Path("data"));
+  const std::string missing = Fail(kSingle, data);
+  EXPECT_THAT(missing, HasSubstr("data_batch_1.bin"));
+  EXPECT_THAT(missing, HasSubstr("toronto.edu"));
+  std::string records(3073 * 10, '\1');
+  Write(batch, records.substr(0, 3073 * 10 - 5));
+  Write(test, records);
+  const std::string truncated = Fail(kSingle, data);
+  EXPECT_THAT(truncated, HasSubstr("data_batch_1.bin"));
+  EXPECT_THAT(truncated, HasSubstr("30725"));
+  records[3073 * 4] = 17;
+  Write(batch, records);
+  const std::string label = Fail(kSingle, data);
+  EXPECT_THAT(label, HasSubstr("data_batch_1.bin"));
+  EXPECT_THAT(label, HasSubstr("17"));
+}
+
+TEST_F(BadInputTest, RunDirectoryThatCannotBeMade) {
+  Write("file", "in the way");
+  ProcessOptions options = Options(kSingle, {"--out", Path("file/out")});
+  const auto result = RunProcess(options);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->exit_code, 1);
+  EXPECT_THAT(result->err, HasSubstr(Path("file")));
+  EXPECT_EQ(*ReadFile(Path("file")), "in the way");
+}
+
+TEST_F(BadInputTest, AnEarlierRunIsSetAside) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  ASSERT_TRUE(Start(kSingle, {"--set", "train.seed=2"}).ok());
+  EXPECT_EQ(*ReadFile(Path("out.1/losses.csv")), losses);
+  EXPECT_NE(*ReadFile(Path("out/losses.csv")), losses);
+}
+
+TEST_F(BadInputTest, CorruptAndForeignCheckpointsLeaveEverythingAsItWas) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::string newest = Path("out/checkpoints/step-00000006.safetensors");
+  const std::string whole = *ReadFile(newest);
+
+  auto before = Snapshot("out/checkpoints");
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "model.width=32"}),
+              HasSubstr("another configuration"));
+  EXPECT_EQ(Snapshot("out/checkpoints"), before);
+
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  std::ofstream(newest, std::ios::binary) << whole.substr(0, whole.size() / 2);
+  before = Snapshot("out/checkpoints");
+  EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("step-00000006.safetensors"));
+  EXPECT_EQ(Snapshot("out/checkpoints"), before);
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+}
+
+// Killed in the middle, resumed: the same curve and the same bits as if nothing had happened.
+TEST_F(BadInputTest, AKilledRunGoesOn) {
+  const std::vector<std::string> longer = {"--set", "train.steps=400", "--set",
+                                           "schedule.total_steps=400", "--set",
+                                           "checkpoint.every=20"};
+  ASSERT_TRUE(Start(kDdp, longer).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  const std::string summary = *ReadFile(Path("out/summary.json"));
+
+  auto process = Subprocess::Start(Options(kDdp, longer));
+  ASSERT_TRUE(process.ok()) << process.status();
+  while (!fs::exists(Path("out/checkpoints/step-00000020.safetensors")) &&
+         !fs::exists(Path("out/checkpoints/step-00000040.safetensors"))) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  process->Signal(SIGKILL);
+  EXPECT_EQ(process->Wait().signal, SIGKILL);
+  EXPECT_FALSE(fs::exists(Path("out/summary.json")));
+
+  auto resumed = longer;
+  resumed.push_back("--resume");
+  const ProcessResult result = Start(kDdp, resumed);
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+  const auto hash = [](const std::string& text) {
+    const size_t at = text.find("parameter_hash");
+    return at == std::string::npos ? text : text.substr(at, 40);
+  };
+  EXPECT_EQ(hash(*ReadFile(Path("out/summary.json"))), hash(summary));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include "models/testing/double_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+
+using Value = DoubleGraph::Value;
+
+Value DoubleGraph::Make(Array value, std::function<void(const Array& dy)> backward) {
+  const Value made = static_cast<Value>(nodes_.size());
+  nodes_.push_back({std::move(value), Array()});
+  nodes_.back().gradient = Array(nodes_.back().value.shape);
+  if (backward != nullptr) {
+    steps_.push_back([this, made, backward = std::move(backward)] { backward(gradient(made)); });
+  }
+  return made;
+}
+
+void DoubleGraph::AddTo(Value x, const Array& dy) {
+  Array& gradient = nodes_[x].gradient;
+  CHECK_EQ(gradient.elements(), dy.elements());
+  for (int64_t i = 0; i < dy.elements(); ++i) gradient.value[i] += dy[i];
+}
+
+void DoubleGraph::Backward() {
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) (*step)();
+}
+
+Value DoubleGraph::Add(Value a, Value b) {
+  return Make(reference::Add(value(a), value(b)), [this, a, b](const Array& dy) {
+    AddTo(a, dy);
+    AddTo(b, dy);
+  });
+}
+
+Value DoubleGraph::Relu(Value x) {
+  for (double v : value(x).value) closest_kink_ = std::min(closest_kink_, std::abs(v));
+  return Make(reference::Relu(value(x)),
+              [this, x](const Array& dy) { AddTo(x, reference::ReluBackward(value(x), dy)); });
+}
+
+Value DoubleGraph::Gelu(Value x) {
+  return Make(reference::Gelu(value(x)),
+              [this, x](const Array& dy) { AddTo(x, reference::GeluBackward(value(x), dy)); });
+}
+
+Value DoubleGraph::Dropout(const lockstep::Dropout& dropout, Value x) {
+  return Make(reference::ApplyDropout(dropout, 0, value(x)), [this, dropout, x](const Array& dy) {
+    AddTo(x, reference::ApplyDropout(dropout, 0, dy));
+  });
+}
+
+Value DoubleGraph::Reshape(Value x, const Shape& shape) {
+  return Make(Array(shape, value(x).value), [this, x](const Array& dy) { AddTo(x, dy); });
+}
+
+Value DoubleGraph::Linear(Value x, Value w, Value bias) {
+  const Array none;
+  Array y = reference::Linear(value(x), value(w), bias == kNone ? none : value(bias), none);
+  y.shape = value(x).shape.With(-1, value(w).shape[0]);
+  return Make(std::move(y), [this, x, w, bias](const Array& dy) {
+    const reference::LinearGradients gradients = reference::LinearBackward(dy, value(x), value(w));
+    AddTo(x, gradients.dx);
+    AddTo(w, gradients.dw);
+    if (bias != kNone) AddTo(bias, gradients.dbias);
+  });
+}
+
+Value DoubleGraph::Convolution(Value x, Value w, const Window& window) {
+  return Make(reference::Convolution(value(x), value(w), Array(), window),
+              [this, x, w, window](const Array& dy) {
+                const auto gradients =
+                    reference::ConvolutionBackward(dy, value(x), value(w), window);
+                AddTo(x, gradients.dx);
+                AddTo(w, gradients.dw);
+              });
+}
+
+Value DoubleGraph::MaxPool(Value x, const Window& window) {
+  const Shape s = value(x).shape;
+  const Array y = reference::MaxPool(value(x), window);
+  // Each maximum belongs to the pixel that equals it; ties have no place in a test.
+  std::vector<int64_t> from(y.elements());
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t c = i % s[3], ox = i / s[3] % y.shape[2];
+    const int64_t oy = i / s[3] / y.shape[2] % y.shape[1], b = i / s[3] / y.shape[2] / y.shape[1];
+    for (int64_t tap = 0; tap < window.kernel * window.kernel; ++tap) {
+      const int64_t iy = oy * window.stride + tap / window.kernel - window.padding;
+      const int64_t ix = ox * window.stride + tap % window.kernel - window.padding;
+      if (iy < 0 || iy >= s[1] || ix < 0 || ix >= s[2]) continue;
+      const int64_t at = ((b * s[1] + iy) * s[2] + ix) * s[3] + c;
+      if (value(x)[at] == y[i]) from[i] = at;
+    }
+  }
+  return Make(y, [this, x, s, from](const Array& dy) {
+    Array dx(s);
+    for (int64_t i = 0; i < dy.elements(); ++i) dx.value[from[i]] += dy[i];
+    AddTo(x, dx);
+  });
+}
+
+Value DoubleGraph::GlobalAveragePool(Value x) {
+  return Make(reference::GlobalAveragePool(value(x)), [this, x](const Array& dy) {
+    AddTo(x, reference::GlobalAveragePoolBackward(dy, value(x).shape));
+  });
+}
+
+Value DoubleGraph::BatchNorm(Value x, Value scale, Value shift, double epsilon) {
+  return Make(reference::BatchNorm(value(x), value(scale), value(shift), Array(), epsilon,
+                                   Activation::kNone)
+                  .y,
+              [this, x, scale, shift, epsilon](const Array& dy) {
+                const auto gradients =
+                    reference::BatchNormBackward(value(x), value(scale), epsilon, Array(), dy);
+                AddTo(x, gradients.dx);
+                AddTo(scale, gradients.dscale);
+                AddTo(shift, gradients.dshift);
+              });
+}
+
+Value DoubleGraph::LayerNorm(Value x, Value scale, Value shift, double epsilon) {
+  return Make(reference::LayerNorm(value(x), value(scale), value(shift), epsilon).y,
+              [this, x, scale, shift, epsilon](const Array& dy) {
+                const auto gradients =
+                    reference::LayerNormBackward(value(x), value(scale), epsilon, dy);
+                AddTo(x, gradients.dx);
+                AddTo(scale, gradients.dscale);
+                AddTo(shift, gradients.dshift);
+              });
+}
+
+Value DoubleGraph::Embedding(const std::vector<int32_t>& ids, Value table, const Shape& shape) {
+  return Make(Array(shape, reference::Embedding(ids, value(table)).value),
+              [this, ids, table](const Array& dy) {
+                AddTo(table, reference::EmbeddingBackward(ids, dy, value(table).shape));
+              });
+}
+
+Value DoubleGraph::AddPositions(Value x, Value table) {
+  return Make(reference::AddPositions(value(x), value(table)), [this, x, table](const Array& dy) {
+    AddTo(x, dy);
+    AddTo(table, reference::AddPositionsBackward(dy, value(table).shape));
+  });
+}
+
+Value DoubleGraph::SelfAttention(const Attention& attention, Value qkv) {
+  return Make(reference::AttentionForward(attention, value(qkv)).y,
+              [this, attention, qkv](const Array& dy) {
+                AddTo(qkv, reference::AttentionBackward(attention, value(qkv), dy));
+              });
+}
+
+double DoubleGraph::CrossEntropy(Value logits, const std::vector<int32_t>& targets, double factor) {
+  const auto result = reference::SoftmaxCrossEntropy(value(logits), targets, factor);
+  steps_.push_back([this, logits, dlogits = result.dlogits] { AddTo(logits, dlogits); });
+  double sum = 0;
+  for (double loss : result.losses.value) sum += loss * factor;
+  return sum;
+}
+
+}  // namespace lockstep

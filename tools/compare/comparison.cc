@@ -1,0 +1,71 @@
+#include "tools/compare/comparison.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep {
+namespace {
+
+// Tables that say how a workload is run, not what it is.
+constexpr const char* kTablesOfTheRun[] = {"mesh", "run", "trace", "checkpoint", "validation",
+                                           "memory"};
+
+bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
+  if (key == "batch.shards") return true;  // compared as the summaries tell it
+  const auto in_table = [&key](const std::string& table) {
+    return absl::StartsWith(key, absl::StrCat(table, "."));
+  };
+  return std::any_of(std::begin(kTablesOfTheRun), std::end(kTablesOfTheRun), in_table) ||
+         in_table(a.strategy) || in_table(b.strategy);
+}
+
+std::vector<std::string> DifferingKeys(const RunRecord& a, const RunRecord& b) {
+  std::vector<std::string> keys = a.config.DifferingKeys(b.config);
+  std::erase_if(keys, [&](const std::string& key) { return BelongsToTheRun(key, a, b); });
+  return keys;
+}
+
+const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
+  for (const RunRecord& other : runs) {
+    if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
+        other.shards == run.shards && other.micro_batches == run.micro_batches) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs) {
+  ComparedRun result;
+  result.run = run;
+  if (!run.complete()) return result;
+  const RunRecord* reference = FindReference(run, runs);
+  if (reference == nullptr) return result;
+  result.is_reference = reference == &run;
+  result.curve = CompareCurves(run.losses, reference->losses, 0);
+  result.same_length = run.losses.size() == reference->losses.size();
+  result.same_parameters = run.parameter_hash == reference->parameter_hash;
+  result.differing_keys = DifferingKeys(run, *reference);
+  return result;
+}
+
+}  // namespace
+
+std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
+  std::vector<ComparedWorkload> workloads;
+  for (const RunRecord& run : runs) {
+    auto workload = std::find_if(workloads.begin(), workloads.end(), [&](const auto& other) {
+      return other.workload == run.workload;
+    });
+    if (workload == workloads.end()) {
+      workloads.push_back({.workload = run.workload, .runs = {}});
+      workload = workloads.end() - 1;
+    }
+    workload->runs.push_back(CompareRun(run, runs));
+  }
+  return workloads;
+}
+
+}  // namespace lockstep

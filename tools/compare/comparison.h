@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/curve/curve_check.h"
+#include "tools/experiment/run_record.h"
+
+namespace lockstep {
+
+// A run beside the one that it is measured by.
+struct ComparedRun {
+  RunRecord run;
+  bool is_reference = false;
+  // Against the reference; none where there is no reference, or one of the two is not complete.
+  std::optional<CurveComparison> curve;
+  bool same_length = false;      // both have as many steps
+  bool same_parameters = false;  // at the end
+  // What their configurations differ in beyond the strategy, e.g. "train.steps": then the curves may
+  // part for that reason.
+  std::vector<std::string> differing_keys;
+};
+
+// The runs of one workload.
+struct ComparedWorkload {
+  std::string workload;  // empty: of runs that do not tell
+  std::vector<ComparedRun> runs;
+};
+
+// Groups runs by workload, in the order in which they are given. The reference of a run is the first
+// complete run of `single` with the same workload, shards and micro-batches (contract 3 of the
+// design).
+std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs);
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "tools/curve/strategy_check.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "core/train/metrics.h"
+#include "tools/curve/curve_check.h"
+
+namespace lockstep {
+namespace {
+
+// Only the number of steps is cut: a schedule that spans the whole workload names its own
+// total_steps. One thread a rank gives the same bits for any number of ranks.
+std::vector<std::string> Arguments(const StrategyCheckOptions& options) {
+  std::vector<std::string> arguments;
+  for (const std::string& assignment :
+       {absl::StrCat("train.steps=", options.steps), std::string("run.threads=1"),
+        std::string("validation.every=0"), std::string("validation.batches=1"),
+        std::string("trace.steps=0")}) {
+    arguments.insert(arguments.end(), {"--set", assignment});
+  }
+  return arguments;
+}
+
+absl::StatusOr<RunRecord> Run(const std::string& program, const std::string& out,
+                              std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), program);
+  arguments.insert(arguments.end(), {"--out", out});
+  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = arguments}));
+  if (!result.ok()) {
+    return absl::AbortedError(absl::StrCat(program, ": ", result.Describe(), "\n",
+                                           absl::StripAsciiWhitespace(result.err)));
+  }
+  RunRecord record = ReadRunRecord(out);
+  if (!record.complete()) {
+    return absl::DataLossError(absl::StrCat(program, " left in ", out, ": ", record.problem));
+  }
+  return record;
+}
+
+LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate,
+                 const RunRecord& reference) {
+  LaneResult result = {
+      .lane = "exact",
+      .status = CheckCurve(candidate.losses, reference.losses,
+                           {.steps = options.steps, .tolerance = options.reference_tolerance},
+                           {.actual = candidate.strategy, .expected = reference.strategy})};
+  if (options.reference_tolerance > 0) {
+    result.summary = absl::StrFormat("%d steps within %g of %s", options.steps,
+                                     options.reference_tolerance, reference.strategy);
+    return result;
+  }
+  if (result.status.ok() && candidate.parameter_hash != reference.parameter_hash) {
+    result.status = absl::OutOfRangeError(absl::StrCat(
+        candidate.strategy, " has the losses of ", reference.strategy, " in all ", options.steps,
+        " steps, but other final parameters (hash ", candidate.parameter_hash, ", expected ",
+        reference.parameter_hash, "): the last update differs, or a part that no loss shows"));
+  }
+  result.summary = absl::StrFormat("%d steps, losses and parameters are %s's to the bit",
+                                   options.steps, reference.strategy);
+  return result;
+}
+
+LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidate) {
+  LaneResult result = {.lane = "golden", .status = absl::OkStatus()};
+  const absl::StatusOr<std::vector<LossPoint>> golden = ReadLossCurve(options.golden);
+  if (!golden.ok()) {
+    result.status = golden.status();
+    return result;
+  }
+  result.status = CheckCurve(candidate.losses, *golden,
+                             {.steps = options.steps, .tolerance = options.golden_tolerance},
+                             {.actual = candidate.strategy, .expected = options.golden});
+  const CurveComparison comparison = CompareCurves(candidate.losses, *golden, 0);
+  result.summary = absl::StrFormat(
+      "%d steps within %g of %s; %s", options.steps, options.golden_tolerance, options.golden,
+      comparison.largest ? "farthest at " + comparison.largest->ToString() : "no difference");
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options) {
+  if (options.steps < 1 || (options.reference.empty() && options.golden.empty())) {
+    return absl::InvalidArgumentError("nothing to check: give steps, and a reference or a golden");
+  }
+  LS_ASSIGN_OR_RETURN(const RunRecord candidate, Run(options.candidate, options.scratch + "/candidate",
+                                                     Arguments(options)));
+  std::vector<LaneResult> lanes;
+  if (!options.reference.empty()) {
+    std::vector<std::string> arguments = Arguments(options);
+    arguments.insert(arguments.end(),
+                     {"--set", absl::StrCat("batch.shards=", candidate.shards), "--set",
+                      absl::StrCat("batch.micro_batches=", candidate.micro_batches)});
+    LS_ASSIGN_OR_RETURN(const RunRecord reference,
+                        Run(options.reference, options.scratch + "/reference", arguments));
+    lanes.push_back(Exact(options, candidate, reference));
+  }
+  if (!options.golden.empty()) lanes.push_back(Golden(options, candidate));
+  return lanes;
+}
+
+}  // namespace lockstep

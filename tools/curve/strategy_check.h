@@ -1,0 +1,45 @@
+// Whether a strategy still trains as it should: its first steps are run and held to single's and to
+// the curve that is kept.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/experiment/run_record.h"
+
+namespace lockstep {
+
+struct StrategyCheckOptions {
+  std::string candidate = {};  // program that runs the strategy, its configuration included
+  int64_t steps = 0;
+
+  // Exact lane, unless empty: the program that runs `single`. It is told the candidate's shards and
+  // micro-batches.
+  std::string reference = {};
+  // Relative, of the losses. 0: losses and final parameters are the same to the bit (contract 3 of
+  // the design).
+  double reference_tolerance = 0;
+
+  // Golden lane, unless empty: the file with the kept curve, and how far from it is still the same.
+  std::string golden = {};
+  double golden_tolerance = 0;
+
+  std::string scratch = {};  // directory for the runs
+};
+
+// How one lane went. `status` says what is wrong; `summary` is a line for a lane that passed.
+struct LaneResult {
+  std::string lane;  // "exact", "golden"
+  absl::Status status;
+  std::string summary = {};
+};
+
+// Runs the programs, one thread a rank, without validating, and compares. An error where a program
+// fails, with its own message.
+absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options);
+
+}  // namespace lockstep

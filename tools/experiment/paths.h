@@ -1,0 +1,37 @@
+// Paths as the user means them: Bazel starts programs in a folder of its own.
+
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// `path` from where the user stands; an absolute one as it is.
+std::string UserPath(const std::string& path);
+
+// `path` in the source tree from which `bazel run` was called. FailedPrecondition outside of it.
+absl::StatusOr<std::string> WorkspacePath(const std::string& path);
+
+// A new empty directory, removed with everything in it at the end. Under TEST_TMPDIR in tests.
+class TemporaryDirectory {
+ public:
+  static absl::StatusOr<TemporaryDirectory> Create();
+
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept;
+  TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;  // empty: moved from
+};
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "tools/experiment/run_record.h"
+
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/train/config_reader.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+// A number; NaN where JSON says null, and the default where there is none.
+double Number(const Json& object, const char* name, double otherwise = 0) {
+  const auto found = object.find(name);
+  if (found == object.end()) return otherwise;
+  return found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+int64_t Integer(const Json& object, const char* name) {
+  return static_cast<int64_t>(Number(object, name));
+}
+
+std::string Text(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// The member `name` as an object; an empty one where there is none.
+const Json& Member(const Json& object, const char* name) {
+  static const Json& empty = *new Json(Json::object());
+  const auto found = object.find(name);
+  return found != object.end() && found->is_object() ? *found : empty;
+}
+
+std::map<std::string, RunCost> Costs(const Json& object) {
+  std::map<std::string, RunCost> costs;
+  for (const auto& [name, entry] : object.items()) {
+    if (!entry.is_object()) continue;
+    RunCost& cost = costs[name];
+    if (entry.contains("predicted")) cost.predicted = Number(entry, "predicted");
+    cost.measured = Number(entry, "measured");
+  }
+  return costs;
+}
+
+std::map<std::string, double> MeanTimes(const Json& summary) {
+  std::map<std::string, double> times;
+  const auto ranks = summary.find("per_rank");
+  if (ranks == summary.end() || !ranks->is_array()) return times;
+  for (const Json& rank : *ranks) {
+    if (!rank.is_object()) continue;
+    for (const auto& [phase, seconds] : Member(rank, "time").items()) {
+      if (seconds.is_number()) {
+        times[phase] += seconds.get<double>() / static_cast<double>(ranks->size());
+      }
+    }
+  }
+  return times;
+}
+
+// Of "samples_per_second" the unit and the number.
+void ReadThroughput(const Json& summary, RunRecord& record) {
+  constexpr char kEnd[] = "_per_second";
+  for (const auto& [name, value] : summary.items()) {
+    if (!absl::EndsWith(name, kEnd) || !value.is_number()) continue;
+    record.unit = std::string(absl::StripSuffix(name, kEnd));
+    record.units_per_second = value.get<double>();
+  }
+}
+
+absl::Status ReadSummary(RunRecord& record) {
+  const std::string path = record.directory + "/summary.json";
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const Json summary = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": is no JSON"));
+  record.workload = Text(summary, "workload");
+  record.strategy = Text(summary, "strategy");
+  record.mesh = Text(summary, "mesh");
+  record.parameter_hash = Text(summary, "parameter_hash");
+  record.ranks = Integer(summary, "ranks");
+  record.shards = Integer(summary, "shards");
+  record.micro_batches = Integer(summary, "micro_batches");
+  if (const int64_t steps = Integer(summary, "steps"); steps != record.steps) {
+    return absl::NotFoundError(absl::StrCat(path, ": is of an earlier run of ", steps, " steps"));
+  }
+  record.loss = Number(summary, "loss");
+  record.validation_loss = Number(summary, "validation_loss");
+  record.validation_accuracy = Number(summary, "validation_accuracy");
+  if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
+  record.step_seconds = Number(summary, "step_seconds");
+  record.memory_peak = Number(summary, "memory_peak");
+  record.memory = Costs(Member(summary, "memory"));
+  record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));
+  record.time = MeanTimes(summary);
+  ReadThroughput(summary, record);
+  return absl::OkStatus();
+}
+
+// What is known before a run ends.
+void ReadConfig(RunRecord& record) {
+  absl::StatusOr<Config> config = Config::FromFile(record.directory + "/config.toml");
+  if (!config.ok()) return;
+  record.config = *std::move(config);
+  ConfigReader top(record.config.Table("")), train(record.config.Table("train"));
+  top.Read("name", &record.workload);
+  train.Read("steps", &record.steps);
+}
+
+std::string LastName(const std::string& directory) {
+  std::filesystem::path path = std::filesystem::path(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  return path.filename().string();
+}
+
+RunRecord Missing(RunRecord record, const std::string& problem) {
+  record.state = RunRecord::State::kMissing;
+  record.problem = problem;
+  return record;
+}
+
+}  // namespace
+
+RunRecord ReadRunRecord(const std::string& directory) {
+  RunRecord record;
+  record.directory = directory;
+  record.strategy = LastName(directory);
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return Missing(std::move(record), "no such directory");
+  }
+  ReadConfig(record);
+  absl::StatusOr<std::vector<LossPoint>> losses = ReadLossCurve(directory + "/losses.csv");
+  if (absl::IsNotFound(losses.status())) {
+    return Missing(std::move(record), "no losses.csv: it never began to train");
+  }
+  if (!losses.ok()) return Missing(std::move(record), std::string(losses.status().message()));
+  record.losses = *std::move(losses);
+  const absl::Status summary = ReadSummary(record);
+  const auto done = static_cast<int64_t>(record.losses.size());
+  // A resumed run that did not end may have the summary of the run before it.
+  if (absl::IsNotFound(summary) || (summary.ok() && done < record.steps)) {
+    record.state = RunRecord::State::kUnfinished;
+    record.problem = absl::StrCat("stopped after ", done, " of ", record.steps, " steps");
+    return record;
+  }
+  if (!summary.ok()) return Missing(std::move(record), std::string(summary.message()));
+  record.state = RunRecord::State::kComplete;
+  return record;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/train/config.h"
+#include "core/train/metrics.h"
+
+namespace lockstep {
+
+// What the theory says beside what was measured, in bytes.
+struct RunCost {
+  std::optional<double> predicted;
+  double measured = 0;
+};
+
+// A run as its directory tells it: losses.csv, config.toml and, when it came to its end,
+// summary.json.
+struct RunRecord {
+  enum class State {
+    kMissing,     // no run at all, or nothing that can be read
+    kUnfinished,  // losses, but no summary of them
+    kComplete,
+  };
+
+  State state = State::kMissing;
+  std::string problem;  // unless complete: what is wrong, in a few words
+
+  std::string directory;
+  Config config;
+  std::string workload;  // empty where unknown
+  std::string strategy;  // of a complete run; else the directory's last name
+  std::vector<LossPoint> losses;
+  int64_t steps = 0;  // that were asked for
+
+  // The rest is from the summary; of a complete run only.
+  std::string mesh;  // "pp=1,dp=2,tp=1"
+  int64_t ranks = 0;
+  int64_t shards = 0;
+  int64_t micro_batches = 0;
+  std::string parameter_hash;
+  double loss = 0;                // of the last step
+  double validation_loss = 0;     // NaN where it is not finite, as in JSON
+  double validation_accuracy = 0;
+  std::optional<double> loss_floor;   // that the data allows
+  double step_seconds = 0;
+  std::string unit;                   // "samples" or "tokens"
+  double units_per_second = 0;        // of all ranks together
+  std::map<std::string, double> time;     // seconds of a step by phase, mean over ranks
+  double memory_peak = 0;                 // bytes, of the rank with most
+  std::map<std::string, RunCost> memory;  // by class, peak of the rank with most
+  std::map<std::string, RunCost> traffic; // "operation label": sent by a rank in a step
+
+  bool complete() const { return state == State::kComplete; }
+};
+
+// Reads a run directory. Whatever is wrong with it is told in the record.
+RunRecord ReadRunRecord(const std::string& directory);
+
+}  // namespace lockstep

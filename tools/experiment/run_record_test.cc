@@ -1,0 +1,139 @@
+#include "tools/experiment/run_record.h"
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/experiment/paths.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A summary as core/train writes it.
+constexpr char kSummary[] = R"({
+  "workload": "gpt_markov", "strategy": "ddp", "mesh": "pp=1,dp=2,tp=1", "ranks": 2,
+  "shards": 2, "micro_batches": 3, "steps": 2, "loss": 1.5,
+  "validation_loss": 1.625, "validation_accuracy": 0.25, "parameter_hash": "00ff",
+  "step_seconds": 0.5, "tokens_per_second": 2048.0, "memory_peak": 4096,
+  "memory": {"parameters": {"predicted": 1000, "measured": 1024},
+             "activations": {"measured": 3072}},
+  "traffic_bytes_per_step": {"all_reduce gradients": {"predicted": 1000.0, "measured": 1001.0}},
+  "per_rank": [{"time": {"forward": 0.1, "communication_exposed": 0.02}},
+               {"time": {"forward": 0.3, "communication_exposed": 0.04}}],
+  "loss_floor": 1.4})";
+
+class RunRecordTest : public testing::Test {
+ protected:
+  RunRecordTest() : scratch_(TemporaryDirectory::Create().value()), run_(scratch_.path() + "/run") {
+    std::filesystem::create_directory(run_);
+  }
+
+  void Write(const std::string& name, const std::string& text) {
+    ASSERT_TRUE(WriteFileAtomically(run_ + "/" + name, text).ok());
+  }
+
+  // All files of a run of two steps.
+  void WriteRun() {
+    Write("config.toml", "name = 'gpt_markov'\n[train]\nsteps = 2\n");
+    Write("losses.csv", "step,loss\n0,2.5\n1,1.5\n");
+    Write("summary.json", kSummary);
+  }
+
+  TemporaryDirectory scratch_;
+  std::string run_;
+};
+
+TEST_F(RunRecordTest, ReadsAWholeRun) {
+  WriteRun();
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_TRUE(record.complete()) << record.problem;
+  EXPECT_EQ(record.workload, "gpt_markov");
+  EXPECT_EQ(record.strategy, "ddp");
+  EXPECT_EQ(record.mesh, "pp=1,dp=2,tp=1");
+  EXPECT_EQ(record.ranks, 2);
+  EXPECT_EQ(record.shards, 2);
+  EXPECT_EQ(record.micro_batches, 3);
+  EXPECT_EQ(record.steps, 2);
+  EXPECT_EQ(record.losses, (std::vector<LossPoint>{{0, 2.5}, {1, 1.5}}));
+  EXPECT_EQ(record.parameter_hash, "00ff");
+  EXPECT_EQ(record.loss, 1.5);
+  EXPECT_EQ(record.validation_loss, 1.625);
+  EXPECT_EQ(record.validation_accuracy, 0.25);
+  EXPECT_EQ(record.loss_floor, 1.4);
+  EXPECT_EQ(record.step_seconds, 0.5);
+  EXPECT_EQ(record.unit, "tokens");
+  EXPECT_EQ(record.units_per_second, 2048);
+  EXPECT_EQ(record.memory_peak, 4096);
+  EXPECT_EQ(record.memory.at("parameters").predicted, 1000);
+  EXPECT_EQ(record.memory.at("parameters").measured, 1024);
+  EXPECT_FALSE(record.memory.at("activations").predicted.has_value());
+  EXPECT_EQ(record.traffic.at("all_reduce gradients").measured, 1001);
+  EXPECT_DOUBLE_EQ(record.time.at("forward"), 0.2);
+  EXPECT_DOUBLE_EQ(record.time.at("communication_exposed"), 0.03);
+}
+
+TEST_F(RunRecordTest, NotFiniteNumbersAreNan) {
+  WriteRun();
+  Write("summary.json", R"({"steps": 2, "validation_loss": null})");
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_TRUE(record.complete()) << record.problem;
+  EXPECT_TRUE(std::isnan(record.validation_loss));
+}
+
+TEST_F(RunRecordTest, ARunWithoutSummaryIsUnfinished) {
+  WriteRun();
+  Write("config.toml", "name = 'gpt_markov'\n[train]\nsteps = 9\n");
+  std::filesystem::remove(run_ + "/summary.json");
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_EQ(record.state, RunRecord::State::kUnfinished);
+  EXPECT_EQ(record.problem, "stopped after 2 of 9 steps");
+  EXPECT_EQ(record.workload, "gpt_markov");
+  EXPECT_EQ(record.strategy, "run");  // all that is known is the directory's name
+  EXPECT_EQ(record.losses.size(), 2u);
+}
+
+// --resume with more steps, and stopped again.
+TEST_F(RunRecordTest, TheSummaryOfAnEarlierRunDoesNotCount) {
+  WriteRun();
+  Write("config.toml", "name = 'gpt_markov'\n[train]\nsteps = 9\n");
+  EXPECT_EQ(ReadRunRecord(run_).problem, "stopped after 2 of 9 steps");
+}
+
+TEST_F(RunRecordTest, FewerLossesThanTheSummarySaysIsUnfinished) {
+  WriteRun();
+  Write("losses.csv", "step,loss\n0,2.5\n");
+  EXPECT_EQ(ReadRunRecord(run_).problem, "stopped after 1 of 2 steps");
+}
+
+TEST_F(RunRecordTest, ADirectoryThatIsNotThereIsMissing) {
+  const RunRecord record = ReadRunRecord(scratch_.path() + "/nowhere/");
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_EQ(record.problem, "no such directory");
+  EXPECT_EQ(record.strategy, "nowhere");
+}
+
+TEST_F(RunRecordTest, ARunThatNeverBeganIsMissing) {
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_THAT(record.problem, HasSubstr("no losses.csv"));
+}
+
+TEST_F(RunRecordTest, DamagedFilesAreNamed) {
+  WriteRun();
+  Write("summary.json", "{\"steps\": 2");
+  RunRecord record = ReadRunRecord(run_);
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_THAT(record.problem, HasSubstr("summary.json"));
+  Write("losses.csv", "step,loss\n0,2.5\nrubbish\n");
+  record = ReadRunRecord(run_);
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_THAT(record.problem, HasSubstr("losses.csv:3"));
+}
+
+}  // namespace
+}  // namespace lockstep
