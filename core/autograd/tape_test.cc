@@ -203,6 +203,25 @@ TEST_F(TapeTest, BackwardLeavesNothingButLeafGradients) {
   }
 }
 
+TEST_F(TapeTest, DeferredWeightsGiveBackWhatTheyKeptAsTheyRun) {
+  constexpr int64_t kBytes = 1024;
+  Leaf w[3];
+  for (Leaf& leaf : w) leaf = RandomLeaf({16, 16}, 1);
+  Tape tape(kernels_);
+  std::vector<int64_t> live;
+  tape.OnLeafReady([&](Leaf&) { live.push_back(Live(MemoryClass::kActivations) / kBytes); });
+  std::vector<Tape::Seed> seeds(1);
+  {
+    Variable x(Random({16, 16}, 2));
+    for (Leaf& leaf : w) x = Linear(tape, x, leaf, nullptr);
+    seeds[0] = {x, Random({16, 16}, 3)};
+  }
+  tape.Backward(std::move(seeds), Tape::Extent::kInputsOnly);
+  EXPECT_EQ(Live(MemoryClass::kActivations), 6 * kBytes);  // input and gradient of each layer
+  tape.RunDeferred();
+  EXPECT_THAT(live, ElementsAre(4, 2, 0));
+}
+
 TEST_F(TapeTest, AnAbandonedTapeGivesEverythingBack) {
   {
     Leaf w = RandomLeaf({4, 4}, 1);

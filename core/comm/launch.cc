@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/comm/communicator.h"
+#include "core/comm/ledger.h"
 
 namespace lockstep {
 namespace {

@@ -100,7 +100,7 @@ void Cifar10::ComputeNormalization() {
       ++count[channel][train_.pixels[i + channel]];
     }
   }
-  const double values = static_cast<double>(train_.pixels.size() / kChannels);
+  const double values = static_cast<double>(train_.labels.size() * kPlane);
   for (int64_t channel = 0; channel < kChannels; ++channel) {
     double sum = 0;
     for (int byte = 0; byte < 256; ++byte) sum += static_cast<double>(count[channel][byte]) * byte;

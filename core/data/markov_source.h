@@ -32,9 +32,9 @@ struct MarkovSourceOptions {
 //
 // The default has 256 contexts with 4 likely tokens of 16 each. A guess from the newest token alone
 // costs 2.64 nats where the entropy rate is 1.42, so a model must combine two positions by
-// attention; and the table is small enough for a small GPT to learn within a minute or two on a CPU:
-// 2 layers of width 64 at batch 16, context 64 and learning rate 5e-3 leave the plateau of the one
-// token between steps 300 and 600 and are within 0.05 nat of the rate before step 2000.
+// attention; and the table is small enough for a small GPT to learn within a minute or two on a
+// CPU: 2 layers of width 64 at batch 16, context 64 and learning rate 5e-3 leave the plateau of the
+// one token between steps 300 and 600 and are within 0.05 nat of the rate before step 2000.
 class MarkovSource {
  public:
   // InvalidArgument for options outside of their range: vocabulary 2 to 65536, order at least 1,

@@ -111,12 +111,14 @@ TEST_P(ShapeKindTest, CoverageIsTheShareOfThePixel) {
     double worst = 0;
     double error = 0;
     for (int64_t pixel = 0; pixel < kShapePixels; ++pixel) {
+      const int64_t row = pixel / kShapeSide;
+      const int64_t column = pixel % kShapeSide;
       int inside = 0;
       for (int i = 0; i < kPoints * kPoints; ++i) {
-        const double dx =
-            static_cast<double>(pixel % 32) + (i % kPoints + 0.5) / kPoints - scene.center_x;
-        const double dy =
-            static_cast<double>(pixel / 32) + (i / kPoints + 0.5) / kPoints - scene.center_y;
+        const int down = i / kPoints;
+        const int right = i % kPoints;
+        const double dx = static_cast<double>(column) + (right + 0.5) / kPoints - scene.center_x;
+        const double dy = static_cast<double>(row) + (down + 0.5) / kPoints - scene.center_y;
         // Rotated back by the angle and scaled to the unit circle.
         inside += Inside(kind(), (dx * cosine + dy * sine) / scene.radius,
                          (dy * cosine - dx * sine) / scene.radius);
@@ -146,8 +148,10 @@ TEST_P(ShapeKindTest, LiesWithinThePicture) {
       highest = std::max(highest, coverage[pixel]);
       ASSERT_GE(coverage[pixel], 0);
       ASSERT_LE(coverage[pixel], 1);
-      const double distance = std::hypot(static_cast<double>(pixel % 32) + 0.5 - scene.center_x,
-                                         static_cast<double>(pixel / 32) + 0.5 - scene.center_y);
+      const int64_t row = pixel / kShapeSide;
+      const int64_t column = pixel % kShapeSide;
+      const double distance = std::hypot(static_cast<double>(column) + 0.5 - scene.center_x,
+                                         static_cast<double>(row) + 0.5 - scene.center_y);
       if (distance > scene.radius + 0.75) {
         ASSERT_EQ(coverage[pixel], 0) << Name(kind());
       }

@@ -67,7 +67,7 @@ size_t Utf8Bytes(char32_t character) {
 }
 
 std::string DescribeCharacter(char32_t character) {
-  const std::string code = absl::StrFormat("U+%04X", static_cast<uint32_t>(character));
+  std::string code = absl::StrFormat("U+%04X", static_cast<uint32_t>(character));
   if (character < 0x20 || (character >= 0x7F && character < 0xA0)) return code;
   std::string shown;
   AppendUtf8(character, shown);

@@ -52,6 +52,12 @@ threads = 1
 every = 2
 )";
 
+// The line of `text` that holds `word`; empty where there is none.
+std::string Line(const std::string& text, const std::string& word) {
+  const size_t at = text.find(word);
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
 class BadInputTest : public ::testing::Test {
  protected:
   BadInputTest() : folder_(::testing::TempDir() + "/bad_input") {
@@ -211,18 +217,55 @@ TEST_F(BadInputTest, CorruptAndForeignCheckpointsLeaveEverythingAsItWas) {
   ASSERT_TRUE(Start(kSingle, {}).ok());
   const std::string newest = Path("out/checkpoints/step-00000006.safetensors");
   const std::string whole = *ReadFile(newest);
+  // More steps to go, so that a checkpoint would be gone on with.
+  const std::vector<std::string> resume = {"--resume", "--set", "train.steps=8"};
+  const auto with = [&resume](const std::string& assignment) {
+    std::vector<std::string> arguments = resume;
+    arguments.insert(arguments.end(), {"--set", assignment});
+    return arguments;
+  };
 
-  auto before = Snapshot("out/checkpoints");
-  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "model.width=32"}),
-              HasSubstr("another configuration"));
-  EXPECT_EQ(Snapshot("out/checkpoints"), before);
+  auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, with("model.width=32")), HasSubstr("another configuration"));
+  EXPECT_THAT(Fail(kSingle, with("optimizer={kind=\"sgd\",momentum=0.5}")),
+              HasSubstr("optimizer.momentum"));
+  EXPECT_EQ(Snapshot("out"), before);
 
+  // Cut in the data, cut in the header, and a byte of the header changed.
+  std::string changed = whole;
+  changed[12] ^= 0x40;
+  for (const std::string& damaged :
+       {whole.substr(0, whole.size() - 4), whole.substr(0, 20), std::string(), changed}) {
+    std::ofstream(newest, std::ios::binary) << damaged;
+    before = Snapshot("out");
+    for (const char* binary : {kSingle, kDdp}) {
+      EXPECT_THAT(Fail(binary, resume), HasSubstr("step-00000006.safetensors"));
+      EXPECT_EQ(Snapshot("out"), before);
+    }
+  }
+}
+
+TEST_F(BadInputTest, AFinishedRunIsNotResumed) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("nothing is left to do"));
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=5"}),
+              HasSubstr("raise train.steps"));
+  EXPECT_EQ(Snapshot("out"), before);
+}
+
+// Killed after its last checkpoint, before its summary.
+TEST_F(BadInputTest, AMissingSummaryIsMadeUpFor) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
   const std::string losses = *ReadFile(Path("out/losses.csv"));
-  std::ofstream(newest, std::ios::binary) << whole.substr(0, whole.size() / 2);
-  before = Snapshot("out/checkpoints");
-  EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("step-00000006.safetensors"));
-  EXPECT_EQ(Snapshot("out/checkpoints"), before);
+  const std::string summary = *ReadFile(Path("out/summary.json"));
+  fs::remove(Path("out/summary.json"));
+  const ProcessResult result = Start(kSingle, {"--resume"});
+  ASSERT_TRUE(result.ok()) << result.err;
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+  for (const char* name : {"parameter_hash", "validation_loss"}) {
+    EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), name), Line(summary, name));
+  }
 }
 
 // Killed in the middle, resumed: the same curve and the same bits as if nothing had happened.
@@ -242,6 +285,8 @@ TEST_F(BadInputTest, AKilledRunGoesOn) {
   }
   process->Signal(SIGKILL);
   EXPECT_EQ(process->Wait().signal, SIGKILL);
+  // As a kill in the middle of writing leaves it: nobody reads it.
+  Write("out/checkpoints/step-00000400.safetensors.tmp-1", "half a");
   EXPECT_FALSE(fs::exists(Path("out/summary.json")));
 
   auto resumed = longer;
@@ -249,11 +294,8 @@ TEST_F(BadInputTest, AKilledRunGoesOn) {
   const ProcessResult result = Start(kDdp, resumed);
   ASSERT_TRUE(result.ok()) << result.err;
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
-  const auto hash = [](const std::string& text) {
-    const size_t at = text.find("parameter_hash");
-    return at == std::string::npos ? text : text.substr(at, 40);
-  };
-  EXPECT_EQ(hash(*ReadFile(Path("out/summary.json"))), hash(summary));
+  EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), "parameter_hash"),
+            Line(summary, "parameter_hash"));
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "core/train/reporter.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 
 namespace lockstep {
@@ -16,6 +19,10 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const Run& run, int64_t
   LS_ASSIGN_OR_RETURN(MetricsJsonl metrics, first_step > 0
                                                 ? MetricsJsonl::Resume(metrics_path, first_step)
                                                 : MetricsJsonl::Create(metrics_path));
+  LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
+  // The summary of an earlier, shorter run is none of this one.
+  std::error_code ignored;
+  std::filesystem::remove(run.out + "/summary.json", ignored);
   return std::unique_ptr<Reporter>(new Reporter(run, std::move(losses), std::move(metrics)));
 }
 

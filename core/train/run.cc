@@ -93,7 +93,6 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   run.resume = command_line.resume;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));
-  LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
   return run;
 }
 

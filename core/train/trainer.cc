@@ -1,6 +1,7 @@
 #include "core/train/trainer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/prefetch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/train/metrics.h"
 #include "core/train/reporter.h"
 #include "core/train/summary.h"
 
@@ -140,6 +142,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(Step(step, batches));
       LS_RETURN_IF_ERROR(AfterStep(step));
     }
+    if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
     report_.memory = rank_.allocator().books();
     report_.median_step_seconds = Median(step_seconds_);
     report_.parameter_hash = HashParameters(rank_.kernels, strategy_.State());
@@ -165,7 +168,21 @@ class Trainer {
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
                        run_.settings.steps, "; raise train.steps to go on"));
     }
+    if (info.step == run_.settings.steps && std::filesystem::exists(run_.out + "/summary.json")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(*path, ": has all ", info.step, " steps behind it, and the run its summary: "
+                       "nothing is left to do; raise train.steps to go on"));
+    }
     return info.step;
+  }
+
+  // Of a run that was stopped between its last step and its summary: its last loss is known from the
+  // file.
+  absl::Status FinishStopped(int64_t steps) {
+    LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,
+                        ReadLossCurve(run_.out + "/losses.csv"));
+    if (!losses.empty()) report_.losses.push_back(losses.back().loss);
+    return AfterStep(steps - 1);
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {

@@ -4,6 +4,7 @@
 
 #include "core/autograd/operations.h"
 #include "core/autograd/testing/arrays.h"
+#include "core/base/philox.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 
@@ -33,10 +34,10 @@ void DoubleParameters::ExpectGradients(double tolerance) const {
 }
 
 void Perturb(Kernels& kernels, const std::vector<Parameter*>& parameters, float stddev) {
-  uint64_t stream = 1000;
   for (const Parameter* parameter : parameters) {
     if (parameter->tied_to != nullptr) continue;
-    kernels.AddScaled(Upload(kernels, RandomArray(parameter->shape, stream++)), stddev,
+    const uint64_t stream = PhiloxKey(0, "perturbation", parameter->name);
+    kernels.AddScaled(Upload(kernels, RandomArray(parameter->shape, stream)), stddev,
                       parameter->value);
   }
 }

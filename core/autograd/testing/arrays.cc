@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 #include "core/base/philox.h"
 
@@ -59,7 +57,6 @@ testing::AssertionResult IsNear(const reference::Array& expected, const referenc
     worst_error = error;
     if (std::isnan(error)) break;
   }
-  if (getenv("MARGIN")) fprintf(stderr, "MARGIN %g of %g\n", worst_error/largest, tolerance);
   if (worst < 0 || worst_error <= tolerance * largest) return testing::AssertionSuccess();
   return testing::AssertionFailure()
          << "element " << worst << " of " << expected.shape << " is " << actual[worst] << " where "

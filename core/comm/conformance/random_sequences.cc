@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kSplits = 3;
-constexpr int kBatches = 12;
+constexpr int kBatches = 8;
 
 constexpr Operation kCollectives[] = {
     Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather, Operation::kBroadcast,

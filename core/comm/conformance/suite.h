@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/comm/launch.h"
+#include "core/comm/rank_handle.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {

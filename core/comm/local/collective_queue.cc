@@ -70,9 +70,10 @@ Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
   calls_.push_back(state);
   UpdateNeedy();  // before arriving: the last to arrive must see it
   const bool stopped = Carry(lock, kAtOnceBytes);
-  const bool wake = stopped && waiting_threads_ == 0;
+  const bool worker_only = waiting_threads_ == 0;
   lock.unlock();
-  if (wake) engine_.WakeWorker();
+  if (stopped && worker_only) engine_.WakeWorker();
+  if (stopped && !worker_only) engine_.NotifyWaiters();
   return Work(std::move(state));
 }
 
@@ -107,7 +108,7 @@ absl::Status CollectiveQueue::Wait(CallState& call) {
   --waiting_threads_;
   UpdateNeedy();
   const bool wake = needy_;
-  const absl::Status status = call.status;
+  absl::Status status = call.status;
   lock.unlock();
   if (wake) engine_.WakeWorker();
   ledger_.AddExposed(call.ledger_id, NowNanos() - begin_nanos);

@@ -88,10 +88,10 @@ class LocalGroup {
 
   const std::vector<int> members_;
   std::array<std::vector<Slot>, 2> slots_;  // by parity of the round
+  std::vector<Mailbox> mailboxes_;          // by receiver
   std::array<Counter, 2> arrived_;          // all arrivals so far, by parity of the round
   alignas(64) std::atomic<int64_t> begun_ = 0;
   alignas(64) std::atomic<int64_t> finished_ = 0;
-  std::vector<Mailbox> mailboxes_;
 };
 
 }  // namespace lockstep

@@ -18,11 +18,20 @@ void TakeSide(const Call& call, RankEngine& engine, Transfer& transfer) {
   }
 }
 
+// The two sides of a message often come at the same moment, and the lock is held for a tenth of a
+// microsecond: sleeping, as std::mutex does at once, costs a hundred times as much.
+std::unique_lock<std::mutex> LockPolling(std::mutex& mutex) {
+  for (int i = 0; i < 1000; ++i) {
+    if (mutex.try_lock()) return std::unique_lock(mutex, std::adopt_lock);
+  }
+  return std::unique_lock(mutex);
+}
+
 }  // namespace
 
 Mailbox::Posted Mailbox::Post(int from, const Call& call, RankEngine& engine) {
   const Signature& signature = call.signature;
-  std::lock_guard lock(mutex_);
+  const std::unique_lock<std::mutex> lock = LockPolling(mutex_);
   if (waiting_.size() <= static_cast<size_t>(from)) waiting_.resize(static_cast<size_t>(from) + 1);
   Waiting& waiting = waiting_[static_cast<size_t>(from)];
 

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/comm/local/parking.h"
 
 namespace lockstep {
@@ -27,8 +27,10 @@ class Background {
 // that carries on what nobody waits for. The first call that may need the worker starts it.
 class RankEngine {
  public:
-  // `spin` is how long a waiting thread polls before it sleeps.
-  explicit RankEngine(std::chrono::nanoseconds spin) : spin_(spin) {}
+  // Whether each rank has a core for itself, as far as can be known: threads that wait then poll
+  // for a while, else they sleep soon.
+  enum class Cores { kOwn, kShared };
+  explicit RankEngine(Cores cores) : cores_(cores) {}
   ~RankEngine() { Stop(); }
 
   // Ends the worker; what it was to do is not done.
@@ -62,17 +64,17 @@ class RankEngine {
   template <typename Over>
   bool WaitUntil(Over&& over, Parking::TimePoint deadline) {
     if (over()) return true;
-    if (spin_.count() > 0) {
-      const Parking::TimePoint spin_end = std::chrono::steady_clock::now() + spin_;
-      do {
-        Relax();
-        if (over()) return true;
-      } while (std::chrono::steady_clock::now() < spin_end);
-    }
-    // Where ranks share cores, letting the others run is cheaper than to sleep and be woken.
-    for (int i = 0; i < kYields; ++i) {
+    if (cores_ == Cores::kOwn) {
+      if (Poll(over, kFirstPoll)) return true;
+      // The system may have put the peer on this very core.
       sched_yield();
-      if (over()) return true;
+      if (Poll(over, kSecondPoll)) return true;
+    } else {
+      // Letting the others run is cheaper than to sleep and be woken.
+      for (int i = 0; i < kYields; ++i) {
+        sched_yield();
+        if (over()) return true;
+      }
     }
     Parking::Guest guest(guests_);
     for (;;) {
@@ -83,7 +85,21 @@ class RankEngine {
   }
 
  private:
+  static constexpr int64_t kFirstPoll = 3'000;  // ns; small calls take a third of it
+  // Longer than it takes to be woken: else two ranks that once missed each other would go on waking
+  // each other, call after call.
+  static constexpr int64_t kSecondPoll = 30'000;
   static constexpr int kYields = 4;
+
+  template <typename Over>
+  static bool Poll(Over& over, int64_t nanos) {
+    const int64_t end = NowNanos() + nanos;
+    do {
+      Relax();
+      if (over()) return true;
+    } while (NowNanos() < end);
+    return false;
+  }
 
   static void Relax() {
 #if defined(__x86_64__)
@@ -94,7 +110,7 @@ class RankEngine {
   void StartWorker();  // with worker_mutex_ held
   void RunWorker();
 
-  const std::chrono::nanoseconds spin_;
+  const Cores cores_;
   Parking guests_;  // threads of the rank that wait for a call
   std::atomic<int> needy_ = 0;
   std::atomic<bool> started_ = false;

@@ -13,8 +13,8 @@ namespace {
 constexpr auto kNoDeadline = Parking::TimePoint::max();
 
 TEST(RankEngineTest, WaitEndsWithTheDeadline) {
-  for (const int spin : {0, 50}) {
-    RankEngine engine{std::chrono::microseconds(spin)};
+  for (const RankEngine::Cores cores : {RankEngine::Cores::kOwn, RankEngine::Cores::kShared}) {
+    RankEngine engine(cores);
     EXPECT_FALSE(engine.WaitUntil([] { return false; },
                                   std::chrono::steady_clock::now() + std::chrono::milliseconds(5)));
   }
@@ -22,7 +22,7 @@ TEST(RankEngineTest, WaitEndsWithTheDeadline) {
 
 // Notifications meet a thread that polls, one about to sleep, and one asleep.
 TEST(RankEngineTest, NoNotificationIsLost) {
-  RankEngine engine{std::chrono::microseconds(5)};
+  RankEngine engine(RankEngine::Cores::kShared);
   std::atomic<int> ball = 0;
   std::thread peer([&] {
     for (int i = 0; i < 3000; ++i) {
@@ -40,7 +40,7 @@ TEST(RankEngineTest, NoNotificationIsLost) {
 }
 
 TEST(RankEngineTest, WorkerRunsJobs) {
-  RankEngine engine{std::chrono::nanoseconds(0)};
+  RankEngine engine(RankEngine::Cores::kShared);
   std::promise<std::thread::id> ran;
   engine.AddJob([&] { ran.set_value(std::this_thread::get_id()); });
   EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());
@@ -56,7 +56,7 @@ class Counting final : public Background {
 };
 
 TEST(RankEngineTest, NotifyWakesTheWorkerOnlyWhereNeeded) {
-  RankEngine engine{std::chrono::nanoseconds(0)};
+  RankEngine engine(RankEngine::Cores::kShared);
   Counting background;
   engine.Add(&background);
   engine.Notify();

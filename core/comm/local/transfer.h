@@ -21,10 +21,6 @@ struct Transfer {
     kWithdrawn,  // the world failed before anything moved
   };
 
-  // Of the side that came first: its call.
-  Signature signature;
-  std::string label;
-
   // What both sides touch, in one cache line.
   alignas(64) std::atomic<State> state = State::kHalf;
   const std::byte* source = nullptr;
@@ -33,6 +29,10 @@ struct Transfer {
   RankEngine* receiver = nullptr;
   int64_t bytes = 0;
   int64_t end_nanos = 0;  // set before kDone
+
+  // Of the side that came first: its call.
+  Signature signature;
+  std::string label;
 
   // If the message is matched and nobody moves it, moves it and tells those who wait.
   void TryMove();

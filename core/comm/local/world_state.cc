@@ -20,14 +20,10 @@
 namespace lockstep {
 namespace {
 
-// Long enough for a peer that is about to come, short beside a switch of threads gone wrong.
-constexpr std::chrono::microseconds kSpin(30);
-
-// Polling only pays where every rank has a core.
-std::chrono::nanoseconds SpinFor(int ranks) {
+RankEngine::Cores CoresFor(int ranks) {
   cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return std::chrono::nanoseconds(0);
-  return ranks <= CPU_COUNT(&cores) ? kSpin : std::chrono::nanoseconds(0);
+  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
+  return known && ranks <= CPU_COUNT(&cores) ? RankEngine::Cores::kOwn : RankEngine::Cores::kShared;
 }
 
 }  // namespace
@@ -37,7 +33,7 @@ WorldState::WorldState(int size, std::chrono::nanoseconds timeout) : timeout_(ti
   std::vector<int> all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   group_of_all_ = std::make_shared<LocalGroup>(std::move(all));
-  for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(SpinFor(size)));
+  for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(CoresFor(size)));
 }
 
 WorldState::~WorldState() {

@@ -61,7 +61,7 @@ class WorldState {
 
  private:
   struct Rank {
-    explicit Rank(std::chrono::nanoseconds spin) : engine(spin) {}
+    explicit Rank(RankEngine::Cores cores) : engine(cores) {}
     std::atomic<bool> left = false;
     Ledger* ledger = nullptr;  // while it is there
     std::string last_call = "has not come yet";

@@ -11,7 +11,8 @@ namespace {
 // a panel of b (72 KiB) are swept by all rows of a, and ought to stay near.
 constexpr int64_t kDepth = 384;
 
-constexpr int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
+constexpr int64_t RoundUp(int64_t n, int64_t step) { return CeilDivide(n, step) * step; }
 
 // How the columns of b are cut: into as few panels as can be, of widths that differ by at most one
 // kColumnStep (64 columns are 32 + 32, not 48 + 16: a narrow panel keeps fewer units busy).
@@ -99,6 +100,8 @@ void Multiply(const TileProduct& product, InstructionSet instructions) {
       block.bias = p == 0 && product.bias != nullptr ? product.bias + first : nullptr;
       const float* addend = p == 0 ? product.addend : product.c;
       block.addend_row = p == 0 ? product.addend_stride : product.c_stride;
+      block.next_b_lines = static_cast<int>(
+          panel + 1 < panels.count ? CeilDivide(width * block.k / 16, RoundUp(product.m, 8)) : 0);
       // A panel of b stays in the first-level or early in the second-level cache while a passes.
       for (int64_t i = 0; i < product.m; i += kBlockRows) {
         block.rows = static_cast<int>(std::min<int64_t>(kBlockRows, product.m - i));
@@ -108,6 +111,8 @@ void Multiply(const TileProduct& product, InstructionSet instructions) {
         block.addend = addend == nullptr ? nullptr : addend + i * block.addend_row + first;
         const bool last = i + kBlockRows >= product.m;
         block.next_c = last ? product.c + first + width : block.c + kBlockRows * block.c_row;
+        // The panel that follows lies behind this one; each block fetches its part.
+        block.next_b = block.b + width * product.k + i * block.next_b_lines * kBlockRows;
         run(block);
       }
     }

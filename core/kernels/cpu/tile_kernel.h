@@ -28,7 +28,11 @@ struct TileBlock {
   int64_t addend_row;
   const float* bias;
   int rows, columns;    // 1 .. kBlockRows, 1 .. kBlockColumns
-  const float* next_c;  // the block that will be written next: it is fetched meanwhile
+  // What is fetched meanwhile: the block that will be written next, into the first-level cache, and
+  // eight pieces of so many cache lines of what will be read as b after this, into the second.
+  const float* next_c;
+  const float* next_b;
+  int next_b_lines;
 };
 
 // Each element is one chain of fused multiply-adds over p = 0, 1, ... from zero, to which bias and

@@ -37,6 +37,7 @@ void RunBlockAvx2(const TileBlock& block) {
       part.b += first;
       part.c += first_row * block.c_row + first;
       part.next_c += first_row * block.c_row + first;
+      if (first_row > 0 || first > 0) part.next_b_lines = 0;
       if (part.addend) part.addend += first_row * block.addend_row + first;
       if (part.bias) part.bias += first;
       part.columns = block.columns - first < width ? block.columns - first : width;

@@ -1,0 +1,119 @@
+"""An experiment: one workload under every strategy. See lockstep_experiment."""
+
+load(":program.bzl", "program", "program_test")
+load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
+
+def _run(name, strategy, configs):
+    """A program that trains with a strategy: `configs`, then what the user adds."""
+    arguments = []
+    for config in configs:
+        arguments += ["--config", "{source}/$(rootpath %s)" % config]
+    program(
+        name = name,
+        binary = "//strategies/%s:main" % strategy,
+        arguments = arguments,
+        data = configs,
+        visibility = ["//visibility:public"],
+    )
+
+def _compare(name, runs):
+    """A program that makes runs, a dict from name to label, and prints them side by side."""
+    program(
+        name = name,
+        binary = "//tools/compare:run_and_compare",
+        # The same threads for every rank of every strategy: only then are sums made in the same
+        # order, and the differences 0.
+        arguments = ["%s={path}/$(rootpath %s)" % run for run in runs.items()] +
+                    ["--", "--set", "run.threads=1"],
+        data = runs.values(),
+    )
+
+def _curve_test(strategy, steps, golden_tolerance, tags, size):
+    arguments = [
+        "--candidate={path}/$(rootpath :%s)" % strategy,
+        "--steps=%d" % steps,
+        "--golden",
+        "{source}/$(rootpath :expected_loss.csv)",
+        "--golden_tolerance=%s" % golden_tolerance,
+    ]
+    if strategy != "single":
+        arguments += [
+            "--reference={path}/$(rootpath :single)",
+            "--reference_tolerance=%s" % STRATEGIES[strategy].tolerance,
+        ]
+    program_test(
+        name = strategy + "_curve_test",
+        size = size,
+        binary = "//tools/curve",
+        arguments = arguments,
+        data = depset([":" + strategy, ":single", ":expected_loss.csv"]).to_list(),
+        tags = tags,
+    )
+
+def lockstep_experiment(curve_steps, golden_tolerance, real_data = False, size = "small"):
+    """All targets of the experiment in whose BUILD file this is called.
+
+    The folder holds workload.toml (all that makes the loss curve, the number of shards excepted),
+    a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of `single`, with its
+    shards). For each strategy that strategies.bzl names for this workload:
+
+      :<strategy>             trains; arguments behind `--` are passed on
+      :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to `single` run
+                              in the same way (exact lane) and to expected_loss.csv (golden lane)
+
+    and for all of them:
+
+      :compare                runs them one after another and prints them side by side
+      :update_expected        makes expected_loss.csv anew
+
+    Args:
+      curve_steps: how many steps the curve tests walk. The schedule must not depend on it:
+        workload.toml states schedule.total_steps.
+      golden_tolerance: how far from expected_loss.csv the losses of these steps may be, relatively.
+        Not 0, since another machine's vector width, or another number of threads, adds in another
+        order. Each BUILD file says why its value tells that from a change of the mathematics.
+      real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
+        carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
+      size: of the curve tests.
+    """
+    workload = native.package_name().split("/")[-1]
+    strategies = EXPERIMENTS[workload]
+    tags = ["real_data"] if real_data else []
+    configs = ["workload.toml"] + [strategy + ".toml" for strategy in strategies]
+    if workload in QUICKSTART:
+        configs.append("quickstart.toml")
+    native.exports_files(configs, visibility = ["//experiments:__pkg__"])
+    for strategy in strategies:
+        _run(strategy, strategy, [":workload.toml", ":%s.toml" % strategy])
+        _curve_test(strategy, curve_steps, golden_tolerance, tags, size)
+    _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
+    program(
+        name = "update_expected",
+        binary = "//tools/curve:update_expected",
+        arguments = [native.package_name() + "/expected_loss.csv", "{path}/$(rootpath :single)"],
+        data = [":single"],
+    )
+
+def lockstep_experiment_aliases():
+    """//experiments:<workload>_<strategy> for all experiments."""
+    for workload, strategies in EXPERIMENTS.items():
+        for strategy in strategies:
+            native.alias(
+                name = "%s_%s" % (workload, strategy),
+                actual = "//experiments/%s:%s" % (workload, strategy),
+            )
+
+def lockstep_quickstart(name):
+    """Every strategy on a small GPT and a small ResNet, shortened, side by side."""
+    runs = {}
+    for workload in QUICKSTART:
+        for strategy in EXPERIMENTS[workload]:
+            run = "%s_%s_%s" % (name, workload, strategy)
+            folder = "//experiments/%s:" % workload
+            _run(run, strategy, [
+                folder + "workload.toml",
+                folder + strategy + ".toml",
+                folder + "quickstart.toml",
+            ])
+            runs["%s/%s_%s" % (name, workload, strategy)] = ":" + run
+    _compare(name, runs)

@@ -1,0 +1,27 @@
+"""Which strategies there are, and which workloads they run: the one place to add one.
+
+A new strategy is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
+in the folder of each of these workloads.
+"""
+
+def _strategy(tolerance = 0):
+    return struct(tolerance = tolerance)
+
+# The program of a strategy is //strategies/<name>:main. `tolerance` says how far its losses may be
+# from single's in a curve test, relatively; 0: losses and final parameters are the same to the bit
+# (contract 3 of the design).
+STRATEGIES = {
+    "single": _strategy(),
+    "ddp": _strategy(),
+}
+
+# Workload (its folder) -> its strategies, in the order of the comparison.
+EXPERIMENTS = {
+    "gpt_markov": ["single", "ddp"],
+    "gpt_shakespeare": ["single", "ddp"],
+    "resnet18_cifar10": ["single", "ddp"],
+    "resnet_shapes": ["single", "ddp"],
+}
+
+# The workloads of //experiments:quickstart, each shortened by its quickstart.toml.
+QUICKSTART = ["gpt_markov", "resnet_shapes"]

@@ -1,0 +1,109 @@
+#include "models/models.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/resnet/resnet.h"
+#include "models/transformer/transformer.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A data set of which only the shapes are asked.
+class ShapesOnly : public Dataset {
+ public:
+  ShapesOnly(Task task, const Shape& input, int64_t classes)
+      : task_(task), input_(input), classes_(classes) {}
+
+  std::string Describe() const override { return "made-up samples"; }
+  Task task() const override { return task_; }
+  Shape input_shape() const override { return input_; }
+  Shape target_shape() const override { return task_ == Task::kLanguageModel ? input_ : Shape(); }
+  DType input_dtype() const override {
+    return task_ == Task::kLanguageModel ? DType::kI32 : DType::kF32;
+  }
+  int64_t classes() const override { return classes_; }
+  int64_t size(Split) const override { return 0; }
+  absl::Status Fill(Split, absl::Span<const SampleKey>, const Batch&) const override {
+    return absl::UnimplementedError("only shapes");
+  }
+
+ private:
+  Task task_;
+  Shape input_;
+  int64_t classes_;
+};
+
+const ShapesOnly kPictures(Task::kClassification, {32, 32, 3}, 10);
+const ShapesOnly kText(Task::kLanguageModel, {64}, 65);
+
+absl::StatusOr<Model> Make(const std::string& text, const Dataset& dataset) {
+  const absl::StatusOr<Config> config = Config::FromString("[model]\n" + text, "a.toml");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return MakeModel(*config, dataset);
+}
+
+std::string Problem(const std::string& text, const Dataset& dataset) {
+  const absl::Status status = Make(text, dataset).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(status.message());
+}
+
+TEST(MakeModelTest, ToyFlattensThePictures) {
+  const auto model = Make("kind = \"toy\"\nhidden = 7", kPictures);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->ParameterCount(), 7 * 3072 + 7 + 10 * 7 + 10);
+}
+
+TEST(MakeModelTest, ResNetTakesClassesAndPicturesFromTheData) {
+  const auto model = Make("kind = \"resnet\"\ndepth = 34\nwidth = 16", kPictures);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Model expected = MakeResNet({.depth = 34, .classes = 10, .width = 16, .image = 32});
+  EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
+  EXPECT_EQ(model->forward_macs_per_sample, expected.forward_macs_per_sample);
+
+  const auto imagenet = Make("kind = \"resnet\"\ndepth = 50\nstem = \"imagenet\"",
+                             ShapesOnly(Task::kClassification, {224, 224, 3}, 1000));
+  ASSERT_TRUE(imagenet.ok()) << imagenet.status();
+  EXPECT_EQ(imagenet->ParameterCount(), 25557032);
+}
+
+TEST(MakeModelTest, TransformerTakesVocabularyAndContextFromTheData) {
+  const auto model =
+      Make("kind = \"transformer\"\nlayers = 3\nheads = 2\nwidth = 32\ndropout = 0.1", kText);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Model expected = MakeTransformer(
+      {.layers = 3, .heads = 2, .width = 32, .context = 64, .vocabulary = 65, .dropout = 0.1f});
+  EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
+  EXPECT_EQ(model->forward_macs_per_sample, expected.forward_macs_per_sample);
+}
+
+TEST(MakeModelTest, RefusesWrongKeys) {
+  EXPECT_THAT(Problem("kind = \"resnett\"", kPictures),
+              AllOf(HasSubstr("model.kind"), HasSubstr("resnet")));
+  EXPECT_THAT(Problem("hidden = 3", kPictures), HasSubstr("model.kind"));
+  EXPECT_THAT(Problem("kind = \"resnet\"\ndepth = 19", kPictures),
+              AllOf(HasSubstr("model.depth"), HasSubstr("19"), HasSubstr("18, 34 and 50")));
+  EXPECT_THAT(Problem("kind = \"resnet\"\ndetph = 18", kPictures),
+              AllOf(HasSubstr("detph"), HasSubstr("depth")));
+  EXPECT_THAT(Problem("kind = \"transformer\"\nheads = 5\nwidth = 32", kText),
+              AllOf(HasSubstr("model.width"), HasSubstr("5 heads")));
+  EXPECT_THAT(Problem("kind = \"transformer\"\ndropout = 1.0", kText), HasSubstr("model.dropout"));
+}
+
+TEST(MakeModelTest, RefusesDataThatDoesNotFit) {
+  for (const char* kind : {"toy", "resnet"}) {
+    EXPECT_THAT(Problem("kind = \"" + std::string(kind) + "\"", kText),
+                AllOf(HasSubstr(kind), HasSubstr("made-up samples"), HasSubstr("pictures")));
+  }
+  EXPECT_THAT(Problem("kind = \"transformer\"", kPictures),
+              AllOf(HasSubstr("transformer"), HasSubstr("made-up samples"), HasSubstr("text")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "tools/compare/comparison.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+RunRecord MakeRun(const std::string& workload, const std::string& strategy, int64_t shards,
+              const std::vector<LossPoint>& losses = {{0, 2.0}, {1, 1.0}}) {
+  RunRecord run;
+  run.state = RunRecord::State::kComplete;
+  run.workload = workload;
+  run.strategy = strategy;
+  run.shards = shards;
+  run.micro_batches = 1;
+  run.losses = losses;
+  run.parameter_hash = "aa";
+  return run;
+}
+
+Config Toml(const std::string& text) { return Config::FromString(text, "test").value(); }
+
+TEST(CompareRunsTest, GroupsByWorkloadInTheGivenOrder) {
+  const auto workloads = CompareRuns({MakeRun("b", "single", 2), MakeRun("a", "single", 2), MakeRun("b", "ddp", 2)});
+  ASSERT_EQ(workloads.size(), 2u);
+  EXPECT_EQ(workloads[0].workload, "b");
+  ASSERT_EQ(workloads[0].runs.size(), 2u);
+  EXPECT_EQ(workloads[0].runs[1].run.strategy, "ddp");
+  EXPECT_EQ(workloads[1].workload, "a");
+}
+
+TEST(CompareRunsTest, TheReferenceIsSingleWithTheSameShards) {
+  const auto runs = CompareRuns({MakeRun("a", "ddp", 4, {{0, 2.0}, {1, 1.5}}), MakeRun("a", "single", 2),
+                                 MakeRun("a", "single", 4), MakeRun("a", "ddp", 8)})[0]
+                        .runs;
+  EXPECT_FALSE(runs[0].is_reference);
+  ASSERT_TRUE(runs[0].curve.has_value());
+  EXPECT_EQ(runs[0].curve->largest->step, 1);
+  EXPECT_DOUBLE_EQ(runs[0].curve->largest->relative, 0.5);
+  EXPECT_TRUE(runs[1].is_reference);
+  EXPECT_TRUE(runs[2].is_reference);
+  EXPECT_FALSE(runs[3].curve.has_value());
+}
+
+TEST(CompareRunsTest, RunsOfOtherWorkloadsAreNoReference) {
+  const auto workloads = CompareRuns({MakeRun("a", "ddp", 2), MakeRun("b", "single", 2)});
+  EXPECT_FALSE(workloads[0].runs[0].curve.has_value());
+}
+
+TEST(CompareRunsTest, RunsThatDidNotEndAreNeitherComparedNorReference) {
+  RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2);
+  single.state = RunRecord::State::kUnfinished;
+  EXPECT_FALSE(CompareRuns({single, ddp})[0].runs[1].curve.has_value());
+  single.state = RunRecord::State::kComplete;
+  ddp.state = RunRecord::State::kUnfinished;
+  EXPECT_FALSE(CompareRuns({single, ddp})[0].runs[1].curve.has_value());
+}
+
+TEST(CompareRunsTest, TellsLengthAndParametersApart) {
+  RunRecord ddp = MakeRun("a", "ddp", 2, {{0, 2.0}});
+  ddp.parameter_hash = "bb";
+  const auto runs = CompareRuns({MakeRun("a", "single", 2), ddp})[0].runs;
+  EXPECT_FALSE(runs[1].curve->largest.has_value());
+  EXPECT_FALSE(runs[1].same_length);
+  EXPECT_FALSE(runs[1].same_parameters);
+  EXPECT_TRUE(runs[0].same_length);
+  EXPECT_TRUE(runs[0].same_parameters);
+}
+
+TEST(CompareRunsTest, NamesWhatDiffersBeyondTheStrategy) {
+  RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2), other = MakeRun("a", "ddp", 2);
+  single.config = Toml("train.steps = 9\nbatch.shards = 2\nvalidation.every = 3");
+  ddp.config = Toml("train.steps = 9\nmesh.dp = 2\nddp.bucket_bytes = 1\nrun.threads = 1");
+  other.config = Toml("train.steps = 8\nmesh.dp = 2\nmodel.width = 3");
+  const auto runs = CompareRuns({single, ddp, other})[0].runs;
+  EXPECT_THAT(runs[1].differing_keys, IsEmpty());
+  EXPECT_THAT(runs[2].differing_keys, ElementsAre("model.width", "train.steps"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+#include "tools/compare/report.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/compare/text_table.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(TextTableTest, SetsColumns) {
+  TextTable table({{"name", TextTable::Align::kLeft}, {"count"}, {"note", TextTable::Align::kLeft}});
+  table.Add({"a", "1000000", "x"});
+  table.Add({"longer", "7"});
+  EXPECT_EQ(table.ToString(),
+            "  name      count  note\n"
+            "  a       1000000  x\n"
+            "  longer        7\n");
+}
+
+RunRecord MakeRun(const std::string& strategy) {
+  RunRecord run;
+  run.state = RunRecord::State::kComplete;
+  run.workload = "gpt_markov";
+  run.strategy = strategy;
+  run.losses = {{0, 2.0}, {1, 1.25}};
+  run.steps = 2;
+  run.mesh = "pp=1,dp=2,tp=1";
+  run.ranks = run.shards = 2;
+  run.micro_batches = 3;
+  run.parameter_hash = "aa";
+  run.loss = 1.25;
+  run.validation_loss = 1.5;
+  run.loss_floor = 1.4375;
+  run.step_seconds = 0.5;
+  run.unit = "tokens";
+  run.units_per_second = 12345;
+  run.time = {{"forward", 0.1}, {"backward", 0.25}, {"communication_exposed", 0.05}};
+  run.memory_peak = 3 << 20;
+  run.memory = {{"parameters", {.predicted = 1 << 20, .measured = 2 << 20}},
+                {"activations", {.predicted = {}, .measured = 512}}};
+  run.traffic = {{"all_reduce gradients", {.predicted = 1234567, .measured = 1234568}},
+                 {"all_reduce loss", {.predicted = 8, .measured = 8}}};
+  return run;
+}
+
+std::string Report(const std::vector<RunRecord>& runs) { return TextReport(CompareRuns(runs)); }
+
+TEST(TextReportTest, ShowsARunInEachTable) {
+  const std::string report = Report({MakeRun("single"), MakeRun("ddp")});
+  EXPECT_THAT(report, AllOf(HasSubstr("\ngpt_markov\n"),
+                            ContainsRegex("single +2 +dp=2 +2 x 3 +2 +1.250000 +reference +1.5000, "
+                                          "floor 1.4375"),
+                            ContainsRegex("ddp +2 +dp=2 +2 x 3 +2 +1.250000 +0 \\(exact\\)")));
+  EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +100 ms +250 ms +- +50.0 ms"));
+  EXPECT_THAT(report,
+              ContainsRegex("ddp +3.0 MiB +2.0 MiB +1.0 MiB +512 B +1,234,576 +1,234,575"));
+}
+
+TEST(TextReportTest, ShowsHowFarACurveIsOff) {
+  RunRecord ddp = MakeRun("ddp");
+  ddp.losses[1].loss = 1.25 * (1 + 1e-6);
+  EXPECT_THAT(Report({MakeRun("single"), ddp}), HasSubstr("1.0e-06 at step 1"));
+  ddp = MakeRun("ddp");
+  ddp.parameter_hash = "bb";
+  EXPECT_THAT(Report({MakeRun("single"), ddp}), HasSubstr("0, but other parameters"));
+  ddp = MakeRun("ddp");
+  ddp.losses.pop_back();
+  EXPECT_THAT(Report({MakeRun("single"), ddp}), HasSubstr("0 (first 1 steps)"));
+  EXPECT_THAT(Report({MakeRun("ddp")}), HasSubstr("no single of 2 x 3"));
+}
+
+TEST(TextReportTest, ShowsAccuracyForPictures) {
+  RunRecord run = MakeRun("single");
+  run.unit = "samples";
+  run.loss_floor.reset();
+  run.validation_accuracy = 0.9375;
+  EXPECT_THAT(Report({run}), AllOf(HasSubstr("1.5000, accuracy 93.75 %"), HasSubstr("samples/s")));
+}
+
+TEST(TextReportTest, ShowsRunsThatFailed) {
+  RunRecord ddp = MakeRun("ddp");
+  ddp.state = RunRecord::State::kUnfinished;
+  ddp.problem = "stopped after 1 of 2 steps";
+  ddp.directory = "/runs/x";
+  EXPECT_THAT(Report({MakeRun("single"), ddp}),
+              HasSubstr("ddp: FAILED, stopped after 1 of 2 steps (/runs/x)"));
+}
+
+TEST(TextReportTest, NothingButFailuresMakesNoTable) {
+  RunRecord run;
+  run.strategy = "ddp";
+  run.problem = "no such directory";
+  EXPECT_THAT(Report({run}), AllOf(HasSubstr("unknown workload"), HasSubstr("no such directory"),
+                                   Not(HasSubstr("final loss"))));
+}
+
+TEST(TextReportTest, OtherWorkloadsStandApart) {
+  RunRecord other = MakeRun("single");
+  other.workload = "resnet_shapes";
+  EXPECT_THAT(Report({MakeRun("single"), other}),
+              AllOf(HasSubstr("\ngpt_markov\n"), HasSubstr("\nresnet_shapes\n")));
+}
+
+TEST(TextReportTest, SaysWhatDiffers) {
+  RunRecord ddp = MakeRun("ddp");
+  ddp.config = Config::FromString("model.width = 3", "test").value();
+  EXPECT_THAT(Report({MakeRun("single"), ddp}),
+              HasSubstr("ddp and its reference differ in model.width"));
+}
+
+}  // namespace
+}  // namespace lockstep

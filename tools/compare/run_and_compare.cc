@@ -1,0 +1,65 @@
+// Runs strategies one after another and prints them side by side. An experiment's :compare and
+// //experiments:quickstart call it (//experiments:experiment.bzl):
+//
+//   run_and_compare NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
+//
+// Of the arguments behind the `--`, --out DIR is its own: the directory that gets one for each run;
+// "runs" where it is not given.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tools/compare/comparison.h"
+#include "tools/compare/report.h"
+#include "tools/experiment/paths.h"
+#include "tools/experiment/run_all.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kUsage[] =
+    "Runs all strategies of an experiment one after another and prints them side by side.\n\n"
+    "  --out DIR    directory that gets a run directory for each; default: runs\n"
+    "  --help       this text\n"
+    "Everything else, such as --set KEY=VALUE or --data DIR, is for each strategy's program.\n";
+
+constexpr int kInterruptedExitCode = 130;  // as a shell tells of SIGINT
+
+int RunMain(const std::vector<std::string>& words) {
+  RunAllOptions options = {.runs = {}, .out = "runs", .arguments = {}};
+  size_t i = 0;
+  for (; i < words.size() && words[i] != "--"; ++i) {
+    const size_t equals = words[i].find('=');
+    options.runs.push_back(
+        {.name = words[i].substr(0, equals), .program = words[i].substr(equals + 1)});
+  }
+  for (++i; i < words.size(); ++i) {
+    if (words[i] == "--help") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    if (words[i].starts_with("--out=")) {
+      options.out = words[i].substr(words[i].find('=') + 1);
+    } else if (words[i] == "--out" && i + 1 < words.size()) {
+      options.out = words[++i];
+    } else {
+      options.arguments.push_back(words[i]);
+    }
+  }
+  options.out = UserPath(options.out);
+
+  const RunAllResult result = RunAll(options);
+  std::fputs(TextReport(CompareRuns(result.records)).c_str(), stdout);
+  std::printf("\nThe run directories are in %s.\n", options.out.c_str());
+  if (result.interrupted) return kInterruptedExitCode;
+  for (const RunRecord& record : result.records) {
+    if (!record.complete()) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) { return lockstep::RunMain({argv + 1, argv + argc}); }

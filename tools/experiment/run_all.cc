@@ -1,0 +1,69 @@
+#include "tools/experiment/run_all.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/subprocess.h"
+
+namespace lockstep {
+namespace {
+
+// The record of a run that did not come to its end in this process. An earlier run in the directory
+// is none of its business.
+RunRecord Failed(RunRecord record, RunRecord::State state, const std::string& problem) {
+  record.state = state;
+  record.problem = problem;
+  return record;
+}
+
+// Makes one run; `interrupted` becomes true on Ctrl-C.
+RunRecord RunOne(const PlannedRun& run, const std::string& out,
+                 const std::vector<std::string>& more, bool& interrupted) {
+  std::vector<std::string> arguments = {run.program};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  arguments.insert(arguments.end(), {"--out", out});
+  // The summary that a run prints is left out: the comparison follows.
+  const absl::StatusOr<ProcessResult> result =
+      RunProcess({.arguments = std::move(arguments), .err = ProcessOptions::Stream::kInherit});
+  RunRecord record = ReadRunRecord(out);
+  if (!result.ok()) {
+    return Failed(std::move(record), RunRecord::State::kMissing,
+                  std::string(result.status().message()));
+  }
+  interrupted = result->interrupted;
+  if (result->ok()) return record;
+  const std::string reason =
+      interrupted ? "interrupted" : absl::StrCat(result->Describe(), ", see its message above");
+  const bool stopped = record.state == RunRecord::State::kUnfinished;
+  const std::string problem = stopped ? absl::StrCat(record.problem, ": ", reason) : reason;
+  return Failed(std::move(record),
+                stopped ? RunRecord::State::kUnfinished : RunRecord::State::kMissing, problem);
+}
+
+}  // namespace
+
+RunAllResult RunAll(const RunAllOptions& options) {
+  RunAllResult result;
+  const size_t count = options.runs.size();
+  for (size_t i = 0; i < count; ++i) {
+    const PlannedRun& run = options.runs[i];
+    const std::string out = absl::StrCat(options.out, "/", run.name);
+    if (result.interrupted) {
+      result.records.push_back(
+          Failed(ReadRunRecord(out), RunRecord::State::kMissing, "not run: interrupted before"));
+      continue;
+    }
+    std::fprintf(stderr, "[%zu/%zu] %s\n", i + 1, count, run.name.c_str());
+    const int64_t begin = NowNanos();
+    result.records.push_back(RunOne(run, out, options.arguments, result.interrupted));
+    const RunRecord& record = result.records.back();
+    std::fprintf(stderr, "[%zu/%zu] %s: %s\n", i + 1, count, run.name.c_str(),
+                 record.complete() ? absl::StrCat("done in ", FormatDuration(SecondsSince(begin))).c_str()
+                                   : absl::StrCat("FAILED, ", record.problem).c_str());
+  }
+  return result;
+}
+
+}  // namespace lockstep
