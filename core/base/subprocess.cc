@@ -103,7 +103,9 @@ absl::StatusOr<Subprocess> Subprocess::Start(const ProcessOptions& options) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &old_mask);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  // A background job of a shell ignores SIGINT, and so would all that it starts.
+  posix_spawnattr_setsigdefault(&attributes, &stopping);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
   std::vector<std::string> arguments = options.arguments;
   std::vector<std::string> environment = Environment(options.environment);
