@@ -57,6 +57,14 @@ run test --config=asan //core/...
 [[ "${calls}" == "bazel test --config=asan //core/..." ]] || fail "all there: called ${calls}"
 [[ -z "${output}" ]] || fail "all there: said ${output}"
 
+# What is relative to the user's folder is handed on absolute.
+stand_in bazel <<<'echo "bazel $* with ${LOCKSTEP_DATA}" >>"${BOX}/calls"'
+LOCKSTEP_DATA=../data run test
+[[ "${calls}" == "bazel test with ${box}/repo/../data" ]] || fail "relative data: called ${calls}"
+LOCKSTEP_DATA=/data run test
+[[ "${calls}" == "bazel test with /data" ]] || fail "absolute data: called ${calls}"
+stand_in bazel <<<'echo "bazel $*" >>"${BOX}/calls"; exit 42'
+
 printf 'two\n' >"${box}/installed"
 run build //...
 [[ ${code} == 42 ]] || fail "one missing: exit code ${code}"
