@@ -28,12 +28,13 @@ def _compare(name, runs):
         data = runs.values(),
     )
 
-def _curve_test(strategy, steps, golden_tolerance, tags, size):
+def _curve_test(strategy, steps, golden_steps, golden_tolerance, tags, size):
     arguments = [
         "--candidate={path}/$(rootpath :%s)" % strategy,
         "--steps=%d" % steps,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
+        "--golden_steps=%d" % golden_steps,
         "--golden_tolerance=%s" % golden_tolerance,
     ]
     if strategy != "single":
@@ -50,7 +51,12 @@ def _curve_test(strategy, steps, golden_tolerance, tags, size):
         tags = tags,
     )
 
-def lockstep_experiment(curve_steps, golden_tolerance, real_data = False, size = "small"):
+def lockstep_experiment(
+        curve_steps,
+        golden_steps,
+        golden_tolerance,
+        real_data = False,
+        size = "small"):
     """All targets of the experiment in whose BUILD file this is called.
 
     The folder holds workload.toml (all that makes the loss curve, the number of shards excepted),
@@ -67,11 +73,12 @@ def lockstep_experiment(curve_steps, golden_tolerance, real_data = False, size =
       :update_expected        makes expected_loss.csv anew
 
     Args:
-      curve_steps: how many steps the curve tests walk. The schedule must not depend on it:
-        workload.toml states schedule.total_steps.
-      golden_tolerance: how far from expected_loss.csv the losses of these steps may be, relatively.
-        Not 0, since another machine's vector width, or another number of threads, adds in another
-        order. Each BUILD file says why its value tells that from a change of the mathematics.
+      curve_steps: how many steps the curve tests walk, and hold to `single`. The schedule must not
+        depend on it: workload.toml states schedule.total_steps.
+      golden_steps: how many of these are held to expected_loss.csv.
+      golden_tolerance: how far from expected_loss.csv their losses may be, relatively. Not 0, since
+        another machine's vector width, or another number of threads, adds in another order. Each
+        BUILD file says why its values tell that from a change of the mathematics.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -85,7 +92,7 @@ def lockstep_experiment(curve_steps, golden_tolerance, real_data = False, size =
     native.exports_files(configs, visibility = ["//experiments:__pkg__"])
     for strategy in strategies:
         _run(strategy, strategy, [":workload.toml", ":%s.toml" % strategy])
-        _curve_test(strategy, curve_steps, golden_tolerance, tags, size)
+        _curve_test(strategy, curve_steps, golden_steps, golden_tolerance, tags, size)
     _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
     program(
         name = "update_expected",

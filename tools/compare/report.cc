@@ -1,9 +1,9 @@
 #include "tools/compare/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -61,10 +61,10 @@ std::string ResultTable(const ComparedWorkload& workload) {
   TextTable table({{"strategy", Align::kLeft},
                    {"ranks"},
                    {"mesh", Align::kLeft},
-                   {"shards x micro-batches"},
+                   {"shards x micro"},
                    {"steps"},
                    {"final loss"},
-                   {"difference to single"},
+                   {"loss against single"},
                    {"validation loss", Align::kLeft}});
   for (const ComparedRun& compared : workload.runs) {
     const RunRecord& run = compared.run;
@@ -76,31 +76,45 @@ std::string ResultTable(const ComparedWorkload& workload) {
   return table.ToString();
 }
 
-// Name in the summary, title. All but the overlapped communication add up to the step.
+// Name in the summary, title. All but the hidden communication, which happened beside the others, add
+// up to the step.
 constexpr std::pair<const char*, const char*> kPhaseColumns[] = {
     {"forward", "forward"},     {"backward", "backward"},
-    {"optimizer", "optimizer"}, {"communication_exposed", "comm. exposed"},
+    {"optimizer", "optimizer"}, {"communication_exposed", "comm."},
     {"data", "data"},           {"bubble", "bubble"},
-    {"other", "other"},         {"communication_overlapped", "comm. overlapped"}};
+    {"other", "other"},         {"communication_overlapped", "hidden comm."}};
+
+// Seconds that a run spent in a phase; 0 where it knows no such phase.
+double Spent(const RunRecord& run, const char* phase) {
+  const auto found = run.time.find(phase);
+  return found == run.time.end() ? 0 : found->second;
+}
 
 std::string TimeTable(const ComparedWorkload& workload) {
-  std::vector<TextTable::Column> columns = {
-      {"strategy", Align::kLeft}, {"samples or tokens/s"}, {"step"}};
-  for (const auto& [name, title] : kPhaseColumns) columns.push_back({title});
+  std::vector<const RunRecord*> runs;
   for (const ComparedRun& compared : workload.runs) {
-    if (compared.run.complete()) columns[1].title = compared.run.unit + "/s";
+    if (compared.run.complete()) runs.push_back(&compared.run);
+  }
+  std::vector<TextTable::Column> columns = {
+      {"strategy", Align::kLeft}, {runs[0]->unit + "/s"}, {"step"}};
+  // Phases that no run has, such as the bubble where there is no pipeline, are left out.
+  std::vector<const char*> phases;
+  for (const auto& [phase, title] : kPhaseColumns) {
+    if (std::all_of(runs.begin(), runs.end(),
+                    [phase = phase](const RunRecord* run) { return Spent(*run, phase) == 0; })) {
+      continue;
+    }
+    phases.push_back(phase);
+    columns.push_back({title});
   }
   TextTable table(std::move(columns));
-  for (const ComparedRun& compared : workload.runs) {
-    const RunRecord& run = compared.run;
-    if (!run.complete()) continue;
-    std::vector<std::string> cells = {run.strategy,
-                                      FormatCount(std::llround(run.units_per_second)),
-                                      FormatDuration(run.step_seconds)};
-    for (const auto& [name, title] : kPhaseColumns) {
-      const auto found = run.time.find(name);
-      const bool spent = found != run.time.end() && found->second > 0;
-      cells.push_back(spent ? FormatDuration(found->second) : "-");
+  for (const RunRecord* run : runs) {
+    std::vector<std::string> cells = {run->strategy,
+                                      FormatCount(std::llround(run->units_per_second)),
+                                      FormatDuration(run->step_seconds)};
+    for (const char* phase : phases) {
+      const double seconds = Spent(*run, phase);
+      cells.push_back(seconds > 0 ? FormatDuration(seconds) : "-");
     }
     table.Add(std::move(cells));
   }

@@ -1,7 +1,7 @@
 // The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls it.
 //
 //   curve --candidate=PROGRAM --steps=N [--reference=PROGRAM [--reference_tolerance=X]]
-//         [--golden=expected_loss.csv --golden_tolerance=X]
+//         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X]
 
 #include <cstdio>
 #include <string>
@@ -15,10 +15,11 @@
 #include "tools/experiment/paths.h"
 
 ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
-ABSL_FLAG(int32_t, steps, 0, "how many steps to run and to compare");
+ABSL_FLAG(int32_t, steps, 0, "how many steps to run, and to hold to the reference");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
 ABSL_FLAG(double, reference_tolerance, 0, "relative; 0: to the bit, final parameters included");
 ABSL_FLAG(std::string, golden, "", "file with the kept curve; empty: no golden lane");
+ABSL_FLAG(int32_t, golden_steps, 0, "how many of the steps are held to the kept curve");
 ABSL_FLAG(double, golden_tolerance, 0, "relative");
 
 namespace lockstep {
@@ -38,6 +39,7 @@ absl::StatusOr<bool> RunMain() {
                                      .reference = absl::GetFlag(FLAGS_reference),
                                      .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
                                      .golden = absl::GetFlag(FLAGS_golden),
+                                     .golden_steps = absl::GetFlag(FLAGS_golden_steps),
                                      .golden_tolerance = absl::GetFlag(FLAGS_golden_tolerance),
                                      .scratch = scratch.path()}));
   bool passed = true;

@@ -1,5 +1,6 @@
 #include "tools/curve/strategy_check.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -65,6 +66,10 @@ LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate
   return result;
 }
 
+std::vector<LossPoint> First(const std::vector<LossPoint>& curve, int64_t steps) {
+  return {curve.begin(), curve.begin() + std::min<int64_t>(steps, curve.size())};
+}
+
 LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidate) {
   LaneResult result = {.lane = "golden", .status = absl::OkStatus()};
   const absl::StatusOr<std::vector<LossPoint>> golden = ReadLossCurve(options.golden);
@@ -73,11 +78,12 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
     return result;
   }
   result.status = CheckCurve(candidate.losses, *golden,
-                             {.steps = options.steps, .tolerance = options.golden_tolerance},
+                             {.steps = options.golden_steps, .tolerance = options.golden_tolerance},
                              {.actual = candidate.strategy, .expected = options.golden});
-  const CurveComparison comparison = CompareCurves(candidate.losses, *golden, 0);
+  const CurveComparison comparison =
+      CompareCurves(First(candidate.losses, options.golden_steps), *golden, 0);
   result.summary = absl::StrFormat(
-      "%d steps within %g of %s; %s", options.steps, options.golden_tolerance, options.golden,
+      "%d steps within %g of %s; %s", options.golden_steps, options.golden_tolerance, options.golden,
       comparison.largest ? "farthest at " + comparison.largest->ToString() : "no difference");
   return result;
 }
@@ -87,6 +93,12 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
 absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options) {
   if (options.steps < 1 || (options.reference.empty() && options.golden.empty())) {
     return absl::InvalidArgumentError("nothing to check: give steps, and a reference or a golden");
+  }
+  if (!options.golden.empty() &&
+      (options.golden_steps < 1 || options.golden_steps > options.steps)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("of ", options.steps, " steps, ", options.golden_steps,
+                     " cannot be held to the golden curve"));
   }
   LS_ASSIGN_OR_RETURN(const RunRecord candidate, Run(options.candidate, options.scratch + "/candidate",
                                                      Arguments(options)));

@@ -24,8 +24,10 @@ struct StrategyCheckOptions {
   // the design).
   double reference_tolerance = 0;
 
-  // Golden lane, unless empty: the file with the kept curve, and how far from it is still the same.
+  // Golden lane, unless empty: the file with the kept curve; how many of the steps are held to it,
+  // and how far from it, relatively, is still the same.
   std::string golden = {};
+  int64_t golden_steps = 0;
   double golden_tolerance = 0;
 
   std::string scratch = {};  // directory for the runs

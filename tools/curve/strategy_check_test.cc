@@ -67,6 +67,7 @@ class StrategyCheckTest : public testing::Test {
             .steps = 3,
             .reference = Program("reference.sh", reference),
             .golden = scratch_.path() + "/golden.csv",
+            .golden_steps = 3,
             .golden_tolerance = 1e-3,
             .scratch = scratch_.path()};
   }
@@ -127,6 +128,20 @@ TEST_F(StrategyCheckTest, BothMovedFailsTheGoldenLaneOnly) {
   ASSERT_TRUE(lanes.ok()) << lanes.status();
   EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
   EXPECT_THAT(std::string((*lanes)[1].status.message()), HasSubstr("step 1: 2.26, expected 2.25"));
+}
+
+TEST_F(StrategyCheckTest, TheGoldenLaneMayTakeFewerSteps) {
+  const std::vector<std::string> moved = {"2.5", "2.25", "2.2"};
+  StrategyCheckOptions options =
+      Options({.losses = moved}, {.strategy = "single", .losses = moved});
+  options.golden_steps = 2;
+  auto lanes = CheckStrategy(options);
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  EXPECT_TRUE((*lanes)[1].status.ok()) << (*lanes)[1].status;
+  for (int64_t wrong : {0, 4}) {
+    options.golden_steps = wrong;
+    EXPECT_FALSE(CheckStrategy(options).ok()) << wrong;
+  }
 }
 
 TEST_F(StrategyCheckTest, AShortGoldenCurveFails) {

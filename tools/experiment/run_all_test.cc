@@ -76,7 +76,7 @@ TEST_F(RunAllTest, AnEarlierRunIsNotTakenForOneThatFailed) {
 }
 
 TEST_F(RunAllTest, AnInterruptKeepsWhatIsDoneAndStartsNoMore) {
-  const RunAllResult result = RunAll({.runs = {Program("a"), Program("b", "kill -INT $PPID; sleep 100"),
+  const RunAllResult result = RunAll({.runs = {Program("a"), Program("b", "kill -INT $PPID; exec sleep 100"),
                                                Program("c")},
                                       .out = scratch_.path() + "/runs",
                                       .arguments = {}});
