@@ -85,36 +85,32 @@ InstructionSet WidestInstructionSet() {
 }
 
 void Multiply(const TileProduct& product, InstructionSet instructions) {
-  const auto run = instructions == InstructionSet::kAvx512 ? RunBlockAvx512 : RunBlockAvx2;
+  const auto multiply =
+      instructions == InstructionSet::kAvx512 ? MultiplyPanelAvx512 : MultiplyPanelAvx2;
+  const int64_t packed_k = product.packed_k == 0 ? product.k : product.packed_k;
   const Panels panels(product.n);
-  TileBlock block;
-  block.a_row = product.a_stride;
-  block.c_row = product.c_stride;
+  TilePanel tile;
+  tile.m = product.m;
+  tile.a_row = product.a_stride;
+  tile.a_panel = product.k * kBlockRows;
+  tile.c_row = product.c_stride;
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t first = panels.Begin(panel), width = panels.Begin(panel + 1) - first;
-    block.columns = static_cast<int>(std::min(width, product.n - first));
+    const bool last = panel + 1 == panels.count;
+    tile.columns = static_cast<int>(std::min(width, product.n - first));
+    tile.c = product.c + first;
     for (int64_t p = 0; p < product.k; p += kDepth) {
-      block.k = std::min(kDepth, product.k - p);
-      block.b = product.packed_b + first * product.k + p * width;
-      // What is added is added once; from then on it is c that is added to.
-      block.bias = p == 0 && product.bias != nullptr ? product.bias + first : nullptr;
-      const float* addend = p == 0 ? product.addend : product.c;
-      block.addend_row = p == 0 ? product.addend_stride : product.c_stride;
-      block.next_b_lines = static_cast<int>(
-          panel + 1 < panels.count ? CeilDivide(width * block.k / 16, RoundUp(product.m, 8)) : 0);
-      // A panel of b stays in the first-level or early in the second-level cache while a passes.
-      for (int64_t i = 0; i < product.m; i += kBlockRows) {
-        block.rows = static_cast<int>(std::min<int64_t>(kBlockRows, product.m - i));
-        block.a = product.a_stride == 0 ? product.a + i * product.k + p * kBlockRows
-                                        : product.a + i * product.a_stride + p;
-        block.c = product.c + i * product.c_stride + first;
-        block.addend = addend == nullptr ? nullptr : addend + i * block.addend_row + first;
-        const bool last = i + kBlockRows >= product.m;
-        block.next_c = last ? product.c + first + width : block.c + kBlockRows * block.c_row;
-        // The panel that follows lies behind this one; each block fetches its part.
-        block.next_b = block.b + width * product.k + i * block.next_b_lines * kBlockRows;
-        run(block);
-      }
+      tile.k = std::min(kDepth, product.k - p);
+      tile.a = product.a + (product.a_stride == 0 ? p * kBlockRows : p);
+      tile.b = product.packed_b + first * packed_k + p * width;
+      tile.next_b = tile.b + width * packed_k;
+      tile.next_b_lines = static_cast<int>(
+          last ? 0 : CeilDivide(width * tile.k / 16, RoundUp(product.m, kBlockRows)));
+      // What is to be added is added once; from then on it is c that is added to.
+      tile.bias = p == 0 && product.bias != nullptr ? product.bias + first : nullptr;
+      tile.addend = p > 0 ? tile.c : product.addend == nullptr ? nullptr : product.addend + first;
+      tile.addend_row = p > 0 ? product.c_stride : product.addend_stride;
+      multiply(tile);
     }
   }
 }

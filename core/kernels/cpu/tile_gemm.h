@@ -47,6 +47,7 @@ struct TileProduct {
   const float* a;
   int64_t a_stride = 0;  // between the rows of a; 0: a is packed
   const float* packed_b;
+  int64_t packed_k = 0;  // steps that b was packed with, if it is more than k: the first k are taken
   float* c;
   int64_t c_stride;
   const float* bias = nullptr;

@@ -26,29 +26,21 @@ struct Vector {
 
 namespace lockstep::cpu {
 
-void RunBlockAvx2(const TileBlock& block) {
-  constexpr int kRows = kBlockRows / 2;
-  const int vectors = (block.columns + kColumnStep - 1) / kColumnStep;
+// Half a panel at a time.
+void MultiplyPanelAvx2(const TilePanel& panel) {
+  const int vectors = (panel.columns + kColumnStep - 1) / kColumnStep;
   const int width = vectors * Vector::kWidth;
-  for (int first_row = 0; first_row < block.rows; first_row += kRows) {
-    for (int first = 0; first < block.columns; first += width) {
-      TileBlock part = block;
-      part.a += first_row * (block.a_row == 0 ? 1 : block.a_row);
-      part.b += first;
-      part.c += first_row * block.c_row + first;
-      part.next_c += first_row * block.c_row + first;
-      if (first_row > 0 || first > 0) part.next_b_lines = 0;
-      if (part.addend) part.addend += first_row * block.addend_row + first;
-      if (part.bias) part.bias += first;
-      part.columns = block.columns - first < width ? block.columns - first : width;
-      part.rows = block.rows - first_row < kRows ? block.rows - first_row : kRows;
-      switch (vectors) {
-        case 1: Multiply<kRows, 1>(part); break;
-        case 2: Multiply<kRows, 2>(part); break;
-        default: Multiply<kRows, 3>(part); break;
-      }
-    }
-  }
+  TilePanel half = panel;
+  half.columns = panel.columns < width ? panel.columns : width;
+  MultiplyPanel<kBlockRows / 2>(half, vectors);
+  if (panel.columns <= width) return;
+  half.columns = panel.columns - width;
+  half.b += width;
+  half.c += width;
+  if (half.bias != nullptr) half.bias += width;
+  if (half.addend != nullptr) half.addend += width;
+  half.next_b_lines = 0;
+  MultiplyPanel<kBlockRows / 2>(half, vectors);
 }
 
 }  // namespace lockstep::cpu

@@ -26,12 +26,8 @@ struct Vector {
 
 namespace lockstep::cpu {
 
-void RunBlockAvx512(const TileBlock& block) {
-  switch ((block.columns + kColumnStep - 1) / kColumnStep) {
-    case 1: return Multiply<kBlockRows, 1>(block);
-    case 2: return Multiply<kBlockRows, 2>(block);
-    default: return Multiply<kBlockRows, 3>(block);
-  }
+void MultiplyPanelAvx512(const TilePanel& panel) {
+  MultiplyPanel<kBlockRows>(panel, (panel.columns + kColumnStep - 1) / kColumnStep);
 }
 
 }  // namespace lockstep::cpu
