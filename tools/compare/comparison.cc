@@ -1,6 +1,7 @@
 #include "tools/compare/comparison.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,15 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   return result;
 }
 
+std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
+  const auto alike = std::count_if(
+      workload.runs.begin(), workload.runs.end(),
+      [&run](const ComparedRun& other) { return other.run.strategy == run.strategy; });
+  if (alike == 1) return run.strategy;
+  return absl::StrCat(run.strategy, " (",
+                      std::filesystem::path(run.directory).filename().string(), ")");
+}
+
 }  // namespace
 
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
@@ -64,6 +74,9 @@ std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
       workload = workloads.end() - 1;
     }
     workload->runs.push_back(CompareRun(run, runs));
+  }
+  for (ComparedWorkload& workload : workloads) {
+    for (ComparedRun& compared : workload.runs) compared.label = Label(workload, compared.run);
   }
   return workloads;
 }

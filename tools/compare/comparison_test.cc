@@ -73,6 +73,16 @@ TEST(CompareRunsTest, TellsLengthAndParametersApart) {
   EXPECT_TRUE(runs[0].same_parameters);
 }
 
+TEST(CompareRunsTest, TellsRunsOfOneStrategyApart) {
+  RunRecord first = MakeRun("a", "ddp", 2), second = MakeRun("a", "ddp", 4);
+  first.directory = "/runs/two";
+  second.directory = "/runs/four";
+  const auto runs = CompareRuns({MakeRun("a", "single", 2), first, second})[0].runs;
+  EXPECT_EQ(runs[0].label, "single");
+  EXPECT_EQ(runs[1].label, "ddp (two)");
+  EXPECT_EQ(runs[2].label, "ddp (four)");
+}
+
 TEST(CompareRunsTest, NamesWhatDiffersBeyondTheStrategy) {
   RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2), other = MakeRun("a", "ddp", 2);
   single.config = Toml("train.steps = 9\nbatch.shards = 2\nvalidation.every = 3");

@@ -69,7 +69,7 @@ std::string ResultTable(const ComparedWorkload& workload) {
   for (const ComparedRun& compared : workload.runs) {
     const RunRecord& run = compared.run;
     if (!run.complete()) continue;
-    table.Add({run.strategy, absl::StrCat(run.ranks), ShortMesh(run.mesh),
+    table.Add({compared.label, absl::StrCat(run.ranks), ShortMesh(run.mesh),
                absl::StrFormat("%d x %d", run.shards, run.micro_batches), absl::StrCat(run.steps),
                absl::StrFormat("%.6f", run.loss), Difference(compared), Validation(run)});
   }
@@ -91,29 +91,30 @@ double Spent(const RunRecord& run, const char* phase) {
 }
 
 std::string TimeTable(const ComparedWorkload& workload) {
-  std::vector<const RunRecord*> runs;
+  std::vector<const ComparedRun*> runs;
   for (const ComparedRun& compared : workload.runs) {
-    if (compared.run.complete()) runs.push_back(&compared.run);
+    if (compared.run.complete()) runs.push_back(&compared);
   }
   std::vector<TextTable::Column> columns = {
-      {"strategy", Align::kLeft}, {runs[0]->unit + "/s"}, {"step"}};
+      {"strategy", Align::kLeft}, {runs[0]->run.unit + "/s"}, {"step"}};
   // Phases that no run has, such as the bubble where there is no pipeline, are left out.
   std::vector<const char*> phases;
   for (const auto& [phase, title] : kPhaseColumns) {
     if (std::all_of(runs.begin(), runs.end(),
-                    [phase = phase](const RunRecord* run) { return Spent(*run, phase) == 0; })) {
+                    [phase = phase](const auto* compared) { return Spent(compared->run, phase) == 0; })) {
       continue;
     }
     phases.push_back(phase);
     columns.push_back({title});
   }
   TextTable table(std::move(columns));
-  for (const RunRecord* run : runs) {
-    std::vector<std::string> cells = {run->strategy,
-                                      FormatCount(std::llround(run->units_per_second)),
-                                      FormatDuration(run->step_seconds)};
+  for (const ComparedRun* compared : runs) {
+    const RunRecord& run = compared->run;
+    std::vector<std::string> cells = {compared->label,
+                                      FormatCount(std::llround(run.units_per_second)),
+                                      FormatDuration(run.step_seconds)};
     for (const char* phase : phases) {
-      const double seconds = Spent(*run, phase);
+      const double seconds = Spent(run, phase);
       cells.push_back(seconds > 0 ? FormatDuration(seconds) : "-");
     }
     table.Add(std::move(cells));
@@ -147,7 +148,7 @@ std::string CostTable(const ComparedWorkload& workload) {
     double sent = 0;
     for (const auto& [name, cost] : run.traffic) sent += cost.measured;
     const auto activations = run.memory.find("activations");
-    table.Add({run.strategy, FormatBytes(std::llround(run.memory_peak)),
+    table.Add({compared.label, FormatBytes(std::llround(run.memory_peak)),
                FormatBytes(std::llround(state.measured)),
                FormatBytes(std::llround(*state.predicted)),
                activations == run.memory.end()
@@ -163,10 +164,10 @@ std::string Notes(const ComparedWorkload& workload) {
   for (const ComparedRun& compared : workload.runs) {
     const RunRecord& run = compared.run;
     if (!run.complete()) {
-      absl::StrAppend(&notes, "  ", run.strategy, ": FAILED, ", run.problem, " (", run.directory,
+      absl::StrAppend(&notes, "  ", compared.label, ": FAILED, ", run.problem, " (", run.directory,
                       ")\n");
     } else if (!compared.differing_keys.empty()) {
-      absl::StrAppend(&notes, "  ", run.strategy, " and its reference differ in ",
+      absl::StrAppend(&notes, "  ", compared.label, " and its reference differ in ",
                       absl::StrJoin(compared.differing_keys, ", "),
                       ": their curves need not agree\n");
     }
@@ -184,7 +185,7 @@ std::string TextReport(const std::vector<ComparedWorkload>& workloads) {
     absl::StrAppend(&text, "\n", workload.workload.empty() ? "unknown workload" : workload.workload,
                     "\n");
     if (any_complete) {
-      absl::StrAppend(&text, ResultTable(workload), "\n  time of a step, mean over ranks\n",
+      absl::StrAppend(&text, ResultTable(workload), "\n  time of a step: median, and its parts as means over steps and ranks\n",
                       TimeTable(workload), "\n  a rank's memory and traffic, most of any rank\n",
                       CostTable(workload));
     }
