@@ -78,8 +78,7 @@ WeightGradient::WeightGradient(Kernels& kernels, int parts, Write write, const T
 }
 
 float* WeightGradient::Target(int part) const {
-  return part == 0 ? dw_.data<float>()
-                   : partial_.data<float>() + (part - 1) * partial_.shape()[1];
+  return part == 0 ? dw_.data<float>() : partial_.data<float>() + (part - 1) * partial_.shape()[1];
 }
 
 void WeightGradient::Run(int part, bool first, int64_t rows, const float* dy, int64_t first_out,

@@ -1,7 +1,7 @@
-// What linear layers are made of. Their rows are cut into tiles, one thread each: whatever surrounds a
-// product (bias, GELU, the next product that reads the same rows) meets its tile in the second-level
-// cache, and so do the tile's operands. At a transformer's sizes the arithmetic would otherwise wait
-// for memory a third of the time.
+// What linear layers are made of. Their rows are cut into tiles, one thread each: whatever
+// surrounds a product (bias, GELU, the next product that reads the same rows) meets its tile in the
+// second-level cache, and so do the tile's operands. At a transformer's sizes the arithmetic would
+// otherwise wait for memory a third of the time.
 
 #pragma once
 
@@ -23,8 +23,9 @@ struct Cut {
   int64_t Size(int64_t i) const { return std::min(size, total - i * size); }
 };
 
-// Tiles of at most 128 rows, as many for each thread: with so many a weight's panels, which come from
-// memory once a tile, are paid for, and all that belongs to a tile of a wide layer fits into 2 MiB.
+// Tiles of at most 128 rows, as many for each thread: with so many a weight's panels, which come
+// from memory once a tile, are paid for, and all that belongs to a tile of a wide layer fits into 2
+// MiB.
 Cut RowTiles(int64_t rows);
 
 // Blocks of a hidden or output width, so that what a tile holds of it fits as well.
@@ -53,7 +54,8 @@ class Scratch {
   Tensor data_;
 };
 
-// c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addend), with b[k, n] packed once, by all threads.
+// c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addend), with b[k, n] packed once, by all
+// threads.
 class RowProduct {
  public:
   RowProduct(Kernels& kernels, const MatrixView& b, int64_t k, int64_t n,
@@ -68,8 +70,8 @@ class RowProduct {
   Tensor packed_;
 };
 
-// dw[out, in] (+)= dy^T x over all tiles. Each thread adds up its tiles in order: the first thread in
-// dw itself, the others in partial results, which are then added in order.
+// dw[out, in] (+)= dy^T x over all tiles. Each thread adds up its tiles in order: the first thread
+// in dw itself, the others in partial results, which are then added in order.
 class WeightGradient {
  public:
   WeightGradient(Kernels& kernels, int parts, Write write, const Tensor& dw);
@@ -94,8 +96,7 @@ class BiasGradient {
   BiasGradient(int parts, Write write, const Tensor& dbias);
 
   // A tile's share of dbias[first .. first + columns].
-  void Run(int part, const float* dy, int64_t stride, int64_t rows, int64_t first,
-           int64_t columns);
+  void Run(int part, const float* dy, int64_t stride, int64_t rows, int64_t first, int64_t columns);
   void Finish() const;
 
  private:

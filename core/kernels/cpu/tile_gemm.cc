@@ -1,5 +1,7 @@
 #include "core/kernels/cpu/tile_gemm.h"
 
+#include <immintrin.h>  // SSE, which every x86-64 has
+
 #include <algorithm>
 
 #include "core/kernels/cpu/tile_kernel.h"
@@ -7,8 +9,8 @@
 namespace lockstep::cpu {
 namespace {
 
-// Steps of k between two visits of a block of c. The more, the rarer the visits; but so many steps of
-// a panel of b (72 KiB) are swept by all rows of a, and ought to stay near.
+// Steps of k between two visits of a block of c. The more, the rarer the visits; but so many steps
+// of a panel of b (72 KiB) are swept by all rows of a, and ought to stay near.
 constexpr int64_t kDepth = 384;
 
 constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -17,12 +19,33 @@ constexpr int64_t RoundUp(int64_t n, int64_t step) { return CeilDivide(n, step) 
 // How the columns of b are cut: into as few panels as can be, of widths that differ by at most one
 // kColumnStep (64 columns are 32 + 32, not 48 + 16: a narrow panel keeps fewer units busy).
 struct Panels {
-  explicit Panels(int64_t n)
-      : steps((n + kColumnStep - 1) / kColumnStep), count(RightPanels(n)) {}
+  explicit Panels(int64_t n) : steps((n + kColumnStep - 1) / kColumnStep), count(RightPanels(n)) {}
   int64_t steps, count;
 
   int64_t Begin(int64_t panel) const { return steps * panel / count * kColumnStep; }
 };
+
+// to[p * width + j] = from[j * stride + p] for `columns` of kColumnStep columns j, zero in the
+// others.
+void PackColumns(const float* from, int64_t stride, int64_t columns, int64_t k, float* to,
+                 int64_t width) {
+  constexpr int kSide = 4;  // of the squares that registers transpose
+  columns = std::min<int64_t>(columns, kColumnStep);
+  const int64_t whole_k = k / kSide * kSide, whole_columns = columns / kSide * kSide;
+  for (int64_t p = 0; p < whole_k; p += kSide) {
+    for (int64_t j = 0; j < whole_columns; j += kSide) {
+      __m128 rows[kSide];
+      for (int r = 0; r < kSide; ++r) rows[r] = _mm_loadu_ps(from + (j + r) * stride + p);
+      _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+      for (int r = 0; r < kSide; ++r) _mm_storeu_ps(to + (p + r) * width + j, rows[r]);
+    }
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    for (int64_t j = p < whole_k ? whole_columns : 0; j < kColumnStep; ++j) {
+      to[p * width + j] = j < columns ? from[j * stride + p] : 0.0f;
+    }
+  }
+}
 
 }  // namespace
 
@@ -45,15 +68,9 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, i
       }
       continue;
     }
-    // Column by column, a cache line of each at a time: with strides of a power of two, lines of
-    // many columns would push each other out.
-    constexpr int64_t kLine = 16;
-    for (int64_t first_p = 0; first_p < k; first_p += kLine, to += kLine * width) {
-      const int64_t steps = std::min(kLine, k - first_p);
-      for (int64_t j = 0; j < width; ++j) {
-        const float* from = b.data + (first + j) * b.stride + first_p;
-        for (int64_t p = 0; p < steps; ++p) to[p * width + j] = j < columns ? from[p] : 0.0f;
-      }
+    for (int64_t j = 0; j < width; j += kColumnStep) {
+      PackColumns(b.data + (first + j) * b.stride, b.stride, std::max<int64_t>(0, columns - j), k,
+                  to + j, width);
     }
   }
 }
@@ -61,8 +78,8 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, i
 int64_t PackedLeftSize(int64_t m, int64_t k) { return RoundUp(m, kBlockRows) * k; }
 
 void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k, float* packed) {
-  // So few rows of `from` at a time that reading goes along all of them in step, and what is written
-  // to each panel makes whole cache lines.
+  // So few rows of `from` at a time that reading goes along all of them in step, and what is
+  // written to each panel makes whole cache lines.
   constexpr int64_t kRows = 8;
   const int64_t whole = m / kBlockRows * kBlockRows;
   for (int64_t first_p = 0; first_p < k; first_p += kRows) {
