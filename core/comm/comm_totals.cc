@@ -53,6 +53,7 @@ CommTotal CommTotals::Of(Operation operation, absl::string_view label) const {
 
 CommTotals CommTotals::Since(const CommTotals& mark) const {
   CommTotals difference;
+  difference.in_flight_nanos = in_flight_nanos - mark.in_flight_nanos;
   for (const auto& [kind, total] : by_kind) {
     CommTotal since = total;
     const auto before = mark.by_kind.find(kind);

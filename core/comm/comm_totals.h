@@ -25,6 +25,8 @@ struct CommTotal {
 // Totals by operation and label.
 struct CommTotals {
   std::map<std::pair<Operation, std::string>, CommTotal> by_kind;
+  // How long at least one call was in flight, failed ones included.
+  int64_t in_flight_nanos = 0;
 
   CommTotal All() const;
   CommTotal Of(Operation operation) const;

@@ -1,5 +1,6 @@
 #include "core/comm/ledger.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,7 @@ int64_t Ledger::Begin(std::shared_ptr<const GroupInfo> group, int64_t sequence,
   entry.bytes = PayloadBytes(signature);
   entry.wire_bytes = wire_bytes;
   entry.start_nanos = NowNanos();
+  if (in_flight_++ == 0) in_flight_since_ = last_end_ = entry.start_nanos;
   return first_id_ + static_cast<int64_t>(entries_.size()) - 1;
 }
 
@@ -58,6 +60,8 @@ void Ledger::Finish(int64_t id, LedgerEntry::State state, int64_t end_nanos) {
   CHECK(entry != nullptr && entry->state == LedgerEntry::State::kInFlight);
   entry->state = state;
   entry->end_nanos = end_nanos;
+  last_end_ = std::max(last_end_, end_nanos);
+  if (--in_flight_ == 0) in_flight_nanos_ += last_end_ - in_flight_since_;
   if (state == LedgerEntry::State::kDone) {
     TotalOf(*entry) += {.calls = 1,
                         .bytes = entry->bytes,
@@ -78,6 +82,7 @@ void Ledger::AddExposed(int64_t id, int64_t nanos) {
 CommTotals Ledger::Mark() const {
   std::lock_guard lock(mutex_);
   CommTotals totals;
+  totals.in_flight_nanos = in_flight_nanos_;
   for (int operation = 0; operation < kOperations; ++operation) {
     for (const Kind& kind : kinds_[operation]) {
       totals.by_kind[{static_cast<Operation>(operation), kind.label}] = kind.total;

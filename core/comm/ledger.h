@@ -108,6 +108,11 @@ class Ledger {
   int64_t first_id_ = 0;
   int64_t trace_from_ = -1;  // id from which all entries are kept; -1: no trace
   std::array<std::vector<Kind>, kOperations> kinds_;
+  // Stretches with calls in flight, of which the present one began at in_flight_since_.
+  int in_flight_ = 0;
+  int64_t in_flight_since_ = 0;
+  int64_t last_end_ = 0;  // of the calls that ended in it
+  int64_t in_flight_nanos_ = 0;
 };
 
 }  // namespace lockstep

@@ -66,6 +66,25 @@ TEST(LedgerTest, SinceAMark) {
   EXPECT_EQ(since.Of("gradients").bytes, 20);
 }
 
+TEST(LedgerTest, CallsInFlightTogetherCountOnce) {
+  Ledger ledger(0);
+  const auto begin = [&ledger](int64_t sequence) {
+    return ledger.Begin(Group(), sequence, AllReduce(1), "gradients");
+  };
+  const int64_t first = begin(0), second = begin(1);
+  const int64_t start = ledger.Recent()[0].start_nanos;
+  const int64_t other_start = ledger.Recent()[1].start_nanos;
+  ledger.Finish(second, State::kDone, start + 1'000'000'000);  // the later end comes first
+  EXPECT_EQ(ledger.Mark().in_flight_nanos, 0);
+  ledger.Finish(first, State::kDone, start + 400'000'000);
+  EXPECT_EQ(ledger.Mark().in_flight_nanos, 1'000'000'000);
+  EXPECT_EQ(ledger.Mark().All().busy_nanos, 1'400'000'000 - (other_start - start));
+
+  const CommTotals mark = ledger.Mark();
+  Record(ledger, 2, AllReduce(1), "gradients");
+  EXPECT_EQ(ledger.Since(mark).in_flight_nanos, 100);
+}
+
 TEST(LedgerTest, FailedCallsAndCallsInFlightDoNotCount) {
   Ledger ledger(0);
   const int64_t failed = ledger.Begin(Group(), 0, AllReduce(10), "gradients");

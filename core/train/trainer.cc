@@ -99,8 +99,7 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
     samples += std::count_if(keys.begin(), keys.end(),
                              [](const SampleKey& key) { return key.index != kNoSample; });
     if (i % ranks.size() != ranks.rank()) continue;
-    const Batch batch =
-        EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
+    const Batch batch = EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
     const EvaluationSums evaluated = strategy.Evaluate(batch);
     host[2 * i] = evaluated.loss;
@@ -114,8 +113,7 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
     result.loss += host[2 * i];
     result.accuracy += host[2 * i + 1];
   }
-  const auto targets =
-      static_cast<double>(samples * run.dataset->target_shape().elements());
+  const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
   result.loss /= targets;
   result.accuracy /= targets;
   return result;
@@ -170,14 +168,15 @@ class Trainer {
     }
     if (info.step == run_.settings.steps && std::filesystem::exists(run_.out + "/summary.json")) {
       return absl::FailedPreconditionError(
-          absl::StrCat(*path, ": has all ", info.step, " steps behind it, and the run its summary: "
+          absl::StrCat(*path, ": has all ", info.step,
+                       " steps behind it, and the run its summary: "
                        "nothing is left to do; raise train.steps to go on"));
     }
     return info.step;
   }
 
-  // Of a run that was stopped between its last step and its summary: its last loss is known from the
-  // file.
+  // Of a run that was stopped between its last step and its summary: its last loss is known from
+  // the file.
   absl::Status FinishStopped(int64_t steps) {
     LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,
                         ReadLossCurve(run_.out + "/losses.csv"));
@@ -193,7 +192,7 @@ class Trainer {
     const StepResult result = strategy_.TrainStep(step, batches);
     if (rank_.trace.enabled()) TraceCommunication(ledger_.StopTrace(), rank_.trace);
     const CommTotals traffic = ledger_.Since(before);
-    const StepTimes times = rank_.timer.EndStep(traffic.All().busy_nanos);
+    const StepTimes times = rank_.timer.EndStep(traffic.in_flight_nanos);
     for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
     report_.steps += 1;
     report_.losses.push_back(result.loss);
@@ -251,8 +250,9 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   CpuKernels kernels(allocator);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, handle.comm()));
   report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
-  StepTimer timer({.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
-                   .trace = report.trace.get()});
+  StepTimer timer(
+      {.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
+       .trace = report.trace.get()});
   Rank rank = {.rank = handle.rank(),
                .size = handle.size(),
                .kernels = kernels,
@@ -278,8 +278,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
-      RunRanks(run.settings.mesh.ranks(),
-               {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+      RunRanks(run.settings.mesh.ranks(), {.timeout = absl::Seconds(run.settings.timeout_seconds)},
                [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
   return reports;
 }
