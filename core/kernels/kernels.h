@@ -24,8 +24,8 @@ struct Window {
 };
 
 // Where dropout's random numbers come from (contract 4 of the design): element i of the unsharded
-// tensor, in (step, micro_batch), keeps its value if Philox(key).Uniform(i, step << 32 | micro_batch)
-// is at least `probability`, and is scaled by 1 / (1 - probability).
+// tensor, in (step, micro_batch), keeps its value if Philox(key).Uniform(i, step << 32 |
+// micro_batch) is at least `probability`, and is scaled by 1 / (1 - probability).
 struct Dropout {
   float probability = 0;  // of being zeroed, in [0, 1)
   uint64_t key = 0;
@@ -36,7 +36,7 @@ struct Dropout {
 struct Attention {
   int64_t heads = 1;       // that this call computes
   int64_t head_width = 0;  // elements per head; the logits are scaled by its inverse square root
-  Dropout dropout;         // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
+  Dropout dropout;  // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
   int64_t total_heads = 1;  // of the unsharded layer
   int64_t first_head = 0;   // logical index of this call's first head
 };
@@ -55,12 +55,11 @@ struct Sgd {
   float momentum = 0;
   float weight_decay = 0;
   bool nesterov = false;
-  bool first_step = false;  // the momentum buffer starts as the gradient itself
 };
 
 // A sum of squares that does not depend on the order, the sharding or the number of threads: the
-// squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and each
-// bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",
+// squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and
+// each bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",
 // ARITH 2013). Bins of partial sums with the same scale add up exactly.
 struct SquareSum {
   double bins[3] = {0, 0, 0};
@@ -72,9 +71,9 @@ struct SquareSum {
 };
 
 // The arithmetic that a rank's device offers, without gradients. One object belongs to one rank: it
-// allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it needs
-// from call to call (compiled primitives, scratch). CPU kernels return when done; CUDA kernels are
-// queued on the rank's compute stream.
+// allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it
+// needs from call to call (compiled primitives, scratch). CPU kernels return when done; CUDA
+// kernels are queued on the rank's compute stream.
 //
 // Tensors are dense and row-major; a matrix [rows, width] stands for any shape with that last
 // extent. Outputs are allocated by the caller and must not overlap the inputs unless "in place" is
@@ -86,7 +85,8 @@ class Kernels {
   virtual Allocator& allocator() = 0;
   Device device() { return allocator().device(); }
 
-  // Nanoseconds that the rank's thread has spent inside kernels: what is left of a step is overhead.
+  // Nanoseconds that the rank's thread has spent inside kernels: what is left of a step is
+  // overhead.
   virtual int64_t busy_nanos() const = 0;
 
   // Memory with undefined contents.
@@ -135,8 +135,8 @@ class Kernels {
   virtual void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                               const Tensor& dx, const Tensor& dw, const Tensor& dbias) = 0;
   // A transformer's network: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias.
-  // x, y, residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden]. Only
-  // `pre` is kept for backward; down_bias and residual may be undefined.
+  // x, y, residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden].
+  // Only `pre` is kept for backward; down_bias and residual may be undefined.
   virtual void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
                            const Tensor& down, const Tensor& down_bias, const Tensor& residual,
                            const Tensor& pre, const Tensor& y) = 0;
@@ -208,8 +208,8 @@ class Kernels {
   // dtable (+)= dy summed by id, in row order.
   virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                                  const Tensor& dtable) = 0;
-  // y[batch, time, width] = x + table[0 .. time), and dtable[0 .. time) (+)= dy summed over the batch;
-  // overwriting zeroes the table's further rows.
+  // y[batch, time, width] = x + table[0 .. time), and dtable[0 .. time) (+)= dy summed over the
+  // batch; overwriting zeroes the table's further rows.
   virtual void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
   virtual void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) = 0;
   // y[batch, time, heads * head_width] from qkv[batch, time, 3 * heads * head_width] (queries, then
@@ -223,8 +223,8 @@ class Kernels {
 
   // --- loss -----------------------------------------------------------------------------------
   // Cross entropy of softmax(logits[rows, classes]) against targets[rows] (i32; negative: ignored):
-  // losses[rows] (f32, 0 where ignored), and dlogits = factor * (softmax - one_hot), in place of the
-  // logits if the same tensor is given; undefined: not computed.
+  // losses[rows] (f32, 0 where ignored), and dlogits = factor * (softmax - one_hot), in place of
+  // the logits if the same tensor is given; undefined: not computed.
   virtual void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
                                    const Tensor& losses, const Tensor& dlogits) = 0;
   // How many of the rows have their largest logit at the target. Waits for the device.
@@ -244,7 +244,8 @@ class Kernels {
   virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
                          const Tensor& parameter, const Tensor& first_moment,
                          const Tensor& second_moment) = 0;
-  // As torch.optim.SGD without dampening; `momentum` may be undefined when options.momentum is 0.
+  // As torch.optim.SGD without dampening, whose first step is that of a `momentum` buffer of zeros;
+  // undefined when options.momentum is 0.
   virtual void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
                        const Tensor& parameter, const Tensor& momentum) = 0;
 };

@@ -63,17 +63,18 @@ TEST_P(KernelsSuite, Sgd) {
       {.learning_rate = 0.1f, .momentum = 0.9f},
       {.learning_rate = 0.1f, .momentum = 0.7f, .weight_decay = 0.1f, .nesterov = true},
   };
-  for (Sgd options : configurations) {
+  for (const Sgd& options : configurations) {
     for (int64_t n : kSizes) {
       const Input start = Normal({n});
       Result parameter(start), momentum(start.shape);
       Tensor p = Given(start).tensor, buffer;
-      // Its contents are not read on the first step.
-      if (options.momentum != 0) buffer = Output({n});
+      if (options.momentum != 0) {
+        buffer = Output({n});
+        kernels().Fill(buffer, 0);
+      }
       for (int step = 1; step <= kSteps; ++step) {
         SCOPED_TRACE(testing::Message()
                      << n << " elements, momentum " << options.momentum << ", step " << step);
-        options.first_step = step == 1;
         const Input gradient = Normal({n});
         const float factor = step % 2 == 0 ? 0.25f : 1.0f;
         reference::SgdStep(options, factor, gradient, parameter, momentum);

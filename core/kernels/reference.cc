@@ -270,9 +270,8 @@ void SgdStep(const Sgd& options, double gradient_factor, const Array& gradient, 
     if (options.momentum != 0) {
       double& buffer = momentum.value[i];
       double& buffer_magnitude = momentum.magnitude[i];
-      buffer = options.first_step ? step : options.momentum * buffer + step;
-      buffer_magnitude =
-          options.first_step ? magnitude : options.momentum * buffer_magnitude + magnitude;
+      buffer = options.momentum * buffer + step;
+      buffer_magnitude = options.momentum * buffer_magnitude + magnitude;
       step = options.nesterov ? step + options.momentum * buffer : buffer;
       magnitude =
           options.nesterov ? magnitude + options.momentum * buffer_magnitude : buffer_magnitude;

@@ -239,12 +239,10 @@ TEST(ReferenceTest, SgdByHand) {
   Sgd options{.learning_rate = 0.5f, .momentum = 0.5f, .weight_decay = 0.25f};
   for (bool nesterov : {false, true}) {
     options.nesterov = nesterov;
-    Result parameter(Array(Shape{1}, {8})), buffer(Array(Shape{1}, {100}));
-    options.first_step = true;  // slope 0.5 * 4 + 0.25 * 8 = 4, buffer 4
-    SgdStep(options, 0.5, gradient, parameter, buffer);
+    Result parameter(Array(Shape{1}, {8})), buffer(Array(Shape{1}, {0}));
+    SgdStep(options, 0.5, gradient, parameter, buffer);  // slope 0.5 * 4 + 0.25 * 8
     EXPECT_DOUBLE_EQ(buffer[0], 4);
     EXPECT_DOUBLE_EQ(parameter[0], nesterov ? 8 - 0.5 * 6 : 8 - 0.5 * 4);
-    options.first_step = false;
     const double before = parameter[0], slope = 2 + 0.25 * before;
     SgdStep(options, 0.5, gradient, parameter, buffer);
     EXPECT_DOUBLE_EQ(buffer[0], 2 + slope);

@@ -69,8 +69,7 @@ TEST_F(OptimTest, AdamWDecaysMatricesOnly) {
         if (decays) q *= 1 - 0.01 * 0.1;
         m = 0.9 * m + 0.1 * g;
         v = 0.99 * v + 0.01 * g * g;
-        q -= 0.01 * (m / (1 - std::pow(0.9, t))) /
-             (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+        q -= 0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
       }
       EXPECT_NEAR(p.data<float>()[i], q, 1e-6) << i;
     }

@@ -36,12 +36,10 @@ void Optimizer::Step(int64_t step, double learning_rate, float gradient_factor,
       kernels_.AdamWStep(adamw, gradient_factor, tensor.gradient, tensor.value,
                          states_[0].tensors[i], states_[1].tensors[i]);
     } else {
-      // A momentum buffer of zeros and one that starts as the gradient give the same first step.
       const Sgd sgd = {.learning_rate = static_cast<float>(learning_rate),
                        .momentum = options_.momentum,
                        .weight_decay = decay,
-                       .nesterov = options_.nesterov,
-                       .first_step = false};
+                       .nesterov = options_.nesterov};
       kernels_.SgdStep(sgd, gradient_factor, tensor.gradient, tensor.value,
                        states_.empty() ? Tensor() : states_[0].tensors[i]);
     }

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "Eigen/Core"
 #include "core/base/parallel.h"
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/primitive_cache.h"  // destroyed with the kernels
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
-#include "Eigen/Core"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -126,7 +126,8 @@ void CpuKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& d
     const float* in = x.data<float>();
     const float* gradient = dy.data<float>();
     float* out = dx.data<float>();
-    for (int64_t i = begin; i < end; ++i) out[i] = gradient[i] * cpu::GeluWithDerivative(in[i]).slope;
+    for (int64_t i = begin; i < end; ++i)
+      out[i] = gradient[i] * cpu::GeluWithDerivative(in[i]).slope;
   });
 }
 

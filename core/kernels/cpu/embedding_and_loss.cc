@@ -75,28 +75,30 @@ void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets
   CHECK_EQ(targets.elements(), logits.shape().rows());
   ParallelFor(targets.elements(), std::max<int64_t>(1, (1 << 13) / classes),
               [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = logits.data<float>() + r * classes;
-      const int32_t target = targets.data<int32_t>()[r];
-      float* gradient = dlogits.defined() ? dlogits.data<float>() + r * classes : nullptr;
-      if (target < 0) {
-        losses.data<float>()[r] = 0;
-        if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
-        continue;
-      }
-      float largest = row[0];
+                for (int64_t r = begin; r < end; ++r) {
+                  const float* row = logits.data<float>() + r * classes;
+                  const int32_t target = targets.data<int32_t>()[r];
+                  float* gradient =
+                      dlogits.defined() ? dlogits.data<float>() + r * classes : nullptr;
+                  if (target < 0) {
+                    losses.data<float>()[r] = 0;
+                    if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
+                    continue;
+                  }
+                  float largest = row[0];
 #pragma omp simd reduction(max : largest)
-      for (int64_t i = 0; i < classes; ++i) largest = std::max(largest, row[i]);
-      float sum = 0;
+                  for (int64_t i = 0; i < classes; ++i) largest = std::max(largest, row[i]);
+                  float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < classes; ++i) sum += cpu::Exp(row[i] - largest);
-      losses.data<float>()[r] = std::log(sum) + (largest - row[target]);
-      if (gradient == nullptr) continue;
-      const float inverse = factor / sum;
-      for (int64_t i = 0; i < classes; ++i) gradient[i] = cpu::Exp(row[i] - largest) * inverse;
-      gradient[target] -= factor;
-    }
-  });
+                  for (int64_t i = 0; i < classes; ++i) sum += cpu::Exp(row[i] - largest);
+                  losses.data<float>()[r] = std::log(sum) + (largest - row[target]);
+                  if (gradient == nullptr) continue;
+                  const float inverse = factor / sum;
+                  for (int64_t i = 0; i < classes; ++i)
+                    gradient[i] = cpu::Exp(row[i] - largest) * inverse;
+                  gradient[target] -= factor;
+                }
+              });
 }
 
 int64_t CpuKernels::CountCorrect(const Tensor& logits, const Tensor& targets) {

@@ -1,6 +1,6 @@
 // A transformer's network of two linear layers with GELU between them. The hidden layer is cut into
-// blocks as well: what a tile of rows holds of it goes from one product to the next in cache, and in
-// backward its GELU is made again there instead of being stored.
+// blocks as well: what a tile of rows holds of it goes from one product to the next in cache, and
+// in backward its GELU is made again there instead of being stored.
 
 #include <optional>
 #include <vector>
@@ -35,9 +35,9 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
   std::vector<RowProduct> first_product, second_product;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
     const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-    first_product.emplace_back(
-        *this, MatrixView{up.data<float>() + begin * width, width, Transpose::kYes}, width, size,
-        up_bias.data<float>() + begin);
+    first_product.emplace_back(*this,
+                               MatrixView{up.data<float>() + begin * width, width, Transpose::kYes},
+                               width, size, up_bias.data<float>() + begin);
     second_product.emplace_back(*this,
                                 MatrixView{down.data<float>() + begin, hidden, Transpose::kYes},
                                 size, width, b == 0 ? DataOrNull(down_bias) : nullptr);
@@ -49,14 +49,14 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
     const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
     float* gelu = scratch.At(part, activated);
     float* y_tile = y.data<float>() + first * width;
-    const float* addend =
-        residual.defined() ? residual.data<float>() + first * width : nullptr;
+    const float* addend = residual.defined() ? residual.data<float>() + first * width : nullptr;
     for (int64_t b = 0; b < blocks.count; ++b) {
       const int64_t size = blocks.Size(b);
       float* pre_block = pre.data<float>() + first * hidden + blocks.Begin(b);
       first_product[b].Run(tile_rows, x.data<float>() + first * width, width, pre_block, hidden);
       for (int64_t r = 0; r < tile_rows; ++r) {
-        for (int64_t i = 0; i < size; ++i) gelu[r * size + i] = cpu::Gelu(pre_block[r * hidden + i]);
+        for (int64_t i = 0; i < size; ++i)
+          gelu[r * size + i] = cpu::Gelu(pre_block[r * hidden + i]);
       }
       second_product[b].Run(tile_rows, gelu, size, y_tile, width, b == 0 ? addend : y_tile, width);
     }
@@ -123,8 +123,8 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
       }
       if (up_gradient) {
         cpu::PackLeftTransposed(dpre, size, size, tile_rows, at(packed_dpre));
-        up_gradient->Run(part, first_tile, tile_rows, at(packed_dpre), begin, size, at(packed_x),
-                         0, width);
+        up_gradient->Run(part, first_tile, tile_rows, at(packed_dpre), begin, size, at(packed_x), 0,
+                         width);
       }
       if (down_gradient) {
         cpu::PackRight({gelu, size}, tile_rows, size, at(packed_gelu));

@@ -86,8 +86,7 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   cpu::ForTiles(tiles, [&](int part, int64_t tile, bool first_tile) {
     const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
     if (weight) {
-      cpu::PackRight({x.data<float>() + first * in, in}, tile_rows, in,
-                     scratch.At(part, packed_x));
+      cpu::PackRight({x.data<float>() + first * in, in}, tile_rows, in, scratch.At(part, packed_x));
     }
     for (int64_t b = 0; b < blocks.count; ++b) {
       const int64_t begin = blocks.Begin(b), width = blocks.Size(b);

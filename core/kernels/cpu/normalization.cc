@@ -1,5 +1,6 @@
-// Batch and layer normalisation. Both are bound by memory: each is written to read its operands as few
-// times as the statistics allow, with the activation and the residual of a ResNet block fused in.
+// Batch and layer normalisation. Both are bound by memory: each is written to read its operands as
+// few times as the statistics allow, with the activation and the residual of a ResNet block fused
+// in.
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +16,8 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
 
-// Rows whose sums are kept in fp32 before they are added in double: short enough that rounding stays
-// below what the sums of many rows are accurate to anyway.
+// Rows whose sums are kept in fp32 before they are added in double: short enough that rounding
+// stays below what the sums of many rows are accurate to anyway.
 constexpr int64_t kFloatRows = 64;
 
 int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
@@ -154,7 +155,8 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
   // dx = scale / sigma * (dy - mean(dy) - xhat * mean(dy * xhat)), as a * dy + b * x + c.
   std::vector<float> a(width), b(width), c0(width);
   for (int64_t c = 0; c < width; ++c) {
-    const double inverse = 1.0 / std::sqrt(static_cast<double>(variance.data<float>()[c]) + epsilon);
+    const double inverse =
+        1.0 / std::sqrt(static_cast<double>(variance.data<float>()[c]) + epsilon);
     const double dscale_sum = sums[width + c] * inverse;
     const double factor = scale.data<float>()[c] * inverse;
     a[c] = static_cast<float>(factor);

@@ -45,7 +45,7 @@ void CpuKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor
   ParallelFor(parameter.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const float* __restrict g = gradient.data<float>();
     float* __restrict p = parameter.data<float>();
-    if (!momentum.defined()) {
+    if (options.momentum == 0) {
       for (int64_t i = begin; i < end; ++i) {
         p[i] -= rate * (g[i] * gradient_factor + decay * p[i]);
       }
@@ -53,11 +53,10 @@ void CpuKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor
     }
     float* __restrict b = momentum.data<float>();
     const float keep = options.momentum;
-    const bool fresh = options.first_step || keep == 0;  // what the buffer holds is not read
     const float old = options.nesterov ? 1 : 0, velocity = options.nesterov ? options.momentum : 1;
     for (int64_t i = begin; i < end; ++i) {
       const float slope = g[i] * gradient_factor + decay * p[i];
-      b[i] = fresh ? slope : keep * b[i] + slope;
+      b[i] = keep * b[i] + slope;
       p[i] -= rate * (old * slope + velocity * b[i]);
     }
   });

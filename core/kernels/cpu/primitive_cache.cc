@@ -22,8 +22,8 @@ bool WinogradPays(const Window& window, int64_t in, int64_t out) {
   // oneDNN has it for AVX-512 alone.
   constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core);
   const int available = static_cast<int>(dnnl::get_effective_cpu_isa());
-  return (available & kNeeded) == kNeeded && window.kernel == 3 && window.stride == 1 && window.padding == 1 && in % 16 == 0 &&
-         out % 16 == 0 && in >= 64 && out >= 64;
+  return (available & kNeeded) == kNeeded && window.kernel == 3 && window.stride == 1 &&
+         window.padding == 1 && in % 16 == 0 && out % 16 == 0 && in >= 64 && out >= 64;
 }
 
 }  // namespace
@@ -166,10 +166,10 @@ const PrimitiveCache::Tile& PrimitiveCache::GetTile(const TileShape& shape) {
   // A primitive is compiled for the threads that it will run on.
   const int threads = MaxThreads();
   SetThreads(1);
-  const dnnl::matmul::primitive_desc desc(
-      biased ? dnnl::matmul::desc(slot->a, b, slot->bias, slot->c)
-             : dnnl::matmul::desc(slot->a, b, slot->c),
-      attributes, engine_);
+  const dnnl::matmul::primitive_desc desc(biased
+                                              ? dnnl::matmul::desc(slot->a, b, slot->bias, slot->c)
+                                              : dnnl::matmul::desc(slot->a, b, slot->c),
+                                          attributes, engine_);
   slot->b = desc.weights_desc();
   slot->scratch = desc.scratchpad_desc();
   slot->primitive = dnnl::matmul(desc);
@@ -198,8 +198,8 @@ Tensor PrimitiveCache::Pack(const Tile& tile, const TileShape& shape, const Tens
   Tensor packed = Scratch(tile.b);
   dnnl::memory from = Memory(plain, b.raw()), to = Memory(tile.b, packed.raw());
   auto [packing, added] = packings_.try_emplace(
-      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b),
-       static_cast<int>(shape.bias), static_cast<int>(shape.write), MaxThreads()});
+      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b), static_cast<int>(shape.bias),
+       static_cast<int>(shape.write), MaxThreads()});
   if (added) packing->second = dnnl::reorder(from, to);
   packing->second.execute(stream_, from, to);
   stream_.wait();

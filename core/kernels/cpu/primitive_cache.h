@@ -10,10 +10,10 @@
 
 namespace lockstep::cpu {
 
-// The oneDNN side of a rank's kernels: its engine, and the primitives it has compiled, found again by
-// shape. Making a primitive costs about as much as running a small one; looking one up does not show.
-// oneDNN's scratch comes from the rank's allocator, so that it is booked. dnnl::error becomes a
-// CHECK: the shapes were checked before.
+// The oneDNN side of a rank's kernels: its engine, and the primitives it has compiled, found again
+// by shape. Making a primitive costs about as much as running a small one; looking one up does not
+// show. oneDNN's scratch comes from the rank's allocator, so that it is booked. dnnl::error becomes
+// a CHECK: the shapes were checked before.
 class PrimitiveCache {
  public:
   explicit PrimitiveCache(Allocator& allocator);
@@ -32,8 +32,8 @@ class PrimitiveCache {
   void RunConvolution(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
                       const Tensor& y);
 
-  // A compiled product c[m, n] = a b (+ bias) (+ what c holds) for one thread: linear layers run many
-  // of them side by side, a tile of rows each.
+  // A compiled product c[m, n] = a b (+ bias) (+ what c holds) for one thread: linear layers run
+  // many of them side by side, a tile of rows each.
   struct TileShape {
     int64_t m, n, k;
     Transpose transpose_a = Transpose::kNo, transpose_b = Transpose::kNo;  // as they lie in memory

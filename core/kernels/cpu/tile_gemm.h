@@ -6,17 +6,17 @@
 
 namespace lockstep::cpu {
 
-// Matrix products in fp32 on one thread, for operands that fit into its second-level cache: the tiles
-// into which linear layers and attention are cut. The right operand, and the left one where its
-// columns lie in memory, are first copied into panels in the order in which the registers take them
-// (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the microkernel
-// as in BLIS, Van Zee and van de Geijn, 2015).
+// Matrix products in fp32 on one thread, for operands that fit into its second-level cache: the
+// tiles into which linear layers and attention are cut. The right operand, and the left one where
+// its columns lie in memory, are first copied into panels in the order in which the registers take
+// them (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
+// microkernel as in BLIS, Van Zee and van de Geijn, 2015).
 //
 // The bits of an element depend on its row of a, its column of b and k, and on nothing else: not on
 // the tile that it falls into, on m or n, or on the processor.
 
-// A matrix in memory: element (i, j) at data[i * stride + j], or, where its transpose lies there, at
-// data[j * stride + i].
+// A matrix in memory: element (i, j) at data[i * stride + j], or, where its transpose lies there,
+// at data[j * stride + i].
 struct MatrixView {
   const float* data;
   int64_t stride;
@@ -47,14 +47,14 @@ struct TileProduct {
   const float* a;
   int64_t a_stride = 0;  // between the rows of a; 0: a is packed
   const float* packed_b;
-  int64_t packed_k = 0;  // steps that b was packed with, if it is more than k: the first k are taken
+  int64_t packed_k =
+      0;  // steps that b was packed with, if it is more than k: the first k are taken
   float* c;
   int64_t c_stride;
   const float* bias = nullptr;
   const float* addend = nullptr;  // may be c: the product is added to it
   int64_t addend_stride = 0;
 };
-void Multiply(const TileProduct& product,
-              InstructionSet instructions = WidestInstructionSet());
+void Multiply(const TileProduct& product, InstructionSet instructions = WidestInstructionSet());
 
 }  // namespace lockstep::cpu

@@ -63,7 +63,8 @@ class TileGemmTest : public testing::TestWithParam<InstructionSet> {
   void Run(Matrix& a, bool left_transposed, Matrix& b, bool right_transposed, const float* bias,
            const float* addend, int64_t addend_stride, Matrix& c) {
     const int64_t k = left_transposed ? a.rows : a.columns;
-    // Exactly as large as promised, so that ASan sees what goes beyond; NaN shows what is not written.
+    // Exactly as large as promised, so that ASan sees what goes beyond; NaN shows what is not
+    // written.
     std::vector<float> packed_b(PackedRightSize(k, c.columns), NAN), packed_a;
     PackRight({b.begin(), b.stride, right_transposed ? Transpose::kYes : Transpose::kNo}, k,
               c.columns, packed_b.data());
@@ -153,7 +154,8 @@ TEST_P(TileGemmTest, SizesOfRealLayers) {
   Check({512, 64, 512, true, true, false, Case::kNone}, 7);  // strides of a power of two, and gaps
 }
 
-// The product is one chain of std::fma for each 384 steps: whatever computes it must give these bits.
+// The product is one chain of std::fma for each 384 steps: whatever computes it must give these
+// bits.
 TEST_P(TileGemmTest, BitsAreThoseOfTheDefinition) {
   std::mt19937_64 random(3);
   const int64_t m = 21, n = 83, k = 1000;

@@ -4,10 +4,11 @@
 
 namespace lockstep::cpu {
 
-// The block of c that a microkernel keeps in registers, and after which packed operands are laid out,
-// whatever the instruction set: AVX-512 holds 8 x 48 in 24 of its 32 registers; AVX2 makes it of four
-// blocks of 4 x 24, 12 of its 16 registers each. Either has room for a row of b and one element of a
-// beside it, and loads half a register or less for each multiply-add: the load ports keep up.
+// The block of c that a microkernel keeps in registers, and after which packed operands are laid
+// out, whatever the instruction set: AVX-512 holds 8 x 48 in 24 of its 32 registers; AVX2 makes it
+// of four blocks of 4 x 24, 12 of its 16 registers each. Either has room for a row of b and one
+// element of a beside it, and loads half a register or less for each multiply-add: the load ports
+// keep up.
 inline constexpr int kBlockRows = 8;
 inline constexpr int kBlockColumns = 48;
 // Panels of b may be narrower than that by multiples of this: a register of AVX-512, two of AVX2.
@@ -16,8 +17,8 @@ inline constexpr int kColumnStep = 16;
 // c[m, columns] = a[m, k] b[k, columns] + bias + addend, for one panel of b.
 struct TilePanel {
   int64_t m, k;
-  // Element (i, p) lies at a[i * a_row + p]; or, if a_row is 0, a is packed: panels of kBlockRows rows,
-  // a_panel apart, with (i, p) at [p * kBlockRows + i].
+  // Element (i, p) lies at a[i * a_row + p]; or, if a_row is 0, a is packed: panels of kBlockRows
+  // rows, a_panel apart, with (i, p) at [p * kBlockRows + i].
   const float* a;
   int64_t a_row, a_panel;
   // [k, width], width = columns rounded up to kColumnStep; zeros beyond the columns.
@@ -28,8 +29,8 @@ struct TilePanel {
   const float* bias;    // one row, or null
   const float* addend;  // rows addend_row apart, or null; may be c
   int64_t addend_row;
-  // What will be read as b after this: each block of rows fetches its share, eight times so many cache
-  // lines, into the second-level cache meanwhile.
+  // What will be read as b after this: each block of rows fetches its share, eight times so many
+  // cache lines, into the second-level cache meanwhile.
   const float* next_b;
   int next_b_lines;
 };

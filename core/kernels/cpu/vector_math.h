@@ -7,12 +7,13 @@
 namespace lockstep::cpu {
 
 // Elementary functions without branches or calls, so that loops over them vectorise and an element
-// gets the same bits whether it falls into a loop's vector body or its tail. Library versions differ
-// between the two, and with them runs whose tensors are cut differently (contract 3 of the design).
+// gets the same bits whether it falls into a loop's vector body or its tail. Library versions
+// differ between the two, and with them runs whose tensors are cut differently (contract 3 of the
+// design).
 
-// e^x within 2 ulp for x in [-87.3, 88.3], clamped to the values at the ends outside. Cody and Waite:
-// x = n ln 2 + r, |r| <= ln 2 / 2, ln 2 in two words; e^r by its Taylor polynomial of degree 7, whose
-// remainder is below 2^-27 there.
+// e^x within 2 ulp for x in [-87.3, 88.3], clamped to the values at the ends outside. Cody and
+// Waite: x = n ln 2 + r, |r| <= ln 2 / 2, ln 2 in two words; e^r by its Taylor polynomial of degree
+// 7, whose remainder is below 2^-27 there.
 inline float Exp(float x) {
   x = x < -87.3f ? -87.3f : x;
   x = x > 88.3f ? 88.3f : x;
