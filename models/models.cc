@@ -16,8 +16,8 @@ absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
                        const char* fitting) {
   if (dataset.task() == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model.kind = \"", model,
-                                                 "\" does not fit the data (",
-                                                 dataset.Describe(), "); use ", fitting));
+                                                 "\" does not fit the data (", dataset.Describe(),
+                                                 "); use ", fitting));
 }
 
 absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
@@ -34,9 +34,9 @@ absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
   if (options.depth != 18 && options.depth != 34 && options.depth != 50) {
     reader.AddProblem("depth", absl::StrCat("is ", options.depth, "; there are 18, 34 and 50"));
   }
-  reader.ReadChoice("stem", &options.stem,
-                    {{"cifar", ResNetOptions::Stem::kCifar},
-                     {"imagenet", ResNetOptions::Stem::kImageNet}});
+  reader.ReadChoice(
+      "stem", &options.stem,
+      {{"cifar", ResNetOptions::Stem::kCifar}, {"imagenet", ResNetOptions::Stem::kImageNet}});
   reader.Read("width", &options.width, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", "pictures"));
@@ -67,10 +67,9 @@ absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& datas
 absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
   ConfigReader reader(config.Table("model"));
   Kind kind = Kind::kToy;
-  reader.RequireChoice("kind", &kind,
-                       {{"toy", Kind::kToy},
-                        {"resnet", Kind::kResNet},
-                        {"transformer", Kind::kTransformer}});
+  reader.RequireChoice(
+      "kind", &kind,
+      {{"toy", Kind::kToy}, {"resnet", Kind::kResNet}, {"transformer", Kind::kTransformer}});
   switch (kind) {
     case Kind::kToy:
       return ReadToy(reader, dataset);

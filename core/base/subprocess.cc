@@ -148,8 +148,8 @@ ProcessResult Subprocess::Wait() {
   PCHECK(signals >= 0 && ended >= 0) << "waiting for a program";
   // Output can outlast the program, where something that it started still writes.
   while (ended >= 0 || out_ >= 0 || err_ >= 0) {
-    pollfd watched[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {signals, POLLIN, 0},
-                        {ended, POLLIN, 0}};
+    pollfd watched[] = {
+        {out_, POLLIN, 0}, {err_, POLLIN, 0}, {signals, POLLIN, 0}, {ended, POLLIN, 0}};
     if (poll(watched, 4, -1) < 0) {
       PCHECK(errno == EINTR) << "poll";
       continue;

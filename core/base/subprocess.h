@@ -43,9 +43,10 @@ struct ProcessResult {
   std::string Describe() const;
 };
 
-// A running program. From Start to the end of Wait the calling thread holds SIGINT and SIGTERM back:
-// what arrives then (Ctrl-C) is passed on to the program, and the caller goes on to tidy up. For one
-// thread at a time; a process that waits should have no other thread that takes these signals.
+// A running program. From Start to the end of Wait the calling thread holds SIGINT and SIGTERM
+// back: what arrives then (Ctrl-C) is passed on to the program, and the caller goes on to tidy up.
+// For one thread at a time; a process that waits should have no other thread that takes these
+// signals.
 class Subprocess {
  public:
   // Starts the program, standard input empty. An error names a program that cannot be started.
@@ -71,9 +72,9 @@ class Subprocess {
   Subprocess(pid_t pid, int out, int err, const sigset_t& old_mask)
       : pid_(pid), out_(out), err_(err), old_mask_(old_mask) {}
 
-  pid_t pid_;           // -1: waited for, or moved from
-  int out_, err_;       // our ends of the pipes, or -1
-  sigset_t old_mask_;   // what the thread held back before Start
+  pid_t pid_;          // -1: waited for, or moved from
+  int out_, err_;      // our ends of the pipes, or -1
+  sigset_t old_mask_;  // what the thread held back before Start
 };
 
 // Start and Wait.

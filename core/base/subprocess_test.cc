@@ -14,9 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ProcessOptions Shell(const std::string& script) {
-  return {.arguments = {"/bin/sh", "-c", script}};
-}
+ProcessOptions Shell(const std::string& script) { return {.arguments = {"/bin/sh", "-c", script}}; }
 
 TEST(SubprocessTest, CapturesBothStreamsAndTheExitCode) {
   const auto result = RunProcess(Shell("echo to out; echo to err >&2; exit 3"));
@@ -30,7 +28,8 @@ TEST(SubprocessTest, CapturesBothStreamsAndTheExitCode) {
 
 // More than a pipe holds, on both streams at once: neither may block the other.
 TEST(SubprocessTest, TakesMoreThanAPipeHolds) {
-  const auto result = RunProcess(Shell("head -c 1000000 /dev/zero & head -c 900000 /dev/zero >&2; wait"));
+  const auto result =
+      RunProcess(Shell("head -c 1000000 /dev/zero & head -c 900000 /dev/zero >&2; wait"));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->ok());
   EXPECT_EQ(result->out.size(), 1000000u);

@@ -42,9 +42,7 @@ const char* SafetensorsDType(DType dtype) {
   return "?";
 }
 
-std::vector<int64_t> Dims(const Shape& shape) {
-  return {shape.dims().begin(), shape.dims().end()};
-}
+std::vector<int64_t> Dims(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
 // The checkpoints of a folder, oldest first. Other files are passed over, unfinished ones
 // (step-*.safetensors.tmp-*) among them.
@@ -100,16 +98,16 @@ absl::Status CheckTensors(const SafetensorsReader& reader, const std::vector<Sta
     }
     if (tensor->shape != Dims(wanted.full_shape) ||
         tensor->dtype != SafetensorsDType(wanted.tensor.dtype())) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          reader.path(), ": tensor '", wanted.name, "' is ", tensor->dtype,
-          Shape(absl::MakeConstSpan(tensor->shape)).ToString(), ", but this run has ",
-          SafetensorsDType(wanted.tensor.dtype()), wanted.full_shape.ToString()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(reader.path(), ": tensor '", wanted.name, "' is ", tensor->dtype,
+                       Shape(absl::MakeConstSpan(tensor->shape)).ToString(), ", but this run has ",
+                       SafetensorsDType(wanted.tensor.dtype()), wanted.full_shape.ToString()));
     }
   }
   if (reader.tensors().size() != state.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(reader.path(), ": holds ", reader.tensors().size(), " tensors, but this run has ",
-                     state.size(), "; it belongs to another model or optimizer"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        reader.path(), ": holds ", reader.tensors().size(), " tensors, but this run has ",
+        state.size(), "; it belongs to another model or optimizer"));
   }
   return absl::OkStatus();
 }
@@ -117,8 +115,7 @@ absl::Status CheckTensors(const SafetensorsReader& reader, const std::vector<Sta
 }  // namespace
 
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
-                            const std::vector<StateTensor>& state, int64_t keep,
-                            Kernels& kernels) {
+                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels) {
   LS_RETURN_IF_ERROR(MakeDirectories(folder));
   std::vector<SafetensorsTensor> tensors;
   for (const StateTensor& part : state) {
@@ -126,8 +123,7 @@ absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& inf
                        .dtype = SafetensorsDType(part.tensor.dtype()),
                        .shape = Dims(part.full_shape)});
   }
-  const std::string path =
-      absl::StrFormat("%s/%s%08d%s", folder, kPrefix, info.step, kSuffix);
+  const std::string path = absl::StrFormat("%s/%s%08d%s", folder, kPrefix, info.step, kSuffix);
   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                       SafetensorsWriter::Open(path, std::move(tensors),
                                               {{"format", kFormat},
@@ -162,9 +158,9 @@ absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path, const std
     return found == reader.metadata().end() ? std::string() : found->second;
   };
   if (field("format") != kFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": is no checkpoint of a training run (its metadata lacks \"format\": \"",
-                     kFormat, "\"); to start from bare weights, do not use --resume"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": is no checkpoint of a training run (its metadata lacks \"format\": \"", kFormat,
+        "\"); to start from bare weights, do not use --resume"));
   }
   CheckpointInfo info = {.model = field("model"), .strategy = field("strategy")};
   if (!absl::SimpleAtoi(field("step"), &info.step) || info.step < 0) {
@@ -172,16 +168,16 @@ absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path, const std
         absl::StrCat(path, ": metadata says step '", field("step"), "', which is no step"));
   }
   if (info.model != model) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": was written by a model of another configuration (fingerprint ", info.model,
-        ", this run has ", model,
-        "). Resume with the [model] table that wrote it, or use another --out."));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": was written by a model of another configuration (fingerprint ",
+                     info.model, ", this run has ", model,
+                     "). Resume with the [model] table that wrote it, or use another --out."));
   }
   LS_RETURN_IF_ERROR(CheckTensors(reader, state));
   for (const StateTensor& part : state) {
     std::vector<std::byte> bytes(part.tensor.bytes());
-    LS_RETURN_IF_ERROR(reader.Read(*reader.Find(part.name), bytes,
-                                   part.first * SizeOf(part.tensor.dtype())));
+    LS_RETURN_IF_ERROR(
+        reader.Read(*reader.Find(part.name), bytes, part.first * SizeOf(part.tensor.dtype())));
     kernels.CopyFromHost(bytes.data(), part.tensor);
   }
   return info;

@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-// A tensor that a checkpoint keeps: a parameter, a buffer, a piece of optimizer state; or this rank's
-// part of one.
+// A tensor that a checkpoint keeps: a parameter, a buffer, a piece of optimizer state; or this
+// rank's part of one.
 struct StateTensor {
   std::string name;
   Tensor tensor;
-  Shape full_shape;        // of the whole
-  int64_t first = 0;       // this part's first element in the whole
-  bool is_writer = true;   // whether this rank saves it: of replicas, one does
+  Shape full_shape;       // of the whole
+  int64_t first = 0;      // this part's first element in the whole
+  bool is_writer = true;  // whether this rank saves it: of replicas, one does
 };
 
 // What a checkpoint says beside its tensors.
@@ -36,8 +36,7 @@ struct CheckpointInfo {
 // Writes one, tensors in the order of `state`, and deletes all but the `keep` newest. For the rank
 // that holds everything.
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
-                            const std::vector<StateTensor>& state, int64_t keep,
-                            Kernels& kernels);
+                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels);
 
 // The newest checkpoint of a folder; none if there is none. Does not look inside.
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder);

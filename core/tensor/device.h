@@ -1,6 +1,5 @@
 #pragma once
 
-
 namespace lockstep {
 
 enum class DeviceType { kCpu, kCuda };
@@ -13,8 +12,6 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-constexpr const char* Name(DeviceType type) {
-  return type == DeviceType::kCpu ? "cpu" : "cuda";
-}
+constexpr const char* Name(DeviceType type) { return type == DeviceType::kCpu ? "cpu" : "cuda"; }
 
 }  // namespace lockstep

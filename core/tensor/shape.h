@@ -18,7 +18,8 @@ class Shape {
   static constexpr int kMaxRank = 6;
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : Shape(absl::MakeConstSpan(dims.begin(), dims.size())) {}
+  Shape(std::initializer_list<int64_t> dims)
+      : Shape(absl::MakeConstSpan(dims.begin(), dims.size())) {}
   explicit Shape(absl::Span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
     CHECK_LE(rank_, kMaxRank);
     std::copy(dims.begin(), dims.end(), dims_.begin());

@@ -150,11 +150,12 @@ TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {
 
 TEST_F(BadInputTest, Text) {
   const std::vector<std::string> text = {"--config", Path("text.toml"), "--data", Path("data")};
-  Write("workload.toml", std::string(kWorkload).replace(
-                             std::string(kWorkload).find("[data]"),
-                             std::string("[data]\nkind = \"markov\"\ncontext = 16\n"
-                                         "validation_samples = 8\n").size(),
-                             "[data]\nkind = \"text\"\npath = \"t.txt\"\ncontext = 4\n"));
+  Write("workload.toml",
+        std::string(kWorkload).replace(std::string(kWorkload).find("[data]"),
+                                       std::string("[data]\nkind = \"markov\"\ncontext = 16\n"
+                                                   "validation_samples = 8\n")
+                                           .size(),
+                                       "[data]\nkind = \"text\"\npath = \"t.txt\"\ncontext = 4\n"));
   Write("text.toml", "");
   EXPECT_THAT(Fail(kSingle, {}), HasSubstr("--data DIR or LOCKSTEP_DATA"));
   EXPECT_THAT(Fail(kSingle, text), HasSubstr("does not exist"));
@@ -270,9 +271,9 @@ TEST_F(BadInputTest, AMissingSummaryIsMadeUpFor) {
 
 // Killed in the middle, resumed: the same curve and the same bits as if nothing had happened.
 TEST_F(BadInputTest, AKilledRunGoesOn) {
-  const std::vector<std::string> longer = {"--set", "train.steps=400", "--set",
-                                           "schedule.total_steps=400", "--set",
-                                           "checkpoint.every=20"};
+  const std::vector<std::string> longer = {"--set", "train.steps=400",
+                                           "--set", "schedule.total_steps=400",
+                                           "--set", "checkpoint.every=20"};
   ASSERT_TRUE(Start(kDdp, longer).ok());
   const std::string losses = *ReadFile(Path("out/losses.csv"));
   const std::string summary = *ReadFile(Path("out/summary.json"));

@@ -90,8 +90,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
     }
     if (flag != "--config" && flag != "--set" && flag != "--out" && flag != "--data" &&
         flag != "--device") {
-      return absl::InvalidArgumentError(absl::StrCat("unknown argument '", flag,
-                                                     "'; did you mean ",
+      return absl::InvalidArgumentError(absl::StrCat("unknown argument '", flag, "'; did you mean ",
                                                      NearestName(flag, FlagNames()),
                                                      "? --help lists what there is"));
     }

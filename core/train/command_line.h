@@ -22,8 +22,8 @@ struct CommandLine {
 
 // Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same. An
 // unknown flag is an error that suggests the nearest. Relative paths count from where the user
-// stands, also under `bazel run`, which starts programs elsewhere; a configuration that is not there
-// is looked for in the program's own folder too, where Bazel puts the files that BUILD names.
+// stands, also under `bazel run`, which starts programs elsewhere; a configuration that is not
+// there is looked for in the program's own folder too, where Bazel puts the files that BUILD names.
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv);
 
 // What --help prints.

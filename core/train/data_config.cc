@@ -26,8 +26,8 @@ absl::Status CheckDirectory(const std::string& data_directory, const char* what)
                      "\" reads real data: say where it is with --data DIR or LOCKSTEP_DATA"));
   }
   if (!std::filesystem::is_directory(data_directory)) {
-    return absl::NotFoundError(absl::StrCat(
-        "the data folder ", data_directory, " (--data or LOCKSTEP_DATA) does not exist"));
+    return absl::NotFoundError(absl::StrCat("the data folder ", data_directory,
+                                            " (--data or LOCKSTEP_DATA) does not exist"));
   }
   return absl::OkStatus();
 }
@@ -47,9 +47,9 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
   TextOptions options;
   reader.Read("path", &options.path);
   reader.Read("context", &options.context, {.at_least = 1});
-  reader.ReadChoice("vocabulary", &options.vocabulary,
-                    {{"train", TextOptions::Vocabulary::kTrain},
-                     {"all", TextOptions::Vocabulary::kAll}});
+  reader.ReadChoice(
+      "vocabulary", &options.vocabulary,
+      {{"train", TextOptions::Vocabulary::kTrain}, {"all", TextOptions::Vocabulary::kAll}});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "text"));
   return Text::Load(data_directory, options);

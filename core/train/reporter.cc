@@ -64,9 +64,9 @@ void Reporter::Note(const std::string& message) {
 absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {
   Note(absl::StrFormat("step %d  validation loss %.4f  accuracy %.2f %%", step + 1, result.loss,
                        100 * result.accuracy));
-  return metrics_.Append(step, MetricsRow()
-                                   .Set("validation_loss", result.loss)
-                                   .Set("validation_accuracy", result.accuracy));
+  return metrics_.Append(
+      step,
+      MetricsRow().Set("validation_loss", result.loss).Set("validation_accuracy", result.accuracy));
 }
 
 }  // namespace lockstep

@@ -15,11 +15,12 @@
 
 namespace lockstep {
 
-// Builds the model that the table [model] describes, for the inputs and targets of a data set. Reports
-// every mistake in the table.
+// Builds the model that the table [model] describes, for the inputs and targets of a data set.
+// Reports every mistake in the table.
 using ModelFactory = std::function<absl::StatusOr<Model>(const Config&, const Dataset&)>;
 
-// A run, fully decided and checked, before any rank starts. Ranks share it and change nothing in it.
+// A run, fully decided and checked, before any rank starts. Ranks share it and change nothing in
+// it.
 struct Run {
   Config config;
   std::string workload;  // the configuration's `name`
@@ -28,7 +29,7 @@ struct Run {
   ModelFactory make_model;  // has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
-  std::string out;       // run directory
+  std::string out;  // run directory
   bool resume = false;
 
   // "samples" or "tokens", and how many of them a sample has.
@@ -37,8 +38,8 @@ struct Run {
 };
 
 // Reads and checks everything that a command line names: configuration, data, model. Makes the run
-// directory; one that holds an earlier run is set aside as <out>.1, <out>.2, ... unless that run is to
-// be resumed.
+// directory; one that holds an earlier run is set aside as <out>.1, <out>.2, ... unless that run is
+// to be resumed.
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model);
 

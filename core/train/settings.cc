@@ -24,8 +24,8 @@ absl::Status ReadTrain(const Config& config, Settings& settings) {
   return reader.Finish();
 }
 
-absl::Status ReadMesh(const Config& config, const std::string& strategy, const std::vector<MeshAxis>& axes,
-                      MeshShape& mesh) {
+absl::Status ReadMesh(const Config& config, const std::string& strategy,
+                      const std::vector<MeshAxis>& axes, MeshShape& mesh) {
   ConfigReader reader(config.Table("mesh"));
   const auto name = [](std::string* out, MeshAxis axis) { out->append(Name(axis)); };
   const std::pair<MeshAxis, int*> all[] = {
@@ -33,22 +33,23 @@ absl::Status ReadMesh(const Config& config, const std::string& strategy, const s
   for (const auto& [axis, size] : all) {
     reader.Read(Name(axis), size, {.at_least = 1, .at_most = kMaxRanks});
     if (*size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) {
-      reader.AddProblem(
-          Name(axis), absl::StrCat("is ", *size, ", but the strategy '", strategy, "' has ",
-                                   axes.empty() ? "one rank only"
-                                                : absl::StrCat("no such axis; it has ",
-                                                               absl::StrJoin(axes, ", ", name))));
+      reader.AddProblem(Name(axis),
+                        absl::StrCat("is ", *size, ", but the strategy '", strategy, "' has ",
+                                     axes.empty() ? "one rank only"
+                                                  : absl::StrCat("no such axis; it has ",
+                                                                 absl::StrJoin(axes, ", ", name))));
     }
   }
   if (mesh.ranks() > kMaxRanks) {
-    reader.AddProblem("dp", absl::StrCat("makes a mesh of ", mesh.ranks(),
-                                         " ranks; this machine's threads carry at most ",
-                                         kMaxRanks));
+    reader.AddProblem("dp",
+                      absl::StrCat("makes a mesh of ", mesh.ranks(),
+                                   " ranks; this machine's threads carry at most ", kMaxRanks));
   }
   return reader.Finish();
 }
 
-absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes, Settings& settings) {
+absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes,
+                       Settings& settings) {
   BatchSettings& batch = settings.batch;
   ConfigReader reader(config.Table("batch"));
   reader.Require("size", &batch.size, kPositive);
@@ -58,27 +59,26 @@ absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes, 
   reader.Read("shards", &batch.shards, kPositive);
   if (has_dp) {
     if (given && batch.shards != settings.mesh.dp) {
-      reader.AddProblem("shards", absl::StrCat("is ", batch.shards, ", but mesh.dp is ",
-                                               settings.mesh.dp,
-                                               ": they are the same thing here; give one"));
+      reader.AddProblem("shards",
+                        absl::StrCat("is ", batch.shards, ", but mesh.dp is ", settings.mesh.dp,
+                                     ": they are the same thing here; give one"));
     }
     batch.shards = settings.mesh.dp;
   }
   if (batch.size % (batch.shards * batch.micro_batches) != 0) {
-    reader.AddProblem(
-        "size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
-                             batch.shards, " shards x ", batch.micro_batches,
-                             " micro-batches; use a multiple of ",
-                             batch.shards * batch.micro_batches));
+    reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
+                                           batch.shards, " shards x ", batch.micro_batches,
+                                           " micro-batches; use a multiple of ",
+                                           batch.shards * batch.micro_batches));
   }
   return reader.Finish();
 }
 
 absl::Status ReadOptimizer(const Config& config, OptimizerOptions& optimizer) {
   ConfigReader reader(config.Table("optimizer"));
-  reader.RequireChoice("kind", &optimizer.kind,
-                       {{"sgd", OptimizerOptions::Kind::kSgd},
-                        {"adamw", OptimizerOptions::Kind::kAdamW}});
+  reader.RequireChoice(
+      "kind", &optimizer.kind,
+      {{"sgd", OptimizerOptions::Kind::kSgd}, {"adamw", OptimizerOptions::Kind::kAdamW}});
   reader.Read("weight_decay", &optimizer.weight_decay, kNotNegative);
   if (optimizer.kind == OptimizerOptions::Kind::kAdamW) {
     reader.Read("beta1", &optimizer.beta1, kFraction);

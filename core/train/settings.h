@@ -24,8 +24,8 @@ struct BatchSettings {
 };
 
 struct ValidationSettings {
-  int64_t every = 0;    // steps; 0: only at the end
-  int64_t batches = 0;  // at most so many; 0: the whole split
+  int64_t every = 0;       // steps; 0: only at the end
+  int64_t batches = 0;     // at most so many; 0: the whole split
   int64_t batch_size = 0;  // samples; 0: a micro-batch's
 };
 
@@ -47,15 +47,15 @@ struct Settings {
   ValidationSettings validation;
   CheckpointSettings checkpoint;
   Trace::Window trace;
-  int64_t memory_limit = 0;      // bytes a rank; 0: none
-  int64_t threads = 0;           // a rank; 0: the machine's cores divided by the ranks
-  double timeout_seconds = 60;   // of communication
+  int64_t memory_limit = 0;     // bytes a rank; 0: none
+  int64_t threads = 0;          // a rank; 0: the machine's cores divided by the ranks
+  double timeout_seconds = 60;  // of communication
 };
 
-// Reads the tables train, batch, mesh, optimizer, schedule, validation, checkpoint, trace, memory and
-// run, and checks what they say against each other and against the axes that the strategy has. The
-// shards of a strategy without dp axis are batch.shards; with one they are mesh.dp, and batch.shards,
-// if given, must agree.
+// Reads the tables train, batch, mesh, optimizer, schedule, validation, checkpoint, trace, memory
+// and run, and checks what they say against each other and against the axes that the strategy has.
+// The shards of a strategy without dp axis are batch.shards; with one they are mesh.dp, and
+// batch.shards, if given, must agree.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

@@ -94,7 +94,7 @@ struct StrategyInputs {
 
 // A strategy as its main page names it.
 struct StrategyDefinition {
-  std::string name;  // also the name of its own table in the configuration
+  std::string name;            // also the name of its own table in the configuration
   std::vector<MeshAxis> axes;  // of the mesh that it can use
   // Whether its own table in the configuration is right; called before ranks are started.
   std::function<absl::Status(const Config&)> check = [](const Config&) { return absl::OkStatus(); };

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-// Bytes of a class: what the strategy predicts (negative: no prediction), and the largest peak of any
-// rank.
+// Bytes of a class: what the strategy predicts (negative: no prediction), and the largest peak of
+// any rank.
 struct MemoryRow {
   MemoryClass memory_class;
   int64_t predicted = -1;
@@ -101,8 +101,9 @@ double StepSeconds(const std::vector<RankReport>& reports) {
 
 double UnitsPerSecond(const Run& run, const std::vector<RankReport>& reports) {
   const double seconds = StepSeconds(reports);
-  return seconds > 0 ? static_cast<double>(run.settings.batch.size * run.units_per_sample()) / seconds
-                     : 0;
+  return seconds > 0
+             ? static_cast<double>(run.settings.batch.size * run.units_per_sample()) / seconds
+             : 0;
 }
 
 MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
@@ -171,7 +172,8 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
   absl::StrAppendFormat(&text, "  time of a step, rank 0:");
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
-    absl::StrAppend(&text, "  ", Name(phase), " ", FormatDuration(PerStep(first, first.times.Of(phase))));
+    absl::StrAppend(&text, "  ", Name(phase), " ",
+                    FormatDuration(PerStep(first, first.times.Of(phase))));
   }
   absl::StrAppend(&text, "  communication ",
                   FormatDuration(PerStep(first, first.times.communication_exposed)), " exposed, ",

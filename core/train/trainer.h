@@ -28,10 +28,10 @@ struct RankReport {
   StepTimes times;             // added up over `measured_steps`
   int64_t measured_steps = 0;  // without the first ones, which warm up
   double median_step_seconds = 0;
-  int64_t kernel_nanos = 0;    // of `times`: inside kernels
-  MemoryBooks memory;          // peaks over the steps
-  CommTotals traffic;          // of all steps
-  int64_t steps = 0;           // run here
+  int64_t kernel_nanos = 0;  // of `times`: inside kernels
+  MemoryBooks memory;        // peaks over the steps
+  CommTotals traffic;        // of all steps
+  int64_t steps = 0;         // run here
   CostPrediction prediction;
   std::vector<double> losses;  // of the steps run here; the same on all ranks
   ValidationResult validation;

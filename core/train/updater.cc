@@ -11,8 +11,8 @@ StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained
   StepResult result;
   result.gradient_norm = GradientNorm(rank_.kernels, trained, reduction);
   result.learning_rate = settings_.schedule.RateAt(step);
-  optimizer_.Step(step, result.learning_rate,
-                  ClipFactor(result.gradient_norm, settings_.clip_norm), trained);
+  optimizer_.Step(step, result.learning_rate, ClipFactor(result.gradient_norm, settings_.clip_norm),
+                  trained);
   return result;
 }
 

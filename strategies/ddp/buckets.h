@@ -15,8 +15,9 @@ struct BucketPlan {
 
 // Fills buckets in the reverse order of `parameters` (which are in order of first use, so that
 // backward completes the first bucket first). A bucket is closed when the next parameter would take
-// it over its limit; a parameter above the limit has one of its own. The first bucket has a limit of
-// its own: a small one starts the communication early (Li et al., "PyTorch Distributed", VLDB 2020).
+// it over its limit; a parameter above the limit has one of its own. The first bucket has a limit
+// of its own: a small one starts the communication early (Li et al., "PyTorch Distributed", VLDB
+// 2020).
 BucketPlan PlanBuckets(const std::vector<int64_t>& parameter_bytes, int64_t first_limit,
                        int64_t limit);
 

@@ -104,8 +104,7 @@ class GradientReducer {
   // the same calls in the same order.
   void LaunchComplete() {
     while (next_ < flats_.size() && waiting_[next_] == 0) {
-      works_.push_back(
-          ranks_.AllReduce(flats_[next_], flats_[next_], ReduceOp::kSum, "gradients"));
+      works_.push_back(ranks_.AllReduce(flats_[next_], flats_[next_], ReduceOp::kSum, "gradients"));
       ++next_;
     }
   }
@@ -116,8 +115,8 @@ class GradientReducer {
   std::vector<Tensor> flats_;
   absl::flat_hash_map<const Leaf*, Owner> owners_;
   std::vector<Work> works_;
-  // Of the backward in work: how many leaves still owe a parameter its gradient, how many parameters
-  // a bucket, and which bucket is launched next.
+  // Of the backward in work: how many leaves still owe a parameter its gradient, how many
+  // parameters a bucket, and which bucket is launched next.
   absl::flat_hash_map<const Parameter*, int> uses_;
   std::vector<int> waiting_;
   size_t next_ = 0;

@@ -34,23 +34,23 @@ TEST_P(DdpEqualsSingleTest, ToTheBit) {
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
                                   {cut, absl::StrCat("batch.shards=", shards)});
   // Small buckets, so that several are in flight.
-  const auto ddp = RunStrategy(
-      DdpStrategy(), MakeModel, config,
-      {cut, absl::StrCat("mesh.dp=", shards), "ddp.first_bucket_bytes=4096",
-       "ddp.bucket_bytes=100000"});
+  const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config,
+                               {cut, absl::StrCat("mesh.dp=", shards),
+                                "ddp.first_bucket_bytes=4096", "ddp.bucket_bytes=100000"});
   ASSERT_EQ(ddp.size(), static_cast<size_t>(shards));
   ASSERT_EQ(single[0].losses.size(), 4u);
   EXPECT_NE(single[0].losses[0], single[0].losses[3]);
   ExpectSameBits(ddp, single);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Meshes, DdpEqualsSingleTest,
-    ::testing::Combine(::testing::Bool(), ::testing::Values(1, 2, 4), ::testing::Values(1, 3)),
-    [](const auto& parameters) {
-      return absl::StrCat(std::get<0>(parameters.param) ? "Gpt" : "ResNet", "Shards",
-                          std::get<1>(parameters.param), "MicroBatches", std::get<2>(parameters.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Meshes, DdpEqualsSingleTest,
+                         ::testing::Combine(::testing::Bool(), ::testing::Values(1, 2, 4),
+                                            ::testing::Values(1, 3)),
+                         [](const auto& parameters) {
+                           return absl::StrCat(std::get<0>(parameters.param) ? "Gpt" : "ResNet",
+                                               "Shards", std::get<1>(parameters.param),
+                                               "MicroBatches", std::get<2>(parameters.param));
+                         });
 
 TEST(DdpTest, CuttingTheBatchOtherwiseChangesTheBits) {
   // What the equality above rests on is visible: another order of sums is another curve.
@@ -62,17 +62,16 @@ TEST(DdpTest, CuttingTheBatchOtherwiseChangesTheBits) {
 
 TEST(DdpTest, BytesOnTheWireEqualTheTheory) {
   for (int ranks : {2, 4}) {
-    const auto reports = RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
-                                     {absl::StrCat("mesh.dp=", ranks)});
+    const auto reports =
+        RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {absl::StrCat("mesh.dp=", ranks)});
     // 16 tokens, width 32, 2 layers, context 16: embeddings, blocks, last norm.
     const double parameters = 16 * 32 + 16 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
     for (const RankReport& report : reports) {
       const CommTotal gradients = report.traffic.Of("gradients");
       EXPECT_DOUBLE_EQ(gradients.wire_bytes / 4, 2 * parameters * 4 * (ranks - 1) / ranks);
       for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-        EXPECT_DOUBLE_EQ(
-            report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
-            predicted.wire_bytes)
+        EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
+                         predicted.wire_bytes)
             << predicted.label;
       }
       EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
@@ -81,8 +80,7 @@ TEST(DdpTest, BytesOnTheWireEqualTheTheory) {
 }
 
 TEST(DdpTest, MemoryIsWhatThePredictionSays) {
-  const auto reports =
-      RunStrategy(DdpStrategy(), MakeModel, SmallResNetConfig(), {"mesh.dp=2"});
+  const auto reports = RunStrategy(DdpStrategy(), MakeModel, SmallResNetConfig(), {"mesh.dp=2"});
   for (const RankReport& report : reports) {
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
@@ -94,10 +92,9 @@ TEST(DdpTest, MemoryIsWhatThePredictionSays) {
 }
 
 TEST(DdpTest, GradientsAreReducedInSeveralBucketsAndOverlap) {
-  const auto reports =
-      RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
-                  {"mesh.dp=2", "batch.micro_batches=3", "ddp.first_bucket_bytes=4096",
-                   "ddp.bucket_bytes=20000"});
+  const auto reports = RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
+                                   {"mesh.dp=2", "batch.micro_batches=3",
+                                    "ddp.first_bucket_bytes=4096", "ddp.bucket_bytes=20000"});
   // Accumulation is without communication: the calls of a step do not multiply by micro-batches.
   const int64_t calls = reports[0].traffic.Of("gradients").calls / 4;
   EXPECT_GT(calls, 3);
@@ -135,7 +132,8 @@ TEST(DdpTest, UnusedParametersDoNotHang) {
   ExpectSameBits(ddp, single);
 }
 
-// Stopped after two of four steps and resumed under another strategy: the same four losses and bits.
+// Stopped after two of four steps and resumed under another strategy: the same four losses and
+// bits.
 TEST(DdpTest, ResumesWhatSingleSavedAndTheOtherWayRound) {
   const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
   const std::vector<std::string> all = {"schedule.kind=cosine", "schedule.total_steps=4"};
@@ -145,8 +143,7 @@ TEST(DdpTest, ResumesWhatSingleSavedAndTheOtherWayRound) {
     assignments.push_back(more);
     return assignments;
   };
-  const auto whole =
-      RunStrategy(SingleStrategy(), MakeModel, config, with(all, "batch.shards=2"));
+  const auto whole = RunStrategy(SingleStrategy(), MakeModel, config, with(all, "batch.shards=2"));
 
   RunStrategy(SingleStrategy(), MakeModel, config, with(half, "batch.shards=2"));
   const auto ddp = ResumeStrategy(DdpStrategy(), MakeModel, config, with(all, "mesh.dp=2"));
@@ -169,8 +166,7 @@ TEST(DdpTest, AMemoryLimitEndsInOneMessage) {
 }
 
 TEST(DdpTest, RefusesWhatItCannotCarry) {
-  const absl::Status axis =
-      FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.tp=2"});
+  const absl::Status axis = FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.tp=2"});
   EXPECT_NE(std::string(axis.message()).find("no such axis; it has dp"), std::string::npos) << axis;
   const absl::Status batch =
       FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=5"});

@@ -1,6 +1,7 @@
 // Data parallel: a replica of the model on every rank.
 
 #include "core/train/main.h"
+
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 

@@ -1,6 +1,7 @@
 // One rank, no communication.
 
 #include "core/train/main.h"
+
 #include "models/models.h"
 #include "strategies/single/single.h"
 

@@ -22,13 +22,12 @@ class Single : public Strategy {
     if (batch_.shards == 1) return;
     // The gradients of the shard in work stay where they are; their sum over shards needs as much.
     for (TrainedTensor& total : totals_) {
-      total.gradient =
-          kernels_.Empty(total.value.shape(), DType::kF32, MemoryClass::kGradients);
+      total.gradient = kernels_.Empty(total.value.shape(), DType::kF32, MemoryClass::kGradients);
       prediction_.memory[1].bytes += total.gradient.bytes();
     }
     if (replica_.statistics().defined()) {
-      statistics_ = kernels_.Empty(replica_.statistics().shape(), DType::kF32,
-                                   MemoryClass::kParameters);
+      statistics_ =
+          kernels_.Empty(replica_.statistics().shape(), DType::kF32, MemoryClass::kParameters);
       prediction_.memory[0].bytes += statistics_.bytes();
     }
   }
@@ -95,11 +94,10 @@ class Single : public Strategy {
 }  // namespace
 
 StrategyDefinition SingleStrategy() {
-  return {.name = "single",
-          .axes = {},
-          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-            return std::make_unique<Single>(std::move(inputs));
-          }};
+  return {
+      .name = "single", .axes = {}, .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+        return std::make_unique<Single>(std::move(inputs));
+      }};
 }
 
 }  // namespace lockstep

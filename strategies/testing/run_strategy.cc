@@ -77,8 +77,7 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config,
-                          const std::vector<std::string>& assignments) {
+                          const std::string& config, const std::vector<std::string>& assignments) {
   auto reports = TryStrategy(strategy, make_model, config, assignments);
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();

@@ -9,8 +9,8 @@
 namespace lockstep {
 
 // Trains with a strategy, for tests: `config` is TOML text, `assignments` are laid over it as --set
-// does. Losses, hashes and books come back; files go to a folder of the test's own. Fails the test on
-// an error.
+// does. Losses, hashes and books come back; files go to a folder of the test's own. Fails the test
+// on an error.
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
                                     const std::vector<std::string>& assignments);
@@ -22,8 +22,7 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config,
-                          const std::vector<std::string>& assignments);
+                          const std::string& config, const std::vector<std::string>& assignments);
 
 // A small transformer with dropout on markov text, and a small ResNet on shapes: 12 samples a step,
 // 4 steps.

@@ -15,15 +15,15 @@ constexpr long kRounds = 2'000'000;
 
 // One round of all chains. In one statement, whose operands are registers: the compiler can neither
 // spill an accumulator between two of them nor drop what nobody reads.
-#define LS_FMA_ROUND(constraint)                                                            \
-  asm volatile(                                                                             \
-      "vfmadd213ps %12, %13, %0\n vfmadd213ps %12, %13, %1\n vfmadd213ps %12, %13, %2\n"    \
-      "vfmadd213ps %12, %13, %3\n vfmadd213ps %12, %13, %4\n vfmadd213ps %12, %13, %5\n"    \
-      "vfmadd213ps %12, %13, %6\n vfmadd213ps %12, %13, %7\n vfmadd213ps %12, %13, %8\n"    \
-      "vfmadd213ps %12, %13, %9\n vfmadd213ps %12, %13, %10\n vfmadd213ps %12, %13, %11\n"  \
-      : "+" constraint(a), "+" constraint(b), "+" constraint(c), "+" constraint(d),          \
-        "+" constraint(e), "+" constraint(f), "+" constraint(g), "+" constraint(h),          \
-        "+" constraint(i), "+" constraint(j), "+" constraint(k), "+" constraint(l)           \
+#define LS_FMA_ROUND(constraint)                                                           \
+  asm volatile(                                                                            \
+      "vfmadd213ps %12, %13, %0\n vfmadd213ps %12, %13, %1\n vfmadd213ps %12, %13, %2\n"   \
+      "vfmadd213ps %12, %13, %3\n vfmadd213ps %12, %13, %4\n vfmadd213ps %12, %13, %5\n"   \
+      "vfmadd213ps %12, %13, %6\n vfmadd213ps %12, %13, %7\n vfmadd213ps %12, %13, %8\n"   \
+      "vfmadd213ps %12, %13, %9\n vfmadd213ps %12, %13, %10\n vfmadd213ps %12, %13, %11\n" \
+      : "+" constraint(a), "+" constraint(b), "+" constraint(c), "+" constraint(d),        \
+        "+" constraint(e), "+" constraint(f), "+" constraint(g), "+" constraint(h),        \
+        "+" constraint(i), "+" constraint(j), "+" constraint(k), "+" constraint(l)         \
       : constraint(x), constraint(x))
 
 __attribute__((target("avx512f"))) void RunAvx512() {
@@ -50,9 +50,7 @@ double MeasureFmaLimit(int threads) {
   double best = 0;
   for (int attempt = 0; attempt < 8; ++attempt) {
     const int64_t start = NowNanos();
-    ParallelFor(threads, 1, [wide](int64_t, int64_t) {
-      wide ? RunAvx512() : RunAvx2();
-    });
+    ParallelFor(threads, 1, [wide](int64_t, int64_t) { wide ? RunAvx512() : RunAvx2(); });
     best = std::max(best, flops / SecondsSince(start) * 1e-9);
   }
   SetThreads(before);

@@ -40,8 +40,8 @@ std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::str
 }
 
 std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments) {
-  const auto output = Capture(absl::StrCat(Quoted(peer.python), " ", Quoted(peer.script), " ",
-                                           arguments, " 2>/dev/null"));
+  const auto output = Capture(
+      absl::StrCat(Quoted(peer.python), " ", Quoted(peer.script), " ", arguments, " 2>/dev/null"));
   if (!output) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("model_gflops_per_s")) return std::nullopt;

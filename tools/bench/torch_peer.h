@@ -11,8 +11,8 @@ struct TorchPeer {
   std::string script;  // the script that trains the same work and prints one line of JSON
 };
 
-// The peer that the options name, if its script is there and its Python has PyTorch; else nothing, and
-// why in `reason`.
+// The peer that the options name, if its script is there and its Python has PyTorch; else nothing,
+// and why in `reason`.
 std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
                                        std::string* reason);
 

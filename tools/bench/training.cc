@@ -1,9 +1,10 @@
 // How fast training is, against what the machine could do and against PyTorch on the same work.
 //
-//   ./bazelw run //tools/bench:training -- --python /path/to/python --torch_peer /path/to/torch_peer.py
+//   ./bazelw run //tools/bench:training -- --python /path/to/python --torch_peer
+//   /path/to/torch_peer.py
 //
-// Each row trains a whole model through the trainer, data and all. Model FLOPs are 6 multiply-adds of
-// forward, attention counted in full. The limit is measured in the same run, just before.
+// Each row trains a whole model through the trainer, data and all. Model FLOPs are 6 multiply-adds
+// of forward, attention counted in full. The limit is measured in the same run, just before.
 
 #include <cstdio>
 #include <cstdlib>
@@ -34,24 +35,25 @@ constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
 
 struct Workload {
   std::string name;
-  int64_t batch;           // of each rank
-  std::string config;      // model and data
+  int64_t batch;       // of each rank
+  std::string config;  // model and data
   std::string torch_arguments;
 };
 
 std::vector<Workload> Workloads() {
-  return {{.name = "ResNet-18, 32x32, batch 64",
-           .batch = 64,
-           .config = "[model]\nkind = 'resnet'\n[data]\nkind = 'shapes'\n"
-                     "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
-           .torch_arguments = "resnet18 --batch 64"},
-          {.name = "GPT 6 x 384, context 256, batch 16",
-           .batch = 16,
-           .config = "[model]\nkind = 'transformer'\nlayers = 6\nheads = 6\nwidth = 384\n"
-                     "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
-                     "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
-           .torch_arguments = "gpt --layers 6 --heads 6 --width 384 --context 256 --vocab 65 "
-                              "--batch 16"}};
+  return {
+      {.name = "ResNet-18, 32x32, batch 64",
+       .batch = 64,
+       .config = "[model]\nkind = 'resnet'\n[data]\nkind = 'shapes'\n"
+                 "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
+       .torch_arguments = "resnet18 --batch 64"},
+      {.name = "GPT 6 x 384, context 256, batch 16",
+       .batch = 16,
+       .config = "[model]\nkind = 'transformer'\nlayers = 6\nheads = 6\nwidth = 384\n"
+                 "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
+                 "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
+       .torch_arguments = "gpt --layers 6 --heads 6 --width 384 --context 256 --vocab 65 "
+                          "--batch 16"}};
 }
 
 struct Timing {
@@ -97,8 +99,8 @@ absl::Status RunBenchmark() {
       FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
   if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
 
-  std::printf("\none rank, 2 threads, fp32\n%-36s %9s %9s %9s %8s %9s %7s\n", "", "GFLOP/s", "limit",
-              "fraction", "outside", "PyTorch", "ratio");
+  std::printf("\none rank, 2 threads, fp32\n%-36s %9s %9s %9s %8s %9s %7s\n", "", "GFLOP/s",
+              "limit", "fraction", "outside", "PyTorch", "ratio");
   for (const Workload& workload : Workloads()) {
     const double limit = MeasureFmaLimit(2);
     auto timing = Measure(workload, 1, 2);

@@ -10,8 +10,8 @@ namespace lockstep {
 namespace {
 
 // Tables that say how a workload is run, not what it is.
-constexpr const char* kTablesOfTheRun[] = {"mesh", "run", "trace", "checkpoint", "validation",
-                                           "memory"};
+constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",        "trace",
+                                           "checkpoint", "validation", "memory"};
 
 bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
   if (key == "batch.shards") return true;  // compared as the summaries tell it
@@ -57,8 +57,8 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
       workload.runs.begin(), workload.runs.end(),
       [&run](const ComparedRun& other) { return other.run.strategy == run.strategy; });
   if (alike == 1) return run.strategy;
-  return absl::StrCat(run.strategy, " (",
-                      std::filesystem::path(run.directory).filename().string(), ")");
+  return absl::StrCat(run.strategy, " (", std::filesystem::path(run.directory).filename().string(),
+                      ")");
 }
 
 }  // namespace
@@ -66,9 +66,8 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
   std::vector<ComparedWorkload> workloads;
   for (const RunRecord& run : runs) {
-    auto workload = std::find_if(workloads.begin(), workloads.end(), [&](const auto& other) {
-      return other.workload == run.workload;
-    });
+    auto workload = std::find_if(workloads.begin(), workloads.end(),
+                                 [&](const auto& other) { return other.workload == run.workload; });
     if (workload == workloads.end()) {
       workloads.push_back({.workload = run.workload, .runs = {}});
       workload = workloads.end() - 1;

@@ -19,8 +19,8 @@ struct ComparedRun {
   std::optional<CurveComparison> curve;
   bool same_length = false;      // both have as many steps
   bool same_parameters = false;  // at the end
-  // What their configurations differ in beyond the strategy, e.g. "train.steps": then the curves may
-  // part for that reason.
+  // What their configurations differ in beyond the strategy, e.g. "train.steps": then the curves
+  // may part for that reason.
   std::vector<std::string> differing_keys;
 };
 
@@ -30,9 +30,9 @@ struct ComparedWorkload {
   std::vector<ComparedRun> runs;
 };
 
-// Groups runs by workload, in the order in which they are given. The reference of a run is the first
-// complete run of `single` with the same workload, shards and micro-batches (contract 3 of the
-// design).
+// Groups runs by workload, in the order in which they are given. The reference of a run is the
+// first complete run of `single` with the same workload, shards and micro-batches (contract 3 of
+// the design).
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 RunRecord MakeRun(const std::string& workload, const std::string& strategy, int64_t shards,
-              const std::vector<LossPoint>& losses = {{0, 2.0}, {1, 1.0}}) {
+                  const std::vector<LossPoint>& losses = {{0, 2.0}, {1, 1.0}}) {
   RunRecord run;
   run.state = RunRecord::State::kComplete;
   run.workload = workload;
@@ -27,7 +27,8 @@ RunRecord MakeRun(const std::string& workload, const std::string& strategy, int6
 Config Toml(const std::string& text) { return Config::FromString(text, "test").value(); }
 
 TEST(CompareRunsTest, GroupsByWorkloadInTheGivenOrder) {
-  const auto workloads = CompareRuns({MakeRun("b", "single", 2), MakeRun("a", "single", 2), MakeRun("b", "ddp", 2)});
+  const auto workloads =
+      CompareRuns({MakeRun("b", "single", 2), MakeRun("a", "single", 2), MakeRun("b", "ddp", 2)});
   ASSERT_EQ(workloads.size(), 2u);
   EXPECT_EQ(workloads[0].workload, "b");
   ASSERT_EQ(workloads[0].runs.size(), 2u);
@@ -36,9 +37,10 @@ TEST(CompareRunsTest, GroupsByWorkloadInTheGivenOrder) {
 }
 
 TEST(CompareRunsTest, TheReferenceIsSingleWithTheSameShards) {
-  const auto runs = CompareRuns({MakeRun("a", "ddp", 4, {{0, 2.0}, {1, 1.5}}), MakeRun("a", "single", 2),
-                                 MakeRun("a", "single", 4), MakeRun("a", "ddp", 8)})[0]
-                        .runs;
+  const auto runs =
+      CompareRuns({MakeRun("a", "ddp", 4, {{0, 2.0}, {1, 1.5}}), MakeRun("a", "single", 2),
+                   MakeRun("a", "single", 4), MakeRun("a", "ddp", 8)})[0]
+          .runs;
   EXPECT_FALSE(runs[0].is_reference);
   ASSERT_TRUE(runs[0].curve.has_value());
   EXPECT_EQ(runs[0].curve->largest->step, 1);
@@ -84,7 +86,8 @@ TEST(CompareRunsTest, TellsRunsOfOneStrategyApart) {
 }
 
 TEST(CompareRunsTest, NamesWhatDiffersBeyondTheStrategy) {
-  RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2), other = MakeRun("a", "ddp", 2);
+  RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2),
+            other = MakeRun("a", "ddp", 2);
   single.config = Toml("train.steps = 9\nbatch.shards = 2\nvalidation.every = 3");
   ddp.config = Toml("train.steps = 9\nmesh.dp = 2\nddp.bucket_bytes = 1\nrun.threads = 1");
   other.config = Toml("train.steps = 8\nmesh.dp = 2\nmodel.width = 3");

@@ -35,14 +35,14 @@ std::string ExactBytes(double bytes) {
 std::string Difference(const ComparedRun& compared) {
   if (compared.is_reference) return "reference";
   if (!compared.curve) {
-    return absl::StrFormat("no single of %d x %d", compared.run.shards,
-                           compared.run.micro_batches);
+    return absl::StrFormat("no single of %d x %d", compared.run.shards, compared.run.micro_batches);
   }
   const CurveComparison& curve = *compared.curve;
   const std::string extent =
       compared.same_length ? "" : absl::StrFormat(" (first %d steps)", curve.compared);
   if (curve.largest) {
-    return absl::StrFormat("%.1e at step %d%s", curve.largest->relative, curve.largest->step, extent);
+    return absl::StrFormat("%.1e at step %d%s", curve.largest->relative, curve.largest->step,
+                           extent);
   }
   if (!compared.same_length) return "0" + extent;
   return compared.same_parameters ? "0 (exact)" : "0, but other parameters";
@@ -76,8 +76,8 @@ std::string ResultTable(const ComparedWorkload& workload) {
   return table.ToString();
 }
 
-// Name in the summary, title. All but the hidden communication, which happened beside the others, add
-// up to the step.
+// Name in the summary, title. All but the hidden communication, which happened beside the others,
+// add up to the step.
 constexpr std::pair<const char*, const char*> kPhaseColumns[] = {
     {"forward", "forward"},     {"backward", "backward"},
     {"optimizer", "optimizer"}, {"communication_exposed", "comm."},
@@ -100,8 +100,9 @@ std::string TimeTable(const ComparedWorkload& workload) {
   // Phases that no run has, such as the bubble where there is no pipeline, are left out.
   std::vector<const char*> phases;
   for (const auto& [phase, title] : kPhaseColumns) {
-    if (std::all_of(runs.begin(), runs.end(),
-                    [phase = phase](const auto* compared) { return Spent(compared->run, phase) == 0; })) {
+    if (std::all_of(runs.begin(), runs.end(), [phase = phase](const auto* compared) {
+          return Spent(compared->run, phase) == 0;
+        })) {
       continue;
     }
     phases.push_back(phase);
@@ -148,13 +149,12 @@ std::string CostTable(const ComparedWorkload& workload) {
     double sent = 0;
     for (const auto& [name, cost] : run.traffic) sent += cost.measured;
     const auto activations = run.memory.find("activations");
-    table.Add({compared.label, FormatBytes(std::llround(run.memory_peak)),
-               FormatBytes(std::llround(state.measured)),
-               FormatBytes(std::llround(*state.predicted)),
-               activations == run.memory.end()
-                   ? "-"
-                   : FormatBytes(std::llround(activations->second.measured)),
-               ExactBytes(sent), ExactBytes(*Predicted(run.traffic).predicted)});
+    table.Add(
+        {compared.label, FormatBytes(std::llround(run.memory_peak)),
+         FormatBytes(std::llround(state.measured)), FormatBytes(std::llround(*state.predicted)),
+         activations == run.memory.end() ? "-"
+                                         : FormatBytes(std::llround(activations->second.measured)),
+         ExactBytes(sent), ExactBytes(*Predicted(run.traffic).predicted)});
   }
   return table.ToString();
 }
@@ -185,7 +185,8 @@ std::string TextReport(const std::vector<ComparedWorkload>& workloads) {
     absl::StrAppend(&text, "\n", workload.workload.empty() ? "unknown workload" : workload.workload,
                     "\n");
     if (any_complete) {
-      absl::StrAppend(&text, ResultTable(workload), "\n  time of a step: median, and its parts as means over steps and ranks\n",
+      absl::StrAppend(&text, ResultTable(workload),
+                      "\n  time of a step: median, and its parts as means over steps and ranks\n",
                       TimeTable(workload), "\n  a rank's memory and traffic, most of any rank\n",
                       CostTable(workload));
     }

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(TextTableTest, SetsColumns) {
-  TextTable table({{"name", TextTable::Align::kLeft}, {"count"}, {"note", TextTable::Align::kLeft}});
+  TextTable table(
+      {{"name", TextTable::Align::kLeft}, {"count"}, {"note", TextTable::Align::kLeft}});
   table.Add({"a", "1000000", "x"});
   table.Add({"longer", "7"});
   EXPECT_EQ(table.ToString(),
@@ -60,8 +61,7 @@ TEST(TextReportTest, ShowsARunInEachTable) {
                             ContainsRegex("ddp +2 +dp=2 +2 x 3 +2 +1.250000 +0 \\(exact\\)")));
   EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +100 ms +250 ms +50.0 ms"));
   EXPECT_THAT(report, Not(HasSubstr("bubble")));
-  EXPECT_THAT(report,
-              ContainsRegex("ddp +3.0 MiB +2.0 MiB +1.0 MiB +512 B +1,234,576 +1,234,575"));
+  EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB +1.0 MiB +512 B +1,234,576 +1,234,575"));
 }
 
 TEST(TextReportTest, ShowsHowFarACurveIsOff) {

@@ -1,4 +1,5 @@
-// The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls it.
+// The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls
+// it.
 //
 //   curve --candidate=PROGRAM --steps=N [--reference=PROGRAM [--reference_tolerance=X]]
 //         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X]
@@ -26,22 +27,24 @@ namespace lockstep {
 namespace {
 
 constexpr char kGoldenHint[] =
-    "  If other strategies fail too, the workload's numbers have moved; if only this one does, this "
+    "  If other strategies fail too, the workload's numbers have moved; if only this one does, "
+    "this "
     "strategy has.\n"
     "  When the new curve is meant: ./bazelw run the experiment's :update_expected.\n";
 
 // Returns whether all lanes passed.
 absl::StatusOr<bool> RunMain() {
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
-  LS_ASSIGN_OR_RETURN(const std::vector<LaneResult> lanes,
-                      CheckStrategy({.candidate = absl::GetFlag(FLAGS_candidate),
-                                     .steps = absl::GetFlag(FLAGS_steps),
-                                     .reference = absl::GetFlag(FLAGS_reference),
-                                     .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
-                                     .golden = absl::GetFlag(FLAGS_golden),
-                                     .golden_steps = absl::GetFlag(FLAGS_golden_steps),
-                                     .golden_tolerance = absl::GetFlag(FLAGS_golden_tolerance),
-                                     .scratch = scratch.path()}));
+  LS_ASSIGN_OR_RETURN(
+      const std::vector<LaneResult> lanes,
+      CheckStrategy({.candidate = absl::GetFlag(FLAGS_candidate),
+                     .steps = absl::GetFlag(FLAGS_steps),
+                     .reference = absl::GetFlag(FLAGS_reference),
+                     .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
+                     .golden = absl::GetFlag(FLAGS_golden),
+                     .golden_steps = absl::GetFlag(FLAGS_golden_steps),
+                     .golden_tolerance = absl::GetFlag(FLAGS_golden_tolerance),
+                     .scratch = scratch.path()}));
   bool passed = true;
   for (const LaneResult& lane : lanes) {
     if (lane.status.ok()) {

@@ -24,7 +24,8 @@ absl::Status CheckRows(const std::vector<LossPoint>& curve, int64_t steps,
                        const std::string& name) {
   for (int64_t step = 0; step < steps; ++step) {
     if (step == static_cast<int64_t>(curve.size())) {
-      return absl::OutOfRangeError(absl::StrCat(name, " ends after ", step, " of ", steps, " steps"));
+      return absl::OutOfRangeError(
+          absl::StrCat(name, " ends after ", step, " of ", steps, " steps"));
     }
     if (curve[step].step != step) {
       return absl::OutOfRangeError(absl::StrCat(name, " has no row for step ", step, ": step ",
@@ -72,8 +73,8 @@ absl::Status CheckCurve(const std::vector<LossPoint>& actual,
                         const CurveNames& names) {
   LS_RETURN_IF_ERROR(CheckRows(actual, limits.steps, names.actual));
   LS_RETURN_IF_ERROR(CheckRows(expected, limits.steps, names.expected));
-  const CurveComparison comparison = CompareCurves(
-      First(actual, limits.steps), First(expected, limits.steps), limits.tolerance);
+  const CurveComparison comparison =
+      CompareCurves(First(actual, limits.steps), First(expected, limits.steps), limits.tolerance);
   if (!comparison.first_outside) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrFormat(
       "%s leaves %s, relative tolerance %g, at %s\n  largest difference in %d steps: %s",

@@ -24,14 +24,14 @@ struct CurveDeviation {
 };
 
 struct CurveComparison {
-  int64_t compared = 0;                          // rows that both have
-  std::optional<CurveDeviation> largest;         // none where all rows are equal to the bit
-  std::optional<CurveDeviation> first_outside;   // the first beyond the tolerance
+  int64_t compared = 0;                         // rows that both have
+  std::optional<CurveDeviation> largest;        // none where all rows are equal to the bit
+  std::optional<CurveDeviation> first_outside;  // the first beyond the tolerance
 };
 
 // Compares row by row, as far as both curves go and their steps are the same. `tolerance` is
-// relative; 0 asks for equality. A loss that is infinite or NaN is outside of any tolerance, whatever
-// the other one is: training has broken down there.
+// relative; 0 asks for equality. A loss that is infinite or NaN is outside of any tolerance,
+// whatever the other one is: training has broken down there.
 CurveComparison CompareCurves(const std::vector<LossPoint>& actual,
                               const std::vector<LossPoint>& expected, double tolerance);
 
@@ -42,8 +42,8 @@ struct CurveLimits {
 };
 
 // OK if the first `limits.steps` rows of `actual` agree with those of `expected`. Otherwise the
-// message tells the first step that left the tolerance, with both values and how far they part later,
-// or which curve lacks a row. `names` are what the message calls the two.
+// message tells the first step that left the tolerance, with both values and how far they part
+// later, or which curve lacks a row. `names` are what the message calls the two.
 struct CurveNames {
   std::string actual = "the curve";
   std::string expected = "the expected curve";

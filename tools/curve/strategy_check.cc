@@ -83,7 +83,8 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
   const CurveComparison comparison =
       CompareCurves(First(candidate.losses, options.golden_steps), *golden, 0);
   result.summary = absl::StrFormat(
-      "%d steps within %g of %s; %s", options.golden_steps, options.golden_tolerance, options.golden,
+      "%d steps within %g of %s; %s", options.golden_steps, options.golden_tolerance,
+      options.golden,
       comparison.largest ? "farthest at " + comparison.largest->ToString() : "no difference");
   return result;
 }
@@ -96,12 +97,12 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   }
   if (!options.golden.empty() &&
       (options.golden_steps < 1 || options.golden_steps > options.steps)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("of ", options.steps, " steps, ", options.golden_steps,
-                     " cannot be held to the golden curve"));
+    return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
+                                                   options.golden_steps,
+                                                   " cannot be held to the golden curve"));
   }
-  LS_ASSIGN_OR_RETURN(const RunRecord candidate, Run(options.candidate, options.scratch + "/candidate",
-                                                     Arguments(options)));
+  LS_ASSIGN_OR_RETURN(const RunRecord candidate,
+                      Run(options.candidate, options.scratch + "/candidate", Arguments(options)));
   std::vector<LaneResult> lanes;
   if (!options.reference.empty()) {
     std::vector<std::string> arguments = Arguments(options);

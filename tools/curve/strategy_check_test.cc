@@ -43,16 +43,18 @@ class StrategyCheckTest : public testing::Test {
     for (size_t i = 0; i < run.losses.size(); ++i) {
       absl::StrAppend(&rows, i, ",", run.losses[i], "\n");
     }
-    const std::string summary = absl::StrCat(
-        R"({"workload": "w", "strategy": ")", run.strategy, R"(", "shards": 2, "micro_batches": 3,)",
-        R"( "steps": )", 3, R"(, "parameter_hash": ")", run.hash, R"("})");
+    const std::string summary =
+        absl::StrCat(R"({"workload": "w", "strategy": ")", run.strategy,
+                     R"(", "shards": 2, "micro_batches": 3,)", R"( "steps": )", 3,
+                     R"(, "parameter_hash": ")", run.hash, R"("})");
     const std::string path = Write(
-        name, absl::StrCat("#!/bin/sh\necho \"$@\" > ", scratch_.path(), "/", name, ".arguments\n",
-                           "while [ \"$1\" != --out ]; do shift; done\nmkdir -p \"$2\"; cd \"$2\"\n",
-                           "cat > losses.csv <<'END'\n", rows, "END\n",
-                           "cat > config.toml <<'END'\nname = 'w'\n[train]\nsteps = 3\nEND\n",
-                           "cat > summary.json <<'END'\n", summary, "\nEND\n",
-                           "echo the reason >&2\nexit ", run.exit_code, "\n"));
+        name,
+        absl::StrCat("#!/bin/sh\necho \"$@\" > ", scratch_.path(), "/", name, ".arguments\n",
+                     "while [ \"$1\" != --out ]; do shift; done\nmkdir -p \"$2\"; cd \"$2\"\n",
+                     "cat > losses.csv <<'END'\n", rows, "END\n",
+                     "cat > config.toml <<'END'\nname = 'w'\n[train]\nsteps = 3\nEND\n",
+                     "cat > summary.json <<'END'\n", summary, "\nEND\n",
+                     "echo the reason >&2\nexit ", run.exit_code, "\n"));
     EXPECT_EQ(chmod(path.c_str(), 0755), 0);
     return path;
   }
@@ -89,8 +91,8 @@ TEST_F(StrategyCheckTest, EqualRunsPassBothLanes) {
 
 TEST_F(StrategyCheckTest, TheReferenceRunsTheSameCutOfTheBatch) {
   ASSERT_TRUE(CheckStrategy(Options({}, kSingle)).ok());
-  EXPECT_THAT(ArgumentsOf("candidate.sh"), AllOf(HasSubstr("--set train.steps=3"),
-                                                 HasSubstr("--set run.threads=1")));
+  EXPECT_THAT(ArgumentsOf("candidate.sh"),
+              AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1")));
   EXPECT_THAT(ArgumentsOf("reference.sh"),
               AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1"),
                     HasSubstr("--set batch.shards=2"), HasSubstr("--set batch.micro_batches=3")));

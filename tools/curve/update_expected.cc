@@ -26,7 +26,8 @@ namespace {
 
 constexpr char kReminder[] =
     "This curve is what all strategies are held to. Rule out a regression before you keep another "
-    "one:\nwhich change moved it, was it meant to, and does the workload still learn what it did?\n";
+    "one:\nwhich change moved it, was it meant to, and does the workload still learn what it "
+    "did?\n";
 
 std::string Change(const absl::StatusOr<std::vector<LossPoint>>& before,
                    const std::vector<LossPoint>& now) {
@@ -39,7 +40,8 @@ std::string Change(const absl::StatusOr<std::vector<LossPoint>>& before,
 }
 
 absl::Status RunMain(const std::vector<std::string>& words) {
-  if (words.size() < 2) return absl::InvalidArgumentError("usage: update_expected FILE PROGRAM ...");
+  if (words.size() < 2)
+    return absl::InvalidArgumentError("usage: update_expected FILE PROGRAM ...");
   LS_ASSIGN_OR_RETURN(const std::string path, WorkspacePath(words[0]));
   const std::string workload = std::filesystem::path(words[0]).parent_path().filename().string();
   const std::string out = UserPath(absl::StrCat("runs/", workload, "/expected"));

@@ -18,15 +18,17 @@ namespace fs = std::filesystem;
 
 std::string UserPath(const std::string& path) {
   const char* stands = std::getenv("BUILD_WORKING_DIRECTORY");
-  return ((stands != nullptr ? fs::path(stands) : fs::current_path()) / path).string();
+  return ((stands != nullptr ? fs::path(stands) : fs::current_path()) / path)
+      .lexically_normal()
+      .string();
 }
 
 absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
   const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
   if (workspace == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot tell where the source tree with ", path,
-                     " is; start this program with ./bazelw run"));
+    return absl::FailedPreconditionError(absl::StrCat("cannot tell where the source tree with ",
+                                                      path,
+                                                      " is; start this program with ./bazelw run"));
   }
   return (fs::path(workspace) / path).string();
 }

@@ -60,8 +60,9 @@ RunAllResult RunAll(const RunAllOptions& options) {
     result.records.push_back(RunOne(run, out, options.arguments, result.interrupted));
     const RunRecord& record = result.records.back();
     std::fprintf(stderr, "[%zu/%zu] %s: %s\n", i + 1, count, run.name.c_str(),
-                 record.complete() ? absl::StrCat("done in ", FormatDuration(SecondsSince(begin))).c_str()
-                                   : absl::StrCat("FAILED, ", record.problem).c_str());
+                 record.complete()
+                     ? absl::StrCat("done in ", FormatDuration(SecondsSince(begin))).c_str()
+                     : absl::StrCat("FAILED, ", record.problem).c_str());
   }
   return result;
 }

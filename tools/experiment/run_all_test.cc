@@ -20,7 +20,8 @@ class RunAllTest : public testing::Test {
  protected:
   RunAllTest() : scratch_(TemporaryDirectory::Create().value()) {}
 
-  // A program whose run has one step, and that then does `end`. Its last two arguments are --out DIR.
+  // A program whose run has one step, and that then does `end`. Its last two arguments are --out
+  // DIR.
   PlannedRun Program(const std::string& name, const std::string& end = "exit 0") {
     const std::string path = scratch_.path() + "/" + name + ".sh";
     EXPECT_TRUE(
@@ -55,11 +56,13 @@ TEST_F(RunAllTest, RunsOneAfterAnotherEachWithADirectoryOfItsOwn) {
 }
 
 TEST_F(RunAllTest, ARunThatFailsDoesNotStopTheOthers) {
-  const RunAllResult result = RunAll({.runs = {Program("a", "rm summary.json; exit 3"), Program("b")},
-                                      .out = scratch_.path() + "/runs",
-                                      .arguments = {}});
+  const RunAllResult result =
+      RunAll({.runs = {Program("a", "rm summary.json; exit 3"), Program("b")},
+              .out = scratch_.path() + "/runs",
+              .arguments = {}});
   EXPECT_EQ(result.records[0].state, RunRecord::State::kUnfinished);
-  EXPECT_EQ(result.records[0].problem, "stopped after 1 of 1 steps: exit code 3, see its message above");
+  EXPECT_EQ(result.records[0].problem,
+            "stopped after 1 of 1 steps: exit code 3, see its message above");
   EXPECT_EQ(result.records[0].workload, "w");
   EXPECT_TRUE(result.records[1].complete());
 }
@@ -76,10 +79,10 @@ TEST_F(RunAllTest, AnEarlierRunIsNotTakenForOneThatFailed) {
 }
 
 TEST_F(RunAllTest, AnInterruptKeepsWhatIsDoneAndStartsNoMore) {
-  const RunAllResult result = RunAll({.runs = {Program("a"), Program("b", "kill -INT $PPID; exec sleep 100"),
-                                               Program("c")},
-                                      .out = scratch_.path() + "/runs",
-                                      .arguments = {}});
+  const RunAllResult result =
+      RunAll({.runs = {Program("a"), Program("b", "kill -INT $PPID; exec sleep 100"), Program("c")},
+              .out = scratch_.path() + "/runs",
+              .arguments = {}});
   EXPECT_TRUE(result.interrupted);
   ASSERT_EQ(result.records.size(), 3u);
   EXPECT_TRUE(result.records[0].complete());

@@ -42,17 +42,17 @@ struct RunRecord {
   int64_t shards = 0;
   int64_t micro_batches = 0;
   std::string parameter_hash;
-  double loss = 0;                // of the last step
-  double validation_loss = 0;     // NaN where it is not finite, as in JSON
+  double loss = 0;             // of the last step
+  double validation_loss = 0;  // NaN where it is not finite, as in JSON
   double validation_accuracy = 0;
-  std::optional<double> loss_floor;   // that the data allows
+  std::optional<double> loss_floor;  // that the data allows
   double step_seconds = 0;
-  std::string unit;                   // "samples" or "tokens"
-  double units_per_second = 0;        // of all ranks together
-  std::map<std::string, double> time;     // seconds of a step by phase, mean over ranks
-  double memory_peak = 0;                 // bytes, of the rank with most
-  std::map<std::string, RunCost> memory;  // by class, peak of the rank with most
-  std::map<std::string, RunCost> traffic; // "operation label": sent by a rank in a step
+  std::string unit;                        // "samples" or "tokens"
+  double units_per_second = 0;             // of all ranks together
+  std::map<std::string, double> time;      // seconds of a step by phase, mean over ranks
+  double memory_peak = 0;                  // bytes, of the rank with most
+  std::map<std::string, RunCost> memory;   // by class, peak of the rank with most
+  std::map<std::string, RunCost> traffic;  // "operation label": sent by a rank in a step
 
   bool complete() const { return state == State::kComplete; }
 };
