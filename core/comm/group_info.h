@@ -19,4 +19,8 @@ struct GroupInfo {
 // "rank 3", "ranks 0, 2": for messages.
 std::string RanksText(const std::vector<int>& ranks);
 
+// "ranks 0, 2 called X, rank 1 called Y", where calls[i] is what ranks[i] called: those with the
+// same call together, in the order of the first of them.
+std::string CallersText(const std::vector<std::string>& calls, const std::vector<int>& ranks);
+
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "core/comm/launch.h"
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -13,26 +12,21 @@
 #include "core/base/status.h"
 #include "core/comm/communicator.h"
 #include "core/comm/ledger.h"
+#include "core/comm/local/local_world.h"
 
 namespace lockstep {
 namespace {
 
-absl::Status RunCatching(const RankFunction& run, RankHandle& handle) {
-  try {
-    return run(handle);
-  } catch (const StatusException& exception) {
-    return exception.status();
-  } catch (const std::exception& exception) {
-    return absl::InternalError(absl::StrCat("uncaught exception: ", exception.what()));
-  }
-}
-
-absl::Status RunRank(LocalWorld& world, int rank, const RankFunction& run) {
+absl::Status RunRank(LocalWorld& world, int rank, const LaunchOptions& options,
+                     const RankFunction& run) {
   auto ledger = std::make_unique<Ledger>(rank);
   std::unique_ptr<Communicator> comm = world.Join(rank, *ledger);
   RankHandle handle(std::move(ledger), std::move(comm));
   absl::Status status = RunCatching(run, handle);
   if (!status.ok()) world.Abort(rank, status);
+  if (!world.status().ok() && world.size() > 1 && !options.post_mortem.empty()) {
+    WritePostMortem(options.post_mortem, handle.ledger(), world.status());
+  }
   return status;
 }
 
@@ -48,21 +42,21 @@ absl::Status FirstCause(const LocalWorld& world, const std::vector<absl::Status>
 
 }  // namespace
 
-absl::Status RunRanks(int ranks, const LocalWorldOptions& options, const RankFunction& run) {
+absl::Status RunRanks(int ranks, const LaunchOptions& options, const RankFunction& run) {
   if (ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("cannot run ", ranks, " ranks"));
   }
-  LocalWorld world(ranks, options);
+  LocalWorld world(ranks, {.timeout = options.timeout});
   std::vector<absl::Status> results(static_cast<size_t>(ranks));
   if (ranks == 1) {
-    results[0] = RunRank(world, 0, run);
+    results[0] = RunRank(world, 0, options, run);
     return FirstCause(world, results);
   }
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     try {
-      threads.emplace_back([&world, &results, &run, rank] {
-        results[static_cast<size_t>(rank)] = RunRank(world, rank, run);
+      threads.emplace_back([&world, &results, &options, &run, rank] {
+        results[static_cast<size_t>(rank)] = RunRank(world, rank, options, run);
       });
     } catch (const std::system_error& error) {
       results[static_cast<size_t>(rank)] = absl::ResourceExhaustedError(

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "core/comm/local/local_world.h"
 #include "core/comm/rank_handle.h"
 
 namespace lockstep {
@@ -17,6 +16,6 @@ namespace lockstep {
 //   return RunRanks(4, {.timeout = options.timeout}, [&](RankHandle& handle) {
 //     return Train(handle, config);
 //   });
-absl::Status RunRanks(int ranks, const LocalWorldOptions& options, const RankFunction& run);
+absl::Status RunRanks(int ranks, const LaunchOptions& options, const RankFunction& run);
 
 }  // namespace lockstep

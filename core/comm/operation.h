@@ -17,7 +17,7 @@ enum class Operation : uint8_t {
   kSend,
   kRecv,
   kBarrier,
-  kSplit,  // making a sub-group
+  kSplit,  // making a sub-group: an all-gather of what the members choose
 };
 inline constexpr int kOperations = 12;
 

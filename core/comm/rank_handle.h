@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/comm/communicator.h"
 #include "core/comm/ledger.h"
 
@@ -28,5 +30,20 @@ class RankHandle {
 
 // What a rank does.
 using RankFunction = std::function<absl::Status(RankHandle&)>;
+
+struct LaunchOptions {
+  // How long a rank waits for its peers in one call before it gives up for all of them.
+  absl::Duration timeout = absl::Seconds(60);
+  // A folder for a post-mortem of each rank's ledger when a run of several ranks has failed; made
+  // then, if need be. Empty: none is written.
+  std::string post_mortem{};
+};
+
+// Calls `run`; what it throws, if it is a std::exception, becomes its status.
+absl::Status RunCatching(const RankFunction& run, RankHandle& handle);
+
+// Writes <folder>/rank<r>.txt and .json: why the run has failed, as this rank knows it, and its
+// ledger. What cannot be written is logged.
+void WritePostMortem(const std::string& folder, const Ledger& ledger, const absl::Status& failure);
 
 }  // namespace lockstep

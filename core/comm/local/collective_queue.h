@@ -11,7 +11,7 @@
 #include "core/comm/group_info.h"
 #include "core/comm/ledger.h"
 #include "core/comm/local/group.h"
-#include "core/comm/local/parts.h"
+#include "core/comm/parts.h"
 #include "core/comm/local/rank_engine.h"
 #include "core/comm/local/world_state.h"
 #include "core/comm/work.h"

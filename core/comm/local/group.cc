@@ -1,6 +1,5 @@
 #include "core/comm/local/group.h"
 
-#include <algorithm>  // std::max
 #include <cstdint>
 #include <cstring>  // std::memcpy
 #include <string>
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/str_cat.h"
 #include "core/comm/ledger.h"
 
 namespace lockstep {
@@ -19,12 +17,7 @@ LocalGroup::LocalGroup(std::vector<int> members)
       mailboxes_(members_.size()) {}
 
 bool LocalGroup::IsSmall(const Signature& signature) const {
-  int64_t most = 0;
-  for (int member = 0; member < size(); ++member) {
-    most = std::max(most, InputBytes(signature, size(), member));
-    if (signature.counts.empty() && !HasRoot(signature.operation)) break;  // all are alike
-  }
-  return most <= kSmallBytes;
+  return LargestInputBytes(signature, size()) <= kSmallBytes;
 }
 
 bool LocalGroup::Arrive(int member, int64_t round, const Signature& signature,
@@ -55,23 +48,9 @@ bool LocalGroup::Disagree(int64_t round, int member) const {
 }
 
 std::string LocalGroup::DescribeDisagreement(int64_t round) const {
-  // Members with the same call are named together, in the order of the first of them.
-  std::vector<std::pair<std::string, std::vector<int>>> callers;
-  const auto called = [&](const Slot& slot) {
-    const std::string call = DescribeCall(slot.signature, slot.label);
-    for (auto& [text, ranks] : callers) {
-      if (text == call) return &ranks;
-    }
-    return &callers.emplace_back(call, std::vector<int>()).second;
-  };
-  for (int member = 0; member < size(); ++member) {
-    called(slots(round)[member])->push_back(members_[member]);
-  }
-  std::string text;
-  for (const auto& [call, ranks] : callers) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", RanksText(ranks), " called ", call);
-  }
-  return text;
+  std::vector<std::string> calls;
+  for (const Slot& slot : slots(round)) calls.push_back(DescribeCall(slot.signature, slot.label));
+  return CallersText(calls, members_);
 }
 
 void LocalGroup::Move(int64_t round, int member) const {

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "core/comm/group_info.h"
 #include "core/comm/local/mailbox.h"
-#include "core/comm/local/parts.h"
+#include "core/comm/parts.h"
 #include "core/comm/signature.h"
 
 namespace lockstep {

@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> LocalCommunicator::Split(int color
   const int64_t sequence = queue_->next_sequence();
   Call call;
   call.signature.operation = Operation::kSplit;
+  call.signature.count = static_cast<int64_t>(sizeof(Choice)) * size();
   call.label = std::string(name);
   LS_RETURN_IF_ERROR(
       queue_

@@ -1,6 +1,6 @@
-#include "core/comm/local/parts.h"
+#include "core/comm/parts.h"
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::max, std::min
 #include <cstddef>
 #include <cstdint>
 #include <cstring>  // std::memcpy
@@ -11,8 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr int64_t kSplitBytes = 2 * sizeof(int64_t);  // color and key
 
 void Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -73,15 +71,23 @@ int64_t InputBytes(const Signature& signature, int size, int rank) {
       return root ? PayloadBytes(signature) : 0;
     case Operation::kAllGather:
     case Operation::kGather:
-      return PartOf(signature, size, rank).count * SizeOf(signature.dtype);
     case Operation::kSplit:
-      return kSplitBytes;
+      return PartOf(signature, size, rank).count * SizeOf(signature.dtype);
     case Operation::kSend:
     case Operation::kRecv:
     case Operation::kBarrier:
       return 0;
   }
   return 0;
+}
+
+int64_t LargestInputBytes(const Signature& signature, int size) {
+  int64_t most = 0;
+  for (int member = 0; member < size; ++member) {
+    most = std::max(most, InputBytes(signature, size, member));
+    if (signature.counts.empty() && !HasRoot(signature.operation)) break;  // all are alike
+  }
+  return most;
 }
 
 void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> members, int rank) {
@@ -105,6 +111,7 @@ void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> memb
       if (!root) return;
       [[fallthrough]];
     case Operation::kAllGather:
+    case Operation::kSplit:
       for (int member = 0; member < size; ++member) {
         const Part part = part_of(member);
         Copy(output + part.begin * element, members[member].input, part.count * element);
@@ -125,11 +132,6 @@ void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> memb
       }
       return;
     }
-    case Operation::kSplit:
-      for (int member = 0; member < size; ++member) {
-        Copy(output + member * kSplitBytes, members[member].input, kSplitBytes);
-      }
-      return;
     case Operation::kBarrier:
     case Operation::kSend:
     case Operation::kRecv:

@@ -14,8 +14,9 @@ struct MemberBuffers {
   std::byte* output = nullptr;
 };
 
-// Bytes that member `rank` brings into the collective.
+// Bytes that member `rank` brings into the collective, and the most that any member does.
 int64_t InputBytes(const Signature& signature, int size, int rank);
+int64_t LargestInputBytes(const Signature& signature, int size);
 
 // Fills the output of member `rank` from the inputs of all, which nobody changes meanwhile, and
 // touches no other output.

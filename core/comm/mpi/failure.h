@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace lockstep::mpi {
+
+// Why a world has failed.
+struct Failure {
+  enum class Kind {
+    kCall,      // the members of a group could not complete a call
+    kDropped,   // a rank went away amid a call, and may say later why
+    kReported,  // a rank has failed, and says why
+  };
+  Kind kind = Kind::kCall;
+  int rank = -1;  // that failed; -1: nobody in particular
+  absl::Status cause{};
+
+  // The cause as other ranks read it: "rank 2 failed: the file is cut short".
+  absl::Status ForAll() const;
+  // Whether this says more about `first`, the failure that stands, than it says itself.
+  bool Explains(const Failure& first) const;
+};
+
+// What a rank tells all others of itself, with what it called last.
+struct Note {
+  enum class Kind {
+    kFailure,  // it knows of a failure
+    kSettled,  // and no longer receives anything
+    kLeft,     // it has gone, for good
+  };
+  Kind kind = Kind::kLeft;
+  std::optional<Failure> failure{};  // of kFailure
+  std::string last_call{};
+  bool succeeded = false;  // of kLeft: what it had to do
+};
+
+std::vector<std::byte> Encode(const Note& note);
+// An error if these are not the bytes of one.
+absl::StatusOr<Note> DecodeNote(absl::Span<const std::byte> bytes);
+
+}  // namespace lockstep::mpi

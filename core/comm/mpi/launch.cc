@@ -1,0 +1,62 @@
+#include "core/comm/mpi/launch.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/comm/ledger.h"
+#include "core/comm/mpi/communicator.h"
+#include "core/comm/mpi/rank_state.h"
+
+namespace lockstep::mpi {
+namespace {
+
+// What this rank knows to be the first cause.
+absl::Status FirstCause(const RankState& rank) {
+  if (!rank.failed() || rank.AllSucceeded()) return absl::OkStatus();
+  const Failure& failure = *rank.failure();
+  if (failure.kind != Failure::Kind::kReported) return rank.status();
+  return rank.size() == 1 ? failure.cause
+                          : Annotate(failure.cause, absl::StrCat("rank ", failure.rank));
+}
+
+}  // namespace
+
+absl::Status RunRank(Process& process, int ranks, const LaunchOptions& options,
+                     const RankFunction& run) {
+  const int world = process.NextWorld();
+  if (process.rank() >= ranks) return absl::OkStatus();
+  auto ledger = std::make_unique<Ledger>(process.rank());
+  Ledger& own = *ledger;
+  const auto post_mortem = [&](const absl::Status& failure) {
+    if (ranks > 1 && !options.post_mortem.empty()) {
+      WritePostMortem(options.post_mortem, own, failure);
+    }
+  };
+  const auto last_words = [&](const absl::Status& failure) {
+    std::fprintf(stderr, "%s\n", std::string(failure.message()).c_str());
+    post_mortem(failure);
+    _exit(1);
+  };
+  const auto rank = std::make_shared<RankState>(
+      process, world, ranks, absl::ToChronoNanoseconds(options.timeout), own, last_words);
+  RankHandle handle(std::move(ledger), std::make_unique<MpiCommunicator>(rank));
+  const absl::Status status = RunCatching(run, handle);
+
+  RankState::Lock lock(rank->mutex());
+  if (!status.ok()) rank->FailReported(status);
+  rank->Wake();
+  rank->Leave(lock, status.ok());
+  rank->AwaitLeave(lock);
+  const absl::Status cause = FirstCause(*rank);
+  if (!cause.ok()) post_mortem(rank->status());
+  lock.unlock();
+  return cause;
+}
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/comm/parts.h"
+#include "core/comm/signature.h"
+#include "core/tensor/allocator.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep::mpi {
+
+// Bytes that go to another member, or come from it.
+struct Piece {
+  int member;
+  std::byte* at;
+  int64_t bytes;
+};
+
+// Pieces that may travel at the same time. Between two members there is one each way at most.
+struct Exchange {
+  std::vector<Piece> sends{};
+  std::vector<Piece> receives{};
+};
+
+// What one member of a group does in a collective whose data is too large to be announced with the
+// call: a sequence of exchanges, with arithmetic and copies in between. All members have as many.
+//
+// Reductions are made of parts: each member gets its part of everybody's input, reduces it in rank
+// order, and hands it on (Rabenseifner's reduce-scatter and all-gather, with direct exchanges in
+// place of halving, which would change the order of sums). A broadcast goes out in parts that the
+// members then pass around, so that the root sends the payload once.
+//
+// Parts are cut into slices, whose exchanges follow each other: what must be held beside the
+// tensors is bounded.
+class Movement {
+ public:
+  // `own` is the member's memory; `allocator` of what must be held beside it, which is booked as
+  // communication. Throws StatusException when there is no memory.
+  Movement(const Signature& signature, int size, int rank, const MemberBuffers& own,
+           Allocator& allocator);
+
+  // Does what the exchange before makes possible, and returns the next one; empty ones are passed
+  // over. False when all is done.
+  bool Next(Exchange* exchange);
+
+ private:
+  // Elements of `member`'s part in the present slice.
+  Part SliceOf(int member) const;
+  std::byte* Input(int64_t element) const;
+  std::byte* Output(int64_t element) const;
+  std::byte* Held(int member) const;  // memory for a slice that is due to `member` or comes from it
+
+  void Start(Exchange* exchange);     // a slice's first exchange
+  void Continue(Exchange* exchange);  // its second one, if it has any
+  void CopyOwn();
+  void ReduceOwn();
+
+  const Signature signature_;
+  const int size_, rank_;
+  const MemberBuffers own_;
+  std::vector<Part> parts_;  // by member
+  int64_t slice_elements_;
+  int64_t slices_;
+  int64_t slice_ = 0;
+  enum class At { kStart, kContinue } at_ = At::kStart;
+  Tensor held_;  // one slice a member
+};
+
+}  // namespace lockstep::mpi

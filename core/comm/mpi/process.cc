@@ -1,0 +1,70 @@
+#include "core/comm/mpi/process.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+namespace lockstep::mpi {
+
+bool Process::HasLauncher() {
+  // Set for each process by mpirun (Open MPI), by srun with PMIx, and by launchers that speak PMI.
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::unique_ptr<Process>> Process::Start() {
+  auto process = std::unique_ptr<Process>(new Process);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  PCHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  process->signals_ = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+  PCHECK(process->signals_ >= 0) << "signalfd";
+
+  int provided = 0;
+  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  if (error != MPI_SUCCESS) {
+    process->Abandon();
+    return absl::UnavailableError(absl::StrCat("MPI does not start: error ", error));
+  }
+  if (provided < MPI_THREAD_SERIALIZED) {
+    return absl::UnavailableError(
+        "this MPI library cannot be called from several threads (MPI_THREAD_SERIALIZED); use one "
+        "that can, such as Debian's Open MPI");
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &process->rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &process->size_);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+
+  MPI_Comm host = MPI_COMM_NULL;
+  int ranks_here = 1;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Comm_size(host, &ranks_here);
+  MPI_Comm_free(&host);
+  process->has_own_core_ = ranks_here <= sysconf(_SC_NPROCESSORS_ONLN);
+  return process;
+}
+
+Process::~Process() {
+  if (!abandoned_) MPI_Finalize();
+  if (signals_ >= 0) close(signals_);
+}
+
+bool Process::Stopped() {
+  signalfd_siginfo info;
+  if (!stopped_ && read(signals_, &info, sizeof(info)) == sizeof(info)) stopped_ = true;
+  return stopped_;
+}
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+namespace lockstep::mpi {
+
+// This process as one of those that mpirun or srun has started. MPI can be started once in the life
+// of a process, and is stopped when this object goes.
+//
+// SIGTERM is what launchers send to all ranks once one of them has died. From Start on it no longer
+// ends the process but is there for Stopped() to see, so that the survivors can say what happened.
+class Process {
+ public:
+  // Whether the environment tells of a launcher with more than this one process to it, or of an
+  // `mpirun -n 1`. Without one the ranks are threads.
+  static bool HasLauncher();
+
+  // Starts MPI; before other threads are started, which would take SIGTERM otherwise.
+  static absl::StatusOr<std::unique_ptr<Process>> Start();
+
+  // Stops MPI if all went well. Otherwise (Abandon) the launcher finds a process gone without it,
+  // and ends the others.
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Whether this machine has a core for each of its ranks: then a wait may poll.
+  bool has_own_core() const { return has_own_core_; }
+
+  // Whether SIGTERM has come. Never blocks.
+  bool Stopped();
+
+  // Leaves MPI alone when this object goes: stopping it would wait for ranks that are not there.
+  void Abandon() { abandoned_ = true; }
+
+  // Worlds of one process follow each other; each has a number, the same on all ranks.
+  int NextWorld() { return worlds_++; }
+
+ private:
+  Process() = default;
+
+  int rank_ = 0;
+  int size_ = 1;
+  bool has_own_core_ = false;
+  bool abandoned_ = false;
+  bool stopped_ = false;
+  int signals_ = -1;  // a signalfd for SIGTERM
+  int worlds_ = 0;
+};
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,266 @@
+#include "core/comm/mpi/rank_state.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "glog/logging.h"
+
+namespace lockstep::mpi {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The rank's thread looks after calls in flight, or after news, so often.
+constexpr microseconds kBusyNap(50);
+constexpr milliseconds kIdleNap(2);
+// So long the other ranks have to say what they called last and to end what they receive. A
+// launcher that has sent SIGTERM gives a second for everything.
+constexpr int64_t kAnswerNanos = 300'000'000;
+// So long a rank that has failed stays for others to end as well.
+constexpr milliseconds kFarewell(500);
+constexpr int64_t kLookNanos = 1'000'000;
+constexpr int64_t kLastWordsNanos = 700'000'000;
+// Contexts of a world, of 28 bits: so many groups each rank may join.
+constexpr int kContextBits = 18;
+
+}  // namespace
+
+RankState::RankState(Process& process, int world, int size, std::chrono::nanoseconds timeout,
+                     Ledger& ledger, LastWords last_words)
+    : process_(process),
+      size_(size),
+      timeout_(timeout),
+      ledger_(ledger),
+      last_words_(std::move(last_words)),
+      world_(world),
+      ranks_(static_cast<size_t>(size)) {
+  CHECK_LE(size, process.size());
+  CHECK_LT(process.rank(), size);
+  thread_ = std::thread([this] { Run(); });
+}
+
+RankState::~RankState() {
+  {
+    Lock lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void RankState::Add(InFlight* calls) { calls_.push_back(calls); }
+
+void RankState::Remove(InFlight* calls) { std::erase(calls_, calls); }
+
+Transport::Address RankState::Address(int rank, int context, Transport::Channel channel) const {
+  return {.rank = rank,
+          .context = (world_ << kContextBits | context) & Transport::kLargestContext,
+          .channel = channel};
+}
+
+void RankState::TakeContexts(int end) {
+  CHECK_LT(end, 1 << kContextBits) << "too many groups";
+  next_context_ = end;
+}
+
+void RankState::Heard(int rank, const std::shared_ptr<const GroupInfo>& group, Operation operation,
+                      int64_t sequence) {
+  Other& other = ranks_[static_cast<size_t>(rank)];
+  other.group = group;
+  other.operation = operation;
+  other.sequence = sequence;
+}
+
+void RankState::FailReported(const absl::Status& cause) {
+  CHECK(!cause.ok());
+  Fail({.kind = Failure::Kind::kReported, .rank = rank(), .cause = cause});
+}
+
+void RankState::FailDropped(absl::string_view call) {
+  Fail({.kind = Failure::Kind::kDropped,
+        .rank = rank(),
+        .cause = absl::AbortedError(absl::StrCat(
+            "rank ", rank(), " gave up ", call,
+            " without waiting for it, as a step does that ends with an error or an exception"))});
+}
+
+void RankState::FailCall(const absl::Status& cause) {
+  Fail({.kind = Failure::Kind::kCall, .rank = -1, .cause = cause});
+}
+
+void RankState::Fail(Failure failure) {
+  const bool first = !failure_.has_value();
+  if (!first && !failure.Explains(*failure_)) return;
+  failure_ = std::move(failure);
+  if (first) {
+    failed_nanos_ = NowNanos();
+    Other& own = ranks_[static_cast<size_t>(rank())];
+    if (!own.left) own.last_call = ledger_.DescribeLast();
+    own.answered = !own.left;
+  }
+  Tell(Note::Kind::kFailure);
+}
+
+RankState::End RankState::MayEnd() const {
+  if (!failed()) return End::kNotYet;
+  const bool quiet = std::all_of(ranks_.begin(), ranks_.end(),
+                                 [](const Other& other) { return other.settled || other.left; });
+  if (quiet) return End::kQuiet;
+  return NowNanos() - failed_nanos_ > kAnswerNanos ? End::kGivenUp : End::kNotYet;
+}
+
+absl::Status RankState::status() const {
+  if (!failed()) return absl::OkStatus();
+  const absl::Status cause = failure_->ForAll();
+  std::string text(cause.message());
+  absl::StrAppend(&text, ". Last calls:");
+  for (int rank = 0; rank < size_; ++rank) {
+    absl::StrAppend(&text, rank == 0 ? " rank " : "; rank ", rank, ": ", LastCallOf(rank));
+  }
+  return absl::Status(cause.code(), text);
+}
+
+std::string RankState::LastCallOf(int rank) const {
+  const Other& other = ranks_[static_cast<size_t>(rank)];
+  if (other.answered) return other.last_call;
+  if (other.left) return absl::StrCat("has left; last: ", other.last_call);
+  if (other.sequence < 0) return "does not answer, and was not heard of before";
+  return absl::StrCat("does not answer; last heard of: ", Name(other.operation), " #",
+                      other.sequence, " of ", other.group->ToString());
+}
+
+void RankState::Leave(Lock& lock, bool succeeded) {
+  Other& own = ranks_[static_cast<size_t>(rank())];
+  if (own.left) return;
+  own.left = true;
+  own.succeeded = succeeded;
+  if (!own.answered) own.last_call = ledger_.DescribeLast();
+  Tell(Note::Kind::kLeft);
+  // MPI keeps small ones itself; the others need their receivers.
+  WaitUntil(
+      lock, [this] { return !transport_.HasPosts(); },
+      std::chrono::steady_clock::now() + kFarewell);
+}
+
+void RankState::AwaitLeave(Lock& lock) {
+  const auto all_left = [this] {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const Other& other) { return other.left; });
+  };
+  WaitUntil(
+      lock, [&] { return all_left() || failed(); }, TimePoint::max());
+  WaitUntil(lock, all_left, std::chrono::steady_clock::now() + kFarewell);
+}
+
+bool RankState::AllSucceeded() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const Other& other) { return other.left && other.succeeded; });
+}
+
+void RankState::Tell(Note::Kind kind) {
+  Note note;
+  note.kind = kind;
+  note.failure = failure_;
+  note.last_call = ranks_[static_cast<size_t>(rank())].last_call;
+  note.succeeded = ranks_[static_cast<size_t>(rank())].succeeded;
+  const std::vector<std::byte> bytes = Encode(note);
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank()) continue;
+    transport_.Post(Address(other, 0, Transport::Channel::kNote), bytes);
+  }
+}
+
+void RankState::Listen() {
+  while (const auto letter = transport_.Take(Address(0, 0, Transport::Channel::kNote).context,
+                                             Transport::Channel::kNote)) {
+    const absl::StatusOr<Note> note = DecodeNote(letter->bytes);
+    if (!note.ok()) {
+      FailCall(absl::Status(note.status().code(), absl::StrCat("from rank ", letter->rank, ": ",
+                                                               note.status().message())));
+      continue;
+    }
+    Other& other = ranks_[static_cast<size_t>(letter->rank)];
+    if (!other.answered && !other.left) other.last_call = note->last_call;
+    switch (note->kind) {
+      case Note::Kind::kLeft:
+        other.left = true;
+        other.succeeded = note->succeeded;
+        break;
+      case Note::Kind::kSettled:
+        other.settled = true;
+        break;
+      case Note::Kind::kFailure:
+        other.answered = !other.left;
+        // Passed on, so that all answer, whoever of them heard of it first.
+        Fail(*note->failure);
+        break;
+    }
+  }
+}
+
+void RankState::Advance() {
+  // In this order: a rank that is seen to have left has sent before what it will ever send.
+  Listen();
+  for (InFlight* calls : calls_) calls->Advance();
+  if (failed() && !ranks_[static_cast<size_t>(rank())].settled) Settle();
+  transport_.HasPosts();
+  if (!transport_.status().ok()) FailCall(transport_.status());
+  LookForSignals();
+}
+
+void RankState::LookForSignals() {
+  const int64_t now = NowNanos();
+  if (now - last_look_nanos_ < kLookNanos) return;
+  last_look_nanos_ = now;
+  if (!process_.Stopped()) return;
+  FailCall(absl::AbortedError(
+      absl::StrCat("rank ", rank(),
+                   " was told to stop (SIGTERM), as mpirun and srun do with all ranks once one of "
+                   "them has died or ended early")));
+  if (now - failed_nanos_ > kLastWordsNanos && drivers_ == 0) last_words_(status());
+}
+
+void RankState::Settle() {
+  bool all = true;
+  for (InFlight* calls : calls_) all = calls->Settle() && all;
+  if (!all) return;
+  ranks_[static_cast<size_t>(rank())].settled = true;
+  Tell(Note::Kind::kSettled);
+}
+
+bool RankState::Busy() const {
+  return std::any_of(calls_.begin(), calls_.end(),
+                     [](const InFlight* calls) { return calls->Busy(); });
+}
+
+void RankState::Run() {
+  Lock lock(mutex_);
+  while (!ending_) {
+    if (drivers_ == 0) Advance();
+    if (drivers_ == 0 && Busy()) {
+      wake_.wait_for(lock, kBusyNap);
+    } else {
+      wake_.wait_for(lock, kIdleNap);
+    }
+  }
+}
+
+void RankState::Pauses::Next() {
+  constexpr int64_t kPollNanos = 20'000, kYieldNanos = 1'000'000;
+  const int64_t now = NowNanos();
+  if (begin_nanos_ == 0) begin_nanos_ = now;
+  const int64_t waited = now - begin_nanos_;
+  if (own_core_ && waited < kPollNanos) {
+    __builtin_ia32_pause();
+  } else if (waited < kYieldNanos) {
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(kBusyNap);
+  }
+}
+
+}  // namespace lockstep::mpi
