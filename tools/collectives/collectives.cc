@@ -1,0 +1,55 @@
+// What ranks do together, shown.
+//
+//   ./bazelw run //tools/collectives -- all_reduce --ranks 4
+//   ./bazelw run //tools/collectives -- --all
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "tools/collectives/demo.h"
+#include "tools/collectives/page.h"
+#include "tools/collectives/picture.h"
+#include "tools/collectives/request.h"
+#include "tools/collectives/text.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status WriteOut(const std::string& path, const std::string& contents) {
+  LS_RETURN_IF_ERROR(MakeDirectories(std::filesystem::path(path).parent_path().string()));
+  return WriteFileAtomically(path, contents);
+}
+
+absl::Status Run(const std::vector<std::string>& arguments) {
+  LS_ASSIGN_OR_RETURN(const Request request, ParseRequest(arguments));
+  if (request.help) {
+    std::fputs(Usage().c_str(), stdout);
+    return absl::OkStatus();
+  }
+  std::vector<Demo> demos;
+  for (const DemoOptions& options : request.demos) {
+    LS_ASSIGN_OR_RETURN(demos.emplace_back(), RunDemo(options));
+    if (request.all) {
+      std::printf("%s: checked\n", Title(options).c_str());
+    } else {
+      std::fputs(TextReport(demos.back()).c_str(), stdout);
+    }
+  }
+  LS_RETURN_IF_ERROR(WriteOut(request.out, request.all ? Page(demos) : Picture(demos[0])));
+  std::printf("%s   %s\n", request.all ? "page" : "picture", request.out.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const absl::Status status = lockstep::Run({argv + 1, argv + argc});
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}

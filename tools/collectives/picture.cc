@@ -1,0 +1,258 @@
+#include "tools/collectives/picture.h"
+
+#include <algorithm>  // std::max
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "tools/collectives/catalogue.h"
+#include "tools/collectives/layout.h"
+#include "tools/collectives/palette.h"
+#include "tools/collectives/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMargin = 28;
+constexpr double kLabelWidth = 58;     // for "rank 15"
+constexpr double kHeaderHeight = 104;  // title, two lines, the columns' heads
+constexpr double kLineHeight = 20;
+constexpr double kMinWidth = 500;  // of the panels and what is between: room for the lines of text
+constexpr double kDigitWidth = 7.7;
+constexpr double kElementPadding = 18;
+constexpr double kMinElementWidth = 34;
+
+constexpr char kInk[] = "#1b2330";
+constexpr char kSoftInk[] = "#5a6475";
+constexpr char kPanel[] = "#f3f5f8";
+constexpr char kLine[] = "#c3cad5";
+
+struct TextStyle {
+  double size = 13;
+  const char* colour = kInk;
+  const char* anchor = "start";
+  const char* weight = "normal";
+};
+
+std::string Text(double x, double y, const std::string& text, const TextStyle& style) {
+  return absl::StrFormat(
+      "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" fill=\"%s\" text-anchor=\"%s\" "
+      "font-weight=\"%s\">%s</text>\n",
+      x, y, style.size, style.colour, style.anchor, style.weight, Escaped(text));
+}
+
+std::string Rectangle(const Box& box, double radius, const std::string& attributes) {
+  return absl::StrFormat(
+      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%g\" %s/>\n", box.x, box.y,
+      box.width, box.height, radius, attributes);
+}
+
+std::string ValueText(float x) { return absl::StrFormat("%g", x); }
+
+double ElementWidth(const Demo& demo) {
+  size_t characters = 0;
+  for (const RankData* data : {&demo.before, &demo.after}) {
+    for (const auto& parts : *data) {
+      for (const auto& part : parts) {
+        for (const float x : part) characters = std::max(characters, ValueText(x).size());
+      }
+    }
+  }
+  return std::max(kMinElementWidth,
+                  kDigitWidth * static_cast<double>(characters) + kElementPadding);
+}
+
+// Which ranks a cell's contents come from.
+using Origins = std::vector<int>;
+
+// A white cell with a stripe in the colours of all origins, or one in the colour of its only one.
+std::string CellGround(const Box& box, const Origins& origins) {
+  if (origins.size() == 1) {
+    return Rectangle(box, 5,
+                     absl::StrFormat("fill=\"%s\" stroke=\"%s\" stroke-width=\"1.2\"",
+                                     RankTint(origins[0]), RankColour(origins[0])));
+  }
+  std::string svg = Rectangle(
+      box, 5, absl::StrFormat("fill=\"white\" stroke=\"%s\" stroke-width=\"1.2\"", kSoftInk));
+  const double width = (box.width - 8) / static_cast<double>(origins.size());
+  for (size_t i = 0; i < origins.size(); ++i) {
+    const Box stripe = {box.x + 4 + width * static_cast<double>(i), box.bottom() - 7, width, 4};
+    svg += Rectangle(stripe, 0, absl::StrFormat("fill=\"%s\"", RankColour(origins[i])));
+  }
+  return svg;
+}
+
+std::string CellSvg(const Box& box, const std::vector<float>& elements, const Origins& origins) {
+  std::string svg = CellGround(box, origins);
+  const double width = box.width / static_cast<double>(elements.size());
+  const double baseline = box.middle_y() + (origins.size() == 1 ? 4.5 : 2.5);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const double x = box.x + width * static_cast<double>(i);
+    if (i > 0) {
+      absl::StrAppendFormat(&svg,
+                            "<path d=\"M%.1f %.1fV%.1f\" stroke=\"%s\" stroke-opacity=\"0.35\"/>\n",
+                            x, box.y + 6, box.bottom() - 9, kSoftInk);
+    }
+    svg += Text(x + width / 2, baseline, ValueText(elements[i]), {.anchor = "middle"});
+  }
+  return svg;
+}
+
+// The panels of one side, and a dashed place where a rank has nothing.
+std::string Panels(const LayoutSide& side) {
+  std::string svg;
+  for (size_t rank = 0; rank < side.panels.size(); ++rank) {
+    const Box& panel = side.panels[rank];
+    if (side.cells[rank].empty()) {
+      svg += Rectangle(
+          panel, 8, absl::StrFormat("fill=\"none\" stroke=\"%s\" stroke-dasharray=\"3 4\"", kLine));
+    } else {
+      svg += Rectangle(panel, 8, absl::StrFormat("fill=\"%s\"", kPanel));
+    }
+  }
+  return svg;
+}
+
+std::string Cells(const LayoutSide& side, const RankData& data,
+                  const std::vector<std::vector<Origins>>& origins) {
+  std::string svg;
+  for (size_t rank = 0; rank < data.size(); ++rank) {
+    for (size_t part = 0; part < data[rank].size(); ++part) {
+      svg += CellSvg(side.cells[rank][part], data[rank][part], origins[rank][part]);
+    }
+  }
+  return svg;
+}
+
+// Before, each cell is its own rank's; after, it has those of the flow that ends in it.
+std::vector<std::vector<Origins>> OriginsBefore(const Demo& demo) {
+  std::vector<std::vector<Origins>> origins;
+  for (size_t rank = 0; rank < demo.before.size(); ++rank) {
+    origins.emplace_back(demo.before[rank].size(), Origins{static_cast<int>(rank)});
+  }
+  return origins;
+}
+
+std::vector<std::vector<Origins>> OriginsAfter(const Demo& demo) {
+  std::vector<std::vector<Origins>> origins(demo.after.size());
+  for (const Flow& flow : demo.movement.flows) {  // by rank and part
+    Origins& cell = origins[flow.to.rank].emplace_back();
+    for (const Cell& from : flow.from) cell.push_back(from.rank);
+  }
+  return origins;
+}
+
+// One arrowhead a colour: markers cannot take that of their line everywhere. The names tell apart
+// the pictures of one page.
+std::string ArrowheadName(const Demo& demo, int rank) {
+  return absl::StrCat(CollectiveOf(demo.options.operation).name, "-", rank);
+}
+
+std::string Arrowheads(const Demo& demo, const std::vector<Arrow>& arrows) {
+  std::set<int> ranks;
+  for (const Arrow& arrow : arrows) ranks.insert(arrow.from.rank);
+  std::string svg = "<defs>\n";
+  for (const int rank : ranks) {
+    absl::StrAppendFormat(
+        &svg,
+        "<marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"7.5\" refY=\"4\" markerWidth=\"8\" "
+        "markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">"
+        "<path d=\"M0 0.8L8 4L0 7.2L1.6 4z\" fill=\"%s\"/></marker>\n",
+        ArrowheadName(demo, rank), RankColour(rank));
+  }
+  return svg + "</defs>\n";
+}
+
+bool Stays(const Arrow& arrow) { return arrow.from.rank == arrow.to.rank; }
+
+std::string Arrows(const Demo& demo, const std::vector<Arrow>& arrows) {
+  const bool crowded = arrows.size() > 36;
+  std::string svg = absl::StrFormat("<g fill=\"none\" stroke-width=\"%g\" stroke-opacity=\"%g\">\n",
+                                    crowded ? 1.1 : 1.6, crowded ? 0.7 : 0.9);
+  for (const Arrow& arrow : arrows) {
+    absl::StrAppendFormat(&svg, "<path d=\"%s\" stroke=\"%s\"%s marker-end=\"url(#%s)\"/>\n",
+                          arrow.path, RankColour(arrow.from.rank),
+                          Stays(arrow) ? " stroke-dasharray=\"4 3\"" : "",
+                          ArrowheadName(demo, arrow.from.rank));
+  }
+  return svg + "</g>\n";
+}
+
+std::string RankLabels(const Layout& layout) {
+  std::string svg;
+  for (size_t rank = 0; rank < layout.before.panels.size(); ++rank) {
+    const std::string label = absl::StrCat("rank ", rank);
+    const TextStyle style = {.colour = kSoftInk};
+    const double y = layout.before.panels[rank].middle_y() + 4.5;
+    svg += Text(kMargin, y, label, style);
+    svg += Text(layout.right + 14, y, label, style);
+  }
+  return svg;
+}
+
+// What the lines and stripes mean, as far as they occur.
+std::string Key(const Demo& demo, const std::vector<Arrow>& arrows) {
+  std::string key = "colour: the rank that it comes from";
+  for (const Flow& flow : demo.movement.flows) {
+    if (flow.from.size() == 1) continue;
+    key += "  ·  stripes: the ranks that went into it";
+    break;
+  }
+  for (const Arrow& arrow : arrows) {
+    if (!Stays(arrow)) continue;
+    key += "  ·  dashed: stays on its rank";
+    break;
+  }
+  return key;
+}
+
+}  // namespace
+
+std::string Picture(const Demo& demo) {
+  const Collective& collective = CollectiveOf(demo.options.operation);
+  const Layout layout = LayoutOf(demo.movement, {.left = kMargin + kLabelWidth,
+                                                 .top = kHeaderHeight,
+                                                 .element_width = ElementWidth(demo),
+                                                 .min_width = kMinWidth});
+  const double legend = layout.bottom + 18;
+  const double width = layout.right + kLabelWidth + kMargin;
+  const double height = legend + 4 * kLineHeight + 24;
+  const std::string title = Title(demo.options);
+
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+      "viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
+      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\">\n<title>%s</title>\n",
+      width, height, width, height, Escaped(title));
+  svg += Arrowheads(demo, layout.arrows);
+  svg += Rectangle({0, 0, width, height}, 14, "fill=\"white\"");
+  svg += Text(kMargin, 38, title, {.size = 18, .weight = "bold"});
+  svg += Text(kMargin, 61, collective.notation, {.size = 13.5, .colour = kSoftInk});
+  const TextStyle head = {.anchor = "middle", .weight = "bold"};
+  svg += Text(layout.before.panels[0].middle_x(), 92, "before", head);
+  svg += Text(layout.after.panels[0].middle_x(), 92, "after", head);
+
+  svg += Panels(layout.before) + Panels(layout.after) + RankLabels(layout);
+  svg += Arrows(demo, layout.arrows);
+  svg += Cells(layout.before, demo.before, OriginsBefore(demo));
+  svg += Cells(layout.after, demo.after, OriginsAfter(demo));
+
+  absl::StrAppendFormat(&svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", kMargin, legend,
+                        width - kMargin, kLine);
+  double y = legend + 4;
+  svg += Text(kMargin, y += kLineHeight, absl::StrCat("time: ", collective.time), {});
+  svg += Text(kMargin, y += kLineHeight, absl::StrCat("sends: ", collective.sends), {});
+  svg += Text(kMargin, y += kLineHeight, SentText(demo), {.size = 12, .colour = kSoftInk});
+  svg +=
+      Text(kMargin, y += kLineHeight, Key(demo, layout.arrows), {.size = 12, .colour = kSoftInk});
+  return svg + "</svg>\n";
+}
+
+std::string Escaped(const std::string& text) {
+  return absl::StrReplaceAll(text,
+                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// A demo as a picture.
+
+#pragma once
+
+#include <string>
+
+#include "tools/collectives/demo.h"
+
+namespace lockstep {
+
+// An SVG document, complete in itself (no scripts, fonts or styles from elsewhere) and on a white
+// ground, so that it reads in a dark page too: what the ranks hold before on the left, after on
+// the right, a row a rank; cells in the colour of the rank that their contents come from, or
+// striped in the colours of those that went into a reduction; an arrow from each cell to each cell
+// that it flows into, dashed where it stays on its rank; the cost below. Equal demos give equal
+// bytes.
+std::string Picture(const Demo& demo);
+
+// `text` with &, <, > and quotes escaped, for XML and HTML.
+std::string Escaped(const std::string& text);
+
+}  // namespace lockstep
