@@ -4,20 +4,21 @@
 #include <string>
 
 #include "core/base/status.h"
+#include "core/comm/mpi/process.h"
 #include "core/train/command_line.h"
+#include "core/train/launched.h"
 #include "core/train/trainer.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
-absl::Status RunMain(int argc, char** argv, const StrategyDefinition& strategy,
-                     const ModelFactory& make_model) {
-  LS_ASSIGN_OR_RETURN(const CommandLine command_line, ParseCommandLine(argc, argv));
-  if (command_line.help) {
-    std::fputs(Usage(strategy.name).c_str(), stdout);
-    return absl::OkStatus();
-  }
+void Say(const absl::Status& error) {
+  std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
+}
+
+absl::Status RunThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
+                        const ModelFactory& make_model) {
   LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, make_model));
   return Train(run);
 }
@@ -28,9 +29,19 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
               const ModelFactory& make_model) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  const absl::Status status = RunMain(argc, argv, strategy, make_model);
+  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
+  if (!command_line.ok()) {
+    Say(command_line.status());
+    return 1;
+  }
+  if (command_line->help) {
+    std::fputs(Usage(strategy.name).c_str(), stdout);
+    return 0;
+  }
+  if (mpi::Process::HasLauncher()) return TrainLaunched(*command_line, strategy, make_model);
+  const absl::Status status = RunThreads(*command_line, strategy, make_model);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  Say(status);
   return 1;
 }
 

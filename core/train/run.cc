@@ -63,7 +63,7 @@ int64_t Run::units_per_sample() const {
 }
 
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                               const ModelFactory& make_model) {
+                               const ModelFactory& make_model, const RunPlace& place) {
   if (command_line.device == DeviceType::kCuda) {
     return absl::UnavailableError(
         "--device cuda: this program was built without CUDA; use --device cpu");
@@ -75,7 +75,8 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_RETURN_IF_ERROR(strategy.check(run.config));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();
-    run.settings.threads = std::max<int64_t>(1, cores / run.settings.mesh.ranks());
+    const int64_t sharers = place.ranks_here > 0 ? place.ranks_here : run.settings.mesh.ranks();
+    run.settings.threads = std::max<int64_t>(1, cores / sharers);
   }
   run.strategy = strategy;
   run.make_model = make_model;
@@ -91,6 +92,7 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   run.sampler = std::make_shared<const Sampler>(std::move(sampler));
   run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;
   run.resume = command_line.resume;
+  if (!place.has_first_rank) return run;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));
   return run;

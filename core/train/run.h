@@ -37,10 +37,18 @@ struct Run {
   int64_t units_per_sample() const;
 };
 
+// Which of a run's ranks prepare it here.
+struct RunPlace {
+  // Whether rank 0 is among them, which makes the run directory.
+  bool has_first_rank = true;
+  // How many of them share the cores of this machine; 0: all.
+  int ranks_here = 0;
+};
+
 // Reads and checks everything that a command line names: configuration, data, model. Makes the run
 // directory; one that holds an earlier run is set aside as <out>.1, <out>.2, ... unless that run is
 // to be resumed.
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                               const ModelFactory& make_model);
+                               const ModelFactory& make_model, const RunPlace& place = {});
 
 }  // namespace lockstep

@@ -58,6 +58,9 @@ class Trace {
   };
 
   Trace(int rank, Window window) : rank_(rank), window_(window) {}
+  // What was recorded elsewhere.
+  Trace(int rank, std::vector<TraceEvent> events)
+      : rank_(rank), window_{}, events_(std::move(events)) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 

@@ -278,10 +278,14 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
-      RunRanks(run.settings.mesh.ranks(), {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+      RunRanks(run.settings.mesh.ranks(),
+               {.timeout = absl::Seconds(run.settings.timeout_seconds),
+                .post_mortem = PostMortemFolder(run)},
                [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
   return reports;
 }
+
+std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; }
 
 absl::Status Train(const Run& run) {
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));

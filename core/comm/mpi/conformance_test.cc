@@ -25,7 +25,7 @@ class MpiBackend final : public BackendUnderTest {
   absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) override {
     // No timeout of one run counts what others still do in the run before.
     MPI_Barrier(MPI_COMM_WORLD);
-    const absl::Status status = RunRank(*g_process, ranks, {.timeout = timeout}, body);
+    const absl::Status status = RunRank(*g_process, ranks, {.timeout = timeout}, body).status;
     // Processes that were no rank take rank 0's word.
     char message[4096] = {};
     int code = static_cast<int>(status.code());

@@ -33,7 +33,8 @@ struct Note {
   enum class Kind {
     kFailure,  // it knows of a failure
     kSettled,  // and no longer receives anything
-    kLeft,     // it has gone, for good
+    kLeft,     // what it had to do is over, for good
+    kSaid,     // it has said what there was to say of a failure, and ends
   };
   Kind kind = Kind::kLeft;
   std::optional<Failure> failure{};  // of kFailure

@@ -17,20 +17,21 @@ namespace lockstep::mpi {
 namespace {
 
 // What this rank knows to be the first cause.
-absl::Status FirstCause(const RankState& rank) {
-  if (!rank.failed() || rank.AllSucceeded()) return absl::OkStatus();
+Outcome FirstCause(const RankState& rank) {
+  if (!rank.failed() || rank.AllSucceeded()) return {};
   const Failure& failure = *rank.failure();
-  if (failure.kind != Failure::Kind::kReported) return rank.status();
-  return rank.size() == 1 ? failure.cause
-                          : Annotate(failure.cause, absl::StrCat("rank ", failure.rank));
+  if (failure.kind != Failure::Kind::kReported) return {.status = rank.status()};
+  if (rank.size() == 1) return {.status = failure.cause, .reported_by = failure.rank};
+  return {.status = Annotate(failure.cause, absl::StrCat("rank ", failure.rank)),
+          .reported_by = failure.rank};
 }
 
 }  // namespace
 
-absl::Status RunRank(Process& process, int ranks, const LaunchOptions& options,
-                     const RankFunction& run) {
+Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const RankFunction& run,
+                const std::function<void(const Outcome&)>& say) {
   const int world = process.NextWorld();
-  if (process.rank() >= ranks) return absl::OkStatus();
+  if (process.rank() >= ranks) return {};
   auto ledger = std::make_unique<Ledger>(process.rank());
   Ledger& own = *ledger;
   const auto post_mortem = [&](const absl::Status& failure) {
@@ -53,10 +54,16 @@ absl::Status RunRank(Process& process, int ranks, const LaunchOptions& options,
   rank->Wake();
   rank->Leave(lock, status.ok());
   rank->AwaitLeave(lock);
-  const absl::Status cause = FirstCause(*rank);
-  if (!cause.ok()) post_mortem(rank->status());
+  Outcome outcome = FirstCause(*rank);
+  if (outcome.status.ok()) return outcome;
+  const absl::Status failure = rank->status();
   lock.unlock();
-  return cause;
+  post_mortem(failure);
+  if (say) say(outcome);
+  lock.lock();
+  rank->AwaitSaid(lock);
+  lock.unlock();
+  return outcome;
 }
 
 }  // namespace lockstep::mpi

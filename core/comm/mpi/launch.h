@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "core/comm/mpi/process.h"
 #include "core/comm/rank_handle.h"
@@ -14,10 +16,16 @@ namespace lockstep::mpi {
 // waits of the others, as RunRanks of core/comm/launch.h has it, and so does one that dies: mpirun
 // and srun tell the others to stop then, and if they do not, the timeout ends their waits.
 //
-// Returns OK if all ranks did, as far as this one knows; else the first cause, preceded by
-// "rank 2: " if that is what rank 2 has reported. After an error, MPI is not stopped any more
-// (Process::Abandon): leave the process soon.
-absl::Status RunRank(Process& process, int ranks, const LaunchOptions& options,
-                     const RankFunction& run);
+// The outcome is OK if all ranks were, as far as this one knows; else it holds the first cause,
+// preceded by "rank 2: " if that is what rank 2 has reported. It goes to `say` first: launchers
+// kill all processes as soon as one of them has ended, so the ranks wait for each other once more
+// when each has said what there is to say. After an error, MPI cannot be stopped any more
+// (Process::Abandon).
+struct Outcome {
+  absl::Status status{};
+  int reported_by = -1;  // the rank whose own report `status` is; -1: no rank's
+};
+Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const RankFunction& run,
+                const std::function<void(const Outcome&)>& say = nullptr);
 
 }  // namespace lockstep::mpi

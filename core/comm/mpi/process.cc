@@ -48,11 +48,10 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 
   MPI_Comm host = MPI_COMM_NULL;
-  int ranks_here = 1;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-  MPI_Comm_size(host, &ranks_here);
+  MPI_Comm_size(host, &process->ranks_here_);
   MPI_Comm_free(&host);
-  process->has_own_core_ = ranks_here <= sysconf(_SC_NPROCESSORS_ONLN);
+  process->has_own_core_ = process->ranks_here_ <= sysconf(_SC_NPROCESSORS_ONLN);
   return process;
 }
 

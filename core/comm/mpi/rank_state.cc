@@ -23,6 +23,7 @@ constexpr milliseconds kIdleNap(2);
 constexpr int64_t kAnswerNanos = 300'000'000;
 // So long a rank that has failed stays for others to end as well.
 constexpr milliseconds kFarewell(500);
+constexpr milliseconds kLastPosts(100);
 constexpr int64_t kLookNanos = 1'000'000;
 constexpr int64_t kLastWordsNanos = 700'000'000;
 // Contexts of a world, of 28 bits: so many groups each rank may join.
@@ -141,10 +142,10 @@ void RankState::Leave(Lock& lock, bool succeeded) {
   own.succeeded = succeeded;
   if (!own.answered) own.last_call = ledger_.DescribeLast();
   Tell(Note::Kind::kLeft);
-  // MPI keeps small ones itself; the others need their receivers.
+  // MPI keeps small ones itself; the others need their receivers, who may be dead.
   WaitUntil(
       lock, [this] { return !transport_.HasPosts(); },
-      std::chrono::steady_clock::now() + kFarewell);
+      std::chrono::steady_clock::now() + (failed() ? kLastPosts : kFarewell));
 }
 
 void RankState::AwaitLeave(Lock& lock) {
@@ -153,7 +154,22 @@ void RankState::AwaitLeave(Lock& lock) {
   };
   WaitUntil(
       lock, [&] { return all_left() || failed(); }, TimePoint::max());
-  WaitUntil(lock, all_left, std::chrono::steady_clock::now() + kFarewell);
+  WaitForAnswering(lock, [](const Other& other) { return other.left; });
+}
+
+void RankState::AwaitSaid(Lock& lock) {
+  ranks_[static_cast<size_t>(rank())].said = true;
+  Tell(Note::Kind::kSaid);
+  WaitForAnswering(lock, [](const Other& other) { return other.said; });
+}
+
+void RankState::WaitForAnswering(Lock& lock, bool (*over)(const Other&)) {
+  const auto all = [&] {
+    return std::all_of(ranks_.begin(), ranks_.end(), [&](const Other& other) {
+      return over(other) || (!other.answered && !other.left);
+    });
+  };
+  WaitUntil(lock, all, std::chrono::steady_clock::now() + kFarewell);
 }
 
 bool RankState::AllSucceeded() const {
@@ -193,6 +209,9 @@ void RankState::Listen() {
       case Note::Kind::kSettled:
         other.settled = true;
         break;
+      case Note::Kind::kSaid:
+        other.said = true;
+        break;
       case Note::Kind::kFailure:
         other.answered = !other.left;
         // Passed on, so that all answer, whoever of them heard of it first.
@@ -221,7 +240,8 @@ void RankState::LookForSignals() {
       absl::StrCat("rank ", rank(),
                    " was told to stop (SIGTERM), as mpirun and srun do with all ranks once one of "
                    "them has died or ended early")));
-  if (now - failed_nanos_ > kLastWordsNanos && drivers_ == 0) last_words_(status());
+  const bool busy = drivers_ == 0 && !ranks_[static_cast<size_t>(rank())].left;
+  if (busy && now - failed_nanos_ > kLastWordsNanos) last_words_(status());
 }
 
 void RankState::Settle() {

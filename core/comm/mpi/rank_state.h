@@ -117,6 +117,9 @@ class RankState {
   void Leave(Lock& lock, bool succeeded);
   // Waits until all have left; after a failure, for a moment only.
   void AwaitLeave(Lock& lock);
+  // After a failure, when this rank has said what there was to say: lets the others do so too, for
+  // launchers kill all processes as soon as one of them has ended.
+  void AwaitSaid(Lock& lock);
   // Whether all have left and succeeded.
   bool AllSucceeded() const;
 
@@ -136,7 +139,8 @@ class RankState {
     bool left = false;
     bool answered = false;  // since the failure, if it had not left before
     bool settled = false;
-    bool succeeded = false;   // when it left
+    bool succeeded = false;  // when it left
+    bool said = false;
     std::string last_call{};  // as it told
     // Its last call that was seen.
     std::shared_ptr<const GroupInfo> group{};
@@ -152,6 +156,8 @@ class RankState {
   void Tell(Note::Kind kind);
   void Listen();
   void Settle();
+  // Waits for all that have not fallen silent, for a moment only.
+  void WaitForAnswering(Lock& lock, bool (*over)(const Other&));
   std::string LastCallOf(int rank) const;
 
   Process& process_;

@@ -1,0 +1,75 @@
+// A rank of a world in which rank 1 fails in a chosen way, for failures_test.cc:
+//
+//   failing_rank how [timeout in seconds] [folder for post-mortems]
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "core/base/status.h"
+#include "core/comm/mpi/launch.h"
+#include "core/comm/mpi/process.h"
+#include "core/tensor/allocator.h"
+#include "core/tensor/tensor.h"
+#include "glog/logging.h"
+
+namespace lockstep::mpi {
+namespace {
+
+void Fail(const std::string& how) {
+  if (how == "kill") raise(SIGKILL);
+  if (how == "exit") _exit(0);
+  if (how == "throw") throw std::runtime_error("no convergence");
+  if (how == "stay away") pause();
+  LOG(FATAL) << "rank 1 cannot fail like this: " << how;
+}
+
+// Three all-reduces that go well, and a fourth that does not.
+absl::Status Work(RankHandle& handle, const std::string& how) {
+  constexpr int64_t kElements = 300'000;
+  CpuAllocator allocator;
+  const Tensor x = Tensor::Empty(allocator, {kElements}, DType::kF32, MemoryClass::kWorkspace);
+  for (float& element : x.span<float>()) element = 0;
+  for (int call = 0; call < 3; ++call) {
+    LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait());
+  }
+  const std::string amid = "amid a call: ";
+  if (handle.rank() == 1 && !how.starts_with(amid)) Fail(how);
+  lockstep::Work last = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
+  if (handle.rank() == 1) Fail(how.substr(amid.size()));
+  // The data on its way to or from rank 1 never arrives whole.
+  LS_RETURN_IF_ERROR(last.Wait());
+  return handle.comm().Barrier("end").Wait();
+}
+
+int RunMain(int argc, char** argv) {
+  CHECK_GE(argc, 2) << "usage: failing_rank HOW [TIMEOUT] [FOLDER]";
+  LaunchOptions options;
+  double seconds = 60;
+  if (argc > 2) CHECK(absl::SimpleAtod(argv[2], &seconds)) << argv[2];
+  options.timeout = absl::Seconds(seconds);
+  if (argc > 3) options.post_mortem = argv[3];
+  const auto process = Process::Start();
+  CHECK(process.ok()) << process.status();
+  const auto say = [&](const Outcome& outcome) {
+    std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),
+                 std::string(outcome.status.message()).c_str());
+  };
+  const auto work = [&](RankHandle& handle) { return Work(handle, argv[1]); };
+  const Outcome outcome = RunRank(**process, (*process)->size(), options, work, say);
+  if (outcome.status.ok()) return 0;
+  (*process)->Abandon();
+  return 1;
+}
+
+}  // namespace
+}  // namespace lockstep::mpi
+
+int main(int argc, char** argv) { return lockstep::mpi::RunMain(argc, argv); }

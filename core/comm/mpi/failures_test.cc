@@ -1,0 +1,109 @@
+// Ranks that die, and what the others say of it.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::mpi {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class FailuresTest : public testing::Test {
+ protected:
+  FailuresTest() : post_mortem_(testing::TempDir() + "/post_mortem") {
+    std::filesystem::remove_all(post_mortem_);
+  }
+
+  // Three ranks, of which rank 1 fails; returns what all have written to the standard error.
+  std::string Run(const std::string& how, double timeout,
+                  const std::vector<std::string>& mpirun_arguments = {}) {
+    std::vector<std::string> arguments = {"build_defs/mpi_test.sh", "3"};
+    arguments.insert(arguments.end(), mpirun_arguments.begin(), mpirun_arguments.end());
+    arguments.insert(arguments.end(),
+                     {"core/comm/mpi/failing_rank", how, absl::StrCat(timeout), post_mortem_});
+    const auto result = RunProcess({.arguments = arguments});
+    EXPECT_TRUE(result.ok()) << result.status();
+    exit_code_ = result->exit_code;
+    return result->err;
+  }
+
+  // What rank `rank` left behind.
+  std::string PostMortem(int rank) {
+    const auto text = ReadFile(absl::StrCat(post_mortem_, "/rank", rank, ".txt"));
+    EXPECT_TRUE(text.ok()) << text.status();
+    return text.value_or("");
+  }
+
+  const std::string post_mortem_;
+  int exit_code_ = 0;  // of mpirun
+};
+
+// mpirun sees that a process has died, and tells the others to stop; they say what they were at.
+TEST_F(FailuresTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
+  for (const char* how : {"kill", "exit"}) {
+    SCOPED_TRACE(how);
+    const std::string error = Run(how, 60);
+    EXPECT_NE(exit_code_, 0);
+    for (const int survivor : {0, 2}) {
+      EXPECT_THAT(error, ContainsRegex(absl::StrCat("survivor ", survivor,
+                                                    ": rank [02] was told to stop \\(SIGTERM\\)")));
+      EXPECT_THAT(PostMortem(survivor),
+                  AllOf(HasSubstr("rank 1: does not answer; last heard of: all_reduce #2"),
+                        HasSubstr("all_reduce #3 of 'world' [0, 1, 2]")));
+    }
+    EXPECT_THAT(error, HasSubstr("rank 1: does not answer; last heard of: all_reduce #2"));
+  }
+}
+
+TEST_F(FailuresTest, AKilledRankAmidACall) {
+  const std::string error = Run("amid a call: kill", 60);
+  for (const int survivor : {0, 2}) {
+    EXPECT_THAT(error, HasSubstr(absl::StrCat("survivor ", survivor, ": ")));
+    EXPECT_THAT(PostMortem(survivor), HasSubstr("rank 1: does not answer; last heard of: "));
+  }
+}
+
+// Where nobody tells the survivors, the timeout does.
+TEST_F(FailuresTest, TheTimeoutNamesARankThatDied) {
+  const std::string error = Run("kill", 1, {"--enable-recovery"});
+  for (const int survivor : {0, 2}) {
+    EXPECT_THAT(error, ContainsRegex(absl::StrCat("survivor ", survivor,
+                                                  ": no answer within 1.0 s: rank 1 did not come "
+                                                  "to all_reduce #3 of 'world'")));
+  }
+}
+
+TEST_F(FailuresTest, TheTimeoutNamesARankThatStaysAway) {
+  const std::string error = Run("stay away", 1);
+  for (const int survivor : {0, 2}) {
+    EXPECT_THAT(error, ContainsRegex(absl::StrCat(
+                           "survivor ", survivor,
+                           ": no answer within 1.0 s: rank 1 did not come to all_reduce #3 of "
+                           "'world' .*Last calls: .*rank 1: all_reduce #2")));
+    EXPECT_THAT(PostMortem(survivor), HasSubstr("rank 1: all_reduce #2"));
+  }
+}
+
+TEST_F(FailuresTest, AnExceptionReachesAll) {
+  for (const char* how : {"throw", "amid a call: throw"}) {
+    SCOPED_TRACE(how);
+    const std::string error = Run(how, 60);
+    EXPECT_NE(exit_code_, 0);
+    for (const int rank : {0, 1, 2}) {
+      EXPECT_THAT(error, HasSubstr(absl::StrCat("survivor ", rank,
+                                                ": rank 1: uncaught exception: no convergence")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::mpi

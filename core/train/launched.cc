@@ -1,0 +1,84 @@
+#include "core/train/launched.h"
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/base/status.h"
+#include "core/comm/mpi/launch.h"
+#include "core/comm/mpi/process.h"
+#include "core/tensor/allocator.h"
+#include "core/train/rank_report.h"
+#include "core/train/summary.h"
+#include "core/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& command_line,
+                            const StrategyDefinition& strategy, const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(Run run, PrepareRun(command_line, strategy, make_model,
+                                          {.has_first_rank = process.rank() == 0,
+                                           .ranks_here = process.ranks_here()}));
+  if (run.settings.mesh.ranks() != process.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
+                     " ranks, but the launcher has started ", process.size(),
+                     " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
+                     process.size()));
+  }
+  return run;
+}
+
+void Say(const absl::Status& error) {
+  std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
+}
+
+// OK on all ranks if `own` is OK on all of them. Else an error on all: of those that have one, only
+// the first reports it, since mistakes in what all read are the same for all.
+absl::Status Agree(RankHandle& handle, const absl::Status& own) {
+  CpuAllocator allocator;
+  const Tensor first = Tensor::Empty(allocator, {1}, DType::kI64, MemoryClass::kCommunication);
+  first.data<int64_t>()[0] = own.ok() ? handle.size() : handle.rank();
+  LS_RETURN_IF_ERROR(handle.comm().AllReduce(first, first, ReduceOp::kMin, "prepared").Wait());
+  if (first.data<int64_t>()[0] == handle.rank()) return own;
+  if (first.data<int64_t>()[0] == handle.size()) return absl::OkStatus();
+  return handle.comm().Barrier("end").Wait();  // which the failure of that rank ends
+}
+
+}  // namespace
+
+int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& strategy,
+                  const ModelFactory& make_model) {
+  const auto process = mpi::Process::Start();
+  if (!process.ok()) {
+    Say(process.status());
+    return 1;
+  }
+  const int self = (*process)->rank();
+  const absl::StatusOr<Run> run = Prepare(**process, command_line, strategy, make_model);
+  LaunchOptions options;
+  if (run.ok()) {
+    options.timeout = absl::Seconds(run->settings.timeout_seconds);
+    options.post_mortem = PostMortemFolder(*run);
+  }
+  const auto train = [&](RankHandle& handle) -> absl::Status {
+    LS_RETURN_IF_ERROR(Agree(handle, run.status()));
+    RankReport own;
+    LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
+    LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, GatherReports(handle, own));
+    return handle.rank() == 0 ? WriteRunSummary(*run, reports) : absl::OkStatus();
+  };
+  const auto say = [&](const mpi::Outcome& outcome) {
+    if (outcome.reported_by < 0 || outcome.reported_by == self) return Say(outcome.status);
+    Say(absl::CancelledError(
+        absl::StrCat("rank ", self, ": ended because rank ", outcome.reported_by, " has failed")));
+  };
+  if (mpi::RunRank(**process, (*process)->size(), options, train, say).status.ok()) return 0;
+  (*process)->Abandon();
+  return 1;
+}
+
+}  // namespace lockstep

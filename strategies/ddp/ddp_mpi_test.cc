@@ -1,0 +1,123 @@
+// The same run with ranks as threads and as processes under mpirun: the same bits.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kWorkload[] = R"(name = "launched"
+[train]
+steps = 5
+[batch]
+size = 12
+micro_batches = 2
+[mesh]
+dp = 3
+[model]
+kind = "transformer"
+layers = 2
+heads = 2
+width = 32
+dropout = 0.1
+[data]
+kind = "markov"
+context = 16
+validation_samples = 24
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.01
+[run]
+threads = 1
+[checkpoint]
+every = 3
+[trace]
+first_step = 3
+steps = 1
+)";
+
+class DdpMpiTest : public testing::Test {
+ protected:
+  DdpMpiTest() : folder_(testing::TempDir() + "/ddp_mpi") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ + "/workload.toml") << kWorkload;
+  }
+
+  // Runs the strategy, under mpirun if `launcher` says how, and returns how that ended.
+  ProcessResult Run(const std::vector<std::string>& launcher, const std::string& out,
+                    const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = launcher;
+    for (const char* word : {"strategies/ddp/main", "--config"}) arguments.push_back(word);
+    arguments.insert(arguments.end(),
+                     {folder_ + "/workload.toml", "--out", absl::StrCat(folder_, "/", out)});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProcess({.arguments = arguments}).value();
+  }
+  std::vector<std::string> MpiRun(int ranks) {
+    return {"build_defs/mpi_test.sh", absl::StrCat(ranks)};
+  }
+  std::string File(const std::string& name) { return ReadFile(folder_ + "/" + name).value(); }
+  nlohmann::json Summary(const std::string& out) {
+    return nlohmann::json::parse(File(out + "/summary.json"));
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(DdpMpiTest, GivesTheBitsOfThreads) {
+  const ProcessResult threads = Run({}, "threads");
+  ASSERT_TRUE(threads.ok()) << threads.err;
+  const ProcessResult processes = Run(MpiRun(3), "processes");
+  ASSERT_TRUE(processes.ok()) << processes.err;
+  EXPECT_EQ(File("processes/losses.csv"), File("threads/losses.csv"));
+  const nlohmann::json one = Summary("threads"), other = Summary("processes");
+  EXPECT_EQ(other["parameter_hash"], one["parameter_hash"]);
+  EXPECT_EQ(other["validation_loss"], one["validation_loss"]);
+  EXPECT_EQ(other["traffic_bytes_per_step"], one["traffic_bytes_per_step"]);
+  EXPECT_EQ(other["per_rank"].size(), 3u);
+  // All ranks are in the trace.
+  const nlohmann::json trace = nlohmann::json::parse(File("processes/trace.json"));
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(trace.dump(), HasSubstr(absl::StrCat("\"pid\":", rank)));
+}
+
+TEST_F(DdpMpiTest, ResumesWhatThreadsHaveBegun) {
+  ASSERT_TRUE(Run({}, "whole").ok());
+  ASSERT_TRUE(Run({}, "cut", {"--set", "train.steps=3", "--set", "schedule.total_steps=5"}).ok());
+  const ProcessResult rest = Run(MpiRun(3), "cut", {"--resume"});
+  ASSERT_TRUE(rest.ok()) << rest.err;
+  EXPECT_EQ(File("cut/losses.csv"), File("whole/losses.csv"));
+  EXPECT_EQ(Summary("cut")["parameter_hash"], Summary("whole")["parameter_hash"]);
+}
+
+TEST_F(DdpMpiTest, AMistakeIsReportedOnce) {
+  const ProcessResult result = Run(MpiRun(3), "out", {"--set", "mesh.pd=3"});
+  EXPECT_FALSE(result.ok());
+  const std::string message = "unknown key mesh.pd; did you mean mesh.dp?";
+  const size_t at = result.err.find(message);
+  ASSERT_NE(at, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find(message, at + 1), std::string::npos) << result.err;
+}
+
+TEST_F(DdpMpiTest, TheMeshMustFitTheLauncher) {
+  const ProcessResult result = Run(MpiRun(2), "out");
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(result.err, HasSubstr("has 3 ranks, but the launcher has started 2 processes"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/out/losses.csv"));
+}
+
+}  // namespace
+}  // namespace lockstep
