@@ -1,6 +1,7 @@
 #include "tools/bench/call_data.h"
 
 #include <cstdint>
+#include <cstring>  // std::memset
 #include <string>
 #include <vector>
 
@@ -62,8 +63,8 @@ std::vector<Segment> Expected(const TimedCall& call, int rank) {
 }
 
 // Element `i` of a rank's input: 0 to 15, so that sums are exact in every dtype. Scattered by a
-// multiplicative hash (Knuth, The Art of Computer Programming, volume 3, section 6.4), so that parts
-// that change places do not go unseen.
+// multiplicative hash (Knuth, The Art of Computer Programming, volume 3, section 6.4), so that
+// parts that change places do not go unseen.
 template <typename T>
 T Value(int rank, int64_t i) {
   const auto n = static_cast<uint32_t>(i) + 0x9E3779B9u * static_cast<uint32_t>(rank + 1);
@@ -97,20 +98,40 @@ absl::Status CheckAs(const TimedCall& call, int rank, const CallTensors& tensors
     };
     for (int64_t i = 0; i < segment.count; ++i) {
       if (output[i] == expected(i)) continue;
-      return absl::InternalError(absl::StrCat(
-          TimedName(call.operation), " of ", Name(call.dtype), " x ", call.elements, " among ",
-          call.ranks, " ranks: element ", segment.begin + i, " of rank ", rank, " is ", output[i],
-          " and must be ", expected(i)));
+      return absl::InternalError(
+          absl::StrCat(TimedName(call.operation), " of ", Name(call.dtype), " x ", call.elements,
+                       " among ", call.ranks, " ranks: element ", segment.begin + i, " of rank ",
+                       rank, " is ", output[i], " and must be ", expected(i)));
     }
   }
   return absl::OkStatus();
+}
+
+// Calls function(T()) for the dtype's type; for those that TimedDType lets through.
+template <typename Function>
+void WithTypeOf(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::kF32:
+      return function(float());
+    case DType::kF64:
+      return function(double());
+    case DType::kI32:
+      return function(int32_t());
+    case DType::kI64:
+      return function(int64_t());
+    default:
+      break;
+  }
+  LOG(FATAL) << Name(dtype) << " is not timed";
 }
 
 }  // namespace
 
 RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements) {
   const auto make = [&] {
-    return Tensor::Empty(allocator, {elements}, dtype, MemoryClass::kCommunication);
+    const Tensor tensor = Tensor::Empty(allocator, {elements}, dtype, MemoryClass::kCommunication);
+    std::memset(tensor.raw(), 0, static_cast<size_t>(tensor.bytes()));
+    return tensor;
   };
   return {.input = make(), .output = make()};
 }
@@ -150,6 +171,16 @@ CallTensors TensorsOf(const TimedCall& call, int rank, const RankMemory& memory)
       break;
   }
   LOG(FATAL) << Name(call.operation) << " is not timed";
+}
+
+void FillTensors(const TimedCall& call, int rank, const CallTensors& tensors) {
+  WithTypeOf(call.dtype, [&]<typename T>(T) { FillAs<T>(rank, tensors); });
+}
+
+absl::Status CheckOutput(const TimedCall& call, int rank, const CallTensors& tensors) {
+  absl::Status status;
+  WithTypeOf(call.dtype, [&]<typename T>(T) { status = CheckAs<T>(call, rank, tensors); });
+  return status;
 }
 
 }  // namespace lockstep

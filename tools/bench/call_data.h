@@ -15,14 +15,14 @@ struct RankMemory {
   Tensor output;
 };
 
-// Memory for calls with payloads of up to `elements` elements. Throws StatusException where there is
-// none.
+// Memory for calls with payloads of up to `elements` elements. Throws StatusException where there
+// is none.
 RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements);
 
 // A rank's tensors in a call; undefined where the rank has none.
 struct CallTensors {
-  Tensor input;
-  Tensor output;
+  Tensor input = {};
+  Tensor output = {};
 };
 CallTensors TensorsOf(const TimedCall& call, int rank, const RankMemory& memory);
 

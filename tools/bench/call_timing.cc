@@ -24,37 +24,35 @@ absl::StatusOr<double> TimeBatch(const TimedCall& call, const CallTensors& tenso
 
 }  // namespace
 
-absl::StatusOr<double> TimeCall(const TimedCall& call, const RankMemory& memory, double budget,
+absl::StatusOr<double> TimeCall(const TimedCall& call, const CallTensors& tensors, double budget,
                                 RankCalls& calls) {
-  const CallTensors tensors = TensorsOf(call, calls.rank(), memory);
-  FillTensors(call, calls.rank(), tensors);
-  LS_RETURN_IF_ERROR(calls.Barrier());
-  LS_RETURN_IF_ERROR(calls.Run(call, tensors));
-  const absl::Status correct = CheckOutput(call, calls.rank(), tensors);
-  // The others learn of an error here, so that nobody calls in vain.
-  LS_ASSIGN_OR_RETURN(const double wrong, calls.Max(correct.ok() ? 0 : 1));
-  if (wrong > 0) return correct.ok() ? absl::AbortedError("another rank's output is wrong") : correct;
-
   // Doubles the calls of a batch until it takes long enough to tell how many fill the budget. All
   // ranks see the same times and come to the same numbers.
   const double batch_seconds = budget / kBatches;
   int64_t count = 1;
-  double best = 0, spent = 0;
-  for (;;) {
+  double best = 0;
+  for (;; count *= 2) {
     LS_ASSIGN_OR_RETURN(best, TimeBatch(call, tensors, count, calls));
-    spent = best * static_cast<double>(count);
-    if (spent >= batch_seconds / 8 || count >= kMostCalls) break;
-    count *= 2;
+    if (best * static_cast<double>(count) >= batch_seconds / 8 || count >= kMostCalls) break;
   }
   count = std::clamp<int64_t>(static_cast<int64_t>(batch_seconds / best), 1, kMostCalls);
 
-  spent = 0;
+  double spent = 0;
   for (int batch = 0; batch < kLeastBatches || (batch < kBatches && spent < budget); ++batch) {
     LS_ASSIGN_OR_RETURN(const double seconds, TimeBatch(call, tensors, count, calls));
     spent += seconds * static_cast<double>(count);
     best = batch == 0 ? seconds : std::min(best, seconds);
   }
   return best;
+}
+
+absl::StatusOr<double> CheckAndTimeCall(const TimedCall& call, const CallTensors& tensors,
+                                        double budget, RankCalls& calls) {
+  FillTensors(call, calls.rank(), tensors);
+  LS_RETURN_IF_ERROR(calls.Barrier());
+  LS_RETURN_IF_ERROR(calls.Run(call, tensors));
+  LS_RETURN_IF_ERROR(CheckOutput(call, calls.rank(), tensors));
+  return TimeCall(call, tensors, budget, calls);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// One rank's means to call: what is timed.
+// One rank's means to call: what is timed. An error on one rank ends the others' calls too.
 class RankCalls {
  public:
   virtual ~RankCalls() = default;
@@ -26,9 +26,13 @@ class RankCalls {
 
 // Seconds that a call takes: the mean over a batch of calls made one right after the other, by the
 // clock of the rank that takes longest; the best of at least three batches, which take `budget`
-// seconds together or as long as they must. Calls have warmed up before, and the values that one
-// leaves are checked: an error if any is wrong. To be called by all ranks; all get the same.
-absl::StatusOr<double> TimeCall(const TimedCall& call, const RankMemory& memory, double budget,
+// seconds together or as long as they must, after others that warm up. To be called by all ranks;
+// all get the same.
+absl::StatusOr<double> TimeCall(const TimedCall& call, const CallTensors& tensors, double budget,
                                 RankCalls& calls);
+
+// The same, after one call on tensors with known values, of whose outputs every element is checked.
+absl::StatusOr<double> CheckAndTimeCall(const TimedCall& call, const CallTensors& tensors,
+                                        double budget, RankCalls& calls);
 
 }  // namespace lockstep

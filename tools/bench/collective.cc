@@ -110,10 +110,10 @@ Traffic LeastTraffic(const TimedCall& call) {
   const int64_t moved = call.in_place ? share / n * (n - 1) : share;
   switch (call.operation) {
     case Operation::kAllReduce:
-      return {.reads = n, .writes = n, .stream_bytes = share};
+      return {.reads = n, .writes = n, .stream_bytes = share, .in_place = call.in_place};
     case Operation::kReduceScatter:
     case Operation::kReduce:
-      return {.reads = n, .writes = 1, .stream_bytes = share};
+      return {.reads = n, .writes = 1, .stream_bytes = share, .in_place = call.in_place};
     case Operation::kAllGather:
       return {.reads = 1, .writes = call.in_place ? n - 1 : n, .stream_bytes = share};
     case Operation::kBroadcast:
@@ -122,7 +122,7 @@ Traffic LeastTraffic(const TimedCall& call) {
     case Operation::kScatter:
       return {.reads = 1, .writes = 1, .stream_bytes = moved};
     case Operation::kAllToAll:
-      return {.reads = 1, .writes = 1, .stream_bytes = n * moved};
+      return {.reads = 1, .writes = 1, .stream_bytes = n * moved, .in_place = call.in_place};
     case Operation::kSend:
       return {.reads = 1, .writes = 1, .stream_bytes = whole};
     case Operation::kRecv:

@@ -54,6 +54,7 @@ struct Traffic {
   int reads = 0;
   int writes = 0;
   int64_t stream_bytes = 0;
+  bool in_place = false;  // what is written overwrites what is read
 };
 Traffic LeastTraffic(const TimedCall& call);
 

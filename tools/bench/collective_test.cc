@@ -98,5 +98,22 @@ TEST(CollectiveTest, LeastTrafficLeavesWhatIsInItsPlace) {
   EXPECT_EQ(Moved(Operation::kAllToAll, kInPlace), (Bytes{12288, 12288}));
 }
 
+// Elsewhere, what is in place is left alone, and the rest goes from rank to rank.
+TEST(CollectiveTest, ReductionsAndExchangesOverwriteWhatTheyRead) {
+  const auto overwrites = [](Operation operation) {
+    EXPECT_FALSE(LeastTraffic(Call(operation, 2, 4096)).in_place);
+    return LeastTraffic(Call(operation, 2, 4096, kInPlace)).in_place;
+  };
+  EXPECT_TRUE(overwrites(Operation::kAllReduce));
+  EXPECT_TRUE(overwrites(Operation::kReduceScatter));
+  EXPECT_TRUE(overwrites(Operation::kReduce));
+  EXPECT_TRUE(overwrites(Operation::kAllToAll));
+  EXPECT_FALSE(overwrites(Operation::kAllGather));
+  EXPECT_FALSE(overwrites(Operation::kBroadcast));
+  EXPECT_FALSE(overwrites(Operation::kGather));
+  EXPECT_FALSE(overwrites(Operation::kScatter));
+  EXPECT_FALSE(overwrites(Operation::kSend));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "tools/bench/mpi_peer.h"
+
+#include <unistd.h>  // access
+
+#include <cstdint>
+#include <cstdlib>  // std::getenv
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "tools/bench/core_binding.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLineStart[] = "mpi_collectives,";
+
+bool CanRun(const std::string& path) {
+  return std::filesystem::is_regular_file(path) && access(path.c_str(), X_OK) == 0;
+}
+
+// The first line that says something: Open MPI puts its messages between lines of dashes, and after
+// those of the program.
+std::string FirstWords(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (line.find_first_not_of("- ") != line.npos) return std::string(line);
+  }
+  return "it printed nothing";
+}
+
+}  // namespace
+
+std::string MpiTimesLine(const TimedCall& call, double seconds) {
+  return absl::StrCat(kLineStart, TimedName(call.operation), ",", call.bytes(), ",", seconds);
+}
+
+absl::StatusOr<MpiTimes> MpiTimes::Parse(const std::string& output) {
+  MpiTimes times;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    absl::string_view rest = line;
+    if (!absl::ConsumePrefix(&rest, kLineStart)) continue;
+    const std::vector<std::string> cells = absl::StrSplit(rest, ',');
+    int64_t bytes = 0;
+    double seconds = 0;
+    if (cells.size() != 3 || !absl::SimpleAtoi(cells[1], &bytes) ||
+        !absl::SimpleAtod(cells[2], &seconds)) {
+      return absl::DataLossError(absl::StrCat("not a line of mpi_collectives: ", line));
+    }
+    times.seconds_[{cells[0], bytes}] = seconds;
+  }
+  return times;
+}
+
+double MpiTimes::Of(const TimedCall& call) const {
+  const auto found = seconds_.find({TimedName(call.operation), call.bytes()});
+  return found == seconds_.end() ? 0 : found->second;
+}
+
+absl::StatusOr<std::string> FindMpirun(const std::string& path) {
+  if (!path.empty()) {
+    if (CanRun(path)) return path;
+    return absl::NotFoundError(absl::StrCat("'", path, "' is no program (--mpirun)"));
+  }
+  const char* folders = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(folders == nullptr ? "" : folders, ':')) {
+    const std::string candidate = absl::StrCat(folder, "/mpirun");
+    if (CanRun(candidate)) return candidate;
+  }
+  return absl::NotFoundError("no mpirun on PATH (Debian: openmpi-bin, or --mpirun)");
+}
+
+absl::StatusOr<MpiTimes> RunMpi(const std::string& mpirun, const Sweep& sweep, int ranks) {
+  // It is built beside this program.
+  const std::string program =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpi_collectives").string();
+  if (!CanRun(program)) return absl::NotFoundError(absl::StrCat("no program ", program));
+  std::vector<std::string> arguments = {
+      mpirun, "-n", absl::StrCat(ranks), "--allow-run-as-root",
+      "--oversubscribe",  // lets more ranks than cores start, and changes nothing for others
+      "--bind-to", ranks <= AvailableCores() ? "hwthread" : "none",
+      // Shared memory alone, without a search for networks that are not there.
+      "--mca", "pml", "ob1", "--mca", "btl", "self,vader", program};
+  for (std::string& argument : SweepArguments(sweep, ranks)) {
+    arguments.push_back(std::move(argument));
+  }
+  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = arguments}));
+  if (result.interrupted) return absl::CancelledError("interrupted");
+  if (!result.ok()) {
+    return absl::AbortedError(
+        absl::StrCat("mpirun ended with ", result.Describe(), ": ", FirstWords(result.err)));
+  }
+  return MpiTimes::Parse(result.out);
+}
+
+}  // namespace lockstep
