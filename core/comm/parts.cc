@@ -39,7 +39,7 @@ Part SliceOf(const Signature& signature, int size, int rank) {
 }
 
 // Exchanges the parts that `one` and `other` have for each other, elements [begin, begin + count)
-// of each; through a buffer, as either may work in place.
+// of each; through a buffer where either works in place.
 void Exchange(const Signature& signature, absl::Span<const MemberBuffers> members, int one,
               int other, int64_t begin, int64_t count) {
   constexpr int64_t kBlock = 8192;
@@ -48,6 +48,11 @@ void Exchange(const Signature& signature, absl::Span<const MemberBuffers> member
   const int64_t element = SizeOf(signature.dtype);
   const int64_t to_other = (PartOf(signature, size, other).begin + begin) * element;
   const int64_t to_one = (PartOf(signature, size, one).begin + begin) * element;
+  if (members[one].input != members[one].output && members[other].input != members[other].output) {
+    Copy(members[one].output + to_other, members[other].input + to_one, count * element);
+    Copy(members[other].output + to_one, members[one].input + to_other, count * element);
+    return;
+  }
   for (int64_t at = 0; at < count * element; at += kBlock) {
     const int64_t bytes = std::min(kBlock, count * element - at);
     Copy(block, members[one].input + to_other + at, bytes);
@@ -161,6 +166,15 @@ void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> membe
       const Part part = PartOf(signature, size, rank);
       return Copy(members[signature.root].output + part.begin * element, members[rank].input,
                   part.count * element);
+    }
+    // Each member brings a slice to all: the root's memory is not read by one core alone.
+    case Operation::kBroadcast: {
+      const Part slice = SliceOf(signature, size, rank);
+      const std::byte* from = members[signature.root].input + slice.begin * element;
+      for (const MemberBuffers& member : members) {
+        Copy(member.output + slice.begin * element, from, slice.count * element);
+      }
+      return;
     }
     // Two members share the work of exchanging their parts.
     case Operation::kAllToAll: {

@@ -1,6 +1,10 @@
 #include "core/comm/reduce.h"
 
-#include <algorithm>  // std::min
+#if defined(__AVX__)
+#include <immintrin.h>  // streaming stores
+#endif
+
+#include <algorithm>  // std::any_of, std::find, std::min
 #include <cstddef>
 #include <cstdint>
 #include <cstring>  // std::memcpy
@@ -48,13 +52,52 @@ T Combine(T a, T b) {
   }
 }
 
-template <typename Type, ReduceOp op>
+// How results get to the outputs. A store into a line that no cache holds first reads it from
+// memory: half as many bytes again for an all-reduce. Streaming stores do not, but what they write
+// must then come from memory when it is next read.
+enum class Store { kCached, kStreaming };
+
+// From this many bytes on, the outputs of one call are streamed: they would outlive neither the
+// first- nor the second-level cache.
+constexpr int64_t kStreamingBytes = 8 << 20;
+
+// Copies from a block in cache. After streaming, FinishStores makes the stores visible to other
+// threads before anything later is.
+template <Store store>
+void CopyBlock(std::byte* to, const std::byte* from, int64_t bytes) {
+#if defined(__AVX__)
+  if constexpr (store == Store::kStreaming) {
+    constexpr int64_t kVector = sizeof(__m256i);
+    const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kVector);
+    const int64_t head = std::min(bytes, past == 0 ? 0 : kVector - past);
+    std::memcpy(to, from, static_cast<size_t>(head));
+    int64_t at = head;
+    for (; at + kVector <= bytes; at += kVector) {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at)));
+    }
+    std::memcpy(to + at, from + at, static_cast<size_t>(bytes - at));
+    return;
+  }
+#endif
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+template <Store store>
+void FinishStores() {
+#if defined(__AVX__)
+  if constexpr (store == Store::kStreaming) _mm_sfence();
+#endif
+}
+
+template <typename Type, ReduceOp op, Store store>
 void ReduceBlocks(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* const> outputs,
                   int64_t begin, int64_t end) {
   using Stored = typename Type::Stored;
   using Combined = typename Type::Combined;
-  // 8 KiB to combine in and as much of each input leave room in any first-level cache.
-  constexpr int64_t kBlock = 8192 / sizeof(Combined);
+  // 8 KiB to combine in and as much of each input leave room in any first-level cache. Streaming
+  // stores are fastest in short runs between reads.
+  constexpr int64_t kBlock = (store == Store::kStreaming ? 1024 : 8192) / sizeof(Combined);
   alignas(64) Combined sum[kBlock];
   const auto input = [&](size_t i, int64_t at) {
     return reinterpret_cast<const Stored*>(inputs[i]) + at;
@@ -84,15 +127,35 @@ void ReduceBlocks(absl::Span<const std::byte* const> inputs, absl::Span<std::byt
 
     if constexpr (std::is_same_v<Stored, Combined>) {
       for (std::byte* output : outputs) {
-        std::memcpy(output + at * sizeof(Stored), sum, n * sizeof(Stored));
+        CopyBlock<store>(output + at * sizeof(Stored), reinterpret_cast<const std::byte*>(sum),
+                         n * sizeof(Stored));
       }
     } else {
       alignas(64) Stored rounded[kBlock];
       for (int64_t i = 0; i < n; ++i) rounded[i] = Type::Store(sum[i]);
       for (std::byte* output : outputs) {
-        std::memcpy(output + at * sizeof(Stored), rounded, n * sizeof(Stored));
+        CopyBlock<store>(output + at * sizeof(Stored), reinterpret_cast<const std::byte*>(rounded),
+                         n * sizeof(Stored));
       }
     }
+  }
+  FinishStores<store>();
+}
+
+// As ReduceBlocks, with the stores that suit how much there is. In place, the line that is written
+// has just been read and lies in the cache.
+template <typename Type, ReduceOp op>
+void ReduceBySize(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* const> outputs,
+                  int64_t begin, int64_t end) {
+  const int64_t written =
+      (end - begin) * static_cast<int64_t>(sizeof(typename Type::Stored) * outputs.size());
+  const bool in_place = std::any_of(outputs.begin(), outputs.end(), [&](const std::byte* output) {
+    return std::find(inputs.begin(), inputs.end(), output) != inputs.end();
+  });
+  if (written >= kStreamingBytes && !in_place) {
+    ReduceBlocks<Type, op, Store::kStreaming>(inputs, outputs, begin, end);
+  } else {
+    ReduceBlocks<Type, op, Store::kCached>(inputs, outputs, begin, end);
   }
 }
 
@@ -101,15 +164,15 @@ void ReduceAs(ReduceOp op, absl::Span<const std::byte* const> inputs,
               absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
   switch (op) {
     case ReduceOp::kSum:
-      return ReduceBlocks<Type, ReduceOp::kSum>(inputs, outputs, begin, end);
+      return ReduceBySize<Type, ReduceOp::kSum>(inputs, outputs, begin, end);
     case ReduceOp::kProduct:
-      return ReduceBlocks<Type, ReduceOp::kProduct>(inputs, outputs, begin, end);
+      return ReduceBySize<Type, ReduceOp::kProduct>(inputs, outputs, begin, end);
     case ReduceOp::kMin:
-      return ReduceBlocks<Type, ReduceOp::kMin>(inputs, outputs, begin, end);
+      return ReduceBySize<Type, ReduceOp::kMin>(inputs, outputs, begin, end);
     case ReduceOp::kMax:
-      return ReduceBlocks<Type, ReduceOp::kMax>(inputs, outputs, begin, end);
+      return ReduceBySize<Type, ReduceOp::kMax>(inputs, outputs, begin, end);
     case ReduceOp::kAverage:
-      return ReduceBlocks<Type, ReduceOp::kAverage>(inputs, outputs, begin, end);
+      return ReduceBySize<Type, ReduceOp::kAverage>(inputs, outputs, begin, end);
   }
 }
 

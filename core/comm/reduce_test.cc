@@ -86,5 +86,30 @@ TEST(ReduceTest, SlicesAndSharedMemory) {
   }
 }
 
+// So many bytes that the outputs are streamed: at any alignment, and nothing beside the slice. The
+// 16-bit types go through another copy.
+template <typename T>
+void ExpectLargeSlicesAreExact(DType dtype, const std::vector<T>& inputs, T sum) {
+  constexpr int64_t kCount = 3 << 20;
+  for (const int64_t begin : {0, 1, 7}) {
+    std::vector<T> x(kCount, inputs[0]), y(kCount, inputs[1]);
+    std::vector<T> first(kCount, inputs[2]), second(kCount, inputs[2]);
+    const int64_t end = kCount - 5 * begin;
+    ReduceInOrder(dtype, ReduceOp::kSum, {Raw(x), Raw(y)}, {Raw(first), Raw(second)}, begin, end);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const T expected = i >= begin && i < end ? sum : inputs[2];
+      ASSERT_EQ(first[i], expected) << i << ", slice from " << begin;
+      ASSERT_EQ(second[i], expected) << i << ", slice from " << begin;
+    }
+  }
+}
+
+TEST(ReduceTest, LargeSlices) {
+  ExpectLargeSlicesAreExact<float>(DType::kF32, {1.5f, 2.25f, -1}, 3.75f);
+  ExpectLargeSlicesAreExact<int64_t>(DType::kI64, {5, 6, -1}, 11);
+  ExpectLargeSlicesAreExact<uint16_t>(
+      DType::kF16, {FloatToHalf(1.5f), FloatToHalf(2.25f), FloatToHalf(-1)}, FloatToHalf(3.75f));
+}
+
 }  // namespace
 }  // namespace lockstep

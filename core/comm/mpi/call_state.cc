@@ -44,7 +44,7 @@ bool CallState::Done() {
 void CallState::Drop() {
   {
     RankState::Lock lock(rank_->mutex());
-    if (!over_) rank_->FailDropped(Describe());
+    rank_->FailDropped(Describe());
   }
   (void)Wait();
 }

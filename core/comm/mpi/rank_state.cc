@@ -26,8 +26,8 @@ constexpr milliseconds kFarewell(500);
 constexpr milliseconds kLastPosts(100);
 constexpr int64_t kLookNanos = 1'000'000;
 constexpr int64_t kLastWordsNanos = 700'000'000;
-// Contexts of a world, of 28 bits: so many groups each rank may join.
-constexpr int kContextBits = 18;
+// A context is the number of the world and that of a group, so many bits each.
+constexpr int kContextBits = 14;
 
 }  // namespace
 
@@ -40,6 +40,7 @@ RankState::RankState(Process& process, int world, int size, std::chrono::nanosec
       last_words_(std::move(last_words)),
       world_(world),
       ranks_(static_cast<size_t>(size)) {
+  CHECK_LT(world, 1 << kContextBits) << "too many worlds in one process";
   CHECK_LE(size, process.size());
   CHECK_LT(process.rank(), size);
   thread_ = std::thread([this] { Run(); });
@@ -59,9 +60,7 @@ void RankState::Add(InFlight* calls) { calls_.push_back(calls); }
 void RankState::Remove(InFlight* calls) { std::erase(calls_, calls); }
 
 Transport::Address RankState::Address(int rank, int context, Transport::Channel channel) const {
-  return {.rank = rank,
-          .context = (world_ << kContextBits | context) & Transport::kLargestContext,
-          .channel = channel};
+  return {.rank = rank, .context = world_ << kContextBits | context, .channel = channel};
 }
 
 void RankState::TakeContexts(int end) {
