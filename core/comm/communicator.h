@@ -27,8 +27,7 @@ namespace lockstep {
 //   root. Backends for the CPU compare this before data moves; what differs is an error on every
 //   member. Labels may differ.
 // - Calls return at once; Work tells when the tensors may be used again. Members may have any
-// number
-//   of calls in flight, in any number of groups.
+//   number of calls in flight, in any number of groups.
 // - Collectives of one group take effect in the order of their calls: one may read what an earlier
 //   one, not yet waited for, writes. Between groups, and between collectives and messages, nothing
 //   is ordered.
@@ -37,9 +36,8 @@ namespace lockstep {
 //   waiting in group A for rank 1, who waits in group B for rank 0 and would call in A only
 //   afterwards. The timeout ends that, naming both.
 // - Reductions combine elements in rank order, ((x0 + x1) + x2) + ..., on every backend for the
-// CPU,
-//   so that results agree to the bit; the 16-bit types add up in float and round once. NCCL has an
-//   order of its own.
+//   CPU, so that results agree to the bit; the 16-bit types add up in float and round once. NCCL
+//   has an order of its own.
 // - dtypes: f32, f16, bf16, f64, i32, i64, and u8 where nothing is reduced. Empty tensors are fine.
 // - In place means exactly what each operation says; other overlap is a CHECK, as are dtypes, sizes
 //   or roots that cannot be right by themselves.

@@ -6,10 +6,12 @@
 #include <string>
 #include <thread>
 
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/tensor/allocator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
@@ -52,6 +54,24 @@ TEST(RunRanksTest, ReturnsTheFirstCauseAndNotItsEchoes) {
       return handle.comm().Barrier("end").Wait();
     });
     EXPECT_EQ(status, absl::NotFoundError("rank " + std::to_string(failing) + ": no data"));
+  }
+}
+
+TEST(RunRanksTest, AFailureLeavesAPostMortem) {
+  const std::string folder = testing::TempDir() + "/post_mortem";
+  const absl::Status status =
+      RunRanks(2, {.post_mortem = folder}, [](RankHandle& handle) -> absl::Status {
+        LS_RETURN_IF_ERROR(handle.comm().Barrier("start").Wait());
+        if (handle.rank() == 1) return absl::NotFoundError("no data");
+        return handle.comm().Barrier("end").Wait();
+      });
+  EXPECT_FALSE(status.ok());
+  for (const std::string rank : {"/rank0", "/rank1"}) {
+    const auto text = ReadFile(folder + rank + ".txt");
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(*text, HasSubstr("rank 1 failed: no data. Last calls:"));
+    EXPECT_THAT(*text, HasSubstr("barrier #0 of 'world' [0, 1] (\"start\")"));
+    EXPECT_TRUE(nlohmann::json::accept(ReadFile(folder + rank + ".json").value_or("")));
   }
 }
 

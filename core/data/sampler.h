@@ -13,8 +13,7 @@ namespace lockstep {
 // How training walks through its split.
 enum class SampleOrder {
   // Each epoch visits the samples in a new random order. A step takes the next global batch; what
-  // is
-  // left at the end of an epoch and does not fill a batch is dropped, as with PyTorch's
+  // is left at the end of an epoch and does not fill a batch is dropped, as with PyTorch's
   // DataLoader(shuffle=True, drop_last=True). It is another rest in each epoch.
   kEpochs,
   // Each sample is drawn from the whole split, independently, as nanoGPT draws where a window

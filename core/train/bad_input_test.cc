@@ -122,6 +122,17 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_THAT(Fail(kSingle, {"--config", Path("none.toml")}), HasSubstr("none.toml"));
 }
 
+// Each task would train a run of its own, all into one folder.
+TEST_F(BadInputTest, TasksThatMpiCannotBringTogether) {
+  ProcessOptions options = Options(kDdp, {});
+  options.environment["SLURM_STEP_NUM_TASKS"] = "2";
+  const auto result = RunProcess(options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 1);
+  EXPECT_THAT(result->err, HasSubstr("use srun --mpi=pmix"));
+  EXPECT_FALSE(fs::exists(Path("out/losses.csv")));
+}
+
 TEST_F(BadInputTest, MalformedToml) {
   Write("bad.toml", "[train]\nsteps = = 3\n");
   EXPECT_THAT(Fail(kSingle, {"--config", Path("bad.toml")}), HasSubstr("bad.toml:2"));

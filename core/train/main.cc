@@ -38,7 +38,12 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
     std::fputs(Usage(strategy.name).c_str(), stdout);
     return 0;
   }
-  if (mpi::Process::HasLauncher()) return TrainLaunched(*command_line, strategy, make_model);
+  const absl::StatusOr<bool> launched = mpi::Process::IsLaunched();
+  if (!launched.ok()) {
+    Say(launched.status());
+    return 1;
+  }
+  if (*launched) return TrainLaunched(*command_line, strategy, make_model);
   const absl::Status status = RunThreads(*command_line, strategy, make_model);
   if (status.ok()) return 0;
   Say(status);

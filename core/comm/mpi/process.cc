@@ -15,10 +15,17 @@
 
 namespace lockstep::mpi {
 
-bool Process::HasLauncher() {
+absl::StatusOr<bool> Process::IsLaunched() {
   // Set for each process by mpirun (Open MPI), by srun with PMIx, and by launchers that speak PMI.
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
     if (std::getenv(name) != nullptr) return true;
+  }
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (tasks != nullptr && std::atoi(tasks) > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("srun has started ", tasks,
+                     " tasks without the means for MPI to bring them together; use srun "
+                     "--mpi=pmix, or -n 1 for ranks that are threads"));
   }
   return false;
 }

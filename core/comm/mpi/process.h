@@ -13,9 +13,9 @@ namespace lockstep::mpi {
 // ends the process but is there for Stopped() to see, so that the survivors can say what happened.
 class Process {
  public:
-  // Whether the environment tells of a launcher with more than this one process to it, or of an
-  // `mpirun -n 1`. Without one the ranks are threads.
-  static bool HasLauncher();
+  // Whether the environment tells of a launcher, be it an `mpirun -n 1`; without one, ranks are
+  // threads. An error if srun has started several tasks that MPI could not bring together.
+  static absl::StatusOr<bool> IsLaunched();
 
   // Starts MPI; before other threads are started, which would take SIGTERM otherwise.
   static absl::StatusOr<std::unique_ptr<Process>> Start();
