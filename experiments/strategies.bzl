@@ -13,14 +13,15 @@ def _strategy(tolerance = 0):
 STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
+    "fsdp": _strategy(),
 }
 
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
-    "gpt_markov": ["single", "ddp"],
-    "gpt_shakespeare": ["single", "ddp"],
-    "resnet18_cifar10": ["single", "ddp"],
-    "resnet_shapes": ["single", "ddp"],
+    "gpt_markov": ["single", "ddp", "fsdp"],
+    "gpt_shakespeare": ["single", "ddp", "fsdp"],
+    "resnet18_cifar10": ["single", "ddp", "fsdp"],
+    "resnet_shapes": ["single", "ddp", "fsdp"],
 }
 
 # The workloads of //experiments:quickstart, each shortened by its quickstart.toml.

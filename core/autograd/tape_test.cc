@@ -102,8 +102,7 @@ TEST_F(TapeTest, RecordsNothingWhenOff) {
   EXPECT_FALSE(kept);
 }
 
-// --- the flow of gradients
-// ------------------------------------------------------------------------
+// --- the flow of gradients ----------------------------------------------------------------------
 
 TEST_F(TapeTest, SeveralSeedsAddUp) {
   Tape tape(kernels_);
@@ -147,8 +146,7 @@ TEST_F(TapeTest, DeferredWeightsSeeTheGradientThatTheResidualShared) {
   EXPECT_TRUE(IsNear(expected, Download(kernels_, w.gradient), 1e-6));
 }
 
-// --- memory
-// ---------------------------------------------------------------------------------------
+// --- memory -------------------------------------------------------------------------------------
 
 TEST_F(TapeTest, EachStepGivesBackWhatItKept) {
   constexpr int64_t kBytes = 1024;
@@ -232,8 +230,7 @@ TEST_F(TapeTest, AnAbandonedTapeGivesEverythingBack) {
   EXPECT_EQ(allocator_.books().live_total(), 0);
 }
 
-// --- leaves
-// ---------------------------------------------------------------------------------------
+// --- leaves -------------------------------------------------------------------------------------
 
 class LeafTest : public TapeTest {
  protected:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <system_error>
 
@@ -12,6 +13,8 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shared_file.h"
+#include "core/tensor/allocator.h"
 
 namespace lockstep {
 namespace {
@@ -112,35 +115,70 @@ absl::Status CheckTensors(const SafetensorsReader& reader, const std::vector<Sta
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
-                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels) {
-  LS_RETURN_IF_ERROR(MakeDirectories(folder));
-  std::vector<SafetensorsTensor> tensors;
-  for (const StateTensor& part : state) {
-    tensors.push_back({.name = part.name,
-                       .dtype = SafetensorsDType(part.tensor.dtype()),
-                       .shape = Dims(part.full_shape)});
+// An error on all ranks if it is one on any.
+absl::Status Agree(const absl::Status& own, Communicator& ranks) {
+  CpuAllocator allocator;
+  const Tensor failed = Tensor::Empty(allocator, {1}, DType::kI64, MemoryClass::kCommunication);
+  failed.data<int64_t>()[0] = own.ok() ? 0 : 1;
+  LS_RETURN_IF_ERROR(ranks.AllReduce(failed, failed, ReduceOp::kMax, "checkpoint").Wait());
+  if (own.ok() && failed.data<int64_t>()[0] != 0) {
+    return absl::AbortedError("another rank could not write its part of a checkpoint");
   }
-  const std::string path = absl::StrFormat("%s/%s%08d%s", folder, kPrefix, info.step, kSuffix);
-  LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                      SafetensorsWriter::Open(path, std::move(tensors),
-                                              {{"format", kFormat},
-                                               {"step", absl::StrCat(info.step)},
-                                               {"model", info.model},
-                                               {"strategy", info.strategy}}));
-  for (const StateTensor& part : state) {
-    LS_RETURN_IF_ERROR(writer.Append(part.name, HostBytes(kernels, part.tensor).get()));
-  }
-  LS_RETURN_IF_ERROR(writer.Commit());
+  return own;
+}
 
+absl::Status WriteParts(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
+                        const std::map<std::string, std::string>& metadata,
+                        const std::vector<StateTensor>& state, Kernels& kernels) {
+  LS_ASSIGN_OR_RETURN(SharedSafetensors file, SharedSafetensors::Open(path, tensors, metadata));
+  for (size_t i = 0; i < state.size(); ++i) {
+    const StateTensor& part = state[i];
+    if (!part.is_writer || part.tensor.elements() == 0) continue;
+    LS_RETURN_IF_ERROR(file.Write(i, part.first * SizeOf(part.tensor.dtype()),
+                                  HostBytes(kernels, part.tensor).get()));
+  }
+  return file.Close();
+}
+
+// Deletes all but the newest `keep`.
+absl::Status Prune(const std::string& folder, int64_t keep) {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> all, ListCheckpoints(folder));
   for (size_t i = 0; i + keep < all.size(); ++i) {
     std::error_code ignored;  // an old file that cannot be deleted does no harm
     fs::remove(all[i], ignored);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
+                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels,
+                            Communicator& ranks) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const StateTensor& part : state) {
+    tensors.push_back({.name = part.name,
+                       .dtype = SafetensorsDType(part.tensor.dtype()),
+                       .shape = Dims(part.full_shape)});
+  }
+  const std::map<std::string, std::string> metadata = {{"format", kFormat},
+                                                       {"step", absl::StrCat(info.step)},
+                                                       {"model", info.model},
+                                                       {"strategy", info.strategy}};
+  const std::string path = absl::StrFormat("%s/%s%08d%s", folder, kPrefix, info.step, kSuffix);
+  const bool first = ranks.rank() == 0;
+  absl::Status made;
+  if (first) {
+    made = MakeDirectories(folder);
+    if (made.ok()) made = SharedSafetensors::Make(path, tensors, metadata);
+  }
+  LS_RETURN_IF_ERROR(Agree(made, ranks));
+  const absl::Status written = Agree(WriteParts(path, tensors, metadata, state, kernels), ranks);
+  if (first && !written.ok()) SharedSafetensors::Discard(path);
+  LS_RETURN_IF_ERROR(written);
+  if (!first) return absl::OkStatus();
+  LS_RETURN_IF_ERROR(SharedSafetensors::PutInPlace(path));
+  return Prune(folder, keep);
 }
 
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
 
@@ -33,10 +34,12 @@ struct CheckpointInfo {
 // Checkpoints of a run lie in one folder as step-<number>.safetensors, parameters, buffers and
 // optimizer state together. A file appears under its name when it is whole.
 
-// Writes one, tensors in the order of `state`, and deletes all but the `keep` newest. For the rank
-// that holds everything.
+// Called by all ranks with the same names in the same order: writes one, each rank the parts that
+// it is the writer of, all into the same file, and deletes all but the `keep` newest. An error on
+// one rank is one on all, and leaves no file.
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
-                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels);
+                            const std::vector<StateTensor>& state, int64_t keep, Kernels& kernels,
+                            Communicator& ranks);
 
 // The newest checkpoint of a folder; none if there is none. Does not look inside.
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder);

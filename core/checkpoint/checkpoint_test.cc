@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gtest/gtest.h"
 
@@ -24,9 +25,11 @@ class CheckpointTest : public ::testing::Test {
     return {name, tensor, shape};
   }
   std::string Save(int64_t step, const std::vector<StateTensor>& state, int64_t keep = 2) {
-    EXPECT_TRUE(SaveCheckpoint(folder_, {.step = step, .model = "m", .strategy = "single"}, state,
-                               keep, kernels_)
-                    .ok());
+    const absl::Status status = RunRanks(1, {}, [&](RankHandle& handle) {
+      return SaveCheckpoint(folder_, {.step = step, .model = "m", .strategy = "single"}, state,
+                            keep, kernels_, handle.comm());
+    });
+    EXPECT_TRUE(status.ok()) << status;
     return NewestCheckpoint(folder_)->value();
   }
 
@@ -45,6 +48,47 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   EXPECT_EQ(info->strategy, "single");
   for (float value : loaded[1].tensor.span<float>()) EXPECT_EQ(value, 1.5f);
   for (float value : loaded[0].tensor.span<float>()) EXPECT_EQ(value, -2);
+}
+
+// Three ranks with a part each, of which one is empty, and a replica that one of them saves.
+TEST_F(CheckpointTest, RanksWriteTheirPartsIntoOneFile) {
+  const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
+    CpuAllocator allocator;
+    CpuKernels kernels(allocator);
+    const int rank = handle.rank();
+    const int64_t begin[] = {0, 16, 20, 20};
+    const int64_t count = begin[rank + 1] - begin[rank];
+    StateTensor part = {"w", kernels.Empty({count}), {4, 5}, begin[rank]};
+    for (int64_t i = 0; i < count; ++i) {
+      part.tensor.data<float>()[i] = static_cast<float>(begin[rank] + i);
+    }
+    StateTensor replica = {"r", kernels.Empty({3}), {3}};
+    kernels.Fill(replica.tensor, static_cast<float>(rank));
+    replica.is_writer = rank == 1;
+    return SaveCheckpoint(folder_, {.step = 1, .model = "m", .strategy = "fsdp"}, {part, replica},
+                          2, kernels, handle.comm());
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  const StateTensor w = Make("w", {4, 5}, 0), r = Make("r", {3}, 0);
+  const auto loaded = LoadCheckpoint(**NewestCheckpoint(folder_), "m", {r, w}, kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(w.tensor.data<float>()[i], i);
+  for (const float value : r.tensor.span<float>()) EXPECT_EQ(value, 1);
+}
+
+TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnErrorOnAllRanks) {
+  std::ofstream(folder_) << "a file where the folder should be";
+  const StateTensor state = Make("w", {3}, 1);
+  (void)RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
+    const absl::Status saved = SaveCheckpoint(folder_, {.step = 1, .model = "m", .strategy = "s"},
+                                              {state}, 2, kernels_, handle.comm());
+    EXPECT_FALSE(saved.ok());
+    if (handle.rank() == 0) {
+      EXPECT_NE(saved.message().find("checkpoint_test"), std::string::npos) << saved;
+    }
+    return absl::OkStatus();
+  });
+  std::filesystem::remove(folder_);
 }
 
 TEST_F(CheckpointTest, AShardReadsItsPart) {

@@ -98,8 +98,7 @@ TEST_F(MaterializeTest, StatisticsStartAtZeroAndOne) {
   EXPECT_EQ(layer.sums.shape(), (Shape{3, 5}));
 }
 
-// --- blocks and their hooks
-// -----------------------------------------------------------------------
+// --- blocks and their hooks ---------------------------------------------------------------------
 
 using Events = std::vector<std::string>;
 

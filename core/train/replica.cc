@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/autograd/operations.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -34,14 +35,19 @@ Variables RunBlocks(Model& model, Pass& pass, const Tensor& inputs) {
 
 }  // namespace
 
-Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample)
+Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
+                 const ValueMaker& make_values)
     : rank_(rank),
       model_(std::move(model)),
       settings_(settings),
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)),
       all_parameters_(model_.Parameters()),
       layers_(model_.Statistics()) {
-  Materialize(all_parameters_, settings.seed, rank.kernels);
+  if (make_values) {
+    make_values(model_);
+  } else {
+    Materialize(all_parameters_, settings.seed, rank.kernels);
+  }
   Materialize(layers_, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
   for (Parameter* parameter : all_parameters_) {
@@ -138,6 +144,12 @@ std::vector<StateTensor> Replica::State() const {
   for (const Parameter* parameter : parameters_) {
     state.push_back({parameter->name, parameter->value, parameter->shape});
   }
+  for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
+  return state;
+}
+
+std::vector<StateTensor> Replica::StatisticsState() const {
+  std::vector<StateTensor> state;
   for (const RunningStatistics* layer : layers_) {
     state.push_back({layer->name + ".running_mean", layer->mean, {layer->channels}});
     state.push_back({layer->name + ".running_var", layer->variance, {layer->channels}});
@@ -145,18 +157,37 @@ std::vector<StateTensor> Replica::State() const {
   return state;
 }
 
+double Replica::SumLoss(Communicator& ranks) {
+  Tensor sum = rank_.kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
+  double loss = loss_;
+  rank_.kernels.CopyFromHost(&loss, sum);
+  ThrowIfError(ranks.AllReduce(sum, sum, ReduceOp::kSum, "loss").Wait());
+  rank_.kernels.CopyToHost(sum, &loss);
+  return loss;
+}
+
+Work Replica::SumStatistics(Communicator& ranks) {
+  if (!statistics_.defined()) return Work();
+  return ranks.AllReduce(statistics_, statistics_, ReduceOp::kSum, "statistics");
+}
+
+int64_t Replica::statistics_bytes() const {
+  // Of each channel: running mean and variance, and the three sums that they are updated from.
+  int64_t bytes = 0;
+  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->channels;
+  return bytes;
+}
+
 CostPrediction Replica::Predict() const {
-  int64_t parameters = 0, gradients = 0, statistics = 0;
+  int64_t parameters = 0, gradients = 0;
   for (const Parameter* parameter : all_parameters_) {
     const int64_t bytes = parameter->shape.elements() * 4;
     gradients += bytes;
     if (parameter->tied_to == nullptr) parameters += bytes;
   }
-  // Of each channel: running mean and variance, and the three sums that they are updated from.
-  for (const RunningStatistics* layer : layers_) statistics += 5 * 4 * layer->channels;
   const int64_t optimizer = parameters / 4 * settings_.optimizer.state_bytes_per_parameter();
   return {.traffic = {},
-          .memory = {{MemoryClass::kParameters, parameters + statistics},
+          .memory = {{MemoryClass::kParameters, parameters + statistics_bytes()},
                      {MemoryClass::kGradients, gradients},
                      {MemoryClass::kOptimizerState, optimizer}}};
 }

@@ -18,11 +18,16 @@ struct BackwardHooks {
   std::function<void(Leaf&)> leaf_ready = nullptr;  // see Tape::OnLeafReady
 };
 
-// A whole model on one rank: its memory, and passes through it. What `single` and `ddp` share.
+// A model on one rank: its memory, and passes through it. What strategies share whose ranks each
+// run the whole model.
 class Replica {
  public:
-  // Gives the parameters memory and initial values.
-  Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample);
+  // Gives parameters their values, or the means to have them when they are needed.
+  using ValueMaker = std::function<void(Model&)>;
+
+  // Gives the parameters memory and initial values, or has `make_values` do it.
+  Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
+          const ValueMaker& make_values = nullptr);
 
   // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
   void AllocateGradients();
@@ -43,6 +48,10 @@ class Replica {
   void CompleteGradients();
 
   double loss() const { return loss_; }
+  // Of all ranks together, added in rank order. Throws StatusException.
+  double SumLoss(Communicator& ranks);
+  // Begins to sum the batch statistics over the ranks; nothing without any.
+  Work SumStatistics(Communicator& ranks);
   Model& model() { return model_; }
   // All parameters that own their value, in the order of first use; what an optimizer updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -55,11 +64,14 @@ class Replica {
   // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
   void UpdateStatistics();
 
-  // Parameters and running estimates, for a checkpoint.
+  // Parameters and running estimates, for a checkpoint; and the latter alone.
   std::vector<StateTensor> State() const;
+  std::vector<StateTensor> StatisticsState() const;
 
-  // Bytes of parameters and gradients as the design counts them.
+  // Bytes of parameters, gradients and optimizer state as the design counts them, where all are
+  // there in full; and of what batch normalisation keeps.
   CostPrediction Predict() const;
+  int64_t statistics_bytes() const;
 
  private:
   Rank& rank_;

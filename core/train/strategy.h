@@ -74,7 +74,8 @@ class Strategy {
   // Runs forward and backward for all of them, combines gradients, and updates the parameters.
   virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;
 
-  // Forward only, with the statistics of training; this rank's batch only. No communication.
+  // Forward only, with the statistics of training; the sums are those of this rank's batch. Called
+  // by all ranks of a data-parallel group together.
   virtual EvaluationSums Evaluate(const Batch& batch) = 0;
 
   // Everything that a checkpoint needs, in the same order on every rank.

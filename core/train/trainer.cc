@@ -1,6 +1,7 @@
 #include "core/train/trainer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -24,15 +25,37 @@ constexpr int64_t kWarmUpSteps = 2;
 
 std::string CheckpointFolder(const Run& run) { return run.out + "/checkpoints"; }
 
-// FNV-1a over the bits of all parameters and buffers: two runs with the same hash ended alike.
-std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state) {
-  uint64_t hash = 0xcbf29ce484222325;
+// A finalizer that lets each bit of a number reach all bits (Steele et al., "Fast Splittable
+// Pseudorandom Number Generators", OOPSLA 2014).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// A sum over all elements of all parameters and buffers, of hashes of name, place and bits: the
+// same however the elements are dealt out to ranks. Two runs with the same hash ended alike. Called
+// by all ranks.
+absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
+                                           const std::vector<StateTensor>& state) {
+  uint64_t hash = 0;
   for (const StateTensor& part : state) {
-    if (part.name.starts_with("optimizer.")) continue;
+    if (!part.is_writer || part.name.starts_with("optimizer.")) continue;
+    uint64_t name = 0xcbf29ce484222325;
+    for (const char c : part.name) name = Mix(name ^ static_cast<uint8_t>(c));
+    const int64_t size = SizeOf(part.tensor.dtype());
     std::vector<uint8_t> bytes(part.tensor.bytes());
     kernels.CopyToHost(part.tensor, bytes.data());
-    for (uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
+    for (int64_t i = 0; i < part.tensor.elements(); ++i) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i * size, size);
+      hash += Mix(Mix(name + static_cast<uint64_t>(part.first + i)) ^ bits);
+    }
   }
+  const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);
+  kernels.CopyFromHost(&hash, sum);
+  LS_RETURN_IF_ERROR(ranks.AllReduce(sum, sum, ReduceOp::kSum, "parameter hash").Wait());
+  kernels.CopyToHost(sum, &hash);
   return absl::StrFormat("%016x", hash);
 }
 
@@ -86,7 +109,8 @@ class PrefetchedBatches : public BatchSource {
 
 // Runs the whole split, batches dealt out to the data-parallel ranks in turn. The sums of all
 // batches meet in one tensor and are added in order, so that the result does not depend on how many
-// ranks there are.
+// ranks there are. All ranks evaluate equally often, for some communicate as they do: where batches
+// run out, one of no samples.
 ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
@@ -94,14 +118,16 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   Tensor sums = rank.kernels.Empty({2 * batches}, DType::kF64, MemoryClass::kCommunication);
   std::vector<double> host(2 * batches, 0.0);
   int64_t samples = 0;
-  for (int64_t i = 0; i < batches; ++i) {
-    const std::vector<SampleKey> keys = run.sampler->ValidationKeys(i, size);
+  for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
+    std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
+    if (i < batches) keys = run.sampler->ValidationKeys(i, size);
     samples += std::count_if(keys.begin(), keys.end(),
                              [](const SampleKey& key) { return key.index != kNoSample; });
     if (i % ranks.size() != ranks.rank()) continue;
     const Batch batch = EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
     const EvaluationSums evaluated = strategy.Evaluate(batch);
+    if (i >= batches) continue;
     host[2 * i] = evaluated.loss;
     host[2 * i + 1] = static_cast<double>(evaluated.correct);
   }
@@ -143,7 +169,8 @@ class Trainer {
     if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
     report_.memory = rank_.allocator().books();
     report_.median_step_seconds = Median(step_seconds_);
-    report_.parameter_hash = HashParameters(rank_.kernels, strategy_.State());
+    LS_ASSIGN_OR_RETURN(report_.parameter_hash,
+                        HashParameters(rank_.kernels, rank_.mesh.world(), strategy_.State()));
     return absl::OkStatus();
   }
 
@@ -220,14 +247,12 @@ class Trainer {
       }
     }
     if (due(run_.settings.checkpoint.every)) {
-      const std::vector<StateTensor> state = strategy_.State();
-      if (!state.empty() && state[0].is_writer) {
-        LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
-                                          {.step = step + 1,
-                                           .model = run_.config.Only({"model"}).Fingerprint(),
-                                           .strategy = run_.strategy.name},
-                                          state, run_.settings.checkpoint.keep, rank_.kernels));
-      }
+      LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
+                                        {.step = step + 1,
+                                         .model = run_.config.Only({"model"}).Fingerprint(),
+                                         .strategy = run_.strategy.name},
+                                        strategy_.State(), run_.settings.checkpoint.keep,
+                                        rank_.kernels, rank_.mesh.world()));
     }
     return absl::OkStatus();
   }

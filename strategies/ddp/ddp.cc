@@ -125,11 +125,10 @@ class GradientReducer {
 class Ddp : public Strategy {
  public:
   Ddp(StrategyInputs inputs, const Options& options)
-      : kernels_(inputs.rank.kernels),
-        ranks_(inputs.rank.mesh.dp()),
+      : ranks_(inputs.rank.mesh.dp()),
         batch_(inputs.settings.batch),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
-        reducer_(replica_, ranks_, kernels_, options),
+        reducer_(replica_, ranks_, inputs.rank.kernels, options),
         trained_(replica_.Trained()),
         updater_(inputs.rank, inputs.settings, trained_) {
     Broadcast();
@@ -149,12 +148,8 @@ class Ddp : public Strategy {
     replica_.ForwardBackward(step, first + count - 1, batches.Next(),
                              {.before = [this](const Tape& tape) { reducer_.Begin(tape); },
                               .leaf_ready = [this](Leaf& leaf) { reducer_.Ready(leaf); }});
-    Work statistics;
-    if (replica_.statistics().defined()) {
-      statistics = ranks_.AllReduce(replica_.statistics(), replica_.statistics(), ReduceOp::kSum,
-                                    "statistics");
-    }
-    const double loss = SumLoss();
+    Work statistics = replica_.SumStatistics(ranks_);
+    const double loss = replica_.SumLoss(ranks_);
     reducer_.Finish();
     ThrowIfError(statistics.Wait());
     replica_.UpdateStatistics();
@@ -196,16 +191,6 @@ class Ddp : public Strategy {
     ThrowIfError(WaitAll(absl::MakeSpan(works)));
   }
 
-  double SumLoss() {
-    Tensor sum = kernels_.Empty({1}, DType::kF64, MemoryClass::kCommunication);
-    double loss = replica_.loss();
-    kernels_.CopyFromHost(&loss, sum);
-    ThrowIfError(ranks_.AllReduce(sum, sum, ReduceOp::kSum, "loss").Wait());
-    kernels_.CopyToHost(sum, &loss);
-    return loss;
-  }
-
-  Kernels& kernels_;
   Communicator& ranks_;
   const BatchSettings& batch_;
   Replica replica_;

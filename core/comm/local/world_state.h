@@ -38,8 +38,7 @@ class WorldState {
   bool somebody_left() const { return somebody_left_.load(); }
   bool HasLeft(int rank) const { return ranks_[static_cast<size_t>(rank)]->left.load(); }
 
-  // --- failure: the first one stands
-  // ---------------------------------------------------------------
+  // --- failure: the first one stands ------------------------------------------------------------
   bool failed() const { return failed_.load(); }
   // OK, or the first cause with the last call of every rank.
   absl::Status status() const;

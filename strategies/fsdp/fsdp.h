@@ -1,0 +1,21 @@
+#pragma once
+
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Fully sharded data parallel (Rajbhandari et al., "ZeRO", SC 2020, stage 3; Zhao et al., "PyTorch
+// FSDP", VLDB 2023): every rank takes one shard of the batch and keeps one shard of each block's
+// parameters, gradients and optimizer state. A block's parameters are gathered before its forward,
+// given back after it, and gathered again for its backward; its gradients are summed and scattered
+// after that. The next block is gathered while this one computes, in both directions. Earlier
+// micro-batches of a step only accumulate, in full: sums then have the order of `single`.
+//
+// A parameter that another block uses too (a tied head) stays gathered from the first of these
+// blocks to the last, in each direction.
+//
+// Options, table [fsdp]: reshard_after_forward (true); false keeps blocks gathered until their
+// backward is over, which saves a third of the traffic.
+StrategyDefinition FsdpStrategy();
+
+}  // namespace lockstep
