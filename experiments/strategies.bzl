@@ -20,6 +20,7 @@ STRATEGIES = {
 EXPERIMENTS = {
     "gpt_markov": ["single", "ddp", "fsdp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp"],
+    "gpt_wide": ["single", "ddp", "fsdp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp"],
     "resnet_shapes": ["single", "ddp", "fsdp"],
 }

@@ -125,7 +125,7 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
 
   ConfigReader checkpoint(config.Table("checkpoint"));
   checkpoint.Read("every", &settings.checkpoint.every, kNotNegative);
-  checkpoint.Read("keep", &settings.checkpoint.keep, kPositive);
+  checkpoint.Read("keep", &settings.checkpoint.keep, kNotNegative);
   LS_RETURN_IF_ERROR(checkpoint.Finish());
 
   settings.trace = {.first_step = 2, .steps = 3};

@@ -31,7 +31,7 @@ struct ValidationSettings {
 
 struct CheckpointSettings {
   int64_t every = 0;  // steps; 0: only at the end
-  int64_t keep = 2;   // of the newest
+  int64_t keep = 2;   // of the newest; 0: none is written
 };
 
 // Everything that a configuration says about a run, but the model, the data and what belongs to one

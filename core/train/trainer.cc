@@ -246,7 +246,7 @@ class Trainer {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
-    if (due(run_.settings.checkpoint.every)) {
+    if (run_.settings.checkpoint.keep > 0 && due(run_.settings.checkpoint.every)) {
       LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
                                         {.step = step + 1,
                                          .model = run_.config.Only({"model"}).Fingerprint(),

@@ -39,9 +39,12 @@ std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::str
   return TorchPeer{python, script};
 }
 
-std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments) {
-  const auto output = Capture(
-      absl::StrCat(Quoted(peer.python), " ", Quoted(peer.script), " ", arguments, " 2>/dev/null"));
+std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments, int ranks) {
+  const std::string torchrun =
+      ranks == 1 ? ""
+                 : absl::StrCat("-m torch.distributed.run --standalone --nproc_per_node ", ranks);
+  const auto output = Capture(absl::StrCat(Quoted(peer.python), " ", torchrun, " ",
+                                           Quoted(peer.script), " ", arguments, " 2>/dev/null"));
   if (!output) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("model_gflops_per_s")) return std::nullopt;

@@ -16,7 +16,9 @@ struct TorchPeer {
 std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
                                        std::string* reason);
 
-// Runs the script with `arguments` and returns "model_gflops_per_s" of the JSON that it prints.
-std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments);
+// Runs the script with `arguments`, several ranks by torchrun, and returns "model_gflops_per_s",
+// over all ranks, of the JSON that it prints.
+std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments,
+                                   int ranks = 1);
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@
 #include "core/train/trainer.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
+#include "strategies/fsdp/fsdp.h"
 #include "strategies/single/single.h"
 #include "tools/bench/fma_limit.h"
 #include "tools/bench/torch_peer.h"
@@ -66,7 +67,8 @@ struct Timing {
   double outside_kernels = 0;  // fraction of a step
 };
 
-absl::StatusOr<Timing> Measure(const Workload& workload, int ranks, int threads) {
+absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinition& strategy,
+                               int ranks, int threads) {
   const std::string out =
       (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
   std::filesystem::remove_all(out);
@@ -84,9 +86,7 @@ absl::StatusOr<Timing> Measure(const Workload& workload, int ranks, int threads)
       absl::StrCat("train.steps=", absl::GetFlag(FLAGS_steps) + kWarmUpSteps),
       absl::StrCat("batch.size=", workload.batch * ranks), absl::StrCat("mesh.dp=", ranks),
       absl::StrCat("run.threads=", threads), "validation.batches=1"};
-  LS_ASSIGN_OR_RETURN(
-      const Run run,
-      PrepareRun(command_line, ranks > 1 ? DdpStrategy() : SingleStrategy(), MakeModel));
+  LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =
       static_cast<double>(MakeModel(run.config, *run.dataset)->forward_macs_per_sample);
@@ -107,7 +107,7 @@ absl::Status CompareWithTheLimit(const std::optional<TorchPeer>& peer) {
     double limit = 0, torch = 0;  // 0: not measured
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       limit = std::max(limit, MeasureFmaLimit(2));
-      LS_ASSIGN_OR_RETURN(const Timing timing, Measure(workload, 1, 2));
+      LS_ASSIGN_OR_RETURN(const Timing timing, Measure(workload, SingleStrategy(), 1, 2));
       if (timing.gflops > best.gflops) best = timing;
       if (!peer) continue;
       const auto theirs = RunTorchPeer(*peer, workload.torch_arguments + " --threads 2");
@@ -132,13 +132,38 @@ absl::Status CompareRanks() {
   for (const Workload& workload : Workloads()) {
     double one = 0, two = 0;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-      LS_ASSIGN_OR_RETURN(const Timing alone, Measure(workload, 1, 1));
-      LS_ASSIGN_OR_RETURN(const Timing together, Measure(workload, 2, 1));
+      LS_ASSIGN_OR_RETURN(const Timing alone, Measure(workload, SingleStrategy(), 1, 1));
+      LS_ASSIGN_OR_RETURN(const Timing together, Measure(workload, DdpStrategy(), 2, 1));
       one = std::max(one, alone.gflops);
       two = std::max(two, together.gflops);
     }
     std::printf("%-36s %9.1f %9.1f %9.2f\n", workload.name.c_str(), one, two, two / one);
     std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
+// What shards cost: fsdp against ddp, and against PyTorch's over gloo.
+absl::Status CompareSharding(const std::optional<TorchPeer>& peer) {
+  std::printf("\ntwo ranks of one thread\n%-36s %9s %9s %9s %9s %7s\n", "", "ddp", "fsdp",
+              "fraction", "PyTorch", "ratio");
+  const Workload workload = Workloads().back();
+  double ddp = 0, fsdp = 0, torch = 0;  // 0: not measured
+  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    LS_ASSIGN_OR_RETURN(const Timing replicas, Measure(workload, DdpStrategy(), 2, 1));
+    LS_ASSIGN_OR_RETURN(const Timing shards, Measure(workload, FsdpStrategy(), 2, 1));
+    ddp = std::max(ddp, replicas.gflops);
+    fsdp = std::max(fsdp, shards.gflops);
+    if (!peer) continue;
+    const auto theirs =
+        RunTorchPeer(*peer, workload.torch_arguments + " --strategy fsdp --threads 1", 2);
+    torch = std::max(torch, theirs.value_or(0));
+  }
+  std::printf("%-36s %9.1f %9.1f %9.3f", workload.name.c_str(), ddp, fsdp, fsdp / ddp);
+  if (torch > 0) {
+    std::printf(" %9.1f %7.2f\n", torch, fsdp / torch);
+  } else {
+    std::printf(" %9s %7s\n", "-", "-");
   }
   return absl::OkStatus();
 }
@@ -149,7 +174,8 @@ absl::Status RunBenchmark() {
       FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
   if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
   LS_RETURN_IF_ERROR(CompareWithTheLimit(peer));
-  return CompareRanks();
+  LS_RETURN_IF_ERROR(CompareRanks());
+  return CompareSharding(peer);
 }
 
 }  // namespace
