@@ -1,12 +1,10 @@
 #include "core/train/trainer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/base/clock.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
@@ -14,8 +12,10 @@
 #include "core/data/prefetch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/train/metrics.h"
+#include "core/train/parameter_hash.h"
 #include "core/train/reporter.h"
 #include "core/train/summary.h"
+#include "core/train/validation.h"
 
 namespace lockstep {
 namespace {
@@ -24,40 +24,6 @@ namespace {
 constexpr int64_t kWarmUpSteps = 2;
 
 std::string CheckpointFolder(const Run& run) { return run.out + "/checkpoints"; }
-
-// A finalizer that lets each bit of a number reach all bits (Steele et al., "Fast Splittable
-// Pseudorandom Number Generators", OOPSLA 2014).
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-// A sum over all elements of all parameters and buffers, of hashes of name, place and bits: the
-// same however the elements are dealt out to ranks. Two runs with the same hash ended alike. Called
-// by all ranks.
-absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
-                                           const std::vector<StateTensor>& state) {
-  uint64_t hash = 0;
-  for (const StateTensor& part : state) {
-    if (!part.is_writer || part.name.starts_with("optimizer.")) continue;
-    uint64_t name = 0xcbf29ce484222325;
-    for (const char c : part.name) name = Mix(name ^ static_cast<uint8_t>(c));
-    const int64_t size = SizeOf(part.tensor.dtype());
-    std::vector<uint8_t> bytes(part.tensor.bytes());
-    kernels.CopyToHost(part.tensor, bytes.data());
-    for (int64_t i = 0; i < part.tensor.elements(); ++i) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, bytes.data() + i * size, size);
-      hash += Mix(Mix(name + static_cast<uint64_t>(part.first + i)) ^ bits);
-    }
-  }
-  const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);
-  kernels.CopyFromHost(&hash, sum);
-  LS_RETURN_IF_ERROR(ranks.AllReduce(sum, sum, ReduceOp::kSum, "parameter hash").Wait());
-  kernels.CopyToHost(sum, &hash);
-  return absl::StrFormat("%016x", hash);
-}
 
 // Draws the calls of a step into the trace; those of one collective are joined across ranks.
 void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
@@ -106,44 +72,6 @@ class PrefetchedBatches : public BatchSource {
   StepTimer& timer_;
   Prefetcher prefetcher_;
 };
-
-// Runs the whole split, batches dealt out to the data-parallel ranks in turn. The sums of all
-// batches meet in one tensor and are added in order, so that the result does not depend on how many
-// ranks there are. All ranks evaluate equally often, for some communicate as they do: where batches
-// run out, one of no samples.
-ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
-  const int64_t size = run.settings.validation.batch_size;
-  const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
-  Communicator& ranks = rank.mesh.dp();
-  Tensor sums = rank.kernels.Empty({2 * batches}, DType::kF64, MemoryClass::kCommunication);
-  std::vector<double> host(2 * batches, 0.0);
-  int64_t samples = 0;
-  for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
-    std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
-    if (i < batches) keys = run.sampler->ValidationKeys(i, size);
-    samples += std::count_if(keys.begin(), keys.end(),
-                             [](const SampleKey& key) { return key.index != kNoSample; });
-    if (i % ranks.size() != ranks.rank()) continue;
-    const Batch batch = EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
-    ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
-    const EvaluationSums evaluated = strategy.Evaluate(batch);
-    if (i >= batches) continue;
-    host[2 * i] = evaluated.loss;
-    host[2 * i + 1] = static_cast<double>(evaluated.correct);
-  }
-  rank.kernels.CopyFromHost(host.data(), sums);
-  ThrowIfError(ranks.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
-  rank.kernels.CopyToHost(sums, host.data());
-  ValidationResult result;
-  for (int64_t i = 0; i < batches; ++i) {
-    result.loss += host[2 * i];
-    result.accuracy += host[2 * i + 1];
-  }
-  const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
-  result.loss /= targets;
-  result.accuracy /= targets;
-  return result;
-}
 
 // The loop of one rank.
 class Trainer {

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/communicator.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+// A sum over all elements of all parameters and buffers, of hashes of name, place and bits: the
+// same however the elements are dealt out to ranks. Two runs with the same hash ended alike. Called
+// by all ranks.
+absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
+                                           const std::vector<StateTensor>& state);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/train/rank.h"
+#include "core/train/rank_report.h"
+#include "core/train/run.h"
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Runs the whole split, batches dealt out to the data-parallel ranks in turn. The sums of all
+// batches meet in one tensor and are added in order, so that the result does not depend on how many
+// ranks there are. All ranks evaluate equally often, for some communicate as they do: where batches
+// run out, one of no samples. Called by all ranks; throws StatusException.
+ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy);
+
+}  // namespace lockstep
