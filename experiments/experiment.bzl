@@ -56,7 +56,8 @@ def lockstep_experiment(
         golden_steps,
         golden_tolerance,
         real_data = False,
-        size = "small"):
+        size = "small",
+        tags = []):
     """All targets of the experiment in whose BUILD file this is called.
 
     The folder holds workload.toml (all that makes the loss curve, the number of shards excepted),
@@ -82,10 +83,11 @@ def lockstep_experiment(
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
+      tags: of the curve tests; "large" for models whose memory sanitizers would multiply (.bazelrc).
     """
     workload = native.package_name().split("/")[-1]
     strategies = EXPERIMENTS[workload]
-    tags = ["real_data"] if real_data else []
+    tags = tags + (["real_data"] if real_data else [])
     configs = ["workload.toml"] + [strategy + ".toml" for strategy in strategies]
     if workload in QUICKSTART:
         configs.append("quickstart.toml")
