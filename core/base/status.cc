@@ -1,5 +1,6 @@
 #include "core/base/status.h"
 
+#include <cstdio>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -14,6 +15,10 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
     annotated.SetPayload(type_url, payload);
   });
   return annotated;
+}
+
+void PrintError(const absl::Status& error) {
+  std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
 }
 
 }  // namespace lockstep

@@ -16,6 +16,9 @@ namespace lockstep {
 // "while reading a.toml: <the message>". Code and payloads stay; an OK status stays as it is.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
+// Writes the message of an error to the standard error: a program's last words.
+void PrintError(const absl::Status& error);
+
 // Carries a status out of the depth of a forward or backward pass, where a model's code could not
 // hand on a StatusOr at every operation: no memory, a dead peer, a device that failed. Whoever runs
 // the pass catches it at the step's boundary and returns the status; nothing else is thrown.

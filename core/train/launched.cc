@@ -32,10 +32,6 @@ absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& comm
   return run;
 }
 
-void Say(const absl::Status& error) {
-  std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
-}
-
 // OK on all ranks if `own` is OK on all of them. Else an error on all: of those that have one, only
 // the first reports it, since mistakes in what all read are the same for all.
 absl::Status Agree(RankHandle& handle, const absl::Status& own) {
@@ -54,7 +50,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
                   const ModelFactory& make_model) {
   const auto process = mpi::Process::Start();
   if (!process.ok()) {
-    Say(process.status());
+    PrintError(process.status());
     return 1;
   }
   const int self = (*process)->rank();
@@ -72,8 +68,8 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     return handle.rank() == 0 ? WriteRunSummary(*run, reports) : absl::OkStatus();
   };
   const auto say = [&](const mpi::Outcome& outcome) {
-    if (outcome.reported_by < 0 || outcome.reported_by == self) return Say(outcome.status);
-    Say(absl::CancelledError(
+    if (outcome.reported_by < 0 || outcome.reported_by == self) return PrintError(outcome.status);
+    PrintError(absl::CancelledError(
         absl::StrCat("rank ", self, ": ended because rank ", outcome.reported_by, " has failed")));
   };
   if (mpi::RunRank(**process, (*process)->size(), options, train, say).status.ok()) return 0;

@@ -13,10 +13,6 @@
 namespace lockstep {
 namespace {
 
-void Say(const absl::Status& error) {
-  std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
-}
-
 absl::Status RunThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
                         const ModelFactory& make_model) {
   LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, make_model));
@@ -31,7 +27,7 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
   google::InitGoogleLogging(argv[0]);
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
   if (!command_line.ok()) {
-    Say(command_line.status());
+    PrintError(command_line.status());
     return 1;
   }
   if (command_line->help) {
@@ -40,13 +36,13 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
   }
   const absl::StatusOr<bool> launched = mpi::Process::IsLaunched();
   if (!launched.ok()) {
-    Say(launched.status());
+    PrintError(launched.status());
     return 1;
   }
   if (*launched) return TrainLaunched(*command_line, strategy, make_model);
   const absl::Status status = RunThreads(*command_line, strategy, make_model);
   if (status.ok()) return 0;
-  Say(status);
+  PrintError(status);
   return 1;
 }
 

@@ -181,6 +181,6 @@ int main(int argc, char** argv) {
     status = exception.status();
   }
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  lockstep::PrintError(status);
   return 1;
 }

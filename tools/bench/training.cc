@@ -185,6 +185,6 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = lockstep::RunBenchmark();
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  lockstep::PrintError(status);
   return 1;
 }

@@ -50,6 +50,6 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const absl::Status status = lockstep::Run({argv + 1, argv + argc});
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  lockstep::PrintError(status);
   return 1;
 }

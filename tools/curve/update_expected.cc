@@ -74,6 +74,6 @@ absl::Status RunMain(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   const absl::Status status = lockstep::RunMain({argv + 1, argv + argc});
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  lockstep::PrintError(status);
   return 1;
 }

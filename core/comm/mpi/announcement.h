@@ -22,6 +22,10 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
+// Data up to this size goes along with the announcement: what MPI sends without asking the receiver
+// first (4 KiB in shared memory) has room for it.
+inline constexpr int64_t kSmallBytes = 2048;
+
 // Labels are cut to this many characters on their way.
 inline constexpr size_t kLongestLabel = 100;
 

@@ -12,10 +12,6 @@
 namespace lockstep::mpi {
 namespace {
 
-// Inputs up to this size go along with the announcement: what MPI sends without asking the receiver
-// first (4 KiB in shared memory) has room for it.
-constexpr int64_t kSmallBytes = 2048;
-
 bool AllDone(std::vector<Transport::Request>& requests) {
   bool all = true;
   for (Transport::Request& request : requests) all = request.Done() && all;
@@ -120,13 +116,8 @@ void CollectiveQueue::Advance() {
 
 bool CollectiveQueue::Settle() {
   bool settled = true;
-  const auto give_up = [&settled](Transport::Request& request) {
-    if (request.Done()) return;
-    request.Cancel();
-    settled = request.Done() && settled;
-  };
-  for (Member& member : members_) give_up(member.request);
-  for (Transport::Request& receive : receives_) give_up(receive);
+  for (Member& member : members_) settled = member.request.GiveUp() && settled;
+  for (Transport::Request& receive : receives_) settled = receive.GiveUp() && settled;
   return settled;
 }
 

@@ -13,9 +13,6 @@
 namespace lockstep::mpi {
 namespace {
 
-// As in collective_queue.cc.
-constexpr int64_t kSmallBytes = 2048;
-
 bool IsSmall(const Signature& signature) { return PayloadBytes(signature) <= kSmallBytes; }
 
 }  // namespace
@@ -100,17 +97,12 @@ void MessageQueue::Advance() {
 
 bool MessageQueue::Settle() {
   bool settled = true;
-  const auto give_up = [&settled](Transport::Request& request) {
-    if (request.Done()) return;
-    request.Cancel();
-    settled = request.Done() && settled;
-  };
   for (Peer& peer : peers_) {
-    give_up(peer.answered);
-    give_up(peer.announced);
+    settled = peer.answered.GiveUp() && settled;
+    settled = peer.announced.GiveUp() && settled;
   }
   for (Moving& moving : moving_) {
-    if (!moving.message->sends()) give_up(moving.request);
+    if (!moving.message->sends()) settled = moving.request.GiveUp() && settled;
   }
   return settled;
 }

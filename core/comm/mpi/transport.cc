@@ -39,8 +39,10 @@ bool Transport::Request::Done() {
   return true;
 }
 
-void Transport::Request::Cancel() {
-  if (request_ != MPI_REQUEST_NULL) MPI_Cancel(&request_);
+bool Transport::Request::GiveUp() {
+  if (Done()) return true;
+  MPI_Cancel(&request_);
+  return Done();
 }
 
 Transport::Request Transport::Send(const Address& to, const std::byte* from, int64_t bytes) {

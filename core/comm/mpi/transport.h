@@ -51,9 +51,9 @@ class Transport {
     bool Done();
     // Bytes received; after Done.
     int64_t bytes() const { return bytes_; }
-    // Gives up a receive that nothing has arrived for. Done tells when that has happened, or that
-    // it came too late.
-    void Cancel();
+    // Gives up a receive that nothing has arrived for; one that came too late for that goes on. As
+    // Done: call it again until it is over.
+    bool GiveUp();
 
    private:
     friend class Transport;
