@@ -10,7 +10,7 @@
 #include <cstring>  // std::memcpy
 #include <type_traits>
 
-#include "core/comm/half.h"
+#include "core/base/half.h"
 #include "glog/logging.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/comm/half.h"
+#include "core/base/half.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {

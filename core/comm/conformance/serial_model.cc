@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/comm/half.h"
+#include "core/base/half.h"
 #include "glog/logging.h"
 
 namespace lockstep {

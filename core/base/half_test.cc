@@ -1,4 +1,4 @@
-#include "core/comm/half.h"
+#include "core/base/half.h"
 
 #include <algorithm>  // std::max
 #include <cmath>

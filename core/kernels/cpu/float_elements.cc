@@ -1,0 +1,50 @@
+#include "core/kernels/cpu/float_elements.h"
+
+#include <algorithm>
+
+#include "core/base/half.h"
+#include "glog/logging.h"
+
+namespace lockstep::cpu {
+namespace {
+
+const uint16_t* Bits(const Tensor& tensor) {
+  return reinterpret_cast<const uint16_t*>(tensor.raw());
+}
+
+}  // namespace
+
+void LoadFloats(const Tensor& from, int64_t first, int64_t count, float* to) {
+  switch (from.dtype()) {
+    case DType::kF32:
+      std::copy_n(from.data<float>() + first, count, to);
+      return;
+    case DType::kF16:
+      for (int64_t i = 0; i < count; ++i) to[i] = HalfToFloat(Bits(from)[first + i]);
+      return;
+    case DType::kBF16:
+      for (int64_t i = 0; i < count; ++i) to[i] = BFloat16ToFloat(Bits(from)[first + i]);
+      return;
+    default:
+      LOG(FATAL) << Name(from.dtype()) << " is no type to train in";
+  }
+}
+
+void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& to) {
+  uint16_t* bits = reinterpret_cast<uint16_t*>(to.raw()) + first;
+  switch (to.dtype()) {
+    case DType::kF32:
+      std::copy_n(from, count, to.data<float>() + first);
+      return;
+    case DType::kF16:
+      for (int64_t i = 0; i < count; ++i) bits[i] = FloatToHalf(from[i]);
+      return;
+    case DType::kBF16:
+      for (int64_t i = 0; i < count; ++i) bits[i] = FloatToBFloat16(from[i]);
+      return;
+    default:
+      LOG(FATAL) << Name(to.dtype()) << " is no type to train in";
+  }
+}
+
+}  // namespace lockstep::cpu
