@@ -9,6 +9,7 @@
 #include "core/base/parallel.h"
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/row_tiles.h"  // Scratch
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
@@ -26,7 +27,7 @@ constexpr int64_t kVector = 16;
 
 int64_t Padded(int64_t count) { return (count + kVector - 1) & ~(kVector - 1); }
 
-// One (batch, head) pair, and the scratch of the thread that computes it.
+// One (batch, head) pair: where its rows lie in the tensors of all heads.
 struct Head {
   const Attention& attention;
   int64_t batch, head, time, row;  // row: elements between two time steps of qkv
@@ -42,15 +43,33 @@ struct Head {
   int64_t sums() const { return (batch * attention.heads + head) * time; }
 };
 
+// The rows of one head, [time, width], as floats: where they lie in an fp32 tensor, else in a copy.
+struct Rows {
+  float* first;
+  int64_t stride;  // between two time steps
+
+  float* At(int64_t time) const { return first + time * stride; }
+};
+
+// Brings a row of `width` elements into the second-level cache. A head's rows lie far apart, which
+// no processor foresees: while one head is computed, the rows of the next are fetched.
+void Fetch(const Tensor& tensor, int64_t offset, int64_t width) {
+  const int64_t size = SizeOf(tensor.dtype());
+  const std::byte* row = tensor.raw() + offset * size;
+  for (int64_t byte = 0; byte < width * size; byte += 64) __builtin_prefetch(row + byte, 0, 2);
+}
+
 // What a thread needs besides its operands. Sizes in floats, places as Scratch gives them.
 struct Pieces {
-  Pieces(const Attention& attention, int64_t time, bool backward)
+  Pieces(const Attention& attention, int64_t time, DType dtype, bool backward)
       : tile_row(Padded(time) + kVector),
         operand(Padded(time) * Padded(attention.head_width)),
         keys(scratch.Add(operand)),
         values(scratch.Add(operand)),
         tile(scratch.Add(kTile * tile_row)),
         factors(scratch.Add(Padded(time))) {
+    const int kinds = dtype == DType::kF32 ? 0 : backward ? kBackwardCopies : kForwardCopies;
+    for (int i = 0; i < kinds; ++i) copies[i] = scratch.Add(time * attention.head_width);
     if (!backward) return;
     key_steps = scratch.Add(operand);
     dtile = scratch.Add(kTile * tile_row);
@@ -64,12 +83,52 @@ struct Pieces {
   int64_t tile_row;
   int64_t operand, keys, values, tile, factors;
   int64_t key_steps = 0, dtile = 0, left = 0, right = 0;
+  // Of 16-bit tensors, the head's rows in fp32.
+  static constexpr int kForwardCopies = 4, kBackwardCopies = 8;
+  int64_t copies[kBackwardCopies] = {};
+};
+
+// A head's rows of `tensor`, whose rows of all heads are `row` elements apart, from element
+// `offset` on. Those of a 16-bit tensor are in the copy `copy`: Load converts them, and Store
+// rounds what was written there.
+class HeadRows {
+ public:
+  HeadRows(const Head& head, const Pieces& pieces, int part, const Tensor& tensor, int64_t offset,
+           int64_t row, int copy)
+      : tensor_(tensor),
+        time_(head.time),
+        width_(head.width()),
+        offset_(offset),
+        row_(row),
+        rows_(tensor.dtype() == DType::kF32
+                  ? Rows{tensor.data<float>() + offset, row}
+                  : Rows{pieces.scratch.At(part, pieces.copies[copy]), head.width()}) {}
+
+  Rows Load() const {
+    for (int64_t t = 0; IsCopy() && t < time_; ++t) {
+      cpu::LoadFloats(tensor_, offset_ + t * row_, width_, rows_.At(t));
+    }
+    return rows_;
+  }
+  Rows rows() const { return rows_; }
+  void Store() const {
+    for (int64_t t = 0; IsCopy() && t < time_; ++t) {
+      cpu::StoreFloats(rows_.At(t), offset_ + t * row_, width_, tensor_);
+    }
+  }
+
+ private:
+  bool IsCopy() const { return tensor_.dtype() != DType::kF32; }
+
+  const Tensor& tensor_;
+  int64_t time_, width_, offset_, row_;
+  Rows rows_;
 };
 
 // Keys or values [time, width] packed for Against: transposed, kTile of them a block.
-void PackBlocks(const Head& head, const float* from, float* packed) {
+void PackBlocks(const Head& head, const Rows& from, float* packed) {
   for (int64_t first = 0; first < head.time; first += kTile) {
-    cpu::PackRight({from + first * head.row, head.row, Transpose::kYes}, head.width(),
+    cpu::PackRight({from.At(first), from.stride, Transpose::kYes}, head.width(),
                    std::min(kTile, head.time - first), packed + first * head.width());
   }
 }
@@ -117,12 +176,6 @@ void DropoutFactors(const Head& head, int64_t i, int64_t count, float* factors) 
   for (int64_t j = 0; j < count; ++j) {
     factors[j] = factors[j] >= dropout.probability ? scale : 0.0f;
   }
-}
-
-// Brings a row of `width` elements into the second-level cache. A head's rows lie far apart, which
-// no processor foresees: while one head is computed, the rows of the next are fetched.
-void Fetch(const float* row, int64_t width) {
-  for (int64_t i = 0; i < width; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
 // The largest and the sum of whole vectors of elements, in kVector chains side by side.
@@ -189,90 +242,107 @@ void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float s
 }
 
 void ForwardHead(const Head& head, const Head& next, const Pieces& pieces, int part,
-                 const float* qkv, float* y, float* log_sum_exp) {
+                 const Tensor& qkv, const Tensor& y, const Tensor& log_sum_exp) {
   const auto at = [&](int64_t piece) { return pieces.scratch.At(part, piece); };
+  const auto load = [&](int64_t offset, int copy) {
+    return HeadRows(head, pieces, part, qkv, offset, head.row, copy).Load();
+  };
+  const Rows queries = load(head.query(), 0), keys = load(head.key(), 1),
+             values = load(head.value(), 2);
+  const HeadRows result(head, pieces, part, y, head.output(), head.y_row(), 3);
   float* tile = at(pieces.tile);
   float* factors = at(pieces.factors);
-  PackBlocks(head, qkv + head.key(), at(pieces.keys));
-  cpu::PackRight({qkv + head.value(), head.row}, head.time, head.width(), at(pieces.values));
+  PackBlocks(head, keys, at(pieces.keys));
+  cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(pieces.values));
   for (int64_t first = 0; first < head.time; first += kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
-    Against(head, qkv + head.query() + first * head.row, head.row, rows, at(pieces.keys), seen,
-            tile, pieces.tile_row);
+    Against(head, queries.At(first), queries.stride, rows, at(pieces.keys), seen, tile,
+            pieces.tile_row);
     for (int64_t r = 0; r < rows; ++r) {
       float* row = tile + r * pieces.tile_row;
       const int64_t i = first + r, count = i + 1;
       for (int64_t offset : {next.query(), next.key(), next.value()}) {
-        Fetch(qkv + offset + i * head.row, head.width());
+        Fetch(qkv, offset + i * head.row, head.width());
       }
-      log_sum_exp[head.sums() + i] = SoftmaxRow(row, count, seen, head.scale);
+      log_sum_exp.data<float>()[head.sums() + i] = SoftmaxRow(row, count, seen, head.scale);
       if (head.attention.dropout.probability > 0) {
         DropoutFactors(head, i, count, factors);
         for (int64_t j = 0; j < count; ++j) row[j] *= factors[j];
       }
     }
-    Weigh(head, tile, pieces.tile_row, rows, seen, at(pieces.values),
-          y + head.output() + first * head.y_row(), head.y_row());
+    Weigh(head, tile, pieces.tile_row, rows, seen, at(pieces.values), result.rows().At(first),
+          result.rows().stride);
   }
+  result.Store();
 }
 
 void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int part,
-                  const float* qkv, const float* y, const float* log_sum_exp, const float* dy,
-                  float* dqkv) {
+                  const Tensor& qkv, const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
+                  const Tensor& dqkv) {
   const auto at = [&](int64_t piece) { return pieces.scratch.At(part, piece); };
   const int64_t width = head.width(), tile_row = pieces.tile_row;
+  const auto rows_of = [&](const Tensor& tensor, int64_t offset, int64_t row, int copy) {
+    return HeadRows(head, pieces, part, tensor, offset, row, copy);
+  };
+  const Rows queries = rows_of(qkv, head.query(), head.row, 0).Load();
+  const Rows keys = rows_of(qkv, head.key(), head.row, 1).Load();
+  const Rows values = rows_of(qkv, head.value(), head.row, 2).Load();
+  const Rows outputs = rows_of(y, head.output(), head.y_row(), 3).Load();
+  const Rows doutputs = rows_of(dy, head.output(), head.y_row(), 4).Load();
+  const HeadRows dqueries = rows_of(dqkv, head.query(), head.row, 5);
+  const HeadRows dkeys = rows_of(dqkv, head.key(), head.row, 6);
+  const HeadRows dvalues = rows_of(dqkv, head.value(), head.row, 7);
   float* tile = at(pieces.tile);
   float* dtile = at(pieces.dtile);
   float* factors = head.attention.dropout.probability > 0 ? at(pieces.factors) : nullptr;
-  PackBlocks(head, qkv + head.key(), at(pieces.keys));
-  PackBlocks(head, qkv + head.value(), at(pieces.values));
-  cpu::PackRight({qkv + head.key(), head.row}, head.time, width, at(pieces.key_steps));
+  PackBlocks(head, keys, at(pieces.keys));
+  PackBlocks(head, values, at(pieces.values));
+  cpu::PackRight({keys.first, keys.stride}, head.time, width, at(pieces.key_steps));
   // Tiles from the last to the first: the last sees every key, and overwrites what the others add
   // to.
   for (int64_t first = (head.time - 1) / kTile * kTile; first >= 0; first -= kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
-    const float* queries = qkv + head.query() + first * head.row;
-    const float* dy_tile = dy + head.output() + first * head.y_row();
-    const float* y_tile = y + head.output() + first * head.y_row();
-    Against(head, queries, head.row, rows, at(pieces.keys), seen, tile, tile_row);
-    Against(head, dy_tile, head.y_row(), rows, at(pieces.values), seen, dtile, tile_row);
+    Against(head, queries.At(first), queries.stride, rows, at(pieces.keys), seen, tile, tile_row);
+    Against(head, doutputs.At(first), doutputs.stride, rows, at(pieces.values), seen, dtile,
+            tile_row);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r, count = i + 1;
       for (int64_t offset : {next.query(), next.key(), next.value()}) {
-        Fetch(qkv + offset + i * head.row, width);
-        Fetch(dqkv + offset + i * head.row, width);
+        Fetch(qkv, offset + i * head.row, width);
+        Fetch(dqkv, offset + i * head.row, width);
       }
-      Fetch(y + next.output() + i * head.y_row(), width);
-      Fetch(dy + next.output() + i * head.y_row(), width);
+      Fetch(y, next.output() + i * head.y_row(), width);
+      Fetch(dy, next.output() + i * head.y_row(), width);
       // sum_j p_j d_j equals the product of y and dy along the row (FlashAttention, section B.4).
+      const float* y_row = outputs.At(i);
+      const float* dy_row = doutputs.At(i);
       float product = 0;
 #pragma omp simd reduction(+ : product)
-      for (int64_t c = 0; c < width; ++c) {
-        product += dy_tile[r * head.y_row() + c] * y_tile[r * head.y_row() + c];
-      }
+      for (int64_t c = 0; c < width; ++c) product += dy_row[c] * y_row[c];
       if (factors != nullptr) DropoutFactors(head, i, count, factors);
       SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row, count, seen, head.scale,
-                         log_sum_exp[head.sums() + i], product, factors);
+                         log_sum_exp.data<float>()[head.sums() + i], product, factors);
     }
     // to[seen, width] (+)= from[rows, seen]^T by[rows, width]
-    const auto add_transposed = [&](const float* from, const float* by, int64_t by_row, float* to) {
+    const auto add_transposed = [&](const float* from, const Rows& by, const Rows& to) {
       cpu::PackLeftTransposed(from, tile_row, seen, rows, at(pieces.left));
-      cpu::PackRight({by, by_row}, rows, width, at(pieces.right));
+      cpu::PackRight({by.At(first), by.stride}, rows, width, at(pieces.right));
       cpu::Multiply({.m = seen,
                      .n = width,
                      .k = rows,
                      .a = at(pieces.left),
                      .packed_b = at(pieces.right),
-                     .c = to,
-                     .c_stride = head.row,
-                     .addend = seen == head.time ? nullptr : to,
-                     .addend_stride = head.row});
+                     .c = to.first,
+                     .c_stride = to.stride,
+                     .addend = seen == head.time ? nullptr : to.first,
+                     .addend_stride = to.stride});
     };
-    add_transposed(tile, dy_tile, head.y_row(), dqkv + head.value());
-    add_transposed(dtile, queries, head.row, dqkv + head.key());
-    Weigh(head, dtile, tile_row, rows, seen, at(pieces.key_steps),
-          dqkv + head.query() + first * head.row, head.row);
+    add_transposed(tile, doutputs, dvalues.rows());
+    add_transposed(dtile, queries, dkeys.rows());
+    Weigh(head, dtile, tile_row, rows, seen, at(pieces.key_steps), dqueries.rows().At(first),
+          dqueries.rows().stride);
   }
+  for (const HeadRows* result : {&dqueries, &dkeys, &dvalues}) result->Store();
 }
 
 // Calls run(head, next, part) for all (batch, head) pairs, in parallel; `next` is the pair that the
@@ -297,11 +367,10 @@ void ForHeads(const Attention& attention, const Tensor& qkv, Function&& run) {
 void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                   const Tensor& log_sum_exp) {
   Span span(this);
-  Pieces pieces(attention, qkv.shape()[1], /*backward=*/false);
+  Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
   pieces.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, [&](const Head& head, const Head& next, int part) {
-    ForwardHead(head, next, pieces, part, qkv.data<float>(), y.data<float>(),
-                log_sum_exp.data<float>());
+    ForwardHead(head, next, pieces, part, qkv, y, log_sum_exp);
   });
 }
 
@@ -309,11 +378,10 @@ void CpuKernels::AttentionBackward(const Attention& attention, const Tensor& qkv
                                    const Tensor& log_sum_exp, const Tensor& dy,
                                    const Tensor& dqkv) {
   Span span(this);
-  Pieces pieces(attention, qkv.shape()[1], /*backward=*/true);
+  Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
   pieces.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, [&](const Head& head, const Head& next, int part) {
-    BackwardHead(head, next, pieces, part, qkv.data<float>(), y.data<float>(),
-                 log_sum_exp.data<float>(), dy.data<float>(), dqkv.data<float>());
+    BackwardHead(head, next, pieces, part, qkv, y, log_sum_exp, dy, dqkv);
   });
 }
 

@@ -3,27 +3,40 @@
 #include <algorithm>
 
 #include "core/base/parallel.h"
+#include "core/kernels/cpu/convolution_primitives.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/kernels/cpu/primitive_cache.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/span.h"
+#include "core/kernels/cpu/wide.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
-using Pass = cpu::PrimitiveCache::Pass;
+using Pass = cpu::ConvolutionPrimitives::Pass;
 
 void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
                              const Window& window, const Tensor& y) {
   Span span(this);
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
-  primitives_->RunConvolution(Pass::kForward, window, x, w, y);
+  if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
+    cpu::WideOutput wide(*this, y);
+    Convolution(cpu::Wide(*this, x), cpu::Wide(*this, w), cpu::Wide(*this, bias), window,
+                wide.tensor());
+    return wide.Round();
+  }
+  convolutions_->Run(Pass::kForward, window, x, w, y);
   if (!bias.defined()) return;
   const int64_t channels = y.shape()[-1];
+  const Tensor wide_bias = cpu::Wide(*this, bias);
   ParallelFor(y.shape().rows(), 256, [&](int64_t begin, int64_t end) {
+    cpu::FloatInput in(y, channels);
+    cpu::FloatOutput out(y, channels);
     for (int64_t r = begin; r < end; ++r) {
-      float* row = y.data<float>() + r * channels;
-      for (int64_t c = 0; c < channels; ++c) row[c] += bias.data<float>()[c];
+      const float* row = in.Load(r * channels, channels);
+      float* sum = out.Open(r * channels, channels);
+      for (int64_t c = 0; c < channels; ++c) sum[c] = row[c] + wide_bias.data<float>()[c];
+      out.Close();
     }
   });
 }
@@ -31,25 +44,42 @@ void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bia
 void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
                                           const Tensor& dx) {
   Span span(this);
-  primitives_->RunConvolution(Pass::kBackwardInput, window, dx, w, dy);
+  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
+    cpu::WideOutput wide(*this, dx);
+    ConvolutionBackwardInput(cpu::Wide(*this, dy), cpu::Wide(*this, w), window, wide.tensor());
+    return wide.Round();
+  }
+  convolutions_->Run(Pass::kBackwardInput, window, dx, w, dy);
 }
 
 void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                            Write write, const Tensor& dw, const Tensor& dbias) {
   Span span(this);
+  // The gradients are summed in fp32 whatever they are kept in.
+  if (!cpu::AllF32({&dw, &dbias})) {
+    cpu::WideOutput wide_dw(*this, dw, write), wide_dbias(*this, dbias, write);
+    ConvolutionBackwardWeight(dy, x, window, write, wide_dw.tensor(), wide_dbias.tensor());
+    wide_dw.Round();
+    return wide_dbias.Round();
+  }
+  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
+    return ConvolutionBackwardWeight(cpu::Wide(*this, dy), cpu::Wide(*this, x), window, write, dw,
+                                     dbias);
+  }
   if (write == Write::kOverwrite) {
-    primitives_->RunConvolution(Pass::kBackwardWeight, window, x, dw, dy);
+    convolutions_->Run(Pass::kBackwardWeight, window, x, dw, dy);
   } else {
     Tensor fresh = Workspace(dw.shape());
-    primitives_->RunConvolution(Pass::kBackwardWeight, window, x, fresh, dy);
+    convolutions_->Run(Pass::kBackwardWeight, window, x, fresh, dy);
     Add(dw, fresh, dw);
   }
   if (!dbias.defined()) return;
   const int64_t channels = dy.shape()[-1], rows = dy.shape().rows();
   float* sums = dbias.data<float>();
   if (write == Write::kOverwrite) std::fill_n(sums, channels, 0.0f);
+  cpu::FloatInput gradient(dy, channels);
   for (int64_t r = 0; r < rows; ++r) {
-    const float* row = dy.data<float>() + r * channels;
+    const float* row = gradient.Load(r * channels, channels);
     for (int64_t c = 0; c < channels; ++c) sums[c] += row[c];
   }
 }
@@ -57,6 +87,11 @@ void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, co
 void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
                          const Tensor& argmax) {
   Span span(this);
+  if (!cpu::AllF32({&x})) {
+    cpu::WideOutput wide(*this, y);
+    MaxPool(cpu::Wide(*this, x), window, wide.tensor(), argmax);
+    return wide.Round();
+  }
   const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
   const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
   ParallelFor(y.shape()[0] * out_height, 4, [&](int64_t begin, int64_t end) {
@@ -98,6 +133,11 @@ void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
 
 void CpuKernels::MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) {
   Span span(this);
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide(*this, dx);
+    MaxPoolBackward(cpu::Wide(*this, dy), argmax, wide.tensor());
+    return wide.Round();
+  }
   const int64_t in = dx.elements() / dx.shape()[0], out = dy.elements() / dy.shape()[0];
   ParallelFor(dx.shape()[0], 1, [&](int64_t begin, int64_t end) {
     for (int64_t picture = begin; picture < end; ++picture) {
@@ -112,6 +152,11 @@ void CpuKernels::MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const T
 
 void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
   Span span(this);
+  if (!cpu::AllF32({&x})) {
+    cpu::WideOutput wide(*this, y);
+    GlobalAveragePool(cpu::Wide(*this, x), wide.tensor());
+    return wide.Round();
+  }
   const int64_t channels = x.shape()[3], pixels = x.shape()[1] * x.shape()[2];
   ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
     for (int64_t picture = begin; picture < end; ++picture) {
@@ -128,6 +173,11 @@ void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
 
 void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
   Span span(this);
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide(*this, dx);
+    GlobalAveragePoolBackward(cpu::Wide(*this, dy), wide.tensor());
+    return wide.Round();
+  }
   const int64_t channels = dx.shape()[3], pixels = dx.shape()[1] * dx.shape()[2];
   ParallelFor(dx.shape()[0], 1, [&](int64_t begin, int64_t end) {
     for (int64_t picture = begin; picture < end; ++picture) {

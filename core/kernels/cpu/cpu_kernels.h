@@ -7,13 +7,18 @@
 namespace lockstep {
 
 namespace cpu {
-class PrimitiveCache;
+class Bf16Products;
+class ConvolutionPrimitives;
 }  // namespace cpu
 
-// The kernels of a rank that computes on the CPU, in fp32, on the OpenMP threads of the calling
-// thread (core/base/parallel.h). Matrix products, convolutions and pooling stand on oneDNN;
-// normalisations, attention and the loss are loops of our own, because they are bound by memory and
-// gain more from being fused with their neighbours than from any faster arithmetic.
+// The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
+// (core/base/parallel.h). Convolutions stand on oneDNN, matrix products in fp32 on a microkernel of
+// our own; normalisations, attention and the loss are loops of our own, because they are bound by
+// memory and gain more from being fused with their neighbours than from any faster arithmetic.
+//
+// Where the processor multiplies bf16 (AVX512-BF16, AMX), linear layers and convolutions of bf16
+// tensors do so, through oneDNN. Else, and in fp16, they compute in fp32 and round: fp16 keeps its
+// range, and its overflows are real.
 //
 // For the same shapes and the same number of threads every kernel gives the same bits.
 class CpuKernels final : public Kernels {
@@ -122,8 +127,12 @@ class CpuKernels final : public Kernels {
     return Empty(shape, DType::kF32, MemoryClass::kWorkspace);
   }
 
+  // Whether products of such a tensor are computed in bf16.
+  static bool MultipliesBf16(const Tensor& x);
+
   Allocator& allocator_;
-  std::unique_ptr<cpu::PrimitiveCache> primitives_;
+  std::unique_ptr<cpu::ConvolutionPrimitives> convolutions_;
+  std::unique_ptr<cpu::Bf16Products> bf16_products_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };

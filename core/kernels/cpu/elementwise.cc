@@ -7,7 +7,6 @@
 #include "core/base/parallel.h"
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/kernels/cpu/primitive_cache.h"  // destroyed with the kernels
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "glog/logging.h"
@@ -37,11 +36,6 @@ void CastElements(const Tensor& x, const Tensor& y) {
 }
 
 }  // namespace
-
-CpuKernels::CpuKernels(Allocator& allocator)
-    : allocator_(allocator), primitives_(std::make_unique<cpu::PrimitiveCache>(allocator)) {}
-
-CpuKernels::~CpuKernels() = default;
 
 void CpuKernels::Fill(const Tensor& y, float value) {
   Span span(this);

@@ -5,11 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/cpu/vector_math.h"
+#include "core/kernels/cpu/wide.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -31,6 +33,18 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
   Span span(this);
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
   CHECK_EQ(pre.elements(), rows * hidden);
+  if (MultipliesBf16(x)) {
+    return cpu::GeluNetworkBf16(*this, *bf16_products_, x, up, up_bias, down, down_bias, residual,
+                                pre, y);
+  }
+  if (!cpu::AllF32({&x})) {
+    cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
+    GeluNetwork(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
+                cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
+                wide_pre.tensor(), wide_y.tensor());
+    wide_pre.Round();
+    return wide_y.Round();
+  }
   const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(hidden);
   std::vector<RowProduct> first_product, second_product;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
@@ -67,6 +81,18 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
                                      const Tensor& down, const Tensor& dy, Write write,
                                      const GeluNetworkGradients& gradients) {
   Span span(this);
+  if (MultipliesBf16(dy)) {
+    return cpu::GeluNetworkBackwardBf16(*this, *bf16_products_, x, pre, up, down, dy, write,
+                                        gradients);
+  }
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide_dx(*this, gradients.x);
+    GeluNetworkGradients wide = gradients;
+    wide.x = wide_dx.tensor();
+    GeluNetworkBackward(cpu::Wide(*this, x), cpu::Wide(*this, pre), cpu::Wide(*this, up),
+                        cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
+    return wide_dx.Round();
+  }
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
   const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(hidden);
   const int parts = cpu::TileParts(tiles);

@@ -4,10 +4,12 @@
 #include <vector>
 
 #include "core/base/parallel.h"
+#include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
+#include "core/kernels/cpu/wide.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -20,6 +22,12 @@ using cpu::WeightGradient;
 void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                         Transpose transpose_b, Write write, const Tensor& c) {
   Span span(this);
+  if (!cpu::AllF32({&a, &b, &c})) {
+    cpu::WideOutput wide(*this, c, write);
+    MatMul(cpu::Wide(*this, a), transpose_a, cpu::Wide(*this, b), transpose_b, write,
+           wide.tensor());
+    return wide.Round();
+  }
   const int64_t m = c.shape().rows(), n = c.shape()[-1];
   const int64_t k = transpose_a == Transpose::kYes ? a.shape().rows() : a.shape()[-1];
   CHECK_EQ(a.elements(), m * k) << a.shape() << " " << c.shape();
@@ -49,6 +57,15 @@ void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   const int64_t rows = x.shape().rows(), in = w.shape()[1], out = w.shape()[0];
   CHECK_EQ(x.shape()[-1], in);
   CHECK_EQ(y.elements(), rows * out);
+  if (MultipliesBf16(x)) {
+    return cpu::LinearBf16(*this, *bf16_products_, x, w, bias, residual, y);
+  }
+  if (!cpu::AllF32({&x})) {
+    cpu::WideOutput wide(*this, y);
+    Linear(cpu::Wide(*this, x), cpu::Wide(*this, w), cpu::Wide(*this, bias),
+           cpu::Wide(*this, residual), wide.tensor());
+    return wide.Round();
+  }
   const RowProduct product(*this, {w.data<float>(), in, Transpose::kYes}, in, out,
                            bias.defined() ? bias.data<float>() : nullptr);
   const Cut tiles = cpu::RowTiles(rows);
@@ -64,6 +81,15 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   Span span(this);
   const int64_t in = w.shape()[1], out = w.shape()[0], rows = dy.elements() / out;
   CHECK_EQ(dy.elements(), rows * out);
+  if (MultipliesBf16(dy)) {
+    return cpu::LinearBackwardBf16(*this, *bf16_products_, dy, x, w, write, dx, dw, dbias);
+  }
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide_dx(*this, dx);
+    LinearBackward(cpu::Wide(*this, dy), cpu::Wide(*this, x), cpu::Wide(*this, w), write,
+                   wide_dx.tensor(), dw, dbias);
+    return wide_dx.Round();
+  }
   const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(out);
   const int parts = cpu::TileParts(tiles);
   std::vector<RowProduct> to_input;  // one a block of w's rows

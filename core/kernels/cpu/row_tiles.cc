@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/kernels/cpu/float_elements.h"
 #include "glog/logging.h"
 
 namespace lockstep::cpu {
@@ -69,23 +70,47 @@ void RowProduct::Run(int64_t rows, const float* a, int64_t a_stride, float* c, i
             .addend_stride = addend_stride});
 }
 
-WeightGradient::WeightGradient(Kernels& kernels, int parts, Write write, const Tensor& dw)
-    : write_(write), parts_(parts), dw_(dw) {
-  if (parts > 1) {
-    partial_ = kernels.Empty({parts - 1, RoundUp(dw.elements(), 16)}, DType::kF32,
-                             MemoryClass::kWorkspace);
+WeightSum::WeightSum(Kernels& kernels, int parts, Write write, const Tensor& dw)
+    : write_(write), parts_(parts), in_place_(dw.dtype() == DType::kF32), dw_(dw) {
+  const int partial = in_place_ ? parts - 1 : parts;
+  if (partial > 0) {
+    partial_ =
+        kernels.Empty({partial, RoundUp(dw.elements(), 16)}, DType::kF32, MemoryClass::kWorkspace);
   }
 }
 
-float* WeightGradient::Target(int part) const {
-  return part == 0 ? dw_.data<float>() : partial_.data<float>() + (part - 1) * partial_.shape()[1];
+float* WeightSum::Target(int part) const {
+  if (in_place_ && part == 0) return dw_.data<float>();
+  return partial_.data<float>() + (in_place_ ? part - 1 : part) * partial_.shape()[1];
+}
+
+Write WeightSum::WriteOf(int part, bool first) const {
+  if (!first) return Write::kAccumulate;
+  return in_place_ && part == 0 ? write_ : Write::kOverwrite;
+}
+
+void WeightSum::Finish() const {
+  if (in_place_ && parts_ == 1) return;
+  ParallelFor(dw_.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
+    float* sum = Target(0);
+    for (int part = 1; part < parts_; ++part) {
+      const float* more = Target(part);
+      for (int64_t i = begin; i < end; ++i) sum[i] += more[i];
+    }
+    if (in_place_) return;
+    if (write_ == Write::kAccumulate) {
+      std::vector<float> held(end - begin);
+      LoadFloats(dw_, begin, end - begin, held.data());
+      for (int64_t i = begin; i < end; ++i) sum[i] += held[i - begin];
+    }
+    StoreFloats(sum + begin, begin, end - begin, dw_);
+  });
 }
 
 void WeightGradient::Run(int part, bool first, int64_t rows, const float* dy, int64_t first_out,
                          int64_t outs, const float* x, int64_t first_in, int64_t ins) const {
-  const bool overwrite = first && (part > 0 || write_ == Write::kOverwrite);
-  const int64_t in = dw_.shape()[1];
-  float* block = Target(part) + first_out * in + first_in;
+  const int64_t in = sum_.in();
+  float* block = sum_.Target(part) + first_out * in + first_in;
   Multiply({.m = outs,
             .n = ins,
             .k = rows,
@@ -93,18 +118,8 @@ void WeightGradient::Run(int part, bool first, int64_t rows, const float* dy, in
             .packed_b = x,
             .c = block,
             .c_stride = in,
-            .addend = overwrite ? nullptr : block,
+            .addend = sum_.WriteOf(part, first) == Write::kOverwrite ? nullptr : block,
             .addend_stride = in});
-}
-
-void WeightGradient::Finish() const {
-  ParallelFor(parts_ > 1 ? dw_.elements() : 0, 1 << 14, [&](int64_t begin, int64_t end) {
-    float* sum = dw_.data<float>();
-    for (int part = 1; part < parts_; ++part) {
-      const float* more = Target(part);
-      for (int64_t i = begin; i < end; ++i) sum[i] += more[i];
-    }
-  });
 }
 
 BiasGradient::BiasGradient(int parts, Write write, const Tensor& dbias)
@@ -122,13 +137,17 @@ void BiasGradient::Run(int part, const float* dy, int64_t stride, int64_t rows, 
 }
 
 void BiasGradient::Finish() const {
-  float* out = dbias_.data<float>();
+  FloatOutput out(dbias_, width_);
+  std::vector<float> held(write_ == Write::kAccumulate ? width_ : 0);
+  if (!held.empty()) LoadFloats(dbias_, 0, width_, held.data());
+  float* result = out.Open(0, width_);
   const size_t part = RoundUp(width_, 16);
   for (int64_t i = 0; i < width_; ++i) {
     float sum = sums_[i];
     for (size_t p = part; p < sums_.size(); p += part) sum += sums_[p + i];
-    out[i] = write_ == Write::kAccumulate ? out[i] + sum : sum;
+    result[i] = write_ == Write::kAccumulate ? held[i] + sum : sum;
   }
+  out.Close();
 }
 
 }  // namespace lockstep::cpu

@@ -70,27 +70,48 @@ class RowProduct {
   Tensor packed_;
 };
 
-// dw[out, in] (+)= dy^T x over all tiles. Each thread adds up its tiles in order: the first thread
-// in dw itself, the others in partial results, which are then added in order.
-class WeightGradient {
+// The sum of a weight's gradient over all tiles. Each thread adds up its tiles in order, in fp32:
+// the first thread in an fp32 dw itself, the others in partial results, which are then added in
+// order.
+class WeightSum {
  public:
-  WeightGradient(Kernels& kernels, int parts, Write write, const Tensor& dw);
+  // dw [out, in] of any floating dtype; `write` says whether the sum replaces what it holds.
+  WeightSum(Kernels& kernels, int parts, Write write, const Tensor& dw);
 
-  // A tile's share of the block dw[first_out .. first_out + outs, first_in .. first_in + ins], from
-  // its dy and x, packed: PackLeftTransposed and PackRight. `first` as from ForTiles.
-  void Run(int part, bool first, int64_t rows, const float* dy, int64_t first_out, int64_t outs,
-           const float* x, int64_t first_in, int64_t ins) const;
+  // Where a part adds up, [out, in], and whether its next contribution replaces what is there;
+  // `first` as from ForTiles.
+  float* Target(int part) const;
+  Write WriteOf(int part, bool first) const;
   void Finish() const;
 
- private:
-  float* Target(int part) const;
+  int64_t out() const { return dw_.shape()[0]; }
+  int64_t in() const { return dw_.elements() / dw_.shape()[0]; }
 
+ private:
   Write write_;
   int parts_;
+  bool in_place_;  // the first part adds up in dw
   Tensor dw_, partial_;
 };
 
-// dbias[width] (+)= the column sums of all tiles; the order of sums as for the weights.
+// dw (+)= dy^T x
+class WeightGradient {
+ public:
+  WeightGradient(Kernels& kernels, int parts, Write write, const Tensor& dw)
+      : sum_(kernels, parts, write, dw) {}
+
+  // A tile's share of the block dw[first_out .. first_out + outs, first_in .. first_in + ins], from
+  // its dy and x, packed: PackLeftTransposed and PackRight.
+  void Run(int part, bool first, int64_t rows, const float* dy, int64_t first_out, int64_t outs,
+           const float* x, int64_t first_in, int64_t ins) const;
+  void Finish() const { sum_.Finish(); }
+
+ private:
+  WeightSum sum_;
+};
+
+// dbias[width] (+)= the column sums of all tiles; dbias of any floating dtype, the order of sums as
+// for the weights.
 class BiasGradient {
  public:
   BiasGradient(int parts, Write write, const Tensor& dbias);

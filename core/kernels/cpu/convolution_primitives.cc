@@ -1,6 +1,5 @@
-#include "core/kernels/cpu/primitive_cache.h"
+#include "core/kernels/cpu/convolution_primitives.h"
 
-#include <unordered_map>
 #include <utility>
 
 #include "core/base/parallel.h"  // MaxThreads
@@ -12,7 +11,12 @@ namespace {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 using Tag = dnnl::memory::format_tag;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
+
+dnnl::memory::data_type TypeOf(const Tensor& tensor) {
+  CHECK(tensor.dtype() == DType::kF32 || tensor.dtype() == DType::kBF16) << Name(tensor.dtype());
+  return tensor.dtype() == DType::kF32 ? dnnl::memory::data_type::f32
+                                       : dnnl::memory::data_type::bf16;
+}
 
 // Winograd's F(4x4, 3x3) (Lavin and Gray, 2016) needs a quarter of the multiplications. It is taken
 // where it pays for its transforms: 3x3 windows with stride 1 over enough channels. Its error is
@@ -28,26 +32,26 @@ bool WinogradPays(const Window& window, int64_t in, int64_t out) {
 
 }  // namespace
 
-PrimitiveCache::PrimitiveCache(Allocator& allocator)
+ConvolutionPrimitives::ConvolutionPrimitives(Allocator& allocator)
     : allocator_(allocator), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
   attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 }
 
-Tensor PrimitiveCache::Scratch(const Desc& desc) {
+Tensor ConvolutionPrimitives::Scratch(const Desc& desc) {
   return Tensor::Empty(allocator_, {static_cast<int64_t>(desc.get_size())}, DType::kU8,
                        MemoryClass::kWorkspace);
 }
 
-void PrimitiveCache::RunConvolution(Pass pass, const Window& window, const Tensor& x,
-                                    const Tensor& w, const Tensor& y) {
+void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
+                                const Tensor& y) {
   Key key = {static_cast<int>(pass), window.kernel, window.stride, window.padding, MaxThreads()};
   for (const Tensor* t : {&x, &w, &y}) {
     key.insert(key.end(), t->shape().dims().begin(), t->shape().dims().end());
+    key.push_back(static_cast<int>(t->dtype()));
   }
   std::unique_ptr<Convolution>& slot = convolutions_[key];
   if (slot == nullptr) {
-    slot = std::make_unique<Convolution>(
-        MakeConvolution(pass, window, x.shape(), w.shape(), y.shape()));
+    slot = std::make_unique<Convolution>(Make(pass, window, x, w, y));
   }
   const Convolution& convolution = *slot;
 
@@ -82,30 +86,32 @@ void PrimitiveCache::RunConvolution(Pass pass, const Window& window, const Tenso
   stream_.wait();
 }
 
-PrimitiveCache::Convolution PrimitiveCache::MakeConvolution(Pass pass, const Window& window,
-                                                            const Shape& x, const Shape& w,
-                                                            const Shape& y) {
-  const Dims x_dims = {x[0], x[3], x[1], x[2]};
-  const Dims w_dims = {w[0], w[3], w[1], w[2]};
-  const Dims y_dims = {y[0], y[3], y[1], y[2]};
+ConvolutionPrimitives::Convolution ConvolutionPrimitives::Make(Pass pass, const Window& window,
+                                                               const Tensor& x, const Tensor& w,
+                                                               const Tensor& y) {
+  const Shape &x_shape = x.shape(), &w_shape = w.shape(), &y_shape = y.shape();
+  const Dims x_dims = {x_shape[0], x_shape[3], x_shape[1], x_shape[2]};
+  const Dims w_dims = {w_shape[0], w_shape[3], w_shape[1], w_shape[2]};
+  const Dims y_dims = {y_shape[0], y_shape[3], y_shape[1], y_shape[2]};
   const Dims strides = {window.stride, window.stride};
   const Dims padding = {window.padding, window.padding};
   // Channels-last as our tensors lie; where it is copied anyway (Winograd), or small enough that
   // copying does not show (late layers), oneDNN chooses.
-  const bool winograd = WinogradPays(window, x[3], w[0]);
-  const bool small = y[1] * y[2] <= 16;
+  const bool winograd = x.dtype() == DType::kF32 && WinogradPays(window, x_shape[3], w_shape[0]);
+  const bool small = y_shape[1] * y_shape[2] <= 16;
   const auto algorithm =
       winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
   const Tag tag = winograd || small ? Tag::any : Tag::nhwc;
-  const Desc x_any(x_dims, kF32, tag), w_any(w_dims, kF32, Tag::any), y_any(y_dims, kF32, tag);
+  const Desc x_any(x_dims, TypeOf(x), tag), w_any(w_dims, TypeOf(w), Tag::any),
+      y_any(y_dims, TypeOf(y), tag);
 
   Convolution made;
-  made.plain[0] = Desc(x_dims, kF32, Tag::nhwc);
-  made.plain[1] = Desc(w_dims, kF32, Tag::ohwi);
-  made.plain[2] = Desc(y_dims, kF32, Tag::nhwc);
+  made.plain[0] = Desc(x_dims, TypeOf(x), Tag::nhwc);
+  made.plain[1] = Desc(w_dims, TypeOf(w), Tag::ohwi);
+  made.plain[2] = Desc(y_dims, TypeOf(y), Tag::nhwc);
   const dnnl::convolution_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, algorithm, x_any, w_any, y_any, strides, padding,
-       padding},
+      {dnnl::prop_kind::forward_training, algorithm, x_any, Desc(w_dims, TypeOf(x), Tag::any),
+       y_any, strides, padding, padding},
       attributes_, engine_);
   const auto keep = [&made](const auto& desc, Desc source, Desc weights, Desc destination) {
     made.wanted[0] = std::move(source);
@@ -137,73 +143,6 @@ PrimitiveCache::Convolution PrimitiveCache::MakeConvolution(Pass pass, const Win
     made.reorders[i] = dnnl::reorder(dnnl::reorder::primitive_desc(engine_, from, engine_, to));
   }
   return made;
-}
-
-const PrimitiveCache::Tile& PrimitiveCache::GetTile(const TileShape& shape) {
-  const bool packed = shape.b == TileShape::B::kPacked;
-  const bool biased = shape.bias == TileShape::Bias::kRow;
-  std::unique_ptr<Tile>& slot =
-      tiles_[{shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_a),
-              static_cast<int>(shape.transpose_b), packed, biased, static_cast<int>(shape.write)}];
-  if (slot != nullptr) return *slot;
-  slot = std::make_unique<Tile>();
-  const auto plain = [](int64_t rows, int64_t columns, Transpose transpose) {
-    return Desc({rows, columns}, kF32,
-                transpose == Transpose::kYes ? Dims{1, rows} : Dims{columns, 1});
-  };
-  slot->a = plain(shape.m, shape.k, shape.transpose_a);
-  slot->c = plain(shape.m, shape.n, Transpose::kNo);
-  slot->bias = Desc({1, shape.n}, kF32, Dims{shape.n, 1});
-  const Desc b = packed ? Desc({shape.k, shape.n}, kF32, Tag::any)
-                        : plain(shape.k, shape.n, shape.transpose_b);
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (shape.write == Write::kAccumulate) {
-    dnnl::post_ops add;
-    add.append_sum();
-    attributes.set_post_ops(add);
-  }
-  // A primitive is compiled for the threads that it will run on.
-  const int threads = MaxThreads();
-  SetThreads(1);
-  const dnnl::matmul::primitive_desc desc(biased
-                                              ? dnnl::matmul::desc(slot->a, b, slot->bias, slot->c)
-                                              : dnnl::matmul::desc(slot->a, b, slot->c),
-                                          attributes, engine_);
-  slot->b = desc.weights_desc();
-  slot->scratch = desc.scratchpad_desc();
-  slot->primitive = dnnl::matmul(desc);
-  SetThreads(threads);
-  return *slot;
-}
-
-void PrimitiveCache::RunTile(const Tile& tile, const float* a, const float* b, const float* bias,
-                             float* c, void* scratch) {
-  const auto operand = [this](const Desc& desc, const float* data) {
-    return Memory(desc, const_cast<float*>(data));
-  };
-  std::unordered_map<int, dnnl::memory> operands = {
-      {DNNL_ARG_SRC, operand(tile.a, a)},
-      {DNNL_ARG_WEIGHTS, operand(tile.b, b)},
-      {DNNL_ARG_DST, operand(tile.c, c)},
-      {DNNL_ARG_SCRATCHPAD, Memory(tile.scratch, scratch)}};
-  if (bias != nullptr) operands.emplace(DNNL_ARG_BIAS, operand(tile.bias, bias));
-  dnnl::stream stream(engine_);
-  tile.primitive.execute(stream, operands);
-}
-
-Tensor PrimitiveCache::Pack(const Tile& tile, const TileShape& shape, const Tensor& b) {
-  const Desc plain({shape.k, shape.n}, kF32,
-                   shape.transpose_b == Transpose::kYes ? Dims{1, shape.k} : Dims{shape.n, 1});
-  Tensor packed = Scratch(tile.b);
-  dnnl::memory from = Memory(plain, b.raw()), to = Memory(tile.b, packed.raw());
-  auto [packing, added] = packings_.try_emplace(
-      {shape.m, shape.n, shape.k, static_cast<int>(shape.transpose_b), static_cast<int>(shape.bias),
-       static_cast<int>(shape.write), MaxThreads()});
-  if (added) packing->second = dnnl::reorder(from, to);
-  packing->second.execute(stream_, from, to);
-  stream_.wait();
-  return packed;
 }
 
 }  // namespace lockstep::cpu
