@@ -117,7 +117,7 @@ Variable Reshape(Tape& tape, const Variable& x, const Shape& shape) {
 
 Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variable* residual) {
   Kernels& k = tape.kernels();
-  Tensor y = k.Empty(x.shape().With(-1, w.value.shape()[0]));
+  Tensor y = k.Empty(x.shape().With(-1, w.value.shape()[0]), x.value.dtype());
   k.Linear(x.value, w.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
   Variable out =
       tape.Result(y, x.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
@@ -128,7 +128,7 @@ Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variab
     AddTo(k, residual, dy);
     tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w, bias});
-      Tensor dx = half.inputs && x != nullptr ? k.Empty(shape) : Tensor();
+      Tensor dx = half.inputs && x != nullptr ? k.Empty(shape, dy.dtype()) : Tensor();
       k.LinearBackward(dy, kept, w.value, d.write, dx, d[0], d[1]);
       if (dx.defined()) x->Add(k, std::move(dx));
     });
@@ -140,8 +140,9 @@ Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variab
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual) {
   Kernels& k = tape.kernels();
-  Tensor pre = k.Empty(x.shape().With(-1, network.up.value.shape()[0]));
-  Tensor y = k.Empty(x.shape().With(-1, network.down.value.shape()[0]));
+  const DType dtype = x.value.dtype();
+  Tensor pre = k.Empty(x.shape().With(-1, network.up.value.shape()[0]), dtype);
+  Tensor y = k.Empty(x.shape().With(-1, network.down.value.shape()[0]), dtype);
   k.GeluNetwork(x.value, network.up.value, network.up_bias.value, network.down.value,
                 network.down_bias.value, residual ? residual->value : Tensor(), pre, y);
   const std::vector<Leaf*> leaves = {&network.up, &network.up_bias, &network.down,
@@ -165,7 +166,8 @@ Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& netw
 Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
-  Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), w.value.shape()[0]});
+  Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), w.value.shape()[0]},
+                     x.value.dtype());
   k.Convolution(x.value, w.value, ValueOf(bias), window, y);
   Variable out = tape.Result(y, x.needs_gradient() || Trains(&w) || Trains(bias));
   // Backward reads the input only for the weight's gradient.
@@ -173,7 +175,7 @@ Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const W
   auto backward = [&tape, &k, kept, shape = s, x = x.gradient, &w, bias, window](Tensor dy) {
     tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, window, dy](Tape::Half half) {
       if (half.inputs && x != nullptr) {
-        Tensor dx = k.Empty(shape);
+        Tensor dx = k.Empty(shape, dy.dtype());
         k.ConvolutionBackwardInput(dy, w.value, window, dx);
         x->Add(k, std::move(dx));
       }
@@ -190,12 +192,12 @@ Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const W
 Variable MaxPool(Tape& tape, const Variable& x, const Window& window) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
-  Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), s[3]});
+  Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), s[3]}, x.value.dtype());
   Tensor argmax = k.Empty(y.shape(), DType::kI32);
   k.MaxPool(x.value, window, y, argmax);
   Variable out = tape.Result(y, x.needs_gradient());
   tape.Record(out, [&k, argmax, shape = s, x = x.gradient](Tensor dy) {
-    Tensor dx = k.Empty(shape);
+    Tensor dx = k.Empty(shape, dy.dtype());
     k.MaxPoolBackward(dy, argmax, dx);
     x->Add(k, std::move(dx));
   });
@@ -205,11 +207,11 @@ Variable MaxPool(Tape& tape, const Variable& x, const Window& window) {
 Variable GlobalAveragePool(Tape& tape, const Variable& x) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
-  Tensor y = k.Empty({s[0], s[3]});
+  Tensor y = k.Empty({s[0], s[3]}, x.value.dtype());
   k.GlobalAveragePool(x.value, y);
   Variable out = tape.Result(y, x.needs_gradient());
   tape.Record(out, [&k, shape = s, x = x.gradient](Tensor dy) {
-    Tensor dx = k.Empty(shape);
+    Tensor dx = k.Empty(shape, dy.dtype());
     k.GlobalAveragePoolBackward(dy, dx);
     x->Add(k, std::move(dx));
   });
@@ -269,7 +271,7 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table) {
   Kernels& k = tape.kernels();
   std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
   dims.push_back(table.value.shape()[1]);
-  Tensor y = k.Empty(Shape(dims));
+  Tensor y = k.Empty(Shape(dims), table.value.dtype());
   k.Embedding(ids.value, table.value, y);
   Variable out = tape.Result(y, table.trainable);
   tape.Record(out, {&table}, [&tape, &k, ids = ids.value, &table](Tensor dy) {
@@ -301,7 +303,7 @@ Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions) {
 Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention) {
   Kernels& k = tape.kernels();
   const int64_t batch = qkv.shape()[0], time = qkv.shape()[1];
-  Tensor y = k.Empty({batch, time, attention.heads * attention.head_width});
+  Tensor y = k.Empty({batch, time, attention.heads * attention.head_width}, qkv.value.dtype());
   Tensor log_sum_exp = k.Empty({batch, attention.heads, time});
   k.AttentionForward(attention, qkv.value, y, log_sum_exp);
   Variable out = tape.Result(y, qkv.needs_gradient());

@@ -7,8 +7,8 @@
 
 // The differentiable operations. Each computes its result at once and records how gradients flow
 // back; with a tape that does not record it is the kernel alone. Shapes are the kernels'
-// (kernels.h). A Leaf pointer may be null where the kernel's tensor may be undefined. Leaves must
-// outlive the tape.
+// (kernels.h), and so are dtypes: a result has its input's, an embedding its table's. A Leaf
+// pointer may be null where the kernel's tensor may be undefined. Leaves must outlive the tape.
 
 namespace lockstep {
 

@@ -43,6 +43,11 @@ void Put(const CostPrediction& prediction, ByteWriter* to) {
     to->Put(traffic.wire_bytes);
   }
   to->Put(prediction.memory);
+  to->Put(static_cast<int64_t>(prediction.per_parameter.size()));
+  for (const CostPrediction::PerParameter& part : prediction.per_parameter) {
+    to->Put(part.what);
+    to->Put(part.bytes);
+  }
   to->Put(prediction.bubble_fraction);
 }
 
@@ -56,6 +61,12 @@ void Get(ByteReader* from, CostPrediction* prediction) {
     from->Get(&traffic.wire_bytes);
   }
   from->Get(&prediction->memory);
+  from->Get(&kinds);
+  for (int64_t i = 0; i < kinds && from->ok(); ++i) {
+    CostPrediction::PerParameter& part = prediction->per_parameter.emplace_back();
+    from->Get(&part.what);
+    from->Get(&part.bytes);
+  }
   from->Get(&prediction->bubble_fraction);
 }
 
@@ -113,6 +124,8 @@ std::vector<std::byte> Encode(const RankReport& report) {
   writer.Put(report.steps);
   Put(report.prediction, &writer);
   writer.Put(report.losses);
+  writer.Put(report.loss_scale);
+  writer.Put(report.skipped_steps);
   writer.Put(report.validation);
   writer.Put(report.parameter_hash);
   return writer.Take();
@@ -131,6 +144,8 @@ absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes) {
   reader.Get(&report.steps);
   Get(&reader, &report.prediction);
   reader.Get(&report.losses);
+  reader.Get(&report.loss_scale);
+  reader.Get(&report.skipped_steps);
   reader.Get(&report.validation);
   reader.Get(&report.parameter_hash);
   if (!reader.complete()) return absl::DataLossError("bytes that are no report of a rank");

@@ -27,12 +27,6 @@ Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>
   return flat;
 }
 
-Variables RunBlocks(Model& model, Pass& pass, const Tensor& inputs) {
-  Variables values = {Variable(inputs)};
-  for (auto& block : model.blocks) values = block->Run(pass, std::move(values));
-  return values;
-}
-
 }  // namespace
 
 Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
@@ -43,15 +37,36 @@ Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targ
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)),
       all_parameters_(model_.Parameters()),
       layers_(model_.Statistics()) {
+  for (Parameter* parameter : all_parameters_) {
+    if (parameter->tied_to == nullptr) parameters_.push_back(parameter);
+  }
   if (make_values) {
     make_values(model_);
   } else {
     Materialize(all_parameters_, settings.seed, rank.kernels);
+    MakeMasters();
   }
   Materialize(layers_, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
-  for (Parameter* parameter : all_parameters_) {
-    if (parameter->tied_to == nullptr) parameters_.push_back(parameter);
+}
+
+void Replica::MakeMasters() {
+  const Precision& precision = settings_.precision;
+  for (Parameter* parameter : parameters_) {
+    masters_.push_back(parameter->value);
+    if (!precision.has_masters()) continue;
+    parameter->value.storage().Rebook(MemoryClass::kOptimizerState);
+    parameter->value =
+        rank_.kernels.Empty(parameter->shape, precision.compute, MemoryClass::kParameters);
+    for (Parameter* tied : TiedTo(*parameter)) tied->value = parameter->value;
+  }
+  RoundMasters();
+}
+
+void Replica::RoundMasters() {
+  if (!settings_.precision.has_masters()) return;
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    rank_.kernels.Cast(masters_[i], parameters_[i]->value);
   }
 }
 
@@ -59,8 +74,19 @@ void Replica::AllocateGradients() {
   for (Parameter* parameter : all_parameters_) {
     if (parameter->gradient.defined()) continue;
     parameter->gradient =
-        rank_.kernels.Empty(parameter->shape, DType::kF32, MemoryClass::kGradients);
+        rank_.kernels.Empty(parameter->shape, settings_.precision.reduce, MemoryClass::kGradients);
   }
+}
+
+Variables Replica::RunBlocks(Pass& pass, const Tensor& inputs) {
+  const DType dtype = settings_.precision.compute;
+  Variables values = {Variable(inputs)};
+  if (IsFloating(inputs.dtype()) && inputs.dtype() != dtype) {
+    values[0].value = rank_.kernels.Empty(inputs.shape(), dtype);
+    rank_.kernels.Cast(inputs, values[0].value);
+  }
+  for (auto& block : model_.blocks) values = block->Run(pass, std::move(values));
+  return values;
 }
 
 void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
@@ -70,9 +96,9 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
   CrossEntropy result;
   {
     StepTimer::Scope scope(rank_.timer, Phase::kForward, micro_batch);
-    Variables logits = RunBlocks(model_, pass, batch.inputs);
+    Variables logits = RunBlocks(pass, batch.inputs);
     result = SoftmaxCrossEntropy(tape, std::move(logits[0]), batch.targets,
-                                 static_cast<float>(1 / target_count_));
+                                 static_cast<float>(loss_scale_ / target_count_));
   }
   StepTimer::Scope scope(rank_.timer, Phase::kBackward, micro_batch);
   tape.OnLeafReady(hooks.leaf_ready);
@@ -84,16 +110,17 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
 EvaluationSums Replica::Evaluate(const Batch& batch) {
   Tape tape(rank_.kernels, Tape::Recording::kOff);
   Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = settings_.seed};
-  const Variables logits = RunBlocks(model_, pass, batch.inputs);
+  const Variables logits = RunBlocks(pass, batch.inputs);
   const CrossEntropy result = SoftmaxCrossEntropy(tape, logits[0], batch.targets, 1.0f);
   return {.loss = rank_.kernels.Sum(result.losses),
           .correct = rank_.kernels.CountCorrect(logits[0].value, batch.targets)};
 }
 
-void Replica::Clear() {
+void Replica::Clear(double loss_scale) {
   for (Parameter* parameter : all_parameters_) parameter->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
   loss_ = 0;
+  loss_scale_ = loss_scale;
 }
 
 void Replica::CompleteGradient(Parameter& parameter) {
@@ -126,9 +153,13 @@ std::vector<Parameter*> Replica::TiedTo(const Parameter& parameter) const {
 
 std::vector<TrainedTensor> Replica::Trained() const {
   std::vector<TrainedTensor> trained;
-  for (const Parameter* parameter : parameters_) {
-    trained.push_back(
-        {parameter->name, parameter->value, parameter->gradient, parameter->decays()});
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = *parameters_[i];
+    trained.push_back({.name = parameter.name,
+                       .value = masters_[i],
+                       .gradient = parameter.gradient,
+                       .decays = parameter.decays(),
+                       .copy = settings_.precision.has_masters() ? parameter.value : Tensor()});
   }
   return trained;
 }
@@ -141,8 +172,8 @@ void Replica::UpdateStatistics() {
 
 std::vector<StateTensor> Replica::State() const {
   std::vector<StateTensor> state;
-  for (const Parameter* parameter : parameters_) {
-    state.push_back({parameter->name, parameter->value, parameter->shape});
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    state.push_back({parameters_[i]->name, masters_[i], parameters_[i]->shape});
   }
   for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
   return state;
@@ -179,17 +210,20 @@ int64_t Replica::statistics_bytes() const {
 }
 
 CostPrediction Replica::Predict() const {
-  int64_t parameters = 0, gradients = 0;
+  int64_t parameters = 0, gradients = 0;  // elements; a tied parameter has a gradient of its own
   for (const Parameter* parameter : all_parameters_) {
-    const int64_t bytes = parameter->shape.elements() * 4;
-    gradients += bytes;
-    if (parameter->tied_to == nullptr) parameters += bytes;
+    gradients += parameter->shape.elements();
+    if (parameter->tied_to == nullptr) parameters += parameter->shape.elements();
   }
-  const int64_t optimizer = parameters / 4 * settings_.optimizer.state_bytes_per_parameter();
-  return {.traffic = {},
-          .memory = {{MemoryClass::kParameters, parameters + statistics_bytes()},
-                     {MemoryClass::kGradients, gradients},
-                     {MemoryClass::kOptimizerState, optimizer}}};
+  const Precision& precision = settings_.precision;
+  const int64_t optimizer =
+      settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
+  CostPrediction prediction;
+  prediction.memory = {
+      {MemoryClass::kParameters, parameters * SizeOf(precision.compute) + statistics_bytes()},
+      {MemoryClass::kGradients, gradients * SizeOf(precision.reduce)},
+      {MemoryClass::kOptimizerState, parameters * optimizer}};
+  return prediction;
 }
 
 }  // namespace lockstep

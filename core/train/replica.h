@@ -25,7 +25,8 @@ class Replica {
   // Gives parameters their values, or the means to have them when they are needed.
   using ValueMaker = std::function<void(Model&)>;
 
-  // Gives the parameters memory and initial values, or has `make_values` do it.
+  // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
+  // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
   Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
           const ValueMaker& make_values = nullptr);
 
@@ -39,8 +40,9 @@ class Replica {
 
   EvaluationSums Evaluate(const Batch& batch);
 
-  // Starts a shard: gradients, statistics and loss begin anew.
-  void Clear();
+  // Starts a shard: gradients, statistics and loss begin anew. Gradients are those of the loss
+  // times `loss_scale`.
+  void Clear(double loss_scale);
 
   // After a shard's last micro-batch: adds the gradients of tied parameters to those that they are
   // tied to, and zeroes gradients that received nothing, so that all are defined.
@@ -64,7 +66,11 @@ class Replica {
   // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
   void UpdateStatistics();
 
-  // Parameters and running estimates, for a checkpoint; and the latter alone.
+  // After the masters have changed by other means than the optimizer: rounds them to what is
+  // computed with.
+  void RoundMasters();
+
+  // Parameters (their masters) and running estimates, for a checkpoint; and the latter alone.
   std::vector<StateTensor> State() const;
   std::vector<StateTensor> StatisticsState() const;
 
@@ -74,14 +80,19 @@ class Replica {
   int64_t statistics_bytes() const;
 
  private:
+  void MakeMasters();
+  Variables RunBlocks(Pass& pass, const Tensor& inputs);
+
   Rank& rank_;
   Model model_;
   const Settings& settings_;
   double target_count_;  // of the global batch
   std::vector<Parameter*> all_parameters_, parameters_;
+  std::vector<Tensor> masters_;  // of parameters_: the values themselves in fp32
   std::vector<RunningStatistics*> layers_;
   Tensor statistics_;
   double loss_ = 0;
+  double loss_scale_ = 1;
 };
 
 }  // namespace lockstep

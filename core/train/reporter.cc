@@ -43,13 +43,21 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   }
   phases.Set("communication_exposed", seconds(times.communication_exposed));
   phases.Set("communication_overlapped", seconds(times.communication_overlapped));
-  LS_RETURN_IF_ERROR(metrics_.Append(step, MetricsRow()
-                                               .Set("loss", result.loss)
-                                               .Set("learning_rate", result.learning_rate)
-                                               .Set("gradient_norm", result.gradient_norm)
-                                               .Set("seconds", seconds(times.total))
-                                               .Set("time", phases)
-                                               .Set("memory_peak", memory.peak_total())));
+  MetricsRow row;
+  row.Set("loss", result.loss)
+      .Set("learning_rate", result.learning_rate)
+      .Set("gradient_norm", result.gradient_norm)
+      .Set("seconds", seconds(times.total))
+      .Set("time", phases)
+      .Set("memory_peak", memory.peak_total());
+  if (run_.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone) {
+    row.Set("loss_scale", result.loss_scale).Set("skipped", result.skipped);
+  }
+  LS_RETURN_IF_ERROR(metrics_.Append(step, row));
+  if (result.skipped) {
+    Note(absl::StrFormat("step %d  skipped: gradients overflowed under a loss scale of %g",
+                         step + 1, result.loss_scale));
+  }
   progress_.Update({.number = step + 1,
                     .loss = result.loss,
                     .units = run_.settings.batch.size * run_.units_per_sample(),

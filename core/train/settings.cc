@@ -160,6 +160,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& s
   gather(ReadTrain(config, settings));
   gather(ReadMesh(config, strategy, axes, settings.mesh));
   gather(ReadBatch(config, axes, settings));
+  absl::StatusOr<Precision> precision = ReadPrecision(config);
+  gather(precision.status());
+  if (precision.ok()) settings.precision = *precision;
   gather(ReadOptimizer(config, settings.optimizer));
   gather(ReadSchedule(config, settings.steps, settings.schedule));
   gather(ReadRest(config, settings));
@@ -168,7 +171,7 @@ absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& s
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",      "mesh",       "batch", "optimizer", "schedule",
+  return {"train",      "mesh",       "batch", "precision", "optimizer", "schedule",
           "validation", "checkpoint", "trace", "memory",    "run"};
 }
 

@@ -9,6 +9,7 @@
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
 #include "core/train/config.h"
+#include "core/train/precision.h"
 #include "core/train/trace.h"
 
 namespace lockstep {
@@ -41,6 +42,7 @@ struct Settings {
   uint64_t seed = 1;
   BatchSettings batch;
   MeshShape mesh;
+  Precision precision;
   OptimizerOptions optimizer;
   Schedule schedule;
   double clip_norm = 0;  // 0: gradients are not clipped
@@ -52,10 +54,10 @@ struct Settings {
   double timeout_seconds = 60;  // of communication
 };
 
-// Reads the tables train, batch, mesh, optimizer, schedule, validation, checkpoint, trace, memory
-// and run, and checks what they say against each other and against the axes that the strategy has.
-// The shards of a strategy without dp axis are batch.shards; with one they are mesh.dp, and
-// batch.shards, if given, must agree.
+// Reads the tables train, batch, mesh, precision, optimizer, schedule, validation, checkpoint,
+// trace, memory and run, and checks what they say against each other and against the axes that the
+// strategy has. The shards of a strategy without dp axis are batch.shards; with one they are
+// mesh.dp, and batch.shards, if given, must agree.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

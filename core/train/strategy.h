@@ -35,8 +35,10 @@ class BatchSource {
 // What a step gave, the same on every rank.
 struct StepResult {
   double loss = 0;           // mean over all targets of the global batch
-  double gradient_norm = 0;  // before clipping
+  double gradient_norm = 0;  // before clipping, without the loss scale
   double learning_rate = 0;
+  double loss_scale = 1;  // that the step ran with
+  bool skipped = false;   // gradients overflowed: nothing was changed
 };
 
 // Sums over the targets of a batch that are not ignored.
@@ -56,8 +58,14 @@ struct CostPrediction {
     MemoryClass memory_class;
     int64_t bytes = 0;
   };
+  // What is kept for each parameter that the rank trains.
+  struct PerParameter {
+    std::string what;  // "gradient", "first moment", ...
+    double bytes = 0;
+  };
   std::vector<Traffic> traffic;
   std::vector<Memory> memory;
+  std::vector<PerParameter> per_parameter;
   double bubble_fraction = 0;
 };
 
@@ -80,6 +88,8 @@ class Strategy {
 
   // Everything that a checkpoint needs, in the same order on every rank.
   virtual std::vector<StateTensor> State() = 0;
+  // State has been filled from a checkpoint: brings what follows from it up to date.
+  virtual void Restored() = 0;
 
   virtual CostPrediction Predict() const = 0;
 };

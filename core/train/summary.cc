@@ -106,6 +106,10 @@ double UnitsPerSecond(const Run& run, const std::vector<RankReport>& reports) {
              : 0;
 }
 
+bool ScalesLosses(const Run& run) {
+  return run.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone;
+}
+
 MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   MetricsRow memory, traffic;
@@ -132,6 +136,10 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
                         .Set("memory_peak", report.memory.peak_total())
                         .Set("memory_at_peak", at_peak));
   }
+  MetricsRow per_parameter;
+  for (const CostPrediction::PerParameter& part : first.prediction.per_parameter) {
+    per_parameter.Set(part.what, part.bytes);
+  }
   MetricsRow row;
   row.Set("workload", run.workload)
       .Set("strategy", run.strategy.name)
@@ -149,8 +157,14 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set(run.unit() + "_per_second", UnitsPerSecond(run, reports))
       .Set("memory_peak", peak)
       .Set("memory", memory)
+      .Set("compute", Name(run.settings.precision.compute))
+      .Set("reduce", Name(run.settings.precision.reduce))
+      .Set("bytes_per_parameter", per_parameter)
       .Set("traffic_bytes_per_step", traffic)
       .Set("per_rank", ranks);
+  if (ScalesLosses(run)) {
+    row.Set("loss_scale", first.loss_scale).Set("skipped_steps", first.skipped_steps);
+  }
   if (const auto rate = run.dataset->entropy_rate()) row.Set("entropy_rate", *rate);
   if (const auto floor = run.dataset->loss_floor()) row.Set("loss_floor", *floor);
   return row;
@@ -169,6 +183,10 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,
                           run.dataset->entropy_rate().value_or(*floor));
   }
+  if (ScalesLosses(run)) {
+    absl::StrAppendFormat(&text, "  loss scale %g, %d steps skipped\n", first.loss_scale,
+                          first.skipped_steps);
+  }
   absl::StrAppendFormat(&text, "  time of a step, rank 0:");
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
@@ -185,6 +203,13 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
                           row.predicted < 0 ? "-" : FormatBytes(row.predicted),
                           FormatBytes(row.measured));
   }
+  absl::StrAppend(&text, "  bytes for each parameter:");
+  double bytes = 0;
+  for (const CostPrediction::PerParameter& part : first.prediction.per_parameter) {
+    absl::StrAppendFormat(&text, "  %s %g", part.what, part.bytes);
+    bytes += part.bytes;
+  }
+  absl::StrAppendFormat(&text, "  together %g\n", bytes);
   const std::vector<TrafficRow> traffic = TrafficRows(reports);
   if (!traffic.empty()) {
     absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "sent by a rank in a step", "predicted",

@@ -116,6 +116,7 @@ class Trainer {
     LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
                         LoadCheckpoint(*path, run_.config.Only({"model"}).Fingerprint(),
                                        strategy_.State(), rank_.kernels));
+    strategy_.Restored();
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -151,6 +152,8 @@ class Trainer {
     for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
     report_.steps += 1;
     report_.losses.push_back(result.loss);
+    report_.loss_scale = result.loss_scale;
+    report_.skipped_steps += result.skipped ? 1 : 0;
     if (report_.steps > kWarmUpSteps) {
       report_.times += times;
       report_.kernel_nanos += rank_.kernels.busy_nanos() - busy;

@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-int64_t AlignedElements(const Parameter& parameter) {
-  return AlignedBytes(parameter.shape.elements() * 4) / 4;
+int64_t AlignedElements(const Parameter& parameter, DType dtype) {
+  return AlignedBytes(parameter.shape.elements() * SizeOf(dtype)) / SizeOf(dtype);
 }
 
 }  // namespace
@@ -29,21 +29,21 @@ BucketPlan PlanBuckets(const std::vector<int64_t>& parameter_bytes, int64_t firs
 }
 
 std::vector<Tensor> MakeBuckets(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
-                                Kernels& kernels) {
+                                DType dtype, Kernels& kernels) {
   std::vector<Tensor> flats;
   for (std::vector<size_t> bucket : plan.buckets) {
     // Those that fill whole cache lines first: then at most the others leave gaps.
     std::stable_partition(bucket.begin(), bucket.end(), [&](size_t i) {
-      return AlignedElements(*parameters[i]) == parameters[i]->shape.elements();
+      return AlignedElements(*parameters[i], dtype) == parameters[i]->shape.elements();
     });
     std::vector<int64_t> offsets;
     int64_t next = 0, total = 0;
     for (size_t i : bucket) {
       offsets.push_back(next);
       total = next + parameters[i]->shape.elements();
-      next += AlignedElements(*parameters[i]);
+      next += AlignedElements(*parameters[i], dtype);
     }
-    Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kGradients);
+    Tensor flat = kernels.Empty({total}, dtype, MemoryClass::kGradients);
     kernels.Fill(flat, 0);
     for (size_t i = 0; i < bucket.size(); ++i) {
       Parameter& parameter = *parameters[bucket[i]];

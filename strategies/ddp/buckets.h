@@ -21,9 +21,10 @@ struct BucketPlan {
 BucketPlan PlanBuckets(const std::vector<int64_t>& parameter_bytes, int64_t first_limit,
                        int64_t limit);
 
-// The memory of the buckets: one flat tensor each, of which the parameters' gradients become views
-// that begin on 64-byte boundaries. Gaps, which only tensors of odd sizes leave, are zero.
+// The memory of the buckets: one flat tensor of `dtype` each, of which the parameters' gradients
+// become views that begin on 64-byte boundaries. Gaps, which only tensors of odd sizes leave, are
+// zero.
 std::vector<Tensor> MakeBuckets(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
-                                Kernels& kernels);
+                                DType dtype, Kernels& kernels);
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ TEST(MakeBucketsTest, GradientsAreAlignedViewsAndOddSizesCostNoBytesOnTheWire) {
   CpuKernels kernels(allocator);
   Parameter odd("odd", {10}, Init::Constant(0)), whole("whole", {4, 16}, Init::Constant(0));
   const std::vector<Parameter*> parameters = {&odd, &whole};
-  const std::vector<Tensor> flats = MakeBuckets({{{0, 1}}}, parameters, kernels);
+  const std::vector<Tensor> flats = MakeBuckets({{{0, 1}}}, parameters, DType::kF32, kernels);
   ASSERT_EQ(flats.size(), 1u);
   EXPECT_EQ(flats[0].elements(), 74);
   for (const Parameter* parameter : parameters) {

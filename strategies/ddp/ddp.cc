@@ -32,14 +32,15 @@ absl::StatusOr<Options> ReadOptions(const Config& config) {
 // Sums the gradients of all ranks, bucket by bucket, while they are still being computed.
 class GradientReducer {
  public:
-  GradientReducer(Replica& replica, Communicator& ranks, Kernels& kernels, const Options& options)
+  GradientReducer(Replica& replica, Communicator& ranks, Kernels& kernels, DType dtype,
+                  const Options& options)
       : replica_(replica), ranks_(ranks) {
     std::vector<int64_t> bytes;
     for (const Parameter* parameter : replica.parameters()) {
-      bytes.push_back(parameter->shape.elements() * 4);
+      bytes.push_back(parameter->shape.elements() * SizeOf(dtype));
     }
     plan_ = PlanBuckets(bytes, options.first_bucket_bytes, options.bucket_bytes);
-    flats_ = MakeBuckets(plan_, replica.parameters(), kernels);
+    flats_ = MakeBuckets(plan_, replica.parameters(), dtype, kernels);
     for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
       for (size_t i : plan_.buckets[bucket]) {
         Parameter* parameter = replica.parameters()[i];
@@ -128,7 +129,7 @@ class Ddp : public Strategy {
       : ranks_(inputs.rank.mesh.dp()),
         batch_(inputs.settings.batch),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
-        reducer_(replica_, ranks_, inputs.rank.kernels, options),
+        reducer_(replica_, ranks_, inputs.rank.kernels, inputs.settings.precision.reduce, options),
         trained_(replica_.Trained()),
         updater_(inputs.rank, inputs.settings, trained_) {
     Broadcast();
@@ -139,7 +140,7 @@ class Ddp : public Strategy {
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    replica_.Clear();
+    replica_.Clear(updater_.loss_scale());
     const auto [first, count] = micro_batches();
     for (int64_t i = 0; i + 1 < count; ++i) {
       replica_.ForwardBackward(step, first + i, batches.Next());
@@ -152,8 +153,8 @@ class Ddp : public Strategy {
     const double loss = replica_.SumLoss(ranks_);
     reducer_.Finish();
     ThrowIfError(statistics.Wait());
-    replica_.UpdateStatistics();
     StepResult result = updater_.Step(step, trained_);
+    if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
   }
@@ -167,13 +168,19 @@ class Ddp : public Strategy {
     return state;
   }
 
+  void Restored() override {
+    replica_.RoundMasters();
+    updater_.Restored();
+  }
+
   CostPrediction Predict() const override {
     CostPrediction prediction = replica_.Predict();
+    updater_.AddTo(prediction);
     // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
     const double n = ranks_.size(), share = 2 * (n - 1) / n;
     const auto gradients = static_cast<double>(reducer_.bytes());
-    prediction.traffic = {{Operation::kAllReduce, "gradients", share * gradients},
-                          {Operation::kAllReduce, "loss", share * sizeof(double)}};
+    prediction.traffic.push_back({Operation::kAllReduce, "gradients", share * gradients});
+    prediction.traffic.push_back({Operation::kAllReduce, "loss", share * sizeof(double)});
     if (replica_.statistics().defined()) {
       prediction.traffic.push_back({Operation::kAllReduce, "statistics",
                                     share * static_cast<double>(replica_.statistics().bytes())});
@@ -189,6 +196,7 @@ class Ddp : public Strategy {
       works.push_back(ranks_.Broadcast(tensor.tensor, 0, "parameters"));
     }
     ThrowIfError(WaitAll(absl::MakeSpan(works)));
+    replica_.RoundMasters();
   }
 
   Communicator& ranks_;

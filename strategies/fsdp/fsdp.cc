@@ -51,7 +51,7 @@ class Fsdp : public Strategy {
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    replica_.Clear();
+    replica_.Clear(updater_.loss_scale());
     const auto [first, count] = micro_batches();
     for (int64_t i = 0; i < count; ++i) {
       residency_->Begin(i + 1 < count ? Residency::MicroBatch::kAccumulates
@@ -87,6 +87,8 @@ class Fsdp : public Strategy {
     for (StateTensor& tensor : updater_.State(parameters)) state.push_back(std::move(tensor));
     return state;
   }
+
+  void Restored() override { updater_.Restored(); }
 
   CostPrediction Predict() const override {
     const double n = ranks_.size();

@@ -16,14 +16,17 @@ class Single : public Strategy {
       : kernels_(inputs.rank.kernels),
         batch_(inputs.settings.batch),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
-        totals_((replica_.AllocateGradients(), replica_.Trained())),
-        updater_(inputs.rank, inputs.settings, totals_),
+        trained_((replica_.AllocateGradients(), replica_.Trained())),
+        updater_(inputs.rank, inputs.settings, trained_),
         prediction_(replica_.Predict()) {
+    updater_.AddTo(prediction_);
     if (batch_.shards == 1) return;
-    // The gradients of the shard in work stay where they are; their sum over shards needs as much.
-    for (TrainedTensor& total : totals_) {
-      total.gradient = kernels_.Empty(total.value.shape(), DType::kF32, MemoryClass::kGradients);
-      prediction_.memory[1].bytes += total.gradient.bytes();
+    // The gradients of the shard in work stay where they are; the sum over those before it is kept
+    // in fp32, as ranks reduce: rounded once.
+    for (const TrainedTensor& trained : trained_) {
+      totals_.push_back(
+          kernels_.Empty(trained.value.shape(), DType::kF32, MemoryClass::kGradients));
+      prediction_.memory[1].bytes += totals_.back().bytes();
     }
     if (replica_.statistics().defined()) {
       statistics_ =
@@ -39,7 +42,7 @@ class Single : public Strategy {
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
     double loss = 0;
     for (int64_t shard = 0; shard < batch_.shards; ++shard) {
-      replica_.Clear();
+      replica_.Clear(updater_.loss_scale());
       for (int64_t i = 0; i < batch_.micro_batches; ++i) {
         replica_.ForwardBackward(step, shard * batch_.micro_batches + i, batches.Next());
       }
@@ -47,9 +50,8 @@ class Single : public Strategy {
       loss += replica_.loss();
       if (batch_.shards > 1) AddShard(shard);
     }
-    if (statistics_.defined()) kernels_.Copy(statistics_, replica_.statistics());
-    replica_.UpdateStatistics();
-    StepResult result = updater_.Step(step, totals_);
+    StepResult result = updater_.Step(step, trained_);
+    if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
   }
@@ -62,22 +64,26 @@ class Single : public Strategy {
     return state;
   }
 
+  void Restored() override {
+    replica_.RoundMasters();
+    updater_.Restored();
+  }
+
   CostPrediction Predict() const override { return prediction_; }
 
  private:
-  // total (+)= the replica's: ((shard 0 + shard 1) + shard 2) + ...
+  // ((shard 0 + shard 1) + shard 2) + ..., the last sum in place of the last shard's part.
   void Accumulate(int64_t shard, const Tensor& part, const Tensor& total) {
     if (shard == 0) {
-      kernels_.Copy(part, total);
+      kernels_.Cast(part, total);
     } else {
-      kernels_.Add(total, part, total);
+      kernels_.Add(total, part, shard + 1 < batch_.shards ? total : part);
     }
   }
 
   void AddShard(int64_t shard) {
-    const std::vector<Parameter*>& parameters = replica_.parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      Accumulate(shard, parameters[i]->gradient, totals_[i].gradient);
+    for (size_t i = 0; i < trained_.size(); ++i) {
+      Accumulate(shard, trained_[i].gradient, totals_[i]);
     }
     if (statistics_.defined()) Accumulate(shard, replica_.statistics(), statistics_);
   }
@@ -85,8 +91,10 @@ class Single : public Strategy {
   Kernels& kernels_;
   const BatchSettings& batch_;
   Replica replica_;
-  std::vector<TrainedTensor> totals_;  // gradients summed over shards
-  Tensor statistics_;                  // likewise; undefined for one shard
+  std::vector<TrainedTensor> trained_;
+  // Sums over the shards before the one in work, of gradients and statistics; none for one shard.
+  std::vector<Tensor> totals_;
+  Tensor statistics_;
   Updater updater_;
   CostPrediction prediction_;
 };

@@ -68,7 +68,7 @@ struct Timing {
 };
 
 absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinition& strategy,
-                               int ranks, int threads) {
+                               int ranks, int threads, const std::string& compute = "fp32") {
   const std::string out =
       (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
   std::filesystem::remove_all(out);
@@ -84,8 +84,11 @@ absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinitio
   command_line.out = out + "/run";
   command_line.assignments = {
       absl::StrCat("train.steps=", absl::GetFlag(FLAGS_steps) + kWarmUpSteps),
-      absl::StrCat("batch.size=", workload.batch * ranks), absl::StrCat("mesh.dp=", ranks),
-      absl::StrCat("run.threads=", threads), "validation.batches=1"};
+      absl::StrCat("batch.size=", workload.batch * ranks),
+      absl::StrCat("mesh.dp=", ranks),
+      absl::StrCat("run.threads=", threads),
+      absl::StrCat("precision.compute=", compute),
+      "validation.batches=1"};
   LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =
@@ -96,6 +99,16 @@ absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinitio
   return Timing{.gflops = 6 * macs * static_cast<double>(run.settings.batch.size) / step * 1e-9,
                 .outside_kernels = 1 - static_cast<double>(first.kernel_nanos) /
                                            static_cast<double>(first.times.total)};
+}
+
+// The end of a row: PyTorch's figure, 0 if there is none, and what ours is of it.
+void PrintPeer(double ours, double torch) {
+  if (torch > 0) {
+    std::printf(" %9.1f %7.2f\n", torch, ours / torch);
+  } else {
+    std::printf(" %9s %7s\n", "-", "-");
+  }
+  std::fflush(stdout);
 }
 
 // One rank of two threads against the machine's limit and against PyTorch.
@@ -115,12 +128,28 @@ absl::Status CompareWithTheLimit(const std::optional<TorchPeer>& peer) {
     }
     std::printf("%-36s %9.1f %9.1f %9.3f %6.2f %%", workload.name.c_str(), best.gflops, limit,
                 best.gflops / limit, 100 * best.outside_kernels);
-    if (torch > 0) {
-      std::printf(" %9.1f %7.2f\n", torch, best.gflops / torch);
-    } else {
-      std::printf(" %9s %7s\n", "-", "-");
+    PrintPeer(best.gflops, torch);
+  }
+  return absl::OkStatus();
+}
+
+// bf16 against fp32, and against PyTorch's autocast.
+absl::Status CompareBf16(const std::optional<TorchPeer>& peer) {
+  std::printf("\none rank, 2 threads\n%-36s %9s %9s %9s %9s %7s\n", "", "fp32", "bf16", "ratio",
+              "PyTorch", "ratio");
+  for (const Workload& workload : Workloads()) {
+    double fp32 = 0, bf16 = 0, torch = 0;  // 0: not measured
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      LS_ASSIGN_OR_RETURN(const Timing full, Measure(workload, SingleStrategy(), 1, 2));
+      LS_ASSIGN_OR_RETURN(const Timing less, Measure(workload, SingleStrategy(), 1, 2, "bf16"));
+      fp32 = std::max(fp32, full.gflops);
+      bf16 = std::max(bf16, less.gflops);
+      if (!peer) continue;
+      const auto theirs = RunTorchPeer(*peer, workload.torch_arguments + " --threads 2 --amp bf16");
+      torch = std::max(torch, theirs.value_or(0));
     }
-    std::fflush(stdout);
+    std::printf("%-36s %9.1f %9.1f %9.2f", workload.name.c_str(), fp32, bf16, bf16 / fp32);
+    PrintPeer(bf16, torch);
   }
   return absl::OkStatus();
 }
@@ -160,11 +189,7 @@ absl::Status CompareSharding(const std::optional<TorchPeer>& peer) {
     torch = std::max(torch, theirs.value_or(0));
   }
   std::printf("%-36s %9.1f %9.1f %9.3f", workload.name.c_str(), ddp, fsdp, fsdp / ddp);
-  if (torch > 0) {
-    std::printf(" %9.1f %7.2f\n", torch, fsdp / torch);
-  } else {
-    std::printf(" %9s %7s\n", "-", "-");
-  }
+  PrintPeer(fsdp, torch);
   return absl::OkStatus();
 }
 
@@ -174,6 +199,7 @@ absl::Status RunBenchmark() {
       FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
   if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
   LS_RETURN_IF_ERROR(CompareWithTheLimit(peer));
+  LS_RETURN_IF_ERROR(CompareBf16(peer));
   LS_RETURN_IF_ERROR(CompareRanks());
   return CompareSharding(peer);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
+#include "tools/compare/loss_scale_line.h"
 #include "tools/compare/text_table.h"
 
 namespace lockstep {
@@ -159,6 +160,18 @@ std::string CostTable(const ComparedWorkload& workload) {
   return table.ToString();
 }
 
+std::string LossScales(const ComparedWorkload& workload) {
+  TextTable table({{"strategy", Align::kLeft}, {"loss scale over the steps", Align::kLeft}});
+  bool any = false;
+  for (const ComparedRun& compared : workload.runs) {
+    const std::string line = LossScaleLine(compared.run);
+    if (line.empty()) continue;
+    table.Add({compared.label, line});
+    any = true;
+  }
+  return any ? "\n" + table.ToString() : "";
+}
+
 std::string Notes(const ComparedWorkload& workload) {
   std::string notes;
   for (const ComparedRun& compared : workload.runs) {
@@ -188,7 +201,7 @@ std::string TextReport(const std::vector<ComparedWorkload>& workloads) {
       absl::StrAppend(&text, ResultTable(workload),
                       "\n  time of a step: median, and its parts as means over steps and ranks\n",
                       TimeTable(workload), "\n  a rank's memory and traffic, most of any rank\n",
-                      CostTable(workload));
+                      CostTable(workload), LossScales(workload));
     }
     absl::StrAppend(&text, Notes(workload));
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -77,7 +78,7 @@ void ReadThroughput(const Json& summary, RunRecord& record) {
   }
 }
 
-absl::Status ReadSummary(RunRecord& record) {
+absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   const std::string path = record.directory + "/summary.json";
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const Json summary = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -96,12 +97,25 @@ absl::Status ReadSummary(RunRecord& record) {
   record.validation_loss = Number(summary, "validation_loss");
   record.validation_accuracy = Number(summary, "validation_accuracy");
   if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
+  *scales_losses = summary.contains("loss_scale");
   record.step_seconds = Number(summary, "step_seconds");
   record.memory_peak = Number(summary, "memory_peak");
   record.memory = Costs(Member(summary, "memory"));
   record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));
   record.time = MeanTimes(summary);
   ReadThroughput(summary, record);
+  return absl::OkStatus();
+}
+
+// Rows of validation have no scale, and neither have those of a run that scales no losses.
+absl::Status ReadLossScales(RunRecord& record) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(record.directory + "/metrics.jsonl"));
+  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const Json row = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (!row.is_object() || !row.contains("loss_scale")) continue;
+    record.loss_scales.push_back(Number(row, "loss_scale"));
+    if (row.value("skipped", false)) record.skipped_steps.push_back(Integer(row, "step"));
+  }
   return absl::OkStatus();
 }
 
@@ -144,7 +158,8 @@ RunRecord ReadRunRecord(const std::string& directory) {
   }
   if (!losses.ok()) return Missing(std::move(record), std::string(losses.status().message()));
   record.losses = *std::move(losses);
-  const absl::Status summary = ReadSummary(record);
+  bool scales_losses = false;
+  const absl::Status summary = ReadSummary(record, &scales_losses);
   const auto done = static_cast<int64_t>(record.losses.size());
   // A resumed run that did not end may have the summary of the run before it.
   if (absl::IsNotFound(summary) || (summary.ok() && done < record.steps)) {
@@ -153,6 +168,10 @@ RunRecord ReadRunRecord(const std::string& directory) {
     return record;
   }
   if (!summary.ok()) return Missing(std::move(record), std::string(summary.message()));
+  if (scales_losses) {
+    const absl::Status scales = ReadLossScales(record);
+    if (!scales.ok()) return Missing(std::move(record), std::string(scales.message()));
+  }
   record.state = RunRecord::State::kComplete;
   return record;
 }

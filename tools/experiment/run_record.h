@@ -17,8 +17,8 @@ struct RunCost {
   double measured = 0;
 };
 
-// A run as its directory tells it: losses.csv, config.toml and, when it came to its end,
-// summary.json.
+// A run as its directory tells it: losses.csv, config.toml, and, when it came to its end,
+// summary.json and the loss scale of metrics.jsonl.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read
@@ -53,6 +53,10 @@ struct RunRecord {
   double memory_peak = 0;                  // bytes, of the rank with most
   std::map<std::string, RunCost> memory;   // by class, peak of the rank with most
   std::map<std::string, RunCost> traffic;  // "operation label": sent by a rank in a step
+
+  // The loss scale of each step, and which steps were skipped; empty where losses are not scaled.
+  std::vector<double> loss_scales;
+  std::vector<int64_t> skipped_steps;
 
   bool complete() const { return state == State::kComplete; }
 };
