@@ -121,6 +121,20 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
   return writer.Commit();
 }
 
+absl::Status PutInPlace(const std::string& temporary, const std::string& path) {
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot put in place ", Quoted(path)));
+  }
+  // The rename itself is on the disk when the directory is. Some file systems refuse to sync a
+  // directory (EINVAL): there the rename is as safe as they make it.
+  const ScopedDescriptor directory(OpenRetrying(DirectoryOf(path), O_RDONLY | O_DIRECTORY, 0));
+  if (directory.get() >= 0 && fsync(directory.get()) != 0 && errno != EINVAL) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("cannot write the directory entry of ", Quoted(path)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<AtomicFileWriter> AtomicFileWriter::Open(const std::string& path) {
   if (IsDirectory(path)) {
     return absl::FailedPreconditionError(
@@ -196,14 +210,8 @@ absl::Status AtomicFileWriter::Commit() {
   buffer_.clear();
   // Before the rename: else a crash could leave the name on a file without its bytes.
   if (fsync(descriptor_) != 0) return Error(errno, "write");
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) return Error(errno, "put in place");
+  LS_RETURN_IF_ERROR(PutInPlace(temporary_, path_));
   close(std::exchange(descriptor_, -1));  // fsync has reported what could go wrong
-  // The rename itself is on the disk when the directory is. Some file systems refuse to sync a
-  // directory (EINVAL): there the rename is as safe as they make it.
-  const ScopedDescriptor directory(OpenRetrying(DirectoryOf(path_), O_RDONLY | O_DIRECTORY, 0));
-  if (directory.get() >= 0 && fsync(directory.get()) != 0 && errno != EINVAL) {
-    return Error(errno, "write the directory entry of");
-  }
   return absl::OkStatus();
 }
 

@@ -24,6 +24,11 @@ absl::Status MakeDirectories(const std::string& path);
 // fails, syncing the directory, it may be new already.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
+// Renames a file or a folder to `path`, in the same directory, and forces that to the disk. It
+// replaces a file of that name, or an empty folder; else `path` is as it was on an error, but for
+// the last step, as above.
+absl::Status PutInPlace(const std::string& temporary, const std::string& path);
+
 // The streaming form of WriteFileAtomically, for files that one would not hold in memory twice.
 //
 //   LS_ASSIGN_OR_RETURN(AtomicFileWriter writer, AtomicFileWriter::Open(path));

@@ -70,6 +70,24 @@ TEST_F(FileTest, ReadsFilesWhoseSizeIsUnknown) {
   EXPECT_THAT(*status, HasSubstr("VmRSS"));
 }
 
+TEST_F(FileTest, PutsFilesAndFoldersInPlace) {
+  ASSERT_EQ(WriteFileAtomically(Path("a"), "old"), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(Path("b"), "new"), absl::OkStatus());
+  EXPECT_EQ(PutInPlace(Path("b"), Path("a")), absl::OkStatus());
+  EXPECT_EQ(ReadFile(Path("a")).value(), "new");
+
+  fs::create_directories(Path("draft"));
+  ASSERT_EQ(WriteFileAtomically(Path("draft/file"), "new"), absl::OkStatus());
+  EXPECT_EQ(PutInPlace(Path("draft"), Path("folder")), absl::OkStatus());
+  EXPECT_THAT(Names(), testing::UnorderedElementsAre("a", "folder"));
+
+  // A folder that holds something is not replaced.
+  fs::create_directories(Path("draft"));
+  EXPECT_THAT(MessageOf(PutInPlace(Path("draft"), Path("folder"))),
+              HasSubstr("cannot put in place \"" + Path("folder") + "\""));
+  EXPECT_EQ(ReadFile(Path("folder/file")).value(), "new");
+}
+
 TEST_F(FileTest, ReadErrorsNameThePath) {
   const absl::Status missing = ReadFile(Path("missing")).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);

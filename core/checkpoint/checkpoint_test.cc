@@ -1,22 +1,45 @@
 #include "core/checkpoint/checkpoint.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <random>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Where the ranks' parts of the matrix end, of 77 elements.
+using Ends = std::vector<int64_t>;
+constexpr int64_t kElements = 77;
+
 class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointTest() {
     folder_ = ::testing::TempDir() + "/checkpoint_test";
-    std::filesystem::remove_all(folder_);
+    fs::remove_all(folder_);
   }
 
   StateTensor Make(const std::string& name, const Shape& shape, float value) {
@@ -24,13 +47,97 @@ class CheckpointTest : public ::testing::Test {
     kernels_.Fill(tensor, value);
     return {name, tensor, shape};
   }
-  std::string Save(int64_t step, const std::vector<StateTensor>& state, int64_t keep = 2) {
-    const absl::Status status = RunRanks(1, {}, [&](RankHandle& handle) {
-      return SaveCheckpoint(folder_, {.step = step, .model = "m", .strategy = "single"}, state,
-                            keep, kernels_, handle.comm());
+
+  // Saves, each rank its state.
+  absl::Status SaveAll(const CheckpointInfo& info, const std::vector<std::vector<StateTensor>>& all,
+                       const SaveOptions& options) {
+    return RunRanks(static_cast<int>(all.size()), {}, [&](RankHandle& handle) {
+      CpuKernels kernels(allocator_);
+      return SaveCheckpoint(folder_, info, all[handle.rank()], options, kernels, handle.comm());
     });
+  }
+  std::string Save(int64_t step, const std::vector<std::vector<StateTensor>>& all,
+                   const SaveOptions& options = {}) {
+    const absl::Status status =
+        SaveAll({.step = step, .model = "m", .strategy = "s"}, all, options);
     EXPECT_TRUE(status.ok()) << status;
-    return NewestCheckpoint(folder_)->value();
+    return NewestCheckpoint(folder_)->value_or("none");
+  }
+
+  // One state with all that there is: a matrix and bytes in parts, a replica and a scalar that one
+  // rank saves, in double and int64, and a tensor without elements. The matrix counts from
+  // 1000 * step on.
+  std::vector<StateTensor> State(const Ends& ends, size_t rank, int64_t step) {
+    const auto part = [&](const std::string& name, const Shape& shape, DType dtype) {
+      const auto scaled = [&](int64_t end) { return end * shape.elements() / kElements; };
+      const int64_t begin = rank == 0 ? 0 : scaled(ends[rank - 1]);
+      return StateTensor{name, kernels_.Empty({scaled(ends[rank]) - begin}, dtype), shape, begin};
+    };
+    StateTensor w = part("w", {7, 11}, DType::kF32);
+    for (int64_t i = 0; i < w.tensor.elements(); ++i) {
+      w.tensor.data<float>()[i] = static_cast<float>(1000 * step + w.first + i);
+    }
+    StateTensor bytes = part("bytes", {9}, DType::kU8);
+    for (int64_t i = 0; i < bytes.tensor.elements(); ++i) {
+      bytes.tensor.data<uint8_t>()[i] = static_cast<uint8_t>(200 + bytes.first + i);
+    }
+    StateTensor replica = {"replica", kernels_.Empty({3}, DType::kF64), {3}};
+    for (int i = 0; i < 3; ++i) replica.tensor.data<double>()[i] = 1.0 / (i + 3);
+    StateTensor scalar = {"scalar", kernels_.Empty({}, DType::kI64), {}};
+    scalar.tensor.data<int64_t>()[0] = int64_t{1} << 60;
+    StateTensor empty = {"empty", kernels_.Empty({3, 0}), {3, 0}};
+    replica.is_writer = scalar.is_writer = empty.is_writer = rank == 0;
+    return {w, bytes, replica, scalar, empty};
+  }
+  std::vector<std::vector<StateTensor>> States(const Ends& ends, int64_t step) {
+    std::vector<std::vector<StateTensor>> all;
+    for (size_t rank = 0; rank < ends.size(); ++rank) all.push_back(State(ends, rank, step));
+    return all;
+  }
+
+  // Loads the parts of all ranks, and compares them with what they should be.
+  void ExpectLoads(const std::string& path, const Ends& ends, int64_t step) {
+    for (size_t rank = 0; rank < ends.size(); ++rank) {
+      const std::vector<StateTensor> wanted = State(ends, rank, step);
+      const std::vector<StateTensor> loaded = State(ends, rank, 0);
+      for (const StateTensor& part : loaded) {
+        std::fill_n(part.tensor.raw(), part.tensor.bytes(), std::byte{0x5a});
+      }
+      const auto info = LoadCheckpoint(path, "m", loaded, kernels_);
+      ASSERT_TRUE(info.ok()) << info.status();
+      EXPECT_EQ(info->step, step);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(std::equal(wanted[i].tensor.raw(),
+                               wanted[i].tensor.raw() + wanted[i].tensor.bytes(),
+                               loaded[i].tensor.raw()))
+            << path << " rank " << rank << " of " << ends.size() << ": " << wanted[i].name;
+      }
+    }
+  }
+
+  // The message with which loading all of it is refused, which leaves the tensors as they were.
+  std::string Refused(const std::string& path, const std::vector<StateTensor>& state,
+                      const std::string& model = "m") {
+    std::vector<std::vector<std::byte>> before;
+    for (const StateTensor& part : state) {
+      before.emplace_back(part.tensor.raw(), part.tensor.raw() + part.tensor.bytes());
+    }
+    const auto info = LoadCheckpoint(path, model, state, kernels_);
+    EXPECT_FALSE(info.ok());
+    for (size_t i = 0; i < state.size(); ++i) {
+      EXPECT_TRUE(std::equal(before[i].begin(), before[i].end(), state[i].tensor.raw()));
+    }
+    return std::string(info.status().message());
+  }
+  std::string Refused(const std::string& path) { return Refused(path, State({kElements}, 0, 0)); }
+
+  std::vector<std::string> Names(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
   CpuAllocator allocator_;
@@ -40,40 +147,56 @@ class CheckpointTest : public ::testing::Test {
 
 TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   const std::vector<StateTensor> saved = {Make("a", {3, 5}, 1.5f), Make("b", {7}, -2)};
-  const std::string path = Save(12, saved);
+  const std::string path = Save(12, {saved});
   const std::vector<StateTensor> loaded = {Make("b", {7}, 0), Make("a", {3, 5}, 0)};
   const auto info = LoadCheckpoint(path, "m", loaded, kernels_);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->step, 12);
-  EXPECT_EQ(info->strategy, "single");
+  EXPECT_EQ(info->strategy, "s");
   for (float value : loaded[1].tensor.span<float>()) EXPECT_EQ(value, 1.5f);
   for (float value : loaded[0].tensor.span<float>()) EXPECT_EQ(value, -2);
 }
 
-// Three ranks with a part each, of which one is empty, and a replica that one of them saves.
-TEST_F(CheckpointTest, RanksWriteTheirPartsIntoOneFile) {
-  const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
-    CpuKernels kernels(allocator);
-    const int rank = handle.rank();
-    const int64_t begin[] = {0, 16, 20, 20};
-    const int64_t count = begin[rank + 1] - begin[rank];
-    StateTensor part = {"w", kernels.Empty({count}), {4, 5}, begin[rank]};
-    for (int64_t i = 0; i < count; ++i) {
-      part.tensor.data<float>()[i] = static_cast<float>(begin[rank] + i);
+// Odd sizes, parts without elements at every end, ranks with nothing to save at all.
+TEST_F(CheckpointTest, AnyCutLoadsUnderAnyOther) {
+  const std::vector<Ends> cuts = {
+      {77},         {1, 77},      {40, 77},           {0, 77, 77}, {13, 13, 60, 77},
+      {26, 52, 77}, {77, 77, 77}, {3, 16, 17, 70, 77}};
+  for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
+    int64_t step = 0;
+    for (const Ends& cut : cuts) {
+      ++step;
+      const std::string path = Save(step, States(cut, step), {.files = files, .keep = 1});
+      for (const Ends& other : cuts) ExpectLoads(path, other, step);
     }
-    StateTensor replica = {"r", kernels.Empty({3}), {3}};
-    kernels.Fill(replica.tensor, static_cast<float>(rank));
-    replica.is_writer = rank == 1;
-    return SaveCheckpoint(folder_, {.step = 1, .model = "m", .strategy = "fsdp"}, {part, replica},
-                          2, kernels, handle.comm());
-  });
-  ASSERT_TRUE(status.ok()) << status;
-  const StateTensor w = Make("w", {4, 5}, 0), r = Make("r", {3}, 0);
-  const auto loaded = LoadCheckpoint(**NewestCheckpoint(folder_), "m", {r, w}, kernels_);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(w.tensor.data<float>()[i], i);
-  for (const float value : r.tensor.span<float>()) EXPECT_EQ(value, 1);
+    fs::remove_all(folder_);
+  }
+}
+
+TEST_F(CheckpointTest, EachRankThatSavesAnythingHasAFile) {
+  const std::string path = Save(1, States({40, 40, 77}, 1));
+  EXPECT_EQ(path, folder_ + "/step-00000001");
+  EXPECT_THAT(Names(path),
+              ElementsAre("shard-00001-of-00002.safetensors", "shard-00002-of-00002.safetensors"));
+  // What the second one says, read as any reader of the format would.
+  const auto reader = SafetensorsReader::Open(path + "/shard-00002-of-00002.safetensors");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->tensors().size(), 2u);
+  EXPECT_THAT(reader->Find("w")->shape, ElementsAre(37));
+  EXPECT_EQ(reader->metadata().at("part w"), R"({"first":40,"whole":[7,11]})");
+  EXPECT_EQ(reader->Find("replica"), nullptr);
+}
+
+TEST_F(CheckpointTest, WhatOneRankSavesIsOneFile) {
+  EXPECT_EQ(Save(1, States({77, 77, 77}, 1)), folder_ + "/step-00000001.safetensors");
+}
+
+TEST_F(CheckpointTest, TheWholeFileDoesNotShowWhoWroteIt) {
+  const std::string alone = *ReadFile(Save(1, States({77}, 1)));
+  for (const Ends& ends : {Ends{20, 77}, Ends{0, 33, 33, 77}}) {
+    const std::string path = Save(1, States(ends, 1), {.files = CheckpointFiles::kWhole});
+    EXPECT_TRUE(*ReadFile(path) == alone);
+  }
 }
 
 TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnErrorOnAllRanks) {
@@ -81,59 +204,241 @@ TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnErrorOnAllRanks) {
   const StateTensor state = Make("w", {3}, 1);
   (void)RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
     const absl::Status saved = SaveCheckpoint(folder_, {.step = 1, .model = "m", .strategy = "s"},
-                                              {state}, 2, kernels_, handle.comm());
+                                              {state}, {}, kernels_, handle.comm());
     EXPECT_FALSE(saved.ok());
-    if (handle.rank() == 0) {
-      EXPECT_NE(saved.message().find("checkpoint_test"), std::string::npos) << saved;
-    }
+    EXPECT_THAT(std::string(saved.message()), HasSubstr("checkpoint_test"));
     return absl::OkStatus();
   });
-  std::filesystem::remove(folder_);
+  fs::remove(folder_);
 }
 
-TEST_F(CheckpointTest, AShardReadsItsPart) {
-  StateTensor whole = Make("w", {40}, 0);
-  for (int i = 0; i < 40; ++i) whole.tensor.data<float>()[i] = static_cast<float>(i);
-  const std::string path = Save(1, {whole});
-  StateTensor shard = Make("w", {10}, 0);
-  shard.full_shape = {40};
-  shard.first = 20;
-  ASSERT_TRUE(LoadCheckpoint(path, "m", {shard}, kernels_).ok());
-  EXPECT_EQ(shard.tensor.data<float>()[0], 20);
-  EXPECT_EQ(shard.tensor.data<float>()[9], 29);
+TEST_F(CheckpointTest, ARankThatCannotWriteIsAnErrorOnAllAndLeavesTheOlderOne) {
+  const std::string older = Save(1, States({40, 77}, 1));
+  for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
+    // Rank 1 looks elsewhere, as on a machine with a disk of its own.
+    const std::vector<std::vector<StateTensor>> states = States({40, 77}, 2);
+    (void)RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
+      CpuKernels kernels(allocator_);
+      const std::string elsewhere = folder_ + "_elsewhere";
+      const absl::Status saved = SaveCheckpoint(
+          handle.rank() == 0 ? folder_ : elsewhere, {.step = 2, .model = "m", .strategy = "s"},
+          states[handle.rank()], {.files = files}, kernels, handle.comm());
+      EXPECT_TRUE(absl::IsNotFound(saved)) << saved;
+      EXPECT_THAT(std::string(saved.message()), HasSubstr(elsewhere));
+      EXPECT_THAT(std::string(saved.message()), HasSubstr("all ranks must see the run directory"));
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(Names(folder_), ElementsAre("step-00000001"));
+  }
+  ExpectLoads(older, {77}, 1);
 }
 
 TEST_F(CheckpointTest, TheNewestAreKeptAndOthersPassedOver) {
   EXPECT_EQ(*NewestCheckpoint(folder_), std::nullopt);
   const std::vector<StateTensor> state = {Make("a", {2}, 1)};
-  for (int64_t step : {9, 10, 100}) Save(step, state);
+  for (int64_t step : {9, 10, 100}) Save(step, {state});
   std::ofstream(folder_ + "/step-00000200.safetensors.tmp-1") << "unfinished";
+  std::ofstream(folder_ + "/step-.safetensors") << "no number";
+  std::ofstream(folder_ + "/step-300.txt") << "no checkpoint";
   EXPECT_EQ(NewestCheckpoint(folder_)->value(), folder_ + "/step-00000100.safetensors");
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/step-00000009.safetensors"));
-  EXPECT_TRUE(std::filesystem::exists(folder_ + "/step-00000010.safetensors"));
+  EXPECT_FALSE(fs::exists(folder_ + "/step-00000009.safetensors"));
+  EXPECT_TRUE(fs::exists(folder_ + "/step-00000010.safetensors"));
+}
+
+TEST_F(CheckpointTest, BothKindsAreKeptAndDeletedAlike) {
+  const auto save = [&](int64_t step, CheckpointFiles files, int64_t keep) {
+    Save(step, States({40, 77}, step), {.files = files, .keep = keep});
+    return Names(folder_);
+  };
+  save(8, CheckpointFiles::kSharded, 2);
+  save(9, CheckpointFiles::kWhole, 2);
+  EXPECT_THAT(save(10, CheckpointFiles::kSharded, 2),
+              ElementsAre("step-00000009.safetensors", "step-00000010"));
+  EXPECT_THAT(save(100, CheckpointFiles::kWhole, 1), ElementsAre("step-00000100.safetensors"));
+  EXPECT_THAT(save(101, CheckpointFiles::kSharded, 1), ElementsAre("step-00000101"));
+}
+
+// A run that ended between its last checkpoint and its summary saves that step again.
+TEST_F(CheckpointTest, TheSameStepIsReplacedWhateverItsKind) {
+  Save(1, States({40, 77}, 1));
+  Save(2, States({40, 77}, 2));
+  for (const Ends& ends : {Ends{20, 50, 77}, Ends{77}, Ends{1, 77}}) {
+    ExpectLoads(Save(2, States(ends, 2)), {33, 77}, 2);
+    EXPECT_EQ(Names(folder_).size(), 2u);
+    EXPECT_EQ(Names(folder_)[0], "step-00000001");
+  }
+}
+
+// The states of the folder that kills between two renames leave.
+TEST_F(CheckpointTest, WhatAKillLeavesIsFoundAndTidiedUp) {
+  const std::string path = Save(2, States({40, 77}, 2));
+  fs::rename(path, path + ".replaced");  // the new one not yet in place
+  fs::create_directory(path + ".tmp");
+  std::ofstream(path + ".tmp/shard-00001-of-00002.safetensors.tmp-1-2") << "half a";
+  const std::string old = NewestCheckpoint(folder_)->value();
+  ExpectLoads(old, {77}, 2);
+
+  // Saved again, and killed before the one that it replaces was deleted.
+  ExpectLoads(Save(2, States({20, 50, 77}, 2)), {77}, 2);
+  EXPECT_THAT(Names(folder_), ElementsAre("step-00000002"));
+  fs::copy(path, path + ".replaced", fs::copy_options::recursive);
+  EXPECT_EQ(NewestCheckpoint(folder_)->value(), path);
+  Save(3, States({40, 77}, 3), {.keep = 1});
+  EXPECT_THAT(Names(folder_), ElementsAre("step-00000003"));
 }
 
 TEST_F(CheckpointTest, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
-  const std::string path = Save(3, {Make("a", {2}, 1), Make("b", {2}, 1)});
-  const auto refused = [&](const std::string& model, const std::vector<StateTensor>& state) {
-    const auto info = LoadCheckpoint(path, model, state, kernels_);
-    EXPECT_FALSE(info.ok());
-    for (const StateTensor& part : state) {
-      for (float value : part.tensor.span<float>()) EXPECT_EQ(value, 5);
-    }
-    return std::string(info.status().message());
+  const auto shard = [&](const std::string& name, int64_t elements, int rank) {
+    StateTensor part = Make(name, {elements / 2}, 1);
+    part.full_shape = {elements};
+    part.first = rank * elements / 2;
+    return part;
   };
-  EXPECT_NE(refused("other", {Make("a", {2}, 5), Make("b", {2}, 5)}).find("another configuration"),
-            std::string::npos);
-  EXPECT_NE(refused("m", {Make("a", {2}, 5), Make("c", {2}, 5)}).find("no tensor 'c'"),
-            std::string::npos);
-  EXPECT_NE(refused("m", {Make("a", {2}, 5), Make("b", {3}, 5)}).find("'b' is F32[2]"),
-            std::string::npos);
-  EXPECT_NE(refused("m", {Make("a", {2}, 5)}).find("holds 2 tensors"), std::string::npos);
-
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
-  EXPECT_NE(refused("m", {Make("a", {2}, 5), Make("b", {2}, 5)}).find(path), std::string::npos);
+  const std::vector<std::vector<StateTensor>> halves = {{shard("a", 2, 0), shard("b", 2, 0)},
+                                                        {shard("a", 2, 1), shard("b", 2, 1)}};
+  for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
+    const std::string path = Save(3, halves, {.files = files});
+    EXPECT_EQ(path.ends_with(".safetensors"), files == CheckpointFiles::kWhole);
+    EXPECT_THAT(Refused(path, {Make("a", {2}, 5), Make("b", {2}, 5)}, "other"),
+                HasSubstr("another configuration"));
+    EXPECT_THAT(Refused(path, {Make("a", {2}, 5), Make("c", {2}, 5)}), HasSubstr("no tensor 'c'"));
+    EXPECT_THAT(Refused(path, {Make("a", {2}, 5), Make("b", {3}, 5)}),
+                HasSubstr("'b' is F32[2], but this run has F32[3]"));
+    StateTensor wide = Make("b", {2}, 5);
+    wide.tensor = kernels_.Empty({2}, DType::kF64);
+    EXPECT_THAT(Refused(path, {Make("a", {2}, 5), wide}), HasSubstr("but this run has F64[2]"));
+    EXPECT_THAT(Refused(path, {Make("a", {2}, 5)}), HasSubstr("holds 2 tensors"));
+  }
 }
+
+TEST_F(CheckpointTest, ADamagedFileIsNamed) {
+  const std::string whole = Save(1, States({77}, 1));
+  fs::resize_file(whole, fs::file_size(whole) - 1);
+  EXPECT_THAT(Refused(whole), HasSubstr(whole));
+
+  const auto save = [&](int64_t step) { return Save(step, States({20, 50, 77}, step)); };
+  std::string path = save(2);
+  const auto shard = [&path](int number) {
+    return absl::StrCat(path, "/shard-0000", number, "-of-00003.safetensors");
+  };
+  const auto refused = [&](int number) {
+    const std::string message = Refused(path);
+    EXPECT_THAT(message, HasSubstr(shard(number)));
+    return message;
+  };
+  fs::rename(shard(2), path + "/away");
+  EXPECT_THAT(refused(2), HasSubstr("is missing; the checkpoint consists of 3 such files"));
+  fs::rename(path + "/away", shard(2));
+  ExpectLoads(path, {77}, 2);
+
+  fs::resize_file(shard(3), fs::file_size(shard(3)) - 1);
+  EXPECT_THAT(refused(3), HasSubstr("it was cut short"));
+  path = save(3);
+  fs::copy_file(shard(3), shard(2), fs::copy_options::overwrite_existing);
+  EXPECT_THAT(refused(2), HasSubstr("is shard 3 of 3; its name says another one"));
+
+  // Of the same step, cut and model, but of another run.
+  path = save(4);
+  fs::rename(shard(2), folder_ + "/foreign");
+  save(4);
+  ExpectLoads(path, {77}, 4);
+  fs::rename(folder_ + "/foreign", shard(2));
+  EXPECT_THAT(refused(2), HasSubstr("was not saved together with " + shard(1)));
+
+  path = save(5);
+  fs::copy_file(shard(1), path + "/shard-00004-of-00004.safetensors");
+  EXPECT_THAT(Refused(path), HasSubstr("shard-00004-of-00004.safetensors: does not belong"));
+  fs::remove(path + "/shard-00004-of-00004.safetensors");
+  fs::copy_file(shard(1), folder_ + "/step-00000006.safetensors");
+  EXPECT_THAT(Refused(folder_ + "/step-00000006.safetensors"),
+              HasSubstr("step-00000006.safetensors: is one shard of a checkpoint"));
+  fs::remove(shard(1));
+  fs::rename(Save(7, States({77}, 7), {.keep = 9}), shard(1));
+  EXPECT_THAT(refused(1), HasSubstr("is a whole checkpoint and no shard"));
+
+  const auto bare = SafetensorsWriter::Open(shard(1), {});
+  ASSERT_TRUE(bare.ok() && SafetensorsWriter::Open(shard(1), {})->Commit().ok());
+  EXPECT_THAT(refused(1), HasSubstr("is no checkpoint of a training run"));
+  for (const int number : {1, 2, 3}) fs::remove(shard(number));
+  EXPECT_THAT(Refused(path), HasSubstr(path + ": holds no file of a checkpoint"));
+}
+
+TEST_F(CheckpointTest, HolesAndOverlapsAreRefused) {
+  // What two ranks save of a tensor of 20 elements.
+  const auto save = [&](const Shape& shape, int64_t end, int64_t begin, int64_t last) {
+    const auto part = [&](const Shape& whole, int64_t first, int64_t elements) {
+      StateTensor w = Make("w", {elements}, 1);
+      w.full_shape = whole;
+      w.first = first;
+      return w;
+    };
+    const std::string path = Save(1, {{part({4, 5}, 0, end)}, {part(shape, begin, last - begin)}});
+    return Refused(path, {Make("w", {4, 5}, 2)});
+  };
+  EXPECT_THAT(save({4, 5}, 10, 12, 20), HasSubstr("elements 10 to 11 of tensor 'w' are in none"));
+  EXPECT_THAT(save({4, 5}, 10, 10, 19), HasSubstr("element 19 of tensor 'w' are in none"));
+  EXPECT_THAT(save({4, 5}, 10, 9, 20), HasSubstr("shard-00002-of-00002.safetensors: holds element "
+                                                 "9 of tensor 'w', but so does"));
+  EXPECT_THAT(save({4, 5}, 20, 5, 8), HasSubstr("holds elements 5 to 7 of tensor 'w'"));
+  EXPECT_THAT(save({20}, 10, 10, 20), HasSubstr("is a part of F32[20], but in"));
+}
+
+TEST_F(CheckpointTest, MutatedHeadersAreRefusedOrReadable) {
+  const std::string path = Save(1, States({20, 50, 77}, 1));
+  const std::string file = path + "/shard-00002-of-00003.safetensors";
+  const std::string original = *ReadFile(file);
+  uint64_t header = 0;
+  std::copy_n(original.data(), sizeof(header), reinterpret_cast<char*>(&header));
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string mutated = original;
+    for (size_t change = 0; change <= random() % 3; ++change) {
+      // Digits, mostly, for they may leave the header sound.
+      mutated[8 + random() % header] = static_cast<char>("0123456789,\"}x"[random() % 14]);
+    }
+    std::ofstream(file, std::ios::binary) << mutated;
+    const auto info = LoadCheckpoint(path, "m", State({77}, 0, 0), kernels_);
+    if (info.ok()) continue;
+    EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
+  }
+}
+
+// A process that does nothing but save is killed, at any time; what is in the folder is good.
+class KilledCheckpointTest : public CheckpointTest, public ::testing::WithParamInterface<int> {
+ protected:
+  // Never returns.
+  void SaveUntilKilled() {
+    std::atomic<bool> has_saved = false;
+    std::thread killer([&has_saved] {
+      has_saved.wait(false);
+      std::this_thread::sleep_for(std::chrono::microseconds(GetParam()));
+      std::raise(SIGKILL);
+    });
+    for (int64_t step = 1;; ++step) {
+      // Each step twice: the second time it replaces what is there.
+      for (const Ends& ends : {Ends{40, 77}, Ends{20, 50, 77}}) {
+        Save(step, States(ends, step), {.keep = 1});
+        has_saved = true;
+        has_saved.notify_one();
+      }
+    }
+  }
+};
+
+TEST_P(KilledCheckpointTest, LeavesAUsableCheckpoint) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own
+  EXPECT_EXIT(SaveUntilKilled(), ::testing::KilledBySignal(SIGKILL), "");
+  const auto all = ListCheckpoints(folder_);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_FALSE(all->empty());
+  for (const FoundCheckpoint& found : *all) ExpectLoads(found.path, {33, 77}, found.step);
+  // The next one tidies up.
+  Save(1'000'000, States({40, 77}, 1), {.keep = 1});
+  EXPECT_THAT(Names(folder_), ElementsAre("step-01000000"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Microseconds, KilledCheckpointTest,
+                         ::testing::Values(0, 300, 900, 2'100, 5'000, 11'000));
 
 }  // namespace
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string Temporary(const std::string& path) { return path + ".tmp-shared"; }
 
 absl::Status Error(const std::string& path, const char* doing) {
   return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be ", doing));
@@ -51,31 +48,22 @@ absl::Status SharedSafetensors::Make(const std::string& path,
                                      std::map<std::string, std::string> metadata) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
   const std::string first_bytes = LayOutSafetensors(&header);
-  const std::string temporary = Temporary(path);
-  const Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) return Error(temporary, "made");
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.get() < 0) return Error(path, "made");
   int64_t size = static_cast<int64_t>(first_bytes.size());
   for (const SafetensorsTensor& tensor : header.tensors) size += tensor.bytes;
-  if (ftruncate(file.get(), size) != 0) return Error(temporary, "given its size");
-  return WriteAt(temporary, file.get(), 0, std::as_bytes(std::span(first_bytes)));
+  if (ftruncate(file.get(), size) != 0) return Error(path, "given its size");
+  return WriteAt(path, file.get(), 0, std::as_bytes(std::span(first_bytes)));
 }
-
-absl::Status SharedSafetensors::PutInPlace(const std::string& path) {
-  if (std::rename(Temporary(path).c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return Error(path, "put in place");
-}
-
-void SharedSafetensors::Discard(const std::string& path) { unlink(Temporary(path).c_str()); }
 
 absl::StatusOr<SharedSafetensors> SharedSafetensors::Open(
     const std::string& path, std::vector<SafetensorsTensor> tensors,
     std::map<std::string, std::string> metadata) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
   const auto data_begin = static_cast<int64_t>(LayOutSafetensors(&header).size());
-  const std::string temporary = Temporary(path);
-  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return Error(temporary, "opened; all ranks must see the run directory");
-  return SharedSafetensors(temporary, descriptor, std::move(header), data_begin);
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return Error(path, "opened; all ranks must see the run directory");
+  return SharedSafetensors(path, descriptor, std::move(header), data_begin);
 }
 
 SharedSafetensors::SharedSafetensors(SharedSafetensors&& other) noexcept

@@ -15,21 +15,15 @@
 namespace lockstep {
 
 // A safetensors file that several ranks write together, each its own parts of the tensors, anywhere
-// and in any order. One of them makes the file, under another name than its own; the others open it
-// then, with the same tensors; when all have closed it, one puts it in place.
+// and in any order. One of them makes the file; the others open it then, with the same tensors.
 //
 //   rank 0:  SharedSafetensors::Make(path, tensors, metadata)    ... barrier ...
-//   all:     Open(path, tensors, metadata), Write(...), Close()  ... barrier ...
-//   rank 0:  SharedSafetensors::PutInPlace(path)
+//   all:     Open(path, tensors, metadata), Write(...), Close()
 class SharedSafetensors {
  public:
   // Of `tensors`, name, dtype and shape count.
   static absl::Status Make(const std::string& path, std::vector<SafetensorsTensor> tensors,
                            std::map<std::string, std::string> metadata);
-  static absl::Status PutInPlace(const std::string& path);
-  // Makes an end of what was made and will not be finished.
-  static void Discard(const std::string& path);
-
   static absl::StatusOr<SharedSafetensors> Open(const std::string& path,
                                                 std::vector<SafetensorsTensor> tensors,
                                                 std::map<std::string, std::string> metadata);
@@ -50,8 +44,8 @@ class SharedSafetensors {
         header_(std::move(header)),
         data_begin_(data_begin) {}
 
-  std::string path_;  // the temporary one
-  int descriptor_;    // -1: closed or moved from
+  std::string path_;
+  int descriptor_;  // -1: closed or moved from
   SafetensorsHeader header_;
   int64_t data_begin_;
 };

@@ -148,6 +148,7 @@ TEST_F(BadInputTest, UnknownAndWronglyTypedKeys) {
   EXPECT_THAT(typed, HasSubstr("typed.toml:2"));
   EXPECT_THAT(typed, HasSubstr("train.steps"));
   EXPECT_THAT(Fail(kSingle, {"--set", "data.kind=markow"}), HasSubstr("markov"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "checkpoint.files=shraded"}), HasSubstr("sharded"));
 }
 
 TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {

@@ -126,6 +126,9 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
   ConfigReader checkpoint(config.Table("checkpoint"));
   checkpoint.Read("every", &settings.checkpoint.every, kNotNegative);
   checkpoint.Read("keep", &settings.checkpoint.keep, kNotNegative);
+  checkpoint.ReadChoice(
+      "files", &settings.checkpoint.files,
+      {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
   LS_RETURN_IF_ERROR(checkpoint.Finish());
 
   settings.trace = {.first_step = 2, .steps = 3};

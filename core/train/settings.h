@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/mesh_shape.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
@@ -33,6 +34,7 @@ struct ValidationSettings {
 struct CheckpointSettings {
   int64_t every = 0;  // steps; 0: only at the end
   int64_t keep = 2;   // of the newest; 0: none is written
+  CheckpointFiles files = CheckpointFiles::kSharded;
 };
 
 // Everything that a configuration says about a run, but the model, the data and what belongs to one

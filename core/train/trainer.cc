@@ -177,12 +177,14 @@ class Trainer {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
-    if (run_.settings.checkpoint.keep > 0 && due(run_.settings.checkpoint.every)) {
+    const CheckpointSettings& checkpoint = run_.settings.checkpoint;
+    if (checkpoint.keep > 0 && due(checkpoint.every)) {
       LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
                                         {.step = step + 1,
                                          .model = run_.config.Only({"model"}).Fingerprint(),
                                          .strategy = run_.strategy.name},
-                                        strategy_.State(), run_.settings.checkpoint.keep,
+                                        strategy_.State(),
+                                        {.files = checkpoint.files, .keep = checkpoint.keep},
                                         rank_.kernels, rank_.mesh.world()));
     }
     return absl::OkStatus();

@@ -1,10 +1,15 @@
 #include "strategies/fsdp/fsdp.h"
 
+#include <filesystem>
+#include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/checkpoint/safetensors.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
@@ -129,6 +134,20 @@ TEST(FsdpTest, TrainsWhatDoesNotFitARank) {
   EXPECT_EQ(fsdp.size(), 4u);
 }
 
+// All tensors of a safetensors file: what they are, and their bytes.
+std::map<std::string, std::string> TensorsOf(const std::string& path) {
+  std::map<std::string, std::string> tensors;
+  const auto reader = SafetensorsReader::Open(path);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return tensors;
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    std::string bytes(static_cast<size_t>(tensor.bytes), 0);
+    EXPECT_TRUE(reader->Read(tensor, std::as_writable_bytes(std::span(bytes))).ok());
+    tensors[tensor.name] = absl::StrCat(tensor.dtype, absl::StrJoin(tensor.shape, "x"), bytes);
+  }
+  return tensors;
+}
+
 // Saved under one strategy and number of ranks, resumed under another: the same losses and bits.
 TEST(FsdpTest, AnyStrategyAndMeshResumesAnyOther) {
   const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
@@ -139,16 +158,46 @@ TEST(FsdpTest, AnyStrategyAndMeshResumesAnyOther) {
     assignments.insert(assignments.end(), more.begin(), more.end());
     return assignments;
   };
+  const auto checkpoint = [](const std::string& name) {
+    return RunFolder() + "/checkpoints/" + name;
+  };
+  const auto exists = [&](const std::string& name) {
+    return std::filesystem::exists(checkpoint(name));
+  };
   // The order of sums is that of 4 shards throughout, where micro-batches cannot differ.
   const auto whole = RunStrategy(SingleStrategy(), MakeModel, config, with({"batch.shards=4"}));
+  const auto tensors = TensorsOf(checkpoint("step-00000004.safetensors"));
   RunStrategy(DdpStrategy(), MakeModel, config, with({"mesh.dp=4", "train.steps=1"}));
-  ResumeStrategy(FsdpStrategy(), MakeModel, config, with({"mesh.dp=4", "train.steps=3"}));
-  const auto single = ResumeStrategy(SingleStrategy(), MakeModel, config, with({"batch.shards=4"}));
-  EXPECT_EQ(single[0].losses,
-            std::vector<double>(whole[0].losses.begin() + 3, whole[0].losses.end()));
-  EXPECT_EQ(single[0].parameter_hash, whole[0].parameter_hash);
+  const auto three =
+      ResumeStrategy(FsdpStrategy(), MakeModel, config, with({"mesh.dp=4", "train.steps=3"}));
+  EXPECT_TRUE(exists("step-00000003/shard-00004-of-00004.safetensors"));
 
-  // Another number of ranks reads all the same: what is summed in another order stays close.
+  // Resumed with no step to go, each loads what the one before has saved, and saves it its own way.
+  struct Hop {
+    StrategyDefinition strategy;
+    std::string ranks;
+    std::string file;
+  };
+  for (const Hop& hop :
+       {Hop{FsdpStrategy(), "mesh.dp=3", "step-00000003/shard-00003-of-00003.safetensors"},
+        Hop{DdpStrategy(), "mesh.dp=2", "step-00000003.safetensors"},
+        Hop{FsdpStrategy(), "mesh.dp=2", "step-00000003/shard-00002-of-00002.safetensors"},
+        Hop{SingleStrategy(), "batch.shards=4", "step-00000003.safetensors"}}) {
+    const auto resumed =
+        ResumeStrategy(hop.strategy, MakeModel, config, with({hop.ranks, "train.steps=3"}));
+    EXPECT_EQ(resumed[0].parameter_hash, three[0].parameter_hash) << hop.file;
+    EXPECT_TRUE(exists(hop.file)) << hop.file;
+    EXPECT_NE(exists("step-00000003"), exists("step-00000003.safetensors"));
+  }
+  // And back. The last step is right if the optimizer's state has come through as well.
+  const auto back = ResumeStrategy(FsdpStrategy(), MakeModel, config,
+                                   with({"mesh.dp=4", "checkpoint.files='whole'"}));
+  EXPECT_EQ(back[0].losses,
+            std::vector<double>(whole[0].losses.begin() + 3, whole[0].losses.end()));
+  EXPECT_EQ(back[0].parameter_hash, whole[0].parameter_hash);
+  EXPECT_TRUE(TensorsOf(checkpoint("step-00000004.safetensors")) == tensors);
+
+  // Another number of ranks goes on all the same: what is summed in another order stays close.
   RunStrategy(FsdpStrategy(), MakeModel, config, with({"mesh.dp=3", "train.steps=2"}));
   const auto two = ResumeStrategy(FsdpStrategy(), MakeModel, config, with({"mesh.dp=2"}));
   ASSERT_EQ(two[0].losses.size(), 2u);

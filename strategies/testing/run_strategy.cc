@@ -13,12 +13,14 @@ namespace {
 
 enum class Start { kFresh, kResume };
 
+std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
+
 absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
                                                     const ModelFactory& make_model,
                                                     const std::string& config,
                                                     const std::vector<std::string>& assignments,
                                                     Start start = Start::kFresh) {
-  const std::string folder = ::testing::TempDir() + "/run_strategy";
+  const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   if (auto status = WriteFileAtomically(folder + "/workload.toml", config); !status.ok()) {
@@ -27,7 +29,7 @@ absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& st
   CommandLine command_line;
   command_line.configs = {folder + "/workload.toml"};
   command_line.assignments = assignments;
-  command_line.out = folder + "/out";
+  command_line.out = RunFolder();
   command_line.resume = start == Start::kResume;
   auto run = PrepareRun(command_line, strategy, make_model);
   if (!run.ok()) return run.status();
@@ -75,6 +77,8 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
   }
   return *std::move(reports);
 }
+
+std::string RunFolder() { return TestFolder() + "/out"; }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const std::vector<std::string>& assignments) {

@@ -20,6 +20,9 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
                                        const std::vector<std::string>& assignments);
 
+// Where these runs leave their files.
+std::string RunFolder();
+
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const std::vector<std::string>& assignments);

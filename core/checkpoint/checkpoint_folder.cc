@@ -1,0 +1,176 @@
+#include "core/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "step-";
+constexpr char kFileSuffix[] = ".safetensors";
+constexpr char kDraftMark[] = ".tmp";
+// A folder of shards whose place another one of the same step is about to take: no single rename
+// replaces a folder that holds something.
+constexpr char kReplacedSuffix[] = ".replaced";
+constexpr char kShardPrefix[] = "shard-";
+constexpr char kOf[] = "-of-";
+
+// What may follow the step in a name. Where a kill has left several of one step, the last is taken.
+constexpr const char* kSuffixes[] = {kReplacedSuffix, "", kFileSuffix};
+
+// Step and kind of suffix that a name stands for.
+bool ParseName(const std::string& name, int64_t* step, size_t* kind) {
+  if (!name.starts_with(kPrefix)) return false;
+  const std::string rest = name.substr(sizeof(kPrefix) - 1);
+  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  const auto suffix = std::find(std::begin(kSuffixes), std::end(kSuffixes), rest.substr(digits));
+  *kind = static_cast<size_t>(suffix - std::begin(kSuffixes));
+  return suffix != std::end(kSuffixes) && absl::SimpleAtoi(rest.substr(0, digits), step);
+}
+
+// How many shards a name speaks of; 0 if it is no shard's.
+int64_t ShardsByName(const std::string& name) {
+  const size_t of = name.find(kOf);
+  if (!name.starts_with(kShardPrefix) || !name.ends_with(kFileSuffix) || of == std::string::npos) {
+    return 0;
+  }
+  const size_t begin = of + sizeof(kOf) - 1, end = name.size() - (sizeof(kFileSuffix) - 1);
+  int64_t shards = 0;
+  return begin < end && absl::SimpleAtoi(name.substr(begin, end - begin), &shards) ? shards : 0;
+}
+
+// The names in a folder.
+absl::StatusOr<std::set<std::string>> Names(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.insert(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return absl::UnavailableError(absl::StrCat(folder, ": cannot be listed: ", error.message()));
+  }
+  return names;
+}
+
+// What cannot be removed does no harm.
+void Remove(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+// Deletes a checkpoint: at no time is there half of one.
+void Delete(const std::string& checkpoint) {
+  const std::string doomed = absl::StrCat(checkpoint, kDraftMark, "-deleted");
+  std::error_code error;
+  fs::rename(checkpoint, doomed, error);
+  if (!error) Remove(doomed);
+}
+
+}  // namespace
+
+std::string CheckpointPath(const std::string& folder, int64_t step, CheckpointFiles files) {
+  return absl::StrFormat("%s/%s%08d%s", folder, kPrefix, step,
+                         files == CheckpointFiles::kWhole ? kFileSuffix : "");
+}
+
+std::string ShardPath(const std::string& checkpoint, int64_t shard, int64_t shards) {
+  return absl::StrFormat("%s/%s%05d%s%05d%s", checkpoint, kShardPrefix, shard + 1, kOf, shards,
+                         kFileSuffix);
+}
+
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(const std::set<std::string> names, Names(folder));
+  std::vector<std::tuple<int64_t, size_t, std::string>> found;
+  for (const std::string& name : names) {
+    int64_t step;
+    size_t kind;
+    if (ParseName(name, &step, &kind)) found.emplace_back(step, kind, name);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<FoundCheckpoint> checkpoints;
+  for (const auto& [step, kind, name] : found) {
+    checkpoints.push_back({step, absl::StrCat(folder, "/", name)});
+  }
+  return checkpoints;
+}
+
+absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint) {
+  LS_ASSIGN_OR_RETURN(std::set<std::string> names, Names(checkpoint));
+  std::erase_if(names, [](const std::string& name) { return ShardsByName(name) == 0; });
+  if (names.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint, ": holds no file of a checkpoint (", kShardPrefix, "<number>", kOf,
+                     "<number>", kFileSuffix, "). Delete it to go on from an older one"));
+  }
+  const int64_t shards = ShardsByName(*names.begin());
+  std::vector<std::string> paths;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    paths.push_back(ShardPath(checkpoint, shard, shards));
+    if (names.erase(fs::path(paths.back()).filename().string()) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          paths.back(), ": is missing; the checkpoint consists of ", shards,
+          " such files. Put it back, or delete ", checkpoint, " to go on from an older one"));
+    }
+  }
+  if (!names.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint, "/", *names.begin(),
+                                                      ": does not belong to this checkpoint of ",
+                                                      shards, " shards; move it elsewhere"));
+  }
+  return paths;
+}
+
+std::string DraftPath(const std::string& checkpoint) {
+  return absl::StrCat(checkpoint, kDraftMark);
+}
+
+void RemoveDrafts(const std::string& folder) {
+  const auto names = Names(folder);
+  if (!names.ok()) return;  // whoever writes into the folder will say so
+  for (const std::string& name : *names) {
+    if (name.starts_with(kPrefix) && name.find(kDraftMark) != std::string::npos) {
+      Remove(absl::StrCat(folder, "/", name));
+    }
+  }
+}
+
+absl::Status Publish(const std::string& checkpoint) {
+  const std::string replaced = absl::StrCat(checkpoint, kReplacedSuffix);
+  if (fs::is_directory(checkpoint)) {
+    Delete(replaced);
+    LS_RETURN_IF_ERROR(PutInPlace(checkpoint, replaced));
+  }
+  LS_RETURN_IF_ERROR(PutInPlace(DraftPath(checkpoint), checkpoint));
+  Delete(replaced);
+  return absl::OkStatus();
+}
+
+absl::Status KeepNewest(const std::string& folder, const FoundCheckpoint& newest, int64_t keep) {
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+  int64_t kept = 0;
+  for (auto found = all.rbegin(); found != all.rend(); ++found) {
+    const bool superseded = found->step == newest.step && found->path != newest.path;
+    if (superseded || kept == keep) {
+      Delete(found->path);
+    } else {
+      ++kept;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// Where the checkpoints of a run lie, side by side in one folder:
+//
+//   step-00000012.safetensors                 one whole file, or
+//   step-00000012/                            a folder of shards,
+//     shard-00001-of-00004.safetensors ...    one of each rank that saves anything
+//
+// Either appears under its name by one rename, when all of it is on the disk. What has ".tmp" in
+// its name is a draft, or what is left of one.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// How a checkpoint is written. Any is loaded.
+enum class CheckpointFiles {
+  kSharded,  // each rank a file of its own; one whole file where one rank saves everything
+  kWhole,    // one file, by all ranks together
+};
+
+std::string CheckpointPath(const std::string& folder, int64_t step, CheckpointFiles files);
+// Of shard 0, 1, ... shards - 1; names count from 1.
+std::string ShardPath(const std::string& checkpoint, int64_t shard, int64_t shards);
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::string path;
+};
+// The checkpoints of a folder, oldest first; none if there is no folder. Does not look inside.
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& folder);
+
+// The shards of a checkpoint, in order. An error names the file that is missing or does not belong
+// there.
+absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint);
+
+// --- for the one rank that tidies up; nobody else changes the folder meanwhile ------------------
+
+// The name, beside its own, under which a checkpoint is written.
+std::string DraftPath(const std::string& checkpoint);
+// Removes drafts that a kill has left.
+void RemoveDrafts(const std::string& folder);
+// Gives a finished draft its own name. A checkpoint that has the name is replaced: killed or
+// failing at any time, this leaves the old one, the new one or both.
+absl::Status Publish(const std::string& checkpoint);
+// Deletes all but the `keep` newest, and what the folder holds of this step beside `newest`.
+absl::Status KeepNewest(const std::string& folder, const FoundCheckpoint& newest, int64_t keep);
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "core/checkpoint/checkpoint_metadata.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kFormat[] = "format";
+constexpr char kWholeFormat[] = "lockstep checkpoint 1";
+constexpr char kShardFormat[] = "lockstep checkpoint shard 1";
+constexpr char kStep[] = "step";
+constexpr char kModel[] = "model";
+constexpr char kStrategy[] = "strategy";
+constexpr char kShard[] = "shard";
+constexpr char kShards[] = "shards";
+constexpr char kSet[] = "set";
+
+}  // namespace
+
+std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMetadata& metadata) {
+  std::map<std::string, std::string> text = {{kFormat, kWholeFormat},
+                                             {kStep, absl::StrCat(metadata.info.step)},
+                                             {kModel, metadata.info.model},
+                                             {kStrategy, metadata.info.strategy}};
+  if (metadata.shard) {
+    text[kFormat] = kShardFormat;
+    text[kShard] = absl::StrCat(metadata.shard->shard + 1);
+    text[kShards] = absl::StrCat(metadata.shard->shards);
+    text[kSet] = metadata.shard->set;
+  }
+  return text;
+}
+
+absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
+    const std::map<std::string, std::string>& metadata, const std::string& path) {
+  const auto field = [&metadata](const char* name) {
+    const auto found = metadata.find(name);
+    return found == metadata.end() ? std::string() : found->second;
+  };
+  const std::string format = field(kFormat);
+  if (format != kWholeFormat && format != kShardFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": is no checkpoint of a training run (its metadata lacks \"", kFormat, "\": \"",
+        kWholeFormat, "\"); to start from bare weights, do not use --resume"));
+  }
+  CheckpointMetadata parsed = {.info = {.model = field(kModel), .strategy = field(kStrategy)}};
+  if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": metadata says step '", field(kStep), "', which is no step"));
+  }
+  if (format == kWholeFormat) return parsed;
+  ShardNumber number = {.set = field(kSet)};
+  if (!absl::SimpleAtoi(field(kShard), &number.shard) ||
+      !absl::SimpleAtoi(field(kShards), &number.shards) || number.shard < 1 ||
+      number.shard > number.shards) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": metadata says shard '", field(kShard),
+                                                   "' of '", field(kShards),
+                                                   "', which is no shard"));
+  }
+  --number.shard;
+  parsed.shard = number;
+  return parsed;
+}
+
+std::string PartKey(const std::string& name) { return absl::StrCat("part ", name); }
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// What a checkpoint says beside its tensors.
+struct CheckpointInfo {
+  int64_t step = 0;           // steps done: training goes on with this one
+  std::string model = {};     // fingerprint of the model's configuration
+  std::string strategy = {};  // that wrote it; any may read it
+
+  friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
+};
+
+// Which of a checkpoint's files one is.
+struct ShardNumber {
+  int64_t shard = 0;  // of `shards`, counted from 0; files count from 1
+  int64_t shards = 1;
+  std::string set = {};  // the same in files that were saved together, and in no others
+};
+
+// What a file of a checkpoint says of itself, in the metadata of the safetensors format.
+struct CheckpointMetadata {
+  CheckpointInfo info;
+  std::optional<ShardNumber> shard = {};  // none: the file is the whole checkpoint
+};
+
+std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMetadata& metadata);
+
+// The reverse. FailedPrecondition if `path` is no file of a checkpoint, InvalidArgument if its
+// metadata makes no sense.
+absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
+    const std::map<std::string, std::string>& metadata, const std::string& path);
+
+// The key under which a shard says which part of the tensor `name` it holds (TensorPart); without
+// it, it holds the whole.
+std::string PartKey(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "core/checkpoint/state_tensor.h"
+
+namespace lockstep {
+
+TensorPart StateTensor::part() const {
+  return {.whole = Dims(full_shape), .first = first, .elements = tensor.elements()};
+}
+
+std::string SafetensorsDType(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF64:
+      return "F64";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
+    case DType::kU8:
+      return "U8";
+  }
+  return "?";
+}
+
+std::vector<int64_t> Dims(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/tensor_part.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+// A tensor that a checkpoint keeps: a parameter, a buffer, a piece of optimizer state; or this
+// rank's part of one.
+struct StateTensor {
+  std::string name;
+  Tensor tensor;
+  Shape full_shape;       // of the whole
+  int64_t first = 0;      // this part's first element in the whole
+  bool is_writer = true;  // whether this rank saves it: of replicas, one does
+
+  TensorPart part() const;
+};
+
+// Element type and shape as safetensors files have them: "F32", "BF16", ...; [2, 3].
+std::string SafetensorsDType(DType dtype);
+std::vector<int64_t> Dims(const Shape& shape);
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+#include "core/checkpoint/stored_checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/tensor_part.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+std::string Describe(const std::string& dtype, const std::vector<int64_t>& shape) {
+  return absl::StrCat(dtype, "[", absl::StrJoin(shape, ", "), "]");
+}
+
+// "element 3", "elements 3 to 5"
+std::string Elements(int64_t begin, int64_t end) {
+  return end - begin == 1 ? absl::StrCat("element ", begin)
+                          : absl::StrCat("elements ", begin, " to ", end - 1);
+}
+
+// Whether a file is what its place says: the whole checkpoint (shards = 0), or this of so many
+// shards, saved together with the first.
+absl::Status CheckPlace(const std::string& path, const CheckpointMetadata& metadata, int64_t shard,
+                        int64_t shards, const std::string& first_path,
+                        const CheckpointMetadata& first) {
+  if (metadata.shard.has_value() != (shards > 0)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, shards > 0 ? ": is a whole checkpoint and no shard of one; it belongs "
+                                        "beside this folder"
+                                      : ": is one shard of a checkpoint; only the folder with all "
+                                        "of them can be resumed"));
+  }
+  if (shards == 0) return absl::OkStatus();
+  const ShardNumber& number = *metadata.shard;
+  if (number.shard != shard || number.shards != shards) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": is shard ", number.shard + 1, " of ",
+                                                      number.shards,
+                                                      "; its name says another one"));
+  }
+  if (metadata.info != first.info || number.set != first.shard->set) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": was not saved together with ", first_path,
+                     "; put back the file that was, or delete the folder to go on from an older "
+                     "checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
+// Host memory that a tensor is filled from; a CPU tensor's own.
+class HostTarget {
+ public:
+  explicit HostTarget(const Tensor& tensor) : tensor_(tensor) {
+    if (tensor.device().type == DeviceType::kCpu) {
+      bytes_ = {tensor.raw(), static_cast<size_t>(tensor.bytes())};
+    } else {
+      copy_.resize(tensor.bytes());
+      bytes_ = copy_;
+    }
+  }
+  std::span<std::byte> bytes() const { return bytes_; }
+  void Finish(Kernels& kernels) const {
+    if (!copy_.empty()) kernels.CopyFromHost(copy_.data(), tensor_);
+  }
+
+ private:
+  Tensor tensor_;
+  std::vector<std::byte> copy_;
+  std::span<std::byte> bytes_;  // of the copy, whose memory stays when this moves
+};
+
+}  // namespace
+
+absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path) {
+  const bool sharded = std::filesystem::is_directory(path);
+  std::vector<std::string> files = {path};
+  if (sharded) {
+    LS_ASSIGN_OR_RETURN(files, ListShards(path));
+  }
+  StoredCheckpoint checkpoint;
+  checkpoint.path_ = path;
+  const int64_t shards = sharded ? static_cast<int64_t>(files.size()) : 0;
+  for (const std::string& file : files) {
+    LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(file));
+    LS_ASSIGN_OR_RETURN(const CheckpointMetadata metadata,
+                        ParseCheckpointMetadata(reader.metadata(), file));
+    const auto shard = static_cast<int64_t>(checkpoint.files_.size());
+    if (shard == 0) checkpoint.metadata_ = metadata;
+    LS_RETURN_IF_ERROR(CheckPlace(file, metadata, shard, shards, files[0], checkpoint.metadata_));
+    checkpoint.files_.push_back(file);
+    LS_RETURN_IF_ERROR(checkpoint.Add(reader));
+  }
+  for (auto& [name, tensor] : checkpoint.tensors_) {
+    std::sort(tensor.runs.begin(), tensor.runs.end(),
+              [](const Run& a, const Run& b) { return a.first < b.first; });
+  }
+  return checkpoint;
+}
+
+absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
+  const size_t file = files_.size() - 1;
+  for (const SafetensorsTensor& tensor : reader.tensors()) {
+    const auto text = reader.metadata().find(PartKey(tensor.name));
+    absl::StatusOr<TensorPart> part = text == reader.metadata().end()
+                                          ? WholePart(tensor.shape)
+                                          : ParseTensorPart(text->second, tensor.shape);
+    if (!part.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(reader.path(), ": tensor '", tensor.name, "' ", part.status().message()));
+    }
+    const auto [stored, is_new] = tensors_.try_emplace(
+        tensor.name, StoredTensor{.dtype = tensor.dtype, .whole = part->whole, .file = file});
+    StoredTensor& known = stored->second;
+    if (known.dtype != tensor.dtype || known.whole != part->whole) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(reader.path(), ": tensor '", tensor.name, "' is a part of ",
+                       Describe(tensor.dtype, part->whole), ", but in ", files_[known.file],
+                       " it is one of ", Describe(known.dtype, known.whole)));
+    }
+    for (const PartRun& run : part->Runs()) {
+      known.runs.push_back(
+          {.first = run.in_whole, .elements = run.elements, .file = file, .in_file = run.in_part});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoredCheckpoint::Check(const std::vector<StateTensor>& state) const {
+  for (const StateTensor& wanted : state) {
+    const auto found = tensors_.find(wanted.name);
+    if (found == tensors_.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path_, ": holds no tensor '", wanted.name,
+                       "'; it belongs to another model or optimizer. Resume with the "
+                       "configuration that wrote it, or use another --out."));
+    }
+    const StoredTensor& tensor = found->second;
+    const std::string dtype = SafetensorsDType(wanted.tensor.dtype());
+    if (tensor.whole != Dims(wanted.full_shape) || tensor.dtype != dtype) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path_, ": tensor '", wanted.name, "' is ", Describe(tensor.dtype, tensor.whole),
+          ", but this run has ", Describe(dtype, Dims(wanted.full_shape))));
+    }
+  }
+  if (tensors_.size() != state.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, ": holds ", tensors_.size(), " tensors, but this run has ",
+                     state.size(), "; it belongs to another model or optimizer"));
+  }
+  for (const auto& [name, tensor] : tensors_) LS_RETURN_IF_ERROR(CheckCovered(name, tensor));
+  return absl::OkStatus();
+}
+
+absl::Status StoredCheckpoint::CheckCovered(const std::string& name,
+                                            const StoredTensor& tensor) const {
+  const int64_t elements = WholePart(tensor.whole).elements;
+  const auto hole = [&](int64_t begin, int64_t end) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_, ": ", Elements(begin, end), " of tensor '", name, "' are in none of its files"));
+  };
+  int64_t end = 0;
+  const Run* before = nullptr;
+  for (const Run& run : tensor.runs) {
+    if (run.first > end) return hole(end, run.first);
+    if (run.first < end) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(files_[run.file], ": holds ", Elements(run.first, std::min(end, run.end())),
+                       " of tensor '", name, "', but so does ", files_[before->file]));
+    }
+    end = run.end();
+    before = &run;
+  }
+  return end < elements ? hole(end, elements) : absl::OkStatus();
+}
+
+absl::Status StoredCheckpoint::Read(const std::vector<StateTensor>& state, Kernels& kernels) const {
+  // What to read from each file.
+  struct Piece {
+    size_t tensor = 0;    // index into `state`
+    int64_t in_file = 0;  // bytes
+    std::span<std::byte> bytes;
+  };
+  std::vector<std::vector<Piece>> pieces(files_.size());
+  std::vector<HostTarget> targets;
+  targets.reserve(state.size());
+  for (size_t i = 0; i < state.size(); ++i) {
+    const auto size = static_cast<int64_t>(SizeOf(state[i].tensor.dtype()));
+    const std::span<std::byte> bytes = targets.emplace_back(state[i].tensor).bytes();
+    const std::vector<Run>& stored = tensors_.at(state[i].name).runs;
+    for (const PartRun& wanted : state[i].part().Runs()) {
+      const int64_t wanted_end = wanted.in_whole + wanted.elements;
+      // From the run that holds the first element on; runs follow one another without holes.
+      auto run =
+          std::upper_bound(stored.begin(), stored.end(), wanted.in_whole,
+                           [](int64_t first, const Run& held) { return first < held.end(); });
+      for (int64_t at = wanted.in_whole; at < wanted_end; at = run->end(), ++run) {
+        CHECK(run != stored.end()) << state[i].name << ": the part does not fit into the whole";
+        const int64_t count = std::min(run->end(), wanted_end) - at;
+        pieces[run->file].push_back(
+            {.tensor = i,
+             .in_file = (run->in_file + at - run->first) * size,
+             .bytes =
+                 bytes.subspan(static_cast<size_t>((wanted.in_part + at - wanted.in_whole) * size),
+                               static_cast<size_t>(count * size))});
+      }
+    }
+  }
+  for (size_t file = 0; file < files_.size(); ++file) {
+    if (pieces[file].empty()) continue;
+    LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(files_[file]));
+    for (const Piece& piece : pieces[file]) {
+      const SafetensorsTensor* tensor = reader.Find(state[piece.tensor].name);
+      if (tensor == nullptr ||
+          tensor->bytes < piece.in_file + static_cast<int64_t>(piece.bytes.size())) {
+        return absl::DataLossError(
+            absl::StrCat(files_[file], ": was changed while it was being read"));
+      }
+      LS_RETURN_IF_ERROR(reader.Read(*tensor, piece.bytes, piece.in_file));
+    }
+  }
+  for (const HostTarget& target : targets) target.Finish(kernels);
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+#include "core/checkpoint/tensor_part.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(TensorPartTest, KnowsWhatItHolds) {
+  const TensorPart part = {.whole = {4, 5}, .first = 16, .elements = 3};
+  EXPECT_FALSE(part.IsWhole());
+  EXPECT_THAT(part.StoredShape(), ElementsAre(3));
+  ASSERT_EQ(part.Runs().size(), 1u);
+  EXPECT_EQ(part.Runs()[0].in_whole, 16);
+  EXPECT_EQ(part.Runs()[0].in_part, 0);
+  EXPECT_EQ(part.Runs()[0].elements, 3);
+
+  const TensorPart whole = WholePart({4, 5});
+  EXPECT_TRUE(whole.IsWhole());
+  EXPECT_THAT(whole.StoredShape(), ElementsAre(4, 5));
+  EXPECT_EQ(whole.Runs()[0].elements, 20);
+  EXPECT_EQ(WholePart({}).Runs()[0].elements, 1);
+
+  EXPECT_THAT((TensorPart{.whole = {4, 5}, .first = 20}.Runs()), IsEmpty());
+  EXPECT_TRUE(WholePart({3, 0}).IsWhole());
+  EXPECT_THAT(WholePart({3, 0}).Runs(), IsEmpty());
+}
+
+TEST(TensorPartTest, TextComesBack) {
+  const TensorPart part = {.whole = {4, 5}, .first = 16, .elements = 3};
+  EXPECT_EQ(part.ToText(), R"({"first":16,"whole":[4,5]})");
+  const auto parsed = ParseTensorPart(part.ToText(), {3});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_THAT(parsed->whole, ElementsAre(4, 5));
+  EXPECT_EQ(parsed->first, 16);
+  EXPECT_EQ(parsed->elements, 3);
+}
+
+TEST(TensorPartTest, RefusesTextThatIsNone) {
+  for (const std::string text :
+       {"", "{", "[]", "null", "16", R"({"first":1})", R"({"first":1,"whole":3})",
+        R"({"first":-1,"whole":[8]})", R"({"first":1.5,"whole":[8]})",
+        R"({"first":"1","whole":[8]})", R"({"first":1,"whole":[-8]})",
+        R"({"first":1,"whole":[[8]]})", R"({"first":1,"whole":[8],"dim":0})",
+        R"({"first":9223372036854775808,"whole":[8]})", "{\"first\":1,\"whole\":[8]}\xff"}) {
+    const absl::Status status = ParseTensorPart(text, {1}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is not described by")) << text;
+  }
+}
+
+TEST(TensorPartTest, RefusesWhatDoesNotFit) {
+  const auto problem = [](const std::string& text, const std::vector<int64_t>& stored) {
+    const auto part = ParseTensorPart(text, stored);
+    EXPECT_FALSE(part.ok()) << text;
+    return std::string(part.status().message());
+  };
+  EXPECT_TRUE(ParseTensorPart(R"({"first":5,"whole":[2,4]})", {3}).ok());
+  EXPECT_THAT(problem(R"({"first":6,"whole":[2,4]})", {3}), HasSubstr("element 6"));
+  EXPECT_THAT(problem(R"({"first":9,"whole":[2,4]})", {0}), HasSubstr("[2, 4]"));
+  EXPECT_THAT(problem(R"({"first":9223372036854775807,"whole":[8]})", {3}), HasSubstr("fit"));
+  EXPECT_THAT(problem(R"({"first":0,"whole":[9223372036854775807,2]})", {3}), HasSubstr("fit"));
+}
+
+}  // namespace
+}  // namespace lockstep
