@@ -15,6 +15,7 @@ struct TrainedTensor {
   Tensor value;
   Tensor gradient;
   bool decays = true;  // whether weight decay applies
+  Tensor copy = {};    // the value in the dtype that is computed with; undefined: the value itself
 };
 
 // Which optimizer, and all its settings but the learning rate.

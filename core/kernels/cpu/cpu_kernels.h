@@ -10,10 +10,11 @@ namespace cpu {
 class PrimitiveCache;
 }  // namespace cpu
 
-// The kernels of a rank that computes on the CPU, in fp32, on the OpenMP threads of the calling
-// thread (core/base/parallel.h). Matrix products, convolutions and pooling stand on oneDNN;
+// The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
+// (core/base/parallel.h). Matrix products, convolutions and pooling stand on oneDNN;
 // normalisations, attention and the loss are loops of our own, because they are bound by memory and
-// gain more from being fused with their neighbours than from any faster arithmetic.
+// gain more from being fused with their neighbours than from any faster arithmetic. 16-bit tensors
+// are converted in cache (float_elements.h).
 //
 // For the same shapes and the same number of threads every kernel gives the same bits.
 class CpuKernels final : public Kernels {
@@ -109,10 +110,10 @@ class CpuKernels final : public Kernels {
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
 
   void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment,
-                 const Tensor& second_moment) override;
+                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
+                 const Tensor& copy) override;
   void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum) override;
+               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
 
  private:
   // Books the time of one kernel call.
