@@ -40,9 +40,9 @@ inline float BFloat16ToFloat(uint16_t bfloat) {
 // The nearest bfloat16, ties to even; NaN stays NaN.
 inline uint16_t FloatToBFloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-  const uint32_t quiet = bits >> 16 | 0x40u;
-  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  const uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1);
+  const uint32_t quiet = bits | 0x400000u;
+  return static_cast<uint16_t>((x != x ? quiet : rounded) >> 16);
 }
 
 }  // namespace lockstep

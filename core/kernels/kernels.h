@@ -78,6 +78,19 @@ struct SquareSum {
 // Tensors are dense and row-major; a matrix [rows, width] stands for any shape with that last
 // extent. Outputs are allocated by the caller and must not overlap the inputs unless "in place" is
 // said. Kernels throw StatusException when there is no memory; wrong shapes or dtypes are CHECKs.
+//
+// Dtypes. Activations, their gradients and parameters are fp32, fp16 or bf16, all of one call
+// alike: the compute dtype. Weight gradients (dw, dbias, dscale, dshift, dtable) may be fp32 or any
+// of the 16-bit types, whatever the compute dtype. What is fp32 always: statistics (means,
+// variances, inverse standard deviations, running estimates and their sums), log_sum_exp, losses,
+// optimizer states and master parameters. Element by element arithmetic takes each operand in a
+// floating dtype of its own.
+//
+// 16 bits are how tensors are stored, fp32 (or more) is what is computed in. A result is rounded
+// when it is stored, once, to the nearest, ties to even: a sum over rows, or over a batch, is not
+// rounded on the way, and what is added to a 16-bit gradient is a whole call's sum in fp32. fp16
+// ends at 65504; what is larger becomes infinite. Where a kernel stores an intermediate result in
+// 16 bits, it says so.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -99,6 +112,7 @@ class Kernels {
   // --- data movement --------------------------------------------------------------------------
   virtual void Fill(const Tensor& y, float value) = 0;
   virtual void Copy(const Tensor& x, const Tensor& y) = 0;
+  // Between any two of fp32, fp16 and bf16, and between fp32 and fp64.
   virtual void Cast(const Tensor& x, const Tensor& y) = 0;
   // Between this rank's device and host memory; returns when done.
   virtual void CopyFromHost(const void* host, const Tensor& y) = 0;
@@ -227,11 +241,12 @@ class Kernels {
   // the logits if the same tensor is given; undefined: not computed.
   virtual void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
                                    const Tensor& losses, const Tensor& dlogits) = 0;
-  // How many of the rows have their largest logit at the target. Waits for the device.
+  // How many of the rows have their largest logit, the first of equal ones, at the target. Waits
+  // for the device.
   virtual int64_t CountCorrect(const Tensor& logits, const Tensor& targets) = 0;
 
   // --- reductions to the host; wait for the device ---------------------------------------------
-  // The sum in row order in double.
+  // The sum of an fp32 tensor, in row order in double.
   virtual double Sum(const Tensor& x) = 0;
   // The largest magnitude; infinity if any element is infinite or NaN.
   virtual float MaxMagnitude(const Tensor& x) = 0;
@@ -239,15 +254,18 @@ class Kernels {
   virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
 
   // --- optimizers, in place -------------------------------------------------------------------
+  // `parameter` is the fp32 master. `copy`, which may be undefined, is the same parameter in the
+  // compute dtype; it is written anew from the updated master. The gradient may have any floating
+  // dtype.
   // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW; the gradient is
   // first multiplied by `gradient_factor`.
   virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
                          const Tensor& parameter, const Tensor& first_moment,
-                         const Tensor& second_moment) = 0;
+                         const Tensor& second_moment, const Tensor& copy) = 0;
   // As torch.optim.SGD without dampening, whose first step is that of a `momentum` buffer of zeros;
   // undefined when options.momentum is 0.
   virtual void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-                       const Tensor& parameter, const Tensor& momentum) = 0;
+                       const Tensor& parameter, const Tensor& momentum, const Tensor& copy) = 0;
 };
 
 }  // namespace lockstep

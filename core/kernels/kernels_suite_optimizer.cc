@@ -33,7 +33,7 @@ TEST_P(KernelsSuite, AdamW) {
         const Input gradient = Normal({n});
         const float factor = options.step % 2 == 0 ? 0.25f : 1.0f;  // as clipping gives it
         reference::AdamWStep(options, factor, gradient, parameter, first_moment, second_moment);
-        kernels().AdamWStep(options, factor, gradient.tensor, p, m, v);
+        kernels().AdamWStep(options, factor, gradient.tensor, p, m, v, Tensor());
         EXPECT_TRUE(Agrees(first_moment, m, kRoundings));
         EXPECT_TRUE(Agrees(second_moment, v, kRoundings));
         EXPECT_TRUE(Agrees(parameter, p, kRoundings));
@@ -52,7 +52,7 @@ TEST_P(KernelsSuite, AdamWLate) {
   Tensor p = Given(start).tensor, m = Given(m_start).tensor, v = Given(v_start).tensor;
   const AdamW options = {.learning_rate = 0.1f, .weight_decay = 0.1f, .step = 1000000};
   reference::AdamWStep(options, 1, gradient, parameter, first_moment, second_moment);
-  kernels().AdamWStep(options, 1, gradient.tensor, p, m, v);
+  kernels().AdamWStep(options, 1, gradient.tensor, p, m, v, Tensor());
   EXPECT_TRUE(Agrees(parameter, p, kRoundings));
 }
 
@@ -78,7 +78,7 @@ TEST_P(KernelsSuite, Sgd) {
         const Input gradient = Normal({n});
         const float factor = step % 2 == 0 ? 0.25f : 1.0f;
         reference::SgdStep(options, factor, gradient, parameter, momentum);
-        kernels().SgdStep(options, factor, gradient.tensor, p, buffer);
+        kernels().SgdStep(options, factor, gradient.tensor, p, buffer, Tensor());
         EXPECT_TRUE(Agrees(parameter, p, kRoundings));
         if (buffer.defined()) {
           EXPECT_TRUE(Agrees(momentum, buffer, kRoundings));
@@ -96,14 +96,14 @@ TEST_P(KernelsSuite, CutsOfOptimizersDoNotShow) {
     kernels().Fill(m, 0.1f);
     kernels().Fill(v, 0.2f);
     kernels().Copy(in[0], parameter);
-    kernels().AdamWStep({.weight_decay = 0.1f, .step = 3}, 0.3f, in[1], parameter, m, v);
+    kernels().AdamWStep({.weight_decay = 0.1f, .step = 3}, 0.3f, in[1], parameter, m, v, Tensor());
   }));
   EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& parameter) {
     Tensor buffer = Output(parameter.shape());
     kernels().Fill(buffer, 0.1f);
     kernels().Copy(in[0], parameter);
     kernels().SgdStep({.momentum = 0.9f, .weight_decay = 0.1f, .nesterov = true}, 0.3f, in[1],
-                      parameter, buffer);
+                      parameter, buffer, Tensor());
   }));
 }
 

@@ -34,14 +34,14 @@ void Optimizer::Step(int64_t step, double learning_rate, float gradient_factor,
                            .weight_decay = decay,
                            .step = step + 1};
       kernels_.AdamWStep(adamw, gradient_factor, tensor.gradient, tensor.value,
-                         states_[0].tensors[i], states_[1].tensors[i]);
+                         states_[0].tensors[i], states_[1].tensors[i], tensor.copy);
     } else {
       const Sgd sgd = {.learning_rate = static_cast<float>(learning_rate),
                        .momentum = options_.momentum,
                        .weight_decay = decay,
                        .nesterov = options_.nesterov};
       kernels_.SgdStep(sgd, gradient_factor, tensor.gradient, tensor.value,
-                       states_.empty() ? Tensor() : states_[0].tensors[i]);
+                       states_.empty() ? Tensor() : states_[0].tensors[i], tensor.copy);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "core/base/parallel.h"
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "glog/logging.h"
@@ -16,15 +17,21 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
 
-// Calls fn with Eigen views of the same range of each tensor, range by range in parallel.
+// Calls fn(y, inputs...) with Eigen views of the same range of each tensor as fp32, range by range
+// in parallel; y may be an input.
 template <typename Function, typename... Tensors>
-void ForRanges(Function&& fn, const Tensor& first, const Tensors&... others) {
-  CHECK(((others.elements() == first.elements()) && ...));
-  ParallelFor(first.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const auto view = [begin, end](const Tensor& t) {
-      return Eigen::Map<Eigen::ArrayXf>(t.data<float>() + begin, end - begin);
+void ForRanges(Function&& fn, const Tensor& y, const Tensors&... inputs) {
+  CHECK(((inputs.elements() == y.elements()) && ...));
+  ParallelFor(y.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    cpu::FloatOutput output(y, cpu::kStretch);
+    const auto run = [&](auto... in) {
+      cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
+        fn(Eigen::Map<Eigen::ArrayXf>(output.Open(first, count), count),
+           Eigen::Map<const Eigen::ArrayXf>(in.Load(first, count), count)...);
+        output.Close();
+      });
     };
-    fn(view(first), view(others)...);
+    run(cpu::FloatInput(inputs, cpu::kStretch)...);
   });
 }
 
@@ -60,7 +67,12 @@ void CpuKernels::Cast(const Tensor& x, const Tensor& y) {
   } else if (x.dtype() == DType::kF64 && y.dtype() == DType::kF32) {
     CastElements<double, float>(x, y);
   } else {
-    LOG(FATAL) << "no cast from " << Name(x.dtype()) << " to " << Name(y.dtype());
+    ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
+      cpu::FloatInput input(x, cpu::kStretch);
+      cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
+        cpu::StoreFloats(input.Load(first, count), first, count, y);
+      });
+    });
   }
 }
 
@@ -76,53 +88,52 @@ void CpuKernels::CopyToHost(const Tensor& x, void* host) {
 
 void CpuKernels::Add(const Tensor& a, const Tensor& b, const Tensor& y) {
   Span span(this);
-  ForRanges([](auto p, auto q, auto out) { out = p + q; }, a, b, y);
+  ForRanges([](auto out, auto p, auto q) { out = p + q; }, y, a, b);
 }
 
 void CpuKernels::Multiply(const Tensor& a, const Tensor& b, const Tensor& y) {
   Span span(this);
-  ForRanges([](auto p, auto q, auto out) { out = p * q; }, a, b, y);
+  ForRanges([](auto out, auto p, auto q) { out = p * q; }, y, a, b);
 }
 
 void CpuKernels::Scale(const Tensor& x, float factor, const Tensor& y) {
   Span span(this);
-  ForRanges([factor](auto in, auto out) { out = in * factor; }, x, y);
+  ForRanges([factor](auto out, auto in) { out = in * factor; }, y, x);
 }
 
 void CpuKernels::AddScaled(const Tensor& x, float factor, const Tensor& y) {
   Span span(this);
-  ForRanges([factor](auto in, auto out) { out += in * factor; }, x, y);
+  ForRanges([factor](auto out, auto sum, auto in) { out = sum + in * factor; }, y, y, x);
 }
 
 void CpuKernels::Relu(const Tensor& x, const Tensor& y) {
   Span span(this);
-  ForRanges([](auto in, auto out) { out = in.max(0.0f); }, x, y);
+  ForRanges([](auto out, auto in) { out = in.max(0.0f); }, y, x);
 }
 
 void CpuKernels::ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  ForRanges([](auto out, auto gradient, auto in) { in = (out > 0.0f).select(gradient, 0.0f); }, y,
-            dy, dx);
+  ForRanges([](auto in, auto out, auto gradient) { in = (out > 0.0f).select(gradient, 0.0f); }, dx,
+            y, dy);
 }
 
 void CpuKernels::Gelu(const Tensor& x, const Tensor& y) {
   Span span(this);
-  ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const float* in = x.data<float>();
-    float* out = y.data<float>();
-    for (int64_t i = begin; i < end; ++i) out[i] = cpu::Gelu(in[i]);
-  });
+  ForRanges(
+      [](auto out, auto in) {
+        for (int64_t i = 0; i < out.size(); ++i) out[i] = cpu::Gelu(in[i]);
+      },
+      y, x);
 }
 
 void CpuKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const float* in = x.data<float>();
-    const float* gradient = dy.data<float>();
-    float* out = dx.data<float>();
-    for (int64_t i = begin; i < end; ++i)
-      out[i] = gradient[i] * cpu::GeluWithDerivative(in[i]).slope;
-  });
+  ForRanges(
+      [](auto out, auto in, auto gradient) {
+        for (int64_t i = 0; i < out.size(); ++i)
+          out[i] = gradient[i] * cpu::GeluWithDerivative(in[i]).slope;
+      },
+      dx, x, dy);
 }
 
 void CpuKernels::ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
@@ -133,16 +144,18 @@ void CpuKernels::ApplyDropout(const Dropout& dropout, int64_t first_element, con
   ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
     constexpr int64_t kChunk = 1024;
     float uniform[kChunk];
-    for (int64_t chunk = begin; chunk < end; chunk += kChunk) {
-      const int64_t count = std::min(kChunk, end - chunk);
-      philox.FillUniform({uniform, static_cast<size_t>(count)}, first_element + chunk,
+    cpu::FloatInput input(x, kChunk);
+    cpu::FloatOutput output(y, kChunk);
+    cpu::ForStretches(begin, end, kChunk, [&](int64_t first, int64_t count) {
+      philox.FillUniform({uniform, static_cast<size_t>(count)}, first_element + first,
                          dropout.counter, 0.0f, 1.0f);
-      const float* in = x.data<float>() + chunk;
-      float* out = y.data<float>() + chunk;
+      const float* in = input.Load(first, count);
+      float* out = output.Open(first, count);
       for (int64_t i = 0; i < count; ++i) {
         out[i] = uniform[i] >= dropout.probability ? in[i] * scale : 0.0f;
       }
-    }
+      output.Close();
+    });
   });
 }
 

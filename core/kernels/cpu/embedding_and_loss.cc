@@ -2,23 +2,60 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "glog/logging.h"
 
 namespace lockstep {
+namespace {
+
+using cpu::FloatInput;
+using cpu::FloatOutput;
+
+// The loss of one row, and its gradient where `gradient` is not null; this may be the row itself.
+float RowLoss(const float* row, int64_t classes, int32_t target, float factor, float* gradient) {
+  if (target < 0) {
+    if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
+    return 0;
+  }
+  float largest = row[0];
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < classes; ++i) largest = std::max(largest, row[i]);
+  const float gap = largest - row[target];
+  float sum = 0;
+  if (gradient == nullptr) {
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < classes; ++i) sum += cpu::Exp(row[i] - largest);
+  } else {
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < classes; ++i) {
+      gradient[i] = cpu::Exp(row[i] - largest);
+      sum += gradient[i];
+    }
+    const float inverse = factor / sum;
+    for (int64_t i = 0; i < classes; ++i) gradient[i] *= inverse;
+    gradient[target] -= factor;
+  }
+  return std::log(sum) + gap;
+}
+
+}  // namespace
 
 void CpuKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
   Span span(this);
-  const int64_t width = table.shape()[1], vocabulary = table.shape()[0];
+  CHECK(y.dtype() == table.dtype()) << Name(y.dtype()) << " of " << Name(table.dtype());
+  const int64_t vocabulary = table.shape()[0], bytes = table.shape()[1] * SizeOf(table.dtype());
   ParallelFor(ids.elements(), 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t id = ids.data<int32_t>()[r];
       DCHECK(id >= 0 && id < vocabulary) << id << " of " << vocabulary;
-      std::copy_n(table.data<float>() + id * width, width, y.data<float>() + r * width);
+      std::memcpy(y.raw() + r * bytes, table.raw() + id * bytes, bytes);
     }
   });
 }
@@ -27,14 +64,42 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
                                    const Tensor& dtable) {
   Span span(this);
   if (write == Write::kOverwrite) Fill(dtable, 0);
-  const int64_t width = dtable.shape()[1];
+  const int64_t rows = ids.elements(), vocabulary = dtable.shape()[0], width = dtable.shape()[1];
+  const int32_t* id = ids.data<int32_t>();
+  // A 16-bit table would be rounded at each row: the words that occur are summed up beside it.
+  const bool direct = dtable.dtype() == DType::kF32;
+  std::vector<int32_t> place(id, id + rows), words;
+  Tensor sums = dtable;
+  if (!direct) {
+    std::vector<int32_t> place_of_word(vocabulary, -1);
+    for (int32_t& word : place) {
+      int32_t& at = place_of_word[word];
+      if (at < 0) {
+        at = static_cast<int32_t>(words.size());
+        words.push_back(word);
+      }
+      word = at;
+    }
+    sums = Workspace({static_cast<int64_t>(words.size()), width});
+    Fill(sums, 0);
+  }
   // Threads divide the columns: each adds all rows in order, so the sums do not depend on how many
   // threads there are.
   ParallelFor(width, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t r = 0; r < ids.elements(); ++r) {
-      float* to = dtable.data<float>() + ids.data<int32_t>()[r] * width;
-      const float* from = dy.data<float>() + r * width;
-      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    const int64_t count = end - begin;
+    FloatInput gradient(dy, count);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = sums.data<float>() + place[r] * width + begin;
+      const float* from = gradient.Load(r * width + begin, count);
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    }
+    if (direct) return;
+    FloatOutput output(dtable, count);
+    for (size_t w = 0; w < words.size(); ++w) {
+      const float* from = sums.data<float>() + static_cast<int64_t>(w) * width + begin;
+      float* to = output.OpenSums(Write::kAccumulate, words[w] * width + begin, count);
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+      output.Close();
     }
   });
 }
@@ -43,12 +108,18 @@ void CpuKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor
   Span span(this);
   const int64_t time = x.shape()[1], width = x.shape()[2];
   CHECK_LE(time, table.shape()[0]);
+  const int64_t stretch = std::min(time, cpu::StretchRows(width));
   ParallelFor(x.shape().rows(), 64, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* in = x.data<float>() + r * width;
-      const float* position = table.data<float>() + r % time * width;
-      float* out = y.data<float>() + r * width;
-      for (int64_t i = 0; i < width; ++i) out[i] = in[i] + position[i];
+    FloatInput input(x, stretch * width), positions(table, stretch * width);
+    FloatOutput output(y, stretch * width);
+    for (int64_t r = begin; r < end;) {
+      const int64_t count = std::min({stretch, end - r, time - r % time});
+      const float* in = input.Load(r * width, count * width);
+      const float* position = positions.Load(r % time * width, count * width);
+      float* out = output.Open(r * width, count * width);
+      for (int64_t i = 0; i < count * width; ++i) out[i] = in[i] + position[i];
+      output.Close();
+      r += count;
     }
   });
 }
@@ -58,12 +129,15 @@ void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tenso
   if (write == Write::kOverwrite) Fill(dtable, 0);
   const int64_t batch = dy.shape()[0], time = dy.shape()[1], width = dy.shape()[2];
   ParallelFor(time, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t t = begin; t < end; ++t) {
-        const float* from = dy.data<float>() + (b * time + t) * width;
-        float* to = dtable.data<float>() + t * width;
+    FloatInput gradient(dy, width);
+    FloatOutput output(dtable, width);
+    for (int64_t t = begin; t < end; ++t) {
+      float* to = output.OpenSums(Write::kAccumulate, t * width, width);
+      for (int64_t b = 0; b < batch; ++b) {
+        const float* from = gradient.Load((b * time + t) * width, width);
         for (int64_t i = 0; i < width; ++i) to[i] += from[i];
       }
+      output.Close();
     }
   });
 }
@@ -73,40 +147,32 @@ void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets
   Span span(this);
   const int64_t classes = logits.shape()[-1];
   CHECK_EQ(targets.elements(), logits.shape().rows());
-  ParallelFor(targets.elements(), std::max<int64_t>(1, (1 << 13) / classes),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t r = begin; r < end; ++r) {
-                  const float* row = logits.data<float>() + r * classes;
-                  const int32_t target = targets.data<int32_t>()[r];
-                  float* gradient =
-                      dlogits.defined() ? dlogits.data<float>() + r * classes : nullptr;
-                  if (target < 0) {
-                    losses.data<float>()[r] = 0;
-                    if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
-                    continue;
-                  }
-                  float largest = row[0];
-#pragma omp simd reduction(max : largest)
-                  for (int64_t i = 0; i < classes; ++i) largest = std::max(largest, row[i]);
-                  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-                  for (int64_t i = 0; i < classes; ++i) sum += cpu::Exp(row[i] - largest);
-                  losses.data<float>()[r] = std::log(sum) + (largest - row[target]);
-                  if (gradient == nullptr) continue;
-                  const float inverse = factor / sum;
-                  for (int64_t i = 0; i < classes; ++i)
-                    gradient[i] = cpu::Exp(row[i] - largest) * inverse;
-                  gradient[target] -= factor;
-                }
-              });
+  const int64_t grain = std::max<int64_t>(1, (1 << 13) / classes);
+  const int64_t stretch = cpu::StretchRows(classes);
+  ParallelFor(targets.elements(), grain, [&](int64_t begin, int64_t end) {
+    FloatInput input(logits, stretch * classes);
+    FloatOutput output(dlogits, stretch * classes);
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const int64_t at = first * classes, elements = count * classes;
+      const float* rows = input.Load(at, elements);
+      float* gradients = dlogits.defined() ? output.Open(at, elements) : nullptr;
+      for (int64_t r = 0; r < count; ++r) {
+        losses.data<float>()[first + r] =
+            RowLoss(rows + r * classes, classes, targets.data<int32_t>()[first + r], factor,
+                    gradients != nullptr ? gradients + r * classes : nullptr);
+      }
+      if (gradients != nullptr) output.Close();
+    });
+  });
 }
 
 int64_t CpuKernels::CountCorrect(const Tensor& logits, const Tensor& targets) {
   Span span(this);
   const int64_t classes = logits.shape()[-1];
+  FloatInput input(logits, classes);
   int64_t correct = 0;
   for (int64_t r = 0; r < targets.elements(); ++r) {
-    const float* row = logits.data<float>() + r * classes;
+    const float* row = input.Load(r * classes, classes);
     correct += std::max_element(row, row + classes) - row == targets.data<int32_t>()[r];
   }
   return correct;

@@ -1,29 +1,26 @@
 #include "core/kernels/cpu/float_elements.h"
 
-#include <algorithm>
-
 #include "core/base/half.h"
 #include "glog/logging.h"
 
 namespace lockstep::cpu {
 namespace {
 
-const uint16_t* Bits(const Tensor& tensor) {
-  return reinterpret_cast<const uint16_t*>(tensor.raw());
-}
+uint16_t* Bits(const Tensor& tensor) { return reinterpret_cast<uint16_t*>(tensor.raw()); }
 
 }  // namespace
 
 void LoadFloats(const Tensor& from, int64_t first, int64_t count, float* to) {
+  const uint16_t* bits = Bits(from) + first;
   switch (from.dtype()) {
     case DType::kF32:
       std::copy_n(from.data<float>() + first, count, to);
       return;
     case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) to[i] = HalfToFloat(Bits(from)[first + i]);
+      for (int64_t i = 0; i < count; ++i) to[i] = HalfToFloat(bits[i]);
       return;
     case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) to[i] = BFloat16ToFloat(Bits(from)[first + i]);
+      for (int64_t i = 0; i < count; ++i) to[i] = BFloat16ToFloat(bits[i]);
       return;
     default:
       LOG(FATAL) << Name(from.dtype()) << " is no type to train in";
@@ -31,7 +28,7 @@ void LoadFloats(const Tensor& from, int64_t first, int64_t count, float* to) {
 }
 
 void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& to) {
-  uint16_t* bits = reinterpret_cast<uint16_t*>(to.raw()) + first;
+  uint16_t* bits = Bits(to) + first;
   switch (to.dtype()) {
     case DType::kF32:
       std::copy_n(from, count, to.data<float>() + first);
@@ -45,6 +42,14 @@ void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& 
     default:
       LOG(FATAL) << Name(to.dtype()) << " is no type to train in";
   }
+}
+
+void WriteSums(const float* sums, Write write, const Tensor& to) {
+  if (!to.defined()) return;
+  FloatOutput output(to, to.elements());
+  float* out = output.OpenSums(write, 0, to.elements());
+  for (int64_t i = 0; i < to.elements(); ++i) out[i] += sums[i];
+  output.Close();
 }
 
 }  // namespace lockstep::cpu

@@ -13,9 +13,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep::cpu {
@@ -25,25 +27,67 @@ void LoadFloats(const Tensor& from, int64_t first, int64_t count, float* to);
 // Element first + i of a floating tensor = from[i], rounded to the nearest, ties to even.
 void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& to);
 
+// A stretch of elements of which a kernel can hold a handful of tensors' in the first-level cache.
+inline constexpr int64_t kStretch = 2048;
+
+// Calls run(first, count) for [begin, end) in pieces of at most `length`.
+template <typename Function>
+void ForStretches(int64_t begin, int64_t end, int64_t length, Function&& run) {
+  for (int64_t first = begin; first < end; first += length) {
+    run(first, std::min(length, end - first));
+  }
+}
+
+// Rows of which each tensor's share is a stretch.
+inline int64_t StretchRows(int64_t width) { return std::max<int64_t>(1, kStretch / width); }
+
+// Asks for elements of a 16-bit tensor, so that they come from memory while the arithmetic runs; a
+// conversion by itself would wait for each line.
+inline void Prefetch(const Tensor& tensor, int64_t first, int64_t count) {
+  constexpr int64_t kLine = 64;
+  const std::byte* begin = tensor.raw() + 2 * first;
+  for (int64_t i = 0; i < 2 * count; i += kLine) __builtin_prefetch(begin + i);
+}
+
+// Scratch that starts on a cache line, as tensors do: the order of a vectorised sum depends on
+// that.
+class FloatBuffer {
+ public:
+  explicit FloatBuffer(int64_t size) : lines_((size + kLine - 1) / kLine) {}
+
+  float* data() { return reinterpret_cast<float*>(lines_.data()); }
+
+ private:
+  static constexpr int64_t kLine = 16;
+  struct alignas(64) Line {
+    float floats[kLine];
+  };
+  std::vector<Line> lines_;
+};
+
 // Reads stretches of at most `longest` elements. For one thread; the tensor may be undefined if
 // nothing is read.
 class FloatInput {
  public:
   FloatInput(const Tensor& tensor, int64_t longest)
       : tensor_(tensor), buffer_(IsDirect() ? 0 : longest) {}
+  // Reads all of a small tensor at once.
+  explicit FloatInput(const Tensor& tensor) : FloatInput(tensor, tensor.elements()) {}
 
   // Valid until the next call.
   const float* Load(int64_t first, int64_t count) {
     if (IsDirect()) return tensor_.data<float>() + first;
     LoadFloats(tensor_, first, count, buffer_.data());
+    Prefetch(tensor_, first + count, std::min(count, kStretch));
     return buffer_.data();
   }
+  const float* LoadAll() { return Load(0, tensor_.elements()); }
 
  private:
   bool IsDirect() const { return !tensor_.defined() || tensor_.dtype() == DType::kF32; }
 
   const Tensor& tensor_;
-  std::vector<float> buffer_;
+  FloatBuffer buffer_;
 };
 
 // Writes stretches of at most `longest` elements. For one thread. The tensor may be one that is
@@ -60,6 +104,16 @@ class FloatOutput {
     count_ = count;
     return buffer_.data();
   }
+  // The same with what a kernel adds to: zeros, or what the tensor holds.
+  float* OpenSums(Write write, int64_t first, int64_t count) {
+    float* sums = Open(first, count);
+    if (write == Write::kOverwrite) {
+      std::fill_n(sums, count, 0.0f);
+    } else if (!IsDirect()) {
+      LoadFloats(tensor_, first, count, sums);
+    }
+    return sums;
+  }
   // After all of them have been written.
   void Close() {
     if (!IsDirect()) StoreFloats(buffer_.data(), first_, count_, tensor_);
@@ -69,8 +123,11 @@ class FloatOutput {
   bool IsDirect() const { return !tensor_.defined() || tensor_.dtype() == DType::kF32; }
 
   const Tensor& tensor_;
-  std::vector<float> buffer_;
+  FloatBuffer buffer_;
   int64_t first_ = 0, count_ = 0;
 };
+
+// sums[i] is added to element i of `to`, or replaces it; nothing where `to` is undefined.
+void WriteSums(const float* sums, Write write, const Tensor& to);
 
 }  // namespace lockstep::cpu

@@ -8,11 +8,15 @@
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/span.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
+
+using cpu::FloatInput;
+using cpu::FloatOutput;
 
 constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
 
@@ -22,22 +26,25 @@ constexpr int64_t kFloatRows = 64;
 
 int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
 
-// Adds, for the columns of [rows, width], two sums over the rows. `add(row, sum0, sum1)` adds one
-// row to float sums. The result holds sum0 then sum1 of all columns.
-template <typename AddRow>
-std::vector<double> ColumnSumPairs(int64_t rows, int64_t width, AddRow&& add) {
+// Adds, for the columns of [rows, width], two sums over the rows. make_add() gives each thread its
+// own add(first, count, sum0, sum1), which adds a stretch of rows to float sums. The result holds
+// sum0 then sum1 of all columns.
+template <typename MakeAdd>
+std::vector<double> ColumnSumPairs(int64_t rows, int64_t width, MakeAdd&& make_add) {
   const int parts = ParallelParts(rows, RowGrain(width));
   std::vector<double> partial(parts * 2 * width);
   std::vector<float> running(parts * 2 * width);
   ParallelForParts(rows, RowGrain(width), [&](int part, int64_t begin, int64_t end) {
+    auto add = make_add();
     float* sums = running.data() + part * 2 * width;
     double* totals = partial.data() + part * 2 * width;
-    for (int64_t block = begin; block < end; block += kFloatRows) {
+    cpu::ForStretches(begin, end, kFloatRows, [&](int64_t block, int64_t block_rows) {
       std::fill_n(sums, 2 * width, 0.0f);
-      const int64_t block_end = std::min(end, block + kFloatRows);
-      for (int64_t r = block; r < block_end; ++r) add(r, sums, sums + width);
+      cpu::ForStretches(
+          block, block + block_rows, cpu::StretchRows(width),
+          [&](int64_t first, int64_t count) { add(first, count, sums, sums + width); });
       for (int64_t i = 0; i < 2 * width; ++i) totals[i] += sums[i];
-    }
+    });
   });
   for (int part = 1; part < parts; ++part) {
     for (int64_t i = 0; i < 2 * width; ++i) partial[i] += partial[part * 2 * width + i];
@@ -50,35 +57,46 @@ std::vector<double> ColumnSumPairs(int64_t rows, int64_t width, AddRow&& add) {
 template <bool kResidual, bool kActivate>
 void Affine(const float* x, const float* factor, const float* offset, const float* residual,
             int64_t rows, int64_t width, float* y) {
-  ParallelFor(rows, RowGrain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* in = x + r * width;
-      const float* add = residual + (kResidual ? r * width : 0);
-      float* out = y + r * width;
-      for (int64_t c = 0; c < width; ++c) {
-        float value = in[c] * factor[c] + offset[c];
-        if constexpr (kResidual) value += add[c];
-        if constexpr (kActivate) value = value < 0 ? 0 : value;  // NaN passes
-        out[c] = value;
-      }
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * width;
+    const float* add = residual + (kResidual ? r * width : 0);
+    float* out = y + r * width;
+    for (int64_t c = 0; c < width; ++c) {
+      float value = in[c] * factor[c] + offset[c];
+      if constexpr (kResidual) value += add[c];
+      if constexpr (kActivate) value = value < 0 ? 0 : value;  // NaN passes
+      out[c] = value;
     }
-  });
+  }
 }
 
 void NormalizeColumns(const Tensor& x, const Tensor& scale, const Tensor& shift,
                       const Tensor& residual, const float* mean, const float* variance,
                       float epsilon, Activation activation, const Tensor& y) {
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
+  FloatInput scales(scale), shifts(shift);
+  const float* gamma = scales.LoadAll();
+  const float* beta = shifts.LoadAll();
   std::vector<float> factor(width), offset(width);
   for (int64_t c = 0; c < width; ++c) {
-    factor[c] = scale.data<float>()[c] / std::sqrt(variance[c] + epsilon);
-    offset[c] = shift.data<float>()[c] - mean[c] * factor[c];
+    factor[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
+    offset[c] = beta[c] - mean[c] * factor[c];
   }
-  const float* add = residual.defined() ? residual.data<float>() : nullptr;
   const bool activate = activation == Activation::kRelu;
-  const auto run = add ? (activate ? Affine<true, true> : Affine<true, false>)
-                       : (activate ? Affine<false, true> : Affine<false, false>);
-  run(x.data<float>(), factor.data(), offset.data(), add, rows, width, y.data<float>());
+  const auto run = residual.defined() ? (activate ? Affine<true, true> : Affine<true, false>)
+                                      : (activate ? Affine<false, true> : Affine<false, false>);
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
+  ParallelFor(rows, RowGrain(width), [&](int64_t begin, int64_t end) {
+    FloatInput input(x, longest), addend(residual, longest);
+    FloatOutput output(y, longest);
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const int64_t at = first * width, elements = count * width;
+      const float* add = residual.defined() ? addend.Load(at, elements) : nullptr;
+      run(input.Load(at, elements), factor.data(), offset.data(), add, count, width,
+          output.Open(at, elements));
+      output.Close();
+    });
+  });
 }
 
 }  // namespace
@@ -89,20 +107,26 @@ void CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& s
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   CHECK_EQ(scale.elements(), width);
-  const float* data = x.data<float>();
   // Sums of differences to the first row, which lies near the mean: the squares do not cancel.
-  const std::vector<double> sums =
-      ColumnSumPairs(rows, width, [&](int64_t r, float* sum, float* squares) {
-        const float* row = data + r * width;
+  FloatInput first_row(x, width);
+  const float* origin = first_row.Load(0, width);
+  const std::vector<double> sums = ColumnSumPairs(rows, width, [&] {
+    return [=, input = FloatInput(x, cpu::StretchRows(width) * width)](
+               int64_t first, int64_t count, float* sum, float* squares) mutable {
+      const float* in = input.Load(first * width, count * width);
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = in + r * width;
         for (int64_t c = 0; c < width; ++c) {
-          const float d = row[c] - data[c];
+          const float d = row[c] - origin[c];
           sum[c] += d;
           squares[c] += d * d;
         }
-      });
+      }
+    };
+  });
   for (int64_t c = 0; c < width; ++c) {
     const double shifted = sums[c] / rows;
-    mean.data<float>()[c] = static_cast<float>(data[c] + shifted);
+    mean.data<float>()[c] = static_cast<float>(origin[c] + shifted);
     variance.data<float>()[c] =
         static_cast<float>(std::max(0.0, sums[width + c] / rows - shifted * shifted));
   }
@@ -125,62 +149,79 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
                                    Write write, const Tensor& dscale, const Tensor& dshift) {
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
-  const float* in = x.data<float>();
-  const float* gradient = dy.data<float>();
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
   // The gradient behind the activation goes to the residual as it is; without a residual of its own
-  // it is kept in dx, which the second pass then rewrites in place.
+  // it is kept in dx, which the second pass then rewrites in place. It is dy or zero: storing it
+  // rounds nothing.
   const bool activated = y.defined();
-  float* masked = dresidual.defined() ? dresidual.data<float>() : dx.data<float>();
   const bool keep = activated || dresidual.defined();
+  const Tensor& masked = dresidual.defined() ? dresidual : dx;
+  CHECK(masked.dtype() == dy.dtype()) << Name(masked.dtype()) << " and " << Name(dy.dtype());
   const float* center = mean.data<float>();
-  const std::vector<double> sums =
-      ColumnSumPairs(rows, width, [&](int64_t r, float* sum, float* products) {
-        const float* in_row = in + r * width;
-        const float* dy_row = gradient + r * width;
-        float* masked_row = masked + r * width;
+  const std::vector<double> sums = ColumnSumPairs(rows, width, [&] {
+    return [=, input = FloatInput(x, longest), gradient = FloatInput(dy, longest),
+            output = FloatInput(y, longest), kept = FloatOutput(masked, longest)](
+               int64_t first, int64_t count, float* sum, float* products) mutable {
+      const int64_t at = first * width, elements = count * width;
+      const float* in = input.Load(at, elements);
+      const float* slopes = gradient.Load(at, elements);
+      if (keep) {
+        float* passed = kept.Open(at, elements);
         if (activated) {
-          const float* y_row = y.data<float>() + r * width;
-          for (int64_t c = 0; c < width; ++c) {
-            masked_row[c] = y_row[c] > 0 ? dy_row[c] : 0;
-          }
-          dy_row = masked_row;
-        } else if (keep) {
-          std::copy_n(dy_row, width, masked_row);
+          const float* out = output.Load(at, elements);
+          for (int64_t i = 0; i < elements; ++i) passed[i] = out[i] > 0 ? slopes[i] : 0;
+        } else {
+          std::copy_n(slopes, elements, passed);
         }
+        kept.Close();
+        slopes = passed;
+      }
+      for (int64_t r = 0; r < count; ++r) {
+        const float* in_row = in + r * width;
+        const float* dy_row = slopes + r * width;
         for (int64_t c = 0; c < width; ++c) {
           sum[c] += dy_row[c];
           products[c] += dy_row[c] * (in_row[c] - center[c]);
         }
-      });
+      }
+    };
+  });
   // dx = scale / sigma * (dy - mean(dy) - xhat * mean(dy * xhat)), as a * dy + b * x + c.
-  std::vector<float> a(width), b(width), c0(width);
+  FloatInput scales(scale);
+  const float* gamma = scales.LoadAll();
+  std::vector<float> a(width), b(width), c0(width), scale_sums(width), shift_sums(width);
   for (int64_t c = 0; c < width; ++c) {
     const double inverse =
         1.0 / std::sqrt(static_cast<double>(variance.data<float>()[c]) + epsilon);
     const double dscale_sum = sums[width + c] * inverse;
-    const double factor = scale.data<float>()[c] * inverse;
+    const double factor = gamma[c] * inverse;
     a[c] = static_cast<float>(factor);
     b[c] = static_cast<float>(-factor * inverse * dscale_sum / rows);
     c0[c] = static_cast<float>(-factor * sums[c] / rows +
                                factor * inverse * dscale_sum / rows * center[c]);
-    const bool add = write == Write::kAccumulate;
-    if (dscale.defined()) {
-      float& out = dscale.data<float>()[c];
-      out = (add ? out : 0) + static_cast<float>(dscale_sum);
-    }
-    if (dshift.defined()) {
-      float& out = dshift.data<float>()[c];
-      out = (add ? out : 0) + static_cast<float>(sums[c]);
-    }
+    scale_sums[c] = static_cast<float>(dscale_sum);
+    shift_sums[c] = static_cast<float>(sums[c]);
   }
-  const float* source = keep ? masked : gradient;
+  cpu::WriteSums(scale_sums.data(), write, dscale);
+  cpu::WriteSums(shift_sums.data(), write, dshift);
   ParallelFor(rows, RowGrain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* in_row = in + r * width;
-      const float* dy_row = source + r * width;
-      float* out = dx.data<float>() + r * width;
-      for (int64_t c = 0; c < width; ++c) out[c] = a[c] * dy_row[c] + (b[c] * in_row[c] + c0[c]);
-    }
+    FloatInput input(x, longest), gradient(keep ? masked : dy, longest);
+    FloatOutput result(dx, longest);
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const int64_t at = first * width, elements = count * width;
+      const float* in = input.Load(at, elements);
+      const float* slopes = gradient.Load(at, elements);
+      float* out = result.Open(at, elements);
+      for (int64_t r = 0; r < count; ++r) {
+        const float* in_row = in + r * width;
+        const float* dy_row = slopes + r * width;
+        float* out_row = out + r * width;
+        for (int64_t c = 0; c < width; ++c) {
+          out_row[c] = a[c] * dy_row[c] + (b[c] * in_row[c] + c0[c]);
+        }
+      }
+      result.Close();
+    });
   });
 }
 
@@ -223,24 +264,35 @@ void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& s
                            const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) {
   Span span(this);
   const int64_t width = x.shape()[-1];
-  const float* gamma = scale.data<float>();
-  const float* beta = shift.data<float>();
+  FloatInput scales(scale), shifts(shift);
+  const float* gamma = scales.LoadAll();
+  const float* beta = shifts.LoadAll();
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
   ParallelFor(x.shape().rows(), RowGrain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = x.data<float>() + r * width;
-      float* out = y.data<float>() + r * width;
-      float sum = 0;
+    FloatInput input(x, longest);
+    FloatOutput output(y, longest);
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const float* in = input.Load(first * width, count * width);
+      float* results = output.Open(first * width, count * width);
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = in + r * width;
+        float* out = results + r * width;
+        float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < width; ++i) sum += row[i];
-      const float center = sum / width;
-      float squares = 0;
+        for (int64_t i = 0; i < width; ++i) sum += row[i];
+        const float center = sum / width;
+        float squares = 0;
 #pragma omp simd reduction(+ : squares)
-      for (int64_t i = 0; i < width; ++i) squares += (row[i] - center) * (row[i] - center);
-      const float inverse = 1.0f / std::sqrt(squares / width + epsilon);
-      for (int64_t i = 0; i < width; ++i) out[i] = (row[i] - center) * inverse * gamma[i] + beta[i];
-      mean.data<float>()[r] = center;
-      inverse_stddev.data<float>()[r] = inverse;
-    }
+        for (int64_t i = 0; i < width; ++i) squares += (row[i] - center) * (row[i] - center);
+        const float inverse = 1.0f / std::sqrt(squares / width + epsilon);
+        for (int64_t i = 0; i < width; ++i) {
+          out[i] = (row[i] - center) * inverse * gamma[i] + beta[i];
+        }
+        mean.data<float>()[first + r] = center;
+        inverse_stddev.data<float>()[first + r] = inverse;
+      }
+      output.Close();
+    });
   });
 }
 
@@ -250,51 +302,60 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
                                    const Tensor& dscale, const Tensor& dshift) {
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
-  const float* gamma = scale.data<float>();
+  FloatInput scales(scale);
+  const float* all_scales = scales.LoadAll();
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
   const int parts = ParallelParts(rows, RowGrain(width));
   std::vector<float> partial(parts * 2 * width, 0.0f);
   ParallelForParts(rows, RowGrain(width), [&](int part, int64_t begin, int64_t end) {
+    FloatInput input(x, longest), gradient(dy, longest), addend(residual, longest);
+    FloatOutput output(dx, longest);
     float* scale_sums = partial.data() + part * 2 * width;
     float* shift_sums = scale_sums + width;
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = x.data<float>() + r * width;
-      const float* dy_row = dy.data<float>() + r * width;
-      float* out = dx.data<float>() + r * width;
-      const float center = mean.data<float>()[r], inverse = inverse_stddev.data<float>()[r];
-      float sum = 0, products = 0;
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const int64_t at = first * width, elements = count * width;
+      const float* in = input.Load(at, elements);
+      const float* slopes = gradient.Load(at, elements);
+      const float* addends = residual.defined() ? addend.Load(at, elements) : nullptr;
+      float* results = output.Open(at, elements);
+      const float* gamma = all_scales;  // read through the closure, gcc gathers it
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = in + r * width;
+        const float* dy_row = slopes + r * width;
+        float* out = results + r * width;
+        const float center = mean.data<float>()[first + r];
+        const float inverse = inverse_stddev.data<float>()[first + r];
+        float sum = 0, products = 0;
 #pragma omp simd reduction(+ : sum, products)
-      for (int64_t i = 0; i < width; ++i) {
-        const float normalized = (row[i] - center) * inverse, g = dy_row[i] * gamma[i];
-        sum += g;
-        products += g * normalized;
-        scale_sums[i] += dy_row[i] * normalized;
-        shift_sums[i] += dy_row[i];
-      }
-      const float mean_g = sum / width, mean_product = products / width;
-      if (residual.defined()) {
-        const float* add = residual.data<float>() + r * width;
         for (int64_t i = 0; i < width; ++i) {
-          const float normalized = (row[i] - center) * inverse;
-          out[i] = add[i] + inverse * (dy_row[i] * gamma[i] - mean_g - normalized * mean_product);
+          const float normalized = (row[i] - center) * inverse, g = dy_row[i] * gamma[i];
+          sum += g;
+          products += g * normalized;
+          scale_sums[i] += dy_row[i] * normalized;
+          shift_sums[i] += dy_row[i];
         }
-      } else {
-        for (int64_t i = 0; i < width; ++i) {
-          const float normalized = (row[i] - center) * inverse;
-          out[i] = inverse * (dy_row[i] * gamma[i] - mean_g - normalized * mean_product);
+        const float mean_g = sum / width, mean_product = products / width;
+        if (addends != nullptr) {
+          const float* add = addends + r * width;
+          for (int64_t i = 0; i < width; ++i) {
+            const float normalized = (row[i] - center) * inverse;
+            out[i] = add[i] + inverse * (dy_row[i] * gamma[i] - mean_g - normalized * mean_product);
+          }
+        } else {
+          for (int64_t i = 0; i < width; ++i) {
+            const float normalized = (row[i] - center) * inverse;
+            out[i] = inverse * (dy_row[i] * gamma[i] - mean_g - normalized * mean_product);
+          }
         }
       }
-    }
+      output.Close();
+    });
   });
-  const auto store = [&](const Tensor& out, int64_t offset) {
-    if (!out.defined()) return;
-    for (int64_t i = 0; i < width; ++i) {
-      float sum = partial[offset + i];
-      for (int p = 1; p < parts; ++p) sum += partial[p * 2 * width + offset + i];
-      out.data<float>()[i] = (write == Write::kAccumulate ? out.data<float>()[i] : 0) + sum;
-    }
-  };
-  store(dscale, 0);
-  store(dshift, width);
+  for (int part = 1; part < parts; ++part) {
+    for (int64_t i = 0; i < 2 * width; ++i) partial[i] += partial[part * 2 * width + i];
+  }
+  cpu::WriteSums(partial.data(), write, dscale);
+  cpu::WriteSums(partial.data() + width, write, dshift);
 }
 
 }  // namespace lockstep

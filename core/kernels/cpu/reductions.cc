@@ -9,15 +9,52 @@
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/span.h"
 #include "glog/logging.h"
 
 namespace lockstep {
+namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements below which a fork does not pay
 
+// What cuts a square into the bins of SquareSum: bin i holds multiples of bound * 2^-(20 + 21 i),
+// where bound is a power of two above every square; adding and subtracting 1.5 * 2^52 such units
+// rounds to a multiple. Sums of up to 2^33 terms stay exact.
+struct Bins {
+  explicit Bins(float scale)
+      : bound(std::ldexp(1.0, 2 * (std::ilogb(scale) + 1))),
+        m0(bound * std::ldexp(1.5, 52 - 20)),
+        m1(bound * std::ldexp(1.5, 52 - 41)),
+        m2(bound * std::ldexp(1.5, 52 - 62)) {}
+
+  double bound, m0, m1, m2;
+};
+
+SquareSum AddSquares(Bins bins, const float* data, int64_t count) {
+  const double m0 = bins.m0, m1 = bins.m1, m2 = bins.m2;
+  double sum0 = 0, sum1 = 0, sum2 = 0;
+#pragma omp simd reduction(+ : sum0, sum1, sum2)
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = data[i];
+    const double square = value * value;  // exact: 48 bits
+    const double bin0 = (square + m0) - m0;
+    const double rest0 = square - bin0;
+    const double bin1 = (rest0 + m1) - m1;
+    const double rest1 = rest0 - bin1;
+    const double bin2 = (rest1 + m2) - m2;
+    sum0 += bin0;
+    sum1 += bin1;
+    sum2 += bin2;
+  }
+  return {{sum0, sum1, sum2}};
+}
+
+}  // namespace
+
 double CpuKernels::Sum(const Tensor& x) {
   Span span(this);
+  CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
   double sum = 0;
   for (float value : x.span<float>()) sum += value;
   return sum;
@@ -29,13 +66,16 @@ float CpuKernels::MaxMagnitude(const Tensor& x) {
   constexpr uint32_t kInfinity = 0x7f800000;
   std::vector<uint32_t> partial(ParallelParts(x.elements(), kGrain), 0);
   ParallelForParts(x.elements(), kGrain, [&](int part, int64_t begin, int64_t end) {
-    const float* data = x.data<float>();
-    uint32_t largest = 0;
+    cpu::FloatInput input(x, cpu::kStretch);
+    cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
+      const float* data = input.Load(first, count);
+      uint32_t largest = partial[part];
 #pragma omp simd reduction(max : largest)
-    for (int64_t i = begin; i < end; ++i) {
-      largest = std::max(largest, std::bit_cast<uint32_t>(data[i]) & 0x7fffffffu);
-    }
-    partial[part] = largest;
+      for (int64_t i = 0; i < count; ++i) {
+        largest = std::max(largest, std::bit_cast<uint32_t>(data[i]) & 0x7fffffffu);
+      }
+      partial[part] = largest;
+    });
   });
   const uint32_t largest = partial.empty() ? 0 : *std::max_element(partial.begin(), partial.end());
   return std::bit_cast<float>(std::min(largest, kInfinity));
@@ -44,30 +84,13 @@ float CpuKernels::MaxMagnitude(const Tensor& x) {
 SquareSum CpuKernels::SumOfSquares(const Tensor& x, float scale) {
   Span span(this);
   CHECK(scale > 0 && std::isfinite(scale)) << scale;
-  // A power of two above every square. Bin i holds multiples of bound * 2^-(20 + 21 i): adding and
-  // subtracting 1.5 * 2^52 such units rounds to a multiple. Sums of up to 2^33 terms stay exact.
-  const double bound = std::ldexp(1.0, 2 * (std::ilogb(scale) + 1));
-  const double m0 = bound * std::ldexp(1.5, 52 - 20);
-  const double m1 = bound * std::ldexp(1.5, 52 - 41);
-  const double m2 = bound * std::ldexp(1.5, 52 - 62);
+  const Bins bins(scale);
   std::vector<SquareSum> partial(ParallelParts(x.elements(), kGrain));
   ParallelForParts(x.elements(), kGrain, [&](int part, int64_t begin, int64_t end) {
-    const float* data = x.data<float>();
-    double sum0 = 0, sum1 = 0, sum2 = 0;
-#pragma omp simd reduction(+ : sum0, sum1, sum2)
-    for (int64_t i = begin; i < end; ++i) {
-      const double value = data[i];
-      const double square = value * value;  // exact: 48 bits
-      const double bin0 = (square + m0) - m0;
-      const double rest0 = square - bin0;
-      const double bin1 = (rest0 + m1) - m1;
-      const double rest1 = rest0 - bin1;
-      const double bin2 = (rest1 + m2) - m2;
-      sum0 += bin0;
-      sum1 += bin1;
-      sum2 += bin2;
-    }
-    partial[part] = {{sum0, sum1, sum2}};
+    cpu::FloatInput input(x, cpu::kStretch);
+    cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
+      partial[part].Add(AddSquares(bins, input.Load(first, count), count));
+    });
   });
   SquareSum sum;
   for (const SquareSum& part : partial) sum.Add(part);
