@@ -35,6 +35,22 @@ Variables RunBlocks(Model& model, Pass& pass, const Tensor& inputs) {
 
 }  // namespace
 
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
+  for (Parameter* other : tied) {
+    if (!other->has_gradient()) continue;
+    if (parameter.has_gradient()) {
+      kernels.Add(parameter.gradient, other->gradient, parameter.gradient);
+    } else {
+      kernels.Copy(other->gradient, parameter.gradient);
+      parameter.MarkGradient();
+    }
+  }
+  if (!parameter.has_gradient()) {
+    kernels.Fill(parameter.gradient, 0);
+    parameter.MarkGradient();
+  }
+}
+
 Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
                  const ValueMaker& make_values)
     : rank_(rank),
@@ -97,19 +113,7 @@ void Replica::Clear() {
 }
 
 void Replica::CompleteGradient(Parameter& parameter) {
-  for (Parameter* tied : TiedTo(parameter)) {
-    if (!tied->has_gradient()) continue;
-    if (parameter.has_gradient()) {
-      rank_.kernels.Add(parameter.gradient, tied->gradient, parameter.gradient);
-    } else {
-      rank_.kernels.Copy(tied->gradient, parameter.gradient);
-      parameter.MarkGradient();
-    }
-  }
-  if (!parameter.has_gradient()) {
-    rank_.kernels.Fill(parameter.gradient, 0);
-    parameter.MarkGradient();
-  }
+  lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
 }
 
 void Replica::CompleteGradients() {

@@ -5,45 +5,41 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
 #include "core/train/replica.h"
 #include "core/train/updater.h"
+#include "strategies/fsdp/gradient_sums.h"
+#include "strategies/fsdp/options.h"
+#include "strategies/fsdp/peak_memory.h"
 #include "strategies/fsdp/residency.h"
+#include "strategies/fsdp/shard_groups.h"
 
 namespace lockstep {
 namespace {
 
-struct Options {
-  bool reshard_after_forward = true;
-};
-
-absl::StatusOr<Options> ReadOptions(const Config& config) {
-  Options options;
-  ConfigReader reader(config.Table("fsdp"));
-  reader.Read("reshard_after_forward", &options.reshard_after_forward);
-  LS_RETURN_IF_ERROR(reader.Finish());
-  return options;
+// The ranks next to this one that keep units together; null where all do.
+std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, int neighbours) {
+  if (neighbours == ranks.size()) return nullptr;
+  auto group = ranks.Split(ranks.rank() / neighbours, ranks.rank(), "neighbours");
+  ThrowIfError(group.status());
+  return *std::move(group);
 }
 
 class Fsdp : public Strategy {
  public:
-  Fsdp(StrategyInputs inputs, const Options& options)
+  Fsdp(StrategyInputs inputs, const FsdpOptions& options)
       : kernels_(inputs.rank.kernels),
         ranks_(inputs.rank.mesh.dp()),
         settings_(inputs.settings),
-        reshard_(options.reshard_after_forward ? ReshardAfterForward::kYes
-                                               : ReshardAfterForward::kNo),
+        neighbours_(SplitNeighbours(ranks_, options.neighbours)),
+        groups_{.shards = ranks_, .neighbours = neighbours_ != nullptr ? *neighbours_ : ranks_},
+        sums_(settings_.batch.micro_batches),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample,
                  [this](Model& model) {
-                   residency_ = std::make_unique<Residency>(model, ranks_, kernels_, settings_.seed,
-                                                            reshard_);
+                   residency_ =
+                       std::make_unique<Residency>(model, groups_, sums_, kernels_, settings_.seed);
                  }),
         trained_(Trained()),
-        updater_(inputs.rank, inputs.settings, trained_) {
-    residency_->OnComplete([this](FsdpUnit& unit) {
-      for (Parameter* parameter : unit.parameters()) replica_.CompleteGradient(*parameter);
-    });
-  }
+        updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
     return {.first = ranks_.rank() * settings_.batch.micro_batches,
@@ -54,13 +50,12 @@ class Fsdp : public Strategy {
     replica_.Clear();
     const auto [first, count] = micro_batches();
     for (int64_t i = 0; i < count; ++i) {
-      residency_->Begin(i + 1 < count ? Residency::MicroBatch::kAccumulates
-                                      : Residency::MicroBatch::kCompletes);
+      sums_.Begin(i);
       replica_.ForwardBackward(step, first + i, batches.Next());
     }
     Work statistics = replica_.SumStatistics(ranks_);
     const double loss = replica_.SumLoss(ranks_);
-    residency_->AwaitReduced();
+    sums_.Await();
     ThrowIfError(statistics.Wait());
     replica_.UpdateStatistics();
     StepResult result = updater_.Step(step, trained_, NormOverRanks());
@@ -68,11 +63,7 @@ class Fsdp : public Strategy {
     return result;
   }
 
-  EvaluationSums Evaluate(const Batch& batch) override {
-    const EvaluationSums sums = replica_.Evaluate(batch);
-    residency_->ReleaseAll();
-    return sums;
-  }
+  EvaluationSums Evaluate(const Batch& batch) override { return replica_.Evaluate(batch); }
 
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> parameters;
@@ -89,30 +80,37 @@ class Fsdp : public Strategy {
   }
 
   CostPrediction Predict() const override {
-    const double n = ranks_.size();
-    const int64_t micro_batches = settings_.batch.micro_batches;
+    // Of what n members send and receive in a ring, each sends so much.
+    const auto share = [](const Communicator& group) {
+      const double n = group.size();
+      return (n - 1) / n;
+    };
+    const auto micro_batches = static_cast<double>(settings_.batch.micro_batches);
+    const std::vector<UnitNeeds> needs = residency_->Needs();
     int64_t shards = 0, whole = 0;
     for (const auto& unit : residency_->units()) {
       shards += unit->shard_bytes();
       whole += unit->whole_bytes();
     }
-    const double sent = static_cast<double>(whole) * (n - 1) / n;
-    const double gathers =
-        static_cast<double>(micro_batches * (reshard_ == ReshardAfterForward::kYes ? 2 : 1));
+    // A unit is gathered from all shards for its forward, from the neighbours for its backward.
+    const auto bytes = static_cast<double>(whole);
+    const double gathered = bytes * (share(groups_.shards) + share(groups_.neighbours));
     CostPrediction prediction;
-    prediction.traffic = {{Operation::kAllGather, "parameters", gathers * sent},
-                          {Operation::kReduceScatter, "gradients", sent},
-                          {Operation::kAllReduce, "loss", 2 * (n - 1) / n * sizeof(double)},
-                          {Operation::kAllReduce, "norm", 2 * (n - 1) / n * kNormBytes}};
+    prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
+                          {Operation::kReduceScatter, "gradients", bytes * share(groups_.shards)},
+                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
+                          {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
     if (replica_.statistics().defined()) {
       prediction.traffic.push_back(
           {Operation::kAllReduce, "statistics",
-           2 * (n - 1) / n * static_cast<double>(replica_.statistics().bytes())});
+           2 * share(ranks_) * static_cast<double>(replica_.statistics().bytes())});
     }
     prediction.memory = {
         {MemoryClass::kParameters,
-         shards + residency_->peak_whole_bytes() + replica_.statistics_bytes()},
-        {MemoryClass::kGradients, shards + residency_->peak_gradient_bytes(micro_batches)},
+         shards + PeakParameterBytes(needs) + replica_.statistics_bytes()},
+        {MemoryClass::kGradients, shards + (settings_.batch.micro_batches == 1
+                                                ? PeakGradientBytes(needs, GradientSums::kUnderWay)
+                                                : AllGradientBytes(needs))},
         {MemoryClass::kOptimizerState,
          shards / 4 * settings_.optimizer.state_bytes_per_parameter()}};
     return prediction;
@@ -156,7 +154,9 @@ class Fsdp : public Strategy {
   Kernels& kernels_;
   Communicator& ranks_;
   const Settings& settings_;
-  const ReshardAfterForward reshard_;
+  std::unique_ptr<Communicator> neighbours_;  // null: all of ranks_
+  ShardGroups groups_;
+  GradientSums sums_;
   std::unique_ptr<Residency> residency_;  // hangs on the replica's blocks
   Replica replica_;
   std::vector<TrainedTensor> trained_;
@@ -166,13 +166,15 @@ class Fsdp : public Strategy {
 }  // namespace
 
 StrategyDefinition FsdpStrategy() {
-  return {.name = "fsdp",
-          .axes = {MeshAxis::kDp},
-          .check = [](const Config& config) { return ReadOptions(config).status(); },
-          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-            const Options options = ReadOptions(inputs.config).value();
-            return std::make_unique<Fsdp>(std::move(inputs), options);
-          }};
+  return {
+      .name = "fsdp",
+      .axes = {MeshAxis::kDp},
+      .check = [](const Config& config,
+                  const Settings& settings) { return ReadFsdpOptions(config, settings).status(); },
+      .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+        const FsdpOptions options = ReadFsdpOptions(inputs.config, inputs.settings).value();
+        return std::make_unique<Fsdp>(std::move(inputs), options);
+      }};
 }
 
 }  // namespace lockstep

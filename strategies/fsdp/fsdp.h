@@ -14,8 +14,12 @@ namespace lockstep {
 // A parameter that another block uses too (a tied head) stays gathered from the first of these
 // blocks to the last, in each direction.
 //
-// Options, table [fsdp]: reshard_after_forward (true); false keeps blocks gathered until their
-// backward is over, which saves a third of the traffic.
+// Options, table [fsdp]:
+//
+// reshard_after_forward (true): what a rank keeps of a block between its forward and its backward:
+// its shard (true), the whole (false, which saves a third of the traffic), or, for a number g of
+// ranks that divides mesh.dp, one of g parts, so that the gather for backward stays within groups
+// of g neighbouring ranks. It is the option of this name of PyTorch's fully_shard.
 StrategyDefinition FsdpStrategy();
 
 }  // namespace lockstep

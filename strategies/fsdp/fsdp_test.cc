@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
@@ -13,6 +14,8 @@
 
 namespace lockstep {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Contract 3: the very bits of single, losses and final parameters alike.
 void ExpectSameBits(const std::vector<RankReport>& fsdp, const std::vector<RankReport>& single) {
@@ -29,14 +32,13 @@ struct Cut {
   int shards, micro_batches;
 };
 
-void CheckBits(const Cut& cut, const std::vector<std::string>& options) {
+void CheckBits(const Cut& cut) {
   const std::string config = cut.gpt ? SmallGptConfig() : SmallResNetConfig();
   const std::vector<std::string> batch = {"batch.size=24",
                                           absl::StrCat("batch.micro_batches=", cut.micro_batches)};
   std::vector<std::string> one = batch, many = batch;
   one.push_back(absl::StrCat("batch.shards=", cut.shards));
   many.push_back(absl::StrCat("mesh.dp=", cut.shards));
-  many.insert(many.end(), options.begin(), options.end());
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, one);
   const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, many);
   ASSERT_EQ(fsdp.size(), static_cast<size_t>(cut.shards));
@@ -48,15 +50,7 @@ class FsdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<bool, in
 
 TEST_P(FsdpEqualsSingleTest, ToTheBit) {
   const auto [gpt, shards, micro_batches] = GetParam();
-  CheckBits({gpt, shards, micro_batches}, {});
-}
-
-TEST(FsdpTest, ToTheBitWhereNothingIsReshardedAfterForward) {
-  for (const bool gpt : {true, false}) {
-    for (const int micro_batches : {1, 2}) {
-      CheckBits({gpt, 2, micro_batches}, {"fsdp.reshard_after_forward=false"});
-    }
-  }
+  CheckBits({gpt, shards, micro_batches});
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
@@ -69,54 +63,86 @@ INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
                          });
 
 TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
-  // 16 tokens, width 32, 2 layers, context 16: embeddings, blocks, last norm. All units divide
-  // by two without a rest.
-  const double parameters = 16 * 32 + 16 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
-  for (const bool reshard : {true, false}) {
+  // 16 tokens, width 64, 2 layers, context 16: embeddings, blocks, last norm. All units divide
+  // by four without a rest.
+  const double parameters = 16 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
+  struct Case {
+    const char* reshard;
+    double sent;  // of the parameters' bytes, by each of four ranks in a step
+  };
+  // The gather for forward, that for backward, and the reduction.
+  for (const Case& c :
+       {Case{"true", 3.0 / 4 + 3.0 / 4 + 3.0 / 4}, Case{"4", 3.0 / 4 + 3.0 / 4 + 3.0 / 4},
+        Case{"2", 3.0 / 4 + 1.0 / 2 + 3.0 / 4}, Case{"false", 3.0 / 4 + 3.0 / 4}}) {
     const auto reports = RunStrategy(
         FsdpStrategy(), MakeModel, SmallGptConfig(),
-        {"mesh.dp=2", absl::StrCat("fsdp.reshard_after_forward=", reshard ? "true" : "false")});
+        {"mesh.dp=4", "model.width=64", absl::StrCat("fsdp.reshard_after_forward=", c.reshard)});
     for (const RankReport& report : reports) {
       const double sent = report.traffic.Of(Operation::kAllGather, "parameters").wire_bytes +
                           report.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes;
       // Validation gathers once more, after the last step: it is no part of the steps.
-      EXPECT_DOUBLE_EQ(sent / 4, (reshard ? 3 : 2) * parameters * 4 / 2);
+      EXPECT_DOUBLE_EQ(sent / 4, c.sent * parameters * 4) << c.reshard;
     }
   }
 }
 
-TEST(FsdpTest, TrafficIsWhatThePredictionSays) {
-  for (const char* micro_batches : {"batch.micro_batches=1", "batch.micro_batches=3"}) {
-    for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-      const auto reports =
-          RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=4", micro_batches});
-      for (const RankReport& report : reports) {
-        for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-          EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
-                           predicted.wire_bytes)
-              << predicted.label;
-        }
-        EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
-      }
+// Four ranks, and how they share the model.
+struct Way {
+  std::string name;
+  std::vector<std::string> options;
+};
+
+class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, bool, int>> {
+ protected:
+  FsdpWaysTest()
+      : way_(std::get<0>(GetParam())),
+        config_(std::get<1>(GetParam()) ? SmallGptConfig() : SmallResNetConfig()),
+        micro_batches_(std::get<2>(GetParam())) {}
+
+  std::vector<RankReport> Run(const StrategyDefinition& strategy,
+                              std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(),
+                       {"batch.size=24", absl::StrCat("batch.micro_batches=", micro_batches_)});
+    return RunStrategy(strategy, MakeModel, config_, assignments);
+  }
+
+  const Way way_;
+  const std::string config_;
+  const int micro_batches_;
+};
+
+TEST_P(FsdpWaysTest, BitsOfSingle) {
+  ExpectSameBits(Run(FsdpStrategy(), way_.options), Run(SingleStrategy(), {"batch.shards=4"}));
+}
+
+TEST_P(FsdpWaysTest, CostsWhatThePredictionSays) {
+  for (const RankReport& report : Run(FsdpStrategy(), way_.options)) {
+    for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
+      EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
+                       predicted.wire_bytes)
+          << Name(predicted.operation) << " " << predicted.label;
+    }
+    EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
+      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
+      EXPECT_LE(measured, 1.05 * predicted.bytes) << Name(predicted.memory_class);
+      EXPECT_GE(measured, 0.85 * predicted.bytes) << Name(predicted.memory_class);
     }
   }
 }
 
-TEST(FsdpTest, MemoryIsWhatThePredictionSays) {
-  for (const char* micro_batches : {"batch.micro_batches=1", "batch.micro_batches=3"}) {
-    for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-      const auto reports =
-          RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=2", micro_batches});
-      for (const RankReport& report : reports) {
-        for (const CostPrediction::Memory& predicted : report.prediction.memory) {
-          const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
-          EXPECT_LE(measured, 1.05 * predicted.bytes) << Name(predicted.memory_class);
-          EXPECT_GE(measured, 0.80 * predicted.bytes) << Name(predicted.memory_class);
-        }
-      }
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(
+    FourRanks, FsdpWaysTest,
+    ::testing::Combine(
+        ::testing::Values(Way{"Resharded", {"mesh.dp=4"}},
+                          Way{"ReshardedInPairs", {"mesh.dp=4", "fsdp.reshard_after_forward=2"}},
+                          Way{"KeptWhole", {"mesh.dp=4", "fsdp.reshard_after_forward=false"}}),
+        ::testing::Bool(), ::testing::Values(1, 3)),
+    [](const auto& parameters) {
+      return absl::StrCat(std::get<0>(parameters.param).name,
+                          std::get<1>(parameters.param) ? "Gpt" : "ResNet", "MicroBatches",
+                          std::get<2>(parameters.param));
+    });
 
 // What does not fit one rank's memory trains when it is cut.
 TEST(FsdpTest, TrainsWhatDoesNotFitARank) {
@@ -164,9 +190,23 @@ TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
 }
 
 TEST(FsdpTest, RefusesWhatItDoesNotKnow) {
-  const absl::Status option =
-      FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=2", "fsdp.reshard=true"});
-  EXPECT_NE(std::string(option.message()).find("fsdp.reshard"), std::string::npos) << option;
+  const auto message = [](const std::string& option) {
+    return std::string(
+        FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=4", option}).message());
+  };
+  EXPECT_THAT(message("fsdp.reshard=true"), HasSubstr("unknown key fsdp.reshard"));
+  for (const char* groups : {"3", "8", "99999999999"}) {
+    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+                HasSubstr("mesh.dp, 4, does not divide into groups"))
+        << groups;
+  }
+  for (const char* groups : {"1", "0", "-2"}) {
+    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+                HasSubstr("a group has 2 ranks or more"))
+        << groups;
+  }
+  EXPECT_THAT(message("fsdp.reshard_after_forward=2.0"),
+              HasSubstr("expected true, false or a whole number"));
 }
 
 }  // namespace

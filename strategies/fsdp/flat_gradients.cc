@@ -1,0 +1,25 @@
+#include "strategies/fsdp/flat_gradients.h"
+
+#include "core/base/status.h"
+
+namespace lockstep {
+
+FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Kernels& kernels)
+    : groups_(groups) {
+  shard_ = kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kGradients);
+  whole_ = kernels.Empty({layout.whole}, DType::kF32, MemoryClass::kGradients);
+  whole_.storage().Release();
+}
+
+void FlatGradients::Materialize() { whole_.storage().Materialize(); }
+
+void FlatGradients::Reduce() {
+  reduce_ = groups_.shards.ReduceScatter(whole_, shard_, ReduceOp::kSum, "gradients");
+}
+
+void FlatGradients::AwaitReduced() {
+  ThrowIfError(reduce_.Wait());
+  whole_.storage().Release();
+}
+
+}  // namespace lockstep

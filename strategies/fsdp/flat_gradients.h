@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/comm/work.h"
+#include "core/kernels/kernels.h"
+#include "strategies/fsdp/flat_layout.h"
+#include "strategies/fsdp/shard_groups.h"
+
+namespace lockstep {
+
+// The gradients of a unit's parameters: the whole while backward computes them, and this rank's
+// shard of their sum over the ranks.
+class FlatGradients {
+ public:
+  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Kernels& kernels);
+
+  // Gives the whole memory, if it has none.
+  void Materialize();
+  // Begins to sum the whole over the ranks, into the shard.
+  void Reduce();
+  // Returns when the sum is there, and gives the memory of the whole back.
+  void AwaitReduced();
+
+  const Tensor& shard() const { return shard_; }
+  // Its memory comes and goes; views of it stay valid as handles.
+  const Tensor& whole() const { return whole_; }
+
+ private:
+  ShardGroups groups_;
+  Tensor shard_, whole_;
+  Work reduce_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "core/comm/work.h"
+#include "core/kernels/kernels.h"
+#include "strategies/fsdp/flat_layout.h"
+#include "strategies/fsdp/shard_groups.h"
+
+namespace lockstep {
+
+// The values of a unit's parameters: this rank's shard, and the whole while a block needs it.
+class FlatParameters {
+ public:
+  FlatParameters(const FlatLayout& layout, const ShardGroups& groups, Kernels& kernels);
+
+  // Begins to bring the whole together, from the neighbours where they have kept it, else from all
+  // shards; without effect if that has been done or begun.
+  void Gather();
+  // Returns when the whole is there.
+  void AwaitWhole();
+  // After forward, until the next Gather: keeps this rank's part of what the neighbours keep.
+  void Rest();
+  // Keeps the shard only.
+  void Release();
+
+  // Starts as zeros, for who gives it its values.
+  const Tensor& shard() const { return shard_; }
+  // Its memory comes and goes; views of it stay valid as handles.
+  const Tensor& whole() const { return whole_; }
+  // Bytes that Rest keeps beside the shard.
+  int64_t resting_bytes() const;
+
+ private:
+  bool rests() const { return part_.defined() && !part_.storage().released(); }
+
+  Kernels& kernels_;
+  ShardGroups groups_;
+  Tensor shard_, whole_;
+  Tensor part_;  // undefined where it is the shard, or the whole
+  Work gather_;
+};
+
+}  // namespace lockstep
