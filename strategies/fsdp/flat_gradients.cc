@@ -22,4 +22,9 @@ void FlatGradients::AwaitReduced() {
   whole_.storage().Release();
 }
 
+Work FlatGradients::ReduceOverReplicas() {
+  if (groups_.replicas.size() == 1) return Work();
+  return groups_.replicas.AllReduce(shard_, shard_, ReduceOp::kSum, "gradients");
+}
+
 }  // namespace lockstep

@@ -19,6 +19,8 @@ class FlatGradients {
   void Reduce();
   // Returns when the sum is there, and gives the memory of the whole back.
   void AwaitReduced();
+  // Begins to sum the shard over the replicas; nothing where there are none.
+  Work ReduceOverReplicas();
 
   const Tensor& shard() const { return shard_; }
   // Its memory comes and goes; views of it stay valid as handles.

@@ -28,10 +28,12 @@ class Fsdp : public Strategy {
  public:
   Fsdp(StrategyInputs inputs, const FsdpOptions& options)
       : kernels_(inputs.rank.kernels),
-        ranks_(inputs.rank.mesh.dp()),
+        ranks_(inputs.rank.mesh.data()),
         settings_(inputs.settings),
-        neighbours_(SplitNeighbours(ranks_, options.neighbours)),
-        groups_{.shards = ranks_, .neighbours = neighbours_ != nullptr ? *neighbours_ : ranks_},
+        neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), options.neighbours)),
+        groups_{.shards = inputs.rank.mesh.dp(),
+                .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
+                .replicas = inputs.rank.mesh.replicas()},
         sums_(settings_.batch.micro_batches),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample,
                  [this](Model& model) {
@@ -58,7 +60,7 @@ class Fsdp : public Strategy {
     sums_.Await();
     ThrowIfError(statistics.Wait());
     replica_.UpdateStatistics();
-    StepResult result = updater_.Step(step, trained_, NormOverRanks());
+    StepResult result = updater_.Step(step, trained_, NormOverShards());
     result.loss = loss;
     return result;
   }
@@ -100,6 +102,10 @@ class Fsdp : public Strategy {
                           {Operation::kReduceScatter, "gradients", bytes * share(groups_.shards)},
                           {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
                           {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
+    if (groups_.replicas.size() > 1) {
+      prediction.traffic.push_back({Operation::kAllReduce, "gradients",
+                                    2 * share(groups_.replicas) * static_cast<double>(shards)});
+    }
     if (replica_.statistics().defined()) {
       prediction.traffic.push_back(
           {Operation::kAllReduce, "statistics",
@@ -133,13 +139,14 @@ class Fsdp : public Strategy {
     const auto count = static_cast<int64_t>(values.size());
     const Tensor sum = kernels_.Empty({count}, dtype, MemoryClass::kCommunication);
     kernels_.CopyFromHost(values.data(), sum);
-    ThrowIfError(ranks_.AllReduce(sum, sum, op, "norm").Wait());
+    ThrowIfError(groups_.shards.AllReduce(sum, sum, op, "norm").Wait());
     std::vector<T> reduced(values.size());
     kernels_.CopyToHost(sum, reduced.data());
     return reduced;
   }
 
-  NormReduction NormOverRanks() {
+  // Replicas hold the same gradients by then.
+  NormReduction NormOverShards() {
     return {
         .max =
             [this](float local) { return Reduce<float>({local}, DType::kF32, ReduceOp::kMax)[0]; },
@@ -152,9 +159,9 @@ class Fsdp : public Strategy {
   }
 
   Kernels& kernels_;
-  Communicator& ranks_;
+  Communicator& ranks_;  // all that share the batch
   const Settings& settings_;
-  std::unique_ptr<Communicator> neighbours_;  // null: all of ranks_
+  std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   ShardGroups groups_;
   GradientSums sums_;
   std::unique_ptr<Residency> residency_;  // hangs on the replica's blocks
@@ -168,7 +175,7 @@ class Fsdp : public Strategy {
 StrategyDefinition FsdpStrategy() {
   return {
       .name = "fsdp",
-      .axes = {MeshAxis::kDp},
+      .axes = {MeshAxis::kReplicas, MeshAxis::kDp},
       .check = [](const Config& config,
                   const Settings& settings) { return ReadFsdpOptions(config, settings).status(); },
       .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {

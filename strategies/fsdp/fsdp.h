@@ -11,6 +11,12 @@ namespace lockstep {
 // after that. The next block is gathered while this one computes, in both directions. Earlier
 // micro-batches of a step only accumulate, in full: sums then have the order of `single`.
 //
+// With [mesh] replicas, dp ranks hold a model's shards, and each such group is one replica of it
+// (hybrid sharding): parameters are gathered within a replica only, gradients summed and scattered
+// within it, and their shards then summed over the replicas. All replicas x dp ranks share the
+// batch. The bits are those of `single` whose shards are summed in as many groups
+// (batch.shard_groups); with other groups, or none, the order of sums differs.
+//
 // A parameter that another block uses too (a tied head) stays gathered from the first of these
 // blocks to the last, in each direction.
 //

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,7 @@ TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
 struct Way {
   std::string name;
   std::vector<std::string> options;
+  int replicas = 1;
 };
 
 class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, bool, int>> {
@@ -112,7 +114,9 @@ class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, bool, int>>
 };
 
 TEST_P(FsdpWaysTest, BitsOfSingle) {
-  ExpectSameBits(Run(FsdpStrategy(), way_.options), Run(SingleStrategy(), {"batch.shards=4"}));
+  ExpectSameBits(Run(FsdpStrategy(), way_.options),
+                 Run(SingleStrategy(),
+                     {"batch.shards=4", absl::StrCat("batch.shard_groups=", way_.replicas)}));
 }
 
 TEST_P(FsdpWaysTest, CostsWhatThePredictionSays) {
@@ -136,7 +140,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(
         ::testing::Values(Way{"Resharded", {"mesh.dp=4"}},
                           Way{"ReshardedInPairs", {"mesh.dp=4", "fsdp.reshard_after_forward=2"}},
-                          Way{"KeptWhole", {"mesh.dp=4", "fsdp.reshard_after_forward=false"}}),
+                          Way{"KeptWhole", {"mesh.dp=4", "fsdp.reshard_after_forward=false"}},
+                          Way{"Replicas", {"mesh.replicas=2", "mesh.dp=2"}, 2},
+                          Way{"ReplicasOnly", {"mesh.replicas=4"}, 4}),
         ::testing::Bool(), ::testing::Values(1, 3)),
     [](const auto& parameters) {
       return absl::StrCat(std::get<0>(parameters.param).name,
@@ -179,6 +185,55 @@ TEST(FsdpTest, AnyStrategyAndMeshResumesAnyOther) {
   const auto two = ResumeStrategy(FsdpStrategy(), MakeModel, config, with({"mesh.dp=2"}));
   ASSERT_EQ(two[0].losses.size(), 2u);
   EXPECT_NEAR(two[0].losses[1], whole[0].losses[3], 0.1);
+}
+
+// Among replicas one saves, and all read: by whatever strategy, and however many replicas there
+// are.
+TEST(FsdpTest, ReplicasResumeWhatOneOfThemSaved) {
+  const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
+  const auto whole =
+      RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=4", "batch.shard_groups=2"});
+  RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.replicas=2", "mesh.dp=2", "train.steps=2"});
+  ResumeStrategy(SingleStrategy(), MakeModel, config,
+                 {"batch.shards=4", "batch.shard_groups=2", "train.steps=3"});
+  const auto resumed =
+      ResumeStrategy(FsdpStrategy(), MakeModel, config, {"mesh.replicas=2", "mesh.dp=2"});
+  ASSERT_EQ(resumed.size(), 4u);
+  for (const RankReport& rank : resumed) {
+    EXPECT_EQ(rank.losses, std::vector<double>(whole[0].losses.begin() + 3, whole[0].losses.end()));
+    EXPECT_EQ(rank.parameter_hash, whole[0].parameter_hash);
+  }
+}
+
+// Groups of shards are a different order of sums, not a different sum.
+TEST(FsdpTest, ReplicasStayCloseToOneGroup) {
+  const auto run = [](const std::vector<std::string>& mesh) {
+    return std::move(RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), mesh)[0]);
+  };
+  const RankReport one = run({"mesh.dp=4"}), two = run({"mesh.replicas=2", "mesh.dp=2"});
+  EXPECT_NE(one.parameter_hash, two.parameter_hash);
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(two.losses[step], one.losses[step], 1e-5 * one.losses[step]) << step;
+  }
+}
+
+TEST(FsdpTest, GathersStayWithinAReplica) {
+  // Two ranks a replica: half of the parameters for each of three gathers and sums, as among two
+  // ranks alone; and, among two replicas, a shard there and back.
+  const auto sent = [](const std::vector<std::string>& mesh, Operation operation,
+                       const char* label) {
+    return RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), mesh)[0]
+        .traffic.Of(operation, label)
+        .wire_bytes;
+  };
+  const std::vector<std::string> pair = {"mesh.dp=2"}, hybrid = {"mesh.replicas=2", "mesh.dp=2"};
+  for (const auto& [operation, label] : {std::pair(Operation::kAllGather, "parameters"),
+                                         std::pair(Operation::kReduceScatter, "gradients")}) {
+    EXPECT_GT(sent(hybrid, operation, label), 0);
+    EXPECT_EQ(sent(hybrid, operation, label), sent(pair, operation, label)) << label;
+  }
+  EXPECT_EQ(sent(hybrid, Operation::kAllReduce, "gradients"),
+            sent(hybrid, Operation::kReduceScatter, "gradients"));
 }
 
 TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {

@@ -1,5 +1,8 @@
 #include "strategies/fsdp/gradient_sums.h"
 
+#include "absl/types/span.h"
+#include "core/base/status.h"
+
 namespace lockstep {
 
 void GradientSums::Enter(FsdpUnit& unit) { unit.gradients().Materialize(); }
@@ -14,10 +17,14 @@ void GradientSums::Leave(FsdpUnit& unit) {
 
 void GradientSums::Await() {
   while (!under_way_.empty()) Advance();
+  ThrowIfError(WaitAll(absl::MakeSpan(over_replicas_)));
+  over_replicas_.clear();
 }
 
 void GradientSums::Advance() {
-  under_way_.front()->gradients().AwaitReduced();
+  FlatGradients& gradients = under_way_.front()->gradients();
+  gradients.AwaitReduced();
+  over_replicas_.push_back(gradients.ReduceOverReplicas());
   under_way_.pop_front();
 }
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
+#include "core/comm/work.h"
 #include "strategies/fsdp/unit.h"
 
 namespace lockstep {
@@ -26,12 +28,13 @@ class GradientSums {
 
  private:
   bool last() const { return micro_batch_ + 1 == micro_batches_; }
-  // Waits for the first one on its way.
+  // Waits for the first one on its way, and begins its sum over the replicas.
   void Advance();
 
   const int64_t micro_batches_;
   int64_t micro_batch_ = 0;
   std::deque<FsdpUnit*> under_way_;
+  std::vector<Work> over_replicas_;
 };
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@ struct ShardGroups {
   // backward, each an equal part: all of them (the shards are these parts), fewer, or this rank
   // alone, which keeps the whole.
   Communicator& neighbours;
+  // Those that keep the same shard, and train it on other parts of the batch.
+  Communicator& replicas;
 };
 
 }  // namespace lockstep

@@ -36,7 +36,11 @@ FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups, Kerne
     const int64_t at = first < last ? offset + first - begin : 0;
     const Tensor value = parameters_.shard().View(at, {last - first});
     Initialize(parameter, seed, first, kernels, value);
-    state_.push_back({parameter.name, value, parameter.shape, first});
+    state_.push_back({.name = parameter.name,
+                      .tensor = value,
+                      .full_shape = parameter.shape,
+                      .first = first,
+                      .is_writer = groups.replicas.rank() == 0});
     trained_.push_back(
         {parameter.name, value, gradients_.shard().View(at, {last - first}), parameter.decays()});
   }

@@ -33,8 +33,10 @@ struct UnitRank {
       : rank(handle.rank()),
         kernels(allocator),
         beside(handle.comm().Split(rank / neighbours, rank, "neighbours").value()),
-        unit({{&a, {}}, {&b, {&tied}}, {&c, {}}}, {.shards = handle.comm(), .neighbours = *beside},
-             kernels, kSeed) {}
+        alone(handle.comm().Split(rank, 0, "alone").value()),
+        unit({{&a, {}}, {&b, {&tied}}, {&c, {}}},
+             {.shards = handle.comm(), .neighbours = *beside, .replicas = *alone}, kernels, kSeed) {
+  }
 
   void ExpectWhole() {
     for (const Parameter* parameter : {&a, &b, &c}) {
@@ -48,7 +50,7 @@ struct UnitRank {
   const int rank;
   CpuAllocator allocator;
   CpuKernels kernels;
-  std::unique_ptr<Communicator> beside;
+  std::unique_ptr<Communicator> beside, alone;
   Parameter a{"a", {3}, Init::Normal(1)};
   Parameter b{"b", {5, 7}, Init::Uniform(1)};
   Parameter c{"c", {1}, Init::Constant(2)};

@@ -20,10 +20,12 @@ class Single : public Strategy {
         updater_(inputs.rank, inputs.settings, totals_),
         prediction_(replica_.Predict()) {
     if (batch_.shards == 1) return;
-    // The gradients of the shard in work stay where they are; their sum over shards needs as much.
+    // The gradients of the shard in work stay where they are; their sum over shards needs as much,
+    // and so does that over a group of them.
     for (TrainedTensor& total : totals_) {
-      total.gradient = kernels_.Empty(total.value.shape(), DType::kF32, MemoryClass::kGradients);
-      prediction_.memory[1].bytes += total.gradient.bytes();
+      total.gradient = NewGradient(total.value.shape());
+      group_sums_.push_back(batch_.shard_groups > 1 ? NewGradient(total.value.shape())
+                                                    : total.gradient);
     }
     if (replica_.statistics().defined()) {
       statistics_ =
@@ -65,19 +67,29 @@ class Single : public Strategy {
   CostPrediction Predict() const override { return prediction_; }
 
  private:
-  // total (+)= the replica's: ((shard 0 + shard 1) + shard 2) + ...
-  void Accumulate(int64_t shard, const Tensor& part, const Tensor& total) {
-    if (shard == 0) {
-      kernels_.Copy(part, total);
+  Tensor NewGradient(const Shape& shape) {
+    Tensor gradient = kernels_.Empty(shape, DType::kF32, MemoryClass::kGradients);
+    prediction_.memory[1].bytes += gradient.bytes();
+    return gradient;
+  }
+
+  // Part number `index` of a sum: ((part 0 + part 1) + part 2) + ...
+  void Accumulate(int64_t index, const Tensor& part, const Tensor& sum) {
+    if (index == 0) {
+      kernels_.Copy(part, sum);
     } else {
-      kernels_.Add(total, part, total);
+      kernels_.Add(sum, part, sum);
     }
   }
 
   void AddShard(int64_t shard) {
+    const int64_t in_group = batch_.shards / batch_.shard_groups;
     const std::vector<Parameter*>& parameters = replica_.parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
-      Accumulate(shard, parameters[i]->gradient, totals_[i].gradient);
+      Accumulate(shard % in_group, parameters[i]->gradient, group_sums_[i]);
+      if (batch_.shard_groups > 1 && (shard + 1) % in_group == 0) {
+        Accumulate(shard / in_group, group_sums_[i], totals_[i].gradient);
+      }
     }
     if (statistics_.defined()) Accumulate(shard, replica_.statistics(), statistics_);
   }
@@ -86,7 +98,8 @@ class Single : public Strategy {
   const BatchSettings& batch_;
   Replica replica_;
   std::vector<TrainedTensor> totals_;  // gradients summed over shards
-  Tensor statistics_;                  // likewise; undefined for one shard
+  std::vector<Tensor> group_sums_;     // over those of a group; where there is one, the totals
+  Tensor statistics_;                  // summed over shards; undefined for one shard
   Updater updater_;
   CostPrediction prediction_;
 };
