@@ -15,9 +15,9 @@ class FlatGradients {
 
   // Gives the whole memory, if it has none.
   void Materialize();
-  // Begins to sum the whole over the ranks, into the shard.
-  void Reduce();
-  // Returns when the sum is there, and gives the memory of the whole back.
+  // Begins to sum the whole over the ranks: the shard becomes the sum, or has it added.
+  void Reduce(Write write);
+  // Returns when that is done, and gives the memory of the whole back.
   void AwaitReduced();
   // Begins to sum the shard over the replicas; nothing where there are none.
   Work ReduceOverReplicas();
@@ -27,8 +27,10 @@ class FlatGradients {
   const Tensor& whole() const { return whole_; }
 
  private:
+  Kernels& kernels_;
   ShardGroups groups_;
   Tensor shard_, whole_;
+  Tensor addend_;  // what is to be added to the shard; undefined unless it is on its way
   Work reduce_;
 };
 

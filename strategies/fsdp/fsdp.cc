@@ -34,7 +34,7 @@ class Fsdp : public Strategy {
         groups_{.shards = inputs.rank.mesh.dp(),
                 .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
                 .replicas = inputs.rank.mesh.replicas()},
-        sums_(settings_.batch.micro_batches),
+        sums_(options.accumulation, settings_.batch.micro_batches),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample,
                  [this](Model& model) {
                    residency_ =
@@ -98,10 +98,12 @@ class Fsdp : public Strategy {
     const auto bytes = static_cast<double>(whole);
     const double gathered = bytes * (share(groups_.shards) + share(groups_.neighbours));
     CostPrediction prediction;
-    prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
-                          {Operation::kReduceScatter, "gradients", bytes * share(groups_.shards)},
-                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
-                          {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
+    prediction.traffic = {
+        {Operation::kAllGather, "parameters", micro_batches * gathered},
+        {Operation::kReduceScatter, "gradients",
+         static_cast<double>(sums_.sums_per_step()) * bytes * share(groups_.shards)},
+        {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
+        {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
     if (groups_.replicas.size() > 1) {
       prediction.traffic.push_back({Operation::kAllReduce, "gradients",
                                     2 * share(groups_.replicas) * static_cast<double>(shards)});
@@ -111,14 +113,11 @@ class Fsdp : public Strategy {
           {Operation::kAllReduce, "statistics",
            2 * share(ranks_) * static_cast<double>(replica_.statistics().bytes())});
     }
-    prediction.memory = {
-        {MemoryClass::kParameters,
-         shards + PeakParameterBytes(needs) + replica_.statistics_bytes()},
-        {MemoryClass::kGradients, shards + (settings_.batch.micro_batches == 1
-                                                ? PeakGradientBytes(needs, GradientSums::kUnderWay)
-                                                : AllGradientBytes(needs))},
-        {MemoryClass::kOptimizerState,
-         shards / 4 * settings_.optimizer.state_bytes_per_parameter()}};
+    prediction.memory = {{MemoryClass::kParameters,
+                          shards + PeakParameterBytes(needs) + replica_.statistics_bytes()},
+                         {MemoryClass::kGradients, shards + sums_.PeakBytes(needs)},
+                         {MemoryClass::kOptimizerState,
+                          shards / 4 * settings_.optimizer.state_bytes_per_parameter()}};
     return prediction;
   }
 

@@ -8,8 +8,7 @@ namespace lockstep {
 // FSDP", VLDB 2023): every rank takes one shard of the batch and keeps one shard of each block's
 // parameters, gradients and optimizer state. A block's parameters are gathered before its forward,
 // given back after it, and gathered again for its backward; its gradients are summed and scattered
-// after that. The next block is gathered while this one computes, in both directions. Earlier
-// micro-batches of a step only accumulate, in full: sums then have the order of `single`.
+// after that. The next block is gathered while this one computes, in both directions.
 //
 // With [mesh] replicas, dp ranks hold a model's shards, and each such group is one replica of it
 // (hybrid sharding): parameters are gathered within a replica only, gradients summed and scattered
@@ -26,6 +25,13 @@ namespace lockstep {
 // its shard (true), the whole (false, which saves a third of the traffic), or, for a number g of
 // ranks that divides mesh.dp, one of g parts, so that the gather for backward stays within groups
 // of g neighbouring ranks. It is the option of this name of PyTorch's fully_shard.
+//
+// accumulate ("whole"): how the micro-batches of a step add up. "whole": in full on each rank, and
+// over the ranks once, which is the order of `single`. "shards": over the ranks after each
+// micro-batch, and then as shards: a rank holds a block's gradients in full, never the model's, and
+// each micro-batch sends what else a step does. Sums over micro-batches are then of sums over
+// ranks: the bits are those of `single` with one micro-batch only; with several, losses differ from
+// its by 1e-5, relatively, over the first steps.
 StrategyDefinition FsdpStrategy();
 
 }  // namespace lockstep

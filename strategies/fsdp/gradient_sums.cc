@@ -4,15 +4,26 @@
 #include "core/base/status.h"
 
 namespace lockstep {
+namespace {
 
-void GradientSums::Enter(FsdpUnit& unit) { unit.gradients().Materialize(); }
+// Sums on their way at one time: the next may begin while the one before has not ended.
+constexpr size_t kUnderWay = 2;
+
+}  // namespace
+
+void GradientSums::Enter(FsdpUnit& unit) {
+  // What the micro-batch before has left has had all of forward to end.
+  while (!under_way_.empty() && under_way_.front().micro_batch != micro_batch_) Advance();
+  unit.gradients().Materialize();
+}
 
 void GradientSums::Leave(FsdpUnit& unit) {
-  if (!last()) return;
+  if (accumulation_ == Accumulation::kWhole && !IsLast(micro_batch_)) return;
   unit.CompleteGradients();
   if (under_way_.size() == kUnderWay) Advance();
-  unit.gradients().Reduce();
-  under_way_.push_back(&unit);
+  const bool adds = accumulation_ == Accumulation::kShards && micro_batch_ > 0;
+  unit.gradients().Reduce(adds ? Write::kAccumulate : Write::kOverwrite);
+  under_way_.push_back({&unit, micro_batch_});
 }
 
 void GradientSums::Await() {
@@ -21,10 +32,20 @@ void GradientSums::Await() {
   over_replicas_.clear();
 }
 
+int64_t GradientSums::sums_per_step() const {
+  return accumulation_ == Accumulation::kShards ? micro_batches_ : 1;
+}
+
+int64_t GradientSums::PeakBytes(const std::vector<UnitNeeds>& units) const {
+  if (accumulation_ == Accumulation::kWhole && micro_batches_ > 1) return AllGradientBytes(units);
+  return PeakGradientBytes(units, kUnderWay,
+                           micro_batches_ > 1 ? SumPlace::kOwn : SumPlace::kShard);
+}
+
 void GradientSums::Advance() {
-  FlatGradients& gradients = under_way_.front()->gradients();
-  gradients.AwaitReduced();
-  over_replicas_.push_back(gradients.ReduceOverReplicas());
+  const auto [unit, micro_batch] = under_way_.front();
+  unit->gradients().AwaitReduced();
+  if (IsLast(micro_batch)) over_replicas_.push_back(unit->gradients().ReduceOverReplicas());
   under_way_.pop_front();
 }
 

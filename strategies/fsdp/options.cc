@@ -29,6 +29,8 @@ absl::StatusOr<FsdpOptions> ReadFsdpOptions(const Config& config, const Settings
   } else if (std::get<bool>(reshard)) {
     options.neighbours = ranks;
   }
+  reader.ReadChoice("accumulate", &options.accumulation,
+                    {{"whole", Accumulation::kWhole}, {"shards", Accumulation::kShards}});
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

@@ -1,6 +1,8 @@
 #include "strategies/fsdp/peak_memory.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>  // std::ssize
 
 namespace lockstep {
 namespace {
@@ -56,18 +58,28 @@ int64_t PeakParameterBytes(const Units& units) {
   return peak;
 }
 
-int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way) {
-  int64_t peak = 0;
+int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way, SumPlace place) {
+  int64_t peak = 0, live = 0;
+  std::deque<int64_t> under_way;  // bytes that each gives back
+  int last = 0;
+  for (const UnitNeeds& unit : units) last = std::max(last, unit.last);
   const Units backward = InBackward(units);
-  for (size_t i = 0; i < backward.size(); ++i) {
-    // Those in work, and those whose sums may still be on their way.
-    int64_t live = 0, over = 0;
-    for (size_t j = i + 1; j-- > 0;) {
-      const bool in_work = backward[j].first <= backward[i].last;
-      if (in_work) live += backward[j].whole + backward[j].tied;
-      if (!in_work && over++ < sums_under_way) live += backward[j].whole;
+  for (int block = last; block >= 0; --block) {
+    for (const UnitNeeds& unit : backward) {
+      if (unit.last == block) live += unit.whole + unit.tied;
     }
     peak = std::max(peak, live);
+    for (const UnitNeeds& unit : backward) {
+      if (unit.first != block) continue;
+      if (std::ssize(under_way) == sums_under_way) {
+        live -= under_way.front();
+        under_way.pop_front();
+      }
+      const int64_t sum = place == SumPlace::kOwn ? unit.shard : 0;
+      live += sum - unit.tied;
+      under_way.push_back(unit.whole + sum);
+      peak = std::max(peak, live);
+    }
   }
   return peak;
 }

@@ -100,6 +100,7 @@ std::vector<UnitNeeds> Residency::Needs() const {
     needs.push_back({.first = use.first,
                      .last = use.last,
                      .whole = use.unit->whole_bytes(),
+                     .shard = use.unit->shard_bytes(),
                      .resting = use.unit->parameters().resting_bytes(),
                      .tied = use.unit->tied_bytes()});
   }

@@ -143,7 +143,7 @@ TEST(FsdpUnitTest, SumsGradientsWithThoseOfTiedParameters) {
     }
     rank.kernels.Fill(rank.a.NextContribution(rank.kernels).tensor, 10);
     rank.unit.CompleteGradients();
-    gradients.Reduce();
+    gradients.Reduce(Write::kOverwrite);
     gradients.AwaitReduced();
     // Nothing has reached c: its gradient is 0.
     const std::vector<float> expected = {3 * 10, 2 * (1 + 2 + 3), 0};
@@ -154,6 +154,18 @@ TEST(FsdpUnitTest, SumsGradientsWithThoseOfTiedParameters) {
     }
     EXPECT_EQ(rank.allocator.books().live(MemoryClass::kGradients), rank.unit.shard_bytes());
     EXPECT_FALSE(rank.b.has_gradient());
+
+    // Another micro-batch, summed and added.
+    gradients.Materialize();
+    const auto [into, write] = rank.a.NextContribution(rank.kernels);
+    EXPECT_EQ(write, Write::kOverwrite);
+    rank.kernels.Fill(into, 100);
+    rank.unit.CompleteGradients();
+    gradients.Reduce(Write::kAccumulate);
+    gradients.AwaitReduced();
+    for (const float value : Values(rank.unit.trained()[0].gradient)) EXPECT_EQ(value, 330);
+    for (const float value : Values(rank.unit.trained()[1].gradient)) EXPECT_EQ(value, 12);
+    EXPECT_EQ(rank.allocator.books().live(MemoryClass::kGradients), rank.unit.shard_bytes());
   });
 }
 
