@@ -1,9 +1,13 @@
 #include "core/train/replica.h"
 
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/autograd/operations.h"
 #include "core/base/status.h"
+#include "core/train/trace.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -25,6 +29,21 @@ Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>
     offset += AlignedElements(3 * layer->channels);
   }
   return flat;
+}
+
+// Draws forward and backward of each block into the trace, inside those of the pass.
+void TraceBlocks(Model& model, Trace& trace) {
+  for (auto& block : model.blocks) {
+    const auto span = std::make_shared<std::optional<TraceSpan>>();
+    const auto begin = [span, &trace](const std::string& name) {
+      span->emplace(&trace, TraceTrack::kCompute, name);
+    };
+    block->AddHooks(
+        {.before_forward = [begin, name = block->name() + " forward"](Pass&) { begin(name); },
+         .after_forward = [span](Pass&) { span->reset(); },
+         .before_backward = [begin, name = block->name() + " backward"] { begin(name); },
+         .after_backward = [span] { span->reset(); }});
+  }
 }
 
 Variables RunBlocks(Model& model, Pass& pass, const Tensor& inputs) {
@@ -69,6 +88,8 @@ Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targ
   for (Parameter* parameter : all_parameters_) {
     if (parameter->tied_to == nullptr) parameters_.push_back(parameter);
   }
+  // Behind what a strategy has hung on them: its waits are not theirs.
+  TraceBlocks(model_, rank.trace);
 }
 
 void Replica::AllocateGradients() {

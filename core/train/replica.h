@@ -29,7 +29,8 @@ class Replica {
   // Gives parameters their values, or the means to have them when they are needed.
   using ValueMaker = std::function<void(Model&)>;
 
-  // Gives the parameters memory and initial values, or has `make_values` do it.
+  // Gives the parameters memory and initial values, or has `make_values` do it. Blocks appear in
+  // the rank's trace from here on.
   Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
           const ValueMaker& make_values = nullptr);
 

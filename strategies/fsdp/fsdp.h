@@ -30,8 +30,8 @@ namespace lockstep {
 // over the ranks once, which is the order of `single`. "shards": over the ranks after each
 // micro-batch, and then as shards: a rank holds a block's gradients in full, never the model's, and
 // each micro-batch sends what else a step does. Sums over micro-batches are then of sums over
-// ranks: the bits are those of `single` with one micro-batch only; with several, losses differ from
-// its by 1e-5, relatively, over the first steps.
+// ranks: the bits are those of `single` with one micro-batch only; with several, losses differ
+// from its by at most 1e-5, relatively, over the first steps.
 StrategyDefinition FsdpStrategy();
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "strategies/fsdp/fsdp.h"
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Contract 3: the very bits of single, losses and final parameters alike.
@@ -292,6 +294,49 @@ TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
   // embeddings' are gathered no oftener for being the head too.
   EXPECT_EQ(reports[0].traffic.Of(Operation::kAllGather, "parameters").calls, 4 * 4 * 2);
   EXPECT_EQ(reports[0].traffic.Of(Operation::kReduceScatter, "gradients").calls, 4 * 4);
+}
+
+// The events of a rank with this name, in the order in which they began.
+std::vector<TraceEvent> EventsOf(const RankReport& report, const std::string& name) {
+  std::vector<TraceEvent> events = report.trace->Events();
+  std::erase_if(events, [&](const TraceEvent& event) { return event.name != name; });
+  std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return a.start_nanos < b.start_nanos;
+  });
+  return events;
+}
+
+int64_t End(const TraceEvent& event) { return event.start_nanos + event.duration_nanos; }
+
+// The trace shows it, by the order of its events: a block is being gathered before the computation
+// of the one before it ends, and not before that of the one before that has ended.
+TEST(FsdpTest, GathersTheNextBlockWhileOneComputes) {
+  const auto reports = RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
+                                   {"mesh.dp=2", "trace.first_step=1", "trace.steps=1"});
+  for (const RankReport& report : reports) {
+    const std::vector<TraceEvent> gathers = EventsOf(report, "all_gather parameters");
+    // What the head's backward begins with is its own unit, and the embedding's, which it is tied
+    // to.
+    const int64_t embedding = (16 + 16) * 32 * 4, head = 2 * 32 * 4;
+    const int64_t block = (12 * 32 * 32 + 13 * 32) * 4;
+    std::vector<int64_t> bytes;
+    for (const TraceEvent& gather : gathers) bytes.push_back(gather.bytes);
+    ASSERT_THAT(bytes, ElementsAre(embedding, block, block, head, embedding, head, block, block));
+    const auto end_of = [&report](const std::string& name) {
+      const std::vector<TraceEvent> computations = EventsOf(report, name);
+      EXPECT_EQ(computations.size(), 1u) << name;
+      return computations.empty() ? 0 : End(computations[0]);
+    };
+    EXPECT_LT(gathers[1].start_nanos, end_of("embedding forward"));
+    EXPECT_GE(gathers[2].start_nanos, end_of("embedding forward"));
+    EXPECT_LT(gathers[2].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_GE(gathers[3].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_LT(gathers[3].start_nanos, end_of("blocks.1 forward"));
+    EXPECT_GE(gathers[4].start_nanos, end_of("head forward"));
+    EXPECT_LT(gathers[6].start_nanos, end_of("head backward"));
+    EXPECT_GE(gathers[7].start_nanos, end_of("head backward"));
+    EXPECT_LT(gathers[7].start_nanos, end_of("blocks.1 backward"));
+  }
 }
 
 TEST(FsdpTest, RefusesWhatItDoesNotKnow) {
