@@ -16,7 +16,8 @@ namespace lockstep {
 class Leaf {
  public:
   Tensor value;
-  Tensor gradient;  // may be undefined until it is first written
+  Tensor gradient;                     // may be undefined until it is first written
+  DType gradient_dtype = DType::kF32;  // of a gradient that is made here
 
   // False: frozen. No gradient is computed, and nothing that only its gradient would need.
   bool trainable = true;
@@ -32,7 +33,7 @@ class Leaf {
   };
   Destination NextContribution(Kernels& kernels) {
     if (!gradient.defined()) {
-      gradient = kernels.Empty(value.shape(), value.dtype(), MemoryClass::kGradients);
+      gradient = kernels.Empty(value.shape(), gradient_dtype, MemoryClass::kGradients);
     }
     return {gradient, std::exchange(has_gradient_, true) ? Write::kAccumulate : Write::kOverwrite};
   }

@@ -10,11 +10,16 @@ absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, Communicator& world) {
   Mesh mesh(shape, world);
   const MeshCoordinate& own = mesh.coordinate_;
   for (const MeshAxis axis : kMeshAxes) {
-    // One color for all ranks that agree on the other two axes: that of the first of them.
+    // One color for all ranks that agree on the other axes: that of the first of them.
     MeshCoordinate first = own;
-    (axis == MeshAxis::kPp ? first.pp : axis == MeshAxis::kDp ? first.dp : first.tp) = 0;
+    first[axis] = 0;
     LS_ASSIGN_OR_RETURN(mesh.axes_[static_cast<size_t>(axis)],
                         world.Split(shape.RankAt(first), own[axis], Name(axis)));
+  }
+  if (shape.replicas > 1) {
+    MeshCoordinate first = own;
+    first.replicas = first.dp = 0;
+    LS_ASSIGN_OR_RETURN(mesh.data_, world.Split(shape.RankAt(first), world.rank(), "data"));
   }
   return mesh;
 }

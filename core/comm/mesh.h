@@ -20,7 +20,7 @@ namespace lockstep {
 class Mesh {
  public:
   // Called by all ranks of `world` with the same shape, whose product must be its size. Splits it
-  // once for each axis; the groups are called "pp", "dp" and "tp", and a rank's rank in each is its
+  // once for each axis; the groups are called as the axes are, and a rank's rank in each is its
   // coordinate. The world's communicator outlives the mesh.
   static absl::StatusOr<Mesh> Create(const MeshShape& shape, Communicator& world);
 
@@ -31,8 +31,13 @@ class Mesh {
   // This rank's group along an axis, of one member where the axis has size 1.
   Communicator& axis(MeshAxis axis) const { return *axes_[static_cast<size_t>(axis)]; }
   Communicator& pp() const { return axis(MeshAxis::kPp); }
+  Communicator& replicas() const { return axis(MeshAxis::kReplicas); }
   Communicator& dp() const { return axis(MeshAxis::kDp); }
   Communicator& tp() const { return axis(MeshAxis::kTp); }
+
+  // All ranks that a batch is divided among, those of the first replica first: "data", or the dp
+  // group where there is one replica.
+  Communicator& data() const { return data_ != nullptr ? *data_ : dp(); }
 
   // The grid of ranks; see MeshShape::Grid.
   std::string ToString() const { return shape_.Grid(); }
@@ -45,6 +50,7 @@ class Mesh {
   MeshCoordinate coordinate_;
   Communicator* world_;
   std::array<std::unique_ptr<Communicator>, kMeshAxes.size()> axes_;
+  std::unique_ptr<Communicator> data_;
 };
 
 }  // namespace lockstep

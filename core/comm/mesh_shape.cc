@@ -1,5 +1,6 @@
 #include "core/comm/mesh_shape.h"
 
+#include <algorithm>  // std::find_if
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -18,8 +20,16 @@ namespace lockstep {
 namespace {
 
 absl::Status Malformed(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "mesh \"", text, "\": ", what, "; write the axes pp, dp and tp as in \"dp=2,tp=4\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("mesh \"", text, "\": ", what,
+                   "; write the axes pp, replicas, dp and tp as in \"dp=2,tp=4\""));
+}
+
+// The axes to speak of: groups that hold the same are rare.
+std::vector<MeshAxis> Shown(const MeshShape& shape) {
+  std::vector<MeshAxis> axes(kMeshAxes.begin(), kMeshAxes.end());
+  if (shape.replicas == 1) std::erase(axes, MeshAxis::kReplicas);
+  return axes;
 }
 
 }  // namespace
@@ -30,16 +40,16 @@ absl::StatusOr<MeshShape> MeshShape::Parse(absl::string_view text) {
   for (const absl::string_view item : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(item, '=');
     const std::string name(absl::StripAsciiWhitespace(parts.first));
-    int* size = name == "pp"   ? &shape.pp
-                : name == "dp" ? &shape.dp
-                : name == "tp" ? &shape.tp
-                               : nullptr;
-    if (size == nullptr) return Malformed(text, absl::StrCat("there is no axis \"", name, "\""));
+    const auto axis = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+                                   [&name](MeshAxis other) { return Name(other) == name; });
+    if (axis == kMeshAxes.end()) {
+      return Malformed(text, absl::StrCat("there is no axis \"", name, "\""));
+    }
     for (const std::string& other : seen) {
       if (other == name) return Malformed(text, absl::StrCat("axis ", name, " is given twice"));
     }
     seen.push_back(name);
-    if (!absl::SimpleAtoi(parts.second, size) || *size < 1) {
+    if (!absl::SimpleAtoi(parts.second, &shape[*axis]) || shape[*axis] < 1) {
       return Malformed(text, absl::StrCat("axis ", name, " needs a size of 1 or more"));
     }
   }
@@ -54,31 +64,42 @@ absl::Status MeshShape::Check(int ranks) const {
                                                      "; it must be 1 or more"));
     }
   }
-  const int64_t needed = int64_t{pp} * dp * tp;
+  int64_t needed = 1;
+  for (const MeshAxis axis : kMeshAxes) needed *= (*this)[axis];
   if (needed != ranks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "mesh ", ToString(), " takes ", needed, needed == 1 ? " rank" : " ranks", " (", pp, " x ",
-        dp, " x ", tp, "), but there ", ranks == 1 ? "is " : "are ", ranks, "; start ", needed,
-        " or change the mesh so that its sizes multiply to ", ranks));
+    const std::string factors = absl::StrJoin(
+        Shown(*this), " x ",
+        [this](std::string* out, MeshAxis axis) { absl::StrAppend(out, (*this)[axis]); });
+    return absl::InvalidArgumentError(
+        absl::StrCat("mesh ", ToString(), " takes ", needed, needed == 1 ? " rank" : " ranks", " (",
+                     factors, "), but there ", ranks == 1 ? "is " : "are ", ranks, "; start ",
+                     needed, " or change the mesh so that its sizes multiply to ", ranks));
   }
   return absl::OkStatus();
 }
 
-std::string MeshShape::ToString() const { return absl::StrCat("pp=", pp, ",dp=", dp, ",tp=", tp); }
+std::string MeshShape::ToString() const {
+  return absl::StrJoin(Shown(*this), ",", [this](std::string* out, MeshAxis axis) {
+    absl::StrAppend(out, Name(axis), "=", (*this)[axis]);
+  });
+}
 
 std::string MeshShape::Grid() const {
   std::string text =
       absl::StrCat("mesh ", ToString(), ", ", ranks(), ranks() == 1 ? " rank\n" : " ranks\n");
-  absl::StrAppendFormat(&text, "%16s", "");
+  absl::StrAppendFormat(&text, "%*s", replicas > 1 ? 28 : 16, "");
   for (int t = 0; t < tp; ++t) absl::StrAppendFormat(&text, "%6s", absl::StrCat("tp ", t));
-  for (int p = 0; p < pp; ++p) {
-    for (int d = 0; d < dp; ++d) {
-      absl::StrAppendFormat(&text, "\n  %-6s%-8s", d == 0 ? absl::StrCat("pp ", p) : "",
-                            absl::StrCat("dp ", d));
-      for (int t = 0; t < tp; ++t) {
-        absl::StrAppendFormat(&text, "%6d", RankAt({.pp = p, .dp = d, .tp = t}));
-      }
+  for (int rank = 0; rank < ranks(); rank += tp) {
+    // What a row shares with the one above it is not said again.
+    const MeshCoordinate at = CoordinateOf(rank);
+    const bool new_replica = at.dp == 0, new_stage = new_replica && at.replicas == 0;
+    absl::StrAppendFormat(&text, "\n  %-6s", new_stage ? absl::StrCat("pp ", at.pp) : "");
+    if (replicas > 1) {
+      absl::StrAppendFormat(&text, "%-12s",
+                            new_replica ? absl::StrCat("replica ", at.replicas) : "");
     }
+    absl::StrAppendFormat(&text, "%-8s", absl::StrCat("dp ", at.dp));
+    for (int t = 0; t < tp; ++t) absl::StrAppendFormat(&text, "%6d", rank + t);
   }
   return absl::StrCat(text, "\n");
 }

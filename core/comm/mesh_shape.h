@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,34 +12,42 @@ namespace lockstep {
 
 // The directions in which a model's training is divided.
 enum class MeshAxis {
-  kPp,  // pipeline, or layer-wise: the blocks
-  kDp,  // data: the batch
-  kTp,  // tensor: within a layer
+  kPp,        // pipeline, or layer-wise: the blocks
+  kReplicas,  // data: the batch, among groups that hold the same
+  kDp,        // data: the batch, within such a group
+  kTp,        // tensor: within a layer
 };
-inline constexpr std::array<MeshAxis, 3> kMeshAxes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp};
+inline constexpr std::array<MeshAxis, 4> kMeshAxes = {MeshAxis::kPp, MeshAxis::kReplicas,
+                                                      MeshAxis::kDp, MeshAxis::kTp};
 
-// "pp", "dp", "tp"
+// "pp", "replicas", "dp", "tp"
 constexpr const char* Name(MeshAxis axis) {
-  return axis == MeshAxis::kPp ? "pp" : axis == MeshAxis::kDp ? "dp" : "tp";
+  constexpr const char* kNames[] = {"pp", "replicas", "dp", "tp"};
+  return kNames[static_cast<size_t>(axis)];
 }
 
-// A rank's place in a mesh, by axis.
+// A number for each axis: a rank's place in a mesh, from 0.
 struct MeshCoordinate {
   int pp = 0;
+  int replicas = 0;
   int dp = 0;
   int tp = 0;
 
-  int operator[](MeshAxis axis) const {
-    return axis == MeshAxis::kPp ? pp : axis == MeshAxis::kDp ? dp : tp;
+  int& operator[](MeshAxis axis) {
+    int* const all[] = {&pp, &replicas, &dp, &tp};
+    return *all[static_cast<size_t>(axis)];
   }
+  int operator[](MeshAxis axis) const { return MeshCoordinate(*this)[axis]; }
   friend bool operator==(const MeshCoordinate&, const MeshCoordinate&) = default;
 };
 
-// How many ranks lie along each axis. Ranks are laid out with pp as the slowest index, then dp, and
-// tp as the fastest, rank = (pp * sizes.dp + dp) * sizes.tp + tp: tensor parallelism, which talks
-// most, has neighbours, and stages, which talk least, are farthest apart.
+// How many ranks lie along each axis. Ranks are laid out with pp as the slowest index, then
+// replicas, then dp, and tp as the fastest, rank = ((pp * sizes.replicas + replica) * sizes.dp +
+// dp) * sizes.tp + tp: tensor parallelism, which talks most, has neighbours, and stages, which talk
+// least, are farthest apart.
 struct MeshShape {
   int pp = 1;
+  int replicas = 1;
   int dp = 1;
   int tp = 1;
 
@@ -50,19 +59,28 @@ struct MeshShape {
   // how many ranks the mesh takes.
   absl::Status Check(int ranks) const;
 
-  int ranks() const { return pp * dp * tp; }
-  int operator[](MeshAxis axis) const {
-    return axis == MeshAxis::kPp ? pp : axis == MeshAxis::kDp ? dp : tp;
+  int ranks() const { return pp * replicas * dp * tp; }
+  // Among which a batch is divided.
+  int data_ranks() const { return replicas * dp; }
+  int& operator[](MeshAxis axis) {
+    int* const all[] = {&pp, &replicas, &dp, &tp};
+    return *all[static_cast<size_t>(axis)];
   }
+  int operator[](MeshAxis axis) const { return MeshShape(*this)[axis]; }
   MeshCoordinate CoordinateOf(int rank) const {
-    return {.pp = rank / tp / dp, .dp = rank / tp % dp, .tp = rank % tp};
+    return {.pp = rank / tp / dp / replicas,
+            .replicas = rank / tp / dp % replicas,
+            .dp = rank / tp % dp,
+            .tp = rank % tp};
   }
-  int RankAt(const MeshCoordinate& at) const { return (at.pp * dp + at.dp) * tp + at.tp; }
+  int RankAt(const MeshCoordinate& at) const {
+    return ((at.pp * replicas + at.replicas) * dp + at.dp) * tp + at.tp;
+  }
 
-  // "pp=1,dp=2,tp=4"
+  // "pp=1,dp=2,tp=4", and "pp=1,replicas=2,dp=2,tp=4" where there are several.
   std::string ToString() const;
 
-  // The ranks as a grid: a row for each (pp, dp), a column for each tp.
+  // The ranks as a grid: a row for each (pp, dp), or (pp, replica, dp), a column for each tp.
   //
   //   mesh pp=2,dp=2,tp=2, 8 ranks
   //                  tp 0  tp 1

@@ -12,15 +12,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(MeshShapeTest, RanksAreLaidOutWithTpInnermost) {
-  const MeshShape shape = {.pp = 2, .dp = 3, .tp = 4};
-  EXPECT_EQ(shape.ranks(), 24);
+  const MeshShape shape = {.pp = 2, .replicas = 5, .dp = 3, .tp = 4};
+  EXPECT_EQ(shape.ranks(), 120);
+  EXPECT_EQ(shape.data_ranks(), 15);
   int rank = 0;
   for (int pp = 0; pp < 2; ++pp) {
-    for (int dp = 0; dp < 3; ++dp) {
-      for (int tp = 0; tp < 4; ++tp, ++rank) {
-        const MeshCoordinate at = {.pp = pp, .dp = dp, .tp = tp};
-        EXPECT_EQ(shape.RankAt(at), rank);
-        EXPECT_EQ(shape.CoordinateOf(rank), at);
+    for (int replica = 0; replica < 5; ++replica) {
+      for (int dp = 0; dp < 3; ++dp) {
+        for (int tp = 0; tp < 4; ++tp, ++rank) {
+          const MeshCoordinate at = {.pp = pp, .replicas = replica, .dp = dp, .tp = tp};
+          EXPECT_EQ(shape.RankAt(at), rank);
+          EXPECT_EQ(shape.CoordinateOf(rank), at);
+        }
       }
     }
   }
@@ -29,9 +32,17 @@ TEST(MeshShapeTest, RanksAreLaidOutWithTpInnermost) {
 TEST(MeshShapeTest, Parses) {
   EXPECT_EQ(MeshShape::Parse("dp=2,tp=4").value(), (MeshShape{.pp = 1, .dp = 2, .tp = 4}));
   EXPECT_EQ(MeshShape::Parse(" pp = 3 , dp=2 ").value(), (MeshShape{.pp = 3, .dp = 2, .tp = 1}));
+  EXPECT_EQ(MeshShape::Parse("replicas=2,dp=3").value(), (MeshShape{.replicas = 2, .dp = 3}));
   EXPECT_EQ(MeshShape::Parse("").value(), MeshShape());
-  const MeshShape shape = {.pp = 5, .dp = 6, .tp = 7};
-  EXPECT_EQ(MeshShape::Parse(shape.ToString()).value(), shape);
+  for (const int replicas : {1, 2}) {
+    const MeshShape shape = {.pp = 5, .replicas = replicas, .dp = 6, .tp = 7};
+    EXPECT_EQ(MeshShape::Parse(shape.ToString()).value(), shape);
+  }
+}
+
+TEST(MeshShapeTest, NamesReplicasWhereThereAreSeveral) {
+  EXPECT_EQ((MeshShape{.dp = 3}.ToString()), "pp=1,dp=3,tp=1");
+  EXPECT_EQ((MeshShape{.replicas = 2, .dp = 3}.ToString()), "pp=1,replicas=2,dp=3,tp=1");
 }
 
 TEST(MeshShapeTest, RefusesWhatItCannotRead) {
@@ -51,6 +62,8 @@ TEST(MeshShapeTest, ChecksTheNumberOfRanks) {
   EXPECT_THAT(std::string(shape.Check(6).message()),
               AllOf(HasSubstr("pp=2,dp=2,tp=2 takes 8 ranks (2 x 2 x 2), but there are 6"),
                     HasSubstr("start 8"), HasSubstr("multiply to 6")));
+  EXPECT_THAT(std::string(MeshShape{.replicas = 3, .dp = 2}.Check(7).message()),
+              HasSubstr("takes 6 ranks (1 x 3 x 2 x 1), but there are 7"));
   EXPECT_THAT(std::string(MeshShape{.dp = 0}.Check(1).message()), HasSubstr("axis dp has size 0"));
 }
 
@@ -62,6 +75,13 @@ TEST(MeshShapeTest, Grid) {
             "        dp 1         3     4     5\n"
             "  pp 1  dp 0         6     7     8\n"
             "        dp 1         9    10    11\n");
+  EXPECT_EQ((MeshShape{.replicas = 2, .dp = 2, .tp = 2}.Grid()),
+            "mesh pp=1,replicas=2,dp=2,tp=2, 8 ranks\n"
+            "                              tp 0  tp 1\n"
+            "  pp 0  replica 0   dp 0         0     1\n"
+            "                    dp 1         2     3\n"
+            "        replica 1   dp 0         4     5\n"
+            "                    dp 1         6     7\n");
 }
 
 }  // namespace

@@ -58,6 +58,32 @@ TEST(MeshTest, UnevenShape) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST(MeshTest, ReplicasAndTheirShards) {
+  const absl::Status status = RunRanks(8, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.pp = 2, .replicas = 2, .dp = 2}, handle.comm()));
+    if (handle.rank() == 6) {
+      EXPECT_EQ(mesh.coordinate(), (MeshCoordinate{.pp = 1, .replicas = 1, .dp = 0, .tp = 0}));
+      EXPECT_THAT(mesh.dp().members(), ElementsAre(6, 7));
+      EXPECT_THAT(mesh.replicas().members(), ElementsAre(4, 6));
+      EXPECT_THAT(mesh.data().members(), ElementsAre(4, 5, 6, 7));
+      EXPECT_EQ(mesh.data().rank(), 2);
+      EXPECT_EQ(mesh.data().name(), "data");
+    }
+    return mesh.data().Barrier("all").Wait();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(MeshTest, WithOneReplicaTheDataRanksAreDp) {
+  const absl::Status status = RunRanks(2, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.dp = 2}, handle.comm()));
+    EXPECT_EQ(&mesh.data(), &mesh.dp());
+    EXPECT_EQ(mesh.replicas().size(), 1);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(MeshTest, WrongNumberOfRanksIsRefused) {
   const absl::Status status = RunRanks(3, {}, [](RankHandle& handle) -> absl::Status {
     return Mesh::Create({.dp = 2, .tp = 2}, handle.comm()).status();

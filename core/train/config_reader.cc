@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,8 @@ TypeWords WordsFor() {
     return {"a number", "0.5"};
   } else if constexpr (std::is_same_v<T, std::string>) {
     return {"a string", "\"text\""};
+  } else if constexpr (std::is_same_v<T, std::variant<bool, int64_t>>) {
+    return {"true, false or a whole number", "true"};
   } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
     return {"a list of whole numbers", "[2, 4]"};
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -85,6 +88,15 @@ Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, st
     const T* found = value.As<T>();
     if (found == nullptr) return Outcome::kWrongType;
     *out = *found;
+  } else if constexpr (std::is_same_v<T, std::variant<bool, int64_t>>) {
+    if (const bool* found = value.As<bool>()) {
+      *out = *found;
+      return Outcome::kGood;
+    }
+    int64_t number = 0;
+    const Outcome outcome = Convert(value, bounds, &number, rule);
+    if (outcome == Outcome::kGood) *out = number;
+    return outcome;
   } else if constexpr (std::is_integral_v<T>) {
     const auto* found = value.As<int64_t>();
     if (found == nullptr) return Outcome::kWrongType;
@@ -247,6 +259,7 @@ LS_INSTANTIATE(uint64_t);
 LS_INSTANTIATE(float);
 LS_INSTANTIATE(double);
 LS_INSTANTIATE(std::string);
+LS_INSTANTIATE(std::variant<bool, int64_t>);
 LS_INSTANTIATE(std::vector<int64_t>);
 LS_INSTANTIATE(std::vector<double>);
 LS_INSTANTIATE(std::vector<std::string>);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -129,6 +130,24 @@ TEST(ConfigReaderTest, WrongTypesSayWhatIsExpected) {
             "a.toml:1: x is the list [1], expected a list of strings, such as x = [\"a\", \"b\"]");
   EXPECT_EQ(Problem<int>("[x]\ny = 1"),
             "a.toml:1: x is a table, expected a whole number, such as x = 4");
+}
+
+TEST(ConfigReaderTest, ReadsWhatMayBeAChoiceOrANumber) {
+  using Either = std::variant<bool, int64_t>;
+  const Config config = Parse("a = false\nb = 3\n");
+  ConfigReader reader(config.Table(""));
+  Either a = int64_t{1}, b = true, c = true;
+  reader.Read("a", &a);
+  reader.Read("b", &b);
+  reader.Read("c", &c);
+  ASSERT_EQ(reader.Finish(), absl::OkStatus());
+  EXPECT_EQ(a, Either(false));
+  EXPECT_EQ(b, Either(int64_t{3}));
+  EXPECT_EQ(c, Either(true));
+  EXPECT_EQ(Problem<Either>("x = 2.0"),
+            "a.toml:1: x is the number 2.0, expected true, false or a whole number, such as "
+            "x = true");
+  EXPECT_EQ(Problem<Either>("x = -1", {.at_least = 0}), "a.toml:1: x is -1: it must be at least 0");
 }
 
 TEST(ConfigReaderTest, BoundsHold) {

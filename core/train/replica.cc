@@ -1,9 +1,13 @@
 #include "core/train/replica.h"
 
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/autograd/operations.h"
 #include "core/base/status.h"
+#include "core/train/trace.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -27,7 +31,38 @@ Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>
   return flat;
 }
 
+// Draws forward and backward of each block into the trace, inside those of the pass.
+void TraceBlocks(Model& model, Trace& trace) {
+  for (auto& block : model.blocks) {
+    const auto span = std::make_shared<std::optional<TraceSpan>>();
+    const auto begin = [span, &trace](const std::string& name) {
+      span->emplace(&trace, TraceTrack::kCompute, name);
+    };
+    block->AddHooks(
+        {.before_forward = [begin, name = block->name() + " forward"](Pass&) { begin(name); },
+         .after_forward = [span](Pass&) { span->reset(); },
+         .before_backward = [begin, name = block->name() + " backward"] { begin(name); },
+         .after_backward = [span] { span->reset(); }});
+  }
+}
+
 }  // namespace
+
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
+  for (Parameter* other : tied) {
+    if (!other->has_gradient()) continue;
+    if (parameter.has_gradient()) {
+      kernels.Add(parameter.gradient, other->gradient, parameter.gradient);
+    } else {
+      kernels.Copy(other->gradient, parameter.gradient);
+      parameter.MarkGradient();
+    }
+  }
+  if (!parameter.has_gradient()) {
+    kernels.Fill(parameter.gradient, 0);
+    parameter.MarkGradient();
+  }
+}
 
 Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
                  const ValueMaker& make_values)
@@ -38,6 +73,7 @@ Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targ
       all_parameters_(model_.Parameters()),
       layers_(model_.Statistics()) {
   for (Parameter* parameter : all_parameters_) {
+    parameter->gradient_dtype = settings.precision.reduce;
     if (parameter->tied_to == nullptr) parameters_.push_back(parameter);
   }
   if (make_values) {
@@ -48,6 +84,8 @@ Replica::Replica(Rank& rank, Model model, const Settings& settings, int64_t targ
   }
   Materialize(layers_, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
+  // Behind what a strategy has hung on them: its waits are not theirs.
+  TraceBlocks(model_, rank.trace);
 }
 
 void Replica::MakeMasters() {
@@ -74,7 +112,7 @@ void Replica::AllocateGradients() {
   for (Parameter* parameter : all_parameters_) {
     if (parameter->gradient.defined()) continue;
     parameter->gradient =
-        rank_.kernels.Empty(parameter->shape, settings_.precision.reduce, MemoryClass::kGradients);
+        rank_.kernels.Empty(parameter->shape, parameter->gradient_dtype, MemoryClass::kGradients);
   }
 }
 
@@ -124,19 +162,7 @@ void Replica::Clear(double loss_scale) {
 }
 
 void Replica::CompleteGradient(Parameter& parameter) {
-  for (Parameter* tied : TiedTo(parameter)) {
-    if (!tied->has_gradient()) continue;
-    if (parameter.has_gradient()) {
-      rank_.kernels.Add(parameter.gradient, tied->gradient, parameter.gradient);
-    } else {
-      rank_.kernels.Copy(tied->gradient, parameter.gradient);
-      parameter.MarkGradient();
-    }
-  }
-  if (!parameter.has_gradient()) {
-    rank_.kernels.Fill(parameter.gradient, 0);
-    parameter.MarkGradient();
-  }
+  lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
 }
 
 void Replica::CompleteGradients() {

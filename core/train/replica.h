@@ -18,6 +18,10 @@ struct BackwardHooks {
   std::function<void(Leaf&)> leaf_ready = nullptr;  // see Tape::OnLeafReady
 };
 
+// After the last micro-batch that adds to a sum: adds the gradients of the parameters that are tied
+// to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
+
 // A model on one rank: its memory, and passes through it. What strategies share whose ranks each
 // run the whole model.
 class Replica {
@@ -27,6 +31,7 @@ class Replica {
 
   // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
   // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
+  // Blocks appear in the rank's trace from here on.
   Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
           const ValueMaker& make_values = nullptr);
 
@@ -44,8 +49,7 @@ class Replica {
   // times `loss_scale`.
   void Clear(double loss_scale);
 
-  // After a shard's last micro-batch: adds the gradients of tied parameters to those that they are
-  // tied to, and zeroes gradients that received nothing, so that all are defined.
+  // CompleteGradient of one of parameters(), or of all.
   void CompleteGradient(Parameter& parameter);
   void CompleteGradients();
 

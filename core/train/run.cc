@@ -72,7 +72,7 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy.name));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
-  LS_RETURN_IF_ERROR(strategy.check(run.config));
+  LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();
     const int64_t sharers = place.ranks_here > 0 ? place.ranks_here : run.settings.mesh.ranks();

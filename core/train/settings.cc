@@ -28,21 +28,22 @@ absl::Status ReadMesh(const Config& config, const std::string& strategy,
                       const std::vector<MeshAxis>& axes, MeshShape& mesh) {
   ConfigReader reader(config.Table("mesh"));
   const auto name = [](std::string* out, MeshAxis axis) { out->append(Name(axis)); };
-  const std::pair<MeshAxis, int*> all[] = {
-      {MeshAxis::kDp, &mesh.dp}, {MeshAxis::kTp, &mesh.tp}, {MeshAxis::kPp, &mesh.pp}};
-  for (const auto& [axis, size] : all) {
-    reader.Read(Name(axis), size, {.at_least = 1, .at_most = kMaxRanks});
-    if (*size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) {
+  int64_t ranks = 1;
+  for (const MeshAxis axis : kMeshAxes) {
+    reader.Read(Name(axis), &mesh[axis], {.at_least = 1, .at_most = kMaxRanks});
+    const int size = mesh[axis];
+    ranks *= size;
+    if (size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) {
       reader.AddProblem(Name(axis),
-                        absl::StrCat("is ", *size, ", but the strategy '", strategy, "' has ",
+                        absl::StrCat("is ", size, ", but the strategy '", strategy, "' has ",
                                      axes.empty() ? "one rank only"
                                                   : absl::StrCat("no such axis; it has ",
                                                                  absl::StrJoin(axes, ", ", name))));
     }
   }
-  if (mesh.ranks() > kMaxRanks) {
+  if (ranks > kMaxRanks) {
     reader.AddProblem("dp",
-                      absl::StrCat("makes a mesh of ", mesh.ranks(),
+                      absl::StrCat("makes a mesh of ", ranks,
                                    " ranks; this machine's threads carry at most ", kMaxRanks));
   }
   return reader.Finish();
@@ -55,15 +56,24 @@ absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes,
   reader.Require("size", &batch.size, kPositive);
   reader.Read("micro_batches", &batch.micro_batches, kPositive);
   const bool has_dp = std::find(axes.begin(), axes.end(), MeshAxis::kDp) != axes.end();
-  const bool given = reader.Has("shards");
-  reader.Read("shards", &batch.shards, kPositive);
-  if (has_dp) {
-    if (given && batch.shards != settings.mesh.dp) {
-      reader.AddProblem("shards",
-                        absl::StrCat("is ", batch.shards, ", but mesh.dp is ", settings.mesh.dp,
-                                     ": they are the same thing here; give one"));
+  // With data-parallel ranks the mesh says how a batch is cut.
+  const auto read = [&](const char* key, int64_t of_mesh, const std::string& name, int64_t* value) {
+    const bool given = reader.Has(key);
+    reader.Read(key, value, kPositive);
+    if (!has_dp) return;
+    if (given && *value != of_mesh) {
+      reader.AddProblem(key, absl::StrCat("is ", *value, ", but ", name, " is ", of_mesh,
+                                          ": they are the same thing here; give one"));
     }
-    batch.shards = settings.mesh.dp;
+    *value = of_mesh;
+  };
+  read("shards", settings.mesh.data_ranks(),
+       settings.mesh.replicas > 1 ? "mesh.replicas x mesh.dp" : "mesh.dp", &batch.shards);
+  read("shard_groups", settings.mesh.replicas, "mesh.replicas", &batch.shard_groups);
+  if (batch.shards % batch.shard_groups != 0) {
+    reader.AddProblem("shard_groups",
+                      absl::StrCat("is ", batch.shard_groups, ", which does not divide the ",
+                                   batch.shards, " shards"));
   }
   if (batch.size % (batch.shards * batch.micro_batches) != 0) {
     reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",

@@ -19,8 +19,11 @@ namespace lockstep {
 // shards x micro_batches micro-batches of equal size.
 struct BatchSettings {
   int64_t size = 1;
-  int64_t shards = 1;         // data-parallel: [mesh] dp of the strategies that have one
+  int64_t shards = 1;         // data-parallel: a rank's each, where the mesh has such ranks
   int64_t micro_batches = 1;  // of one shard
+  // Gradients of shards are summed in groups of consecutive ones, in order, and then these sums, in
+  // order: as [mesh] replicas make them.
+  int64_t shard_groups = 1;
 
   int64_t micro_batch_size() const { return size / (shards * micro_batches); }
 };
@@ -58,8 +61,9 @@ struct Settings {
 
 // Reads the tables train, batch, mesh, precision, optimizer, schedule, validation, checkpoint,
 // trace, memory and run, and checks what they say against each other and against the axes that the
-// strategy has. The shards of a strategy without dp axis are batch.shards; with one they are
-// mesh.dp, and batch.shards, if given, must agree.
+// strategy has. The shards of a strategy without dp axis are batch.shards, in batch.shard_groups;
+// with one they are the ranks along replicas and dp, in mesh.replicas groups, and what [batch] says
+// of them, if anything, must agree.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

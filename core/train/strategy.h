@@ -107,8 +107,10 @@ struct StrategyInputs {
 struct StrategyDefinition {
   std::string name;            // also the name of its own table in the configuration
   std::vector<MeshAxis> axes;  // of the mesh that it can use
-  // Whether its own table in the configuration is right; called before ranks are started.
-  std::function<absl::Status(const Config&)> check = [](const Config&) { return absl::OkStatus(); };
+  // Whether its own table in the configuration is right, by itself and beside the settings; called
+  // before ranks are started.
+  std::function<absl::Status(const Config&, const Settings&)> check =
+      [](const Config&, const Settings&) { return absl::OkStatus(); };
   std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;
 };
 

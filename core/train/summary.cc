@@ -146,6 +146,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
       .Set("shards", run.settings.batch.shards)
+      .Set("shard_groups", run.settings.batch.shard_groups)
       .Set("micro_batches", run.settings.batch.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())

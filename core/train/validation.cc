@@ -10,7 +10,7 @@ namespace lockstep {
 ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
-  Communicator& ranks = rank.mesh.dp();
+  Communicator& ranks = rank.mesh.data();
   Tensor sums = rank.kernels.Empty({2 * batches}, DType::kF64, MemoryClass::kCommunication);
   std::vector<double> host(2 * batches, 0.0);
   int64_t samples = 0;

@@ -210,13 +210,14 @@ class Ddp : public Strategy {
 }  // namespace
 
 StrategyDefinition DdpStrategy() {
-  return {.name = "ddp",
-          .axes = {MeshAxis::kDp},
-          .check = [](const Config& config) { return ReadOptions(config).status(); },
-          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-            const Options options = ReadOptions(inputs.config).value();
-            return std::make_unique<Ddp>(std::move(inputs), options);
-          }};
+  return {
+      .name = "ddp",
+      .axes = {MeshAxis::kDp},
+      .check = [](const Config& config, const Settings&) { return ReadOptions(config).status(); },
+      .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+        const Options options = ReadOptions(inputs.config).value();
+        return std::make_unique<Ddp>(std::move(inputs), options);
+      }};
 }
 
 }  // namespace lockstep

@@ -5,45 +5,43 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
 #include "core/train/replica.h"
 #include "core/train/updater.h"
+#include "strategies/fsdp/gradient_sums.h"
+#include "strategies/fsdp/options.h"
+#include "strategies/fsdp/peak_memory.h"
 #include "strategies/fsdp/residency.h"
+#include "strategies/fsdp/shard_groups.h"
 
 namespace lockstep {
 namespace {
 
-struct Options {
-  bool reshard_after_forward = true;
-};
-
-absl::StatusOr<Options> ReadOptions(const Config& config) {
-  Options options;
-  ConfigReader reader(config.Table("fsdp"));
-  reader.Read("reshard_after_forward", &options.reshard_after_forward);
-  LS_RETURN_IF_ERROR(reader.Finish());
-  return options;
+// The ranks next to this one that keep units together; null where all do.
+std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, int neighbours) {
+  if (neighbours == ranks.size()) return nullptr;
+  auto group = ranks.Split(ranks.rank() / neighbours, ranks.rank(), "neighbours");
+  ThrowIfError(group.status());
+  return *std::move(group);
 }
 
 class Fsdp : public Strategy {
  public:
-  Fsdp(StrategyInputs inputs, const Options& options)
+  Fsdp(StrategyInputs inputs, const FsdpOptions& options)
       : kernels_(inputs.rank.kernels),
-        ranks_(inputs.rank.mesh.dp()),
+        ranks_(inputs.rank.mesh.data()),
         settings_(inputs.settings),
-        reshard_(options.reshard_after_forward ? ReshardAfterForward::kYes
-                                               : ReshardAfterForward::kNo),
+        neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), options.neighbours)),
+        groups_{.shards = inputs.rank.mesh.dp(),
+                .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
+                .replicas = inputs.rank.mesh.replicas()},
+        sums_(options.accumulation, settings_.batch.micro_batches),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample,
                  [this](Model& model) {
-                   residency_ = std::make_unique<Residency>(model, ranks_, kernels_, settings_.seed,
-                                                            reshard_);
+                   residency_ = std::make_unique<Residency>(model, groups_, settings_.precision,
+                                                            sums_, kernels_, settings_.seed);
                  }),
         trained_(Trained()),
-        updater_(inputs.rank, inputs.settings, trained_) {
-    residency_->OnComplete([this](FsdpUnit& unit) {
-      for (Parameter* parameter : unit.parameters()) replica_.CompleteGradient(*parameter);
-    });
-  }
+        updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
     return {.first = ranks_.rank() * settings_.batch.micro_batches,
@@ -54,25 +52,20 @@ class Fsdp : public Strategy {
     replica_.Clear(updater_.loss_scale());
     const auto [first, count] = micro_batches();
     for (int64_t i = 0; i < count; ++i) {
-      residency_->Begin(i + 1 < count ? Residency::MicroBatch::kAccumulates
-                                      : Residency::MicroBatch::kCompletes);
+      sums_.Begin(i);
       replica_.ForwardBackward(step, first + i, batches.Next());
     }
     Work statistics = replica_.SumStatistics(ranks_);
     const double loss = replica_.SumLoss(ranks_);
-    residency_->AwaitReduced();
+    sums_.Await();
     ThrowIfError(statistics.Wait());
-    replica_.UpdateStatistics();
-    StepResult result = updater_.Step(step, trained_, NormOverRanks());
+    StepResult result = updater_.Step(step, trained_, NormOverShards());
+    if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
   }
 
-  EvaluationSums Evaluate(const Batch& batch) override {
-    const EvaluationSums sums = replica_.Evaluate(batch);
-    residency_->ReleaseAll();
-    return sums;
-  }
+  EvaluationSums Evaluate(const Batch& batch) override { return replica_.Evaluate(batch); }
 
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> parameters;
@@ -88,35 +81,51 @@ class Fsdp : public Strategy {
     return state;
   }
 
-  void Restored() override { updater_.Restored(); }
+  void Restored() override {
+    for (const auto& unit : residency_->units()) unit->parameters().RoundMaster();
+    updater_.Restored();
+  }
 
   CostPrediction Predict() const override {
-    const double n = ranks_.size();
-    const int64_t micro_batches = settings_.batch.micro_batches;
-    int64_t shards = 0, whole = 0;
-    for (const auto& unit : residency_->units()) {
-      shards += unit->shard_bytes();
-      whole += unit->whole_bytes();
-    }
-    const double sent = static_cast<double>(whole) * (n - 1) / n;
-    const double gathers =
-        static_cast<double>(micro_batches * (reshard_ == ReshardAfterForward::kYes ? 2 : 1));
+    // Of what n members send and receive in a ring, each sends so much.
+    const auto share = [](const Communicator& group) {
+      const double n = group.size();
+      return (n - 1) / n;
+    };
+    const auto micro_batches = static_cast<double>(settings_.batch.micro_batches);
+    const std::vector<UnitNeeds> needs = residency_->Needs();
+    int64_t shard = 0;  // elements, with what fills it up
+    for (const auto& unit : residency_->units()) shard += unit->parameters().master().elements();
+    const Precision& precision = settings_.precision;
+    const int64_t parameters = shard * SizeOf(precision.compute);
+    const int64_t gradients = shard * SizeOf(precision.reduce);
+    const int64_t optimizer =
+        settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
+    const double whole = groups_.shards.size();  // in shards
+    // A unit is gathered from all shards for its forward, from the neighbours for its backward.
+    const double gathered = whole * static_cast<double>(parameters) *
+                            (share(groups_.shards) + share(groups_.neighbours));
+    const double reduced = whole * static_cast<double>(gradients) * share(groups_.shards);
     CostPrediction prediction;
-    prediction.traffic = {{Operation::kAllGather, "parameters", gathers * sent},
-                          {Operation::kReduceScatter, "gradients", sent},
-                          {Operation::kAllReduce, "loss", 2 * (n - 1) / n * sizeof(double)},
-                          {Operation::kAllReduce, "norm", 2 * (n - 1) / n * kNormBytes}};
+    prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
+                          {Operation::kReduceScatter, "gradients",
+                           static_cast<double>(sums_.sums_per_step()) * reduced},
+                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
+                          {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
+    if (groups_.replicas.size() > 1) {
+      prediction.traffic.push_back({Operation::kAllReduce, "gradients",
+                                    2 * share(groups_.replicas) * static_cast<double>(gradients)});
+    }
     if (replica_.statistics().defined()) {
       prediction.traffic.push_back(
           {Operation::kAllReduce, "statistics",
-           2 * (n - 1) / n * static_cast<double>(replica_.statistics().bytes())});
+           2 * share(ranks_) * static_cast<double>(replica_.statistics().bytes())});
     }
-    prediction.memory = {
-        {MemoryClass::kParameters,
-         shards + residency_->peak_whole_bytes() + replica_.statistics_bytes()},
-        {MemoryClass::kGradients, shards + residency_->peak_gradient_bytes(micro_batches)},
-        {MemoryClass::kOptimizerState,
-         shards / 4 * settings_.optimizer.state_bytes_per_parameter()}};
+    prediction.memory = {{MemoryClass::kParameters,
+                          parameters + PeakParameterBytes(needs) + replica_.statistics_bytes()},
+                         {MemoryClass::kGradients, gradients + sums_.PeakBytes(needs)},
+                         {MemoryClass::kOptimizerState, shard * optimizer}};
+    updater_.AddTo(prediction);
     return prediction;
   }
 
@@ -137,13 +146,14 @@ class Fsdp : public Strategy {
     const auto count = static_cast<int64_t>(values.size());
     const Tensor sum = kernels_.Empty({count}, dtype, MemoryClass::kCommunication);
     kernels_.CopyFromHost(values.data(), sum);
-    ThrowIfError(ranks_.AllReduce(sum, sum, op, "norm").Wait());
+    ThrowIfError(groups_.shards.AllReduce(sum, sum, op, "norm").Wait());
     std::vector<T> reduced(values.size());
     kernels_.CopyToHost(sum, reduced.data());
     return reduced;
   }
 
-  NormReduction NormOverRanks() {
+  // Replicas hold the same gradients by then.
+  NormReduction NormOverShards() {
     return {
         .max =
             [this](float local) { return Reduce<float>({local}, DType::kF32, ReduceOp::kMax)[0]; },
@@ -156,9 +166,11 @@ class Fsdp : public Strategy {
   }
 
   Kernels& kernels_;
-  Communicator& ranks_;
+  Communicator& ranks_;  // all that share the batch
   const Settings& settings_;
-  const ReshardAfterForward reshard_;
+  std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
+  ShardGroups groups_;
+  GradientSums sums_;
   std::unique_ptr<Residency> residency_;  // hangs on the replica's blocks
   Replica replica_;
   std::vector<TrainedTensor> trained_;
@@ -168,13 +180,15 @@ class Fsdp : public Strategy {
 }  // namespace
 
 StrategyDefinition FsdpStrategy() {
-  return {.name = "fsdp",
-          .axes = {MeshAxis::kDp},
-          .check = [](const Config& config) { return ReadOptions(config).status(); },
-          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-            const Options options = ReadOptions(inputs.config).value();
-            return std::make_unique<Fsdp>(std::move(inputs), options);
-          }};
+  return {
+      .name = "fsdp",
+      .axes = {MeshAxis::kReplicas, MeshAxis::kDp},
+      .check = [](const Config& config,
+                  const Settings& settings) { return ReadFsdpOptions(config, settings).status(); },
+      .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+        const FsdpOptions options = ReadFsdpOptions(inputs.config, inputs.settings).value();
+        return std::make_unique<Fsdp>(std::move(inputs), options);
+      }};
 }
 
 }  // namespace lockstep

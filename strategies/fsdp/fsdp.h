@@ -8,14 +8,30 @@ namespace lockstep {
 // FSDP", VLDB 2023): every rank takes one shard of the batch and keeps one shard of each block's
 // parameters, gradients and optimizer state. A block's parameters are gathered before its forward,
 // given back after it, and gathered again for its backward; its gradients are summed and scattered
-// after that. The next block is gathered while this one computes, in both directions. Earlier
-// micro-batches of a step only accumulate, in full: sums then have the order of `single`.
+// after that. The next block is gathered while this one computes, in both directions.
+//
+// With [mesh] replicas, dp ranks hold a model's shards, and each such group is one replica of it
+// (hybrid sharding): parameters are gathered within a replica only, gradients summed and scattered
+// within it, and their shards then summed over the replicas. All replicas x dp ranks share the
+// batch. The bits are those of `single` whose shards are summed in as many groups
+// (batch.shard_groups); with other groups, or none, the order of sums differs.
 //
 // A parameter that another block uses too (a tied head) stays gathered from the first of these
 // blocks to the last, in each direction.
 //
-// Options, table [fsdp]: reshard_after_forward (true); false keeps blocks gathered until their
-// backward is over, which saves a third of the traffic.
+// Options, table [fsdp]:
+//
+// reshard_after_forward (true): what a rank keeps of a block between its forward and its backward:
+// its shard (true), the whole (false, which saves a third of the traffic), or, for a number g of
+// ranks that divides mesh.dp, one of g parts, so that the gather for backward stays within groups
+// of g neighbouring ranks. It is the option of this name of PyTorch's fully_shard.
+//
+// accumulate ("whole"): how the micro-batches of a step add up. "whole": in full on each rank, and
+// over the ranks once, which is the order of `single`. "shards": over the ranks after each
+// micro-batch, and then as shards: a rank holds a block's gradients in full, never the model's, and
+// each micro-batch sends what else a step does. Sums over micro-batches are then of sums over
+// ranks: the bits are those of `single` with one micro-batch only; with several, losses differ
+// from its by at most 1e-5, relatively, over the first steps.
 StrategyDefinition FsdpStrategy();
 
 }  // namespace lockstep

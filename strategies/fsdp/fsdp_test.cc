@@ -1,15 +1,18 @@
 #include "strategies/fsdp/fsdp.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/checkpoint/safetensors.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
@@ -18,6 +21,9 @@
 
 namespace lockstep {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Contract 3: the very bits of single, losses and final parameters alike.
 void ExpectSameBits(const std::vector<RankReport>& fsdp, const std::vector<RankReport>& single) {
@@ -34,14 +40,13 @@ struct Cut {
   int shards, micro_batches;
 };
 
-void CheckBits(const Cut& cut, const std::vector<std::string>& options) {
+void CheckBits(const Cut& cut) {
   const std::string config = cut.gpt ? SmallGptConfig() : SmallResNetConfig();
   const std::vector<std::string> batch = {"batch.size=24",
                                           absl::StrCat("batch.micro_batches=", cut.micro_batches)};
   std::vector<std::string> one = batch, many = batch;
   one.push_back(absl::StrCat("batch.shards=", cut.shards));
   many.push_back(absl::StrCat("mesh.dp=", cut.shards));
-  many.insert(many.end(), options.begin(), options.end());
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, one);
   const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, many);
   ASSERT_EQ(fsdp.size(), static_cast<size_t>(cut.shards));
@@ -53,15 +58,7 @@ class FsdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<bool, in
 
 TEST_P(FsdpEqualsSingleTest, ToTheBit) {
   const auto [gpt, shards, micro_batches] = GetParam();
-  CheckBits({gpt, shards, micro_batches}, {});
-}
-
-TEST(FsdpTest, ToTheBitWhereNothingIsReshardedAfterForward) {
-  for (const bool gpt : {true, false}) {
-    for (const int micro_batches : {1, 2}) {
-      CheckBits({gpt, 2, micro_batches}, {"fsdp.reshard_after_forward=false"});
-    }
-  }
+  CheckBits({gpt, shards, micro_batches});
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
@@ -73,55 +70,130 @@ INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
                                                "MicroBatches", std::get<2>(parameters.param));
                          });
 
+// 34 x 34 and 34 numbers, which neither ranks nor vectors divide, and a tied head.
+TEST(FsdpTest, ToTheBitWhereNothingDividesByTheRanks) {
+  const auto run = [](const StrategyDefinition& strategy, const char* ranks) {
+    return RunStrategy(strategy, MakeModel, SmallGptConfig(), {"model.width=34", ranks});
+  };
+  ExpectSameBits(run(FsdpStrategy(), "mesh.dp=3"), run(SingleStrategy(), "batch.shards=3"));
+}
+
 TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
-  // 16 tokens, width 32, 2 layers, context 16: embeddings, blocks, last norm. All units divide
-  // by two without a rest.
-  const double parameters = 16 * 32 + 16 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
-  for (const bool reshard : {true, false}) {
+  // 16 tokens, width 64, 2 layers, context 16: embeddings, blocks, last norm. All units divide
+  // by four without a rest.
+  const double parameters = 16 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
+  struct Case {
+    const char* reshard;
+    double sent;  // of the parameters' bytes, by each of four ranks in a step
+  };
+  // The gather for forward, that for backward, and the reduction.
+  for (const Case& c :
+       {Case{"true", 3.0 / 4 + 3.0 / 4 + 3.0 / 4}, Case{"4", 3.0 / 4 + 3.0 / 4 + 3.0 / 4},
+        Case{"2", 3.0 / 4 + 1.0 / 2 + 3.0 / 4}, Case{"false", 3.0 / 4 + 3.0 / 4}}) {
     const auto reports = RunStrategy(
         FsdpStrategy(), MakeModel, SmallGptConfig(),
-        {"mesh.dp=2", absl::StrCat("fsdp.reshard_after_forward=", reshard ? "true" : "false")});
+        {"mesh.dp=4", "model.width=64", absl::StrCat("fsdp.reshard_after_forward=", c.reshard)});
     for (const RankReport& report : reports) {
       const double sent = report.traffic.Of(Operation::kAllGather, "parameters").wire_bytes +
                           report.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes;
       // Validation gathers once more, after the last step: it is no part of the steps.
-      EXPECT_DOUBLE_EQ(sent / 4, (reshard ? 3 : 2) * parameters * 4 / 2);
+      EXPECT_DOUBLE_EQ(sent / 4, c.sent * parameters * 4) << c.reshard;
     }
   }
 }
 
-TEST(FsdpTest, TrafficIsWhatThePredictionSays) {
-  for (const char* micro_batches : {"batch.micro_batches=1", "batch.micro_batches=3"}) {
-    for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-      const auto reports =
-          RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=4", micro_batches});
-      for (const RankReport& report : reports) {
-        for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-          EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
-                           predicted.wire_bytes)
-              << predicted.label;
-        }
-        EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
-      }
+// The same on all ranks, and close to other losses.
+void ExpectClose(const std::vector<RankReport>& fsdp, const std::vector<double>& losses) {
+  for (const RankReport& rank : fsdp) {
+    EXPECT_EQ(rank.parameter_hash, fsdp[0].parameter_hash);
+    EXPECT_EQ(rank.losses, fsdp[0].losses);
+    ASSERT_EQ(rank.losses.size(), losses.size());
+    for (size_t step = 0; step < losses.size(); ++step) {
+      EXPECT_NEAR(rank.losses[step], losses[step], 1e-5 * losses[step]) << step;
     }
   }
 }
 
-TEST(FsdpTest, MemoryIsWhatThePredictionSays) {
-  for (const char* micro_batches : {"batch.micro_batches=1", "batch.micro_batches=3"}) {
-    for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-      const auto reports =
-          RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=2", micro_batches});
-      for (const RankReport& report : reports) {
-        for (const CostPrediction::Memory& predicted : report.prediction.memory) {
-          const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
-          EXPECT_LE(measured, 1.05 * predicted.bytes) << Name(predicted.memory_class);
-          EXPECT_GE(measured, 0.80 * predicted.bytes) << Name(predicted.memory_class);
-        }
-      }
+// Contract 8: bytes on the wire exactly, memory closely.
+void ExpectPredictedCosts(const std::vector<RankReport>& fsdp) {
+  for (const RankReport& report : fsdp) {
+    for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
+      EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
+                       predicted.wire_bytes)
+          << Name(predicted.operation) << " " << predicted.label;
+    }
+    EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
+      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
+      const auto bytes = static_cast<double>(predicted.bytes);
+      EXPECT_LE(measured, 1.05 * bytes) << Name(predicted.memory_class);
+      EXPECT_GE(measured, 0.85 * bytes) << Name(predicted.memory_class);
     }
   }
 }
+
+// Four ranks, and how they share the model.
+struct Way {
+  std::string name;
+  std::vector<std::string> options;
+  int replicas = 1;
+  enum class Sums { kLikeSingle, kOverRanksFirst } sums = Sums::kLikeSingle;
+};
+
+class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, bool, int>> {
+ protected:
+  FsdpWaysTest()
+      : way_(std::get<0>(GetParam())),
+        config_(std::get<1>(GetParam()) ? SmallGptConfig() : SmallResNetConfig()),
+        micro_batches_(std::get<2>(GetParam())) {}
+
+  std::vector<RankReport> Run(const StrategyDefinition& strategy,
+                              std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(),
+                       {"batch.size=24", absl::StrCat("batch.micro_batches=", micro_batches_)});
+    return RunStrategy(strategy, MakeModel, config_, assignments);
+  }
+
+  const Way way_;
+  const std::string config_;
+  const int micro_batches_;
+};
+
+TEST_P(FsdpWaysTest, CurveOfSingleAtThePredictedCost) {
+  const auto fsdp = Run(FsdpStrategy(), way_.options);
+  const auto single =
+      Run(SingleStrategy(), {"batch.shards=4", absl::StrCat("batch.shard_groups=", way_.replicas)});
+  if (way_.sums == Way::Sums::kLikeSingle || micro_batches_ == 1) {
+    ExpectSameBits(fsdp, single);
+  } else {
+    ExpectClose(fsdp, single[0].losses);
+  }
+  ExpectPredictedCosts(fsdp);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FourRanks, FsdpWaysTest,
+    ::testing::Combine(
+        ::testing::Values(Way{"Resharded", {"mesh.dp=4"}},
+                          Way{"ReshardedInPairs", {"mesh.dp=4", "fsdp.reshard_after_forward=2"}},
+                          Way{"KeptWhole", {"mesh.dp=4", "fsdp.reshard_after_forward=false"}},
+                          Way{"Replicas", {"mesh.replicas=2", "mesh.dp=2"}, 2},
+                          Way{"ReplicasOnly", {"mesh.replicas=4"}, 4},
+                          Way{"AccumulatingShards",
+                              {"mesh.dp=4", "fsdp.accumulate=shards"},
+                              1,
+                              Way::Sums::kOverRanksFirst},
+                          Way{"ReplicasAccumulatingShards",
+                              {"mesh.replicas=2", "mesh.dp=2", "fsdp.accumulate=shards",
+                               "fsdp.reshard_after_forward=false"},
+                              2,
+                              Way::Sums::kOverRanksFirst}),
+        ::testing::Bool(), ::testing::Values(1, 3)),
+    [](const auto& parameters) {
+      return absl::StrCat(std::get<0>(parameters.param).name,
+                          std::get<1>(parameters.param) ? "Gpt" : "ResNet", "MicroBatches",
+                          std::get<2>(parameters.param));
+    });
 
 // What does not fit one rank's memory trains when it is cut.
 TEST(FsdpTest, TrainsWhatDoesNotFitARank) {
@@ -204,6 +276,67 @@ TEST(FsdpTest, AnyStrategyAndMeshResumesAnyOther) {
   EXPECT_NEAR(two[0].losses[1], whole[0].losses[3], 0.1);
 }
 
+// Among replicas one saves, and all read: by whatever strategy, and however many replicas there
+// are.
+TEST(FsdpTest, ReplicasResumeWhatOneOfThemSaved) {
+  const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
+  const auto whole =
+      RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=4", "batch.shard_groups=2"});
+  RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.replicas=2", "mesh.dp=2", "train.steps=2"});
+  ResumeStrategy(SingleStrategy(), MakeModel, config,
+                 {"batch.shards=4", "batch.shard_groups=2", "train.steps=3"});
+  const auto resumed =
+      ResumeStrategy(FsdpStrategy(), MakeModel, config, {"mesh.replicas=2", "mesh.dp=2"});
+  ASSERT_EQ(resumed.size(), 4u);
+  for (const RankReport& rank : resumed) {
+    EXPECT_EQ(rank.losses, std::vector<double>(whole[0].losses.begin() + 3, whole[0].losses.end()));
+    EXPECT_EQ(rank.parameter_hash, whole[0].parameter_hash);
+  }
+}
+
+// Groups of shards are a different order of sums, not a different sum.
+TEST(FsdpTest, ReplicasStayCloseToOneGroup) {
+  const auto run = [](const std::vector<std::string>& mesh) {
+    return RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), mesh);
+  };
+  const auto one = run({"mesh.dp=4"}), two = run({"mesh.replicas=2", "mesh.dp=2"});
+  EXPECT_NE(one[0].parameter_hash, two[0].parameter_hash);
+  ExpectClose(two, one[0].losses);
+}
+
+TEST(FsdpTest, AccumulatingShardsTradesTrafficForMemory) {
+  const auto run = [](const std::string& accumulate) {
+    return std::move(RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
+                                 {"mesh.dp=4", "batch.micro_batches=3", "model.layers=8",
+                                  absl::StrCat("fsdp.accumulate=", accumulate)})[0]);
+  };
+  const RankReport whole = run("whole"), shards = run("shards");
+  EXPECT_DOUBLE_EQ(shards.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes,
+                   3 * whole.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes);
+  // Beside a quarter of the model, three of eight blocks and two sums, not all blocks.
+  EXPECT_LT(shards.memory.peak(MemoryClass::kGradients),
+            0.6 * static_cast<double>(whole.memory.peak(MemoryClass::kGradients)));
+}
+
+TEST(FsdpTest, GathersStayWithinAReplica) {
+  // Two ranks a replica: half of the parameters for each of three gathers and sums, as among two
+  // ranks alone; and, among two replicas, a shard there and back.
+  const auto sent = [](const std::vector<std::string>& mesh, Operation operation,
+                       const char* label) {
+    return RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), mesh)[0]
+        .traffic.Of(operation, label)
+        .wire_bytes;
+  };
+  const std::vector<std::string> pair = {"mesh.dp=2"}, hybrid = {"mesh.replicas=2", "mesh.dp=2"};
+  for (const auto& [operation, label] : {std::pair(Operation::kAllGather, "parameters"),
+                                         std::pair(Operation::kReduceScatter, "gradients")}) {
+    EXPECT_GT(sent(hybrid, operation, label), 0);
+    EXPECT_EQ(sent(hybrid, operation, label), sent(pair, operation, label)) << label;
+  }
+  EXPECT_EQ(sent(hybrid, Operation::kAllReduce, "gradients"),
+            sent(hybrid, Operation::kReduceScatter, "gradients"));
+}
+
 TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
   const auto reports = RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=2"});
   // Four units (embeddings, two blocks, the last norm), two gathers each, four steps, and the
@@ -212,10 +345,68 @@ TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
   EXPECT_EQ(reports[0].traffic.Of(Operation::kReduceScatter, "gradients").calls, 4 * 4);
 }
 
+// The events of a rank with this name, in the order in which they began.
+std::vector<TraceEvent> EventsOf(const RankReport& report, const std::string& name) {
+  std::vector<TraceEvent> events = report.trace->Events();
+  std::erase_if(events, [&](const TraceEvent& event) { return event.name != name; });
+  std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return a.start_nanos < b.start_nanos;
+  });
+  return events;
+}
+
+int64_t End(const TraceEvent& event) { return event.start_nanos + event.duration_nanos; }
+
+// The trace shows it, by the order of its events: a block is being gathered before the computation
+// of the one before it ends, and not before that of the one before that has ended.
+TEST(FsdpTest, GathersTheNextBlockWhileOneComputes) {
+  const auto reports = RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
+                                   {"mesh.dp=2", "trace.first_step=1", "trace.steps=1"});
+  for (const RankReport& report : reports) {
+    const std::vector<TraceEvent> gathers = EventsOf(report, "all_gather parameters");
+    // What the head's backward begins with is its own unit, and the embedding's, which it is tied
+    // to.
+    const int64_t embedding = (16 + 16) * 32 * 4, head = 2 * 32 * 4;
+    const int64_t block = (12 * 32 * 32 + 13 * 32) * 4;
+    std::vector<int64_t> bytes;
+    for (const TraceEvent& gather : gathers) bytes.push_back(gather.bytes);
+    ASSERT_THAT(bytes, ElementsAre(embedding, block, block, head, embedding, head, block, block));
+    const auto end_of = [&report](const std::string& name) {
+      const std::vector<TraceEvent> computations = EventsOf(report, name);
+      EXPECT_EQ(computations.size(), 1u) << name;
+      return computations.empty() ? 0 : End(computations[0]);
+    };
+    EXPECT_LT(gathers[1].start_nanos, end_of("embedding forward"));
+    EXPECT_GE(gathers[2].start_nanos, end_of("embedding forward"));
+    EXPECT_LT(gathers[2].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_GE(gathers[3].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_LT(gathers[3].start_nanos, end_of("blocks.1 forward"));
+    EXPECT_GE(gathers[4].start_nanos, end_of("head forward"));
+    EXPECT_LT(gathers[6].start_nanos, end_of("head backward"));
+    EXPECT_GE(gathers[7].start_nanos, end_of("head backward"));
+    EXPECT_LT(gathers[7].start_nanos, end_of("blocks.1 backward"));
+  }
+}
+
 TEST(FsdpTest, RefusesWhatItDoesNotKnow) {
-  const absl::Status option =
-      FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=2", "fsdp.reshard=true"});
-  EXPECT_NE(std::string(option.message()).find("fsdp.reshard"), std::string::npos) << option;
+  const auto message = [](const std::string& option) {
+    return std::string(
+        FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=4", option}).message());
+  };
+  EXPECT_THAT(message("fsdp.reshard=true"), HasSubstr("unknown key fsdp.reshard"));
+  for (const char* groups : {"3", "8", "99999999999"}) {
+    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+                HasSubstr("mesh.dp, 4, does not divide into groups"))
+        << groups;
+  }
+  for (const char* groups : {"1", "0", "-2"}) {
+    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+                HasSubstr("a group has 2 ranks or more"))
+        << groups;
+  }
+  EXPECT_THAT(message("fsdp.accumulate=shard"), HasSubstr("did you mean \"shards\""));
+  EXPECT_THAT(message("fsdp.reshard_after_forward=2.0"),
+              HasSubstr("expected true, false or a whole number"));
 }
 
 }  // namespace

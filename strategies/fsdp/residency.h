@@ -1,44 +1,31 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/nn/model.h"
-#include "core/train/replica.h"
+#include "core/nn/pass.h"
+#include "strategies/fsdp/gradient_sums.h"
+#include "strategies/fsdp/peak_memory.h"
+#include "strategies/fsdp/shard_groups.h"
 #include "strategies/fsdp/unit.h"
 
 namespace lockstep {
 
-enum class ReshardAfterForward { kYes, kNo };
-
 // When the units of a model are whole: hangs on its blocks, gathers what a block needs before it
-// runs and the next block's meanwhile, and gives back what no block needs any more.
+// runs and the next block's meanwhile, and gives back what no block needs any more. Tells `sums`
+// when backward reaches a unit and leaves it.
 class Residency {
  public:
   // Makes the units of a model, one a block that has parameters of its own.
-  Residency(Model& model, Communicator& ranks, Kernels& kernels, uint64_t seed,
-            ReshardAfterForward reshard);
+  Residency(Model& model, const ShardGroups& groups, const Precision& precision, GradientSums& sums,
+            Kernels& kernels, uint64_t seed);
 
-  // In the order of first use.
+  // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
-
-  // Called when a unit's gradients are complete, in backward of the step's last micro-batch: fills
-  // in what is missing before they are summed.
-  void OnComplete(std::function<void(FsdpUnit&)> complete) { complete_ = std::move(complete); }
-  // Before a micro-batch: whether its backward completes the gradients of the step.
-  enum class MicroBatch { kAccumulates, kCompletes };
-  void Begin(MicroBatch kind) { kind_ = kind; }
-  // Waits for the sums of all gradients.
-  void AwaitReduced();
-  // After a pass without backward.
-  void ReleaseAll();
-
-  // The most bytes of whole parameters, and of whole gradients, that exist at one time.
-  int64_t peak_whole_bytes() const;
-  int64_t peak_gradient_bytes(int64_t micro_batches) const;
+  // Of all units.
+  std::vector<UnitNeeds> Needs() const;
 
  private:
   // The first and the last of the blocks that use a unit.
@@ -47,18 +34,17 @@ class Residency {
     int first, last;
   };
 
+  void MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
+                 Kernels& kernels, uint64_t seed);
   void BeforeForward(int block);
-  void AfterForward(int block);
+  void AfterForward(int block, const Pass& pass);
   void BeforeBackward(int block);
   void AfterBackward(int block);
 
-  const ReshardAfterForward reshard_;
+  GradientSums& sums_;
   std::vector<std::unique_ptr<FsdpUnit>> units_;
   std::vector<Use> forward_;   // by first block
   std::vector<Use> backward_;  // by last block, from the end
-  std::function<void(FsdpUnit&)> complete_;
-  MicroBatch kind_ = MicroBatch::kCompletes;
-  std::deque<FsdpUnit*> reducing_;
 };
 
 }  // namespace lockstep

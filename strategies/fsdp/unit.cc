@@ -3,75 +3,79 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/status.h"
-
 namespace lockstep {
 namespace {
 
-constexpr int64_t kAlignedFloats = kAlignment / 4;
+std::vector<Parameter*> Owners(const std::vector<FsdpUnit::Member>& members) {
+  std::vector<Parameter*> owners;
+  for (const FsdpUnit::Member& member : members) owners.push_back(member.parameter);
+  return owners;
+}
 
-int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+DType Narrowest(const Precision& precision) {
+  return SizeOf(precision.reduce) < SizeOf(precision.compute) ? precision.reduce
+                                                              : precision.compute;
+}
 
 }  // namespace
 
-FsdpUnit::FsdpUnit(std::vector<Parameter*> parameters, Communicator& ranks, Kernels& kernels,
-                   uint64_t seed)
-    : parameters_(std::move(parameters)), ranks_(ranks) {
-  int64_t total = 0;
-  std::vector<int64_t> offsets;
-  for (const Parameter* parameter : parameters_) {
-    offsets.push_back(total);
-    total += RoundUp(parameter->shape.elements(), kAlignedFloats);
-  }
-  const int64_t size = RoundUp((total + ranks.size() - 1) / ranks.size(), kAlignedFloats);
-  const int64_t begin = ranks.rank() * size;
-  shard_ = kernels.Empty({size}, DType::kF32, MemoryClass::kParameters);
-  shard_gradient_ = kernels.Empty({size}, DType::kF32, MemoryClass::kGradients);
-  whole_ = kernels.Empty({size * ranks.size()}, DType::kF32, MemoryClass::kParameters);
-  whole_.storage().Release();
-  whole_gradient_ = kernels.Empty({size * ranks.size()}, DType::kF32, MemoryClass::kGradients);
-  whole_gradient_.storage().Release();
-  kernels.Fill(shard_, 0);
+FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
+                   const Precision& precision, Kernels& kernels, uint64_t seed)
+    : kernels_(kernels),
+      members_(std::move(members)),
+      layout_(LayOut(Owners(members_), groups.shards.size(), Narrowest(precision))),
+      parameters_(layout_, groups, precision.compute, kernels),
+      gradients_(layout_, groups, precision.reduce, kernels) {
+  const int64_t begin = groups.shards.rank() * layout_.shard, end = begin + layout_.shard;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Parameter& parameter = *members_[i].parameter;
+    const int64_t offset = layout_.offsets[i], elements = parameter.shape.elements();
+    parameter.value = parameters_.whole().View(offset, parameter.shape);
+    parameter.gradient = gradients_.whole().View(offset, parameter.shape);
+    for (Parameter* tied : members_[i].tied) tied->value = parameter.value;
 
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& parameter = *parameters_[i];
-    parameter.value = whole_.View(offsets[i], parameter.shape);
-    parameter.gradient = whole_gradient_.View(offsets[i], parameter.shape);
-    // Both ends fall on the boundary, but where the parameter itself ends.
-    const int64_t elements = parameter.shape.elements();
-    const int64_t first = std::clamp<int64_t>(begin - offsets[i], 0, elements);
-    const int64_t end = std::clamp<int64_t>(begin + size - offsets[i], 0, elements);
-    const int64_t at = first < end ? offsets[i] + first - begin : 0;
-    const Tensor value = shard_.View(at, {end - first});
-    state_.push_back({parameter.name, value, parameter.shape, first});
+    // Of the parameter's elements those in the shard. Both ends fall on the boundary, but where the
+    // parameter itself ends.
+    const int64_t first = std::clamp<int64_t>(begin - offset, 0, elements);
+    const int64_t last = std::clamp<int64_t>(end - offset, 0, elements);
+    const int64_t at = first < last ? offset + first - begin : 0;
+    const Tensor value = parameters_.master().View(at, {last - first});
     Initialize(parameter, seed, first, kernels, value);
-    trained_.push_back(
-        {parameter.name, value, shard_gradient_.View(at, {end - first}), parameter.decays()});
+    state_.push_back({.name = parameter.name,
+                      .tensor = value,
+                      .full_shape = parameter.shape,
+                      .first = first,
+                      .is_writer = groups.replicas.rank() == 0});
+    trained_.push_back({.name = parameter.name,
+                        .value = value,
+                        .gradient = gradients_.shard().View(at, {last - first}),
+                        .decays = parameter.decays(),
+                        .copy = parameters_.has_master()
+                                    ? parameters_.shard().View(at, {last - first})
+                                    : Tensor()});
+  }
+  parameters_.RoundMaster();
+}
+
+void FsdpUnit::CompleteGradients() {
+  for (const Member& member : members_) {
+    CompleteGradient(kernels_, *member.parameter, member.tied);
+    member.parameter->ClearGradient();
+    for (Parameter* tied : member.tied) {
+      tied->ClearGradient();
+      tied->gradient = Tensor();
+    }
   }
 }
 
-void FsdpUnit::Gather() {
-  if (!whole_.storage().released()) return;
-  whole_.storage().Materialize();
-  gather_ = ranks_.AllGather(shard_, whole_, "parameters");
-}
-
-void FsdpUnit::AwaitWhole() {
-  Gather();
-  ThrowIfError(gather_.Wait());
-}
-
-void FsdpUnit::Release() { whole_.storage().Release(); }
-
-void FsdpUnit::PrepareGradients() { whole_gradient_.storage().Materialize(); }
-
-void FsdpUnit::Reduce() {
-  reduce_ = ranks_.ReduceScatter(whole_gradient_, shard_gradient_, ReduceOp::kSum, "gradients");
-}
-
-void FsdpUnit::AwaitReduced() {
-  ThrowIfError(reduce_.Wait());
-  whole_gradient_.storage().Release();
+int64_t FsdpUnit::tied_bytes() const {
+  int64_t bytes = 0;
+  for (const Member& member : members_) {
+    for (const Parameter* tied : member.tied) {
+      bytes += tied->shape.elements() * SizeOf(tied->gradient_dtype);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace lockstep

@@ -3,59 +3,56 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/comm/communicator.h"
 #include "core/nn/parameter.h"
 #include "core/optim/optimizer.h"
+#include "core/train/precision.h"
 #include "core/train/replica.h"
 #include "core/train/strategy.h"
+#include "strategies/fsdp/flat_gradients.h"
+#include "strategies/fsdp/flat_layout.h"
+#include "strategies/fsdp/flat_parameters.h"
+#include "strategies/fsdp/shard_groups.h"
 
 namespace lockstep {
 
-// The parameters of one block, laid out one behind the other on 64-byte boundaries, and cut into as
-// many shards of one size as there are ranks. A rank keeps its shard; the whole exists while the
-// block needs it.
+// The parameters of one block: what is gathered, given back and reduced together. Its parameters'
+// values and gradients are views of wholes that come and go; what a rank trains and saves lies in
+// its shards.
 class FsdpUnit {
  public:
-  // `parameters` own their values. Gives the shard its memory and initial values, and the
-  // parameters values and gradients that are views of the whole, which has no memory yet.
-  FsdpUnit(std::vector<Parameter*> parameters, Communicator& ranks, Kernels& kernels,
-           uint64_t seed);
+  // A parameter that owns its value, and those that are tied to it.
+  struct Member {
+    Parameter* parameter;
+    std::vector<Parameter*> tied;
+  };
 
-  // --- the whole parameters ----------------------------------------------------------------------
-  // Begins to bring the shards together; without effect if that has been done or begun.
-  void Gather();
-  // Returns when the whole is there.
-  void AwaitWhole();
-  // Gives the memory of the whole back.
-  void Release();
+  // Gives the shard its memory and initial values.
+  FsdpUnit(std::vector<Member> members, const ShardGroups& groups, const Precision& precision,
+           Kernels& kernels, uint64_t seed);
 
-  // --- the whole gradients -----------------------------------------------------------------------
-  // Gives them memory, if they have none.
-  void PrepareGradients();
-  // Sums them over the ranks into the shard's gradient, and gives their memory back when that is
-  // done, for which AwaitReduced waits.
-  void Reduce();
-  void AwaitReduced();
+  FlatParameters& parameters() { return parameters_; }
+  FlatGradients& gradients() { return gradients_; }
 
-  // --- this rank's shard -------------------------------------------------------------------------
+  // After the last backward before the gradients are reduced: adds those of tied parameters, and
+  // zeroes what received nothing. The next contribution then begins anew.
+  void CompleteGradients();
+
   // The part of each parameter that lies in the shard, which may be empty: for the optimizer, and,
   // in the same order, for checkpoints.
   const std::vector<TrainedTensor>& trained() const { return trained_; }
   const std::vector<StateTensor>& state() const { return state_; }
 
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Bytes of the whole with what fills it up, and of the shard.
-  int64_t whole_bytes() const { return whole_.bytes(); }
-  int64_t shard_bytes() const { return shard_.bytes(); }
+  // Of the gradients of tied parameters, which come and go with the whole gradients.
+  int64_t tied_bytes() const;
 
  private:
-  std::vector<Parameter*> parameters_;
-  Communicator& ranks_;
-  Tensor shard_, shard_gradient_;
-  Tensor whole_, whole_gradient_;
+  Kernels& kernels_;
+  std::vector<Member> members_;
+  FlatLayout layout_;
+  FlatParameters parameters_;
+  FlatGradients gradients_;
   std::vector<TrainedTensor> trained_;
   std::vector<StateTensor> state_;
-  Work gather_, reduce_;
 };
 
 }  // namespace lockstep

@@ -21,12 +21,11 @@ class Single : public Strategy {
         prediction_(replica_.Predict()) {
     updater_.AddTo(prediction_);
     if (batch_.shards == 1) return;
-    // The gradients of the shard in work stay where they are; the sum over those before it is kept
-    // in fp32, as ranks reduce: rounded once.
+    // The gradients of the shard in work stay where they are; the sums over those before it are
+    // kept in fp32.
     for (const TrainedTensor& trained : trained_) {
-      totals_.push_back(
-          kernels_.Empty(trained.value.shape(), DType::kF32, MemoryClass::kGradients));
-      prediction_.memory[1].bytes += totals_.back().bytes();
+      if (InGroup() > 1) group_sums_.push_back(NewSum(trained.value.shape()));
+      if (batch_.shard_groups > 1) totals_.push_back(NewSum(trained.value.shape()));
     }
     if (replica_.statistics().defined()) {
       statistics_ =
@@ -72,29 +71,46 @@ class Single : public Strategy {
   CostPrediction Predict() const override { return prediction_; }
 
  private:
-  // ((shard 0 + shard 1) + shard 2) + ..., the last sum in place of the last shard's part.
-  void Accumulate(int64_t shard, const Tensor& part, const Tensor& total) {
-    if (shard == 0) {
-      kernels_.Cast(part, total);
+  int64_t InGroup() const { return batch_.shards / batch_.shard_groups; }
+
+  Tensor NewSum(const Shape& shape) {
+    Tensor sum = kernels_.Empty(shape, DType::kF32, MemoryClass::kGradients);
+    prediction_.memory[1].bytes += sum.bytes();
+    return sum;
+  }
+
+  // Part number `index` of `count` of a sum: ((part 0 + part 1) + part 2) + ..., kept in `sum`. The
+  // last part becomes the sum itself: so it is rounded once, as where ranks reduce.
+  void Fold(int64_t index, int64_t count, const Tensor& part, const Tensor& sum) {
+    if (count == 1) return;
+    if (index == 0) {
+      kernels_.Cast(part, sum);
     } else {
-      kernels_.Add(total, part, shard + 1 < batch_.shards ? total : part);
+      kernels_.Add(sum, part, index + 1 < count ? sum : part);
     }
   }
 
   void AddShard(int64_t shard) {
+    const int64_t groups = batch_.shard_groups, in_group = InGroup();
     for (size_t i = 0; i < trained_.size(); ++i) {
-      Accumulate(shard, trained_[i].gradient, totals_[i]);
+      const Tensor& gradient = trained_[i].gradient;
+      Fold(shard % in_group, in_group, gradient, in_group > 1 ? group_sums_[i] : Tensor());
+      if ((shard + 1) % in_group == 0) {
+        Fold(shard / in_group, groups, gradient, groups > 1 ? totals_[i] : Tensor());
+      }
     }
-    if (statistics_.defined()) Accumulate(shard, replica_.statistics(), statistics_);
+    if (statistics_.defined()) {
+      Fold(shard, batch_.shards, replica_.statistics(), statistics_);
+    }
   }
 
   Kernels& kernels_;
   const BatchSettings& batch_;
   Replica replica_;
   std::vector<TrainedTensor> trained_;
-  // Sums over the shards before the one in work, of gradients and statistics; none for one shard.
-  std::vector<Tensor> totals_;
-  Tensor statistics_;
+  // Sums of gradients over the shards of a group, and over groups; none over one.
+  std::vector<Tensor> group_sums_, totals_;
+  Tensor statistics_;  // summed over shards; undefined for one
   Updater updater_;
   CostPrediction prediction_;
 };

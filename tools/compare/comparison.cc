@@ -14,7 +14,8 @@ constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",        "trace",
                                            "checkpoint", "validation", "memory"};
 
 bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
-  if (key == "batch.shards") return true;  // compared as the summaries tell it
+  // Compared as the summaries tell them.
+  if (key == "batch.shards" || key == "batch.shard_groups") return true;
   const auto in_table = [&key](const std::string& table) {
     return absl::StartsWith(key, absl::StrCat(table, "."));
   };
@@ -31,7 +32,8 @@ std::vector<std::string> DifferingKeys(const RunRecord& a, const RunRecord& b) {
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
   for (const RunRecord& other : runs) {
     if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
-        other.shards == run.shards && other.micro_batches == run.micro_batches) {
+        other.shards == run.shards && other.shard_groups == run.shard_groups &&
+        other.micro_batches == run.micro_batches) {
       return &other;
     }
   }

@@ -50,6 +50,13 @@ TEST(CompareRunsTest, TheReferenceIsSingleWithTheSameShards) {
   EXPECT_FALSE(runs[3].curve.has_value());
 }
 
+TEST(CompareRunsTest, TheReferenceSumsShardsInTheSameGroups) {
+  RunRecord replicas = MakeRun("a", "fsdp", 4), grouped = MakeRun("a", "single", 4);
+  replicas.shard_groups = grouped.shard_groups = 2;
+  EXPECT_FALSE(CompareRuns({MakeRun("a", "single", 4), replicas})[0].runs[1].curve.has_value());
+  EXPECT_TRUE(CompareRuns({grouped, replicas})[0].runs[1].curve.has_value());
+}
+
 TEST(CompareRunsTest, RunsOfOtherWorkloadsAreNoReference) {
   const auto workloads = CompareRuns({MakeRun("a", "ddp", 2), MakeRun("b", "single", 2)});
   EXPECT_FALSE(workloads[0].runs[0].curve.has_value());

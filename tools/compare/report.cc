@@ -36,7 +36,9 @@ std::string ExactBytes(double bytes) {
 std::string Difference(const ComparedRun& compared) {
   if (compared.is_reference) return "reference";
   if (!compared.curve) {
-    return absl::StrFormat("no single of %d x %d", compared.run.shards, compared.run.micro_batches);
+    const RunRecord& run = compared.run;
+    return absl::StrFormat("no single of %d x %d", run.shards, run.micro_batches) +
+           (run.shard_groups > 1 ? absl::StrFormat(" in %d groups", run.shard_groups) : "");
   }
   const CurveComparison& curve = *compared.curve;
   const std::string extent =

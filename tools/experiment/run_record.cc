@@ -26,8 +26,8 @@ double Number(const Json& object, const char* name, double otherwise = 0) {
   return found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
-int64_t Integer(const Json& object, const char* name) {
-  return static_cast<int64_t>(Number(object, name));
+int64_t Integer(const Json& object, const char* name, int64_t otherwise = 0) {
+  return static_cast<int64_t>(Number(object, name, static_cast<double>(otherwise)));
 }
 
 std::string Text(const Json& object, const char* name) {
@@ -89,6 +89,7 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.parameter_hash = Text(summary, "parameter_hash");
   record.ranks = Integer(summary, "ranks");
   record.shards = Integer(summary, "shards");
+  record.shard_groups = Integer(summary, "shard_groups", 1);
   record.micro_batches = Integer(summary, "micro_batches");
   if (const int64_t steps = Integer(summary, "steps"); steps != record.steps) {
     return absl::NotFoundError(absl::StrCat(path, ": is of an earlier run of ", steps, " steps"));

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "core/comm/work.h"
+#include "core/kernels/kernels.h"
+#include "strategies/fsdp/flat_layout.h"
+#include "strategies/fsdp/shard_groups.h"
+
+namespace lockstep {
+
+// The gradients of a unit's parameters: the whole while backward computes them, and this rank's
+// shard of their sum over the ranks.
+class FlatGradients {
+ public:
+  // `reduce`: the dtype in which they are kept, added up and summed over the ranks.
+  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
+                Kernels& kernels);
+
+  // Gives the whole memory, if it has none.
+  void Materialize();
+  // Begins to sum the whole over the ranks: the shard becomes the sum, or has it added.
+  void Reduce(Write write);
+  // Returns when that is done, and gives the memory of the whole back.
+  void AwaitReduced();
+  // Begins to sum the shard over the replicas; nothing where there are none.
+  Work ReduceOverReplicas();
+
+  const Tensor& shard() const { return shard_; }
+  // Its memory comes and goes; views of it stay valid as handles.
+  const Tensor& whole() const { return whole_; }
+
+ private:
+  Kernels& kernels_;
+  ShardGroups groups_;
+  Tensor shard_, whole_;
+  Tensor addend_;  // what is to be added to the shard; undefined unless it is on its way
+  Work reduce_;
+};
+
+}  // namespace lockstep

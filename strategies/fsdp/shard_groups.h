@@ -1,0 +1,19 @@
+#pragma once
+
+#include "core/comm/communicator.h"
+
+namespace lockstep {
+
+// Whom a rank shares the parameters of a model with.
+struct ShardGroups {
+  // Each keeps one shard of every unit, always.
+  Communicator& shards;
+  // Those of `shards` next to this rank that keep a unit together between its forward and its
+  // backward, each an equal part: all of them (the shards are these parts), fewer, or this rank
+  // alone, which keeps the whole.
+  Communicator& neighbours;
+  // Those that keep the same shard, and train it on other parts of the batch.
+  Communicator& replicas;
+};
+
+}  // namespace lockstep
