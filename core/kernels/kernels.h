@@ -257,6 +257,7 @@ class Kernels {
   // `parameter` is the fp32 master. `copy`, which may be undefined, is the same parameter in the
   // compute dtype; it is written anew from the updated master. The gradient may have any floating
   // dtype.
+
   // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW; the gradient is
   // first multiplied by `gradient_factor`.
   virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,

@@ -6,12 +6,21 @@
 //   INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite, testing::Values(KernelsBackend{...}),
 //                            testing::PrintToStringParamName());
 //
+// once for each compute dtype (core/kernels/kernels.h).
+//
 // Tolerances. An element may differ from the reference by `roundings` unit roundoffs (2^-24) of the
 // magnitude that the reference carries (reference.h), where `roundings` counts the operations
 // behind it. The rounding errors of a sum of n terms wander like a random walk, so SumRoundings
 // grows with the root of n (Higham and Mary, "A New Approach to Probabilistic Rounding Error
 // Analysis", 2019). A term that is missing, doubled or has the wrong sign is off by some 1/n of the
 // magnitude: with n = 1000 terms ten times the tolerance or more.
+//
+// An input of 16 bits is rounded before the reference sees it, so its rounding does not count. A
+// result of 16 bits may be off by one more rounding, that of storing it: the unit roundoff of its
+// dtype (2^-11 for fp16, 2^-8 for bf16, whose significands have 11 and 8 bits) of its value, or
+// half of fp16's smallest step. Zero roundings mean that elements are moved: they are exact in any
+// dtype. Where an intermediate result is kept in the compute dtype, a test says how many roundings
+// of it (`stored`) may show, of the magnitude.
 
 #pragma once
 
@@ -32,12 +41,18 @@ struct KernelsBackend {
   std::string name;  // letters and digits
   std::function<std::unique_ptr<Allocator>()> make_allocator;
   std::function<std::unique_ptr<Kernels>(Allocator&)> make_kernels;
+  DType dtype = DType::kF32;  // the compute dtype
 
   friend void PrintTo(const KernelsBackend& backend, std::ostream* out) { *out << backend.name; }
 };
 
 // Roundings that a sum of `terms` terms may show.
 double SumRoundings(int64_t terms);
+
+// The most that rounding to a floating dtype changes a value, relative to it.
+double UnitRoundoff(DType dtype);
+// The nearest value of fp32, fp16 or bf16.
+float Rounded(float value, DType dtype);
 
 class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
  protected:
@@ -49,32 +64,52 @@ class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
   KernelsSuite();
 
   Kernels& kernels() { return *kernels_; }
+  DType dtype() const { return GetParam().dtype; }
 
-  // Normally distributed elements, different ones at each call.
-  Input Normal(const Shape& shape, double mean = 0, double stddev = 1);
-  // `elements`, rounded to fp32.
-  Input Given(const reference::Array& elements);
-  Tensor Upload(const Shape& shape, const std::vector<float>& elements);
+  // Normally distributed elements, different ones at each call. Where no dtype is named, it is the
+  // compute dtype.
+  Input Normal(const Shape& shape, double mean = 0, double stddev = 1) {
+    return Normal(shape, mean, stddev, dtype());
+  }
+  Input Normal(const Shape& shape, double mean, double stddev, DType type);
+  // `elements`, rounded.
+  Input Given(const reference::Array& elements) { return Given(elements, dtype()); }
+  Input Given(const reference::Array& elements, DType type);
+  Tensor Upload(const Shape& shape, const std::vector<float>& elements) {
+    return Upload(shape, elements, dtype());
+  }
+  Tensor Upload(const Shape& shape, const std::vector<float>& elements, DType type);
   Tensor Upload(const std::vector<int32_t>& elements);
   // Integers in [lowest, highest].
   std::vector<int32_t> Integers(int64_t count, int32_t lowest, int32_t highest);
 
   // An output that holds NaN: what a kernel does not write shows.
-  Tensor Output(const Shape& shape);
+  Tensor Output(const Shape& shape) { return Output(shape, dtype()); }
+  Tensor Output(const Shape& shape, DType type);
   Tensor Integers(const Shape& shape);
-  // An output for `write`: NaN to overwrite, or `start` in memory of its own to add to.
-  Tensor Target(Write write, const Input& start);
 
+  // How a kernel writes a weight gradient: both ways, in fp32 and in the compute dtype.
+  struct GradientMode {
+    Write write;
+    DType dtype;
+  };
+  std::vector<GradientMode> GradientModes() const;
+  // An output for `mode`: NaN to overwrite, or `start` in memory of its own to add to.
+  Tensor Target(const GradientMode& mode, const Input& start);
+
+  // The elements of a floating tensor.
   std::vector<float> Download(const Tensor& x);
   std::vector<int32_t> DownloadIntegers(const Tensor& x);
   Input Downloaded(const Tensor& x);
 
-  // Whether `actual` is `expected` within `roundings`; else the worst element, and how many differ.
+  // Whether `actual` is `expected` within `roundings`, and `stored` ones to the compute dtype; else
+  // the worst element, and how many differ.
   testing::AssertionResult Agrees(const reference::Result& expected, const Tensor& actual,
-                                  double roundings);
-  // The same for an output of Target(write, start).
-  testing::AssertionResult Agrees(reference::Result expected, Write write, const Input& start,
-                                  const Tensor& actual, double roundings);
+                                  double roundings, double stored = 0);
+  // The same for an output of Target(mode, start).
+  testing::AssertionResult Agrees(reference::Result expected, const GradientMode& mode,
+                                  const Input& start, const Tensor& actual, double roundings,
+                                  double stored = 0);
   // Whether two results hold the same bits.
   testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
   testing::AssertionResult SameBits(const Tensor& a, const Tensor& b) {

@@ -86,14 +86,14 @@ TEST_P(KernelsSuite, ConvolutionBackward) {
     kernels().ConvolutionBackwardInput(dy.tensor, w.tensor, c.window, dx);
     EXPECT_TRUE(Agrees(expected.dx, dx, Roundings(c, c.window.kernel * c.window.kernel * c.out)));
     const int64_t pixels = dy.shape.rows();
-    for (Write write : {Write::kOverwrite, Write::kAccumulate}) {
-      Tensor dw = Target(write, dw_start), dbias = Target(write, dbias_start);
-      kernels().ConvolutionBackwardWeight(dy.tensor, x.tensor, c.window, write, dw, dbias);
-      EXPECT_TRUE(Agrees(expected.dw, write, dw_start, dw, Roundings(c, pixels)));
-      EXPECT_TRUE(Agrees(expected.dbias, write, dbias_start, dbias, SumRoundings(pixels)));
-      dw = Target(write, dw_start);
-      kernels().ConvolutionBackwardWeight(dy.tensor, x.tensor, c.window, write, dw, Tensor());
-      EXPECT_TRUE(Agrees(expected.dw, write, dw_start, dw, Roundings(c, pixels)));
+    for (const GradientMode& mode : GradientModes()) {
+      Tensor dw = Target(mode, dw_start), dbias = Target(mode, dbias_start);
+      kernels().ConvolutionBackwardWeight(dy.tensor, x.tensor, c.window, mode.write, dw, dbias);
+      EXPECT_TRUE(Agrees(expected.dw, mode, dw_start, dw, Roundings(c, pixels)));
+      EXPECT_TRUE(Agrees(expected.dbias, mode, dbias_start, dbias, SumRoundings(pixels)));
+      dw = Target(mode, dw_start);
+      kernels().ConvolutionBackwardWeight(dy.tensor, x.tensor, c.window, mode.write, dw, Tensor());
+      EXPECT_TRUE(Agrees(expected.dw, mode, dw_start, dw, Roundings(c, pixels)));
     }
   }
 }

@@ -44,11 +44,13 @@ TEST_P(KernelsSuite, CopiesBytesOfAnyCount) {
 
 TEST_P(KernelsSuite, FillsAndCasts) {
   for (int64_t n : kSizes) {
-    Tensor x = Output({n});
-    kernels().Fill(x, 0.1f);
-    EXPECT_EQ(Download(x), std::vector<float>(n, 0.1f));
+    Tensor filled = Output({n});
+    kernels().Fill(filled, 0.1f);
+    EXPECT_EQ(Download(filled), std::vector<float>(n, Rounded(0.1f, dtype())));
 
-    Tensor wide = kernels().Empty({n}, DType::kF64), back = Output({n}), same = Output({n});
+    Tensor x = Output({n}, DType::kF32), wide = kernels().Empty({n}, DType::kF64);
+    Tensor back = Output({n}, DType::kF32), same = Output({n}, DType::kF32);
+    kernels().Fill(x, 0.1f);
     kernels().Cast(x, wide);
     std::vector<double> doubles(n);
     kernels().CopyToHost(wide, doubles.data());
@@ -59,6 +61,89 @@ TEST_P(KernelsSuite, FillsAndCasts) {
     kernels().Cast(x, same);
     EXPECT_EQ(Download(back), std::vector<float>(n, 0.1f));
     EXPECT_EQ(Download(same), std::vector<float>(n, 0.1f));
+  }
+}
+
+TEST_P(KernelsSuite, CastsToAndFromTheComputeDType) {
+  for (DType other : {DType::kF32, DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(Name(other));
+    for (int64_t n : kSizes) {
+      const Input x = Normal({n}), from = Normal({n}, 0, 1, other);
+      Tensor to = Output({n}, other), y = Output({n});
+      kernels().Cast(x.tensor, to);
+      EXPECT_TRUE(SameBits(to, Given(x, other).tensor));
+      kernels().Cast(from.tensor, y);
+      EXPECT_TRUE(SameBits(y, Given(from).tensor));
+    }
+  }
+}
+
+// Ties go to even, and what is beyond the range becomes infinite: 65520 lies half way between
+// fp16's last number and the next power of two, 0x1.ffp127 does so for bf16. NaN stays NaN.
+TEST_P(KernelsSuite, CastsRoundToTheNearest) {
+  const float elements[] = {
+      0.0f,         -0.0f,           1 + 0x1p-11f,    1 + 0x3p-11f, 1 + 0x1p-8f, 1 + 0x3p-8f,
+      -1 - 0x1p-8f, -1 - 0x1.01p-8f, 65519.996f,      65520,        -65520,      0x1p-24f,
+      0x1p-25f,     0x1.8p-25f,      0x1.fefffep127f, 0x1.ffp127f,  kInfinity,   -kInfinity};
+  const auto expect = [&](DType to, const std::vector<float>& expected) {
+    SCOPED_TRACE(Name(to));
+    const int64_t n = static_cast<int64_t>(expected.size());
+    Tensor x = Upload({n}, {elements, elements + n}, DType::kF32), y = Output({n}, to);
+    kernels().Cast(x, y);
+    EXPECT_TRUE(SameBits(Download(y), expected));
+    kernels().Fill(x, kNaN);
+    kernels().Cast(x, y);
+    EXPECT_TRUE(std::isnan(Download(y)[n - 1]));
+  };
+  expect(DType::kF16, {0.0f, -0.0f, 1, 1 + 0x1p-9f, 1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f,
+                       -1 - 0x1p-8f, 65504, kInfinity, -kInfinity, 0x1p-24f, 0, 0x1p-24f, kInfinity,
+                       kInfinity, kInfinity, -kInfinity});
+  expect(DType::kBF16,
+         {0.0f, -0.0f, 1, 1, 1, 1 + 0x1p-6f, -1, -1 - 0x1p-7f, 65536, 65536, -65536, 0x1p-24f,
+          0x1p-25f, 0x1.8p-25f, 0x1.fep127f, kInfinity, kInfinity, -kInfinity});
+}
+
+TEST_P(KernelsSuite, ResultsBeyondTheRangeAreInfinite) {
+  const float largest = dtype() == DType::kF16    ? 65504
+                        : dtype() == DType::kBF16 ? 0x1.fep127f
+                                                  : std::numeric_limits<float>::max();
+  const Tensor x = Upload({4}, {largest, -largest, kNaN, 1});
+  Tensor y = Output({4});
+  kernels().Add(x, x, y);
+  const std::vector<float> sums = Download(y);
+  EXPECT_EQ(sums[0], kInfinity);
+  EXPECT_EQ(sums[1], -kInfinity);
+  EXPECT_TRUE(std::isnan(sums[2]));
+  EXPECT_EQ(sums[3], 2);
+  const Tensor finite = Upload({2}, {largest, 1});
+  EXPECT_EQ(kernels().MaxMagnitude(finite), largest);
+  kernels().Scale(finite, -2, finite);
+  EXPECT_EQ(kernels().MaxMagnitude(finite), kInfinity);
+}
+
+// As gradients of 16 bits are added to a total of fp32.
+TEST_P(KernelsSuite, OperandsHaveDTypesOfTheirOwn) {
+  constexpr int64_t kCount = 5001;
+  for (DType of_a : {DType::kF32, dtype()}) {
+    for (DType of_b : {DType::kF32, dtype()}) {
+      for (DType of_y : {DType::kF32, dtype()}) {
+        SCOPED_TRACE(testing::Message() << Name(of_a) << Name(of_b) << Name(of_y));
+        const Input a = Normal({kCount}, 0, 1, of_a), b = Normal({kCount}, 3, 1, of_b);
+        Tensor y = Output({kCount}, of_y);
+        kernels().Add(a.tensor, b.tensor, y);
+        EXPECT_TRUE(Agrees(reference::Add(a, b), y, 1));
+        kernels().Multiply(a.tensor, b.tensor, y);
+        EXPECT_TRUE(Agrees(reference::Multiply(a, b), y, 1));
+        kernels().Scale(a.tensor, 0.3f, y);
+        EXPECT_TRUE(Agrees(reference::Scale(a, 0.3f), y, 1));
+        const Input before = Downloaded(y);
+        kernels().AddScaled(b.tensor, -1.7f, y);
+        EXPECT_TRUE(Agrees(reference::AddScaled(b, -1.7f, before), y, 2));
+      }
+      const Input a = Normal({kCount}, 0, 1, of_a), b = Normal({kCount}, 3, 1, of_b);
+      kernels().Add(a.tensor, b.tensor, b.tensor);
+      EXPECT_TRUE(Agrees(reference::Add(a, b), b.tensor, 1));
+    }
   }
 }
 
@@ -149,8 +234,8 @@ TEST_P(KernelsSuite, Gelu) {
 }
 
 TEST_P(KernelsSuite, GeluFarOut) {
-  const std::vector<float> at = {-1e6f, -1000, -100, -30,  -12,  12,
-                                 30,    100,   1000, 1e6f, 0.0f, -0.0f};
+  const std::vector<float> at = {-0x1p15f, -1000, -100, -30,     -12,  12,
+                                 30,       100,   1000, 0x1p15f, 0.0f, -0.0f};
   const int64_t n = static_cast<int64_t>(at.size());
   Tensor x = Upload({n}, at), ones = Output({n}), y = Output({n}), dx = Output({n});
   kernels().Fill(ones, 1);
@@ -180,7 +265,7 @@ TEST_P(KernelsSuite, Dropout) {
 
 TEST_P(KernelsSuite, DropoutDropsAsManyAsItSays) {
   constexpr int64_t kCount = 100000;
-  Tensor x = Output({kCount}), y = Output({kCount});
+  Tensor x = Output({kCount}), y = Output({kCount}), exact = Output({kCount}, DType::kF32);
   kernels().Fill(x, 1);
   std::vector<float> before;
   for (uint64_t counter : {0, 1}) {
@@ -190,7 +275,9 @@ TEST_P(KernelsSuite, DropoutDropsAsManyAsItSays) {
       const double zeros = static_cast<double>(std::count(kept.begin(), kept.end(), 0.0f));
       // Five standard deviations of the binomial distribution.
       EXPECT_NEAR(zeros / kCount, p, 5 * std::sqrt(p * (1 - p) / kCount));
-      EXPECT_NEAR(kernels().Sum(y) / kCount, 1, 5 * std::sqrt(p / (1 - p) / kCount));
+      kernels().Cast(y, exact);
+      EXPECT_NEAR(kernels().Sum(exact) / kCount, 1,
+                  5 * std::sqrt(p / (1 - p) / kCount) + UnitRoundoff(dtype()));
       EXPECT_NE(kept, before);
       before = kept;
     }

@@ -31,16 +31,16 @@ TEST_P(KernelsSuite, CrossEntropy) {
         reference::SoftmaxCrossEntropy(logits, classes, kFactor);
     const double roundings = SumRoundings(c.classes) + 8;
 
-    Tensor losses = Output({c.rows}), dlogits = Output(logits.shape);
+    Tensor losses = Output({c.rows}, DType::kF32), dlogits = Output(logits.shape);
     kernels().SoftmaxCrossEntropy(logits.tensor, targets, kFactor, losses, dlogits);
     EXPECT_TRUE(Agrees(expected.losses, losses, roundings));
     EXPECT_TRUE(Agrees(expected.dlogits, dlogits, roundings));
 
-    Tensor alone = Output({c.rows});
+    Tensor alone = Output({c.rows}, DType::kF32);
     kernels().SoftmaxCrossEntropy(logits.tensor, targets, kFactor, alone, Tensor());
     EXPECT_TRUE(SameBits(losses, alone));
 
-    Tensor in_place = Given(logits).tensor, again = Output({c.rows});
+    Tensor in_place = Given(logits).tensor, again = Output({c.rows}, DType::kF32);
     kernels().SoftmaxCrossEntropy(in_place, targets, kFactor, again, in_place);
     EXPECT_TRUE(SameBits(losses, again));
     EXPECT_TRUE(SameBits(dlogits, in_place));
@@ -48,24 +48,28 @@ TEST_P(KernelsSuite, CrossEntropy) {
 }
 
 TEST_P(KernelsSuite, CrossEntropyOfHugeLogits) {
-  Tensor logits = Upload({3, 3}, {1e30f, 0, -1e30f, -1e30f, -1e30f, -1e30f, 3e38f, 3e38f, 0});
-  Tensor losses = Output({3}), dlogits = Output({3, 3});
+  const float huge = Rounded(dtype() == DType::kF16 ? 6e4f : 1e30f, dtype());
+  const float largest = Rounded(dtype() == DType::kF16 ? 65504 : 3e38f, dtype());
+  Tensor logits = Upload({3, 3}, {huge, 0, -huge, -huge, -huge, -huge, largest, largest, 0});
+  Tensor losses = Output({3}, DType::kF32), dlogits = Output({3, 3});
   kernels().SoftmaxCrossEntropy(logits, Upload({1, 2, 0}), 1, losses, dlogits);
   const std::vector<float> loss = Download(losses), slope = Download(dlogits);
-  EXPECT_FLOAT_EQ(loss[0], 1e30f);
+  EXPECT_FLOAT_EQ(loss[0], huge);
   EXPECT_FLOAT_EQ(loss[1], std::log(3.0f));
   EXPECT_FLOAT_EQ(loss[2], std::log(2.0f));
   const float expected[] = {1, -1, 0, 1.0f / 3, 1.0f / 3, -2.0f / 3, -0.5f, 0.5f, 0};
-  for (int i = 0; i < 9; ++i) EXPECT_NEAR(slope[i], expected[i], 1e-6) << i;
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_NEAR(slope[i], expected[i], 1e-6 + UnitRoundoff(dtype()) * std::abs(expected[i])) << i;
+  }
 }
 
 TEST_P(KernelsSuite, CrossEntropyRepeatsItsBits) {
   const Input logits = Normal({200, 333}, 0, 3);
   const Tensor targets = Upload(Integers(200, 0, 332));
-  Tensor losses = Output({200}), dlogits = Output(logits.shape);
+  Tensor losses = Output({200}, DType::kF32), dlogits = Output(logits.shape);
   kernels().SoftmaxCrossEntropy(logits.tensor, targets, 0.1f, losses, dlogits);
   for (int round = 0; round < 3; ++round) {
-    Tensor losses_again = Output({200}), dlogits_again = Output(logits.shape);
+    Tensor losses_again = Output({200}, DType::kF32), dlogits_again = Output(logits.shape);
     kernels().SoftmaxCrossEntropy(logits.tensor, targets, 0.1f, losses_again, dlogits_again);
     EXPECT_TRUE(SameBits(losses, losses_again));
     EXPECT_TRUE(SameBits(dlogits, dlogits_again));
@@ -90,7 +94,7 @@ TEST_P(KernelsSuite, CountCorrect) {
 
 TEST_P(KernelsSuite, Sum) {
   for (int64_t n : {1, 3, 17, 63, 65, 100, 50001}) {
-    const Input x = Normal({n}, 1, 100);
+    const Input x = Normal({n}, 1, 100, DType::kF32);
     double sum = 0, magnitude = 0;
     for (double value : x.value) {
       sum += value;
@@ -115,19 +119,20 @@ TEST_P(KernelsSuite, MaxMagnitude) {
         elements[at] = before;
       }
     }
-    kernels().Fill(Upload({n}, elements), 0);
   }
   Tensor zeros = Output({20});
   kernels().Fill(zeros, -0.0f);
   EXPECT_EQ(kernels().MaxMagnitude(zeros), 0);
-  kernels().Fill(zeros, -1e-42f);  // subnormal
-  EXPECT_EQ(kernels().MaxMagnitude(zeros), 1e-42f);
+  const float subnormal = dtype() == DType::kF16 ? 0x1p-23f : 0x1p-131f;
+  kernels().Fill(zeros, -subnormal);
+  EXPECT_EQ(kernels().MaxMagnitude(zeros), subnormal);
 }
 
 // Rounding falls on the last of the bins, 2^-62 of the scale's square, and on their total.
 TEST_P(KernelsSuite, SumOfSquares) {
   for (int64_t n : {1, 3, 17, 63, 65, 100, 50001}) {
-    for (double spread : {1e-18, 1.0, 1e18}) {
+    const double extreme = dtype() == DType::kF16 ? 1e3 : 1e18;
+    for (double spread : {1 / extreme, 1.0, extreme}) {
       const Input x = Normal({n}, 0, spread);
       const float scale = kernels().MaxMagnitude(x.tensor);
       long double exact = 0;

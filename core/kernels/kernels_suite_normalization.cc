@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-constexpr Write kWrites[] = {Write::kOverwrite, Write::kAccumulate};
-
 // Far from 0, so that it shows where it is added.
 constexpr float kEpsilon = 0.3f;
 
@@ -33,7 +31,8 @@ TEST_P(KernelsSuite, BatchNorm) {
     const Input scale = Normal({c.width}, 1), shift = Normal({c.width});
     for (const Input& residual : {Input(), Normal(x.shape)}) {
       for (Activation activation : {Activation::kNone, Activation::kRelu}) {
-        Tensor y = Output(x.shape), mean = Output({c.width}), variance = Output({c.width});
+        Tensor y = Output(x.shape);
+        Tensor mean = Output({c.width}, DType::kF32), variance = Output({c.width}, DType::kF32);
         kernels().BatchNorm(x.tensor, scale.tensor, shift.tensor, residual.tensor, kEpsilon,
                             activation, y, mean, variance);
         const reference::Normalized expected =
@@ -48,7 +47,8 @@ TEST_P(KernelsSuite, BatchNorm) {
 
 TEST_P(KernelsSuite, BatchNormOfPictures) {
   const Input x = Normal({3, 5, 7, 20}), scale = Normal({20}, 1), shift = Normal({20});
-  Tensor y = Output(x.shape), mean = Output({20}), variance = Output({20});
+  Tensor y = Output(x.shape);
+  Tensor mean = Output({20}, DType::kF32), variance = Output({20}, DType::kF32);
   kernels().BatchNorm(x.tensor, scale.tensor, shift.tensor, Tensor(), 1e-5f, Activation::kRelu, y,
                       mean, variance);
   const reference::Normalized expected =
@@ -61,7 +61,8 @@ TEST_P(KernelsSuite, BatchNormOfPictures) {
 // The mean of the squares minus the square of the mean would keep nothing here.
 TEST_P(KernelsSuite, BatchNormVarianceDoesNotCancel) {
   const Input x = Normal({500, 3}, 3000), one = Normal({3});
-  Tensor y = Output(x.shape), mean = Output({3}), variance = Output({3});
+  Tensor y = Output(x.shape);
+  Tensor mean = Output({3}, DType::kF32), variance = Output({3}, DType::kF32);
   kernels().BatchNorm(x.tensor, one.tensor, one.tensor, Tensor(), kEpsilon, Activation::kNone, y,
                       mean, variance);
   EXPECT_TRUE(Agrees(reference::BatchNorm(x, one, one, {}, kEpsilon, Activation::kNone).spread,
@@ -71,11 +72,11 @@ TEST_P(KernelsSuite, BatchNormVarianceDoesNotCancel) {
 TEST_P(KernelsSuite, BatchNormInference) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(Named(c));
-    const Input x = Normal({c.rows, c.width}), mean = Normal({c.width});
+    const Input x = Normal({c.rows, c.width}), mean = Normal({c.width}, 0, 1, DType::kF32);
     const Input scale = Normal({c.width}, 1), shift = Normal({c.width});
     Input variance = Normal({c.width});
     for (double& v : variance.value) v *= v;
-    variance = Given(variance);
+    variance = Given(variance, DType::kF32);
     for (const Input& residual : {Input(), Normal(x.shape)}) {
       for (Activation activation : {Activation::kNone, Activation::kRelu}) {
         Tensor y = Output(x.shape);
@@ -93,7 +94,8 @@ TEST_P(KernelsSuite, BatchNormPassesNaN) {
   Input x = Normal({8, 3}), one = Normal({3});
   x.value[4] = std::numeric_limits<double>::quiet_NaN();
   x = Given(x);
-  Tensor y = Output(x.shape), mean = Output({3}), variance = Output({3});
+  Tensor y = Output(x.shape);
+  Tensor mean = Output({3}, DType::kF32), variance = Output({3}, DType::kF32);
   kernels().BatchNorm(x.tensor, one.tensor, one.tensor, Tensor(), kEpsilon, Activation::kRelu, y,
                       mean, variance);
   const std::vector<float> elements = Download(y);
@@ -108,22 +110,23 @@ TEST_P(KernelsSuite, BatchNormBackward) {
     const Input dscale_start = Normal({c.width}), dshift_start = Normal({c.width});
     const reference::Normalized forward =
         reference::BatchNorm(x, scale, shift, {}, kEpsilon, Activation::kRelu);
-    const Tensor mean = Given(forward.mean).tensor, variance = Given(forward.spread).tensor;
+    const Tensor mean = Given(forward.mean, DType::kF32).tensor;
+    const Tensor variance = Given(forward.spread, DType::kF32).tensor;
     for (const Input& y : {Input(), Given(forward.y)}) {
       const reference::NormalizationGradients expected =
           reference::BatchNormBackward(x, scale, kEpsilon, y, dy);
       for (bool with_residual : {false, true}) {
-        for (Write write : kWrites) {
+        for (const GradientMode& mode : GradientModes()) {
           Tensor dx = Output(x.shape), dresidual = with_residual ? Output(x.shape) : Tensor();
-          Tensor dscale = Target(write, dscale_start), dshift = Target(write, dshift_start);
+          Tensor dscale = Target(mode, dscale_start), dshift = Target(mode, dshift_start);
           kernels().BatchNormBackward(x.tensor, scale.tensor, mean, variance, kEpsilon, y.tensor,
-                                      dy.tensor, dx, dresidual, write, dscale, dshift);
+                                      dy.tensor, dx, dresidual, mode.write, dscale, dshift);
           EXPECT_TRUE(Agrees(expected.dx, dx, kRoundings));
           if (with_residual) {
             EXPECT_TRUE(Agrees(expected.dresidual, dresidual, 0));
           }
-          EXPECT_TRUE(Agrees(expected.dscale, write, dscale_start, dscale, kRoundings));
-          EXPECT_TRUE(Agrees(expected.dshift, write, dshift_start, dshift, kRoundings));
+          EXPECT_TRUE(Agrees(expected.dscale, mode, dscale_start, dscale, kRoundings));
+          EXPECT_TRUE(Agrees(expected.dshift, mode, dshift_start, dshift, kRoundings));
         }
       }
       Tensor dx = Output(x.shape);
@@ -139,9 +142,11 @@ TEST_P(KernelsSuite, RunningStatistics) {
   constexpr int64_t kChannels = 17, kRows = 20, kMicroBatches = 3;
   constexpr float kMomentum = 0.3f;
   const Input all = Normal({kMicroBatches * kRows, kChannels}, 1, 2);
-  const Input running_mean = Normal({kChannels}), running_variance = Normal({kChannels}, 5);
-  Tensor sums = Output({3, kChannels}), mean = Given(running_mean).tensor;
-  Tensor variance = Given(running_variance).tensor;
+  const Input running_mean = Normal({kChannels}, 0, 1, DType::kF32);
+  const Input running_variance = Normal({kChannels}, 5, 1, DType::kF32);
+  Tensor sums = Output({3, kChannels}, DType::kF32);
+  Tensor mean = Given(running_mean, DType::kF32).tensor;
+  Tensor variance = Given(running_variance, DType::kF32).tensor;
   const auto measure = [](const reference::Array& x) {
     const reference::Array one(Shape{kChannels});
     return reference::BatchNorm(x, one, one, {}, 0, Activation::kNone);
@@ -150,7 +155,8 @@ TEST_P(KernelsSuite, RunningStatistics) {
     const auto begin = all.value.begin() + m * kRows * kChannels;
     const reference::Normalized part =
         measure({Shape{kRows, kChannels}, {begin, begin + kRows * kChannels}});
-    kernels().AddStatistics(Given(part.mean).tensor, Given(part.spread).tensor,
+    kernels().AddStatistics(Given(part.mean, DType::kF32).tensor,
+                            Given(part.spread, DType::kF32).tensor,
                             m == 0 ? Write::kOverwrite : Write::kAccumulate, sums);
   }
   kernels().UpdateRunningStatistics(sums, kMicroBatches, kRows, kMomentum, mean, variance);
@@ -177,7 +183,8 @@ TEST_P(KernelsSuite, LayerNorm) {
     SCOPED_TRACE(Named(c));
     const Input x = Normal({c.rows, c.width}, 1.5, 2);
     const Input scale = Normal({c.width}, 1), shift = Normal({c.width});
-    Tensor y = Output(x.shape), mean = Output({c.rows}), inverse = Output({c.rows});
+    Tensor y = Output(x.shape);
+    Tensor mean = Output({c.rows}, DType::kF32), inverse = Output({c.rows}, DType::kF32);
     kernels().LayerNorm(x.tensor, scale.tensor, shift.tensor, kEpsilon, y, mean, inverse);
     const reference::Normalized expected = reference::LayerNorm(x, scale, shift, kEpsilon);
     EXPECT_TRUE(Agrees(expected.mean, mean, kRoundings));
@@ -188,19 +195,19 @@ TEST_P(KernelsSuite, LayerNorm) {
                 dshift_start = Normal({c.width});
     const reference::NormalizationGradients gradients =
         reference::LayerNormBackward(x, scale, kEpsilon, dy);
-    const Tensor exact_mean = Given(expected.mean).tensor;
-    const Tensor exact_inverse = Given(expected.spread).tensor;
+    const Tensor exact_mean = Given(expected.mean, DType::kF32).tensor;
+    const Tensor exact_inverse = Given(expected.spread, DType::kF32).tensor;
     for (const Input& residual : {Input(), Normal(x.shape)}) {
       reference::Result expected_dx = gradients.dx;
       if (residual.defined()) expected_dx.Add(residual);
-      for (Write write : kWrites) {
+      for (const GradientMode& mode : GradientModes()) {
         Tensor dx = Output(x.shape);
-        Tensor dscale = Target(write, dscale_start), dshift = Target(write, dshift_start);
+        Tensor dscale = Target(mode, dscale_start), dshift = Target(mode, dshift_start);
         kernels().LayerNormBackward(x.tensor, scale.tensor, exact_mean, exact_inverse, dy.tensor,
-                                    residual.tensor, dx, write, dscale, dshift);
+                                    residual.tensor, dx, mode.write, dscale, dshift);
         EXPECT_TRUE(Agrees(expected_dx, dx, kRoundings));
-        EXPECT_TRUE(Agrees(gradients.dscale, write, dscale_start, dscale, SumRoundings(c.rows)));
-        EXPECT_TRUE(Agrees(gradients.dshift, write, dshift_start, dshift, SumRoundings(c.rows)));
+        EXPECT_TRUE(Agrees(gradients.dscale, mode, dscale_start, dscale, SumRoundings(c.rows)));
+        EXPECT_TRUE(Agrees(gradients.dshift, mode, dshift_start, dshift, SumRoundings(c.rows)));
       }
       if (!residual.defined()) continue;
       Tensor in_place = Given(residual).tensor;
@@ -213,7 +220,8 @@ TEST_P(KernelsSuite, LayerNorm) {
 
 TEST_P(KernelsSuite, LayerNormVarianceDoesNotCancel) {
   const Input x = Normal({5, 300}, 3000), one = Normal({300});
-  Tensor y = Output(x.shape), mean = Output({5}), inverse = Output({5});
+  Tensor y = Output(x.shape);
+  Tensor mean = Output({5}, DType::kF32), inverse = Output({5}, DType::kF32);
   kernels().LayerNorm(x.tensor, one.tensor, one.tensor, 1e-5f, y, mean, inverse);
   // Differences to a mean that is itself rounded at 3000.
   const reference::Normalized expected = reference::LayerNorm(x, one, one, 1e-5);
@@ -227,13 +235,16 @@ TEST_P(KernelsSuite, NormalisationsRepeatTheirBits) {
   for (int round = 0; round < 2; ++round) {
     std::vector<Tensor> out;
     const auto output = [&](const Shape& shape) { return out.emplace_back(Output(shape)); };
-    const Tensor y = output(x.shape), mean = output({100}), variance = output({100});
+    const auto statistics = [&](int64_t count) {
+      return out.emplace_back(Output({count}, DType::kF32));
+    };
+    const Tensor y = output(x.shape), mean = statistics(100), variance = statistics(100);
     kernels().BatchNorm(x.tensor, scale.tensor, scale.tensor, dy.tensor, kEpsilon,
                         Activation::kRelu, y, mean, variance);
     const Tensor dx = output(x.shape), dscale = output({100}), dshift = output({100});
     kernels().BatchNormBackward(x.tensor, scale.tensor, mean, variance, kEpsilon, y, dy.tensor, dx,
                                 Tensor(), Write::kOverwrite, dscale, dshift);
-    const Tensor layer_y = output(x.shape), row_mean = output({1200}), inverse = output({1200});
+    const Tensor layer_y = output(x.shape), row_mean = statistics(1200), inverse = statistics(1200);
     kernels().LayerNorm(x.tensor, scale.tensor, scale.tensor, kEpsilon, layer_y, row_mean, inverse);
     const Tensor layer_dx = output(x.shape), layer_dscale = output({100}),
                  layer_dshift = output({100});

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -95,6 +96,33 @@ TEST_F(OptimTest, SgdWithNesterovMomentum) {
       q -= 0.1 * (g + 0.9 * buffer);
     }
     EXPECT_NEAR(p.data<float>()[i], q, 1e-6) << i;
+  }
+}
+
+// Gradients of 16 bits move the fp32 value as their exact values would, and the copy is its
+// rounding.
+TEST_F(OptimTest, MixedPrecision) {
+  const Tensor value = Random({300}, 2, 1), gradient = kernels_.Empty({300}, DType::kBF16);
+  const Tensor exact_gradient = kernels_.EmptyLike(value);
+  kernels_.Cast(Random({300}, 3, 1), gradient);
+  kernels_.Cast(gradient, exact_gradient);
+  for (auto kind : {OptimizerOptions::Kind::kAdamW, OptimizerOptions::Kind::kSgd}) {
+    const Tensor master = kernels_.EmptyLike(value), expected = kernels_.EmptyLike(value);
+    const Tensor copy = kernels_.EmptyLike(gradient), rounded = kernels_.EmptyLike(gradient);
+    kernels_.Copy(value, master);
+    kernels_.Copy(value, expected);
+    const std::vector<TrainedTensor> mixed = {{"p", master, gradient, true, copy}};
+    const std::vector<TrainedTensor> exact = {{"p", expected, exact_gradient}};
+    const OptimizerOptions options = {.kind = kind, .weight_decay = 0.1f, .momentum = 0.9f};
+    Optimizer mixed_optimizer(options, kernels_, mixed), exact_optimizer(options, kernels_, exact);
+    for (int64_t step = 0; step < 3; ++step) {
+      mixed_optimizer.Step(step, 0.1, 0.5f, mixed);
+      exact_optimizer.Step(step, 0.1, 0.5f, exact);
+    }
+    EXPECT_EQ(std::memcmp(master.raw(), expected.raw(), master.bytes()), 0);
+    kernels_.Cast(expected, rounded);
+    EXPECT_EQ(std::memcmp(copy.raw(), rounded.raw(), copy.bytes()), 0);
+    EXPECT_EQ(GradientNorm(kernels_, mixed), GradientNorm(kernels_, exact));
   }
 }
 

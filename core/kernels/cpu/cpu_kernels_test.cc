@@ -1,4 +1,5 @@
-// The suite of all backends, on one, two and three threads, and what the CPU promises beyond it.
+// The suite of all backends, on one, two and three threads and in all dtypes, and what the CPU
+// promises beyond it.
 
 #include "core/kernels/cpu/cpu_kernels.h"
 
@@ -28,19 +29,22 @@ class PoisonedAllocator final : public Allocator {
   void FreeBlock(void* block, int64_t) override { std::free(block); }
 };
 
-KernelsBackend OnThreads(const char* name, int threads) {
+KernelsBackend OnThreads(const char* name, int threads, DType dtype = DType::kF32) {
   return {.name = name,
           .make_allocator = [] { return std::make_unique<PoisonedAllocator>(); },
           .make_kernels =
               [threads](Allocator& allocator) {
                 SetThreads(threads);
                 return std::make_unique<CpuKernels>(allocator);
-              }};
+              },
+          .dtype = dtype};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite,
                          testing::Values(OnThreads("OneThread", 1), OnThreads("TwoThreads", 2),
-                                         OnThreads("ThreeThreads", 3)),
+                                         OnThreads("ThreeThreads", 3),
+                                         OnThreads("TwoThreadsF16", 2, DType::kF16),
+                                         OnThreads("ThreeThreadsBF16", 3, DType::kBF16)),
                          testing::PrintToStringParamName());
 
 TEST(CpuKernelsTest, BooksTheTimeOfNestedKernelsOnce) {
