@@ -6,7 +6,7 @@
 //   INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite, testing::Values(KernelsBackend{...}),
 //                            testing::PrintToStringParamName());
 //
-// once for each compute dtype (core/kernels/kernels.h).
+// once for each compute dtype (core/kernels/kernels.h), and KernelsSuite16 for those of 16 bits.
 //
 // Tolerances. An element may differ from the reference by `roundings` unit roundoffs (2^-24) of the
 // magnitude that the reference carries (reference.h), where `roundings` counts the operations
@@ -128,5 +128,8 @@ class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
   std::unique_ptr<Kernels> kernels_;
   uint64_t next_stream_ = 1;
 };
+
+// What can only be seen where less than fp32 is computed with.
+class KernelsSuite16 : public KernelsSuite {};
 
 }  // namespace lockstep

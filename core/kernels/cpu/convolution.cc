@@ -25,20 +25,7 @@ void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bia
                 wide.tensor());
     return wide.Round();
   }
-  convolutions_->Run(Pass::kForward, window, x, w, y);
-  if (!bias.defined()) return;
-  const int64_t channels = y.shape()[-1];
-  const Tensor wide_bias = cpu::Wide(*this, bias);
-  ParallelFor(y.shape().rows(), 256, [&](int64_t begin, int64_t end) {
-    cpu::FloatInput in(y, channels);
-    cpu::FloatOutput out(y, channels);
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = in.Load(r * channels, channels);
-      float* sum = out.Open(r * channels, channels);
-      for (int64_t c = 0; c < channels; ++c) sum[c] = row[c] + wide_bias.data<float>()[c];
-      out.Close();
-    }
-  });
+  convolutions_->Run(Pass::kForward, window, x, w, bias, y);
 }
 
 void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
@@ -49,7 +36,7 @@ void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, con
     ConvolutionBackwardInput(cpu::Wide(*this, dy), cpu::Wide(*this, w), window, wide.tensor());
     return wide.Round();
   }
-  convolutions_->Run(Pass::kBackwardInput, window, dx, w, dy);
+  convolutions_->Run(Pass::kBackwardInput, window, dx, w, Tensor(), dy);
 }
 
 void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
@@ -67,10 +54,10 @@ void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, co
                                      dbias);
   }
   if (write == Write::kOverwrite) {
-    convolutions_->Run(Pass::kBackwardWeight, window, x, dw, dy);
+    convolutions_->Run(Pass::kBackwardWeight, window, x, dw, Tensor(), dy);
   } else {
     Tensor fresh = Workspace(dw.shape());
-    convolutions_->Run(Pass::kBackwardWeight, window, x, fresh, dy);
+    convolutions_->Run(Pass::kBackwardWeight, window, x, fresh, Tensor(), dy);
     Add(dw, fresh, dw);
   }
   if (!dbias.defined()) return;

@@ -1,5 +1,6 @@
 #include "core/kernels/cpu/convolution_primitives.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/parallel.h"  // MaxThreads
@@ -43,15 +44,16 @@ Tensor ConvolutionPrimitives::Scratch(const Desc& desc) {
 }
 
 void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
-                                const Tensor& y) {
-  Key key = {static_cast<int>(pass), window.kernel, window.stride, window.padding, MaxThreads()};
+                                const Tensor& bias, const Tensor& y) {
+  Key key = {static_cast<int>(pass), window.kernel, window.stride,
+             window.padding,         MaxThreads(),  bias.defined()};
   for (const Tensor* t : {&x, &w, &y}) {
     key.insert(key.end(), t->shape().dims().begin(), t->shape().dims().end());
     key.push_back(static_cast<int>(t->dtype()));
   }
   std::unique_ptr<Convolution>& slot = convolutions_[key];
   if (slot == nullptr) {
-    slot = std::make_unique<Convolution>(Make(pass, window, x, w, y));
+    slot = std::make_unique<Convolution>(Make(pass, window, x, w, bias, y));
   }
   const Convolution& convolution = *slot;
 
@@ -74,11 +76,15 @@ void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x
   }
   const bool input = pass == Pass::kBackwardInput, weight = pass == Pass::kBackwardWeight;
   Tensor scratch = Scratch(convolution.scratch);
-  convolution.primitive.execute(
-      stream_, {{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, operands[0]},
-                {weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, operands[1]},
-                {input || weight ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, operands[2]},
-                {DNNL_ARG_SCRATCHPAD, Memory(convolution.scratch, scratch.raw())}});
+  std::unordered_map<int, dnnl::memory> arguments = {
+      {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, operands[0]},
+      {weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, operands[1]},
+      {input || weight ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, operands[2]},
+      {DNNL_ARG_SCRATCHPAD, Memory(convolution.scratch, scratch.raw())}};
+  if (bias.defined()) {
+    arguments.emplace(DNNL_ARG_BIAS, Memory(convolution.bias, bias.raw()));
+  }
+  convolution.primitive.execute(stream_, arguments);
   if (convolution.reorders[written]) {
     dnnl::memory plain = Memory(convolution.plain[written], data[written]);
     convolution.reorders[written].execute(stream_, operands[written], plain);
@@ -88,6 +94,7 @@ void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x
 
 ConvolutionPrimitives::Convolution ConvolutionPrimitives::Make(Pass pass, const Window& window,
                                                                const Tensor& x, const Tensor& w,
+                                                               const Tensor& bias,
                                                                const Tensor& y) {
   const Shape &x_shape = x.shape(), &w_shape = w.shape(), &y_shape = y.shape();
   const Dims x_dims = {x_shape[0], x_shape[3], x_shape[1], x_shape[2]};
@@ -109,9 +116,10 @@ ConvolutionPrimitives::Convolution ConvolutionPrimitives::Make(Pass pass, const 
   made.plain[0] = Desc(x_dims, TypeOf(x), Tag::nhwc);
   made.plain[1] = Desc(w_dims, TypeOf(w), Tag::ohwi);
   made.plain[2] = Desc(y_dims, TypeOf(y), Tag::nhwc);
+  if (bias.defined()) made.bias = Desc({w_shape[0]}, TypeOf(bias), Tag::x);
   const dnnl::convolution_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, algorithm, x_any, Desc(w_dims, TypeOf(x), Tag::any),
-       y_any, strides, padding, padding},
+       made.bias, y_any, strides, padding, padding},
       attributes_, engine_);
   const auto keep = [&made](const auto& desc, Desc source, Desc weights, Desc destination) {
     made.wanted[0] = std::move(source);

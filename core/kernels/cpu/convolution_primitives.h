@@ -22,8 +22,9 @@ class ConvolutionPrimitives {
 
   // Runs a pass of a convolution of `x` [batch, height, width, in] with w [out, kernel, kernel, in]
   // to y; the pass decides which of the three is written. All are fp32, or all bf16 but a w that is
-  // written, which may be fp32.
-  void Run(Pass pass, const Window& window, const Tensor& x, const Tensor& w, const Tensor& y);
+  // written, which may be fp32. `bias` [out] is added in forward, and may be undefined.
+  void Run(Pass pass, const Window& window, const Tensor& x, const Tensor& w, const Tensor& bias,
+           const Tensor& y);
 
  private:
   using Key = std::vector<int64_t>;
@@ -33,11 +34,12 @@ class ConvolutionPrimitives {
     dnnl::primitive primitive;
     dnnl::memory::desc plain[3], wanted[3];  // source, weights, destination (or their gradients)
     dnnl::reorder reorders[3];               // null where plain == wanted
+    dnnl::memory::desc bias;
     dnnl::memory::desc scratch;
   };
 
   Convolution Make(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
-                   const Tensor& y);
+                   const Tensor& bias, const Tensor& y);
   dnnl::memory Memory(const dnnl::memory::desc& desc, void* data) {
     return dnnl::memory(desc, engine_, data);
   }

@@ -47,6 +47,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite,
                                          OnThreads("ThreeThreadsBF16", 3, DType::kBF16)),
                          testing::PrintToStringParamName());
 
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite16,
+                         testing::Values(OnThreads("TwoThreadsF16", 2, DType::kF16),
+                                         OnThreads("ThreeThreadsBF16", 3, DType::kBF16)),
+                         testing::PrintToStringParamName());
+
 TEST(CpuKernelsTest, BooksTheTimeOfNestedKernelsOnce) {
   CpuAllocator allocator;
   CpuKernels kernels(allocator);
