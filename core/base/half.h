@@ -8,13 +8,18 @@
 
 namespace lockstep {
 
-// IEEE 754 binary16, every value exactly.
+// IEEE 754 binary16, every value exactly. No step meets a subnormal float, which processors are
+// slow with.
 inline float HalfToFloat(uint16_t half) {
-  // As float bits, half's exponent and fraction give the value times 2^-112, subnormals included.
-  const float magnitude = std::bit_cast<float>((half & 0x7fffu) << 13) * 0x1p112f;
-  const uint32_t infinite = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | infinite |
-                              (half & 0x8000u) << 16);
+  const uint32_t magnitude = (half & 0x7fffu) << 13;  // exponent and fraction in float's places
+  const uint32_t exponent = magnitude & 0x0f800000u;
+  // Rebases the exponent; those of infinity and NaN go all the way up.
+  const uint32_t rebased = magnitude + (exponent == 0x0f800000u ? 0x70000000u : 0x38000000u);
+  // A subnormal half counts steps of 2^-24: as the fraction of a float in [2^-14, 2^-13), less
+  // 2^-14.
+  const float subnormal = std::bit_cast<float>(rebased + 0x00800000u) - 0x1p-14f;
+  const uint32_t bits = exponent == 0 ? std::bit_cast<uint32_t>(subnormal) : rebased;
+  return std::bit_cast<float>(bits | (half & 0x8000u) << 16);
 }
 
 // The nearest half, ties to even; 65520 and above become infinite, NaN stays NaN.
