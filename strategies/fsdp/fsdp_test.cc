@@ -127,7 +127,7 @@ void ExpectPredictedCosts(const std::vector<RankReport>& fsdp) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
       const auto bytes = static_cast<double>(predicted.bytes);
       EXPECT_LE(measured, 1.05 * bytes) << Name(predicted.memory_class);
-      EXPECT_GE(measured, 0.85 * bytes) << Name(predicted.memory_class);
+      EXPECT_GE(measured, 0.95 * bytes) << Name(predicted.memory_class);
     }
   }
 }

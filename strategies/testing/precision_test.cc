@@ -89,6 +89,25 @@ INSTANTIATE_TEST_SUITE_P(
                           std::get<2>(parameters.param));
     });
 
+// Reduce-scattered among neighbours, then summed over replicas: each sum is rounded.
+TEST(PrecisionTest, ReplicasAndNeighboursHaveTheBitsOfSingleToo) {
+  for (const char* compute : {"bf16", "fp16"}) {
+    const Assignments precision = {absl::StrCat("precision.compute=", compute)};
+    const auto groups = Train(SingleStrategy(), SmallGptConfig(),
+                              With(precision, {"batch.shards=4", "batch.shard_groups=2"}));
+    const auto replicas =
+        Train(FsdpStrategy(), SmallGptConfig(), With(precision, {"mesh.replicas=2", "mesh.dp=2"}));
+    EXPECT_EQ(replicas[0].losses, groups[0].losses) << compute;
+    EXPECT_EQ(replicas[0].parameter_hash, groups[0].parameter_hash) << compute;
+    const auto single =
+        Train(SingleStrategy(), SmallGptConfig(), With(precision, {"batch.shards=4"}));
+    const auto neighbours = Train(FsdpStrategy(), SmallGptConfig(),
+                                  With(precision, {"mesh.dp=4", "fsdp.reshard_after_forward=2"}));
+    EXPECT_EQ(neighbours[0].losses, single[0].losses) << compute;
+    EXPECT_EQ(neighbours[0].parameter_hash, single[0].parameter_hash) << compute;
+  }
+}
+
 // --- what is sent and held ----------------------------------------------------------------------
 
 TEST(PrecisionTest, GradientsTravelInTheReduceDtype) {
