@@ -10,7 +10,7 @@ def _run(name, strategy, configs):
         arguments += ["--config", "{source}/$(rootpath %s)" % config]
     program(
         name = name,
-        binary = "//strategies/%s:main" % strategy,
+        binary = "//strategies/%s:main" % (STRATEGIES[strategy].program or strategy),
         arguments = arguments,
         data = configs,
         visibility = ["//visibility:public"],
@@ -94,7 +94,8 @@ def lockstep_experiment(
     native.exports_files(configs, visibility = ["//experiments:__pkg__"])
     for strategy in strategies:
         _run(strategy, strategy, [":workload.toml", ":%s.toml" % strategy])
-        _curve_test(strategy, curve_steps, golden_steps, golden_tolerance, tags, size)
+        if STRATEGIES[strategy].has_curve:
+            _curve_test(strategy, curve_steps, golden_steps, golden_tolerance, tags, size)
     _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
     program(
         name = "update_expected",

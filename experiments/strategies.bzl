@@ -4,20 +4,23 @@ A new strategy is a line in STRATEGIES, its name in the lists of EXPERIMENTS, an
 in the folder of each of these workloads.
 """
 
-def _strategy(tolerance = 0):
-    return struct(tolerance = tolerance)
+def _strategy(tolerance = 0, program = None, has_curve = True):
+    return struct(tolerance = tolerance, program = program, has_curve = has_curve)
 
-# The program of a strategy is //strategies/<name>:main. `tolerance` says how far its losses may be
-# from single's in a curve test, relatively; 0: losses and final parameters are the same to the bit
-# (contract 3 of the design).
+# The program of a strategy is //strategies/<program>:main, of its own name unless it says another: a
+# variant, with a configuration of its own. `tolerance` says how far its losses may be from single's
+# in a curve test, relatively; 0: losses and final parameters are the same to the bit (contract 3 of
+# the design). Without `has_curve` it is there to part from the curve, and has no such test.
 STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
     "fsdp": _strategy(),
+    "single_unscaled": _strategy(program = "single", has_curve = False),
 }
 
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
+    "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
     "gpt_markov": ["single", "ddp", "fsdp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp"],
     "gpt_wide": ["single", "ddp", "fsdp"],
