@@ -107,8 +107,20 @@ TEST(LayerwiseTest, OneStageIsSingleAndWithShardsDdp) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     ExpectSameBits(RunStrategy(LayerwiseStrategy(), MakeModel, config, {}),
                    RunStrategy(SingleStrategy(), MakeModel, config, {}));
-    ExpectSameBits(RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.dp=3"}),
-                   RunStrategy(DdpStrategy(), MakeModel, config, {"mesh.dp=3"}));
+    const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, {"mesh.dp=3"});
+    ExpectSameBits(RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.dp=3"}), ddp);
+  }
+}
+
+// Two batches for three replicas: the third evaluates one of no samples, on all of its stages.
+TEST(LayerwiseTest, ValidationTakesAllStagesOfAllReplicas) {
+  const Assignments more = {"validation.every=2", "batch.micro_batches=2"};
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto single =
+        RunStrategy(SingleStrategy(), MakeModel, config, With(more, {"batch.shards=3"}));
+    ExpectSameBits(
+        RunStrategy(LayerwiseStrategy(), MakeModel, config, With(more, {"mesh.pp=3", "mesh.dp=3"})),
+        single);
   }
 }
 
@@ -287,6 +299,16 @@ TEST(LayerwiseTest, SeveralTensorsAndOthersThanFloatsPassBetweenStages) {
 
 // --- what is refused
 // ------------------------------------------------------------------------------
+
+TEST(LayerwiseTest, AStageWithoutMemoryEndsTheRunInOneMessage) {
+  // The last two blocks of this ResNet hold most of it.
+  const absl::Status status =
+      FailStrategy(LayerwiseStrategy(), MakeModel, SmallResNetConfig(),
+                   {"mesh.pp=2", "layerwise.balance=[7, 3]", "memory.limit=6000000"});
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("rank 1: "), HasSubstr("out of memory")));
+}
 
 TEST(LayerwiseTest, RefusesWhatCannotBeDivided) {
   const auto message = [](const Assignments& assignments) {
