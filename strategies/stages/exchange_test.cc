@@ -1,17 +1,11 @@
 // Stages of a small model on ranks that are threads, against the same model as one stage.
 
 #include <cmath>
-#include <functional>
-#include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "core/autograd/operations.h"
-#include "core/base/status.h"
-#include "core/comm/launch.h"
-#include "core/kernels/cpu/cpu_kernels.h"
-#include "core/nn/layers.h"
 #include "core/train/stage_pass.h"
+#include "core/train/testing/stage_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/stages/stage_links.h"
@@ -23,114 +17,8 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr int64_t kWidth = 3;
-
-// y = x w', where w is a parameter of its own or tied to another block's.
-class Square : public Block {
- public:
-  Square(const std::string& name, Parameter* owner)
-      : Block(name), weight_(AddParameter("weight", {kWidth, kWidth}, Init::Normal(0.5f))) {
-    weight_.tied_to = owner;
-  }
-  Parameter& weight() { return weight_; }
-
- protected:
-  Variables Forward(Pass& pass, Variables inputs) override {
-    return {Linear(pass.tape, inputs[0], weight_, nullptr)};
-  }
-
- private:
-  Parameter& weight_;
-};
-
-// Three blocks, of which the second and the third are tied to the first.
-Model MakeModel() {
-  Model model;
-  Parameter* owner = nullptr;
-  for (const char* name : {"a", "b", "c"}) {
-    auto block = std::make_unique<Square>(name, owner);
-    if (owner == nullptr) owner = &block->weight();
-    block->cost = {kWidth * kWidth, kWidth};
-    model.blocks.push_back(std::move(block));
-  }
-  return model;
-}
-
-// A rank of a mesh {pp = ranges.size()}, with its stage.
-class StageUnderTest {
- public:
-  StageUnderTest(RankHandle& handle, const Settings& settings,
-                 const std::vector<BlockRange>& ranges)
-      : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
-        rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
-        stage_(rank_, MakeModel(), ranges[mesh_.pp().rank()], settings, 1) {
-    stage_.AllocateGradients();
-    stage_.Clear(1);
-  }
-
-  Kernels& kernels() { return kernels_; }
-  Mesh& mesh() { return mesh_; }
-  Stage& stage() { return stage_; }
-  Parameter& weight(int block) { return *stage_.model().blocks[block]->Parameters()[0]; }
-
-  // The bits of a tensor.
-  static std::vector<float> Look(const Tensor& tensor) {
-    return {tensor.span<float>().begin(), tensor.span<float>().end()};
-  }
-
- private:
-  CpuAllocator allocator_;
-  CpuKernels kernels_{allocator_};
-  Mesh mesh_;
-  StepTimer timer_{{}};
-  Trace trace_{0, Trace::Window{}};
-  Rank rank_;
-  Stage stage_;
-};
-
-void ForStages(const std::vector<BlockRange>& ranges,
-               const std::function<void(StageUnderTest&, int)>& run) {
-  Settings settings;
-  settings.seed = 5;
-  settings.batch.size = 2;
-  settings.mesh.pp = static_cast<int>(ranges.size());
-  const absl::Status status = RunRanks(settings.mesh.pp, {}, [&](RankHandle& handle) {
-    StageUnderTest rank(handle, settings, ranges);
-    run(rank, handle.rank());
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-}
-
 const std::vector<BlockRange> kOneStage = {{0, 3}};
 const std::vector<BlockRange> kThreeStages = {{0, 1}, {1, 2}, {2, 3}};
-
-TEST(StageTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
-  ForStages({{0, 1}, {1, 3}}, [](StageUnderTest& rank, int index) {
-    const std::vector<StateTensor> state = rank.stage().State();
-    ASSERT_EQ(state.size(), 1u);  // the tied ones are no tensors of their own
-    EXPECT_EQ(state[0].name, "a.weight");
-    EXPECT_EQ(state[0].full_shape, (Shape{kWidth, kWidth}));
-    EXPECT_EQ(state[0].tensor.elements(), index == 0 ? kWidth * kWidth : 0);
-    EXPECT_EQ(rank.stage().Trained()[0].gradient.elements(), index == 0 ? kWidth * kWidth : 0);
-    EXPECT_EQ(rank.stage().is_first(), index == 0);
-    EXPECT_EQ(rank.stage().is_last(), index == 1);
-    // Owner and two gradients that come to it; two values, two gradients and no optimizer state.
-    const int64_t matrix = kWidth * kWidth * 4;
-    std::vector<int64_t> bytes;
-    for (const auto& memory : rank.stage().Predict().memory) bytes.push_back(memory.bytes);
-    EXPECT_EQ(bytes, index == 0 ? std::vector<int64_t>({matrix, 3 * matrix, 2 * matrix})
-                                : std::vector<int64_t>({2 * matrix, 2 * matrix, 0}));
-  });
-}
-
-TEST(StageTest, TiedValuesBeginWithTheBitsOfTheirOwner) {
-  std::vector<float> owner;
-  ForStages(kOneStage, [&](StageUnderTest& rank, int) { owner = rank.Look(rank.weight(0).value); });
-  ForStages(kThreeStages, [&](StageUnderTest& rank, int index) {
-    EXPECT_EQ(rank.Look(rank.weight(index).value), owner);
-  });
-}
 
 // Losses and the owner's gradient of one micro-batch, by stages and in one.
 TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
@@ -145,7 +33,7 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
       StageLinks links(stage, rank.mesh().pp());
       TiedParameters tied(stage, ranges, rank.mesh().pp());
       const BatchKind kind = {.samples = 2};
-      const Tensor x = rank.kernels().Empty({2, kWidth});
+      const Tensor x = rank.kernels().Empty({2, kSquareWidth});
       for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = 0.3f * static_cast<float>(i);
       const Tensor targets = rank.kernels().Empty({2}, DType::kI32);
       targets.data<int32_t>()[0] = 0;
@@ -171,7 +59,7 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
       const double loss = ShareLoss(stage, rank.mesh().dp(), rank.mesh().pp());
       tied.AwaitSent();
       EXPECT_GT(loss, 0) << "stage " << index;
-      if (index == 0) result = {loss, rank.Look(rank.weight(0).gradient)};
+      if (index == 0) result = {loss, Look(rank.weight(0).gradient)};
     });
     return result;
   };
@@ -201,7 +89,7 @@ TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
     }
     tied.AwaitSent();
     tied.SendValues();
-    EXPECT_EQ(rank.weight(index).value.data<float>()[kWidth * kWidth - 1], 7);
+    EXPECT_EQ(rank.weight(index).value.data<float>()[kSquareWidth * kSquareWidth - 1], 7);
   });
 }
 
@@ -214,12 +102,12 @@ TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
     if (index == 0) {
       float* own = rank.weight(0).gradient.data<float>();
       const float values[] = {-0.0f, 0.0f, 1e-40f};
-      for (int64_t i = 0; i < kWidth * kWidth; ++i) own[i] = values[i % 3];
-      const std::vector<float> before = rank.Look(rank.weight(0).gradient);
+      for (int64_t i = 0; i < kSquareWidth * kSquareWidth; ++i) own[i] = values[i % 3];
+      const std::vector<float> before = Look(rank.weight(0).gradient);
       rank.weight(0).MarkGradient();
       tied.AwaitGradients(rank.weight(0));
       rank.stage().CompleteGradient(rank.weight(0));
-      for (int64_t i = 0; i < kWidth * kWidth; ++i) {
+      for (int64_t i = 0; i < kSquareWidth * kSquareWidth; ++i) {
         EXPECT_EQ(own[i], before[i]);
         EXPECT_EQ(std::signbit(own[i]), std::signbit(before[i])) << i;
       }

@@ -41,8 +41,8 @@ TiedParameters::TiedParameters(Stage& stage, const std::vector<BlockRange>& rang
     // Backward reaches the tied one first: its gradient never has to be waited for.
     CHECK_LT(to, from) << tied->name << " is tied to a parameter of a later stage";
     any = true;
-    if (stages.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, nullptr});
-    if (stages.rank() == from) ties_.push_back({tied->tied_to, tied, to, false, nullptr});
+    if (stages.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, Work()});
+    if (stages.rank() == from) ties_.push_back({tied->tied_to, tied, to, false, Work()});
   }
   if (!any) return;
   auto group = stages.Split(0, stages.rank(), "tied");
@@ -52,8 +52,7 @@ TiedParameters::TiedParameters(Stage& stage, const std::vector<BlockRange>& rang
 
 void TiedParameters::BeginStep() {
   for (Tie& tie : ties_) {
-    if (!tie.owns) continue;
-    tie.gradient = std::make_unique<Work>(group_->Recv(tie.tied->gradient, tie.other, kGradients));
+    if (tie.owns) tie.gradient = group_->Recv(tie.tied->gradient, tie.other, kGradients);
   }
 }
 
@@ -62,25 +61,22 @@ void TiedParameters::SendGradients() {
     if (tie.owns) continue;
     // Negative zero is what changes nothing that it is added to, not even the sign of a zero.
     if (!tie.tied->has_gradient()) stage_.rank().kernels.Fill(tie.tied->gradient, -0.0f);
-    tie.gradient = std::make_unique<Work>(group_->Send(tie.tied->gradient, tie.other, kGradients));
+    tie.gradient = group_->Send(tie.tied->gradient, tie.other, kGradients);
   }
 }
 
 void TiedParameters::AwaitGradients(const Parameter& owner) {
   for (Tie& tie : ties_) {
-    if (tie.owner != &owner || tie.gradient == nullptr) continue;
+    if (tie.owner != &owner) continue;
     StepTimer::Scope scope(stage_.rank().timer, Phase::kBubble);
-    ThrowIfError(tie.gradient->Wait());
-    tie.gradient = nullptr;
+    ThrowIfError(tie.gradient.Wait());
     tie.tied->MarkGradient();
   }
 }
 
 void TiedParameters::AwaitSent() {
   for (Tie& tie : ties_) {
-    if (tie.owns || tie.gradient == nullptr) continue;
-    ThrowIfError(tie.gradient->Wait());
-    tie.gradient = nullptr;
+    if (!tie.owns) ThrowIfError(tie.gradient.Wait());
   }
 }
 

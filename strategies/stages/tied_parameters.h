@@ -40,7 +40,7 @@ class TiedParameters {
     Parameter* tied;
     int other;  // the stage at the other end
     bool owns;
-    std::unique_ptr<Work> gradient;  // under way here
+    Work gradient;  // of the step, under way here
   };
 
   Stage& stage_;
