@@ -66,7 +66,7 @@ struct CostPrediction {
   std::vector<Traffic> traffic;
   std::vector<Memory> memory;
   std::vector<PerParameter> per_parameter;
-  double bubble_fraction = 0;
+  double bubble_fraction = 0;  // of a step: this rank waits for other stages
 };
 
 // One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
