@@ -15,17 +15,20 @@ STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
     "fsdp": _strategy(),
+    "layerwise": _strategy(),
     "single_unscaled": _strategy(program = "single", has_curve = False),
 }
 
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
-    "gpt_markov": ["single", "ddp", "fsdp"],
-    "gpt_shakespeare": ["single", "ddp", "fsdp"],
+    "gpt_markov": ["single", "ddp", "fsdp", "layerwise"],
+    "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise"],
     "gpt_wide": ["single", "ddp", "fsdp"],
-    "resnet18_cifar10": ["single", "ddp", "fsdp"],
-    "resnet_shapes": ["single", "ddp", "fsdp"],
+    "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise"],
+    "resnet50_layerwise": ["single", "layerwise"],
+    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise"],
+    "toy_layerwise": ["single", "layerwise"],
 }
 
 # The workloads of //experiments:quickstart, each shortened by its quickstart.toml.

@@ -1,8 +1,11 @@
 #include "models/models.h"
 
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/resnet/resnet.h"
@@ -65,7 +68,7 @@ TEST(MakeModelTest, ResNetTakesClassesAndPicturesFromTheData) {
   ASSERT_TRUE(model.ok()) << model.status();
   const Model expected = MakeResNet({.depth = 34, .classes = 10, .width = 16, .image = 32});
   EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
-  EXPECT_EQ(model->forward_macs_per_sample, expected.forward_macs_per_sample);
+  EXPECT_EQ(model->ForwardMacsPerSample(), expected.ForwardMacsPerSample());
 
   const auto imagenet = Make("kind = \"resnet\"\ndepth = 50\nstem = \"imagenet\"",
                              ShapesOnly(Task::kClassification, {224, 224, 3}, 1000));
@@ -80,7 +83,34 @@ TEST(MakeModelTest, TransformerTakesVocabularyAndContextFromTheData) {
   const Model expected = MakeTransformer(
       {.layers = 3, .heads = 2, .width = 32, .context = 64, .vocabulary = 65, .dropout = 0.1f});
   EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
-  EXPECT_EQ(model->forward_macs_per_sample, expected.forward_macs_per_sample);
+  EXPECT_EQ(model->ForwardMacsPerSample(), expected.ForwardMacsPerSample());
+}
+
+// What theory says about stages rests on it.
+TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  const ShapesOnly large(Task::kClassification, {64, 64, 3}, 7);
+  for (const auto& [text, dataset] :
+       {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kPictures),
+        {"kind = 'transformer'\nlayers = 2\nheads = 2\nwidth = 32", &kText},
+        {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kPictures},
+        {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large}}) {
+    const absl::StatusOr<Model> model = Make(text, *dataset);
+    ASSERT_TRUE(model.ok()) << model.status();
+    Materialize(model->Parameters(), /*seed=*/1, kernels);
+    Materialize(model->Statistics(), kernels);
+    Tape tape(kernels, Tape::Recording::kOff);
+    Pass pass = {.tape = tape};
+    const Batch batch = EmptyBatch(*dataset, 3, allocator, MemoryClass::kActivations);
+    std::memset(batch.inputs.raw(), 0, batch.inputs.bytes());
+    Variables values = {Variable(batch.inputs)};
+    for (const auto& block : model->blocks) {
+      values = block->Run(pass, std::move(values));
+      EXPECT_EQ(values[0].value.elements(), 3 * block->cost.output_elements)
+          << text << ": " << block->name();
+    }
+  }
 }
 
 TEST(MakeModelTest, RefusesWrongKeys) {

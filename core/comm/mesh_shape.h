@@ -60,6 +60,8 @@ struct MeshShape {
   absl::Status Check(int ranks) const;
 
   int ranks() const { return pp * replicas * dp * tp; }
+  // How many axes have more than one rank.
+  int divided_axes() const { return (pp > 1) + (replicas > 1) + (dp > 1) + (tp > 1); }
   // Among which a batch is divided.
   int data_ranks() const { return replicas * dp; }
   int& operator[](MeshAxis axis) {

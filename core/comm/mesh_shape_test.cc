@@ -29,6 +29,17 @@ TEST(MeshShapeTest, RanksAreLaidOutWithTpInnermost) {
   }
 }
 
+TEST(MeshShapeTest, CountsTheAxesThatAreDivided) {
+  EXPECT_EQ(MeshShape().divided_axes(), 0);
+  for (const MeshAxis axis : kMeshAxes) {
+    MeshShape shape;
+    shape[axis] = 4;
+    EXPECT_EQ(shape.divided_axes(), 1) << Name(axis);
+  }
+  EXPECT_EQ((MeshShape{.pp = 2, .dp = 2}.divided_axes()), 2);
+  EXPECT_EQ((MeshShape{.pp = 2, .replicas = 3, .dp = 4, .tp = 5}.divided_axes()), 4);
+}
+
 TEST(MeshShapeTest, Parses) {
   EXPECT_EQ(MeshShape::Parse("dp=2,tp=4").value(), (MeshShape{.pp = 1, .dp = 2, .tp = 4}));
   EXPECT_EQ(MeshShape::Parse(" pp = 3 , dp=2 ").value(), (MeshShape{.pp = 3, .dp = 2, .tp = 1}));

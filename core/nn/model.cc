@@ -26,4 +26,10 @@ int64_t Model::ParameterCount() const {
   return count;
 }
 
+int64_t Model::ForwardMacsPerSample() const {
+  int64_t macs = 0;
+  for (const auto& block : blocks) macs += block->cost.forward_macs;
+  return macs;
+}
+
 }  // namespace lockstep

@@ -26,15 +26,14 @@ struct Model {
   // The plan for tensor parallelism; the first matching rule counts, none means replicated.
   std::vector<SplitRule> split_plan;
 
-  // Multiply-adds of one forward pass of one sample: of matrix products and convolutions, attention
-  // counted in full. A training step costs 6 times as many floating-point operations.
-  int64_t forward_macs_per_sample = 0;
-
   std::vector<Parameter*> Parameters() const;
   std::vector<RunningStatistics*> Statistics() const;
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;
+
+  // Of all blocks; see BlockCost.
+  int64_t ForwardMacsPerSample() const;
 };
 
 }  // namespace lockstep

@@ -65,10 +65,20 @@ struct BlockHooks {
   std::function<void()> after_backward = [] {};
 };
 
+// What a block costs for one sample, as its model states it: what theory is made from.
+struct BlockCost {
+  // Multiply-adds of a forward pass: of matrix products and convolutions, attention counted in
+  // full. A training step costs 6 times as many floating-point operations.
+  int64_t forward_macs = 0;
+  int64_t output_elements = 0;  // that it hands on, in the dtype that is computed with
+};
+
 // One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.
 class Block : public Module {
  public:
   using Module::Module;
+
+  BlockCost cost;
 
   // Runs the hooks around Forward.
   Variables Run(Pass& pass, Variables inputs);

@@ -66,7 +66,7 @@ struct CostPrediction {
   std::vector<Traffic> traffic;
   std::vector<Memory> memory;
   std::vector<PerParameter> per_parameter;
-  double bubble_fraction = 0;
+  double bubble_fraction = 0;  // of a step: this rank waits for other stages
 };
 
 // One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
@@ -76,14 +76,15 @@ class Strategy {
   virtual ~Strategy() = default;
 
   // The micro-batches, by their index in the global batch, that this rank takes from the source in
-  // each step.
+  // each step; none where it needs no inputs and no targets.
   virtual MicroBatchRange micro_batches() const = 0;
 
   // Runs forward and backward for all of them, combines gradients, and updates the parameters.
   virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;
 
   // Forward only, with the statistics of training; the sums are those of this rank's batch. Called
-  // by all ranks of a data-parallel group together.
+  // by all ranks together: those along pp have the same batch, and the last of them has its sums;
+  // what the others return is not looked at.
   virtual EvaluationSums Evaluate(const Batch& batch) = 0;
 
   // Everything that a checkpoint needs, in the same order on every rank.
@@ -111,6 +112,9 @@ struct StrategyDefinition {
   // before ranks are started.
   std::function<absl::Status(const Config&, const Settings&)> check =
       [](const Config&, const Settings&) { return absl::OkStatus(); };
+  // Whether it can carry the model so; called after `check`, before ranks are started.
+  std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
+      [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };
   std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;
 };
 

@@ -62,12 +62,41 @@ std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
       row.predicted = std::max(row.predicted, traffic.wire_bytes);
     }
     for (const auto& [kind, total] : report.traffic.by_kind) {
+      if (kind.first == Operation::kRecv) continue;  // sends nothing
       TrafficRow& row = row_of(kind.first, kind.second);
       row.measured = std::max(
           row.measured, total.wire_bytes / static_cast<double>(std::max<int64_t>(1, report.steps)));
     }
   }
   return rows;
+}
+
+// What share of its steps a rank waits for other stages.
+double MeasuredBubble(const RankReport& report) {
+  if (report.times.total == 0) return 0;
+  return static_cast<double>(report.times.Of(Phase::kBubble)) /
+         static_cast<double>(report.times.total);
+}
+
+// The same, over all ranks: what part of their time together is lost. Both 0 where there are no
+// stages.
+struct Bubble {
+  double predicted = 0;
+  double measured = 0;
+};
+
+Bubble MeanBubble(const std::vector<RankReport>& reports) {
+  Bubble sum;
+  for (const RankReport& report : reports) {
+    sum.predicted += report.prediction.bubble_fraction;
+    sum.measured += MeasuredBubble(report);
+  }
+  const auto ranks = static_cast<double>(reports.size());
+  return {sum.predicted / ranks, sum.measured / ranks};
+}
+
+MetricsRow BubbleRow(const Bubble& bubble) {
+  return MetricsRow().Set("predicted", bubble.predicted).Set("measured", bubble.measured);
 }
 
 // Not a number when no step was left to run.
@@ -133,6 +162,8 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
     }
     ranks.push_back(MetricsRow()
                         .Set("time", TimeRow(report))
+                        .Set("bubble_fraction",
+                             BubbleRow({report.prediction.bubble_fraction, MeasuredBubble(report)}))
                         .Set("memory_peak", report.memory.peak_total())
                         .Set("memory_at_peak", at_peak));
   }
@@ -162,6 +193,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("reduce", Name(run.settings.precision.reduce))
       .Set("bytes_per_parameter", per_parameter)
       .Set("traffic_bytes_per_step", traffic)
+      .Set("bubble_fraction", BubbleRow(MeanBubble(reports)))
       .Set("per_rank", ranks);
   if (ScalesLosses(run)) {
     row.Set("loss_scale", first.loss_scale).Set("skipped_steps", first.skipped_steps);
@@ -169,6 +201,21 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   if (const auto rate = run.dataset->entropy_rate()) row.Set("entropy_rate", *rate);
   if (const auto floor = run.dataset->loss_floor()) row.Set("loss_floor", *floor);
   return row;
+}
+
+std::string BubbleText(const std::vector<RankReport>& reports) {
+  std::string text = absl::StrFormat("  %-32s %14s %14s\n", "share of a step spent waiting",
+                                     "predicted", "measured");
+  const auto add = [&text](const std::string& whose, const Bubble& bubble) {
+    absl::StrAppendFormat(&text, "    %-30s %12.1f %% %12.1f %%\n", whose, 100 * bubble.predicted,
+                          100 * bubble.measured);
+  };
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    add(absl::StrCat("rank ", rank),
+        {reports[rank].prediction.bubble_fraction, MeasuredBubble(reports[rank])});
+  }
+  add("all together", MeanBubble(reports));
+  return text;
 }
 
 std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) {
@@ -180,6 +227,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
       run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
+  if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
   if (const auto floor = run.dataset->loss_floor()) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,
                           run.dataset->entropy_rate().value_or(*floor));
@@ -211,6 +259,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
     bytes += part.bytes;
   }
   absl::StrAppendFormat(&text, "  together %g\n", bytes);
+  if (run.settings.mesh.pp > 1) text += BubbleText(reports);
   const std::vector<TrafficRow> traffic = TrafficRows(reports);
   if (!traffic.empty()) {
     absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "sent by a rank in a step", "predicted",

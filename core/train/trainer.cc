@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "core/train/reporter.h"
 #include "core/train/summary.h"
 #include "core/train/validation.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
@@ -54,23 +56,26 @@ void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
 class PrefetchedBatches : public BatchSource {
  public:
   PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range)
-      : timer_(rank.timer),
-        prefetcher_(run.dataset, *run.sampler, rank.allocator(),
-                    {.first_step = first_step,
-                     .end_step = run.settings.steps,
-                     .first_micro_batch = range.first,
-                     .micro_batches = range.count}) {}
+      : timer_(rank.timer) {
+    if (range.count == 0) return;
+    prefetcher_.emplace(run.dataset, *run.sampler, rank.allocator(),
+                        PrefetchOptions{.first_step = first_step,
+                                        .end_step = run.settings.steps,
+                                        .first_micro_batch = range.first,
+                                        .micro_batches = range.count});
+  }
 
   Batch Next() override {
+    CHECK(prefetcher_.has_value()) << "this rank takes no micro-batches";
     StepTimer::Scope scope(timer_, Phase::kData);
-    absl::StatusOr<Prefetcher::Item> item = prefetcher_.Next();
+    absl::StatusOr<Prefetcher::Item> item = prefetcher_->Next();
     ThrowIfError(item.status());
     return std::move(item)->batch;
   }
 
  private:
   StepTimer& timer_;
-  Prefetcher prefetcher_;
+  std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for
 };
 
 // The loop of one rank.

@@ -7,10 +7,11 @@
 
 namespace lockstep {
 
-// Runs the whole split, batches dealt out to the data-parallel ranks in turn. The sums of all
-// batches meet in one tensor and are added in order, so that the result does not depend on how many
-// ranks there are. All ranks evaluate equally often, for some communicate as they do: where batches
-// run out, one of no samples. Called by all ranks; throws StatusException.
+// Runs the whole split, batches dealt out to the data-parallel ranks in turn; the stages of a model
+// take part in the same ones. The sums of all batches meet in one tensor and are added in order, so
+// that the result does not depend on how many ranks there are; the last stages have them, and tell
+// the others. All ranks evaluate equally often, for some communicate as they do: where batches run
+// out, one of no samples. Called by all ranks; throws StatusException.
 ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy);
 
 }  // namespace lockstep

@@ -155,8 +155,9 @@ Model MakeResNet(const ResNetOptions& options) {
   Model model;
   model.blocks.push_back(std::make_unique<Stem>(options));
   int64_t image = stem.Output(options.image), channels = options.width;
-  model.forward_macs_per_sample = image * image * stem.kernel * stem.kernel * 3 * channels;
+  const int64_t stem_macs = image * image * stem.kernel * stem.kernel * 3 * channels;
   if (options.stem == ResNetOptions::Stem::kImageNet) image = kStemPool.Output(image);
+  model.blocks.back()->cost = {stem_macs, image * image * channels};
   for (int stage = 0; stage < 4; ++stage) {
     const int64_t width = options.width << stage;
     for (int i = 0; i < depth.blocks[stage]; ++i) {
@@ -164,14 +165,14 @@ Model MakeResNet(const ResNetOptions& options) {
       model.blocks.push_back(std::make_unique<ResidualBlock>(
           absl::StrCat("layer", stage + 1, ".", i), channels, width, stride, depth.expansion));
       const int64_t strided = WithStride(kThree, stride).Output(image);
-      model.forward_macs_per_sample +=
-          BlockMacs(channels, width, stride, depth.expansion, image, strided);
+      const int64_t macs = BlockMacs(channels, width, stride, depth.expansion, image, strided);
       channels = width * depth.expansion;
       image = strided;
+      model.blocks.back()->cost = {macs, image * image * channels};
     }
   }
   model.blocks.push_back(std::make_unique<Head>(channels, options.classes));
-  model.forward_macs_per_sample += channels * options.classes;
+  model.blocks.back()->cost = {channels * options.classes, options.classes};
   // Within a block the first convolution splits its output channels, and the last its input
   // channels to match; what lies between blocks stays whole.
   model.split_plan = {{"layer*.unit1", SplitStyle::kColumn}, {"layer*.unit2", SplitStyle::kRow}};

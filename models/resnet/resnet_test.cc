@@ -71,7 +71,7 @@ TEST(ResNetTest, CountsItsWork) {
           {ResNetOptions::Stem::kImageNet, 200}}) {
       const ResNetOptions options = {
           .depth = depth, .stem = stem, .classes = 1000, .width = 16, .image = image};
-      EXPECT_EQ(MakeResNet(options).forward_macs_per_sample, CountMacs(options))
+      EXPECT_EQ(MakeResNet(options).ForwardMacsPerSample(), CountMacs(options))
           << depth << " at " << image;
     }
   }
@@ -79,11 +79,11 @@ TEST(ResNetTest, CountsItsWork) {
 
 TEST(ResNetTest, CountsTheWorkThatIsPublished) {
   // CIFAR ResNet-18: 555.42 M with its classifier; ImageNet: 1.81 G, 3.66 G, 4.09 G (torchvision).
-  EXPECT_EQ(MakeResNet({}).forward_macs_per_sample, 555422720);
+  EXPECT_EQ(MakeResNet({}).ForwardMacsPerSample(), 555422720);
   const auto imagenet = [](int depth) {
     const Model model = MakeResNet(
         {.depth = depth, .stem = ResNetOptions::Stem::kImageNet, .classes = 1000, .image = 224});
-    return static_cast<double>(model.forward_macs_per_sample) / 1e9;
+    return static_cast<double>(model.ForwardMacsPerSample()) / 1e9;
   };
   EXPECT_NEAR(imagenet(18), 1.81, 0.01);
   EXPECT_NEAR(imagenet(34), 3.66, 0.01);

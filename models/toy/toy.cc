@@ -41,7 +41,9 @@ Model MakeToy(const ToyOptions& options) {
   model.blocks.push_back(std::make_unique<ReluBlock>("relu"));
   model.blocks.push_back(std::make_unique<LinearBlock>("net2", options.hidden, options.outputs));
   model.split_plan = {{"net1.linear", SplitStyle::kColumn}, {"net2.linear", SplitStyle::kRow}};
-  model.forward_macs_per_sample = (options.inputs + options.outputs) * options.hidden;
+  model.blocks[0]->cost = {options.inputs * options.hidden, options.hidden};
+  model.blocks[1]->cost = {0, options.hidden};
+  model.blocks[2]->cost = {options.hidden * options.outputs, options.outputs};
   return model;
 }
 

@@ -25,7 +25,7 @@ TEST(ToyTest, IsLinearReluLinear) {
   EXPECT_THAT(parameters, testing::ElementsAre("net1.linear.weight", "net1.linear.bias",
                                                "net2.linear.weight", "net2.linear.bias"));
   EXPECT_EQ(model.ParameterCount(), 10 * 10 + 10 + 10 * 5 + 5);
-  EXPECT_EQ(model.forward_macs_per_sample, 10 * 10 + 10 * 5);
+  EXPECT_EQ(model.ForwardMacsPerSample(), 10 * 10 + 10 * 5);
 }
 
 // Forward and backward against plain loops in double precision, on rows and on pictures, which it

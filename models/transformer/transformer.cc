@@ -146,11 +146,15 @@ class HeadBlock : public Block {
   Parameter& weight_;
 };
 
-// Multiply-adds of one sequence: every matrix, and two products of queries or probabilities with
-// keys or values, attention counted in full.
-int64_t ForwardMacs(const TransformerOptions& options) {
+// Of one sequence. A layer multiplies by every matrix, and has two products of queries or
+// probabilities with keys or values.
+void StateCosts(const TransformerOptions& options, Model& model) {
   const int64_t d = options.width, t = options.context;
-  return t * (options.layers * (12 * d * d + 2 * t * d) + options.vocabulary * d);
+  model.blocks.front()->cost = {0, t * d};
+  for (size_t i = 1; i + 1 < model.blocks.size(); ++i) {
+    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d), t * d};
+  }
+  model.blocks.back()->cost = {t * options.vocabulary * d, t * options.vocabulary};
 }
 
 }  // namespace
@@ -170,7 +174,7 @@ Model MakeTransformer(const TransformerOptions& options) {
       {"*.attention.qkv", SplitStyle::kColumn},     {"*.attention.projection", SplitStyle::kRow},
       {"*.network.up", SplitStyle::kColumn},        {"*.network.down", SplitStyle::kRow},
   };
-  model.forward_macs_per_sample = ForwardMacs(options);
+  StateCosts(options, model);
   return model;
 }
 

@@ -51,7 +51,7 @@ TEST(TransformerTest, CountsItsWork) {
   const TransformerOptions small = {
       .layers = 6, .heads = 6, .width = 384, .context = 256, .vocabulary = 65};
   for (const TransformerOptions& options : {kGpt2, small, TransformerOptions{}}) {
-    EXPECT_EQ(MakeTransformer(options).forward_macs_per_sample, CountMacs(options));
+    EXPECT_EQ(MakeTransformer(options).ForwardMacsPerSample(), CountMacs(options));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/layerwise/layerwise.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 
@@ -35,6 +36,16 @@ Assignments With(Assignments assignments, const Assignments& more) {
 std::vector<RankReport> Train(const StrategyDefinition& strategy, const std::string& config,
                               const Assignments& assignments) {
   return RunStrategy(strategy, MakeModel, config, assignments);
+}
+
+// The strategies that have data-parallel ranks, and what their meshes have beside these.
+struct Ranked {
+  StrategyDefinition strategy;
+  Assignments stages;
+};
+
+std::vector<Ranked> StrategiesWithRanks() {
+  return {{DdpStrategy(), {}}, {FsdpStrategy(), {}}, {LayerwiseStrategy(), {"mesh.pp=2"}}};
 }
 
 // --- the curve ----------------------------------------------------------------------------------
@@ -72,9 +83,9 @@ TEST_P(SameBitsTest, AsSingle) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const auto single =
         Train(SingleStrategy(), config, With(precision, {absl::StrCat("batch.shards=", shards)}));
-    for (const StrategyDefinition& strategy : {DdpStrategy(), FsdpStrategy()}) {
-      const auto ranks =
-          Train(strategy, config, With(precision, {absl::StrCat("mesh.dp=", shards)}));
+    for (const auto& [strategy, stages] : StrategiesWithRanks()) {
+      const auto ranks = Train(strategy, config,
+                               With(With(precision, stages), {absl::StrCat("mesh.dp=", shards)}));
       EXPECT_EQ(ranks[0].losses, single[0].losses) << strategy.name;
       EXPECT_EQ(ranks[0].parameter_hash, single[0].parameter_hash) << strategy.name;
       EXPECT_EQ(ranks[0].validation.loss, single[0].validation.loss) << strategy.name;
@@ -244,9 +255,9 @@ TEST(PrecisionTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
         RunStrategy(SingleStrategy(), OverflowsAt(2, 2), config, With(fp16, {"batch.shards=4"}));
     EXPECT_EQ(single[0].skipped_steps, 1);
     EXPECT_EQ(single[0].loss_scale, 128) << "of the last step";
-    for (const StrategyDefinition& strategy : {DdpStrategy(), FsdpStrategy()}) {
+    for (const auto& [strategy, stages] : StrategiesWithRanks()) {
       const auto ranks =
-          RunStrategy(strategy, OverflowsAt(2, 2), config, With(fp16, {"mesh.dp=4"}));
+          RunStrategy(strategy, OverflowsAt(2, 2), config, With(With(fp16, stages), {"mesh.dp=4"}));
       for (const RankReport& rank : ranks) {
         EXPECT_EQ(rank.skipped_steps, 1) << strategy.name;
         EXPECT_EQ(rank.losses, single[0].losses) << strategy.name;
@@ -259,11 +270,12 @@ TEST(PrecisionTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
 TEST(PrecisionTest, ASkippedLastStepLeavesEverythingAsItWas) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const Assignments fp16 = {"precision.compute=fp16", "precision.initial_scale=256", "mesh.dp=2"};
-    for (const StrategyDefinition& strategy : {DdpStrategy(), FsdpStrategy()}) {
+    for (const auto& [strategy, stages] : StrategiesWithRanks()) {
+      const Assignments mesh = With(fp16, stages);
       const auto skipped =
-          RunStrategy(strategy, OverflowsAt(2, 1), config, With(fp16, {"train.steps=3"}));
+          RunStrategy(strategy, OverflowsAt(2, 1), config, With(mesh, {"train.steps=3"}));
       const auto shorter =
-          RunStrategy(strategy, OverflowsAt(2, 1), config, With(fp16, {"train.steps=2"}));
+          RunStrategy(strategy, OverflowsAt(2, 1), config, With(mesh, {"train.steps=2"}));
       EXPECT_EQ(skipped[0].skipped_steps, 1);
       // Parameters, and the running statistics of batch normalisation.
       EXPECT_EQ(skipped[0].parameter_hash, shorter[0].parameter_hash) << strategy.name;

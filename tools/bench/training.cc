@@ -92,7 +92,7 @@ absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinitio
   LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =
-      static_cast<double>(MakeModel(run.config, *run.dataset)->forward_macs_per_sample);
+      static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
   double step = 0;
   for (const RankReport& report : reports) step = std::max(step, report.median_step_seconds);
   const RankReport& first = reports.front();

@@ -1,0 +1,297 @@
+#include "core/train/stage.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "core/base/status.h"
+#include "core/train/trace.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// Elements from one aligned view of a flat fp32 buffer to the next.
+int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
+
+// Lays the layers' sums out in one buffer, so that one collective combines them all.
+Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
+  if (layers.empty()) return Tensor();
+  int64_t total = 0;
+  for (const RunningStatistics* layer : layers) total += AlignedElements(3 * layer->channels);
+  Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
+  kernels.Fill(flat, 0);
+  int64_t offset = 0;
+  for (RunningStatistics* layer : layers) {
+    layer->sums = flat.View(offset, {3, layer->channels});
+    offset += AlignedElements(3 * layer->channels);
+  }
+  return flat;
+}
+
+// Draws forward and backward of a block into the trace, inside those of the pass.
+void TraceBlock(Block& block, Trace& trace) {
+  const auto span = std::make_shared<std::optional<TraceSpan>>();
+  const auto begin = [span, &trace](const std::string& name) {
+    span->emplace(&trace, TraceTrack::kCompute, name);
+  };
+  block.AddHooks(
+      {.before_forward = [begin, name = block.name() + " forward"](Pass&) { begin(name); },
+       .after_forward = [span](Pass&) { span->reset(); },
+       .before_backward = [begin, name = block.name() + " backward"] { begin(name); },
+       .after_backward = [span] { span->reset(); }});
+}
+
+}  // namespace
+
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
+  for (Parameter* other : tied) {
+    if (!other->has_gradient()) continue;
+    if (parameter.has_gradient()) {
+      kernels.Add(parameter.gradient, other->gradient, parameter.gradient);
+    } else {
+      kernels.Copy(other->gradient, parameter.gradient);
+      parameter.MarkGradient();
+    }
+  }
+  if (!parameter.has_gradient()) {
+    kernels.Fill(parameter.gradient, 0);
+    parameter.MarkGradient();
+  }
+}
+
+Stage::Stage(Rank& rank, Model model, const BlockRange& blocks, const Settings& settings,
+             int64_t targets_per_sample, const ValueMaker& make_values)
+    : rank_(rank),
+      model_(std::move(model)),
+      blocks_{blocks.begin, std::min<int64_t>(blocks.end, std::ssize(model_.blocks))},
+      settings_(settings),
+      target_count_(static_cast<double>(settings.batch.size * targets_per_sample)) {
+  ListParameters();
+  if (make_values) {
+    make_values(model_);
+  } else {
+    MakeValues();
+  }
+  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
+    for (RunningStatistics* layer : model_.blocks[i]->Statistics()) layers_.push_back(layer);
+    // Behind what a strategy has hung on it: its waits are not the block's.
+    TraceBlock(*model_.blocks[i], rank.trace);
+  }
+  Materialize(layers_, rank.kernels);
+  statistics_ = FlattenStatistics(rank.kernels, layers_);
+}
+
+void Stage::ListParameters() {
+  absl::flat_hash_set<const Parameter*> here;
+  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
+    for (const Parameter* parameter : model_.blocks[i]->Parameters()) here.insert(parameter);
+  }
+  for (Parameter* parameter : model_.Parameters()) {
+    const bool is_here = here.contains(parameter), owns = parameter->tied_to == nullptr;
+    if (owns) owners_.push_back({parameter, is_here, Tensor()});
+    if (owns && is_here) parameters_.push_back(parameter);
+    if (!owns && is_here && !here.contains(parameter->tied_to)) guests_.push_back(parameter);
+    if (is_here || here.contains(parameter->tied_to)) {
+      parameter->gradient_dtype = settings_.precision.reduce;
+      with_gradient_.push_back(parameter);
+    }
+  }
+}
+
+void Stage::MakeValues() {
+  const Precision& precision = settings_.precision;
+  Materialize(parameters_, settings_.seed, rank_.kernels);
+  for (Owner& owner : owners_) {
+    if (!owner.is_here) {
+      owner.master = Nothing(DType::kF32);
+      continue;
+    }
+    Parameter& parameter = *owner.parameter;
+    owner.master = parameter.value;
+    if (precision.has_masters()) {
+      parameter.value.storage().Rebook(MemoryClass::kOptimizerState);
+      parameter.value =
+          rank_.kernels.Empty(parameter.shape, precision.compute, MemoryClass::kParameters);
+    }
+    for (Parameter* tied : TiedTo(parameter)) tied->value = parameter.value;
+  }
+  for (Parameter* guest : guests_) MakeGuestValue(*guest);
+  RoundMasters();
+}
+
+void Stage::MakeGuestValue(Parameter& guest) {
+  Kernels& kernels = rank_.kernels;
+  const Tensor drawn = kernels.Empty(guest.shape, DType::kF32, MemoryClass::kParameters);
+  Initialize(guest, settings_.seed, 0, kernels, drawn);
+  guest.value = drawn;
+  if (!settings_.precision.has_masters()) return;
+  guest.value = kernels.Empty(guest.shape, settings_.precision.compute, MemoryClass::kParameters);
+  kernels.Cast(drawn, guest.value);
+}
+
+Tensor Stage::Nothing(DType dtype) const {
+  return rank_.kernels.Empty({0}, dtype, MemoryClass::kParameters);
+}
+
+void Stage::RoundMasters() {
+  if (!settings_.precision.has_masters()) return;
+  for (const Owner& owner : owners_) {
+    if (owner.is_here) rank_.kernels.Cast(owner.master, owner.parameter->value);
+  }
+}
+
+void Stage::AllocateGradients() {
+  for (Parameter* parameter : with_gradient_) {
+    if (parameter->gradient.defined()) continue;
+    parameter->gradient =
+        rank_.kernels.Empty(parameter->shape, parameter->gradient_dtype, MemoryClass::kGradients);
+  }
+}
+
+void Stage::Clear(double loss_scale) {
+  for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
+  for (RunningStatistics* layer : layers_) layer->Clear();
+  loss_ = 0;
+  loss_scale_ = loss_scale;
+}
+
+Variables Stage::Enter(const Tensor& inputs) {
+  const DType dtype = settings_.precision.compute;
+  if (!IsFloating(inputs.dtype()) || inputs.dtype() == dtype) return {Variable(inputs)};
+  const Tensor cast = rank_.kernels.Empty(inputs.shape(), dtype);
+  rank_.kernels.Cast(inputs, cast);
+  return {Variable(cast)};
+}
+
+Variables Stage::Run(Pass& pass, Variables inputs) {
+  Variables values = std::move(inputs);
+  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
+    values = model_.blocks[i]->Run(pass, std::move(values));
+  }
+  return values;
+}
+
+CrossEntropy Stage::Loss(Tape& tape, Variable logits, const Tensor& targets) {
+  return SoftmaxCrossEntropy(tape, std::move(logits), targets,
+                             static_cast<float>(loss_scale_ / target_count_));
+}
+
+void Stage::AddLoss(const CrossEntropy& result) {
+  loss_ += rank_.kernels.Sum(result.losses) / target_count_;
+}
+
+EvaluationSums Stage::Score(const Variable& logits, const Tensor& targets) {
+  Tape tape(rank_.kernels, Tape::Recording::kOff);
+  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits, targets, 1.0f);
+  return {.loss = rank_.kernels.Sum(result.losses),
+          .correct = rank_.kernels.CountCorrect(logits.value, targets)};
+}
+
+double Stage::SumLoss(Communicator& ranks) {
+  Tensor sum = rank_.kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
+  double loss = loss_;
+  rank_.kernels.CopyFromHost(&loss, sum);
+  ThrowIfError(ranks.AllReduce(sum, sum, ReduceOp::kSum, "loss").Wait());
+  rank_.kernels.CopyToHost(sum, &loss);
+  return loss;
+}
+
+Work Stage::SumStatistics(Communicator& ranks) {
+  if (!statistics_.defined()) return Work();
+  return ranks.AllReduce(statistics_, statistics_, ReduceOp::kSum, "statistics");
+}
+
+void Stage::CompleteGradient(Parameter& parameter) {
+  lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
+}
+
+void Stage::CompleteGradients() {
+  for (Parameter* parameter : parameters_) CompleteGradient(*parameter);
+}
+
+std::vector<Parameter*> Stage::TiedTo(const Parameter& parameter) const {
+  std::vector<Parameter*> tied;
+  for (Parameter* other : with_gradient_) {
+    if (other->tied_to == &parameter) tied.push_back(other);
+  }
+  return tied;
+}
+
+std::vector<TrainedTensor> Stage::Trained() const {
+  const Precision& precision = settings_.precision;
+  std::vector<TrainedTensor> trained;
+  for (const Owner& owner : owners_) {
+    const Parameter& parameter = *owner.parameter;
+    TrainedTensor tensor = {
+        .name = parameter.name,
+        .value = owner.master,
+        .gradient = owner.is_here ? parameter.gradient : Nothing(precision.reduce),
+        .decays = parameter.decays()};
+    if (precision.has_masters()) {
+      tensor.copy = owner.is_here ? parameter.value : Nothing(precision.compute);
+    }
+    trained.push_back(std::move(tensor));
+  }
+  return trained;
+}
+
+void Stage::UpdateStatistics() {
+  for (RunningStatistics* layer : layers_) {
+    layer->Update(rank_.kernels, settings_.batch.shards * settings_.batch.micro_batches);
+  }
+}
+
+std::vector<StateTensor> Stage::State() const {
+  std::vector<StateTensor> state;
+  for (const Owner& owner : owners_) {
+    state.push_back({owner.parameter->name, owner.master, owner.parameter->shape});
+  }
+  for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
+  return state;
+}
+
+std::vector<StateTensor> Stage::StatisticsState() const {
+  std::vector<StateTensor> state;
+  for (const RunningStatistics* layer : model_.Statistics()) {
+    const auto add = [&](const char* what, const Tensor& tensor) {
+      state.push_back({layer->name + what,
+                       tensor.defined() ? tensor : Nothing(DType::kF32),
+                       {layer->channels}});
+    };
+    add(".running_mean", layer->mean);
+    add(".running_var", layer->variance);
+  }
+  return state;
+}
+
+int64_t Stage::statistics_bytes() const {
+  // Of each channel: running mean and variance, and the three sums that they are updated from.
+  int64_t bytes = 0;
+  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->channels;
+  return bytes;
+}
+
+CostPrediction Stage::Predict() const {
+  const auto elements = [](const std::vector<Parameter*>& parameters) {
+    int64_t sum = 0;
+    for (const Parameter* parameter : parameters) sum += parameter->shape.elements();
+    return sum;
+  };
+  const Precision& precision = settings_.precision;
+  const int64_t trained = elements(parameters_);
+  const int64_t optimizer =
+      settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
+  CostPrediction prediction;
+  prediction.memory = {
+      {MemoryClass::kParameters,
+       (trained + elements(guests_)) * SizeOf(precision.compute) + statistics_bytes()},
+      {MemoryClass::kGradients, elements(with_gradient_) * SizeOf(precision.reduce)},
+      {MemoryClass::kOptimizerState, trained * optimizer}};
+  return prediction;
+}
+
+}  // namespace lockstep

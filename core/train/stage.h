@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>  // std::ssize
+#include <limits>
+#include <vector>
+
+#include "core/autograd/operations.h"
+#include "core/nn/model.h"
+#include "core/train/rank.h"
+#include "core/train/settings.h"
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Consecutive blocks of a model, [begin, end), by default all that there are.
+struct BlockRange {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+
+  int64_t size() const { return end - begin; }
+  bool Contains(int64_t block) const { return begin <= block && block < end; }
+};
+
+// After the last micro-batch that adds to a sum: adds the gradients of the parameters that are tied
+// to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
+
+// Some of a model's blocks on one rank: their parameters, gradients and running statistics, and
+// passes through them. Of all other blocks the rank knows no more than what they are: they have no
+// memory here.
+//
+// A parameter here that is tied to one of an earlier stage has a value of its own, with the same
+// initial bits, and a gradient of its own; the stage of its owner has room for that gradient too.
+// Who runs the stages carries both across (strategies/stages/tied_parameters.h).
+class Stage {
+ public:
+  // Gives parameters their values, or the means to have them when they are needed.
+  using ValueMaker = std::function<void(Model&)>;
+
+  // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
+  // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
+  // Blocks appear in the rank's trace from here on.
+  Stage(Rank& rank, Model model, const BlockRange& blocks, const Settings& settings,
+        int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
+
+  Rank& rank() const { return rank_; }
+  Model& model() { return model_; }
+  const Model& model() const { return model_; }
+  const BlockRange& blocks() const { return blocks_; }
+  uint64_t seed() const { return settings_.seed; }
+  // Whether it takes batches in, and whether it ends in the loss.
+  bool is_first() const { return blocks_.begin == 0; }
+  bool is_last() const { return blocks_.end == std::ssize(model_.blocks); }
+
+  // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
+  void AllocateGradients();
+
+  // Starts a shard: gradients, statistics and loss begin anew. Gradients are those of the loss
+  // times `loss_scale`.
+  void Clear(double loss_scale);
+
+  // A batch's inputs as the first block takes them: floating ones in the compute dtype.
+  Variables Enter(const Tensor& inputs);
+  // Runs the blocks forward, in training or evaluation as `pass` says.
+  Variables Run(Pass& pass, Variables inputs);
+  // Of the last stage: the loss of a micro-batch, from which backward starts; and what to add to
+  // loss() of it.
+  CrossEntropy Loss(Tape& tape, Variable logits, const Tensor& targets);
+  void AddLoss(const CrossEntropy& result);
+  // Of the last stage: what evaluation wants to know of a batch.
+  EvaluationSums Score(const Variable& logits, const Tensor& targets);
+
+  // The sum of the losses since Clear, divided by the global count of targets.
+  double loss() const { return loss_; }
+  // Of all ranks together, added in rank order. Throws StatusException.
+  double SumLoss(Communicator& ranks);
+  // Begins to sum the batch statistics over the ranks; nothing without any.
+  Work SumStatistics(Communicator& ranks);
+
+  // CompleteGradient of one of parameters(), or of all.
+  void CompleteGradient(Parameter& parameter);
+  void CompleteGradients();
+
+  // All parameters here that own their value, in the order of first use; what an optimizer updates.
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  // Those tied to `parameter`, of whatever stage.
+  std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
+  // A tensor for each parameter of the whole model that owns its value, in the order of first use:
+  // of those that other stages hold, empty ones. So all ranks name the same tensors.
+  std::vector<TrainedTensor> Trained() const;
+
+  // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
+  const Tensor& statistics() const { return statistics_; }
+  // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
+  void UpdateStatistics();
+
+  // After the masters have changed by other means than the optimizer: rounds them to what is
+  // computed with.
+  void RoundMasters();
+
+  // Parameters (their masters) and running estimates, for a checkpoint; and the latter alone. As
+  // Trained, they name those of the whole model.
+  std::vector<StateTensor> State() const;
+  std::vector<StateTensor> StatisticsState() const;
+
+  // Bytes of parameters, gradients and optimizer state as the design counts them, where all of the
+  // stage is there in full; and of what batch normalisation keeps.
+  CostPrediction Predict() const;
+  int64_t statistics_bytes() const;
+
+ private:
+  // A parameter of the model that owns its value.
+  struct Owner {
+    Parameter* parameter;
+    bool is_here;
+    Tensor master;  // the value itself in fp32; empty where another stage holds it
+  };
+
+  void ListParameters();
+  void MakeValues();
+  void MakeGuestValue(Parameter& guest);
+  Tensor Nothing(DType dtype) const;
+
+  Rank& rank_;
+  Model model_;
+  BlockRange blocks_;
+  const Settings& settings_;
+  double target_count_;  // of the global batch
+  std::vector<Owner> owners_;
+  std::vector<Parameter*> parameters_;
+  std::vector<Parameter*> guests_;  // here, but tied to one of another stage
+  // Whose gradients this rank keeps: all that are here, and those tied to one that is.
+  std::vector<Parameter*> with_gradient_;
+  std::vector<RunningStatistics*> layers_;
+  Tensor statistics_;
+  double loss_ = 0;
+  double loss_scale_ = 1;
+};
+
+}  // namespace lockstep

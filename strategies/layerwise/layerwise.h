@@ -1,0 +1,25 @@
+#pragma once
+
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Layer-wise model parallel: the model's blocks are divided over the ranks of the pp axis, in
+// order, and a batch passes through them in turn, forward and back: one of these ranks works at a
+// time, and each holds parameters, gradients and optimizer state of its own blocks only (Dean et
+// al., "Large Scale Distributed Deep Networks", NIPS 2012). Micro-batches follow one another; a
+// pipeline would overlap them.
+//
+// With dp ranks as well, each of them is one of pp ranks that hold the model together and take a
+// shard of the batch; the gradients of a stage are summed over its dp ranks in buckets, as `ddp`
+// does. The bits are those of `single` with as many shards.
+//
+// Options, table [layerwise]:
+//
+// balance: how many blocks each rank gets, as [n1, n2, ...]. Without it the costliest rank costs as
+// little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).
+//
+// first_bucket_bytes (1 MiB), bucket_bytes (25 MiB): those of `ddp`.
+StrategyDefinition LayerwiseStrategy();
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+// Stages as processes under mpirun: the bits of threads; and what the summary says of them.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kWorkload[] = R"(name = "launched"
+[train]
+steps = 4
+[batch]
+size = 12
+micro_batches = 2
+[mesh]
+pp = 2
+dp = 2
+[model]
+kind = "transformer"
+layers = 2
+heads = 2
+width = 32
+dropout = 0.1
+[data]
+kind = "markov"
+context = 16
+validation_samples = 24
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.01
+[run]
+threads = 1
+[trace]
+first_step = 3
+steps = 1
+)";
+
+class LayerwiseMpiTest : public testing::Test {
+ protected:
+  LayerwiseMpiTest() : folder_(testing::TempDir() + "/layerwise_mpi") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ + "/workload.toml") << kWorkload;
+  }
+
+  // Runs the strategy, under mpirun if `launcher` says how, and returns how that ended.
+  ProcessResult Run(const std::vector<std::string>& launcher, const std::string& out,
+                    const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = launcher;
+    arguments.insert(arguments.end(),
+                     {"strategies/layerwise/main", "--config", folder_ + "/workload.toml", "--out",
+                      absl::StrCat(folder_, "/", out)});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProcess({.arguments = arguments}).value();
+  }
+  std::vector<std::string> MpiRun(int ranks) {
+    return {"build_defs/mpi_test.sh", absl::StrCat(ranks)};
+  }
+  std::string File(const std::string& name) { return ReadFile(folder_ + "/" + name).value(); }
+  nlohmann::json Summary(const std::string& out) {
+    return nlohmann::json::parse(File(out + "/summary.json"));
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {
+  const ProcessResult threads = Run({}, "threads");
+  ASSERT_TRUE(threads.ok()) << threads.err;
+  const ProcessResult processes = Run(MpiRun(4), "processes");
+  ASSERT_TRUE(processes.ok()) << processes.err;
+  EXPECT_EQ(File("processes/losses.csv"), File("threads/losses.csv"));
+  const nlohmann::json one = Summary("threads"), other = Summary("processes");
+  for (const char* same : {"parameter_hash", "validation_loss", "traffic_bytes_per_step"}) {
+    EXPECT_EQ(other[same], one[same]) << same;
+  }
+}
+
+TEST_F(LayerwiseMpiTest, TheSummaryShowsTheMeshAndWhoWaits) {
+  const ProcessResult result = Run({}, "out");
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("mesh pp=2,dp=2,tp=1, 4 ranks"), HasSubstr("  pp 1  dp 0         2\n"),
+            HasSubstr("share of a step spent waiting"),
+            HasSubstr("all together                           50.0 %"), Not(HasSubstr("recv"))));
+  const nlohmann::json summary = Summary("out");
+  EXPECT_DOUBLE_EQ(summary["bubble_fraction"]["predicted"], 0.5);
+  for (const nlohmann::json& rank : summary["per_rank"]) {
+    EXPECT_GT(rank["bubble_fraction"]["measured"], 0);
+    EXPECT_LT(rank["bubble_fraction"]["measured"], 1);
+  }
+  EXPECT_THAT(File("out/trace.json"), HasSubstr("\"name\":\"bubble\""));
+}
+
+TEST_F(LayerwiseMpiTest, OneAxisNeedsNoGridAndOneStageNeverWaits) {
+  const ProcessResult result = Run({}, "out", {"--set", "mesh.pp=1"});
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(result.out, AllOf(Not(HasSubstr("dp 1")), Not(HasSubstr("spent waiting"))));
+  EXPECT_EQ(Summary("out")["bubble_fraction"]["predicted"], 0);
+}
+
+TEST_F(LayerwiseMpiTest, TheMeshMustFitTheLauncher) {
+  const ProcessResult result = Run(MpiRun(3), "out");
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(result.err, HasSubstr("the mesh pp=2,dp=2,tp=1 has 4 ranks, but the launcher has "
+                                    "started 3 processes"));
+}
+
+}  // namespace
+}  // namespace lockstep

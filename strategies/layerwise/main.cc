@@ -1,0 +1,10 @@
+// Blocks divided over ranks, which take turns.
+
+#include "core/train/main.h"
+
+#include "models/models.h"
+#include "strategies/layerwise/layerwise.h"
+
+int main(int argc, char** argv) {
+  return lockstep::TrainMain(argc, argv, lockstep::LayerwiseStrategy(), lockstep::MakeModel);
+}

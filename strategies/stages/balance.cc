@@ -1,0 +1,116 @@
+#include "strategies/stages/balance.h"
+
+#include <algorithm>
+#include <iterator>  // std::ssize
+#include <limits>
+#include <numeric>  // std::accumulate
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+std::string Names(const Model& model) {
+  return absl::StrJoin(model.blocks, ", ",
+                       [](std::string* out, const auto& block) { out->append(block->name()); });
+}
+
+absl::Status Check(const Model& model, const std::vector<int64_t>& balance, int stages,
+                   const std::string& key) {
+  const int64_t blocks = std::ssize(model.blocks);
+  if (stages > blocks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mesh.pp is ", stages, ", but the model has ", blocks, " blocks (", Names(model),
+        ") and each stage needs one; use mesh.pp = ", blocks, " or less"));
+  }
+  if (balance.empty()) return absl::OkStatus();
+  const auto problem = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " = [", absl::StrJoin(balance, ", "), "] ", what,
+                     "; without it the stages are evened out by what their blocks cost"));
+  };
+  if (std::ssize(balance) != stages) {
+    return problem(absl::StrCat("has ", balance.size(), " stages, but mesh.pp is ", stages));
+  }
+  if (*std::min_element(balance.begin(), balance.end()) < 1) {
+    return problem("leaves a stage without blocks: each needs one");
+  }
+  // What is above the number of blocks does not fit, whatever the others are.
+  int64_t sum = 0;
+  for (const int64_t count : balance) sum += std::min(count, blocks + 1);
+  if (sum != blocks) {
+    return problem(
+        absl::StrCat("does not sum up to the model's ", blocks, " blocks (", Names(model), ")"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<int64_t> BlockCosts(const Model& model) {
+  std::vector<int64_t> costs;
+  for (const auto& block : model.blocks) costs.push_back(block->cost.forward_macs);
+  const bool stated =
+      std::any_of(costs.begin(), costs.end(), [](int64_t cost) { return cost > 0; });
+  if (!stated) std::fill(costs.begin(), costs.end(), 1);
+  return costs;
+}
+
+std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs, int stages) {
+  const int64_t blocks = std::ssize(costs);
+  CHECK_GE(stages, 1);
+  CHECK_LE(stages, blocks);
+  std::vector<int64_t> before(blocks + 1, 0);  // costs of the blocks before each
+  for (int64_t i = 0; i < blocks; ++i) before[i + 1] = before[i] + costs[i];
+  // Of the first n blocks in s stages: the least cost of the costliest stage, and where the last
+  // stage of that division begins.
+  constexpr int64_t kImpossible = std::numeric_limits<int64_t>::max();
+  std::vector<std::vector<int64_t>> least(stages + 1,
+                                          std::vector<int64_t>(blocks + 1, kImpossible));
+  std::vector<std::vector<int64_t>> begin(stages + 1, std::vector<int64_t>(blocks + 1, 0));
+  least[0][0] = 0;
+  for (int s = 1; s <= stages; ++s) {
+    for (int64_t n = s; n <= blocks; ++n) {
+      for (int64_t last = s - 1; last < n; ++last) {
+        const int64_t costliest = std::max(least[s - 1][last], before[n] - before[last]);
+        if (costliest < least[s][n]) {
+          least[s][n] = costliest;
+          begin[s][n] = last;
+        }
+      }
+    }
+  }
+  std::vector<int64_t> balance(stages);
+  int64_t end = blocks;
+  for (int s = stages; s > 0; --s) {
+    balance[s - 1] = end - begin[s][end];
+    end = begin[s][end];
+  }
+  return balance;
+}
+
+absl::StatusOr<std::vector<BlockRange>> DivideBlocks(const Model& model,
+                                                     const std::vector<int64_t>& balance,
+                                                     int stages, const std::string& key) {
+  if (absl::Status status = Check(model, balance, stages, key); !status.ok()) return status;
+  std::vector<BlockRange> ranges;
+  int64_t begin = 0;
+  for (const int64_t count : balance.empty() ? EvenBalance(BlockCosts(model), stages) : balance) {
+    ranges.push_back({begin, begin + count});
+    begin += count;
+  }
+  return ranges;
+}
+
+double IdleShareOfTurns(const Model& model, const BlockRange& stage) {
+  const std::vector<int64_t> costs = BlockCosts(model);
+  const auto sum = [](auto first, auto last) {
+    return static_cast<double>(std::accumulate(first, last, int64_t{0}));
+  };
+  return 1 - sum(costs.begin() + stage.begin, costs.begin() + stage.end) /
+                 sum(costs.begin(), costs.end());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/nn/model.h"
+#include "core/train/stage.h"
+
+namespace lockstep {
+
+// What each block costs, relative to the others: the multiply-adds of its forward pass (backward
+// has twice as many), or 1 in a model that states none.
+std::vector<int64_t> BlockCosts(const Model& model);
+
+// How many blocks each of `stages` stages gets, in order, so that the costliest stage costs as
+// little as it can: the best of all divisions, found in O(stages x blocks^2). Requires 1 <= stages
+// <= blocks, and costs that are not negative.
+std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs, int stages);
+
+// The blocks of each stage: `balance` says how many; empty: EvenBalance of BlockCosts. A balance
+// that is none of this model and number of stages is InvalidArgument; `key` is its name in the
+// configuration.
+absl::StatusOr<std::vector<BlockRange>> DivideBlocks(const Model& model,
+                                                     const std::vector<int64_t>& balance,
+                                                     int stages, const std::string& key);
+
+// How much of a step a stage has nothing to do where one stage works at a time: 1 - its share of
+// the costs, 1 - 1 / p for p equal stages.
+double IdleShareOfTurns(const Model& model, const BlockRange& stage);
+
+}  // namespace lockstep

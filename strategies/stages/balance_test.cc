@@ -1,0 +1,138 @@
+#include "strategies/stages/balance.h"
+
+#include <algorithm>
+#include <iterator>  // std::ssize
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/philox.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Numbers = std::vector<int64_t>;
+
+TEST(EvenBalanceTest, EvensOutTheCostliestStage) {
+  EXPECT_THAT(EvenBalance({1, 2, 3, 4, 5, 6}, 2), ElementsAre(4, 2));
+  EXPECT_THAT(EvenBalance({1, 2, 3, 4, 5, 6}, 6), ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(EvenBalance({5, 5, 5, 5}, 1), ElementsAre(4));
+  EXPECT_THAT(EvenBalance({1, 1, 1, 9}, 2), ElementsAre(3, 1));
+  EXPECT_THAT(EvenBalance({9, 1, 1, 1}, 2), ElementsAre(1, 3));
+}
+
+TEST(EvenBalanceTest, BlocksThatCostNothingStillNeedAStage) {
+  const Numbers balance = EvenBalance({0, 0, 0}, 3);
+  EXPECT_THAT(balance, ElementsAre(1, 1, 1));
+  EXPECT_THAT(EvenBalance({0, 7, 0, 7}, 2), ::testing::AnyOf(ElementsAre(2, 2), ElementsAre(3, 1)));
+}
+
+int64_t Costliest(const Numbers& costs, const Numbers& balance) {
+  int64_t costliest = 0;
+  auto at = costs.begin();
+  for (const int64_t count : balance) {
+    costliest = std::max(costliest, std::accumulate(at, at + count, int64_t{0}));
+    at += count;
+  }
+  return costliest;
+}
+
+// The least cost of all divisions of the blocks from `first` on, by trying them all.
+int64_t LeastOfAll(const Numbers& costs, size_t first, int stages) {
+  int64_t sum = 0, least = std::accumulate(costs.begin() + static_cast<int64_t>(first), costs.end(),
+                                           int64_t{0});
+  if (stages == 1) return least;
+  for (size_t end = first + 1; end + static_cast<size_t>(stages) - 1 <= costs.size(); ++end) {
+    sum += costs[end - 1];
+    least = std::min(least, std::max(sum, LeastOfAll(costs, end, stages - 1)));
+  }
+  return least;
+}
+
+TEST(EvenBalanceTest, IsTheBestOfAllDivisions) {
+  const Philox philox(PhiloxKey(1, "balance", "costs"));
+  std::vector<float> drawn(9 * 20);
+  philox.FillUniform(drawn, 0, 0, 0, 100);
+  for (size_t i = 0; i < drawn.size(); i += 9) {
+    const Numbers costs(drawn.begin() + static_cast<int64_t>(i),
+                        drawn.begin() + static_cast<int64_t>(i) + 9);
+    for (int stages = 1; stages <= 9; ++stages) {
+      const Numbers balance = EvenBalance(costs, stages);
+      EXPECT_EQ(std::accumulate(balance.begin(), balance.end(), int64_t{0}), 9);
+      EXPECT_EQ(Costliest(costs, balance), LeastOfAll(costs, 0, stages));
+    }
+  }
+}
+
+class Empty : public Block {
+ public:
+  using Block::Block;
+
+ protected:
+  Variables Forward(Pass&, Variables inputs) override { return inputs; }
+};
+
+Model ModelOf(const Numbers& macs) {
+  Model model;
+  for (const int64_t cost : macs) {
+    model.blocks.push_back(std::make_unique<Empty>(absl::StrCat("b", model.blocks.size())));
+    model.blocks.back()->cost.forward_macs = cost;
+  }
+  return model;
+}
+
+TEST(DivideBlocksTest, AsToldOrByCost) {
+  const auto sizes = [](const Model& model, const Numbers& balance, int stages) {
+    Numbers all;
+    int64_t end = 0;
+    const auto ranges = DivideBlocks(model, balance, stages, "x.balance");
+    EXPECT_TRUE(ranges.ok()) << ranges.status();
+    for (const BlockRange& stage : *ranges) {
+      EXPECT_EQ(stage.begin, end);
+      end = stage.end;
+      all.push_back(stage.size());
+    }
+    EXPECT_EQ(end, std::ssize(model.blocks));
+    return all;
+  };
+  EXPECT_THAT(sizes(ModelOf({1, 2, 3, 4}), {1, 3}, 2), ElementsAre(1, 3));
+  EXPECT_THAT(sizes(ModelOf({8, 2, 3, 4}), {}, 2), ElementsAre(1, 3));
+  // A model that does not state its costs.
+  EXPECT_THAT(sizes(ModelOf({0, 0, 0, 0}), {}, 2), ElementsAre(2, 2));
+}
+
+TEST(DivideBlocksTest, RefusesWhatIsNoBalance) {
+  const auto message = [](const Numbers& balance, int stages) {
+    const auto ranges = DivideBlocks(ModelOf({1, 1, 1, 1}), balance, stages, "layerwise.balance");
+    EXPECT_TRUE(absl::IsInvalidArgument(ranges.status())) << ranges.status();
+    return std::string(ranges.status().message());
+  };
+  EXPECT_THAT(message({1, 2}, 2),
+              AllOf(HasSubstr("layerwise.balance = [1, 2] does not sum up to the model's 4 blocks "
+                              "(b0, b1, b2, b3)"),
+                    HasSubstr("without it the stages are evened out")));
+  EXPECT_THAT(message({4, 0}, 2), HasSubstr("leaves a stage without blocks"));
+  EXPECT_THAT(message({5, -1}, 2), HasSubstr("leaves a stage without blocks"));
+  EXPECT_THAT(message({2, 1, 1}, 2), HasSubstr("has 3 stages, but mesh.pp is 2"));
+  EXPECT_THAT(message({}, 5), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(message({huge, huge}, 2), HasSubstr("does not sum up"));
+}
+
+TEST(IdleShareOfTurnsTest, IsWhatTheOthersCost) {
+  const Model equal = ModelOf({5, 5, 5, 5});
+  EXPECT_DOUBLE_EQ(IdleShareOfTurns(equal, {1, 2}), 0.75);
+  EXPECT_DOUBLE_EQ(IdleShareOfTurns(equal, {0, 4}), 0);
+  EXPECT_DOUBLE_EQ(IdleShareOfTurns(ModelOf({0, 0}), {0, 1}), 0.5);
+  EXPECT_DOUBLE_EQ(IdleShareOfTurns(ModelOf({1, 3, 6}), {0, 2}), 0.6);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "strategies/stages/stage_loss.h"
+
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLabel[] = "loss";
+
+}  // namespace
+
+double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages) {
+  double loss = stage.is_last() ? stage.SumLoss(shards) : 0;
+  Kernels& kernels = stage.rank().kernels;
+  const Tensor shared = kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
+  kernels.CopyFromHost(&loss, shared);
+  StepTimer::Scope scope(stage.rank().timer, Phase::kBubble);
+  ThrowIfError(stages.Broadcast(shared, stages.size() - 1, kLabel).Wait());
+  kernels.CopyToHost(shared, &loss);
+  return loss;
+}
+
+void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
+                    CostPrediction& prediction) {
+  if (stage.is_last()) {
+    const double n = shards.size();
+    prediction.traffic.push_back({Operation::kAllReduce, kLabel, 2 * (n - 1) / n * sizeof(double)});
+  }
+  // Around a ring from the last stage, whose predecessor has nobody left to tell.
+  const int last = stages.size() - 1;
+  const bool tells = (stages.rank() + 1) % stages.size() != last;
+  prediction.traffic.push_back({Operation::kBroadcast, kLabel, tells ? sizeof(double) : 0.0});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "core/train/stage.h"
+
+namespace lockstep {
+
+// The loss of a step, which the last stage has, on all ranks: summed over `shards`, which hold the
+// same stage, in rank order, and then told to all `stages`. Called by all of them when they have
+// run their passes. Waiting for the other stages is the phase kBubble: here a rank that is done
+// waits for those that are not. Throws StatusException.
+double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages);
+
+// Adds what it sends.
+void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
+                    CostPrediction& prediction);
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/kernels/kernels.h"
+#include "core/nn/pass.h"
+
+namespace lockstep {
+
+// What decides the shapes of all that passes between two blocks.
+struct BatchKind {
+  Pass::Mode mode = Pass::Mode::kTrain;
+  int64_t samples = 0;
+
+  friend auto operator<=>(const BatchKind&, const BatchKind&) = default;
+};
+
+// One of the tensors that a block hands on, or of their gradients. Of any dtype; undefined where
+// there is none.
+struct RoutedTensor {
+  Tensor tensor;
+  bool needs_gradient = false;
+};
+
+// Which tensors travel, without what is in them. What one end knows of it goes to the other once
+// for each kind of batch, as messages with the label "shapes".
+struct RouteLayout {
+  struct Entry {
+    bool defined = false;
+    bool needs_gradient = false;
+    DType dtype = DType::kF32;
+    Shape shape = {};
+
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  std::vector<Entry> entries;
+
+  static RouteLayout Of(const std::vector<RoutedTensor>& tensors);
+  std::vector<int64_t> Encode() const;
+  static RouteLayout Decode(const std::vector<int64_t>& code);
+
+  friend bool operator==(const RouteLayout&, const RouteLayout&) = default;
+};
+
+// The two ends of a route from one rank to another, along which lists of tensors travel, in order.
+// Both ends name the same kinds in the same order. The first list of a kind is announced; those
+// that follow must be like it. All members throw StatusException.
+class RouteStart {
+ public:
+  // `label` says what travels. Group and kernels outlive the route.
+  RouteStart(Communicator& group, int to, std::string label, Kernels& kernels)
+      : group_(group), to_(to), label_(std::move(label)), kernels_(kernels) {}
+
+  // Begins to send; the tensors are not written until AwaitSent.
+  void Send(const BatchKind& kind, std::vector<RoutedTensor> tensors);
+
+  // Until all that was sent has been taken.
+  void AwaitSent();
+
+ private:
+  struct Sent {
+    Tensor tensor;
+    Work work;  // the first to go
+  };
+
+  void Announce(const RouteLayout& layout);
+  void Send(const Tensor& tensor, const std::string& label);
+
+  Communicator& group_;
+  const int to_;
+  const std::string label_;
+  Kernels& kernels_;
+  std::map<BatchKind, RouteLayout> known_;
+  std::vector<Sent> sent_;
+};
+
+class RouteEnd {
+ public:
+  RouteEnd(Communicator& group, int from, std::string label, Kernels& kernels)
+      : group_(group), from_(from), label_(std::move(label)), kernels_(kernels) {}
+
+  // Waits for the next list. Its tensors are new, booked as activations.
+  std::vector<RoutedTensor> Receive(const BatchKind& kind);
+
+ private:
+  RouteLayout ReceiveAnnouncement();
+
+  Communicator& group_;
+  const int from_;
+  const std::string label_;
+  Kernels& kernels_;
+  std::map<BatchKind, RouteLayout> known_;
+};
+
+}  // namespace lockstep

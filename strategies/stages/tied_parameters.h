@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/train/stage.h"
+
+namespace lockstep {
+
+// Parameters that are tied to one of an earlier stage, as an output head to the embedding: once a
+// step their gradients go to the stage of the owner, which adds them to its own and updates, and
+// its new values come back. On stages without such parameters, and in models without, members do
+// nothing. They throw StatusException.
+class TiedParameters {
+ public:
+  // Called by all members of `stages`, which has a rank for each stage, in the order of `ranges`.
+  // All outlive it. The stage's gradients have their memory when the first step begins.
+  TiedParameters(Stage& stage, const std::vector<BlockRange>& ranges, Communicator& stages);
+
+  // Of a step, in this order: before its first micro-batch, once this rank's gradients hold the
+  // step's sums, before Stage::CompleteGradient(owner), and when all is over.
+  void BeginStep();
+  void SendGradients();
+  void AwaitGradients(const Parameter& owner);
+  void AwaitSent();
+
+  // The owners' values, in the dtype that is computed with, to those that are tied to them: called
+  // by all stages after an update, or after a checkpoint was loaded.
+  void SendValues();
+
+  // Adds what this rank sends in a step.
+  void AddTraffic(CostPrediction& prediction) const;
+
+ private:
+  // One that this rank has a part in: it has the owner, or the parameter tied to it.
+  struct Tie {
+    Parameter* owner;
+    Parameter* tied;
+    int other;  // the stage at the other end
+    bool owns;
+    Work gradient;  // of the step, under way here
+  };
+
+  Stage& stage_;
+  // Of its own, so that nothing is ordered between these messages and others of the same ranks.
+  std::unique_ptr<Communicator> group_;  // null: the model has no such parameters
+  std::vector<Tie> ties_;
+};
+
+}  // namespace lockstep
