@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/train/norm_over_ranks.h"
 #include "core/train/replica.h"
 #include "core/train/updater.h"
 #include "strategies/fsdp/gradient_sums.h"
@@ -59,7 +60,8 @@ class Fsdp : public Strategy {
     const double loss = replica_.SumLoss(ranks_);
     sums_.Await();
     ThrowIfError(statistics.Wait());
-    StepResult result = updater_.Step(step, trained_, NormOverShards());
+    StepResult result =  // Replicas hold the same gradients by now.
+        updater_.Step(step, trained_, NormOver(groups_.shards, kernels_));
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
@@ -130,39 +132,12 @@ class Fsdp : public Strategy {
   }
 
  private:
-  // The largest magnitude, and three bins of a sum of squares.
-  static constexpr double kNormBytes = sizeof(float) + 3 * sizeof(double);
-
   std::vector<TrainedTensor> Trained() const {
     std::vector<TrainedTensor> trained;
     for (const auto& unit : residency_->units()) {
       trained.insert(trained.end(), unit->trained().begin(), unit->trained().end());
     }
     return trained;
-  }
-
-  template <typename T>
-  std::vector<T> Reduce(const std::vector<T>& values, DType dtype, ReduceOp op) {
-    const auto count = static_cast<int64_t>(values.size());
-    const Tensor sum = kernels_.Empty({count}, dtype, MemoryClass::kCommunication);
-    kernels_.CopyFromHost(values.data(), sum);
-    ThrowIfError(groups_.shards.AllReduce(sum, sum, op, "norm").Wait());
-    std::vector<T> reduced(values.size());
-    kernels_.CopyToHost(sum, reduced.data());
-    return reduced;
-  }
-
-  // Replicas hold the same gradients by then.
-  NormReduction NormOverShards() {
-    return {
-        .max =
-            [this](float local) { return Reduce<float>({local}, DType::kF32, ReduceOp::kMax)[0]; },
-        .sum =
-            [this](SquareSum local) {
-              const std::vector<double> bins = Reduce<double>(
-                  {local.bins[0], local.bins[1], local.bins[2]}, DType::kF64, ReduceOp::kSum);
-              return SquareSum{{bins[0], bins[1], bins[2]}};
-            }};
   }
 
   Kernels& kernels_;
