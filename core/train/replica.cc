@@ -7,6 +7,7 @@
 
 #include "core/autograd/operations.h"
 #include "core/base/status.h"
+#include "core/nn/loss.h"
 #include "core/train/trace.h"
 #include "glog/logging.h"
 
@@ -20,13 +21,15 @@ int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
   if (layers.empty()) return Tensor();
   int64_t total = 0;
-  for (const RunningStatistics* layer : layers) total += AlignedElements(3 * layer->channels);
+  for (const RunningStatistics* layer : layers) {
+    total += AlignedElements(3 * layer->held_channels());
+  }
   Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(flat, 0);
   int64_t offset = 0;
   for (RunningStatistics* layer : layers) {
-    layer->sums = flat.View(offset, {3, layer->channels});
-    offset += AlignedElements(3 * layer->channels);
+    layer->sums = flat.View(offset, {3, layer->held_channels()});
+    offset += AlignedElements(3 * layer->held_channels());
   }
   return flat;
 }
@@ -95,7 +98,7 @@ void Replica::MakeMasters() {
     if (!precision.has_masters()) continue;
     parameter->value.storage().Rebook(MemoryClass::kOptimizerState);
     parameter->value =
-        rank_.kernels.Empty(parameter->shape, precision.compute, MemoryClass::kParameters);
+        rank_.kernels.Empty(parameter->held_shape(), precision.compute, MemoryClass::kParameters);
     for (Parameter* tied : TiedTo(*parameter)) tied->value = parameter->value;
   }
   RoundMasters();
@@ -111,8 +114,8 @@ void Replica::RoundMasters() {
 void Replica::AllocateGradients() {
   for (Parameter* parameter : all_parameters_) {
     if (parameter->gradient.defined()) continue;
-    parameter->gradient =
-        rank_.kernels.Empty(parameter->shape, parameter->gradient_dtype, MemoryClass::kGradients);
+    parameter->gradient = rank_.kernels.Empty(parameter->held_shape(), parameter->gradient_dtype,
+                                              MemoryClass::kGradients);
   }
 }
 
@@ -130,12 +133,16 @@ Variables Replica::RunBlocks(Pass& pass, const Tensor& inputs) {
 void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
                               const BackwardHooks& hooks) {
   Tape tape(rank_.kernels);
-  Pass pass = {.tape = tape, .seed = settings_.seed, .step = step, .micro_batch = micro_batch};
+  Pass pass = {.tape = tape,
+               .seed = settings_.seed,
+               .step = step,
+               .micro_batch = micro_batch,
+               .inputs = batch.inputs.shape()};
   CrossEntropy result;
   {
     StepTimer::Scope scope(rank_.timer, Phase::kForward, micro_batch);
     Variables logits = RunBlocks(pass, batch.inputs);
-    result = SoftmaxCrossEntropy(tape, std::move(logits[0]), batch.targets,
+    result = SoftmaxCrossEntropy(pass, std::move(logits[0]), batch.targets,
                                  static_cast<float>(loss_scale_ / target_count_));
   }
   StepTimer::Scope scope(rank_.timer, Phase::kBackward, micro_batch);
@@ -147,11 +154,14 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
   Tape tape(rank_.kernels, Tape::Recording::kOff);
-  Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = settings_.seed};
+  Pass pass = {.tape = tape,
+               .mode = Pass::Mode::kEvaluate,
+               .seed = settings_.seed,
+               .inputs = batch.inputs.shape()};
   const Variables logits = RunBlocks(pass, batch.inputs);
-  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits[0], batch.targets, 1.0f);
+  const CrossEntropy result = SoftmaxCrossEntropy(pass, logits[0], batch.targets, 1.0f);
   return {.loss = rank_.kernels.Sum(result.losses),
-          .correct = rank_.kernels.CountCorrect(logits[0].value, batch.targets)};
+          .correct = CountCorrect(pass, logits[0].value, batch.targets)};
 }
 
 void Replica::Clear(double loss_scale) {
@@ -199,7 +209,11 @@ void Replica::UpdateStatistics() {
 std::vector<StateTensor> Replica::State() const {
   std::vector<StateTensor> state;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    state.push_back({parameters_[i]->name, masters_[i], parameters_[i]->shape});
+    const Parameter& parameter = *parameters_[i];
+    state.push_back({.name = parameter.name,
+                     .tensor = masters_[i].View(0, parameter.part_shape()),  // without padding
+                     .full_shape = parameter.shape,
+                     .slice = parameter.slice});
   }
   for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
   return state;
@@ -208,8 +222,14 @@ std::vector<StateTensor> Replica::State() const {
 std::vector<StateTensor> Replica::StatisticsState() const {
   std::vector<StateTensor> state;
   for (const RunningStatistics* layer : layers_) {
-    state.push_back({layer->name + ".running_mean", layer->mean, {layer->channels}});
-    state.push_back({layer->name + ".running_var", layer->variance, {layer->channels}});
+    const auto add = [&](const char* leaf, const Tensor& estimate) {
+      state.push_back({.name = layer->name + leaf,
+                       .tensor = estimate,
+                       .full_shape = {layer->channels},
+                       .slice = layer->slice});
+    };
+    add(".running_mean", layer->mean);
+    add(".running_var", layer->variance);
   }
   return state;
 }
@@ -231,15 +251,16 @@ Work Replica::SumStatistics(Communicator& ranks) {
 int64_t Replica::statistics_bytes() const {
   // Of each channel: running mean and variance, and the three sums that they are updated from.
   int64_t bytes = 0;
-  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->channels;
+  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->held_channels();
   return bytes;
 }
 
 CostPrediction Replica::Predict() const {
   int64_t parameters = 0, gradients = 0;  // elements; a tied parameter has a gradient of its own
   for (const Parameter* parameter : all_parameters_) {
-    gradients += parameter->shape.elements();
-    if (parameter->tied_to == nullptr) parameters += parameter->shape.elements();
+    const int64_t held = parameter->held_shape().elements();
+    gradients += held;
+    if (parameter->tied_to == nullptr) parameters += held;
   }
   const Precision& precision = settings_.precision;
   const int64_t optimizer =

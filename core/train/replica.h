@@ -59,6 +59,7 @@ class Replica {
   // Begins to sum the batch statistics over the ranks; nothing without any.
   Work SumStatistics(Communicator& ranks);
   Model& model() { return model_; }
+  const Model& model() const { return model_; }
   // All parameters that own their value, in the order of first use; what an optimizer updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   // Those tied to `parameter`.

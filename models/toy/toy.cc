@@ -41,6 +41,8 @@ Model MakeToy(const ToyOptions& options) {
   model.blocks.push_back(std::make_unique<ReluBlock>("relu"));
   model.blocks.push_back(std::make_unique<LinearBlock>("net2", options.hidden, options.outputs));
   model.split_plan = {{"net1.linear", SplitStyle::kColumn}, {"net2.linear", SplitStyle::kRow}};
+  // The inputs want no gradient.
+  model.split_traffic = {{.layer = "net2.linear", .forward = options.outputs}};
   model.forward_macs_per_sample = (options.inputs + options.outputs) * options.hidden;
   return model;
 }

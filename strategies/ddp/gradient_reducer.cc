@@ -12,7 +12,7 @@ GradientReducer::GradientReducer(Replica& replica, Communicator& ranks, Kernels&
     : replica_(replica), ranks_(ranks) {
   std::vector<int64_t> bytes;
   for (const Parameter* parameter : replica.parameters()) {
-    bytes.push_back(parameter->shape.elements() * SizeOf(dtype));
+    bytes.push_back(parameter->held_shape().elements() * SizeOf(dtype));
   }
   plan_ = PlanBuckets(bytes, options.first_bucket_bytes, options.bucket_bytes);
   flats_ = MakeBuckets(plan_, replica.parameters(), dtype, kernels);
