@@ -1,28 +1,32 @@
 """Which strategies there are, and which workloads they run: the one place to add one.
 
-A new strategy is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
+A new strategy, or variant of one, is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
 in the folder of each of these workloads.
 """
 
-def _strategy(tolerance = 0):
-    return struct(tolerance = tolerance)
+def _strategy(tolerance = 0, program = None):
+    return struct(tolerance = tolerance, program = program)
 
-# The program of a strategy is //strategies/<name>:main. `tolerance` says how far its losses may be
-# from single's in a curve test, relatively; 0: losses and final parameters are the same to the bit
-# (contract 3 of the design).
+# The program of a strategy is //strategies/<name>:main, or //strategies/<program>:main of a variant:
+# another mesh or other options of a strategy, with a name and a <name>.toml of its own. `tolerance`
+# says how far its losses may be from single's in a curve test, relatively; 0: losses and final
+# parameters are the same to the bit (contract 3 of the design). Tensor parallelism adds up in another
+# order inside its split products.
 STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
     "fsdp": _strategy(),
+    "tp": _strategy(tolerance = 1e-5),
+    "dp_tp": _strategy(tolerance = 1e-5, program = "tp"),
 }
 
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
-    "gpt_markov": ["single", "ddp", "fsdp"],
-    "gpt_shakespeare": ["single", "ddp", "fsdp"],
+    "gpt_markov": ["single", "ddp", "fsdp", "tp", "dp_tp"],
+    "gpt_shakespeare": ["single", "ddp", "fsdp", "tp", "dp_tp"],
     "gpt_wide": ["single", "ddp", "fsdp"],
-    "resnet18_cifar10": ["single", "ddp", "fsdp"],
-    "resnet_shapes": ["single", "ddp", "fsdp"],
+    "resnet18_cifar10": ["single", "ddp", "fsdp", "tp"],
+    "resnet_shapes": ["single", "ddp", "fsdp", "tp"],
 }
 
 # The workloads of //experiments:quickstart, each shortened by its quickstart.toml.

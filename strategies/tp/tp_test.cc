@@ -73,6 +73,16 @@ void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expect
   EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy, 1e-2);
 }
 
+// Of all steps together, what was sent is what theory says, and nothing else.
+void ExpectPredictedTraffic(const RankReport& report, int steps) {
+  for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
+    const double sent = report.traffic.Of(predicted.operation, predicted.label).wire_bytes;
+    EXPECT_NEAR(sent / steps / predicted.wire_bytes, 1, 1e-12)
+        << Name(predicted.operation) << " " << predicted.label;
+  }
+  EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+}
+
 std::vector<double> GradientNorms() {
   std::vector<double> norms;
   std::ifstream file(RunFolder() + "/metrics.jsonl");
@@ -182,13 +192,7 @@ TEST_P(TpTest, GradientsAreThoseOfSingle) {
 TEST_P(TpTest, CostsAreThePredicted) {
   const auto reports = Train(TpStrategy(), workload_, mesh_);
   for (const RankReport& report : reports) {
-    for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-      EXPECT_NEAR(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4 /
-                      predicted.wire_bytes,
-                  1, 1e-12)
-          << Name(predicted.operation) << " " << predicted.label;
-    }
-    EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+    ExpectPredictedTraffic(report, 4);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
       EXPECT_NEAR(measured / static_cast<double>(predicted.bytes), 1, 0.05)
@@ -247,6 +251,16 @@ TEST(TpCostTest, MemoryFallsWithTheRanks) {
   }
 }
 
+// 80 tokens in runs of 27, 27 and 26.
+TEST(TpCostTest, SequencesThatDoNotDivide) {
+  const Workload workload = WorkloadOf(Kind::kGptSplitSequence);
+  const Assignments batch = {"batch.size=10"};
+  const auto single = Train(SingleStrategy(), workload, batch);
+  const auto tp = Train(TpStrategy(), workload, With(batch, {"mesh.tp=3"}));
+  ExpectLosses(tp, single[0], 1e-5);
+  for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+}
+
 // --- with other ways to train -------------------------------------------------------------------
 
 TEST(TpMeshTest, WithinDataParallelIsDdp) {
@@ -256,15 +270,7 @@ TEST(TpMeshTest, WithinDataParallelIsDdp) {
     const auto tp = Train(TpStrategy(), workload, {"mesh.dp=2", "mesh.tp=2", "train.steps=6"});
     ASSERT_EQ(tp.size(), 4u);
     ExpectLosses(tp, ddp[0], kind == Kind::kResNet ? 1e-4 : 1e-5);
-    for (const RankReport& report : tp) {
-      for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-        EXPECT_NEAR(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 6 /
-                        predicted.wire_bytes,
-                    1, 1e-12)
-            << Name(predicted.operation) << " " << predicted.label;
-      }
-      EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
-    }
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 6);
   }
 }
 
@@ -320,14 +326,7 @@ TEST(TpPrecisionTest, ComputesInHalfOfTheBytes) {
     const auto ddp =
         Train(DdpStrategy(), workload, {"mesh.dp=2", absl::StrCat("precision.compute=", compute)});
     ExpectLosses(tp, ddp[0], band);
-    for (const RankReport& report : tp) {
-      for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-        EXPECT_NEAR(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4 /
-                        predicted.wire_bytes,
-                    1, 1e-12)
-            << predicted.label;
-      }
-    }
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
   }
 }
 
