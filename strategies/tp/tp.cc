@@ -1,5 +1,6 @@
 #include "strategies/tp/tp.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -49,6 +50,18 @@ Model SplitModel(Model model, SplitGroup& group) {
   return model;
 }
 
+// Of the smallest batch that is passed through the model.
+absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
+  const int64_t samples =
+      std::min(settings.batch.micro_batch_size(), settings.validation.batch_size);
+  const int64_t tokens = samples * targets_per_sample;
+  if (tokens >= settings.mesh.tp) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tp.sequence_parallel divides the tokens of a batch among mesh.tp = ", settings.mesh.tp,
+      " ranks, but the smallest batch has ", tokens,
+      "; use larger micro-batches and validation batches, or fewer ranks"));
+}
+
 class Tp : public Strategy {
  public:
   Tp(StrategyInputs inputs, const Options& options)
@@ -63,7 +76,11 @@ class Tp : public Strategy {
         replica_(inputs.rank, SplitModel(std::move(inputs.model), group_), inputs.settings,
                  inputs.targets_per_sample),
         trained_(Trained()),
-        updater_(inputs.rank, inputs.settings, trained_) {}
+        updater_(inputs.rank, inputs.settings, trained_) {
+    if (group_.splits_sequence()) {
+      ThrowIfError(CheckTokens(settings_, inputs.targets_per_sample));
+    }
+  }
 
   MicroBatchRange micro_batches() const override {
     return {.first = shards_.rank() * settings_.batch.micro_batches,

@@ -79,7 +79,9 @@ void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expect
     EXPECT_NEAR(ranks[0].losses[step] / expected.losses[step], 1, tolerance) << "step " << step;
   }
   EXPECT_NEAR(ranks[0].validation.loss / expected.validation.loss, 1, tolerance);
-  EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy, 1e-2);
+  // Rounding to 16 bits may change which of two logits is larger.
+  EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy,
+              tolerance > 1e-5 ? 5e-2 : 1e-9);
 }
 
 // Of all steps together, what was sent is what theory says, and nothing else.
@@ -378,6 +380,9 @@ TEST(TpRefusalTest, SaysWhatDoesNotDivide) {
               AllOf(HasSubstr("layer1.0.unit1.conv"), HasSubstr("12 output channels")));
   EXPECT_THAT(problem(resnet, {"mesh.tp=2", "tp.sequence_parallel=true"}),
               HasSubstr("no sequence"));
+  EXPECT_THAT(problem(gpt, {"mesh.tp=3", "tp.sequence_parallel=true", "data.context=1",
+                            "batch.size=2", "validation.batch_size=2"}),
+              AllOf(HasSubstr("mesh.tp = 3"), HasSubstr("the smallest batch has 1")));
   EXPECT_THAT(problem(gpt, {"mesh.tp=2", "tp.sequence=true"}), HasSubstr("tp.sequence_parallel"));
   EXPECT_THAT(problem(gpt, {"mesh.pp=2"}), AllOf(HasSubstr("mesh.pp"), HasSubstr("dp, tp")));
 }
