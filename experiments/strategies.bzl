@@ -1,33 +1,37 @@
 """Which strategies there are, and which workloads they run: the one place to add one.
 
-A new strategy is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
+A new strategy, or variant of one, is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
 in the folder of each of these workloads.
 """
 
 def _strategy(tolerance = 0, program = None, has_curve = True):
     return struct(tolerance = tolerance, program = program, has_curve = has_curve)
 
-# The program of a strategy is //strategies/<program>:main, of its own name unless it says another: a
-# variant, with a configuration of its own. `tolerance` says how far its losses may be from single's
-# in a curve test, relatively; 0: losses and final parameters are the same to the bit (contract 3 of
-# the design). Without `has_curve` it is there to part from the curve, and has no such test.
+# The program of a strategy is //strategies/<name>:main, or //strategies/<program>:main of a variant:
+# another mesh or other options of a strategy, with a name and a <name>.toml of its own. `tolerance`
+# says how far its losses may be from single's in a curve test, relatively; 0: losses and final
+# parameters are the same to the bit (contract 3 of the design). Tensor parallelism adds up in another
+# order inside its split products. Without `has_curve` it is there to part from the curve, and has no
+# such test.
 STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
     "fsdp": _strategy(),
     "layerwise": _strategy(),
+    "tp": _strategy(tolerance = 1e-5),
+    "dp_tp": _strategy(tolerance = 1e-5, program = "tp"),
     "single_unscaled": _strategy(program = "single", has_curve = False),
 }
 
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
-    "gpt_markov": ["single", "ddp", "fsdp", "layerwise"],
-    "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise"],
+    "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "tp", "dp_tp"],
+    "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "tp", "dp_tp"],
     "gpt_wide": ["single", "ddp", "fsdp"],
-    "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise"],
+    "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
-    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise"],
+    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "tp"],
     "toy_layerwise": ["single", "layerwise"],
 }
 

@@ -93,15 +93,16 @@ Variable Gelu(Tape& tape, const Variable& x) {
   return out;
 }
 
-Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x) {
+Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
+                      int64_t first_element) {
   if (dropout.probability == 0) return x;
   Kernels& k = tape.kernels();
   Tensor y = k.EmptyLike(x.value);
-  k.ApplyDropout(dropout, 0, x.value, y);
+  k.ApplyDropout(dropout, first_element, x.value, y);
   Variable out = tape.Result(y, x.needs_gradient());
-  tape.Record(out, [&k, dropout, x = x.gradient](Tensor dy) {
+  tape.Record(out, [&k, dropout, first_element, x = x.gradient](Tensor dy) {
     Tensor dx = k.EmptyLike(dy);
-    k.ApplyDropout(dropout, 0, dy, dx);
+    k.ApplyDropout(dropout, first_element, dy, dx);
     x->Add(k, std::move(dx));
   });
   return out;
@@ -137,6 +138,24 @@ Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variab
   return out;
 }
 
+Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual) {
+  Kernels& k = tape.kernels();
+  Tensor y = x.value.shared() ? k.EmptyLike(x.value) : x.value;
+  k.AddBias(x.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
+  Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || Trains(bias));
+  auto backward = [&tape, &k, x = x.gradient, bias, residual = SlotOf(residual)](Tensor dy) {
+    AddTo(k, residual, dy);
+    tape.ComputeGradients({bias}, [&k, x, bias, dy](Tape::Half half) {
+      if (half.inputs) AddTo(k, x, dy);
+      if (!half.weights) return;
+      auto [destination, write] = bias->NextContribution(k);
+      k.ColumnSums(dy, write, destination);
+    });
+  };
+  tape.Record(out, {bias}, std::move(backward));
+  return out;
+}
+
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual) {
   Kernels& k = tape.kernels();
@@ -144,15 +163,15 @@ Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& netw
   Tensor pre = k.Empty(x.shape().With(-1, network.up.value.shape()[0]), dtype);
   Tensor y = k.Empty(x.shape().With(-1, network.down.value.shape()[0]), dtype);
   k.GeluNetwork(x.value, network.up.value, network.up_bias.value, network.down.value,
-                network.down_bias.value, residual ? residual->value : Tensor(), pre, y);
+                ValueOf(network.down_bias), residual ? residual->value : Tensor(), pre, y);
   const std::vector<Leaf*> leaves = {&network.up, &network.up_bias, &network.down,
-                                     &network.down_bias};
+                                     network.down_bias};
   const bool trains = std::any_of(leaves.begin(), leaves.end(), Trains);
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || trains);
   auto backward = [&tape, &k, x, n = network, leaves, pre, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
     tape.ComputeGradients(leaves, [&k, x, n, pre, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, &n.down_bias});
+      const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, n.down_bias});
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
       k.GeluNetworkBackward(x.value, pre, n.up.value, n.down.value, dy, d.write,
                             {dx, d[0], d[1], d[2], d[3]});

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "core/autograd/leaf.h"
 #include "core/autograd/tape.h"
 #include "core/autograd/variable.h"
@@ -17,8 +19,9 @@ Variable Add(Tape& tape, const Variable& a, const Variable& b);
 Variable Relu(Tape& tape, const Variable& x);
 Variable Gelu(Tape& tape, const Variable& x);
 
-// x itself when the probability is 0.
-Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x);
+// x itself when the probability is 0. `first_element`: where x begins in the unsharded tensor.
+Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
+                      int64_t first_element = 0);
 
 // The same elements under another shape.
 Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
@@ -27,13 +30,17 @@ Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
 Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias,
                 const Variable* residual = nullptr);
 
+// x + bias + residual, either of which may be null: what follows a product that was summed over
+// ranks. x [..., width] is used up: its memory becomes the result's where nobody else holds it.
+Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual);
+
 // gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with
 // GELU and its gradient fused into the products. up [hidden, width], down [width, hidden].
 struct GeluNetwork {
   Leaf& up;
   Leaf& up_bias;
   Leaf& down;
-  Leaf& down_bias;
+  Leaf* down_bias;  // may be null
 };
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual);
@@ -58,7 +65,8 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
 // Over the last dimension.
 Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon);
 
-// Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width].
+// Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width], zero for
+// negative ids.
 Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
 
 // x [batch, time, width] + positions [>= time, width].

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,10 @@ namespace lockstep {
 struct StateTensor {
   std::string name;
   Tensor tensor;
-  Shape full_shape;       // of the whole
-  int64_t first = 0;      // this part's first element in the whole
-  bool is_writer = true;  // whether this rank saves it: of replicas, one does
+  Shape full_shape;                 // of the whole
+  int64_t first = 0;                // this part's first element in the whole
+  bool is_writer = true;            // whether this rank saves it: of replicas, one does
+  std::optional<Slice> slice = {};  // given: this part is a slice, and `first` means nothing
 
   TensorPart part() const;
 };

@@ -16,6 +16,8 @@ using Json = nlohmann::json;
 
 constexpr char kWhole[] = "whole";
 constexpr char kFirst[] = "first";
+constexpr char kDimension[] = "dimension";
+constexpr char kRanges[] = "ranges";
 
 // Elements of a tensor; nothing if that overflows.
 std::optional<int64_t> Elements(const std::vector<int64_t>& shape) {
@@ -34,20 +36,72 @@ std::optional<int64_t> ParseNumber(const Json& json) {
   return static_cast<int64_t>(number);
 }
 
+// The extents of a tensor.
+std::optional<std::vector<int64_t>> ParseExtents(const Json& json) {
+  if (!json.is_array()) return std::nullopt;
+  std::vector<int64_t> extents;
+  for (const Json& extent : json) {
+    const std::optional<int64_t> number = ParseNumber(extent);
+    if (!number) return std::nullopt;
+    extents.push_back(*number);
+  }
+  return extents;
+}
+
+// A slice with at least one range, none of them empty; whether it fits anywhere is another
+// question.
+std::optional<Slice> ParseSlice(const Json& dimension, const Json& ranges) {
+  const std::optional<int64_t> number = ParseNumber(dimension);
+  if (!number || !ranges.is_array() || ranges.empty()) return std::nullopt;
+  Slice slice = {.dimension = *number, .ranges = {}};
+  for (const Json& range : ranges) {
+    if (!range.is_array() || range.size() != 2) return std::nullopt;
+    const std::optional<int64_t> first = ParseNumber(range[0]), count = ParseNumber(range[1]);
+    if (!first || !count || *count == 0) return std::nullopt;
+    slice.ranges.push_back({.first = *first, .count = *count});
+  }
+  return slice;
+}
+
+bool Fits(const Slice& slice, const std::vector<int64_t>& whole) {
+  if (slice.dimension >= static_cast<int64_t>(whole.size())) return false;
+  const int64_t extent = whole[slice.dimension];
+  int64_t end = 0;
+  for (const Range& range : slice.ranges) {
+    if (range.first < end || range.first > extent || range.count > extent - range.first) {
+      return false;
+    }
+    end = range.first + range.count;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool TensorPart::IsWhole() const { return Elements(whole) == elements; }
 
 std::vector<int64_t> TensorPart::StoredShape() const {
-  return IsWhole() ? whole : std::vector<int64_t>{elements};
+  if (IsWhole()) return whole;
+  if (!slice) return {elements};
+  std::vector<int64_t> shape = whole;
+  shape[slice->dimension] = slice->extent();
+  return shape;
 }
 
 std::vector<PartRun> TensorPart::Runs() const {
   if (elements == 0) return {};
+  if (slice) return slice->Runs(whole);
   return {{.in_whole = first, .in_part = 0, .elements = elements}};
 }
 
-std::string TensorPart::ToText() const { return Json({{kWhole, whole}, {kFirst, first}}).dump(); }
+std::string TensorPart::ToText() const {
+  if (!slice) return Json({{kWhole, whole}, {kFirst, first}}).dump();
+  Json ranges = Json::array();
+  for (const Range& range : slice->ranges) {
+    if (range.count > 0) ranges.push_back(Json::array({range.first, range.count}));
+  }
+  return Json({{kWhole, whole}, {kDimension, slice->dimension}, {kRanges, ranges}}).dump();
+}
 
 TensorPart WholePart(std::vector<int64_t> shape) {
   const std::optional<int64_t> elements = Elements(shape);
@@ -55,35 +109,52 @@ TensorPart WholePart(std::vector<int64_t> shape) {
   return {.whole = std::move(shape), .first = 0, .elements = *elements};
 }
 
+TensorPart SlicePart(std::vector<int64_t> shape, Slice slice) {
+  CHECK(Fits(slice, shape)) << absl::StrJoin(shape, "x");
+  TensorPart part = WholePart(std::move(shape));
+  if (part.elements > 0) {
+    part.elements = part.elements / part.whole[slice.dimension] * slice.extent();
+  }
+  part.slice = std::move(slice);
+  return part;
+}
+
 absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
                                            const std::vector<int64_t>& stored) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto invalid = [] {
-    return absl::InvalidArgumentError(absl::StrCat("is not described by {\"", kFirst,
-                                                   "\": the first element, \"", kWhole,
-                                                   "\": the whole's shape}, and only these"));
-  };
-  if (!json.is_object() || json.size() != 2 || !json.contains(kWhole) || !json.contains(kFirst) ||
-      !json[kWhole].is_array()) {
-    return invalid();
-  }
-  TensorPart part;
-  for (const Json& extent : json[kWhole]) {
-    const std::optional<int64_t> number = ParseNumber(extent);
-    if (!number) return invalid();
-    part.whole.push_back(*number);
-  }
-  const std::optional<int64_t> first = ParseNumber(json[kFirst]);
-  if (!first) return invalid();
-  part.first = *first;
-  const std::optional<int64_t> here = Elements(stored), all = Elements(part.whole);
-  if (!here || !all || part.first > *all || *here > *all - part.first) {
     return absl::InvalidArgumentError(
-        absl::StrCat("should begin with element ", part.first, " of a whole of shape [",
-                     absl::StrJoin(part.whole, ", "), "], into which [",
-                     absl::StrJoin(stored, ", "), "] does not fit from there on"));
+        absl::StrCat("is not described by {\"", kFirst, "\": the first element, \"", kWhole,
+                     "\": the whole's shape} or {\"", kDimension, "\": one of the whole's, \"",
+                     kRanges, "\": pairs of its first index and their number, \"", kWhole,
+                     "\": the whole's shape}, and only these"));
+  };
+  if (!json.is_object() || !json.contains(kWhole)) return invalid();
+  const std::optional<std::vector<int64_t>> whole = ParseExtents(json[kWhole]);
+  if (!whole) return invalid();
+  const std::optional<int64_t> here = Elements(stored), all = Elements(*whole);
+  if (json.size() == 2 && json.contains(kFirst)) {
+    const std::optional<int64_t> first = ParseNumber(json[kFirst]);
+    if (!first) return invalid();
+    if (!here || !all || *first > *all || *here > *all - *first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("should begin with element ", *first, " of a whole of shape [",
+                       absl::StrJoin(*whole, ", "), "], into which [", absl::StrJoin(stored, ", "),
+                       "] does not fit from there on"));
+    }
+    return TensorPart{.whole = *whole, .first = *first, .elements = *here};
   }
-  part.elements = *here;
+  if (json.size() != 3 || !json.contains(kDimension) || !json.contains(kRanges)) return invalid();
+  std::optional<Slice> slice = ParseSlice(json[kDimension], json[kRanges]);
+  if (!slice) return invalid();
+  const auto no_slice = [&] {
+    return absl::InvalidArgumentError(absl::StrCat("is described by ", text,
+                                                   ", which is no slice of shape [",
+                                                   absl::StrJoin(stored, ", "), "]"));
+  };
+  if (!all || !Fits(*slice, *whole)) return no_slice();
+  TensorPart part = SlicePart(*whole, *std::move(slice));
+  if (part.StoredShape() != stored) return no_slice();
   return part;
 }
 

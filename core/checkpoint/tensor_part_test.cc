@@ -44,13 +44,65 @@ TEST(TensorPartTest, TextComesBack) {
   EXPECT_EQ(parsed->elements, 3);
 }
 
-TEST(TensorPartTest, RefusesTextThatIsNone) {
+TEST(TensorPartTest, SlicesComeBack) {
+  const TensorPart part = SlicePart({6, 5}, {.dimension = 0, .ranges = {{1, 2}, {4, 1}, {6, 0}}});
+  EXPECT_EQ(part.elements, 15);
+  EXPECT_FALSE(part.IsWhole());
+  EXPECT_THAT(part.StoredShape(), ElementsAre(3, 5));
+  EXPECT_EQ(part.Runs().size(), 2u);
+  EXPECT_EQ(part.ToText(), R"({"dimension":0,"ranges":[[1,2],[4,1]],"whole":[6,5]})");
+  const auto parsed = ParseTensorPart(part.ToText(), {3, 5});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->elements, 15);
+  EXPECT_EQ(parsed->ToText(), part.ToText());
+
+  EXPECT_TRUE(SlicePart({6, 5}, {.dimension = 1, .ranges = {{0, 5}}}).IsWhole());
+  EXPECT_THAT(SlicePart({6, 5}, {.dimension = 1, .ranges = {{5, 0}}}).Runs(), IsEmpty());
+}
+
+TEST(TensorPartTest, RefusesSlicesThatDoNotFit) {
+  const auto problem = [](const std::string& text, const std::vector<int64_t>& stored) {
+    const auto part = ParseTensorPart(text, stored);
+    EXPECT_FALSE(part.ok()) << text;
+    return std::string(part.status().message());
+  };
+  EXPECT_TRUE(ParseTensorPart(R"({"dimension":1,"ranges":[[3,1]],"whole":[2,4]})", {2, 1}).ok());
   for (const std::string text :
-       {"", "{", "[]", "null", "16", R"({"first":1})", R"({"first":1,"whole":3})",
-        R"({"first":-1,"whole":[8]})", R"({"first":1.5,"whole":[8]})",
-        R"({"first":"1","whole":[8]})", R"({"first":1,"whole":[-8]})",
-        R"({"first":1,"whole":[[8]]})", R"({"first":1,"whole":[8],"dim":0})",
-        R"({"first":9223372036854775808,"whole":[8]})", "{\"first\":1,\"whole\":[8]}\xff"}) {
+       {R"({"dimension":1,"ranges":[[3,2]],"whole":[2,4]})",
+        R"({"dimension":2,"ranges":[[0,1]],"whole":[2,4]})",
+        R"({"dimension":1,"ranges":[[2,1],[2,1]],"whole":[2,4]})",
+        R"({"dimension":1,"ranges":[[9223372036854775807,1]],"whole":[2,4]})",
+        R"({"dimension":1,"ranges":[[0,1]],"whole":[2,4]})"}) {
+    EXPECT_THAT(problem(text, {2, 2}), HasSubstr("no slice of shape [2, 2]"));
+  }
+  EXPECT_THAT(
+      problem(R"({"dimension":0,"ranges":[[0,1]],"whole":[9223372036854775807,2]})", {1, 2}),
+      HasSubstr("no slice"));
+}
+
+TEST(TensorPartTest, RefusesTextThatIsNone) {
+  for (const std::string text : {"",
+                                 "{",
+                                 "[]",
+                                 "null",
+                                 "16",
+                                 R"({"first":1})",
+                                 R"({"first":1,"whole":3})",
+                                 R"({"first":-1,"whole":[8]})",
+                                 R"({"first":1.5,"whole":[8]})",
+                                 R"({"first":"1","whole":[8]})",
+                                 R"({"first":1,"whole":[-8]})",
+                                 R"({"first":1,"whole":[[8]]})",
+                                 R"({"first":1,"whole":[8],"dim":0})",
+                                 R"({"first":9223372036854775808,"whole":[8]})",
+                                 "{\"first\":1,\"whole\":[8]}\xff",
+                                 R"({"dimension":0,"whole":[8]})",
+                                 R"({"dimension":0,"ranges":[],"whole":[8]})",
+                                 R"({"dimension":0,"ranges":[1,1],"whole":[8]})",
+                                 R"({"dimension":0,"ranges":[[1,0]],"whole":[8]})",
+                                 R"({"dimension":0,"ranges":[[1,1,1]],"whole":[8]})",
+                                 R"({"dimension":-1,"ranges":[[1,1]],"whole":[8]})",
+                                 R"({"first":1,"ranges":[[1,1]],"whole":[8]})"}) {
     const absl::Status status = ParseTensorPart(text, {1}).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr("is not described by")) << text;

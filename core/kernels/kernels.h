@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/tensor/slice.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -114,6 +115,10 @@ class Kernels {
   virtual void Copy(const Tensor& x, const Tensor& y) = 0;
   // Between any two of fp32, fp16 and bf16, and between fp32 and fp64.
   virtual void Cast(const Tensor& x, const Tensor& y) = 0;
+  // Columns from, from + 1, ... of matrix y = `count` columns of matrix x from column `first` on;
+  // of one dtype.
+  virtual void CopyColumns(const Tensor& x, int64_t first, int64_t count, const Tensor& y,
+                           int64_t from) = 0;
   // Between this rank's device and host memory; returns when done.
   virtual void CopyFromHost(const void* host, const Tensor& y) = 0;
   virtual void CopyToHost(const Tensor& x, void* host) = 0;
@@ -148,6 +153,12 @@ class Kernels {
   // x is read for dw alone, and may be undefined without it.
   virtual void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                               const Tensor& dx, const Tensor& dw, const Tensor& dbias) = 0;
+  // y[rows, width] = x + bias[width] + residual[rows, width], bias or residual undefined or not:
+  // the end of a linear layer whose product was summed over ranks. y may be x.
+  virtual void AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                       const Tensor& y) = 0;
+  // sums[width] (+)= the column sums of x[rows, width]: a bias's gradient.
+  virtual void ColumnSums(const Tensor& x, Write write, const Tensor& sums) = 0;
   // A transformer's network: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias.
   // x, y, residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden].
   // Only `pre` is kept for backward; down_bias and residual may be undefined.
@@ -217,11 +228,15 @@ class Kernels {
                                  const Tensor& dscale, const Tensor& dshift) = 0;
 
   // --- sequences ------------------------------------------------------------------------------
-  // y[rows, width] = table[ids[rows]]; ids i32 in [0, vocabulary).
+  // y[rows, width] = table[ids[rows]]; ids i32 below the vocabulary. A negative id is no row of
+  // this table: y is zero there, and nothing goes back.
   virtual void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
   // dtable (+)= dy summed by id, in row order.
   virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                                  const Tensor& dtable) = 0;
+  // Ids as a table of the rows in `rows` alone knows them: y = ids - rows.first, or -1 for those
+  // that it has not; i32.
+  virtual void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) = 0;
   // y[batch, time, width] = x + table[0 .. time), and dtable[0 .. time) (+)= dy summed over the
   // batch; overwriting zeroes the table's further rows.
   virtual void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
@@ -244,6 +259,22 @@ class Kernels {
   // How many of the rows have their largest logit, the first of equal ones, at the target. Waits
   // for the device.
   virtual int64_t CountCorrect(const Tensor& logits, const Tensor& targets) = 0;
+
+  // Cross entropy whose classes are split over ranks: column c of logits[rows, columns] is class
+  // classes.first + c, for c below classes.count; further columns are padding, which takes no part
+  // and gets no gradient. Three steps, between which ranks reduce [rows] numbers each:
+  // The largest logit, and the first class that has it (i32; undefined: not wanted). Of no classes
+  // at all, the lowest float and the largest integer.
+  virtual void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
+                             const Tensor& where) = 0;
+  // From the largest of all ranks: the sum of exp(logit - largest), and largest - the target's
+  // logit or 0 if another rank has it.
+  virtual void SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
+                               const Tensor& targets, const Tensor& sums, const Tensor& gaps) = 0;
+  // From the sums and gaps of all ranks: as SoftmaxCrossEntropy.
+  virtual void SplitCrossEntropy(const Tensor& logits, const Range& classes, const Tensor& largest,
+                                 const Tensor& sums, const Tensor& gaps, const Tensor& targets,
+                                 float factor, const Tensor& losses, const Tensor& dlogits) = 0;
 
   // --- reductions to the host; wait for the device ---------------------------------------------
   // The sum of an fp32 tensor, in row order in double.

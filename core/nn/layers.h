@@ -9,6 +9,8 @@
 
 // The layers that models are made of. Each owns its parameters and calls the differentiable
 // operations; shapes are those of operations.h. Initial values are PyTorch's unless said otherwise.
+// Each also knows what its share is where ranks compute it together (split.h); one that is not
+// split does what it does on a single rank.
 
 namespace lockstep {
 
@@ -16,6 +18,10 @@ enum class Bias { kYes, kNo };
 
 // y = x weight^T + bias (+ residual): weight [out, in], bias [out]. Starts uniform within
 // 1 / sqrt(in), or as given.
+//
+// Split by column it has some of the output features (rows of the weight, the bias); by row some of
+// the input features (columns of the weight), and the bias and the residual are added once, after
+// the sum. Parts of features that do not divide differ by one.
 class LinearLayer : public Module {
  public:
   struct Options {
@@ -27,37 +33,85 @@ class LinearLayer : public Module {
       : LinearLayer(std::move(name), in, out, Options{}) {}
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
+    if (style_ != SplitStyle::kReplicated) return RunSplit(pass, x, residual);
     return Linear(pass.tape, x, weight_, bias_, residual);
   }
   Parameter& weight() { return weight_; }
   Parameter* bias() { return bias_; }
 
+  SplitStyle style() const { return style_; }
+  SplitGroup* group() const { return group_; }
+
+  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+  void Split(SplitStyle style, SplitGroup& group) override;
+
+ protected:
+  // The output features of one member of a group of `size`, as a slice of the weight's rows.
+  virtual Slice OutputPart(int size, int index) const;
+
  private:
+  Variable RunSplit(Pass& pass, const Variable& x, const Variable* residual);
+
+  SplitStyle style_ = SplitStyle::kReplicated;
+  SplitGroup* group_ = nullptr;
   Parameter& weight_;
   Parameter* bias_;  // null: none
 };
 
+// The packed projections that self-attention takes: queries, then keys, then values, of all heads.
+// Split by column it has some of the heads of each.
+class QkvLayer : public LinearLayer {
+ public:
+  // Requires width to be a multiple of heads.
+  QkvLayer(std::string name, int64_t width, int64_t heads, const Options& options)
+      : LinearLayer(std::move(name), width, 3 * width, options),
+        heads_(heads),
+        head_width_(width / heads) {}
+
+  // What is to be computed from this layer's output.
+  Attention Attend(const Dropout& dropout) const;
+
+  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+
+ protected:
+  Slice OutputPart(int size, int index) const override;
+
+ private:
+  int64_t heads_, head_width_;
+};
+
+// down(gelu(up(x))) (+ residual), fused.
+Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
+                    const Variable* residual = nullptr);
+
 // Without bias, as batch normalisation follows. Starts normal with variance 2 / (out kernel^2), the
-// initialisation of ResNets (He et al., 2015, by fan-out).
+// initialisation of ResNets (He et al., 2015, by fan-out). Split by column it has some of the
+// output channels, by row some of the input channels.
 class ConvolutionLayer : public Module {
  public:
   ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window);
 
-  Variable operator()(Pass& pass, const Variable& x) {
-    return Convolution(pass.tape, x, weight_, nullptr, window_);
-  }
+  Variable operator()(Pass& pass, const Variable& x);
+
+  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+  void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
   Window window_;
+  SplitStyle style_ = SplitStyle::kReplicated;
+  SplitGroup* group_ = nullptr;
   Parameter& weight_;
 };
 
-// activation(batch_norm(x) + residual); in evaluation with the running estimate.
+// activation(batch_norm(x) + residual); in evaluation with the running estimate. Split by column it
+// has some of the channels, and nothing to say to the others.
 class BatchNormLayer : public Module {
  public:
   BatchNormLayer(std::string name, int64_t channels, Activation activation);
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr);
+
+  void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
   static constexpr float kEpsilon = 1e-5f;
@@ -84,19 +138,74 @@ class LayerNormLayer : public Module {
   Parameter& bias_;
 };
 
-// A table [entries, width] of rows to look up.
+// A table [entries, width] of rows to look up. Split by vocabulary it has some of the rows, filled
+// up with padding to as many as the others have.
 class EmbeddingLayer : public Module {
  public:
   EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init);
 
+  // [ids..., width]; of a split sequence the own tokens' rows.
+  Variable operator()(Pass& pass, const Variable& ids);
   Parameter& weight() { return weight_; }
 
+  void Split(SplitStyle style, SplitGroup& group) override;
+
  private:
+  SplitGroup* group_ = nullptr;  // null: whole
   Parameter& weight_;
 };
 
-// The dropout of one place in a model: which elements fall out depends on (seed, layer name, step,
+// x [batch, time, width] + a learned row for each position: table [longest, width]. Knows which
+// positions the tokens of a split sequence have.
+class PositionLayer : public Module {
+ public:
+  PositionLayer(std::string name, int64_t longest, int64_t width, Init init);
+
+  Variable operator()(Pass& pass, const Variable& x);
+
+  void Split(SplitStyle style, SplitGroup& group) override;
+
+ private:
+  SplitGroup* sequence_ = nullptr;  // null: x has all tokens
+  Parameter& weight_;
+};
+
+// The logits of a language model: x table^T, the table being an embedding's. Split by vocabulary it
+// has some of the classes, of which it tells the loss through the pass.
+class TiedLogitsLayer : public Module {
+ public:
+  TiedLogitsLayer(std::string name, Parameter& table);
+
+  Variable operator()(Pass& pass, const Variable& x);
+
+  void Split(SplitStyle style, SplitGroup& group) override;
+
+ private:
+  SplitGroup* group_ = nullptr;  // null: whole
+  Parameter& weight_;
+};
+
+// The dropout of one place in a model: which elements fall out depends on (seed, place, step,
 // micro-batch, element), so that a recompute repeats it. Probability 0 in evaluation.
-Dropout DropoutAt(const Pass& pass, const std::string& layer_name, float probability);
+Dropout DropoutAt(const Pass& pass, const std::string& place, float probability);
+
+// The same for activations [..., width] on their way through the model; knows which elements the
+// tokens of a split sequence have.
+class DropoutLayer : public Module {
+ public:
+  DropoutLayer(std::string name, std::string place, float probability)
+      : Module(std::move(name)), place_(std::move(place)), probability_(probability) {}
+
+  // Whether anything can fall out in this pass.
+  bool IsActive(const Pass& pass) const { return pass.training() && probability_ > 0; }
+  Variable operator()(Pass& pass, const Variable& x) const;
+
+  void Split(SplitStyle style, SplitGroup& group) override;
+
+ private:
+  std::string place_;
+  float probability_;
+  SplitGroup* sequence_ = nullptr;  // null: x has all tokens
+};
 
 }  // namespace lockstep

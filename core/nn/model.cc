@@ -1,5 +1,8 @@
 #include "core/nn/model.h"
 
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
 namespace lockstep {
 
 std::vector<Parameter*> Model::Parameters() const {
@@ -16,6 +19,26 @@ std::vector<RunningStatistics*> Model::Statistics() const {
     for (RunningStatistics* statistics : block->Statistics()) all.push_back(statistics);
   }
   return all;
+}
+
+absl::Status Model::CheckSplit(int ranks) const {
+  std::string problems;
+  for (const auto& block : blocks) {
+    for (const Module* module : block->Modules()) {
+      const absl::Status status = module->CheckSplit(StyleOf(split_plan, module->name()), ranks);
+      if (!status.ok()) absl::StrAppend(&problems, problems.empty() ? "" : "\n", status.message());
+    }
+  }
+  return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(problems);
+}
+
+void Model::Split(SplitGroup& group) {
+  CHECK(splits_sequence || !group.splits_sequence());
+  for (const auto& block : blocks) {
+    for (Module* module : block->Modules()) {
+      module->Split(StyleOf(split_plan, module->name()), group);
+    }
+  }
 }
 
 int64_t Model::ParameterCount() const {

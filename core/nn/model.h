@@ -5,29 +5,33 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/nn/module.h"
+#include "core/nn/split.h"
 
 namespace lockstep {
-
-// How tensor parallelism may split a parameter.
-enum class SplitStyle { kReplicated, kColumn, kRow, kVocabulary };
-
-// Layers whose name matches `pattern` (`*` matches any run of characters) are split by `style`.
-struct SplitRule {
-  std::string pattern;
-  SplitStyle style;
-};
 
 // A model: an ordered list of blocks that ends in logits, and what a strategy may do with it. It
 // knows no strategy (contract 1 of the design).
 struct Model {
   std::vector<std::unique_ptr<Block>> blocks;
 
-  // The plan for tensor parallelism; the first matching rule counts, none means replicated.
+  // The plan for tensor parallelism; see SplitRule for what a pattern names.
   std::vector<SplitRule> split_plan;
+  // What its layers then move, for a theory of the traffic.
+  std::vector<SplitTraffic> split_traffic;
+  // Whether what lies between split layers is made of tokens that know nothing of each other there,
+  // so that ranks may divide them (SplitGroup::splits_sequence).
+  bool splits_sequence = false;
 
   std::vector<Parameter*> Parameters() const;
   std::vector<RunningStatistics*> Statistics() const;
+
+  // Whether `ranks` ranks can split the layers of the plan. InvalidArgument with a line for each
+  // that they cannot.
+  absl::Status CheckSplit(int ranks) const;
+  // Makes the model, which has no memory yet, the share of one member. Requires CheckSplit.
+  void Split(SplitGroup& group);
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;

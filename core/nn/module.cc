@@ -24,6 +24,15 @@ std::vector<RunningStatistics*> Module::Statistics() const {
   return all;
 }
 
+std::vector<Module*> Module::Modules() {
+  std::vector<Module*> all = {this};
+  for (const Member& member : members_) {
+    if (member.child == nullptr) continue;
+    for (Module* module : member.child->Modules()) all.push_back(module);
+  }
+  return all;
+}
+
 Parameter& Module::AddParameter(const std::string& leaf, const Shape& shape, Init init) {
   members_.push_back(
       {std::make_unique<Parameter>(name_ + "." + leaf, shape, init), nullptr, nullptr});
@@ -52,8 +61,9 @@ Variables Block::Run(Pass& pass, Variables inputs) {
 void Materialize(const std::vector<Parameter*>& parameters, uint64_t seed, Kernels& kernels) {
   for (Parameter* parameter : parameters) {
     if (parameter->tied_to != nullptr) continue;
-    parameter->value = kernels.Empty(parameter->shape, DType::kF32, MemoryClass::kParameters);
-    Initialize(*parameter, seed, 0, kernels, parameter->value);
+    parameter->value =
+        kernels.Empty(parameter->held_shape(), DType::kF32, MemoryClass::kParameters);
+    InitializeHeld(*parameter, seed, kernels, parameter->value);
   }
   for (Parameter* parameter : parameters) {
     if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;

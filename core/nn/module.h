@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/autograd/variable.h"
 #include "core/nn/parameter.h"
 #include "core/nn/pass.h"
 #include "core/nn/running_statistics.h"
+#include "core/nn/split.h"
 
 namespace lockstep {
 
@@ -29,6 +31,18 @@ class Module {
   // All parameters below this node, in the order in which forward first uses them.
   std::vector<Parameter*> Parameters() const;
   std::vector<RunningStatistics*> Statistics() const;
+
+  // This node and all below.
+  std::vector<Module*> Modules();
+
+  // Whether `ranks` ranks can split this layer so. InvalidArgument with what does not divide.
+  virtual absl::Status CheckSplit(SplitStyle /*style*/, int /*ranks*/) const {
+    return absl::OkStatus();
+  }
+  // Makes this layer the share of one member, before its parameters have memory. Called for all
+  // modules, also replicated ones: a split sequence concerns them too. The group outlives the
+  // model.
+  virtual void Split(SplitStyle /*style*/, SplitGroup& /*group*/) {}
 
  protected:
   // A parameter named name() + "." + leaf.

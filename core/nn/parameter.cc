@@ -1,5 +1,6 @@
 #include "core/nn/parameter.h"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -7,25 +8,46 @@
 #include "core/base/philox.h"
 
 namespace lockstep {
+namespace {
+
+// Fills the runs of `values`, which belong to elements of the parameter; what none covers is 0.
+void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector<PartRun>& runs,
+                    Kernels& kernels, const Tensor& values) {
+  const Parameter& owner = parameter.tied_to != nullptr ? *parameter.tied_to : parameter;
+  const float value = owner.init.value;
+  const Philox philox(PhiloxKey(seed, "init", owner.name));
+  std::vector<float> host(values.elements());
+  for (const PartRun& run : runs) {
+    ParallelFor(run.elements, 4096, [&](int64_t begin, int64_t end) {
+      const std::span<float> part(host.data() + run.in_part + begin, end - begin);
+      switch (owner.init.kind) {
+        case Init::Kind::kConstant:
+          std::fill(part.begin(), part.end(), value);
+          break;
+        case Init::Kind::kNormal:
+          philox.FillNormal(part, run.in_whole + begin, 0.0f, value);
+          break;
+        case Init::Kind::kUniform:
+          philox.FillUniform(part, run.in_whole + begin, 0, -value, value);
+          break;
+      }
+    });
+  }
+  kernels.CopyFromHost(host.data(), values);
+}
+
+}  // namespace
 
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values) {
-  const Parameter& owner = parameter.tied_to != nullptr ? *parameter.tied_to : parameter;
-  if (owner.init.kind == Init::Kind::kConstant) {
-    kernels.Fill(values, owner.init.value);
-    return;
-  }
-  const Philox philox(PhiloxKey(seed, "init", owner.name));
-  std::vector<float> host(values.elements());
-  ParallelFor(values.elements(), 4096, [&](int64_t begin, int64_t end) {
-    const std::span<float> part(host.data() + begin, end - begin);
-    if (owner.init.kind == Init::Kind::kNormal) {
-      philox.FillNormal(part, first + begin, 0.0f, owner.init.value);
-    } else {
-      philox.FillUniform(part, first + begin, 0, -owner.init.value, owner.init.value);
-    }
-  });
-  kernels.CopyFromHost(host.data(), values);
+  InitializeRuns(parameter, seed, {{.in_whole = first, .elements = values.elements()}}, kernels,
+                 values);
+}
+
+void InitializeHeld(const Parameter& parameter, uint64_t seed, Kernels& kernels,
+                    const Tensor& values) {
+  if (!parameter.slice) return Initialize(parameter, seed, 0, kernels, values);
+  InitializeRuns(parameter, seed, parameter.slice->Runs(parameter.shape.dims()), kernels, values);
 }
 
 }  // namespace lockstep

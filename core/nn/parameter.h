@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/autograd/leaf.h"
 #include "core/tensor/shape.h"
+#include "core/tensor/slice.h"
 
 namespace lockstep {
 
@@ -31,6 +34,18 @@ class Parameter : public Leaf {
   Shape shape;       // of the whole tensor
   Init init;
 
+  // The part that ranks hold where tensor parallelism splits it; none: all of it.
+  std::optional<Slice> slice;
+  // Entries behind a slice along the first dimension, so that all ranks have as many. They are no
+  // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
+  int64_t padding = 0;
+
+  // Shapes of the slice, and of what is held in memory: with the padding.
+  Shape part_shape() const { return slice ? slice->ShapeOf(shape) : shape; }
+  Shape held_shape() const {
+    return padding > 0 ? part_shape().With(0, part_shape()[0] + padding) : part_shape();
+  }
+
   // Another parameter whose value this one shares (a tied head). Each keeps a gradient of its own,
   // which the strategy adds up once a step: so the sum over micro-batches has the same order
   // whether both uses run on one rank or on the two ends of a pipeline.
@@ -45,5 +60,8 @@ class Parameter : public Leaf {
 // a pipeline makes the same without it.
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values);
+// The same for what its slice and padding say that is held.
+void InitializeHeld(const Parameter& parameter, uint64_t seed, Kernels& kernels,
+                    const Tensor& values);
 
 }  // namespace lockstep

@@ -3,8 +3,18 @@
 #include <cstdint>
 
 #include "core/autograd/tape.h"
+#include "core/tensor/shape.h"
+#include "core/tensor/slice.h"
 
 namespace lockstep {
+
+class SplitGroup;
+
+// Logits of which each member of a group has some of the classes; see Kernels::LargestLogits.
+struct SplitLogits {
+  SplitGroup* group = nullptr;  // null: the logits are whole
+  Range classes = {};           // that this member has; further columns are padding
+};
 
 // One forward pass of one micro-batch: what layers need to know beyond their inputs. It names the
 // logical place of the pass, never the rank that runs it.
@@ -16,6 +26,10 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
+  Shape inputs = {};        // of the micro-batch: ids [batch, time], pictures [batch, ...]
+
+  // Set by the layer that makes the logits, for the loss behind it.
+  SplitLogits split_logits = {};
 
   bool training() const { return mode == Mode::kTrain; }
   Kernels& kernels() const { return tape.kernels(); }

@@ -7,9 +7,9 @@
 namespace lockstep {
 
 void RunningStatistics::Materialize(Kernels& kernels) {
-  mean = kernels.Empty({channels}, DType::kF32, MemoryClass::kParameters);
-  variance = kernels.Empty({channels}, DType::kF32, MemoryClass::kParameters);
-  sums = kernels.Empty({3, channels}, DType::kF32, MemoryClass::kParameters);
+  mean = kernels.Empty({held_channels()}, DType::kF32, MemoryClass::kParameters);
+  variance = kernels.Empty({held_channels()}, DType::kF32, MemoryClass::kParameters);
+  sums = kernels.Empty({3, held_channels()}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(mean, 0);
   kernels.Fill(variance, 1);
   kernels.Fill(sums, 0);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/kernels/kernels.h"
+#include "core/tensor/slice.h"
 
 namespace lockstep {
 
@@ -18,9 +20,12 @@ class RunningStatistics {
   std::string name;  // of the layer; buffers are name + ".running_mean" and ".running_var"
   int64_t channels;
   float momentum;
-  Tensor mean, variance;  // [channels]
-  Tensor sums;            // [3, channels]: of this step's micro-batches, not yet in the estimate
-  int64_t rows = 0;       // of each micro-batch: batch * height * width
+  // The channels that ranks hold where tensor parallelism splits the layer; none: all.
+  std::optional<Slice> slice;
+  int64_t held_channels() const { return slice ? slice->extent() : channels; }
+  Tensor mean, variance;  // [held channels]
+  Tensor sums;       // [3, held channels]: of this step's micro-batches, not yet in the estimate
+  int64_t rows = 0;  // of each micro-batch: batch * height * width
 
   void Materialize(Kernels& kernels);
 

@@ -18,7 +18,7 @@ double GradientNorm(Kernels& kernels, const std::vector<TrainedTensor>& trained,
   if (largest < std::numeric_limits<float>::min()) return 0;
   SquareSum sum;
   for (const TrainedTensor& tensor : trained) {
-    sum.Add(kernels.SumOfSquares(tensor.gradient, largest));
+    if (tensor.in_norm) sum.Add(kernels.SumOfSquares(tensor.gradient, largest));
   }
   return std::sqrt(reduction.sum(sum).Total());
 }

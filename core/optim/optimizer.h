@@ -16,6 +16,8 @@ struct TrainedTensor {
   Tensor gradient;
   bool decays = true;  // whether weight decay applies
   Tensor copy = {};    // the value in the dtype that is computed with; undefined: the value itself
+  // Whether this rank counts the gradient in the norm: of ranks that hold the same, one does.
+  bool in_norm = true;
 };
 
 // Which optimizer, and all its settings but the learning rate.

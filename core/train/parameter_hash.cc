@@ -29,10 +29,12 @@ absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks
     const int64_t size = SizeOf(part.tensor.dtype());
     std::vector<uint8_t> bytes(part.tensor.bytes());
     kernels.CopyToHost(part.tensor, bytes.data());
-    for (int64_t i = 0; i < part.tensor.elements(); ++i) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, bytes.data() + i * size, size);
-      hash += Mix(Mix(name + static_cast<uint64_t>(part.first + i)) ^ bits);
+    for (const PartRun& run : part.part().Runs()) {
+      for (int64_t i = 0; i < run.elements; ++i) {
+        uint64_t bits = 0;
+        std::memcpy(&bits, bytes.data() + (run.in_part + i) * size, size);
+        hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
+      }
     }
   }
   const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);

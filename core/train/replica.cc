@@ -10,7 +10,9 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  return Score(RunEvaluation(*this, Enter(batch.inputs))[0], batch.targets);
+  EvaluationPass pass(*this);
+  const Variables logits = pass.Forward(Enter(batch.inputs));
+  return pass.Score(logits[0], batch.targets);
 }
 
 }  // namespace lockstep

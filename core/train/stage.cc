@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "core/base/status.h"
+#include "core/nn/loss.h"
 #include "core/train/trace.h"
 #include "glog/logging.h"
 
@@ -21,13 +22,15 @@ int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
   if (layers.empty()) return Tensor();
   int64_t total = 0;
-  for (const RunningStatistics* layer : layers) total += AlignedElements(3 * layer->channels);
+  for (const RunningStatistics* layer : layers) {
+    total += AlignedElements(3 * layer->held_channels());
+  }
   Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(flat, 0);
   int64_t offset = 0;
   for (RunningStatistics* layer : layers) {
-    layer->sums = flat.View(offset, {3, layer->channels});
-    offset += AlignedElements(3 * layer->channels);
+    layer->sums = flat.View(offset, {3, layer->held_channels()});
+    offset += AlignedElements(3 * layer->held_channels());
   }
   return flat;
 }
@@ -115,7 +118,7 @@ void Stage::MakeValues() {
     if (precision.has_masters()) {
       parameter.value.storage().Rebook(MemoryClass::kOptimizerState);
       parameter.value =
-          rank_.kernels.Empty(parameter.shape, precision.compute, MemoryClass::kParameters);
+          rank_.kernels.Empty(parameter.held_shape(), precision.compute, MemoryClass::kParameters);
     }
     for (Parameter* tied : TiedTo(parameter)) tied->value = parameter.value;
   }
@@ -125,11 +128,12 @@ void Stage::MakeValues() {
 
 void Stage::MakeGuestValue(Parameter& guest) {
   Kernels& kernels = rank_.kernels;
-  const Tensor drawn = kernels.Empty(guest.shape, DType::kF32, MemoryClass::kParameters);
-  Initialize(guest, settings_.seed, 0, kernels, drawn);
+  const Tensor drawn = kernels.Empty(guest.held_shape(), DType::kF32, MemoryClass::kParameters);
+  InitializeHeld(guest, settings_.seed, kernels, drawn);
   guest.value = drawn;
   if (!settings_.precision.has_masters()) return;
-  guest.value = kernels.Empty(guest.shape, settings_.precision.compute, MemoryClass::kParameters);
+  guest.value =
+      kernels.Empty(guest.held_shape(), settings_.precision.compute, MemoryClass::kParameters);
   kernels.Cast(drawn, guest.value);
 }
 
@@ -147,8 +151,8 @@ void Stage::RoundMasters() {
 void Stage::AllocateGradients() {
   for (Parameter* parameter : with_gradient_) {
     if (parameter->gradient.defined()) continue;
-    parameter->gradient =
-        rank_.kernels.Empty(parameter->shape, parameter->gradient_dtype, MemoryClass::kGradients);
+    parameter->gradient = rank_.kernels.Empty(parameter->held_shape(), parameter->gradient_dtype,
+                                              MemoryClass::kGradients);
   }
 }
 
@@ -175,8 +179,8 @@ Variables Stage::Run(Pass& pass, Variables inputs) {
   return values;
 }
 
-CrossEntropy Stage::Loss(Tape& tape, Variable logits, const Tensor& targets) {
-  return SoftmaxCrossEntropy(tape, std::move(logits), targets,
+CrossEntropy Stage::Loss(Pass& pass, Variable logits, const Tensor& targets) {
+  return SoftmaxCrossEntropy(pass, std::move(logits), targets,
                              static_cast<float>(loss_scale_ / target_count_));
 }
 
@@ -184,11 +188,10 @@ void Stage::AddLoss(const CrossEntropy& result) {
   loss_ += rank_.kernels.Sum(result.losses) / target_count_;
 }
 
-EvaluationSums Stage::Score(const Variable& logits, const Tensor& targets) {
-  Tape tape(rank_.kernels, Tape::Recording::kOff);
-  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits, targets, 1.0f);
+EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
+  const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
   return {.loss = rank_.kernels.Sum(result.losses),
-          .correct = rank_.kernels.CountCorrect(logits.value, targets)};
+          .correct = CountCorrect(pass, logits.value, targets)};
 }
 
 double Stage::SumLoss(Communicator& ranks) {
@@ -248,7 +251,14 @@ void Stage::UpdateStatistics() {
 std::vector<StateTensor> Stage::State() const {
   std::vector<StateTensor> state;
   for (const Owner& owner : owners_) {
-    state.push_back({owner.parameter->name, owner.master, owner.parameter->shape});
+    const Parameter& parameter = *owner.parameter;
+    StateTensor tensor = {
+        .name = parameter.name, .tensor = owner.master, .full_shape = parameter.shape};
+    if (owner.is_here) {
+      tensor.tensor = owner.master.View(0, parameter.part_shape());  // without padding
+      tensor.slice = parameter.slice;
+    }
+    state.push_back(std::move(tensor));
   }
   for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
   return state;
@@ -258,9 +268,10 @@ std::vector<StateTensor> Stage::StatisticsState() const {
   std::vector<StateTensor> state;
   for (const RunningStatistics* layer : model_.Statistics()) {
     const auto add = [&](const char* what, const Tensor& tensor) {
-      state.push_back({layer->name + what,
-                       tensor.defined() ? tensor : Nothing(DType::kF32),
-                       {layer->channels}});
+      state.push_back({.name = layer->name + what,
+                       .tensor = tensor.defined() ? tensor : Nothing(DType::kF32),
+                       .full_shape = {layer->channels},
+                       .slice = tensor.defined() ? layer->slice : std::nullopt});
     };
     add(".running_mean", layer->mean);
     add(".running_var", layer->variance);
@@ -271,14 +282,14 @@ std::vector<StateTensor> Stage::StatisticsState() const {
 int64_t Stage::statistics_bytes() const {
   // Of each channel: running mean and variance, and the three sums that they are updated from.
   int64_t bytes = 0;
-  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->channels;
+  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->held_channels();
   return bytes;
 }
 
 CostPrediction Stage::Predict() const {
   const auto elements = [](const std::vector<Parameter*>& parameters) {
     int64_t sum = 0;
-    for (const Parameter* parameter : parameters) sum += parameter->shape.elements();
+    for (const Parameter* parameter : parameters) sum += parameter->held_shape().elements();
     return sum;
   };
   const Precision& precision = settings_.precision;

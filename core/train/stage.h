@@ -67,10 +67,10 @@ class Stage {
   Variables Run(Pass& pass, Variables inputs);
   // Of the last stage: the loss of a micro-batch, from which backward starts; and what to add to
   // loss() of it.
-  CrossEntropy Loss(Tape& tape, Variable logits, const Tensor& targets);
+  CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
   void AddLoss(const CrossEntropy& result);
   // Of the last stage: what evaluation wants to know of a batch.
-  EvaluationSums Score(const Variable& logits, const Tensor& targets);
+  EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
 
   // The sum of the losses since Clear, divided by the global count of targets.
   double loss() const { return loss_; }

@@ -11,11 +11,15 @@ StagePass::StagePass(Stage& stage, int64_t step, int64_t micro_batch)
 
 Variables StagePass::Forward(Variables inputs, const Tensor& targets) {
   StepTimer::Scope scope(stage_.rank().timer, Phase::kForward, micro_batch_);
-  Pass pass = {.tape = tape_, .seed = stage_.seed(), .step = step_, .micro_batch = micro_batch_};
+  Pass pass = {.tape = tape_,
+               .seed = stage_.seed(),
+               .step = step_,
+               .micro_batch = micro_batch_,
+               .inputs = inputs[0].shape()};
   inputs_ = SlotsOf(inputs);
   Variables outputs = stage_.Run(pass, std::move(inputs));
   if (stage_.is_last()) {
-    loss_ = stage_.Loss(tape_, std::move(outputs[0]), targets);
+    loss_ = stage_.Loss(pass, std::move(outputs[0]), targets);
     return {};
   }
   outputs_ = SlotsOf(outputs);
@@ -45,10 +49,18 @@ StagePass::Slots StagePass::SlotsOf(const Variables& variables) {
   return slots;
 }
 
-Variables RunEvaluation(Stage& stage, Variables inputs) {
-  Tape tape(stage.rank().kernels, Tape::Recording::kOff);
-  Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = stage.seed()};
-  return stage.Run(pass, std::move(inputs));
+EvaluationPass::EvaluationPass(Stage& stage)
+    : stage_(stage),
+      tape_(stage.rank().kernels, Tape::Recording::kOff),
+      pass_{.tape = tape_, .mode = Pass::Mode::kEvaluate, .seed = stage.seed()} {}
+
+Variables EvaluationPass::Forward(Variables inputs) {
+  pass_.inputs = inputs[0].shape();
+  return stage_.Run(pass_, std::move(inputs));
+}
+
+EvaluationSums EvaluationPass::Score(const Variable& logits, const Tensor& targets) {
+  return stage_.Score(pass_, logits, targets);
 }
 
 }  // namespace lockstep

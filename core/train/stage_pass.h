@@ -45,7 +45,20 @@ class StagePass {
   CrossEntropy loss_;  // of the last stage
 };
 
-// Without gradients: what the blocks make of the inputs in evaluation. Of the last stage, logits.
-Variables RunEvaluation(Stage& stage, Variables inputs);
+// The way of a batch through a stage in evaluation, without gradients.
+class EvaluationPass {
+ public:
+  explicit EvaluationPass(Stage& stage);
+
+  // What the blocks make of the inputs; of the last stage, logits.
+  Variables Forward(Variables inputs);
+  // Of the last stage: what is to be known of them.
+  EvaluationSums Score(const Variable& logits, const Tensor& targets);
+
+ private:
+  Stage& stage_;
+  Tape tape_;
+  Pass pass_;
+};
 
 }  // namespace lockstep

@@ -108,7 +108,8 @@ std::vector<StateTensor> Updater::State(const std::vector<StateTensor>& paramete
     for (size_t i = 0; i < kind.tensors.size(); ++i) {
       StateTensor tensor = parameters[i];
       tensor.name = "optimizer." + kind.kind + "." + tensor.name;
-      tensor.tensor = kind.tensors[i];
+      // Behind a part of the parameter there may be padding, here as there.
+      tensor.tensor = kind.tensors[i].View(0, tensor.tensor.shape());
       state.push_back(std::move(tensor));
     }
   }

@@ -151,6 +151,7 @@ int64_t BlockMacs(int64_t in, int64_t width, int stride, int expansion, int64_t 
 
 Model MakeResNet(const ResNetOptions& options) {
   const Depth depth = DepthOf(options.depth);
+  const bool basic = depth.expansion == ResidualBlock::kBasicExpansion;
   const Window stem = StemWindow(options.stem);
   Model model;
   model.blocks.push_back(std::make_unique<Stem>(options));
@@ -166,19 +167,24 @@ Model MakeResNet(const ResNetOptions& options) {
           absl::StrCat("layer", stage + 1, ".", i), channels, width, stride, depth.expansion));
       const int64_t strided = WithStride(kThree, stride).Output(image);
       const int64_t macs = BlockMacs(channels, width, stride, depth.expansion, image, strided);
+      const std::string& block = model.blocks.back()->name();
+      model.split_traffic.push_back({.layer = block + (basic ? ".unit1" : ".unit2"),
+                                     .backward = image * image * (basic ? channels : width)});
       channels = width * depth.expansion;
       image = strided;
+      model.split_traffic.push_back(
+          {.layer = block + (basic ? ".unit2" : ".unit3"), .forward = image * image * channels});
       model.blocks.back()->cost = {macs, image * image * channels};
     }
   }
   model.blocks.push_back(std::make_unique<Head>(channels, options.classes));
   model.blocks.back()->cost = {channels * options.classes, options.classes};
-  // Within a block the first convolution splits its output channels, and the last its input
-  // channels to match; what lies between blocks stays whole.
-  model.split_plan = {{"layer*.unit1", SplitStyle::kColumn}, {"layer*.unit2", SplitStyle::kRow}};
-  if (depth.expansion != ResidualBlock::kBasicExpansion) {
-    model.split_plan = {{"layer*.unit2", SplitStyle::kColumn}, {"layer*.unit3", SplitStyle::kRow}};
-  }
+  // Within a block the last unit takes the channels as the one before it has split them; what lies
+  // between blocks stays whole. A rule names a unit, its convolution and its normalisation.
+  model.split_plan = basic ? std::vector<SplitRule>{{"layer*.unit1", SplitStyle::kColumn},
+                                                    {"layer*.unit2", SplitStyle::kRow}}
+                           : std::vector<SplitRule>{{"layer*.unit2", SplitStyle::kColumn},
+                                                    {"layer*.unit3", SplitStyle::kRow}};
   return model;
 }
 

@@ -11,17 +11,17 @@ namespace {
 class LinearBlock : public Block {
  public:
   LinearBlock(std::string name, int64_t in, int64_t out)
-      : Block(std::move(name)), in_(in), linear_(AddChild<LinearLayer>("linear", in, out)) {}
+      : Block(std::move(name)), linear_(AddChild<LinearLayer>("linear", in, out)) {}
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
     const Variable& x = inputs[0];
-    const Shape flat = {x.value.elements() / in_, in_};
+    const int64_t batch = x.shape()[0];
+    const Shape flat = {batch, x.value.elements() / batch};
     return {linear_(pass, x.shape() == flat ? x : Reshape(pass.tape, x, flat))};
   }
 
  private:
-  int64_t in_;
   LinearLayer& linear_;
 };
 
@@ -44,6 +44,8 @@ Model MakeToy(const ToyOptions& options) {
   model.blocks[0]->cost = {options.inputs * options.hidden, options.hidden};
   model.blocks[1]->cost = {0, options.hidden};
   model.blocks[2]->cost = {options.hidden * options.outputs, options.outputs};
+  // The inputs want no gradient.
+  model.split_traffic = {{.layer = "net2.linear", .forward = options.outputs}};
   return model;
 }
 

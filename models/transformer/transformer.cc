@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,25 +22,23 @@ class EmbeddingBlock : public Block {
  public:
   explicit EmbeddingBlock(const TransformerOptions& options)
       : Block("embedding"),
-        dropout_(options.dropout),
         token_(AddChild<EmbeddingLayer>("token", options.vocabulary, options.width,
                                         Init::Normal(kStddev))),
-        position_(AddChild<EmbeddingLayer>("position", options.context, options.width,
-                                           Init::Normal(kStddev))) {}
+        position_(AddChild<PositionLayer>("position", options.context, options.width,
+                                          Init::Normal(kStddev))),
+        dropout_(AddChild<DropoutLayer>("dropout", name(), options.dropout)) {}
 
   Parameter& token_weight() { return token_.weight(); }
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
-    Variable x = Embedding(pass.tape, inputs[0], token_.weight());
-    x = AddPositions(pass.tape, x, position_.weight());
-    return {ApplyDropout(pass.tape, DropoutAt(pass, name(), dropout_), x)};
+    return {dropout_(pass, position_(pass, token_(pass, inputs[0])))};
   }
 
  private:
-  float dropout_;
   EmbeddingLayer& token_;
-  EmbeddingLayer& position_;
+  PositionLayer& position_;
+  DropoutLayer& dropout_;
 };
 
 // x + dropout(proj(attention(norm(x))))
@@ -48,31 +47,27 @@ class AttentionBranch : public Module {
   AttentionBranch(std::string name, const TransformerOptions& options, const Init& init,
                   const Init& last_init)
       : Module(std::move(name)),
-        heads_(options.heads),
-        head_width_(options.width / options.heads),
-        dropout_(options.dropout),
+        probabilities_dropout_(options.dropout),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
-        qkv_(AddChild<LinearLayer>("qkv", options.width, 3 * options.width, Started(init))),
-        projection_(AddChild<LinearLayer>("projection", options.width, options.width,
-                                          Started(last_init))) {}
+        qkv_(AddChild<QkvLayer>("qkv", options.width, options.heads, Started(init))),
+        projection_(
+            AddChild<LinearLayer>("projection", options.width, options.width, Started(last_init))),
+        dropout_(AddChild<DropoutLayer>("dropout", Module::name(), options.dropout)) {}
 
   Variable operator()(Pass& pass, const Variable& x) {
-    const Attention attention = {.heads = heads_,
-                                 .head_width = head_width_,
-                                 .dropout = DropoutAt(pass, name() + ".probabilities", dropout_),
-                                 .total_heads = heads_};
-    Variable y = SelfAttention(pass.tape, qkv_(pass, norm_(pass, x)), attention);
-    const Dropout dropout = DropoutAt(pass, name(), dropout_);
-    if (dropout.probability == 0) return projection_(pass, y, &x);
-    return Add(pass.tape, x, ApplyDropout(pass.tape, dropout, projection_(pass, y)));
+    const Attention attention =
+        qkv_.Attend(DropoutAt(pass, name() + ".probabilities", probabilities_dropout_));
+    const Variable y = SelfAttention(pass.tape, qkv_(pass, norm_(pass, x)), attention);
+    if (!dropout_.IsActive(pass)) return projection_(pass, y, &x);
+    return Add(pass.tape, x, dropout_(pass, projection_(pass, y)));
   }
 
  private:
-  int64_t heads_, head_width_;
-  float dropout_;
+  float probabilities_dropout_;
   LayerNormLayer& norm_;
-  LinearLayer& qkv_;
+  QkvLayer& qkv_;
   LinearLayer& projection_;
+  DropoutLayer& dropout_;
 };
 
 // x + dropout(down(gelu(up(norm(x)))))
@@ -81,27 +76,22 @@ class NetworkBranch : public Module {
   NetworkBranch(std::string name, const TransformerOptions& options, const Init& init,
                 const Init& last_init)
       : Module(std::move(name)),
-        dropout_(options.dropout),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
         up_(AddChild<LinearLayer>("up", options.width, 4 * options.width, Started(init))),
-        down_(AddChild<LinearLayer>("down", 4 * options.width, options.width, Started(last_init))) {
-  }
+        down_(AddChild<LinearLayer>("down", 4 * options.width, options.width, Started(last_init))),
+        dropout_(AddChild<DropoutLayer>("dropout", Module::name(), options.dropout)) {}
 
   Variable operator()(Pass& pass, const Variable& x) {
-    const GeluNetwork network = {up_.weight(), *up_.bias(), down_.weight(), *down_.bias()};
     const Variable normalized = norm_(pass, x);
-    const Dropout dropout = DropoutAt(pass, name(), dropout_);
-    if (dropout.probability == 0) return ApplyGeluNetwork(pass.tape, normalized, network, &x);
-    return Add(pass.tape, x,
-               ApplyDropout(pass.tape, dropout,
-                            ApplyGeluNetwork(pass.tape, normalized, network, nullptr)));
+    if (!dropout_.IsActive(pass)) return RunNetwork(pass, normalized, up_, down_, &x);
+    return Add(pass.tape, x, dropout_(pass, RunNetwork(pass, normalized, up_, down_)));
   }
 
  private:
-  float dropout_;
   LayerNormLayer& norm_;
   LinearLayer& up_;
   LinearLayer& down_;
+  DropoutLayer& dropout_;
 };
 
 class TransformerBlock : public Block {
@@ -132,18 +122,16 @@ class HeadBlock : public Block {
   HeadBlock(const TransformerOptions& options, Parameter& token_weight)
       : Block("head"),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
-        weight_(AddParameter("weight", token_weight.shape, token_weight.init)) {
-    weight_.tied_to = &token_weight;
-  }
+        logits_(AddChild<TiedLogitsLayer>("logits", token_weight)) {}
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
-    return {Linear(pass.tape, norm_(pass, inputs[0]), weight_, nullptr)};
+    return {logits_(pass, norm_(pass, inputs[0]))};
   }
 
  private:
   LayerNormLayer& norm_;
-  Parameter& weight_;
+  TiedLogitsLayer& logits_;
 };
 
 // Of one sequence. A layer multiplies by every matrix, and has two products of queries or
@@ -170,11 +158,26 @@ Model MakeTransformer(const TransformerOptions& options) {
   }
   model.blocks.push_back(std::make_unique<HeadBlock>(options, token_weight));
   model.split_plan = {
-      {"embedding.token", SplitStyle::kVocabulary}, {"head", SplitStyle::kVocabulary},
+      {"embedding.token", SplitStyle::kVocabulary}, {"head.logits", SplitStyle::kVocabulary},
       {"*.attention.qkv", SplitStyle::kColumn},     {"*.attention.projection", SplitStyle::kRow},
       {"*.network.up", SplitStyle::kColumn},        {"*.network.down", SplitStyle::kRow},
   };
   StateCosts(options, model);
+  // Where a branch begins and ends, a whole sequence of activations.
+  const int64_t activations = options.context * options.width;
+  model.split_traffic.push_back({.layer = "embedding.token", .forward = activations});
+  for (int64_t i = 0; i < options.layers; ++i) {
+    const std::string block = absl::StrCat("blocks.", i);
+    for (const char* column : {".attention.qkv", ".network.up"}) {
+      model.split_traffic.push_back({.layer = block + column, .backward = activations});
+    }
+    for (const char* row : {".attention.projection", ".network.down"}) {
+      model.split_traffic.push_back({.layer = block + row, .forward = activations});
+    }
+  }
+  model.split_traffic.push_back(
+      {.layer = "head.logits", .backward = activations, .logit_rows = options.context});
+  model.splits_sequence = true;
   return model;
 }
 

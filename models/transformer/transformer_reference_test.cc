@@ -82,7 +82,7 @@ class TransformerReferenceTest : public testing::TestWithParam<float> {
       y = Layer(g, p, network + ".down", g.Gelu(y));
       x = g.Add(x, g.Dropout(DropoutOf(network, options), y));
     }
-    return g.Linear(Norm(g, p, "head.norm", x), p["head.weight"], DoubleGraph::kNone);
+    return g.Linear(Norm(g, p, "head.norm", x), p["head.logits.weight"], DoubleGraph::kNone);
   }
 
   Model Start(const TransformerOptions& options, float perturbation) {

@@ -67,13 +67,13 @@ TEST(TransformerTest, ParametersStandInOrderOfUse) {
                                  "blocks.0.network.norm.weight", "blocks.0.network.norm.bias",
                                  "blocks.0.network.up.weight", "blocks.0.network.up.bias",
                                  "blocks.0.network.down.weight", "blocks.0.network.down.bias",
-                                 "head.norm.weight", "head.norm.bias", "head.weight"));
+                                 "head.norm.weight", "head.norm.bias", "head.logits.weight"));
 }
 
 TEST(TransformerTest, TheHeadIsTiedToTheTokenEmbedding) {
   const Model model = MakeTransformer({});
   for (const Parameter* parameter : model.Parameters()) {
-    if (parameter->name != "head.weight") {
+    if (parameter->name != "head.logits.weight") {
       EXPECT_EQ(parameter->tied_to, nullptr) << parameter->name;
       continue;
     }

@@ -7,7 +7,7 @@ namespace lockstep {
 namespace {
 
 int64_t AlignedElements(const Parameter& parameter, DType dtype) {
-  return AlignedBytes(parameter.shape.elements() * SizeOf(dtype)) / SizeOf(dtype);
+  return AlignedBytes(parameter.held_shape().elements() * SizeOf(dtype)) / SizeOf(dtype);
 }
 
 }  // namespace
@@ -34,20 +34,20 @@ std::vector<Tensor> MakeBuckets(const BucketPlan& plan, const std::vector<Parame
   for (std::vector<size_t> bucket : plan.buckets) {
     // Those that fill whole cache lines first: then at most the others leave gaps.
     std::stable_partition(bucket.begin(), bucket.end(), [&](size_t i) {
-      return AlignedElements(*parameters[i], dtype) == parameters[i]->shape.elements();
+      return AlignedElements(*parameters[i], dtype) == parameters[i]->held_shape().elements();
     });
     std::vector<int64_t> offsets;
     int64_t next = 0, total = 0;
     for (size_t i : bucket) {
       offsets.push_back(next);
-      total = next + parameters[i]->shape.elements();
+      total = next + parameters[i]->held_shape().elements();
       next += AlignedElements(*parameters[i], dtype);
     }
     Tensor flat = kernels.Empty({total}, dtype, MemoryClass::kGradients);
     kernels.Fill(flat, 0);
     for (size_t i = 0; i < bucket.size(); ++i) {
       Parameter& parameter = *parameters[bucket[i]];
-      parameter.gradient = flat.View(offsets[i], parameter.shape);
+      parameter.gradient = flat.View(offsets[i], parameter.held_shape());
     }
     flats.push_back(std::move(flat));
   }

@@ -20,7 +20,7 @@ GradientReducer::GradientReducer(Stage& stage, Communicator& ranks, DType dtype,
   const std::vector<Parameter*>& parameters = stage.parameters();
   std::vector<int64_t> bytes;
   for (const Parameter* parameter : parameters) {
-    bytes.push_back(parameter->shape.elements() * SizeOf(dtype));
+    bytes.push_back(parameter->held_shape().elements() * SizeOf(dtype));
   }
   plan_ = PlanBuckets(bytes, limits.first, limits.others);
   flats_ = MakeBuckets(plan_, parameters, dtype, stage.rank().kernels);

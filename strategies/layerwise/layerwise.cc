@@ -89,9 +89,10 @@ class Layerwise : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override {
     const BatchKind kind = {.mode = Pass::Mode::kEvaluate, .samples = batch.inputs.shape()[0]};
-    const Variables outputs = RunEvaluation(
-        stage_, stage_.is_first() ? stage_.Enter(batch.inputs) : links_.ReceiveActivations(kind));
-    if (stage_.is_last()) return stage_.Score(outputs[0], batch.targets);
+    EvaluationPass pass(stage_);
+    const Variables outputs = pass.Forward(stage_.is_first() ? stage_.Enter(batch.inputs)
+                                                             : links_.ReceiveActivations(kind));
+    if (stage_.is_last()) return pass.Score(outputs[0], batch.targets);
     links_.SendActivations(kind, outputs);
     links_.AwaitSent();
     return {};

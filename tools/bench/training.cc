@@ -26,6 +26,7 @@
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/single/single.h"
+#include "strategies/tp/tp.h"
 #include "tools/bench/fma_limit.h"
 #include "tools/bench/torch_peer.h"
 
@@ -33,6 +34,8 @@ ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
+ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
+          "the same of tensor parallelism");
 
 namespace lockstep {
 namespace {
@@ -67,8 +70,10 @@ struct Timing {
   double outside_kernels = 0;  // fraction of a step
 };
 
+// `shards` data-parallel ranks, each with a batch of its own; `assignments` are laid over all else.
 absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinition& strategy,
-                               int ranks, int threads, const std::string& compute = "fp32") {
+                               int shards, int threads,
+                               const std::vector<std::string>& assignments = {}) {
   const std::string out =
       (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
   std::filesystem::remove_all(out);
@@ -84,11 +89,10 @@ absl::StatusOr<Timing> Measure(const Workload& workload, const StrategyDefinitio
   command_line.out = out + "/run";
   command_line.assignments = {
       absl::StrCat("train.steps=", absl::GetFlag(FLAGS_steps) + kWarmUpSteps),
-      absl::StrCat("batch.size=", workload.batch * ranks),
-      absl::StrCat("mesh.dp=", ranks),
-      absl::StrCat("run.threads=", threads),
-      absl::StrCat("precision.compute=", compute),
-      "validation.batches=1"};
+      absl::StrCat("batch.size=", workload.batch * shards), absl::StrCat("mesh.dp=", shards),
+      absl::StrCat("run.threads=", threads), "validation.batches=1"};
+  command_line.assignments.insert(command_line.assignments.end(), assignments.begin(),
+                                  assignments.end());
   LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =
@@ -141,7 +145,8 @@ absl::Status CompareBf16(const std::optional<TorchPeer>& peer) {
     double fp32 = 0, bf16 = 0, torch = 0;  // 0: not measured
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       LS_ASSIGN_OR_RETURN(const Timing full, Measure(workload, SingleStrategy(), 1, 2));
-      LS_ASSIGN_OR_RETURN(const Timing less, Measure(workload, SingleStrategy(), 1, 2, "bf16"));
+      LS_ASSIGN_OR_RETURN(const Timing less,
+                          Measure(workload, SingleStrategy(), 1, 2, {"precision.compute=bf16"}));
       fp32 = std::max(fp32, full.gflops);
       bf16 = std::max(bf16, less.gflops);
       if (!peer) continue;
@@ -193,6 +198,43 @@ absl::Status CompareSharding(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
+// What splitting the layers costs: two ranks of one thread against one of two threads, with the
+// sequence whole and split, and against PyTorch's over gloo.
+absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
+  std::printf("\ntwo ranks of one thread, one batch: tp\n%-36s %9s %9s %9s %9s %7s\n", "", "single",
+              "tp", "fraction", "PyTorch", "ratio");
+  const Workload workload = Workloads().back();
+  double single = 0;  // 0: not measured
+  struct Row {
+    std::string name;
+    std::vector<std::string> assignments;
+    std::string torch_arguments;
+    double ours = 0, torch = 0;
+  } rows[] = {
+      {"sequence whole", {"mesh.tp=2"}, ""},
+      {"sequence split", {"mesh.tp=2", "tp.sequence_parallel=true"}, " --sequence_parallel"}};
+  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    LS_ASSIGN_OR_RETURN(const Timing alone, Measure(workload, SingleStrategy(), 1, 2));
+    single = std::max(single, alone.gflops);
+    for (Row& row : rows) {
+      LS_ASSIGN_OR_RETURN(const Timing split,
+                          Measure(workload, TpStrategy(), 1, 1, row.assignments));
+      row.ours = std::max(row.ours, split.gflops);
+      if (!peer) continue;
+      // Without the name of the model: the script knows one.
+      const std::string sizes = workload.torch_arguments.substr(std::string("gpt ").size());
+      const auto theirs = RunTorchPeer(*peer, sizes + " --threads 1" + row.torch_arguments, 2);
+      row.torch = std::max(row.torch, theirs.value_or(0));
+    }
+  }
+  std::printf("%s\n", workload.name.c_str());
+  for (const Row& row : rows) {
+    std::printf("  %-34s %9.1f %9.1f %9.3f", row.name.c_str(), single, row.ours, row.ours / single);
+    PrintPeer(row.ours, row.torch);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunBenchmark() {
   std::string reason;
   const std::optional<TorchPeer> peer =
@@ -201,7 +243,11 @@ absl::Status RunBenchmark() {
   LS_RETURN_IF_ERROR(CompareWithTheLimit(peer));
   LS_RETURN_IF_ERROR(CompareBf16(peer));
   LS_RETURN_IF_ERROR(CompareRanks());
-  return CompareSharding(peer);
+  LS_RETURN_IF_ERROR(CompareSharding(peer));
+  const std::optional<TorchPeer> tensor_peer = FindTorchPeer(
+      absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_tensor_parallel), &reason);
+  if (!tensor_peer) std::printf("PyTorch's tensor parallel is left out: %s\n", reason.c_str());
+  return CompareTensorParallel(tensor_peer);
 }
 
 }  // namespace

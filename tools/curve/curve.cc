@@ -1,7 +1,8 @@
 // The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls
 // it.
 //
-//   curve --candidate=PROGRAM --steps=N [--reference=PROGRAM [--reference_tolerance=X]]
+//   curve --candidate=PROGRAM --steps=N
+//         [--reference=PROGRAM [--reference_steps=N] [--reference_tolerance=X]]
 //         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X]
 
 #include <cstdio>
@@ -16,8 +17,9 @@
 #include "tools/experiment/paths.h"
 
 ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
-ABSL_FLAG(int32_t, steps, 0, "how many steps to run, and to hold to the reference");
+ABSL_FLAG(int32_t, steps, 0, "how many steps to run");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
+ABSL_FLAG(int32_t, reference_steps, 0, "how many of the steps are held to single; 0: all");
 ABSL_FLAG(double, reference_tolerance, 0, "relative; 0: to the bit, final parameters included");
 ABSL_FLAG(std::string, golden, "", "file with the kept curve; empty: no golden lane");
 ABSL_FLAG(int32_t, golden_steps, 0, "how many of the steps are held to the kept curve");
@@ -40,6 +42,7 @@ absl::StatusOr<bool> RunMain() {
       CheckStrategy({.candidate = absl::GetFlag(FLAGS_candidate),
                      .steps = absl::GetFlag(FLAGS_steps),
                      .reference = absl::GetFlag(FLAGS_reference),
+                     .reference_steps = absl::GetFlag(FLAGS_reference_steps),
                      .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
                      .golden = absl::GetFlag(FLAGS_golden),
                      .golden_steps = absl::GetFlag(FLAGS_golden_steps),

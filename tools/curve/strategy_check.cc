@@ -45,14 +45,15 @@ absl::StatusOr<RunRecord> Run(const std::string& program, const std::string& out
 
 LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate,
                  const RunRecord& reference) {
+  const int64_t steps = options.reference_steps > 0 ? options.reference_steps : options.steps;
   LaneResult result = {
       .lane = "exact",
       .status = CheckCurve(candidate.losses, reference.losses,
-                           {.steps = options.steps, .tolerance = options.reference_tolerance},
+                           {.steps = steps, .tolerance = options.reference_tolerance},
                            {.actual = candidate.strategy, .expected = reference.strategy})};
   if (options.reference_tolerance > 0) {
-    result.summary = absl::StrFormat("%d steps within %g of %s", options.steps,
-                                     options.reference_tolerance, reference.strategy);
+    result.summary = absl::StrFormat("%d steps within %g of %s", steps, options.reference_tolerance,
+                                     reference.strategy);
     return result;
   }
   if (result.status.ok() && candidate.parameter_hash != reference.parameter_hash) {
@@ -94,6 +95,11 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
 absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options) {
   if (options.steps < 1 || (options.reference.empty() && options.golden.empty())) {
     return absl::InvalidArgumentError("nothing to check: give steps, and a reference or a golden");
+  }
+  if (options.reference_steps < 0 || options.reference_steps > options.steps) {
+    return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
+                                                   options.reference_steps,
+                                                   " cannot be held to the reference"));
   }
   if (!options.golden.empty() &&
       (options.golden_steps < 1 || options.golden_steps > options.steps)) {

@@ -20,6 +20,7 @@ struct StrategyCheckOptions {
   // Exact lane, unless empty: the program that runs `single`. It is told the candidate's shards and
   // micro-batches.
   std::string reference = {};
+  int64_t reference_steps = 0;  // how many of the steps are held to it; 0: all
   // Relative, of the losses. 0: losses and final parameters are the same to the bit (contract 3 of
   // the design).
   double reference_tolerance = 0;

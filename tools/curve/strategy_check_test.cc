@@ -124,6 +124,19 @@ TEST_F(StrategyCheckTest, AStatedToleranceReplacesEquality) {
   EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
 }
 
+TEST_F(StrategyCheckTest, FewerStepsMayBeHeldToTheReference) {
+  StrategyCheckOptions options =
+      Options({.losses = {"2.5", "2.25000024", "2.126"}, .hash = "ffff"}, kSingle);
+  options.reference_tolerance = 1e-6;
+  options.reference_steps = 2;
+  const auto lanes = CheckStrategy(options);
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
+  EXPECT_THAT((*lanes)[0].summary, HasSubstr("2 steps"));
+  options.reference_steps = 4;
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckStrategy(options).status()));
+}
+
 TEST_F(StrategyCheckTest, BothMovedFailsTheGoldenLaneOnly) {
   const std::vector<std::string> moved = {"2.5", "2.26", "2.125"};
   const auto lanes =

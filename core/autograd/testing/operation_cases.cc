@@ -39,6 +39,12 @@ void AddElementwise(std::vector<OperationCase>& cases) {
        {},
        [](Tape& tape, Inputs x, Leaves) { return ApplyDropout(tape, kDropout, x[0]); },
        [](const Arrays& x, const Arrays&) { return reference::ApplyDropout(kDropout, 0, x[0]); }});
+  cases.push_back(
+      {"DropoutOfAPart",
+       {{4, 7}},
+       {},
+       [](Tape& tape, Inputs x, Leaves) { return ApplyDropout(tape, kDropout, x[0], 28); },
+       [](const Arrays& x, const Arrays&) { return reference::ApplyDropout(kDropout, 28, x[0]); }});
   cases.push_back({"Reshape",
                    {{2, 3, 4}},
                    {},
@@ -84,21 +90,60 @@ void AddLinear(std::vector<OperationCase>& cases) {
        [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, in[0]); }});
 }
 
+Array BiasFormula(const Array& x, const Array* bias, const Array* residual) {
+  Array y = x;
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    if (bias != nullptr) y.value[i] += (*bias)[i % bias->elements()];
+    if (residual != nullptr) y.value[i] += (*residual)[i];
+  }
+  return y;
+}
+
+void AddBiases(std::vector<OperationCase>& cases) {
+  const Shape x = {2, 3, 5};
+  cases.push_back(
+      {"AddBias",
+       {x},
+       {{5}},
+       [](Tape& tape, Inputs in, Leaves l) { return AddBias(tape, in[0], l[0], nullptr); },
+       [](const Arrays& in, const Arrays& l) { return BiasFormula(in[0], &l[0], nullptr); }});
+  cases.push_back(
+      {"AddBiasAndResidual",
+       {x, x},
+       {{5}},
+       [](Tape& tape, Inputs in, Leaves l) { return AddBias(tape, in[0], l[0], &in[1]); },
+       [](const Arrays& in, const Arrays& l) { return BiasFormula(in[0], &l[0], &in[1]); }});
+  cases.push_back(
+      {"AddNoBiasButResidual",
+       {x, x},
+       {},
+       [](Tape& tape, Inputs in, Leaves) { return AddBias(tape, in[0], nullptr, &in[1]); },
+       [](const Arrays& in, const Arrays&) { return BiasFormula(in[0], nullptr, &in[1]); }});
+}
+
 void AddGeluNetwork(std::vector<OperationCase>& cases) {
   const Shape x = {2, 3, 4};
   const std::vector<Shape> leaves = {{7, 4}, {7}, {4, 7}, {4}};
   const auto formula = [](const Array& in, const Arrays& l, const Array& added) {
-    Array y = reference::GeluNetworkForward(in, l[0], l[1], l[2], l[3], added).y;
+    const Array no_bias;
+    Array y =
+        reference::GeluNetworkForward(in, l[0], l[1], l[2], l.size() > 3 ? l[3] : no_bias, added).y;
     y.shape = in.shape;
     return y;
   };
   const auto run = [](Tape& tape, const Variable& in, Leaves l, const Variable* added) {
-    return ApplyGeluNetwork(tape, in, {*l[0], *l[1], *l[2], *l[3]}, added);
+    return ApplyGeluNetwork(tape, in, {*l[0], *l[1], *l[2], l.size() > 3 ? l[3] : nullptr}, added);
   };
   cases.push_back(
       {"GeluNetwork",
        {x},
        leaves,
+       [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, nullptr); },
+       [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, Array()); }});
+  cases.push_back(
+      {"GeluNetworkWithoutDownBias",
+       {x},
+       {leaves.begin(), leaves.begin() + 3},
        [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, nullptr); },
        [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, Array()); }});
   cases.push_back(
@@ -268,6 +313,7 @@ std::vector<OperationCase> OperationCases() {
   std::vector<OperationCase> cases;
   AddElementwise(cases);
   AddLinear(cases);
+  AddBiases(cases);
   AddGeluNetwork(cases);
   AddConvolution(cases);
   AddNormalization(cases);

@@ -34,6 +34,8 @@ class CpuKernels final : public Kernels {
   void Fill(const Tensor& y, float value) override;
   void Copy(const Tensor& x, const Tensor& y) override;
   void Cast(const Tensor& x, const Tensor& y) override;
+  void CopyColumns(const Tensor& x, int64_t first, int64_t count, const Tensor& y,
+                   int64_t from) override;
   void CopyFromHost(const void* host, const Tensor& y) override;
   void CopyToHost(const Tensor& x, void* host) override;
 
@@ -54,6 +56,9 @@ class CpuKernels final : public Kernels {
               const Tensor& y) override;
   void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                       const Tensor& dx, const Tensor& dw, const Tensor& dbias) override;
+  void AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
+               const Tensor& y) override;
+  void ColumnSums(const Tensor& x, Write write, const Tensor& sums) override;
   void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                    const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
                    const Tensor& y) override;
@@ -98,6 +103,7 @@ class CpuKernels final : public Kernels {
   void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                          const Tensor& dtable) override;
+  void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) override;
   void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
   void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
@@ -108,6 +114,14 @@ class CpuKernels final : public Kernels {
   void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
                            const Tensor& losses, const Tensor& dlogits) override;
   int64_t CountCorrect(const Tensor& logits, const Tensor& targets) override;
+
+  void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
+                     const Tensor& where) override;
+  void SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
+                       const Tensor& targets, const Tensor& sums, const Tensor& gaps) override;
+  void SplitCrossEntropy(const Tensor& logits, const Range& classes, const Tensor& largest,
+                         const Tensor& sums, const Tensor& gaps, const Tensor& targets,
+                         float factor, const Tensor& losses, const Tensor& dlogits) override;
 
   double Sum(const Tensor& x) override;
   float MaxMagnitude(const Tensor& x) override;

@@ -54,8 +54,12 @@ void CpuKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor&
   ParallelFor(ids.elements(), 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t id = ids.data<int32_t>()[r];
-      DCHECK(id >= 0 && id < vocabulary) << id << " of " << vocabulary;
-      std::memcpy(y.raw() + r * bytes, table.raw() + id * bytes, bytes);
+      DCHECK(id < vocabulary) << id << " of " << vocabulary;
+      if (id < 0) {
+        std::memset(y.raw() + r * bytes, 0, bytes);
+      } else {
+        std::memcpy(y.raw() + r * bytes, table.raw() + id * bytes, bytes);
+      }
     }
   });
 }
@@ -73,6 +77,7 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
   if (!direct) {
     std::vector<int32_t> place_of_word(vocabulary, -1);
     for (int32_t& word : place) {
+      if (word < 0) continue;
       int32_t& at = place_of_word[word];
       if (at < 0) {
         at = static_cast<int32_t>(words.size());
@@ -89,6 +94,7 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
     const int64_t count = end - begin;
     FloatInput gradient(dy, count);
     for (int64_t r = 0; r < rows; ++r) {
+      if (place[r] < 0) continue;
       float* to = sums.data<float>() + place[r] * width + begin;
       const float* from = gradient.Load(r * width + begin, count);
       for (int64_t i = 0; i < count; ++i) to[i] += from[i];

@@ -1,0 +1,30 @@
+#include "core/nn/split.h"
+
+namespace lockstep {
+namespace {
+
+// Whether `text` is the pattern, whose stars stand for any run of characters.
+bool Matches(const char* pattern, const char* text) {
+  for (; *pattern != '\0' && *pattern != '*'; ++pattern, ++text) {
+    if (*pattern != *text) return false;
+  }
+  if (*pattern == '\0') return *text == '\0';
+  for (;; ++text) {
+    if (Matches(pattern + 1, text)) return true;
+    if (*text == '\0') return false;
+  }
+}
+
+}  // namespace
+
+SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_name) {
+  for (const SplitRule& rule : plan) {
+    for (std::string name = layer_name;; name.resize(name.rfind('.'))) {
+      if (Matches(rule.pattern.c_str(), name.c_str())) return rule.style;
+      if (name.rfind('.') == std::string::npos) break;
+    }
+  }
+  return SplitStyle::kReplicated;
+}
+
+}  // namespace lockstep

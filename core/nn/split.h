@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/autograd/variable.h"
+#include "core/nn/pass.h"
+#include "core/tensor/slice.h"
+
+namespace lockstep {
+
+// How tensor parallelism splits a layer.
+enum class SplitStyle {
+  kReplicated,      // not at all
+  kColumn,          // output features; every member gets those of its own (Megatron's column)
+  kColumnGathered,  // output features; every member gets all of them
+  kRow,             // input features, of which every member has its own; outputs are summed
+  kVocabulary,      // the rows of an embedding's table, or the classes of the logits
+};
+
+// Layers whose name matches `pattern` (`*` matches any run of characters), and all layers inside a
+// module whose name does, are split by `style`. Layers that the style means nothing to stay whole:
+// a normalisation behind a row-split convolution, for one.
+struct SplitRule {
+  std::string pattern;
+  SplitStyle style;
+};
+
+// The first rule that names the layer or a module around it; none: replicated.
+SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_name);
+
+// What a split layer adds up over the group for each sample, in elements of its activations: a row
+// its output in forward, a column its input's gradient in backward, and the loss three fp32 numbers
+// for each row of split logits.
+struct SplitTraffic {
+  std::string layer;
+  int64_t forward = 0;
+  int64_t backward = 0;
+  int64_t logit_rows = 0;
+};
+
+// The group of ranks that computes a model's split layers together, as one of its members sees it:
+// what layers need to know of others, and no more. Moves are differentiable, and called by all
+// members in the same order. They throw StatusException when a peer fails.
+//
+// Where the group splits the sequence (Korthikanti et al., "Reducing Activation Recomputation",
+// 2022), what lies between split layers is cut as well: of a micro-batch's tokens, in the order of
+// memory, each member has one run, as rows [own tokens, width].
+class SplitGroup {
+ public:
+  virtual ~SplitGroup() = default;
+
+  virtual int size() const = 0;
+  virtual int index() const = 0;
+  virtual bool splits_sequence() const = 0;
+
+  // This member's run of `total` tokens.
+  Range Tokens(int64_t total) const { return EvenPart(total, size(), index()); }
+
+  // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
+  // Of a split sequence: gathers the tokens, [own tokens, width] to [pass.inputs..., width], and
+  // sums and scatters the gradient.
+  virtual Variable Enter(Pass& pass, const Variable& x) = 0;
+
+  // The way out of a row-split layer: the sum of all members' values, whose gradient is
+  // everybody's. Of a split sequence: sums and scatters the tokens, and gathers the gradient. Uses
+  // x up.
+  virtual Variable Leave(Pass& pass, Variable x) = 0;
+
+  // Columns of all members side by side, x [rows, widths[index()]] to [rows, all widths]; the
+  // gradient of the own columns goes back.
+  virtual Variable GatherColumns(Pass& pass, const Variable& x,
+                                 const std::vector<int64_t>& widths) = 0;
+
+  // In place, without a gradient: the statistics of a cross entropy over split classes.
+  enum class Reduction { kSum, kMax, kMin };
+  virtual void Reduce(const Tensor& x, Reduction reduction) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+#include "core/nn/split.h"
+
+#include <string>
+#include <vector>
+
+#include "core/autograd/testing/arrays.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/layers.h"
+#include "core/nn/model.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using reference::Array;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A member of a group that is not there.
+class LoneMember : public SplitGroup {
+ public:
+  LoneMember(int size, int index) : size_(size), index_(index) {}
+
+  int size() const override { return size_; }
+  int index() const override { return index_; }
+  bool splits_sequence() const override { return false; }
+  Variable Enter(Pass&, const Variable& x) override { return x; }
+  Variable Leave(Pass&, Variable x) override { return x; }
+  Variable GatherColumns(Pass&, const Variable& x, const std::vector<int64_t>&) override {
+    return x;
+  }
+  void Reduce(const Tensor&, Reduction) override {}
+
+ private:
+  int size_, index_;
+};
+
+TEST(SplitTest, RulesNameLayersAndWhatTheyAreIn) {
+  const std::vector<SplitRule> plan = {{"layer*.unit1", SplitStyle::kColumn},
+                                       {"head", SplitStyle::kVocabulary},
+                                       {"*.down", SplitStyle::kRow},
+                                       {"layer1*", SplitStyle::kColumnGathered}};
+  EXPECT_EQ(StyleOf(plan, "layer1.0.unit1"), SplitStyle::kColumn);
+  EXPECT_EQ(StyleOf(plan, "layer1.0.unit1.conv"), SplitStyle::kColumn);
+  EXPECT_EQ(StyleOf(plan, "layer1.0.unit10"), SplitStyle::kColumnGathered);
+  EXPECT_EQ(StyleOf(plan, "layer2.0.unit2.conv"), SplitStyle::kReplicated);
+  EXPECT_EQ(StyleOf(plan, "head.norm"), SplitStyle::kVocabulary);
+  EXPECT_EQ(StyleOf(plan, "header"), SplitStyle::kReplicated);
+  EXPECT_EQ(StyleOf(plan, "blocks.0.network.down"), SplitStyle::kRow);
+  EXPECT_EQ(StyleOf(plan, "down"), SplitStyle::kReplicated);
+  EXPECT_EQ(StyleOf({}, "down"), SplitStyle::kReplicated);
+}
+
+TEST(SplitTest, SharesStartAsSlicesOfTheWhole) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  LinearLayer whole("layer", 7, 10);
+  Materialize(whole.Parameters(), 3, kernels);
+  const Array weight = Download(kernels, whole.weight().value);
+  const Array bias = Download(kernels, whole.bias()->value);
+  for (int index = 0; index < 3; ++index) {
+    LoneMember member(3, index);
+    LinearLayer column("layer", 7, 10), row("layer", 7, 10);
+    column.Split(SplitStyle::kColumn, member);
+    row.Split(SplitStyle::kRow, member);
+    Materialize(column.Parameters(), 3, kernels);
+    Materialize(row.Parameters(), 3, kernels);
+    const Range out = EvenPart(10, 3, index), in = EvenPart(7, 3, index);
+    EXPECT_EQ(column.weight().value.shape(), (Shape{out.count, 7}));
+    EXPECT_EQ(row.weight().value.shape(), (Shape{10, in.count}));
+    const Array rows = Download(kernels, column.weight().value);
+    for (int64_t i = 0; i < rows.elements(); ++i) EXPECT_EQ(rows[i], weight[out.first * 7 + i]);
+    const Array part = Download(kernels, column.bias()->value);
+    for (int64_t i = 0; i < out.count; ++i) EXPECT_EQ(part[i], bias[out.first + i]);
+    const Array columns = Download(kernels, row.weight().value);
+    for (int64_t i = 0; i < columns.elements(); ++i) {
+      EXPECT_EQ(columns[i], weight[i / in.count * 7 + in.first + i % in.count]);
+    }
+    EXPECT_TRUE(SameBits(bias, Download(kernels, row.bias()->value))) << "one for all";
+  }
+}
+
+TEST(SplitTest, PackedProjectionsAreSplitByHeads) {
+  LoneMember member(2, 1);
+  QkvLayer layer("qkv", 12, 4, {});
+  EXPECT_EQ(layer.Attend({}).heads, 4);
+  layer.Split(SplitStyle::kColumn, member);
+  EXPECT_THAT(layer.weight().slice->ranges, ElementsAre(Range{6, 6}, Range{18, 6}, Range{30, 6}));
+  const Attention attention = layer.Attend({});
+  EXPECT_EQ(attention.heads, 2);
+  EXPECT_EQ(attention.head_width, 3);
+  EXPECT_EQ(attention.total_heads, 4);
+  EXPECT_EQ(attention.first_head, 2);
+}
+
+TEST(SplitTest, VocabulariesAreFilledUpWithZeros) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  LoneMember last(3, 2), none(4, 3);
+  EmbeddingLayer table("token", 10, 4, Init::Normal(1));
+  table.Split(SplitStyle::kVocabulary, last);
+  EXPECT_THAT(table.weight().slice->ranges, ElementsAre(Range{8, 2}));
+  EXPECT_EQ(table.weight().padding, 2);
+  EXPECT_EQ(table.weight().part_shape(), (Shape{2, 4}));
+  EXPECT_EQ(table.weight().held_shape(), (Shape{4, 4}));
+  Materialize(table.Parameters(), 3, kernels);
+  const Array rows = Download(kernels, table.weight().value);
+  for (int64_t i = 0; i < 8; ++i) EXPECT_NE(rows[i], 0);
+  for (int64_t i = 8; i < 16; ++i) EXPECT_EQ(rows[i], 0);
+
+  // Five words for four ranks: the last has none, but as much memory.
+  EmbeddingLayer small("token", 5, 4, Init::Normal(1));
+  small.Split(SplitStyle::kVocabulary, none);
+  EXPECT_EQ(small.weight().part_shape(), (Shape{0, 4}));
+  EXPECT_EQ(small.weight().held_shape(), (Shape{2, 4}));
+}
+
+TEST(SplitTest, NormalisationsFollowTheirChannels) {
+  LoneMember member(2, 1);
+  BatchNormLayer split("norm", 6, Activation::kRelu), behind("norm", 6, Activation::kRelu);
+  split.Split(SplitStyle::kColumn, member);
+  behind.Split(SplitStyle::kRow, member);
+  EXPECT_EQ(split.Parameters()[0]->held_shape(), Shape{3});
+  EXPECT_EQ(split.Statistics()[0]->held_channels(), 3);
+  EXPECT_EQ(behind.Parameters()[0]->held_shape(), Shape{6});
+  EXPECT_EQ(behind.Statistics()[0]->held_channels(), 6);
+}
+
+class TwoLayers : public Block {
+ public:
+  TwoLayers() : Block("block") {
+    AddChild<LinearLayer>("up", 4, 6);
+    AddChild<QkvLayer>("qkv", 8, 2, LinearLayer::Options{});
+  }
+
+ protected:
+  Variables Forward(Pass&, Variables inputs) override { return inputs; }
+};
+
+TEST(SplitTest, ModelsSayWhatDoesNotDivide) {
+  Model model;
+  model.blocks.push_back(std::make_unique<TwoLayers>());
+  EXPECT_TRUE(model.CheckSplit(5).ok()) << "nothing is split";
+  model.split_plan = {{"block", SplitStyle::kColumn}};
+  EXPECT_TRUE(model.CheckSplit(2).ok());
+  EXPECT_THAT(std::string(model.CheckSplit(4).message()),
+              AllOf(HasSubstr("'block.up' has 6 output features"), HasSubstr("4 ranks"),
+                    HasSubstr("'block.qkv' has 2 attention heads")));
+  model.split_plan = {{"*.up", SplitStyle::kRow}};
+  EXPECT_THAT(std::string(model.CheckSplit(3).message()), HasSubstr("4 input features"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,391 @@
+#include "strategies/tp/tp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "core/checkpoint/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "nlohmann/json.hpp"
+#include "strategies/ddp/ddp.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Assignments = std::vector<std::string>;
+
+Assignments With(Assignments assignments, const Assignments& more) {
+  assignments.insert(assignments.end(), more.begin(), more.end());
+  return assignments;
+}
+
+enum class Kind { kGpt, kGptSplitSequence, kResNet };
+
+struct Workload {
+  std::string config;
+  Assignments assignments;  // for any strategy
+  Assignments options;      // of tp
+};
+
+// A ResNet's rounding errors flip the sign of an activation before its ReLU now and then, and the
+// learning rate says how far that moves the losses: at 0.003 single on two threads is 2e-5 away
+// from single on one after ten steps, and 2, 3 and 4 ranks are 4e-6.
+//
+// Of the transformer, twelve heads and widths that 2, 3 and 4 ranks divide; a vocabulary of 16,
+// which 3 do not, with dropout.
+Workload WorkloadOf(Kind kind) {
+  if (kind == Kind::kResNet) {
+    return {SmallResNetConfig(), {"model.width=12", "schedule.learning_rate=0.0003"}, {}};
+  }
+  Workload gpt = {
+      SmallGptConfig(),
+      {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "batch.micro_batches=2"},
+      {}};
+  if (kind == Kind::kGptSplitSequence) gpt.options = {"tp.sequence_parallel=true"};
+  return gpt;
+}
+
+std::vector<RankReport> Train(const StrategyDefinition& strategy, const Workload& workload,
+                              const Assignments& assignments) {
+  return RunStrategy(strategy, MakeModel, workload.config,
+                     With(With(workload.assignments, assignments),
+                          strategy.name == "tp" ? workload.options : Assignments{}));
+}
+
+// All ranks report the same, close to what another run gave.
+void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expected,
+                  double tolerance) {
+  for (const RankReport& rank : ranks) {
+    EXPECT_EQ(rank.parameter_hash, ranks[0].parameter_hash);
+    EXPECT_EQ(rank.losses, ranks[0].losses);
+  }
+  ASSERT_EQ(ranks[0].losses.size(), expected.losses.size());
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(ranks[0].losses[step] / expected.losses[step], 1, tolerance) << "step " << step;
+  }
+  EXPECT_NEAR(ranks[0].validation.loss / expected.validation.loss, 1, tolerance);
+  // Rounding to 16 bits may change which of two logits is larger.
+  EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy,
+              tolerance > 1e-5 ? 5e-2 : 1e-9);
+}
+
+// Of all steps together, what was sent is what theory says, and nothing else.
+void ExpectPredictedTraffic(const RankReport& report, int steps) {
+  for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
+    const double sent = report.traffic.Of(predicted.operation, predicted.label).wire_bytes;
+    EXPECT_NEAR(sent / steps / predicted.wire_bytes, 1, 1e-12)
+        << Name(predicted.operation) << " " << predicted.label;
+  }
+  EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+}
+
+std::vector<double> GradientNorms() {
+  std::vector<double> norms;
+  std::ifstream file(RunFolder() + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("gradient_norm")) norms.push_back(row["gradient_norm"]);
+  }
+  return norms;
+}
+
+std::string Checkpoint(int step) {
+  return absl::StrCat(RunFolder(), "/checkpoints/step-0000000", step, ".safetensors");
+}
+
+struct StoredTensor {
+  std::string type;  // dtype and shape
+  std::vector<float> values;
+};
+
+std::map<std::string, StoredTensor> TensorsOf(const std::string& path) {
+  std::map<std::string, StoredTensor> tensors;
+  const auto reader = SafetensorsReader::Open(path);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return tensors;
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    std::vector<float> values(static_cast<size_t>(tensor.bytes) / sizeof(float));
+    EXPECT_TRUE(reader->Read(tensor, std::as_writable_bytes(std::span(values))).ok());
+    tensors[tensor.name] = {absl::StrCat(tensor.dtype, absl::StrJoin(tensor.shape, "x")), values};
+  }
+  return tensors;
+}
+
+// --- the curve ----------------------------------------------------------------------------------
+
+class TpTest : public ::testing::TestWithParam<std::tuple<Kind, int>> {
+ protected:
+  TpTest()
+      : workload_(WorkloadOf(std::get<0>(GetParam()))),
+        mesh_({absl::StrCat("mesh.tp=", std::get<1>(GetParam()))}) {}
+
+  bool is_resnet() const { return std::get<0>(GetParam()) == Kind::kResNet; }
+
+  const Workload workload_;
+  const Assignments mesh_;
+};
+
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<Kind, int>>& parameters) {
+  const Kind kind = std::get<0>(parameters.param);
+  return absl::StrCat(kind == Kind::kResNet ? "ResNet"
+                      : kind == Kind::kGpt  ? "Gpt"
+                                            : "GptSplitSequence",
+                      std::get<1>(parameters.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TpTest,
+                         ::testing::Combine(::testing::Values(Kind::kGpt, Kind::kGptSplitSequence,
+                                                              Kind::kResNet),
+                                            ::testing::Values(2, 3, 4)),
+                         NameOf);
+
+TEST_P(TpTest, LossesAndNormsAreThoseOfSingle) {
+  const Assignments steps = {"train.steps=20"};
+  const auto single = Train(SingleStrategy(), workload_, steps);
+  const std::vector<double> expected = GradientNorms();
+  const auto tp = Train(TpStrategy(), workload_, With(steps, mesh_));
+  const std::vector<double> norms = GradientNorms();
+  ExpectLosses(tp, single[0], 1e-5);
+  // Of the same parameters; later ones have drifted.
+  ASSERT_FALSE(norms.empty());
+  EXPECT_NEAR(norms[0] / expected[0], 1, 1e-6);
+}
+
+// After a step of momentum from zero, the momentum is the gradient.
+TEST_P(TpTest, GradientsAreThoseOfSingle) {
+  const Assignments sgd = {
+      "train.steps=1",          "train.clip_norm=0",        "optimizer.kind=sgd",
+      "optimizer.momentum=0.9", "optimizer.weight_decay=0", "checkpoint.files=whole"};
+  Train(SingleStrategy(), workload_, sgd);
+  const auto expected = TensorsOf(Checkpoint(1));
+  Train(TpStrategy(), workload_, With(sgd, mesh_));
+  const auto actual = TensorsOf(Checkpoint(1));
+  ASSERT_EQ(actual.size(), expected.size());
+  int gradients = 0;
+  for (const auto& [name, whole] : expected) {
+    const auto found = actual.find(name);
+    ASSERT_NE(found, actual.end()) << name;
+    EXPECT_EQ(found->second.type, whole.type) << name;
+    if (name.find("momentum") == std::string::npos) continue;
+    ++gradients;
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < whole.values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{whole.values[i]}));
+      difference =
+          std::max(difference, std::abs(double{whole.values[i]} - found->second.values[i]));
+    }
+    EXPECT_LE(difference, 1e-5 * largest) << name;
+  }
+  EXPECT_GT(gradients, 20);
+}
+
+// --- what it costs ------------------------------------------------------------------------------
+
+TEST_P(TpTest, CostsAreThePredicted) {
+  const auto reports = Train(TpStrategy(), workload_, mesh_);
+  for (const RankReport& report : reports) {
+    ExpectPredictedTraffic(report, 4);
+    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
+      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
+      EXPECT_NEAR(measured / static_cast<double>(predicted.bytes), 1, 0.05)
+          << Name(predicted.memory_class);
+    }
+  }
+}
+
+// Two layers, two micro-batches: of each block two sums forward and two backward, of the embedding
+// one forward, of the head one backward, of the loss three.
+TEST(TpCostTest, CollectivesOfAStepAreThoseOfMegatron) {
+  constexpr int64_t kPasses = 2 * 4;  // micro-batches of four steps
+  const auto whole = Train(TpStrategy(), WorkloadOf(Kind::kGpt), {"mesh.tp=2"});
+  const auto calls = [](const RankReport& report, Operation operation, const char* label) {
+    return report.traffic.Of(operation, label).calls / kPasses;
+  };
+  for (const RankReport& report : whole) {
+    EXPECT_EQ(calls(report, Operation::kAllReduce, "activations"), 2 * 2 + 1);
+    EXPECT_EQ(calls(report, Operation::kAllReduce, "activation gradients"), 2 * 2 + 1);
+    EXPECT_EQ(calls(report, Operation::kAllReduce, "cross entropy"), 3);
+  }
+  const auto split = Train(TpStrategy(), WorkloadOf(Kind::kGptSplitSequence), {"mesh.tp=2"});
+  for (const RankReport& report : split) {
+    for (const char* label : {"activations", "activation gradients"}) {
+      EXPECT_EQ(calls(report, Operation::kAllGather, label), 2 * 2 + 1) << label;
+      EXPECT_EQ(calls(report, Operation::kReduceScatter, label), 2 * 2 + 1) << label;
+    }
+    EXPECT_EQ(report.traffic.Of(Operation::kAllReduce, "replicated gradients").calls, 4);
+  }
+  // An all-gather and a reduce-scatter send what an all-reduce does.
+  const auto activations = [](const RankReport& report) {
+    return report.traffic.Of("activations").wire_bytes +
+           report.traffic.Of("activation gradients").wire_bytes;
+  };
+  EXPECT_DOUBLE_EQ(activations(split[0]), activations(whole[0]));
+  // 12 samples of 16 tokens, width 48, 4 steps: what is sent, from the definition.
+  EXPECT_DOUBLE_EQ(activations(whole[0]), 4.0 * (5 + 5) * 12 * 16 * 48 * sizeof(float));
+}
+
+TEST(TpCostTest, MemoryFallsWithTheRanks) {
+  const Workload gpt = {SmallGptConfig(), {"model.heads=8", "model.width=128"}, {}};
+  const auto peak = [&](const Assignments& mesh, MemoryClass memory_class) {
+    const auto reports = Train(mesh.empty() ? SingleStrategy() : TpStrategy(), gpt, mesh);
+    return static_cast<double>(reports[0].memory.peak(memory_class));
+  };
+  for (const MemoryClass memory_class :
+       {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kOptimizerState}) {
+    const double whole = peak({}, memory_class);
+    for (const int ranks : {2, 4}) {
+      // All but positions (16 x 128), norms and biases behind sums is split: of 396 thousand
+      // parameters, 4 thousand are not.
+      const double expected = 1.0 / ranks + 0.011 * (1 - 1.0 / ranks);
+      EXPECT_NEAR(peak({absl::StrCat("mesh.tp=", ranks)}, memory_class) / whole, expected, 0.003)
+          << Name(memory_class) << " of " << ranks;
+    }
+  }
+}
+
+// 80 tokens in runs of 27, 27 and 26.
+TEST(TpCostTest, SequencesThatDoNotDivide) {
+  const Workload workload = WorkloadOf(Kind::kGptSplitSequence);
+  const Assignments batch = {"batch.size=10"};
+  const auto single = Train(SingleStrategy(), workload, batch);
+  const auto tp = Train(TpStrategy(), workload, With(batch, {"mesh.tp=3"}));
+  ExpectLosses(tp, single[0], 1e-5);
+  for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+}
+
+// --- with other ways to train -------------------------------------------------------------------
+
+TEST(TpMeshTest, WithinDataParallelIsDdp) {
+  for (const Kind kind : {Kind::kGpt, Kind::kGptSplitSequence, Kind::kResNet}) {
+    const Workload workload = WorkloadOf(kind);
+    const auto ddp = Train(DdpStrategy(), workload, {"mesh.dp=2", "train.steps=6"});
+    const auto tp = Train(TpStrategy(), workload, {"mesh.dp=2", "mesh.tp=2", "train.steps=6"});
+    ASSERT_EQ(tp.size(), 4u);
+    ExpectLosses(tp, ddp[0], 1e-5);
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 6);
+  }
+}
+
+TEST(TpMeshTest, OfOneRankIsSingleToTheBit) {
+  for (const Kind kind : {Kind::kGptSplitSequence, Kind::kResNet}) {
+    const Workload workload = WorkloadOf(kind);
+    const auto single = Train(SingleStrategy(), workload, {});
+    const auto tp = Train(TpStrategy(), workload, {});
+    EXPECT_EQ(tp[0].losses, single[0].losses);
+    EXPECT_EQ(tp[0].parameter_hash, single[0].parameter_hash);
+    const auto ddp = Train(DdpStrategy(), workload, {"mesh.dp=2"});
+    EXPECT_EQ(Train(TpStrategy(), workload, {"mesh.dp=2"})[0].parameter_hash,
+              ddp[0].parameter_hash);
+  }
+}
+
+TEST(TpModelTest, BottlenecksAreSplitToo) {
+  const Workload workload = {
+      SmallResNetConfig(),
+      {"model.depth=50", "model.width=4", "batch.size=4", "schedule.learning_rate=0.0003"},
+      {}};
+  const auto single = Train(SingleStrategy(), workload, {});
+  const auto tp = Train(TpStrategy(), workload, {"mesh.tp=2"});
+  ExpectLosses(tp, single[0], 1e-5);
+  for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+}
+
+TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
+  const Workload workload = {
+      absl::StrReplaceAll(SmallResNetConfig(), {{"resnet", "toy"}, {"width = 16", "hidden = 30"}}),
+      {},
+      {}};
+  const auto single = Train(SingleStrategy(), workload, {});
+  const auto tp = Train(TpStrategy(), workload, {"mesh.tp=3"});
+  ExpectLosses(tp, single[0], 1e-5);
+  for (const RankReport& report : tp) {
+    ExpectPredictedTraffic(report, 4);
+    EXPECT_EQ(report.traffic.Of(Operation::kAllReduce, "activations").calls, 4);
+    EXPECT_EQ(report.traffic.Of("activation gradients").calls, 0) << "pictures want no gradient";
+  }
+}
+
+// Saved under one strategy and mesh, resumed with no step to go under another, which saves it its
+// own way: the same bits, and a whole file that shows no trace of padding.
+TEST(TpCheckpointTest, AnyMeshResumesAnyOther) {
+  for (const Kind kind : {Kind::kGptSplitSequence, Kind::kResNet}) {
+    const Workload workload = WorkloadOf(kind);
+    const Assignments all = With(workload.assignments, {"train.steps=2", "checkpoint.every=1"});
+    const auto first = RunStrategy(TpStrategy(), MakeModel, workload.config,
+                                   With(With(all, workload.options), {"mesh.tp=2"}));
+    struct Hop {
+      StrategyDefinition strategy;
+      Assignments assignments;
+    };
+    const Hop hops[] = {
+        {TpStrategy(), {"mesh.tp=3"}},  {TpStrategy(), {"mesh.tp=3", "checkpoint.files=whole"}},
+        {SingleStrategy(), {}},         {TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}},
+        {DdpStrategy(), {"mesh.dp=2"}}, {TpStrategy(), {"mesh.tp=4"}}};
+    for (const Hop& hop : hops) {
+      const auto resumed =
+          ResumeStrategy(hop.strategy, MakeModel, workload.config, With(all, hop.assignments));
+      EXPECT_EQ(resumed[0].parameter_hash, first[0].parameter_hash)
+          << hop.strategy.name << " " << absl::StrJoin(hop.assignments, " ");
+    }
+    // And on it goes, with the optimizer's state.
+    const auto goes_on = ResumeStrategy(TpStrategy(), MakeModel, workload.config,
+                                        With(all, {"mesh.tp=3", "train.steps=4"}));
+    const auto single = Train(SingleStrategy(), workload, {"train.steps=4"});
+    ASSERT_EQ(goes_on[0].losses.size(), 2u);
+    EXPECT_NEAR(goes_on[0].losses[1] / single[0].losses[3], 1, 1e-5);
+  }
+}
+
+TEST(TpPrecisionTest, ComputesInHalfOfTheBytes) {
+  const Workload workload = WorkloadOf(Kind::kGptSplitSequence);
+  for (const auto& [compute, band] : {std::pair("fp16", 2e-3), std::pair("bf16", 1e-2)}) {
+    const auto tp = Train(TpStrategy(), workload,
+                          {"mesh.tp=2", "mesh.dp=2", absl::StrCat("precision.compute=", compute)});
+    const auto ddp =
+        Train(DdpStrategy(), workload, {"mesh.dp=2", absl::StrCat("precision.compute=", compute)});
+    ExpectLosses(tp, ddp[0], band);
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+  }
+}
+
+// --- what is refused ----------------------------------------------------------------------------
+
+TEST(TpRefusalTest, SaysWhatDoesNotDivide) {
+  const auto problem = [](const Workload& workload, const Assignments& assignments) {
+    return std::string(FailStrategy(TpStrategy(), MakeModel, workload.config,
+                                    With(workload.assignments, assignments))
+                           .message());
+  };
+  const Workload gpt = WorkloadOf(Kind::kGpt), resnet = WorkloadOf(Kind::kResNet);
+  EXPECT_THAT(problem(gpt, {"mesh.tp=3", "model.heads=4"}),
+              AllOf(HasSubstr("mesh.tp is 3"), HasSubstr("blocks.0.attention.qkv"),
+                    HasSubstr("4 attention heads")));
+  EXPECT_THAT(problem(gpt, {"mesh.tp=5", "model.heads=12"}), HasSubstr("192 output features"));
+  EXPECT_THAT(problem(resnet, {"mesh.tp=5"}),
+              AllOf(HasSubstr("layer1.0.unit1.conv"), HasSubstr("12 output channels")));
+  EXPECT_THAT(problem(resnet, {"mesh.tp=2", "tp.sequence_parallel=true"}),
+              HasSubstr("no sequence"));
+  EXPECT_THAT(problem(gpt, {"mesh.tp=3", "tp.sequence_parallel=true", "data.context=1",
+                            "batch.size=2", "validation.batch_size=2"}),
+              AllOf(HasSubstr("mesh.tp = 3"), HasSubstr("the smallest batch has 1")));
+  EXPECT_THAT(problem(gpt, {"mesh.tp=2", "tp.sequence=true"}), HasSubstr("tp.sequence_parallel"));
+  EXPECT_THAT(problem(gpt, {"mesh.pp=2"}), AllOf(HasSubstr("mesh.pp"), HasSubstr("dp, tp")));
+}
+
+}  // namespace
+}  // namespace lockstep
