@@ -1,5 +1,6 @@
 #include "core/train/norm_over_ranks.h"
 
+#include <cstdint>
 #include <vector>
 
 #include "core/base/status.h"
@@ -8,19 +9,20 @@ namespace lockstep {
 namespace {
 
 template <typename T>
-std::vector<T> Reduce(Communicator& ranks, Kernels& kernels, std::vector<T> values, DType dtype,
-                      ReduceOp op) {
+std::vector<T> Reduce(Communicator& ranks, Kernels& kernels, const std::vector<T>& values,
+                      DType dtype, ReduceOp op) {
   const auto count = static_cast<int64_t>(values.size());
   const Tensor sum = kernels.Empty({count}, dtype, MemoryClass::kCommunication);
   kernels.CopyFromHost(values.data(), sum);
   ThrowIfError(ranks.AllReduce(sum, sum, op, "norm").Wait());
-  kernels.CopyToHost(sum, values.data());
-  return values;
+  std::vector<T> reduced(values.size());
+  kernels.CopyToHost(sum, reduced.data());
+  return reduced;
 }
 
 }  // namespace
 
-NormReduction NormOver(Communicator& ranks, Kernels& kernels) {
+NormReduction NormOverRanks(Communicator& ranks, Kernels& kernels) {
   return {.max =
               [&](float local) {
                 return Reduce<float>(ranks, kernels, {local}, DType::kF32, ReduceOp::kMax)[0];

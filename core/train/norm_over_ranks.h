@@ -6,11 +6,12 @@
 
 namespace lockstep {
 
-// The norm of gradients of which each of `ranks` holds a part: two all-reduces, "norm", of
-// kNormBytes together. Its calls throw StatusException; all ranks make them.
-NormReduction NormOver(Communicator& ranks, Kernels& kernels);
+// The norm of gradients that lie on all members of `ranks`, each element on one of them. Both
+// outlive it. Throws StatusException.
+NormReduction NormOverRanks(Communicator& ranks, Kernels& kernels);
 
-// The largest magnitude, and three bins of a sum of squares.
+// Payload of its all-reduces, label "norm": the largest magnitude, and three bins of a sum of
+// squares.
 inline constexpr double kNormBytes = sizeof(float) + 3 * sizeof(double);
 
 }  // namespace lockstep

@@ -111,7 +111,7 @@ struct StrategyDefinition {
   // before ranks are started.
   std::function<absl::Status(const Config&, const Settings&)> check =
       [](const Config&, const Settings&) { return absl::OkStatus(); };
-  // Whether the strategy can cut this model so; called before ranks are started.
+  // Whether it can carry the model so; called after `check`, before ranks are started.
   std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
       [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };
   std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;

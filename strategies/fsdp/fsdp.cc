@@ -42,6 +42,8 @@ class Fsdp : public Strategy {
                                                             sums_, kernels_, settings_.seed);
                  }),
         trained_(Trained()),
+        // Replicas hold the same gradients by then.
+        norm_(NormOverRanks(groups_.shards, kernels_)),
         updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
@@ -60,8 +62,7 @@ class Fsdp : public Strategy {
     const double loss = replica_.SumLoss(ranks_);
     sums_.Await();
     ThrowIfError(statistics.Wait());
-    StepResult result =  // Replicas hold the same gradients by now.
-        updater_.Step(step, trained_, NormOver(groups_.shards, kernels_));
+    StepResult result = updater_.Step(step, trained_, norm_);
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
@@ -149,6 +150,7 @@ class Fsdp : public Strategy {
   std::unique_ptr<Residency> residency_;  // hangs on the replica's blocks
   Replica replica_;
   std::vector<TrainedTensor> trained_;
+  NormReduction norm_;
   Updater updater_;
 };
 

@@ -95,7 +95,7 @@ class Tp : public Strategy {
     }
     const double loss = FinishGradients(step, first + count - 1, batches.Next());
     StepResult result = updater_.Step(
-        step, trained_, ranks_.size() > 1 ? NormOver(ranks_, kernels_) : NormReduction{});
+        step, trained_, ranks_.size() > 1 ? NormOverRanks(ranks_, kernels_) : NormReduction{});
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
