@@ -114,7 +114,7 @@ TEST_P(KernelsSuite, CrossEntropyOfSplitLogits) {
         gaps(c.rows);
     std::vector<int32_t> where(c.rows);
     for (int p = 0; p < kParts; ++p) {
-      Tensor own = Output({c.rows}), at = Integers({c.rows});
+      Tensor own = Output({c.rows}, DType::kF32), at = Integers({c.rows});
       kernels().LargestLogits(parts[p], ranges[p], own, at);
       const std::vector<float> values = Download(own);
       const std::vector<int32_t> indices = DownloadIntegers(at);
@@ -131,9 +131,9 @@ TEST_P(KernelsSuite, CrossEntropyOfSplitLogits) {
       const auto row = logits.value.begin() + r * c.classes;
       EXPECT_EQ(where[r], std::max_element(row, row + c.classes) - row);
     }
-    const Tensor all_largest = Upload({c.rows}, largest);
+    const Tensor all_largest = Upload({c.rows}, largest, DType::kF32);
     for (int p = 0; p < kParts; ++p) {
-      Tensor own_sums = Output({c.rows}), own_gaps = Output({c.rows});
+      Tensor own_sums = Output({c.rows}, DType::kF32), own_gaps = Output({c.rows}, DType::kF32);
       kernels().SumExponentials(parts[p], ranges[p], all_largest, targets, own_sums, own_gaps);
       const std::vector<float> sum = Download(own_sums), gap = Download(own_gaps);
       for (int64_t r = 0; r < c.rows; ++r) {
@@ -145,9 +145,10 @@ TEST_P(KernelsSuite, CrossEntropyOfSplitLogits) {
         reference::SoftmaxCrossEntropy(logits, classes, kFactor);
     const double roundings = SumRoundings(c.classes) + 12;
     for (int p = 0; p < kParts; ++p) {
-      Tensor losses = Output({c.rows}), dlogits = Output({c.rows, columns});
-      kernels().SplitCrossEntropy(parts[p], ranges[p], all_largest, Upload({c.rows}, sums),
-                                  Upload({c.rows}, gaps), targets, kFactor, losses, dlogits);
+      Tensor losses = Output({c.rows}, DType::kF32), dlogits = Output({c.rows, columns});
+      kernels().SplitCrossEntropy(
+          parts[p], ranges[p], all_largest, Upload({c.rows}, sums, DType::kF32),
+          Upload({c.rows}, gaps, DType::kF32), targets, kFactor, losses, dlogits);
       EXPECT_TRUE(Agrees(expected.losses, losses, roundings));
       const std::vector<float> slopes = Download(dlogits);
       reference::Result part(Shape{c.rows, columns});
@@ -160,8 +161,9 @@ TEST_P(KernelsSuite, CrossEntropyOfSplitLogits) {
         for (int64_t i = ranges[p].count; i < columns; ++i) EXPECT_EQ(slopes[r * columns + i], 0);
       }
       EXPECT_TRUE(Agrees(part, dlogits, roundings));
-      kernels().SplitCrossEntropy(parts[p], ranges[p], all_largest, Upload({c.rows}, sums),
-                                  Upload({c.rows}, gaps), targets, kFactor, losses, parts[p]);
+      kernels().SplitCrossEntropy(
+          parts[p], ranges[p], all_largest, Upload({c.rows}, sums, DType::kF32),
+          Upload({c.rows}, gaps, DType::kF32), targets, kFactor, losses, parts[p]);
       EXPECT_TRUE(SameBits(dlogits, parts[p]));
     }
   }
