@@ -1,0 +1,161 @@
+#include "strategies/gpipe/schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "strategies/gpipe/dependencies.h"
+
+namespace lockstep {
+namespace {
+
+char Letter(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return 'F';
+    case ActionKind::kBackward:
+      return 'B';
+    case ActionKind::kInputGradient:
+      return 'I';
+    case ActionKind::kWeightGradient:
+      return 'W';
+  }
+  return '?';
+}
+
+// The faults of a schedule, gathered cell by cell.
+class Checker {
+ public:
+  explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
+
+  std::vector<std::string> Faults() {
+    for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      for (size_t i = 0; i < schedule_.ranks[rank].size(); ++i) CheckCell(rank, i);
+    }
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      for (int micro_batch = 0; micro_batch < schedule_.micro_batches; ++micro_batch) {
+        CheckComplete(stage, micro_batch);
+      }
+    }
+    if (faults_.empty()) CheckProgress();
+    return std::move(faults_);
+  }
+
+ private:
+  std::string Cell(size_t rank, size_t index) const {
+    const Action& action = schedule_.ranks[rank][index];
+    return absl::StrCat("rank ", rank, ", action ", index, " (",
+                        ToString(action, schedule_.has_several_stages_a_rank()), ")");
+  }
+
+  void CheckCell(size_t rank, size_t index) {
+    const Action& action = schedule_.ranks[rank][index];
+    const auto fault = [&](const std::string& what) {
+      faults_.push_back(absl::StrCat(Cell(rank, index), ": ", what));
+    };
+    if (action.stage < 0 || action.stage >= schedule_.stages()) {
+      return fault(absl::StrCat("there is no stage ", action.stage, ", only ", schedule_.stages()));
+    }
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches) {
+      return fault(absl::StrCat("there is no micro-batch ", action.micro_batch, ", only ",
+                                schedule_.micro_batches));
+    }
+    if (schedule_.rank_of_stage[action.stage] != static_cast<int>(rank)) {
+      return fault(absl::StrCat("stage ", action.stage, " belongs to rank ",
+                                schedule_.rank_of_stage[action.stage]));
+    }
+    const auto [seen, is_new] =
+        seen_.try_emplace({action.kind, action.stage, action.micro_batch}, std::pair(rank, index));
+    if (!is_new) {
+      fault(absl::StrCat("repeats ", Cell(seen->second.first, seen->second.second)));
+    }
+  }
+
+  bool Has(ActionKind kind, int stage, int micro_batch) const {
+    return seen_.contains({kind, stage, micro_batch});
+  }
+
+  void CheckComplete(int stage, int micro_batch) {
+    const std::string where = absl::StrCat("rank ", schedule_.rank_of_stage[stage], ", stage ",
+                                           stage, ", micro-batch ", micro_batch, ": ");
+    if (!Has(ActionKind::kForward, stage, micro_batch)) {
+      faults_.push_back(absl::StrCat(where, "no forward"));
+    }
+    const bool whole = Has(ActionKind::kBackward, stage, micro_batch);
+    const bool input = Has(ActionKind::kInputGradient, stage, micro_batch);
+    const bool weight = Has(ActionKind::kWeightGradient, stage, micro_batch);
+    if (whole && (input || weight)) {
+      faults_.push_back(absl::StrCat(where, "a whole backward and a half of it"));
+    } else if (!whole && !input && !weight) {
+      faults_.push_back(absl::StrCat(where, "no backward"));
+    } else if (!whole && input != weight) {
+      faults_.push_back(
+          absl::StrCat(where, "only the half of a backward for its ", input ? "input" : "weights"));
+    }
+  }
+
+  // Walks all ranks as far as they come.
+  void CheckProgress() {
+    std::vector<size_t> next(schedule_.ranks.size(), 0);
+    std::map<std::tuple<ActionKind, int, int>, bool> done;
+    const auto blocker = [&](size_t rank) -> const Action* {
+      for (const Action& needed : DependenciesOf(schedule_, schedule_.ranks[rank][next[rank]])) {
+        if (!done[{needed.kind, needed.stage, needed.micro_batch}]) {
+          blocker_ = needed;
+          return &blocker_;
+        }
+      }
+      return nullptr;
+    };
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t rank = 0; rank < next.size(); ++rank) {
+        while (next[rank] < schedule_.ranks[rank].size() && blocker(rank) == nullptr) {
+          const Action& action = schedule_.ranks[rank][next[rank]++];
+          done[{action.kind, action.stage, action.micro_batch}] = true;
+          moved = true;
+        }
+      }
+    }
+    for (size_t rank = 0; rank < next.size(); ++rank) {
+      if (next[rank] == schedule_.ranks[rank].size()) continue;
+      const Action& needed = *blocker(rank);
+      const auto& [owner, index] = seen_.at({needed.kind, needed.stage, needed.micro_batch});
+      faults_.push_back(
+          absl::StrCat("deadlock: ", Cell(rank, next[rank]), " waits for ", Cell(owner, index)));
+    }
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::string> faults_;
+  std::map<std::tuple<ActionKind, int, int>, std::pair<size_t, size_t>> seen_;
+  Action blocker_;
+};
+
+}  // namespace
+
+std::string ToString(const Action& action, bool with_stage) {
+  return absl::StrCat(with_stage ? absl::StrCat(action.stage) : "",
+                      std::string(1, Letter(action.kind)), action.micro_batch);
+}
+
+absl::Status Validate(const Schedule& schedule) {
+  const std::vector<std::string> faults = Checker(schedule).Faults();
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  ")));
+}
+
+int PeakActivations(const Schedule& schedule, int rank) {
+  int live = 0, peak = 0;
+  for (const Action& action : schedule.ranks[rank]) {
+    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++live);
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient) --live;
+  }
+  return peak;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "strategies/gpipe/schedule.h"
+
+namespace lockstep {
+
+// All forwards, then all backwards (Huang et al., "GPipe", 2019). Backwards go in the order of the
+// micro-batches, as `single` adds their gradients up.
+Schedule GPipeSchedule(int ranks, int micro_batches);
+
+// One forward, one backward, once as many micro-batches are on their way as there are stages behind
+// (Narayanan et al., "PipeDream", 2019; its flushing form in "Megatron-LM", SC 2021): rank r keeps
+// at most `ranks` - r of them.
+Schedule OneForwardOneBackwardSchedule(int ranks, int micro_batches);
+
+// The same with `stages_a_rank` stages on each rank, stage s on rank s % ranks: the bubble is
+// divided by their number (Narayanan et al., SC 2021). InvalidArgument unless micro-batches divide
+// by the ranks.
+absl::StatusOr<Schedule> InterleavedSchedule(int ranks, int stages_a_rank, int micro_batches);
+
+// 1F1B whose backward is split: input gradients go on at once, weight gradients fill what would be
+// bubble, later by one on each rank (ZB-H1; Qi et al., 2023). No rank keeps more micro-batches than
+// the first of 1F1B.
+Schedule ZeroBubbleSchedule(int ranks, int micro_batches);
+
+// By name: gpipe, 1f1b, interleaved_1f1b, zb_h1. NotFound with the names that there are.
+absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int stages_a_rank,
+                                      int micro_batches);
+std::vector<std::string> ScheduleNames();
+
+// One row a rank, one cell an action, each with its stage: "0F0,0F1,0B0,0B1".
+std::string ScheduleToCsv(const Schedule& schedule);
+// InvalidArgument names row and cell that cannot be read. What the schedule says is not checked.
+absl::StatusOr<Schedule> ScheduleFromCsv(const std::string& csv, const std::string& name);
+
+}  // namespace lockstep
