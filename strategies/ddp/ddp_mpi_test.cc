@@ -1,16 +1,14 @@
 // The same run with ranks as threads and as processes under mpirun: the same bits.
 
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "strategies/testing/launched_run.h"
 
 namespace lockstep {
 namespace {
@@ -48,33 +46,9 @@ first_step = 3
 steps = 1
 )";
 
-class DdpMpiTest : public testing::Test {
+class DdpMpiTest : public LaunchedRunTest {
  protected:
-  DdpMpiTest() : folder_(testing::TempDir() + "/ddp_mpi") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    std::ofstream(folder_ + "/workload.toml") << kWorkload;
-  }
-
-  // Runs the strategy, under mpirun if `launcher` says how, and returns how that ended.
-  ProcessResult Run(const std::vector<std::string>& launcher, const std::string& out,
-                    const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = launcher;
-    for (const char* word : {"strategies/ddp/main", "--config"}) arguments.push_back(word);
-    arguments.insert(arguments.end(),
-                     {folder_ + "/workload.toml", "--out", absl::StrCat(folder_, "/", out)});
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return RunProcess({.arguments = arguments}).value();
-  }
-  std::vector<std::string> MpiRun(int ranks) {
-    return {"build_defs/mpi_test.sh", absl::StrCat(ranks)};
-  }
-  std::string File(const std::string& name) { return ReadFile(folder_ + "/" + name).value(); }
-  nlohmann::json Summary(const std::string& out) {
-    return nlohmann::json::parse(File(out + "/summary.json"));
-  }
-
-  const std::string folder_;
+  DdpMpiTest() : LaunchedRunTest("strategies/ddp/main", kWorkload) {}
 };
 
 TEST_F(DdpMpiTest, GivesTheBitsOfThreads) {
@@ -116,7 +90,7 @@ TEST_F(DdpMpiTest, TheMeshMustFitTheLauncher) {
   const ProcessResult result = Run(MpiRun(2), "out");
   EXPECT_FALSE(result.ok());
   EXPECT_THAT(result.err, HasSubstr("has 3 ranks, but the launcher has started 2 processes"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/out/losses.csv"));
+  EXPECT_FALSE(std::filesystem::exists(path("out/losses.csv")));
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
 // Stages as processes under mpirun: the bits of threads; and what the summary says of them.
 
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "strategies/testing/launched_run.h"
 
 namespace lockstep {
 namespace {
@@ -49,33 +45,9 @@ first_step = 3
 steps = 1
 )";
 
-class LayerwiseMpiTest : public testing::Test {
+class LayerwiseMpiTest : public LaunchedRunTest {
  protected:
-  LayerwiseMpiTest() : folder_(testing::TempDir() + "/layerwise_mpi") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    std::ofstream(folder_ + "/workload.toml") << kWorkload;
-  }
-
-  // Runs the strategy, under mpirun if `launcher` says how, and returns how that ended.
-  ProcessResult Run(const std::vector<std::string>& launcher, const std::string& out,
-                    const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = launcher;
-    arguments.insert(arguments.end(),
-                     {"strategies/layerwise/main", "--config", folder_ + "/workload.toml", "--out",
-                      absl::StrCat(folder_, "/", out)});
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return RunProcess({.arguments = arguments}).value();
-  }
-  std::vector<std::string> MpiRun(int ranks) {
-    return {"build_defs/mpi_test.sh", absl::StrCat(ranks)};
-  }
-  std::string File(const std::string& name) { return ReadFile(folder_ + "/" + name).value(); }
-  nlohmann::json Summary(const std::string& out) {
-    return nlohmann::json::parse(File(out + "/summary.json"));
-  }
-
-  const std::string folder_;
+  LayerwiseMpiTest() : LaunchedRunTest("strategies/layerwise/main", kWorkload) {}
 };
 
 TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {

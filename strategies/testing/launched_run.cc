@@ -1,0 +1,40 @@
+#include "strategies/testing/launched_run.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+
+namespace lockstep {
+
+LaunchedRunTest::LaunchedRunTest(std::string program, const std::string& workload)
+    : program_(std::move(program)), folder_(testing::TempDir() + "/launched_run") {
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  const absl::Status written = WriteFileAtomically(path("workload.toml"), workload);
+  EXPECT_TRUE(written.ok()) << written;
+}
+
+ProcessResult LaunchedRunTest::Run(const std::vector<std::string>& launcher, const std::string& out,
+                                   const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = launcher;
+  arguments.insert(arguments.end(),
+                   {program_, "--config", path("workload.toml"), "--out", path(out)});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return RunProcess({.arguments = arguments}).value();
+}
+
+std::vector<std::string> LaunchedRunTest::MpiRun(int ranks) {
+  return {"build_defs/mpi_test.sh", absl::StrCat(ranks)};
+}
+
+std::string LaunchedRunTest::File(const std::string& name) const {
+  return ReadFile(path(name)).value();
+}
+
+nlohmann::json LaunchedRunTest::Summary(const std::string& out) const {
+  return nlohmann::json::parse(File(out + "/summary.json"));
+}
+
+}  // namespace lockstep
