@@ -23,13 +23,6 @@ using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using Assignments = std::vector<std::string>;
-
-Assignments With(Assignments assignments, const Assignments& more) {
-  assignments.insert(assignments.end(), more.begin(), more.end());
-  return assignments;
-}
-
 // Contract 3: the very bits of single: losses, final parameters and running statistics, validation.
 void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
   ASSERT_FALSE(single[0].losses.empty());

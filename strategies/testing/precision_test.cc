@@ -26,13 +26,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using Assignments = std::vector<std::string>;
-
-Assignments With(Assignments assignments, const Assignments& more) {
-  assignments.insert(assignments.end(), more.begin(), more.end());
-  return assignments;
-}
-
 std::vector<RankReport> Train(const StrategyDefinition& strategy, const std::string& config,
                               const Assignments& assignments) {
   return RunStrategy(strategy, MakeModel, config, assignments);

@@ -18,7 +18,7 @@ std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
 absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
                                                     const ModelFactory& make_model,
                                                     const std::string& config,
-                                                    const std::vector<std::string>& assignments,
+                                                    const Assignments& assignments,
                                                     Start start = Start::kFresh) {
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
@@ -56,9 +56,14 @@ batch_size = 4
 
 }  // namespace
 
+Assignments With(Assignments assignments, const Assignments& more) {
+  assignments.insert(assignments.end(), more.begin(), more.end());
+  return assignments;
+}
+
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
-                                    const std::vector<std::string>& assignments) {
+                                    const Assignments& assignments) {
   auto reports = TryStrategy(strategy, make_model, config, assignments);
   if (!reports.ok()) {
     ADD_FAILURE() << strategy.name << ": " << reports.status();
@@ -69,7 +74,7 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
 
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
-                                       const std::vector<std::string>& assignments) {
+                                       const Assignments& assignments) {
   auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kResume);
   if (!reports.ok()) {
     ADD_FAILURE() << strategy.name << ": " << reports.status();
@@ -81,7 +86,7 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 std::string RunFolder() { return TestFolder() + "/out"; }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const std::vector<std::string>& assignments) {
+                          const std::string& config, const Assignments& assignments) {
   auto reports = TryStrategy(strategy, make_model, config, assignments);
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();

@@ -8,24 +8,28 @@
 
 namespace lockstep {
 
+// "key=value", as --set takes them; later ones win.
+using Assignments = std::vector<std::string>;
+Assignments With(Assignments assignments, const Assignments& more);
+
 // Trains with a strategy, for tests: `config` is TOML text, `assignments` are laid over it as --set
 // does. Losses, hashes and books come back; files go to a folder of the test's own. Fails the test
 // on an error.
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
-                                    const std::vector<std::string>& assignments);
+                                    const Assignments& assignments);
 
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
-                                       const std::vector<std::string>& assignments);
+                                       const Assignments& assignments);
 
 // Where these runs leave their files.
 std::string RunFolder();
 
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const std::vector<std::string>& assignments);
+                          const std::string& config, const Assignments& assignments);
 
 // A small transformer with dropout on markov text, and a small ResNet on shapes: 12 samples a step,
 // 4 steps.

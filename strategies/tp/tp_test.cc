@@ -27,13 +27,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-using Assignments = std::vector<std::string>;
-
-Assignments With(Assignments assignments, const Assignments& more) {
-  assignments.insert(assignments.end(), more.begin(), more.end());
-  return assignments;
-}
-
 enum class Kind { kGpt, kGptSplitSequence, kResNet };
 
 struct Workload {
