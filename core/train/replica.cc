@@ -4,15 +4,15 @@ namespace lockstep {
 
 void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
                               const BackwardHooks& hooks) {
-  StagePass pass(*this, step, micro_batch);
-  pass.Forward(Enter(batch.inputs), batch.targets);
+  StagePass pass(*this, ranges()[0], step, micro_batch);
+  pass.Forward({.line = Enter(batch.inputs)}, batch.targets);
   pass.Backward({}, hooks);
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this);
-  const Variables logits = pass.Forward(Enter(batch.inputs));
-  return pass.Score(logits[0], batch.targets);
+  EvaluationPass pass(*this, ranges()[0]);
+  const StageVariables logits = pass.Forward({.line = Enter(batch.inputs)});
+  return pass.Score(logits.line[0], batch.targets);
 }
 
 }  // namespace lockstep

@@ -82,6 +82,7 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   run.make_model = make_model;
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
   LS_ASSIGN_OR_RETURN(const Model model, make_model(run.config, *run.dataset));
+  LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
   LS_ASSIGN_OR_RETURN(
       Sampler sampler,

@@ -66,32 +66,53 @@ void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<
   }
 }
 
-Stage::Stage(Rank& rank, Model model, const BlockRange& blocks, const Settings& settings,
-             int64_t targets_per_sample, const ValueMaker& make_values)
+SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
+  SkipEnds ends;
+  for (const SkipPath& path : SkipPaths(model.blocks)) {
+    const bool begins = blocks.Contains(path.from), ends_here = blocks.Contains(path.to);
+    if (ends_here && !begins) ends.in.push_back(path);
+    if (begins && !ends_here) ends.out.push_back(path);
+  }
+  return ends;
+}
+
+Stage::Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
+             const Settings& settings, int64_t targets_per_sample, const ValueMaker& make_values)
     : rank_(rank),
       model_(std::move(model)),
-      blocks_{blocks.begin, std::min<int64_t>(blocks.end, std::ssize(model_.blocks))},
+      ranges_(ranges),
       settings_(settings),
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)) {
+  CHECK(!ranges_.empty());
+  BlockRange& last = ranges_.back();
+  last.end = std::min<int64_t>(last.end, std::ssize(model_.blocks));
   ListParameters();
   if (make_values) {
     make_values(model_);
   } else {
     MakeValues();
   }
-  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
-    for (RunningStatistics* layer : model_.blocks[i]->Statistics()) layers_.push_back(layer);
+  for (Block* block : OwnBlocks()) {
+    for (RunningStatistics* layer : block->Statistics()) layers_.push_back(layer);
     // Behind what a strategy has hung on it: its waits are not the block's.
-    TraceBlock(*model_.blocks[i], rank.trace);
+    TraceBlock(*block, rank.trace);
   }
   Materialize(layers_, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
 }
 
+std::vector<Block*> Stage::OwnBlocks() const {
+  std::vector<Block*> blocks;
+  for (const BlockRange& range : ranges_) {
+    for (int64_t i = range.begin; i < range.end; ++i) blocks.push_back(model_.blocks[i].get());
+  }
+  return blocks;
+}
+
 void Stage::ListParameters() {
   absl::flat_hash_set<const Parameter*> here;
-  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
-    for (const Parameter* parameter : model_.blocks[i]->Parameters()) here.insert(parameter);
+  for (const Block* block : OwnBlocks()) {
+    for (const Parameter* parameter : block->Parameters()) here.insert(parameter);
   }
   for (Parameter* parameter : model_.Parameters()) {
     const bool is_here = here.contains(parameter), owns = parameter->tied_to == nullptr;
@@ -171,9 +192,9 @@ Variables Stage::Enter(const Tensor& inputs) {
   return {Variable(cast)};
 }
 
-Variables Stage::Run(Pass& pass, Variables inputs) {
+Variables Stage::Run(Pass& pass, const BlockRange& blocks, Variables inputs) {
   Variables values = std::move(inputs);
-  for (int64_t i = blocks_.begin; i < blocks_.end; ++i) {
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
     values = model_.blocks[i]->Run(pass, std::move(values));
   }
   return values;

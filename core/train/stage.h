@@ -27,9 +27,17 @@ struct BlockRange {
 // to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
 void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
 
+// The skips that leave a run of blocks, and those that come into it, in the order in which they are
+// popped.
+struct SkipEnds {
+  std::vector<SkipPath> in, out;
+};
+SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
+
 // Some of a model's blocks on one rank: their parameters, gradients and running statistics, and
-// passes through them. Of all other blocks the rank knows no more than what they are: they have no
-// memory here.
+// passes through them (stage_pass.h). They are one run of consecutive blocks, or several, where a
+// pipeline gives a rank several stages. Of all other blocks the rank knows no more than what they
+// are: they have no memory here.
 //
 // A parameter here that is tied to one of an earlier stage has a value of its own, with the same
 // initial bits, and a gradient of its own; the stage of its owner has room for that gradient too.
@@ -41,18 +49,20 @@ class Stage {
 
   // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
   // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
-  // Blocks appear in the rank's trace from here on.
-  Stage(Rank& rank, Model model, const BlockRange& blocks, const Settings& settings,
+  // Blocks appear in the rank's trace from here on. `ranges` are in the order of the model.
+  Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges, const Settings& settings,
         int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
 
   Rank& rank() const { return rank_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
-  const BlockRange& blocks() const { return blocks_; }
+  const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
-  // Whether it takes batches in, and whether it ends in the loss.
-  bool is_first() const { return blocks_.begin == 0; }
-  bool is_last() const { return blocks_.end == std::ssize(model_.blocks); }
+  // Whether blocks take batches in, and whether they end in the loss.
+  bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
+  bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
+  bool has_first() const { return IsFirst(ranges_.front()); }
+  bool has_last() const { return IsLast(ranges_.back()); }
 
   // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
   void AllocateGradients();
@@ -63,13 +73,13 @@ class Stage {
 
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
-  // Runs the blocks forward, in training or evaluation as `pass` says.
-  Variables Run(Pass& pass, Variables inputs);
-  // Of the last stage: the loss of a micro-batch, from which backward starts; and what to add to
-  // loss() of it.
+  // Runs blocks of one range forward, in training or evaluation as `pass` says.
+  Variables Run(Pass& pass, const BlockRange& blocks, Variables inputs);
+  // Behind the last block: the loss of a micro-batch, from which backward starts; and what to add
+  // to loss() of it.
   CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
   void AddLoss(const CrossEntropy& result);
-  // Of the last stage: what evaluation wants to know of a batch.
+  // Behind the last block: what evaluation wants to know of a batch.
   EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
 
   // The sum of the losses since Clear, divided by the global count of targets.
@@ -118,6 +128,7 @@ class Stage {
     Tensor master;  // the value itself in fp32; empty where another stage holds it
   };
 
+  std::vector<Block*> OwnBlocks() const;
   void ListParameters();
   void MakeValues();
   void MakeGuestValue(Parameter& guest);
@@ -125,7 +136,7 @@ class Stage {
 
   Rank& rank_;
   Model model_;
-  BlockRange blocks_;
+  std::vector<BlockRange> ranges_;
   const Settings& settings_;
   double target_count_;  // of the global batch
   std::vector<Owner> owners_;

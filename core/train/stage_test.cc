@@ -17,8 +17,8 @@ TEST(StageTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
     EXPECT_EQ(state[0].tensor.elements(), index == 0 ? kSquareWidth * kSquareWidth : 0);
     EXPECT_EQ(rank.stage().Trained()[0].gradient.elements(),
               index == 0 ? kSquareWidth * kSquareWidth : 0);
-    EXPECT_EQ(rank.stage().is_first(), index == 0);
-    EXPECT_EQ(rank.stage().is_last(), index == 1);
+    EXPECT_EQ(rank.stage().has_first(), index == 0);
+    EXPECT_EQ(rank.stage().has_last(), index == 1);
     // Owner and two gradients that come to it; two values, two gradients and no optimizer state.
     const int64_t matrix = kSquareWidth * kSquareWidth * 4;
     std::vector<int64_t> bytes;
@@ -57,9 +57,9 @@ TEST(StageTest, OtherBlocksHaveNoMemory) {
 TEST(StageTest, AReplicaIsAStageWithAllBlocks) {
   const BlockRange all;
   ForStages({all}, [](StageUnderTest& rank, int) {
-    EXPECT_TRUE(rank.stage().is_first());
-    EXPECT_TRUE(rank.stage().is_last());
-    EXPECT_EQ(rank.stage().blocks().size(), 3);
+    EXPECT_TRUE(rank.stage().has_first());
+    EXPECT_TRUE(rank.stage().has_last());
+    EXPECT_EQ(rank.stage().ranges()[0].size(), 3);
   });
 }
 

@@ -44,7 +44,7 @@ class Layerwise : public Strategy {
       : settings_(inputs.settings),
         stages_(inputs.rank.mesh.pp()),
         shards_(inputs.rank.mesh.dp()),
-        stage_(inputs.rank, std::move(inputs.model), ranges[stages_.rank()], settings_,
+        stage_(inputs.rank, std::move(inputs.model), {ranges[stages_.rank()]}, settings_,
                inputs.targets_per_sample),
         links_(stage_, stages_),
         tied_(stage_, ranges, stages_),
@@ -89,10 +89,12 @@ class Layerwise : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override {
     const BatchKind kind = {.mode = Pass::Mode::kEvaluate, .samples = batch.inputs.shape()[0]};
-    EvaluationPass pass(stage_);
-    const Variables outputs = pass.Forward(stage_.is_first() ? stage_.Enter(batch.inputs)
-                                                             : links_.ReceiveActivations(kind));
-    if (stage_.is_last()) return pass.Score(outputs[0], batch.targets);
+    EvaluationPass pass(stage_, stage_.ranges()[0]);
+    const Variables outputs =
+        pass.Forward({.line = stage_.has_first() ? stage_.Enter(batch.inputs)
+                                                 : links_.ReceiveActivations(kind)})
+            .line;
+    if (stage_.has_last()) return pass.Score(outputs[0], batch.targets);
     links_.SendActivations(kind, outputs);
     links_.AwaitSent();
     return {};
@@ -127,29 +129,31 @@ class Layerwise : public Strategy {
     if (stage_.statistics().defined()) {
       add(shards_, "statistics", static_cast<double>(stage_.statistics().bytes()));
     }
-    prediction.bubble_fraction = IdleShareOfTurns(stage_.model(), stage_.blocks());
+    prediction.bubble_fraction = IdleShareOfTurns(stage_.model(), stage_.ranges()[0]);
     return prediction;
   }
 
  private:
   int64_t first_micro_batch() const { return shards_.rank() * settings_.batch.micro_batches; }
-  bool takes_batches() const { return stage_.is_first() || stage_.is_last(); }
+  bool takes_batches() const { return stage_.has_first() || stage_.has_last(); }
 
   // This stage's part in a micro-batch, forward and back.
   void TakeTurn(int64_t step, int64_t micro_batch, const Batch& batch, const BackwardHooks& hooks) {
     const BatchKind kind = {.samples = settings_.batch.micro_batch_size()};
-    StagePass pass(stage_, step, micro_batch);
-    const Variables outputs = pass.Forward(
-        stage_.is_first() ? stage_.Enter(batch.inputs) : links_.ReceiveActivations(kind),
-        batch.targets);
+    StagePass pass(stage_, stage_.ranges()[0], step, micro_batch);
+    const Variables outputs =
+        pass.Forward({.line = stage_.has_first() ? stage_.Enter(batch.inputs)
+                                                 : links_.ReceiveActivations(kind)},
+                     batch.targets)
+            .line;
     std::vector<Tensor> gradients;
-    if (!stage_.is_last()) {
+    if (!stage_.has_last()) {
       links_.SendActivations(kind, outputs);
       gradients = links_.ReceiveGradients(kind);
     }
     links_.AwaitSent();  // taken long ago
-    const std::vector<Tensor> of_inputs = pass.Backward(std::move(gradients), hooks);
-    if (!stage_.is_first()) links_.SendGradients(kind, of_inputs);
+    const std::vector<Tensor> of_inputs = pass.Backward({.line = std::move(gradients)}, hooks).line;
+    if (!stage_.has_first()) links_.SendGradients(kind, of_inputs);
   }
 
   const Settings& settings_;

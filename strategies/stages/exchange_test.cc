@@ -40,16 +40,19 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
       targets.data<int32_t>()[1] = 2;
 
       tied.BeginStep();
-      StagePass pass(stage, 0, 0);
+      StagePass pass(stage, stage.ranges()[0], 0, 0);
       const Variables outputs =
-          pass.Forward(stage.is_first() ? stage.Enter(x) : links.ReceiveActivations(kind), targets);
+          pass.Forward(
+                  {.line = stage.has_first() ? stage.Enter(x) : links.ReceiveActivations(kind)},
+                  targets)
+              .line;
       std::vector<Tensor> gradients;
-      if (!stage.is_last()) {
+      if (!stage.has_last()) {
         links.SendActivations(kind, outputs);
         gradients = links.ReceiveGradients(kind);
       }
-      const std::vector<Tensor> of_inputs = pass.Backward(std::move(gradients));
-      if (!stage.is_first()) links.SendGradients(kind, of_inputs);
+      const std::vector<Tensor> of_inputs = pass.Backward({.line = std::move(gradients)}).line;
+      if (!stage.has_first()) links.SendGradients(kind, of_inputs);
       tied.SendGradients();
       for (Parameter* parameter : stage.parameters()) {
         tied.AwaitGradients(*parameter);

@@ -12,11 +12,11 @@ constexpr char kGradients[] = "activation gradients";
 
 StageLinks::StageLinks(Stage& stage, Communicator& stages) : rank_(stage.rank()) {
   const int before = stages.rank() - 1, after = stages.rank() + 1;
-  if (!stage.is_first()) {
+  if (!stage.has_first()) {
     activations_in_.emplace(stages, before, kActivations, rank_.kernels);
     gradients_out_.emplace(stages, before, kGradients, rank_.kernels);
   }
-  if (!stage.is_last()) {
+  if (!stage.has_last()) {
     activations_out_.emplace(stages, after, kActivations, rank_.kernels);
     gradients_in_.emplace(stages, after, kGradients, rank_.kernels);
   }
@@ -69,11 +69,11 @@ void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction
                                batch.micro_batches * batch.micro_batch_size() *
                                SizeOf(settings.precision.compute));
   };
-  const BlockRange& blocks = stage.blocks();
-  if (!stage.is_last()) {
+  const BlockRange& blocks = stage.ranges()[0];
+  if (!stage.has_last()) {
     prediction.traffic.push_back({Operation::kSend, kActivations, bytes(blocks.end - 1)});
   }
-  if (!stage.is_first()) {
+  if (!stage.has_first()) {
     prediction.traffic.push_back({Operation::kSend, kGradients, bytes(blocks.begin - 1)});
   }
 }

@@ -10,7 +10,7 @@ constexpr char kLabel[] = "loss";
 }  // namespace
 
 double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages) {
-  double loss = stage.is_last() ? stage.SumLoss(shards) : 0;
+  double loss = stage.has_last() ? stage.SumLoss(shards) : 0;
   Kernels& kernels = stage.rank().kernels;
   const Tensor shared = kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
   kernels.CopyFromHost(&loss, shared);
@@ -22,7 +22,7 @@ double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages) {
 
 void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
                     CostPrediction& prediction) {
-  if (stage.is_last()) {
+  if (stage.has_last()) {
     const double n = shards.size();
     prediction.traffic.push_back({Operation::kAllReduce, kLabel, 2 * (n - 1) / n * sizeof(double)});
   }

@@ -46,7 +46,7 @@ StageUnderTest::StageUnderTest(RankHandle& handle, const Settings& settings,
                                const std::vector<BlockRange>& ranges)
     : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
       rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
-      stage_(rank_, MakeTiedSquares(), ranges[mesh_.pp().rank()], settings, 1) {
+      stage_(rank_, MakeTiedSquares(), {ranges[mesh_.pp().rank()]}, settings, 1) {
   stage_.AllocateGradients();
   stage_.Clear(1);
 }
