@@ -1,80 +1,169 @@
 #include "strategies/stages/stage_links.h"
 
-#include <memory>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kActivations[] = "activations";
-constexpr char kGradients[] = "activation gradients";
+constexpr LinkLabels kLine = {"activations", "activation gradients"};
+constexpr LinkLabels kSkips = {"skips", "skip gradients"};
 
 }  // namespace
 
-StageLinks::StageLinks(Stage& stage, Communicator& stages) : rank_(stage.rank()) {
-  const int before = stages.rank() - 1, after = stages.rank() + 1;
-  if (!stage.has_first()) {
-    activations_in_.emplace(stages, before, kActivations, rank_.kernels);
-    gradients_out_.emplace(stages, before, kGradients, rank_.kernels);
+StageLinks::StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks)
+    : rank_(part.rank()), plan_(plan), own_(ranks.rank()) {
+  const Model& model = part.model();
+  std::map<std::pair<int, int>, Way> skips;
+  for (int stage = 0; stage < plan.size(); ++stage) {
+    if (stage + 1 < plan.size()) {
+      const int64_t last = plan.stages[stage].end - 1;
+      AddWay(ranks, {.from = stage,
+                     .to = stage + 1,
+                     .elements = model.blocks[last]->cost.output_elements,
+                     .sent = {},
+                     .taken = {},
+                     .group = nullptr,
+                     .link = nullptr});
+    }
+    const std::vector<SkipPath> out = SkipEndsOf(model, plan.stages[stage]).out;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int to = plan.StageOfBlock(out[i].to);
+      Way& way = skips[{stage, to}];
+      way.from = stage;
+      way.to = to;
+      way.elements += out[i].elements;
+      way.sent.push_back(i);
+    }
   }
-  if (!stage.has_last()) {
-    activations_out_.emplace(stages, after, kActivations, rank_.kernels);
-    gradients_in_.emplace(stages, after, kGradients, rank_.kernels);
+  for (int stage = 0; stage < plan.size(); ++stage) {
+    const std::vector<SkipPath> in = SkipEndsOf(model, plan.stages[stage]).in;
+    for (size_t i = 0; i < in.size(); ++i) {
+      skips[{plan.StageOfBlock(in[i].from), stage}].taken.push_back(i);
+    }
+  }
+  for (auto& [ends, way] : skips) AddWay(ranks, std::move(way));
+}
+
+// All ranks make all groups, and keep the ways that end with them.
+void StageLinks::AddWay(Communicator& ranks, Way way) {
+  const int from = plan_.rank_of_stage[way.from], to = plan_.rank_of_stage[way.to];
+  const bool is_here = own_ == from || own_ == to;
+  if (from == to) {
+    way.link = LinkWithinRank();
+  } else {
+    auto group = ranks.Split(is_here ? 0 : -1, own_ == from ? 0 : 1,
+                             absl::StrCat(way.is_line() ? "stages " : "skips ", way.from, "-",
+                                          way.to));
+    ThrowIfError(group.status());
+    way.group = *std::move(group);
+    if (is_here) {
+      way.link = LinkRanks(*way.group, 0, 1, way.is_line() ? kLine : kSkips, rank_.kernels);
+    }
+  }
+  if (is_here) ways_.push_back(std::move(way));
+}
+
+void StageLinks::ExpectInputs(int stage, const BatchKind& kind) {
+  for (Way& way : ways_) {
+    if (way.to == stage) way.link->Expect(kind);
   }
 }
 
-Variables StageLinks::ReceiveActivations(const BatchKind& kind) {
+StageVariables StageLinks::TakeInputs(int stage, const BatchKind& kind) {
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  Variables inputs;
-  for (RoutedTensor& routed : activations_in_->Receive(kind)) {
-    inputs.emplace_back(std::move(routed.tensor),
-                        routed.needs_gradient ? std::make_shared<GradientSlot>() : nullptr);
+  StageVariables inputs;
+  for (Way& way : ways_) {
+    if (way.to != stage) continue;
+    Variables variables = way.link->Take(kind);
+    if (way.is_line()) {
+      inputs.line = std::move(variables);
+      continue;
+    }
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (inputs.skips.size() <= way.taken[i]) inputs.skips.resize(way.taken[i] + 1);
+      inputs.skips[way.taken[i]] = std::move(variables[i]);
+    }
   }
   return inputs;
 }
 
-void StageLinks::SendActivations(const BatchKind& kind, const Variables& outputs) {
-  std::vector<RoutedTensor> tensors;
-  for (const Variable& output : outputs) {
-    tensors.push_back({.tensor = output.value, .needs_gradient = output.needs_gradient()});
+void StageLinks::SendOutputs(int stage, const BatchKind& kind, const StageVariables& outputs) {
+  ReleaseSent();
+  for (Way& way : ways_) {
+    if (way.from != stage) continue;
+    if (way.is_line()) {
+      way.link->Send(kind, outputs.line);
+      continue;
+    }
+    Variables skips;
+    for (const size_t i : way.sent) skips.push_back(outputs.skips[i]);
+    way.link->Send(kind, skips);
   }
-  activations_out_->Send(kind, std::move(tensors));
 }
 
-std::vector<Tensor> StageLinks::ReceiveGradients(const BatchKind& kind) {
+void StageLinks::ExpectGradients(int stage, const BatchKind& kind) {
+  for (Way& way : ways_) {
+    if (way.from == stage) way.link->ExpectGradients(kind);
+  }
+}
+
+StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  std::vector<Tensor> gradients;
-  for (RoutedTensor& routed : gradients_in_->Receive(kind)) {
-    gradients.push_back(std::move(routed.tensor));
+  StageGradients gradients;
+  for (Way& way : ways_) {
+    if (way.from != stage) continue;
+    std::vector<Tensor> taken = way.link->TakeGradients(kind);
+    if (way.is_line()) {
+      gradients.line = std::move(taken);
+      continue;
+    }
+    for (size_t i = 0; i < taken.size(); ++i) {
+      if (gradients.skips.size() <= way.sent[i]) gradients.skips.resize(way.sent[i] + 1);
+      gradients.skips[way.sent[i]] = std::move(taken[i]);
+    }
   }
   return gradients;
 }
 
-void StageLinks::SendGradients(const BatchKind& kind, const std::vector<Tensor>& of_inputs) {
-  std::vector<RoutedTensor> tensors;
-  for (const Tensor& gradient : of_inputs) tensors.push_back({.tensor = gradient});
-  gradients_out_->Send(kind, std::move(tensors));
+void StageLinks::SendGradients(int stage, const BatchKind& kind,
+                               const StageGradients& of_inputs) {
+  ReleaseSent();
+  for (Way& way : ways_) {
+    if (way.to != stage) continue;
+    if (way.is_line()) {
+      way.link->SendGradients(kind, of_inputs.line);
+      continue;
+    }
+    std::vector<Tensor> skips;
+    for (const size_t i : way.taken) skips.push_back(of_inputs.skips[i]);
+    way.link->SendGradients(kind, skips);
+  }
+}
+
+void StageLinks::ReleaseSent() {
+  for (Way& way : ways_) way.link->ReleaseSent();
 }
 
 void StageLinks::AwaitSent() {
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  if (activations_out_) activations_out_->AwaitSent();
-  if (gradients_out_) gradients_out_->AwaitSent();
+  for (Way& way : ways_) way.link->AwaitSent();
 }
 
-void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction& prediction) {
-  // Of a step, what this block hands on; its gradient has the same size.
-  const auto bytes = [&](int64_t block) {
-    const BatchSettings& batch = settings.batch;
-    return static_cast<double>(stage.model().blocks[block]->cost.output_elements *
-                               batch.micro_batches * batch.micro_batch_size() *
-                               SizeOf(settings.precision.compute));
-  };
-  const BlockRange& blocks = stage.ranges()[0];
-  if (!stage.has_last()) {
-    prediction.traffic.push_back({Operation::kSend, kActivations, bytes(blocks.end - 1)});
+void StageLinks::AddTraffic(int64_t samples, DType compute, CostPrediction& prediction) const {
+  std::map<std::string, int64_t> elements;
+  for (const Way& way : ways_) {
+    if (way.group == nullptr) continue;
+    const bool sends_variables = plan_.rank_of_stage[way.from] == own_;
+    const LinkLabels& labels = way.is_line() ? kLine : kSkips;
+    elements[sends_variables ? labels.variables : labels.gradients] += way.elements;
   }
-  if (!stage.has_first()) {
-    prediction.traffic.push_back({Operation::kSend, kGradients, bytes(blocks.begin - 1)});
+  for (const auto& [label, count] : elements) {
+    prediction.traffic.push_back(
+        {Operation::kSend, label, static_cast<double>(count * samples * SizeOf(compute))});
   }
 }
 

@@ -1,44 +1,64 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
-#include "core/autograd/variable.h"
-#include "core/train/rank.h"
 #include "core/train/stage.h"
-#include "strategies/stages/tensor_route.h"
+#include "core/train/stage_pass.h"
+#include "core/train/strategy.h"
+#include "strategies/stages/stage_link.h"
+#include "strategies/stages/stage_plan.h"
 
 namespace lockstep {
 
-// What a stage hands to the next one and gets from the one before it, and the gradients of it on
-// their way back. The time that it waits for them is the phase kBubble. Members throw
-// StatusException.
+// What the stages of a rank hand to others and get from them, and the gradients of it on their way
+// back: the line of activations from a stage to the next one, and skips straight from the stage
+// that stashes them to the one that pops them. Each pair of stages has a group of its own, so that
+// nothing is ordered between its messages and others. The time spent waiting is the phase kBubble.
+// Members throw StatusException; `stage` is one of this rank's.
 class StageLinks {
  public:
-  // `stages` has a rank for each stage, in their order; it and `stage` outlive the links.
-  StageLinks(Stage& stage, Communicator& stages);
+  // Called by all members of `ranks`, between which `plan` divides the model. All outlive the links.
+  StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks);
 
-  // From the stage before, which has one: its outputs, as inputs of a tape of this rank.
-  Variables ReceiveActivations(const BatchKind& kind);
-  // To the stage after, which has one.
-  void SendActivations(const BatchKind& kind, const Variables& outputs);
+  // What comes in from other stages. Expect says early what is taken next, so that it travels
+  // meanwhile.
+  void ExpectInputs(int stage, const BatchKind& kind);
+  StageVariables TakeInputs(int stage, const BatchKind& kind);
+  void SendOutputs(int stage, const BatchKind& kind, const StageVariables& outputs);
 
-  // The gradients of these outputs, in their order, undefined where none is needed or none came;
-  // and those of the inputs, to the stage before.
-  std::vector<Tensor> ReceiveGradients(const BatchKind& kind);
-  void SendGradients(const BatchKind& kind, const std::vector<Tensor>& of_inputs);
+  void ExpectGradients(int stage, const BatchKind& kind);
+  StageGradients TakeGradients(int stage, const BatchKind& kind);
+  void SendGradients(int stage, const BatchKind& kind, const StageGradients& of_inputs);
 
   // Until the stages around have taken all that was sent.
   void AwaitSent();
 
- private:
-  Rank& rank_;
-  std::optional<RouteEnd> activations_in_, gradients_in_;
-  std::optional<RouteStart> activations_out_, gradients_out_;
-};
+  // Adds what this rank sends in a step of so many samples.
+  void AddTraffic(int64_t samples, DType compute, CostPrediction& prediction) const;
 
-// Adds what the links of a stage send in a step, of `micro_batches` of so many samples each.
-void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction& prediction);
+ private:
+  // A way between two stages, of which one at least is here.
+  struct Way {
+    int from, to;                  // stages
+    int64_t elements;              // of one sample
+    std::vector<size_t> sent;      // which of the skips that leave `from`; empty: the line
+    std::vector<size_t> taken;     // which of those that come into `to`
+    std::unique_ptr<Communicator> group;  // null: within this rank
+    std::unique_ptr<StageLink> link;
+
+    bool is_line() const { return sent.empty(); }
+  };
+
+  void AddWay(Communicator& ranks, Way way);
+  void ReleaseSent();
+
+  Rank& rank_;
+  const StagePlan& plan_;
+  const int own_;  // this rank among those of the plan
+  std::vector<Way> ways_;
+};
 
 }  // namespace lockstep

@@ -9,26 +9,25 @@ constexpr char kLabel[] = "loss";
 
 }  // namespace
 
-double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages) {
+double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages, int from) {
   double loss = stage.has_last() ? stage.SumLoss(shards) : 0;
   Kernels& kernels = stage.rank().kernels;
   const Tensor shared = kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
   kernels.CopyFromHost(&loss, shared);
   StepTimer::Scope scope(stage.rank().timer, Phase::kBubble);
-  ThrowIfError(stages.Broadcast(shared, stages.size() - 1, kLabel).Wait());
+  ThrowIfError(stages.Broadcast(shared, from, kLabel).Wait());
   kernels.CopyToHost(shared, &loss);
   return loss;
 }
 
 void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
-                    CostPrediction& prediction) {
+                    int from, CostPrediction& prediction) {
   if (stage.has_last()) {
     const double n = shards.size();
     prediction.traffic.push_back({Operation::kAllReduce, kLabel, 2 * (n - 1) / n * sizeof(double)});
   }
   // Around a ring from the last stage, whose predecessor has nobody left to tell.
-  const int last = stages.size() - 1;
-  const bool tells = (stages.rank() + 1) % stages.size() != last;
+  const bool tells = (stages.rank() + 1) % stages.size() != from;
   prediction.traffic.push_back({Operation::kBroadcast, kLabel, tells ? sizeof(double) : 0.0});
 }
 

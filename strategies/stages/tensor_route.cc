@@ -78,25 +78,51 @@ void RouteStart::Send(const Tensor& tensor, const std::string& label) {
   sent_.push_back({tensor, group_.Send(tensor, to_, label)});
 }
 
+void RouteStart::ReleaseSent() {
+  while (!sent_.empty() && sent_.front().work.Done()) {
+    ThrowIfError(sent_.front().work.Wait());
+    sent_.pop_front();
+  }
+}
+
 void RouteStart::AwaitSent() {
   for (Sent& sent : sent_) ThrowIfError(sent.work.Wait());
   sent_.clear();
 }
 
+void RouteEnd::Expect(const BatchKind& kind) {
+  if (passed_over_ > 0 || !known_.contains(kind)) {
+    ++passed_over_;
+  } else {
+    Begin(kind);
+  }
+}
+
 std::vector<RoutedTensor> RouteEnd::Receive(const BatchKind& kind) {
-  auto known = known_.find(kind);
-  if (known == known_.end()) known = known_.emplace(kind, ReceiveAnnouncement()).first;
-  std::vector<RoutedTensor> tensors;
-  std::vector<Work> works;
-  for (const RouteLayout::Entry& entry : known->second.entries) {
-    RoutedTensor& routed = tensors.emplace_back();
+  if (expected_.empty()) {
+    if (passed_over_ > 0) --passed_over_;
+    if (!known_.contains(kind)) known_[kind] = ReceiveAnnouncement();
+    Begin(kind);
+  }
+  Expected expected = std::move(expected_.front());
+  expected_.pop_front();
+  CHECK(expected.kind == kind) << label_ << ": another batch was expected";
+  ThrowIfError(WaitAll(absl::MakeSpan(expected.works)));
+  for (RoutedTensor& routed : expected.tensors) {
+    if (routed.tensor.defined()) routed.tensor.storage().Rebook(MemoryClass::kActivations);
+  }
+  return std::move(expected.tensors);
+}
+
+void RouteEnd::Begin(const BatchKind& kind) {
+  Expected& next = expected_.emplace_back(Expected{.kind = kind});
+  for (const RouteLayout::Entry& entry : known_[kind].entries) {
+    RoutedTensor& routed = next.tensors.emplace_back();
     routed.needs_gradient = entry.needs_gradient;
     if (!entry.defined) continue;
-    routed.tensor = kernels_.Empty(entry.shape, entry.dtype);
-    works.push_back(group_.Recv(routed.tensor, from_, label_));
+    routed.tensor = kernels_.Empty(entry.shape, entry.dtype, MemoryClass::kCommunication);
+    next.works.push_back(group_.Recv(routed.tensor, from_, label_));
   }
-  ThrowIfError(WaitAll(absl::MakeSpan(works)));
-  return tensors;
 }
 
 RouteLayout RouteEnd::ReceiveAnnouncement() {

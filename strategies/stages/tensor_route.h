@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,7 +60,8 @@ class RouteStart {
   // Begins to send; the tensors are not written until AwaitSent.
   void Send(const BatchKind& kind, std::vector<RoutedTensor> tensors);
 
-  // Until all that was sent has been taken.
+  // Gives back what has been taken by now; and waits until all has been.
+  void ReleaseSent();
   void AwaitSent();
 
  private:
@@ -76,7 +78,7 @@ class RouteStart {
   const std::string label_;
   Kernels& kernels_;
   std::map<BatchKind, RouteLayout> known_;
-  std::vector<Sent> sent_;
+  std::deque<Sent> sent_;
 };
 
 class RouteEnd {
@@ -84,17 +86,30 @@ class RouteEnd {
   RouteEnd(Communicator& group, int from, std::string label, Kernels& kernels)
       : group_(group), from_(from), label_(std::move(label)), kernels_(kernels) {}
 
-  // Waits for the next list. Its tensors are new, booked as activations.
+  // Begins to receive the next list, once it is known what it is made of: not before the first one
+  // of its kind has come. Kinds are expected in the order in which they are then received.
+  void Expect(const BatchKind& kind);
+
+  // Waits for the next list. Its tensors are new, booked as activations from here on.
   std::vector<RoutedTensor> Receive(const BatchKind& kind);
 
  private:
+  struct Expected {
+    BatchKind kind;
+    std::vector<RoutedTensor> tensors = {};
+    std::vector<Work> works = {};
+  };
+
   RouteLayout ReceiveAnnouncement();
+  void Begin(const BatchKind& kind);
 
   Communicator& group_;
   const int from_;
   const std::string label_;
   Kernels& kernels_;
   std::map<BatchKind, RouteLayout> known_;
+  std::deque<Expected> expected_;
+  int64_t passed_over_ = 0;  // expected, but not begun: what is behind must not overtake them
 };
 
 }  // namespace lockstep

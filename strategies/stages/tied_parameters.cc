@@ -13,39 +13,35 @@ namespace {
 constexpr char kGradients[] = "tied gradients";
 constexpr char kValues[] = "tied parameters";
 
-// By parameter, the stage that has it.
-absl::flat_hash_map<const Parameter*, int> StageOf(const Model& model,
-                                                   const std::vector<BlockRange>& ranges) {
-  absl::flat_hash_map<const Parameter*, int> stage_of;
-  for (size_t stage = 0; stage < ranges.size(); ++stage) {
-    for (int64_t block = ranges[stage].begin; block < ranges[stage].end; ++block) {
+// By parameter, the rank that has it.
+absl::flat_hash_map<const Parameter*, int> RankOf(const Model& model, const StagePlan& plan) {
+  absl::flat_hash_map<const Parameter*, int> rank_of;
+  for (int stage = 0; stage < plan.size(); ++stage) {
+    for (int64_t block = plan.stages[stage].begin; block < plan.stages[stage].end; ++block) {
       for (const Parameter* parameter : model.blocks[block]->Parameters()) {
-        stage_of[parameter] = static_cast<int>(stage);
+        rank_of[parameter] = plan.rank_of_stage[stage];
       }
     }
   }
-  return stage_of;
+  return rank_of;
 }
 
 }  // namespace
 
-TiedParameters::TiedParameters(Stage& stage, const std::vector<BlockRange>& ranges,
-                               Communicator& stages)
+TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks)
     : stage_(stage) {
-  const auto stage_of = StageOf(stage.model(), ranges);
+  const auto rank_of = RankOf(stage.model(), plan);
   bool any = false;
   for (Parameter* tied : stage.model().Parameters()) {
     if (tied->tied_to == nullptr) continue;
-    const int from = stage_of.at(tied), to = stage_of.at(tied->tied_to);
+    const int from = rank_of.at(tied), to = rank_of.at(tied->tied_to);
     if (from == to) continue;
-    // Backward reaches the tied one first: its gradient never has to be waited for.
-    CHECK_LT(to, from) << tied->name << " is tied to a parameter of a later stage";
     any = true;
-    if (stages.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, Work()});
-    if (stages.rank() == from) ties_.push_back({tied->tied_to, tied, to, false, Work()});
+    if (ranks.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, Work()});
+    if (ranks.rank() == from) ties_.push_back({tied->tied_to, tied, to, false, Work()});
   }
   if (!any) return;
-  auto group = stages.Split(0, stages.rank(), "tied");
+  auto group = ranks.Split(0, ranks.rank(), "tied");
   ThrowIfError(group.status());
   group_ = *std::move(group);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/train/stage.h"
+#include "strategies/stages/stage_plan.h"
 
 namespace lockstep {
 
@@ -15,9 +16,9 @@ namespace lockstep {
 // nothing. They throw StatusException.
 class TiedParameters {
  public:
-  // Called by all members of `stages`, which has a rank for each stage, in the order of `ranges`.
-  // All outlive it. The stage's gradients have their memory when the first step begins.
-  TiedParameters(Stage& stage, const std::vector<BlockRange>& ranges, Communicator& stages);
+  // Called by all members of `ranks`, between which `plan` divides the model. Stage and ranks
+  // outlive it. The stage's gradients have their memory when the first step begins.
+  TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks);
 
   // Of a step, in this order: before its first micro-batch, once this rank's gradients hold the
   // step's sums, before Stage::CompleteGradient(owner), and when all is over.
@@ -38,7 +39,7 @@ class TiedParameters {
   struct Tie {
     Parameter* owner;
     Parameter* tied;
-    int other;  // the stage at the other end
+    int other;  // the rank at the other end
     bool owns;
     Work gradient;  // of the step, under way here
   };
