@@ -26,7 +26,9 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
-  Shape inputs = {};        // of the micro-batch: ids [batch, time], pictures [batch, ...]
+  // Samples of the micro-batch, and targets of each: how its tokens lie in memory, on whatever
+  // stage of the model the pass is.
+  Shape tokens = {};
 
   // Set by the layer that makes the logits, for the loss behind it.
   SplitLogits split_logits = {};

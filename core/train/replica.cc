@@ -10,7 +10,7 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this);
+  EvaluationPass pass(*this, batch.inputs.shape()[0]);
   const Variables logits = pass.Forward(Enter(batch.inputs));
   return pass.Score(logits[0], batch.targets);
 }

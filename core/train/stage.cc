@@ -72,6 +72,7 @@ Stage::Stage(Rank& rank, Model model, const BlockRange& blocks, const Settings& 
       model_(std::move(model)),
       blocks_{blocks.begin, std::min<int64_t>(blocks.end, std::ssize(model_.blocks))},
       settings_(settings),
+      targets_per_sample_(targets_per_sample),
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)) {
   ListParameters();
   if (make_values) {

@@ -50,6 +50,9 @@ class Stage {
   const Model& model() const { return model_; }
   const BlockRange& blocks() const { return blocks_; }
   uint64_t seed() const { return settings_.seed; }
+  int64_t micro_batch_size() const { return settings_.batch.micro_batch_size(); }
+  // How the tokens of so many samples lie; see Pass.
+  Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
   // Whether it takes batches in, and whether it ends in the loss.
   bool is_first() const { return blocks_.begin == 0; }
   bool is_last() const { return blocks_.end == std::ssize(model_.blocks); }
@@ -127,6 +130,7 @@ class Stage {
   Model model_;
   BlockRange blocks_;
   const Settings& settings_;
+  int64_t targets_per_sample_;
   double target_count_;  // of the global batch
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;

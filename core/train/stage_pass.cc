@@ -15,7 +15,7 @@ Variables StagePass::Forward(Variables inputs, const Tensor& targets) {
                .seed = stage_.seed(),
                .step = step_,
                .micro_batch = micro_batch_,
-               .inputs = inputs[0].shape()};
+               .tokens = stage_.Tokens(stage_.micro_batch_size())};
   inputs_ = SlotsOf(inputs);
   Variables outputs = stage_.Run(pass, std::move(inputs));
   if (stage_.is_last()) {
@@ -49,15 +49,15 @@ StagePass::Slots StagePass::SlotsOf(const Variables& variables) {
   return slots;
 }
 
-EvaluationPass::EvaluationPass(Stage& stage)
+EvaluationPass::EvaluationPass(Stage& stage, int64_t samples)
     : stage_(stage),
       tape_(stage.rank().kernels, Tape::Recording::kOff),
-      pass_{.tape = tape_, .mode = Pass::Mode::kEvaluate, .seed = stage.seed()} {}
+      pass_{.tape = tape_,
+            .mode = Pass::Mode::kEvaluate,
+            .seed = stage.seed(),
+            .tokens = stage.Tokens(samples)} {}
 
-Variables EvaluationPass::Forward(Variables inputs) {
-  pass_.inputs = inputs[0].shape();
-  return stage_.Run(pass_, std::move(inputs));
-}
+Variables EvaluationPass::Forward(Variables inputs) { return stage_.Run(pass_, std::move(inputs)); }
 
 EvaluationSums EvaluationPass::Score(const Variable& logits, const Tensor& targets) {
   return stage_.Score(pass_, logits, targets);

@@ -48,7 +48,8 @@ class StagePass {
 // The way of a batch through a stage in evaluation, without gradients.
 class EvaluationPass {
  public:
-  explicit EvaluationPass(Stage& stage);
+  // `samples`: of the batch.
+  EvaluationPass(Stage& stage, int64_t samples);
 
   // What the blocks make of the inputs; of the last stage, logits.
   Variables Forward(Variables inputs);

@@ -15,6 +15,7 @@
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_loss.h"
 #include "strategies/stages/tied_parameters.h"
+#include "strategies/tp/tensor_parallel.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,7 @@ absl::StatusOr<Options> ReadOptions(const Config& config) {
   reader.Read("balance", &options.balance);
   options.buckets = ReadBucketLimits(reader);
   LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
   return options;
 }
 
@@ -44,8 +46,9 @@ class Layerwise : public Strategy {
       : settings_(inputs.settings),
         stages_(inputs.rank.mesh.pp()),
         shards_(inputs.rank.mesh.dp()),
-        stage_(inputs.rank, std::move(inputs.model), ranges[stages_.rank()], settings_,
-               inputs.targets_per_sample),
+        tensor_(inputs),
+        stage_(inputs.rank, tensor_.Split(std::move(inputs.model)), ranges[stages_.rank()],
+               settings_, inputs.targets_per_sample),
         links_(stage_, stages_),
         tied_(stage_, ranges, stages_),
         reducer_(stage_, shards_, settings_.precision.reduce, options.buckets,
@@ -53,8 +56,8 @@ class Layerwise : public Strategy {
                    tied_.AwaitGradients(parameter);
                    stage_.CompleteGradient(parameter);
                  }),
-        trained_(stage_.Trained()),
-        norm_(NormOverRanks(stages_, inputs.rank.kernels)),
+        trained_(tensor_.Prepare(stage_.Trained())),
+        norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
         updater_(inputs.rank, settings_, trained_) {}
 
   // Between the first stage and the last nobody needs inputs or targets.
@@ -76,6 +79,7 @@ class Layerwise : public Strategy {
     tied_.SendGradients();
     Work statistics = stage_.SumStatistics(shards_);
     reducer_.Finish();
+    tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
     links_.AwaitSent();
     const double loss = ShareLoss(stage_, shards_, stages_);
@@ -89,7 +93,7 @@ class Layerwise : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override {
     const BatchKind kind = {.mode = Pass::Mode::kEvaluate, .samples = batch.inputs.shape()[0]};
-    EvaluationPass pass(stage_);
+    EvaluationPass pass(stage_, kind.samples);
     const Variables outputs = pass.Forward(stage_.is_first() ? stage_.Enter(batch.inputs)
                                                              : links_.ReceiveActivations(kind));
     if (stage_.is_last()) return pass.Score(outputs[0], batch.targets);
@@ -102,6 +106,7 @@ class Layerwise : public Strategy {
     std::vector<StateTensor> state = stage_.State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
     for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
+    tensor_.ChooseWriters(state);
     return state;
   }
 
@@ -114,16 +119,17 @@ class Layerwise : public Strategy {
   CostPrediction Predict() const override {
     CostPrediction prediction = stage_.Predict();
     updater_.AddTo(prediction);
-    AddLinkTraffic(stage_, settings_, prediction);
+    AddLinkTraffic(stage_, settings_, tensor_.token_share(), prediction);
+    tensor_.AddTraffic({&stage_}, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(stage_, shards_, stages_, prediction);
     // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
     const auto add = [&prediction](const Communicator& ranks, const char* label, double bytes) {
       const double n = ranks.size();
-      prediction.traffic.push_back({Operation::kAllReduce, label, 2 * (n - 1) / n * bytes});
+      prediction.AddTraffic(Operation::kAllReduce, label, 2 * (n - 1) / n * bytes);
     };
     add(shards_, "gradients", static_cast<double>(reducer_.bytes()));
-    add(stages_, "norm", kNormBytes);
+    AddNormTraffic({&tensor_.ranks(), &stages_}, prediction);
     if (stage_.statistics().defined()) {
       add(shards_, "statistics", static_cast<double>(stage_.statistics().bytes()));
     }
@@ -155,6 +161,7 @@ class Layerwise : public Strategy {
   const Settings& settings_;
   Communicator& stages_;
   Communicator& shards_;
+  TensorParallel tensor_;
   Stage stage_;
   StageLinks links_;
   TiedParameters tied_;
@@ -169,10 +176,12 @@ class Layerwise : public Strategy {
 StrategyDefinition LayerwiseStrategy() {
   return {
       .name = "layerwise",
-      .axes = {MeshAxis::kPp, MeshAxis::kDp},
+      .axes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp},
+      .more_tables = {kTensorParallelTable},
       .check = [](const Config& config, const Settings&) { return ReadOptions(config).status(); },
       .check_model =
           [](const Config& config, const Settings& settings, const Model& model) {
+            LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
             return Divide(model, ReadOptions(config).value(), settings).status();
           },
       .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {

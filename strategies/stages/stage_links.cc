@@ -61,20 +61,21 @@ void StageLinks::AwaitSent() {
   if (gradients_out_) gradients_out_->AwaitSent();
 }
 
-void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction& prediction) {
+void AddLinkTraffic(const Stage& stage, const Settings& settings, double token_share,
+                    CostPrediction& prediction) {
   // Of a step, what this block hands on; its gradient has the same size.
   const auto bytes = [&](int64_t block) {
     const BatchSettings& batch = settings.batch;
-    return static_cast<double>(stage.model().blocks[block]->cost.output_elements *
-                               batch.micro_batches * batch.micro_batch_size() *
-                               SizeOf(settings.precision.compute));
+    return token_share * static_cast<double>(stage.model().blocks[block]->cost.output_elements *
+                                             batch.micro_batches * batch.micro_batch_size() *
+                                             SizeOf(settings.precision.compute));
   };
   const BlockRange& blocks = stage.blocks();
   if (!stage.is_last()) {
-    prediction.traffic.push_back({Operation::kSend, kActivations, bytes(blocks.end - 1)});
+    prediction.AddTraffic(Operation::kSend, kActivations, bytes(blocks.end - 1));
   }
   if (!stage.is_first()) {
-    prediction.traffic.push_back({Operation::kSend, kGradients, bytes(blocks.begin - 1)});
+    prediction.AddTraffic(Operation::kSend, kGradients, bytes(blocks.begin - 1));
   }
 }
 

@@ -38,7 +38,9 @@ class StageLinks {
   std::optional<RouteStart> activations_out_, gradients_out_;
 };
 
-// Adds what the links of a stage send in a step, of `micro_batches` of so many samples each.
-void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction& prediction);
+// Adds what the links of a stage send in a step. Where tensor parallelism divides the tokens
+// between blocks, the rank has `token_share` of them; else 1.
+void AddLinkTraffic(const Stage& stage, const Settings& settings, double token_share,
+                    CostPrediction& prediction);
 
 }  // namespace lockstep
