@@ -227,10 +227,10 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
 
 Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
   if (sequence_ == nullptr) return AddPositions(pass.tape, x, weight_);
-  const Range own = sequence_->Tokens(pass.inputs.elements());
+  const Range own = sequence_->Tokens(pass.tokens.elements());
   std::vector<int32_t> positions(own.count);
   for (int64_t i = 0; i < own.count; ++i) {
-    positions[i] = static_cast<int32_t>((own.first + i) % pass.inputs[-1]);
+    positions[i] = static_cast<int32_t>((own.first + i) % pass.tokens[-1]);
   }
   const Tensor ids = pass.kernels().Empty({own.count}, DType::kI32);
   pass.kernels().CopyFromHost(positions.data(), ids);
@@ -265,7 +265,7 @@ Dropout DropoutAt(const Pass& pass, const std::string& place, float probability)
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {
   const Dropout dropout = DropoutAt(pass, place_, probability_);
   if (sequence_ == nullptr) return ApplyDropout(pass.tape, dropout, x);
-  const int64_t first = sequence_->Tokens(pass.inputs.elements()).first;
+  const int64_t first = sequence_->Tokens(pass.tokens.elements()).first;
   return ApplyDropout(pass.tape, dropout, x, first * x.shape()[-1]);
 }
 

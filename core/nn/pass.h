@@ -27,7 +27,9 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
-  Shape inputs = {};        // of the micro-batch: ids [batch, time], pictures [batch, ...]
+  // Samples of the micro-batch, and targets of each: how its tokens lie in memory, on whatever
+  // stage of the model the pass is.
+  Shape tokens = {};
 
   // Whether it is done once more in backward, because nothing was kept of it (activation
   // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether

@@ -59,7 +59,7 @@ class SplitGroup {
   Range Tokens(int64_t total) const { return EvenPart(total, size(), index()); }
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
-  // Of a split sequence: gathers the tokens, [own tokens, width] to [pass.inputs..., width], and
+  // Of a split sequence: gathers the tokens, [own tokens, width] to [pass.tokens..., width], and
   // sums and scatters the gradient.
   virtual Variable Enter(Pass& pass, const Variable& x) = 0;
 

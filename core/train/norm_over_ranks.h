@@ -1,17 +1,20 @@
 #pragma once
 
+#include <vector>
+
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
 #include "core/optim/gradient_norm.h"
+#include "core/train/strategy.h"
 
 namespace lockstep {
 
-// The norm of gradients that lie on all members of `ranks`, each element on one of them. Both
-// outlive it. Throws StatusException.
-NormReduction NormOverRanks(Communicator& ranks, Kernels& kernels);
+// The norm of gradients that lie on all ranks of a grid along `axes`, each element counted by one
+// of them. A rank's groups and the kernels outlive it. Throws StatusException.
+NormReduction NormOverRanks(const std::vector<Communicator*>& axes, Kernels& kernels);
 
-// Payload of its all-reduces, label "norm": the largest magnitude, and three bins of a sum of
-// squares.
-inline constexpr double kNormBytes = sizeof(float) + 3 * sizeof(double);
+// Adds what that sends in a step, label "norm": along each axis the largest magnitude, and three
+// bins of a sum of squares.
+void AddNormTraffic(const std::vector<Communicator*>& axes, CostPrediction& prediction);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this, ranges()[0]);
+  EvaluationPass pass(*this, ranges()[0], batch.inputs.shape()[0]);
   const StageVariables logits = pass.Forward({.line = Enter(batch.inputs)});
   return pass.Score(logits.line[0], batch.targets);
 }

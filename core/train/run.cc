@@ -18,12 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 // Reads the workload's name, and refuses tables that nobody knows.
-absl::StatusOr<std::string> CheckTables(const Config& config, const std::string& strategy) {
+absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefinition& strategy) {
   ConfigReader reader(config.Table(""));
   std::string name = "run";
   reader.Read("name", &name);
   std::vector<std::string> tables = SettingsTables();
-  tables.insert(tables.end(), {"model", "data", strategy});
+  tables.insert(tables.end(), {"model", "data", strategy.name});
+  tables.insert(tables.end(), strategy.more_tables.begin(), strategy.more_tables.end());
   for (const std::string& table : tables) reader.Table(table);
   LS_RETURN_IF_ERROR(reader.Finish());
   return name;
@@ -70,7 +71,7 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   }
   Run run;
   LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
-  LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy.name));
+  LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {

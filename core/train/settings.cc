@@ -104,19 +104,19 @@ absl::Status ReadOptimizer(const Config& config, OptimizerOptions& optimizer) {
   return reader.Finish();
 }
 
-absl::Status ReadSchedule(const Config& config, int64_t steps, Schedule& schedule) {
+absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSchedule& schedule) {
   schedule.total_steps = steps;
   ConfigReader reader(config.Table("schedule"));
   reader.ReadChoice("kind", &schedule.kind,
-                    {{"constant", Schedule::Kind::kConstant},
-                     {"cosine", Schedule::Kind::kCosine},
-                     {"step", Schedule::Kind::kStep}});
+                    {{"constant", LearningRateSchedule::Kind::kConstant},
+                     {"cosine", LearningRateSchedule::Kind::kCosine},
+                     {"step", LearningRateSchedule::Kind::kStep}});
   reader.Require("learning_rate", &schedule.peak, {.greater_than = 0});
   reader.Read("warmup_steps", &schedule.warmup_steps, kNotNegative);
   reader.Read("total_steps", &schedule.total_steps, kPositive);
-  if (schedule.kind == Schedule::Kind::kCosine) {
+  if (schedule.kind == LearningRateSchedule::Kind::kCosine) {
     reader.Read("floor", &schedule.floor, kNotNegative);
-  } else if (schedule.kind == Schedule::Kind::kStep) {
+  } else if (schedule.kind == LearningRateSchedule::Kind::kStep) {
     reader.Require("milestones", &schedule.milestones, kNotNegative);
     reader.Read("factor", &schedule.factor, {.greater_than = 0});
   }

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/mesh_shape.h"
+#include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
-#include "core/optim/schedule.h"
 #include "core/train/config.h"
 #include "core/train/precision.h"
 #include "core/train/trace.h"
@@ -49,7 +49,7 @@ struct Settings {
   MeshShape mesh;
   Precision precision;
   OptimizerOptions optimizer;
-  Schedule schedule;
+  LearningRateSchedule schedule;
   double clip_norm = 0;  // 0: gradients are not clipped
   ValidationSettings validation;
   CheckpointSettings checkpoint;

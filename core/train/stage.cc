@@ -82,6 +82,7 @@ Stage::Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
       model_(std::move(model)),
       ranges_(ranges),
       settings_(settings),
+      targets_per_sample_(targets_per_sample),
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)) {
   CHECK(!ranges_.empty());
   BlockRange& last = ranges_.back();

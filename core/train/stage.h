@@ -58,6 +58,9 @@ class Stage {
   const Model& model() const { return model_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
+  int64_t micro_batch_size() const { return settings_.batch.micro_batch_size(); }
+  // How the tokens of so many samples lie; see Pass.
+  Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
   // Whether blocks take batches in, and whether they end in the loss.
   bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
   bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
@@ -138,6 +141,7 @@ class Stage {
   Model model_;
   std::vector<BlockRange> ranges_;
   const Settings& settings_;
+  int64_t targets_per_sample_;
   double target_count_;  // of the global batch
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;

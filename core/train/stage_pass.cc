@@ -39,7 +39,7 @@ StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) 
     return RunRecorded(Pass::Replay::kNone, std::move(inputs), targets);
   }
   again_ = {inputs, targets};
-  Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing, inputs);
+  Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing);
   StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
   return stage_.IsLast(blocks_) ? StageVariables() : outputs;
 }
@@ -64,20 +64,19 @@ void StagePass::BackwardWeights() {
   tape_->RunDeferred();
 }
 
-Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay,
-                      const StageVariables& inputs) {
+Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
   tape_ = std::make_unique<Tape>(stage_.rank().kernels, recording);
   return {.tape = *tape_,
           .seed = stage_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
-          .inputs = inputs.line[0].shape(),
+          .tokens = stage_.Tokens(stage_.micro_batch_size()),
           .replay = replay};
 }
 
 StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
                                       const Tensor& targets) {
-  Pass pass = Begin(Tape::Recording::kOn, replay, inputs);
+  Pass pass = Begin(Tape::Recording::kOn, replay);
   StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
   if (stage_.IsLast(blocks_)) {
     loss_ = stage_.Loss(pass, std::move(outputs.line[0]), targets);
@@ -122,14 +121,16 @@ std::vector<Tensor> StagePass::Take(const Slots& slots) {
   return gradients;
 }
 
-EvaluationPass::EvaluationPass(Stage& stage, const BlockRange& blocks)
+EvaluationPass::EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples)
     : stage_(stage),
       blocks_(blocks),
       tape_(stage.rank().kernels, Tape::Recording::kOff),
-      pass_{.tape = tape_, .mode = Pass::Mode::kEvaluate, .seed = stage.seed()} {}
+      pass_{.tape = tape_,
+            .mode = Pass::Mode::kEvaluate,
+            .seed = stage.seed(),
+            .tokens = stage.Tokens(samples)} {}
 
 StageVariables EvaluationPass::Forward(StageVariables inputs) {
-  pass_.inputs = inputs.line[0].shape();
   return RunBetween(stage_, pass_, blocks_, SkipEndsOf(stage_.model(), blocks_), std::move(inputs));
 }
 

@@ -71,7 +71,7 @@ class StagePass {
   static Slots SlotsOf(const Variables& variables);
   static std::vector<Tensor> Take(const Slots& slots);
 
-  Pass Begin(Tape::Recording recording, Pass::Replay replay, const StageVariables& inputs);
+  Pass Begin(Tape::Recording recording, Pass::Replay replay);
   StageVariables RunRecorded(Pass::Replay replay, StageVariables inputs, const Tensor& targets);
   StageGradients RunBackward(StageGradients gradients, const BackwardHooks& hooks,
                              Tape::Extent extent);
@@ -90,7 +90,8 @@ class StagePass {
 // The way of a batch through a run of blocks in evaluation, without gradients.
 class EvaluationPass {
  public:
-  EvaluationPass(Stage& stage, const BlockRange& blocks);
+  // `samples`: of the batch.
+  EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples);
 
   // What the blocks make of the inputs; behind the last block, logits.
   StageVariables Forward(StageVariables inputs);

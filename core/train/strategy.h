@@ -63,10 +63,13 @@ struct CostPrediction {
     std::string what;  // "gradient", "first moment", ...
     double bytes = 0;
   };
-  std::vector<Traffic> traffic;
+  std::vector<Traffic> traffic;  // one of a kind; see AddTraffic
   std::vector<Memory> memory;
   std::vector<PerParameter> per_parameter;
   double bubble_fraction = 0;  // of a step: this rank waits for other stages
+
+  // Adds bytes to what is sent by an operation with a label.
+  void AddTraffic(Operation operation, const std::string& label, double wire_bytes);
 };
 
 // One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
@@ -83,8 +86,8 @@ class Strategy {
   virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;
 
   // Forward only, with the statistics of training; the sums are those of this rank's batch. Called
-  // by all ranks together: those along pp have the same batch, and the last of them has its sums;
-  // what the others return is not looked at.
+  // by all ranks together: those along pp have the same batch, and one of them has its sums; the
+  // others return zeros.
   virtual EvaluationSums Evaluate(const Batch& batch) = 0;
 
   // Everything that a checkpoint needs, in the same order on every rank.
@@ -108,6 +111,8 @@ struct StrategyInputs {
 struct StrategyDefinition {
   std::string name;            // also the name of its own table in the configuration
   std::vector<MeshAxis> axes;  // of the mesh that it can use
+  // Further tables of the configuration that belong to it: those of strategies that it carries.
+  std::vector<std::string> more_tables = {};
   // Whether its own table in the configuration is right, by itself and beside the settings; called
   // before ranks are started.
   std::function<absl::Status(const Config&, const Settings&)> check =

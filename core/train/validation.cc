@@ -30,7 +30,8 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   rank.kernels.CopyFromHost(host.data(), sums);
   ThrowIfError(ranks.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
   Communicator& stages = rank.mesh.pp();
-  ThrowIfError(stages.Broadcast(sums, stages.size() - 1, "validation").Wait());
+  // Those that have no part in the loss add zeros.
+  ThrowIfError(stages.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
   rank.kernels.CopyToHost(sums, host.data());
   ValidationResult result;
   for (int64_t i = 0; i < batches; ++i) {

@@ -32,6 +32,7 @@ GradientReducer::GradientReducer(Stage& stage, Communicator& ranks, DType dtype,
     }
   }
   stage.AllocateGradients();  // of tied parameters, which are added to their owners' first
+  BeginStep();
 }
 
 int64_t GradientReducer::bytes() const {
@@ -40,47 +41,57 @@ int64_t GradientReducer::bytes() const {
   return sum;
 }
 
-BackwardHooks GradientReducer::hooks() {
-  return {.before = [this](const Tape& tape) { Begin(tape); },
+BackwardHooks GradientReducer::hooks(const BlockRange& blocks) {
+  return {.before = [this, blocks](const Tape& tape) { Begin(tape, blocks); },
           .leaf_ready = [this](Leaf& leaf) { Ready(leaf); }};
 }
 
-// Parameters without a use in this backward have received all that they will.
-void GradientReducer::Begin(const Tape& tape) {
-  waiting_.assign(plan_.buckets.size(), 0);
-  uses_.clear();
+void GradientReducer::BeginStep() {
   next_ = 0;
-  for (const auto& [leaf, owner] : owners_) {
-    if (tape.Uses(*leaf) > 0) ++uses_[owner.parameter];
+  leaves_.clear();
+  owing_.clear();
+  waiting_.clear();
+  for (const std::vector<size_t>& bucket : plan_.buckets) {
+    waiting_.push_back(static_cast<int>(bucket.size()));
   }
-  for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-    for (size_t i : plan_.buckets[bucket]) {
-      Parameter* parameter = stage_.parameters()[i];
-      if (uses_[parameter] > 0) {
-        ++waiting_[bucket];
-      } else {
-        complete_(*parameter);
+  for (const BlockRange& blocks : stage_.ranges()) {
+    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+      for (const Parameter* parameter : stage_.model().blocks[i]->Parameters()) {
+        // Those tied to another stage's are not reduced here: their owner is.
+        const auto found = owners_.find(parameter);
+        if (found == owners_.end()) continue;
+        owing_.insert(parameter);
+        ++leaves_[found->second.parameter];
       }
     }
   }
-  LaunchComplete();
 }
 
-// A leaf has its gradient: a parameter, or one tied to it. Those tied to another stage's are not
-// reduced here: their owner is.
+// Parameters without a use in this backward have received all that they will.
+void GradientReducer::Begin(const Tape& tape, const BlockRange& blocks) {
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    for (const Parameter* parameter : stage_.model().blocks[i]->Parameters()) {
+      if (tape.Uses(*parameter) == 0) Ready(*parameter);
+    }
+  }
+}
+
+// A leaf has its gradient: a parameter, or one tied to it.
 void GradientReducer::Ready(const Leaf& leaf) {
-  const auto found = owners_.find(&leaf);
-  if (found == owners_.end()) return;
-  const Owner& owner = found->second;
-  if (--uses_[owner.parameter] > 0) return;
+  if (owing_.erase(&leaf) == 0) return;
+  const Owner& owner = owners_.at(&leaf);
+  if (--leaves_[owner.parameter] > 0) return;
   complete_(*owner.parameter);
   if (--waiting_[owner.bucket] == 0) LaunchComplete();
 }
 
 void GradientReducer::Finish() {
-  CHECK_EQ(next_, flats_.size()) << "backward ended with a bucket that is not complete";
+  // In the order of the parameters, which is the same on all ranks.
+  for (const Parameter* parameter : stage_.model().Parameters()) Ready(*parameter);
+  CHECK_EQ(next_, flats_.size());
   ThrowIfError(WaitAll(absl::MakeSpan(works_)));
   works_.clear();
+  BeginStep();
 }
 
 // Launches complete buckets, but never one before another that precedes it: all ranks must make the

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
 #include "core/train/config_reader.h"
 #include "core/train/stage.h"
@@ -23,7 +24,8 @@ struct BucketLimits {
 BucketLimits ReadBucketLimits(ConfigReader& reader);
 
 // Sums the gradients of a stage over ranks that hold the same one, bucket by bucket, while they are
-// still being computed. The backward that completes a step's gradients gets hooks(); then Finish.
+// still being computed. The backward that completes a step's gradients gets hooks(), or each that
+// completes those of some blocks; then Finish.
 class GradientReducer {
  public:
   // `complete` is called for each of the stage's parameters() once nothing here will add to its
@@ -37,9 +39,12 @@ class GradientReducer {
   // Of all buckets, what lies between their tensors included.
   int64_t bytes() const;
 
-  BackwardHooks hooks();
+  // Of a backward through one of the stage's ranges; of the only one.
+  BackwardHooks hooks(const BlockRange& blocks);
+  BackwardHooks hooks() { return hooks(stage_.ranges()[0]); }
 
-  // Waits until all buckets hold the sum over the ranks. Throws StatusException.
+  // Waits until all buckets hold the sum over the ranks, those too whose gradients no backward with
+  // hooks has completed. Throws StatusException.
   void Finish();
 
  private:
@@ -48,7 +53,8 @@ class GradientReducer {
     size_t bucket;
   };
 
-  void Begin(const Tape& tape);
+  void BeginStep();
+  void Begin(const Tape& tape, const BlockRange& blocks);
   void Ready(const Leaf& leaf);
   void LaunchComplete();
 
@@ -59,9 +65,10 @@ class GradientReducer {
   std::vector<Tensor> flats_;
   absl::flat_hash_map<const Leaf*, Owner> owners_;
   std::vector<Work> works_;
-  // Of the backward in work: how many leaves still owe a parameter its gradient, how many
-  // parameters a bucket, and which bucket is launched next.
-  absl::flat_hash_map<const Parameter*, int> uses_;
+  // Of the step: the leaves here that still owe their gradients, how many of them a parameter
+  // waits for, how many parameters a bucket, and which bucket is launched next.
+  absl::flat_hash_set<const Leaf*> owing_;
+  absl::flat_hash_map<const Parameter*, int> leaves_;
   std::vector<int> waiting_;
   size_t next_ = 0;
 };

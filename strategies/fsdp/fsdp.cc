@@ -43,7 +43,7 @@ class Fsdp : public Strategy {
                  }),
         trained_(Trained()),
         // Replicas hold the same gradients by then.
-        norm_(NormOverRanks(groups_.shards, kernels_)),
+        norm_(NormOverRanks({&groups_.shards}, kernels_)),
         updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
@@ -113,8 +113,8 @@ class Fsdp : public Strategy {
     prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
                           {Operation::kReduceScatter, "gradients",
                            static_cast<double>(sums_.sums_per_step()) * reduced},
-                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)},
-                          {Operation::kAllReduce, "norm", 2 * share(groups_.shards) * kNormBytes}};
+                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)}};
+    AddNormTraffic({&groups_.shards}, prediction);
     if (groups_.replicas.size() > 1) {
       prediction.traffic.push_back({Operation::kAllReduce, "gradients",
                                     2 * share(groups_.replicas) * static_cast<double>(gradients)});

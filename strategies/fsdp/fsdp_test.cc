@@ -117,12 +117,7 @@ void ExpectClose(const std::vector<RankReport>& fsdp, const std::vector<double>&
 // Contract 8: bytes on the wire exactly, memory closely.
 void ExpectPredictedCosts(const std::vector<RankReport>& fsdp) {
   for (const RankReport& report : fsdp) {
-    for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-      EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / 4,
-                       predicted.wire_bytes)
-          << Name(predicted.operation) << " " << predicted.label;
-    }
-    EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
+    ExpectPredictedTraffic(report);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
       const auto bytes = static_cast<double>(predicted.bytes);

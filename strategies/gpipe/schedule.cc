@@ -41,6 +41,7 @@ class Checker {
       }
     }
     if (faults_.empty()) CheckProgress();
+    if (faults_.empty()) CheckOrders();
     return std::move(faults_);
   }
 
@@ -127,6 +128,39 @@ class Checker {
       faults_.push_back(
           absl::StrCat("deadlock: ", Cell(rank, next[rank]), " waits for ", Cell(owner, index)));
     }
+  }
+
+  // Transfers from stage to stage keep their order.
+  void CheckOrders() {
+    for (const bool forward : {true, false}) {
+      for (int stage = 1; stage < schedule_.stages(); ++stage) {
+        const std::vector<size_t> before = CellsOf(stage - 1, forward),
+                                  here = CellsOf(stage, forward);
+        for (size_t i = 0; i < here.size(); ++i) {
+          const int earlier_rank = schedule_.rank_of_stage[stage - 1];
+          const int rank = schedule_.rank_of_stage[stage];
+          if (schedule_.ranks[rank][here[i]].micro_batch ==
+              schedule_.ranks[earlier_rank][before[i]].micro_batch) {
+            continue;
+          }
+          faults_.push_back(absl::StrCat(
+              Cell(rank, here[i]), ": stage ", stage - 1, " does ", Cell(earlier_rank, before[i]),
+              " in its place; all stages must take micro-batches in the same order"));
+          break;
+        }
+      }
+    }
+  }
+
+  // Where a rank runs a stage's forwards, or what makes its input's gradients.
+  std::vector<size_t> CellsOf(int stage, bool forward) const {
+    std::vector<size_t> cells;
+    const std::vector<Action>& actions = schedule_.ranks[schedule_.rank_of_stage[stage]];
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].stage != stage || actions[i].kind == ActionKind::kWeightGradient) continue;
+      if ((actions[i].kind == ActionKind::kForward) == forward) cells.push_back(i);
+    }
+    return cells;
   }
 
   const Schedule& schedule_;

@@ -124,7 +124,20 @@ Schedule ZeroBubbleSchedule(int ranks, int micro_batches) {
   return schedule;
 }
 
-std::vector<std::string> ScheduleNames() { return {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1"}; }
+Schedule LayerwiseSchedule(int ranks, int micro_batches) {
+  Schedule schedule = Empty("layerwise", ranks, 1, micro_batches);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int i = 0; i < micro_batches; ++i) {
+      schedule.ranks[rank].push_back({ActionKind::kForward, rank, i});
+      schedule.ranks[rank].push_back({ActionKind::kBackward, rank, i});
+    }
+  }
+  return schedule;
+}
+
+std::vector<std::string> ScheduleNames() {
+  return {"layerwise", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"};
+}
 
 absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int stages_a_rank,
                                       int micro_batches) {
@@ -134,6 +147,7 @@ absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int st
                                                    " has one stage a rank, not ", stages_a_rank,
                                                    "; interleaved_1f1b takes several"));
   }
+  if (name == "layerwise") return LayerwiseSchedule(ranks, micro_batches);
   if (name == "gpipe") return GPipeSchedule(ranks, micro_batches);
   if (name == "1f1b") return OneForwardOneBackwardSchedule(ranks, micro_batches);
   if (name == "zb_h1") return ZeroBubbleSchedule(ranks, micro_batches);

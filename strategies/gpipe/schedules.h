@@ -27,7 +27,11 @@ absl::StatusOr<Schedule> InterleavedSchedule(int ranks, int stages_a_rank, int m
 // the first of 1F1B.
 Schedule ZeroBubbleSchedule(int ranks, int micro_batches);
 
-// By name: gpipe, 1f1b, interleaved_1f1b, zb_h1. NotFound with the names that there are.
+// One micro-batch at a time goes forward through all stages and back: what a model that is divided
+// by its layers does without a pipeline.
+Schedule LayerwiseSchedule(int ranks, int micro_batches);
+
+// By name: layerwise, gpipe, 1f1b, interleaved_1f1b, zb_h1. NotFound with the names that there are.
 absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int stages_a_rank,
                                       int micro_batches);
 std::vector<std::string> ScheduleNames();

@@ -14,7 +14,10 @@ namespace lockstep {
 // shard of the batch; the gradients of a stage are summed over its dp ranks in buckets, as `ddp`
 // does. The bits are those of `single` with as many shards.
 //
-// Options, table [layerwise]:
+// With tp ranks, each stage is one of tp ranks that compute its layers together, as `tp` does: a
+// rank hands what it has on to the one of its place in the next stage. The bits are those of `tp`.
+//
+// Options, table [layerwise] (and [tp], see there):
 //
 // balance: how many blocks each rank gets, as [n1, n2, ...]. Without it the costliest rank costs as
 // little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).

@@ -313,7 +313,7 @@ TEST(LayerwiseTest, RefusesWhatCannotBeDivided) {
               AllOf(HasSubstr("layerwise.balance = [1, 2]"), HasSubstr("4 blocks")));
   EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=[4, 0]"}), HasSubstr("without blocks"));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
-  EXPECT_THAT(message({"mesh.tp=2"}), HasSubstr("no such axis; it has pp, dp"));
+  EXPECT_THAT(message({"mesh.replicas=2"}), HasSubstr("no such axis; it has pp, dp, tp"));
   EXPECT_THAT(message({"layerwise.balances=[4]"}), HasSubstr("did you mean layerwise.balance"));
 }
 

@@ -80,7 +80,7 @@ EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
   EvaluationSums sums;
   for (int stage = 0; stage < plan_.size(); ++stage) {
     if (&actions_ != &schedule_.ranks[plan_.rank_of_stage[stage]]) continue;
-    EvaluationPass pass(part_, plan_.stages[stage]);
+    EvaluationPass pass(part_, plan_.stages[stage], kind.samples);
     const StageVariables outputs =
         pass.Forward(IsFirst(stage) ? StageVariables{.line = part_.Enter(batch.inputs)}
                                     : links_.TakeInputs(stage, kind));
@@ -109,9 +109,9 @@ void ScheduleRunner::Forward(const Action& action) {
   if (IsFirst(stage) || IsLast(stage)) batch = TakeBatch(micro_batch);
   StageVariables inputs = IsFirst(stage) ? StageVariables{.line = part_.Enter(batch.inputs)}
                                          : links_.TakeInputs(stage, KindOf(micro_batch));
-  const auto [at, is_new] =
-      passes_.try_emplace(Place(stage, micro_batch), part_, plan_.stages[stage], step_,
-                          first_ + micro_batch, ActivationsOf(micro_batch));
+  const auto [at, is_new] = passes_.try_emplace(
+      Place(stage, micro_batch), part_, plan_.stages[stage], step_, first_ + micro_batch,
+      ActivationsOf(micro_batch, schedule_.micro_batches, checkpointing_));
   CHECK(is_new);
   peak_in_flight_ = std::max(peak_in_flight_, static_cast<int>(passes_.size()));
   const StageVariables outputs = at->second.Forward(std::move(inputs), batch.targets);
@@ -150,13 +150,6 @@ Batch ScheduleRunner::TakeBatch(int micro_batch) {
   const Batch batch = fetched.batch;
   if (--fetched.uses == 0 || plan_.size() == 1) kept_.erase(micro_batch);
   return batch;
-}
-
-Activations ScheduleRunner::ActivationsOf(int micro_batch) const {
-  const bool is_last = micro_batch + 1 == schedule_.micro_batches;
-  const bool keeps = checkpointing_ == Checkpointing::kNever ||
-                     (checkpointing_ == Checkpointing::kExceptLast && is_last);
-  return keeps ? Activations::kKeep : Activations::kRecompute;
 }
 
 BatchKind ScheduleRunner::KindOf(int /*micro_batch*/) const {

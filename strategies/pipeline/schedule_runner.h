@@ -12,14 +12,11 @@
 #include "core/train/stage_pass.h"
 #include "core/train/strategy.h"
 #include "strategies/gpipe/schedule.h"
+#include "strategies/pipeline/checkpointing.h"
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_plan.h"
 
 namespace lockstep {
-
-// Of which micro-batches a stage keeps its inputs only, and makes the rest once more in backward.
-// The last one's backward follows its forward: there is nothing to be saved (torchgpipe).
-enum class Checkpointing { kAlways, kExceptLast, kNever };
 
 // What a strategy does beside the passes of its stages.
 struct StageHooks {
@@ -67,7 +64,6 @@ class ScheduleRunner {
   void End(const Action& action);
   // This rank's next use of a micro-batch's inputs or targets.
   Batch TakeBatch(int micro_batch);
-  Activations ActivationsOf(int micro_batch) const;
   BatchKind KindOf(int micro_batch) const;
   bool IsFirst(int stage) const { return stage == 0; }
   bool IsLast(int stage) const { return stage + 1 == plan_.size(); }

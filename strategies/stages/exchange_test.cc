@@ -30,8 +30,9 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
     Result result;
     ForStages(ranges, [&](StageUnderTest& rank, int index) {
       Stage& stage = rank.stage();
-      StageLinks links(stage, rank.mesh().pp());
-      TiedParameters tied(stage, ranges, rank.mesh().pp());
+      const StagePlan plan = OneStageARank(ranges);
+      StageLinks links(stage, plan, rank.mesh().pp());
+      TiedParameters tied(stage, plan, rank.mesh().pp());
       const BatchKind kind = {.samples = 2};
       const Tensor x = rank.kernels().Empty({2, kSquareWidth});
       for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = 0.3f * static_cast<float>(i);
@@ -41,25 +42,24 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
 
       tied.BeginStep();
       StagePass pass(stage, stage.ranges()[0], 0, 0);
-      const Variables outputs =
-          pass.Forward(
-                  {.line = stage.has_first() ? stage.Enter(x) : links.ReceiveActivations(kind)},
-                  targets)
-              .line;
-      std::vector<Tensor> gradients;
+      const StageVariables outputs =
+          pass.Forward(stage.has_first() ? StageVariables{.line = stage.Enter(x)}
+                                         : links.TakeInputs(index, kind),
+                       targets);
+      StageGradients gradients;
       if (!stage.has_last()) {
-        links.SendActivations(kind, outputs);
-        gradients = links.ReceiveGradients(kind);
+        links.SendOutputs(index, kind, outputs);
+        gradients = links.TakeGradients(index, kind);
       }
-      const std::vector<Tensor> of_inputs = pass.Backward({.line = std::move(gradients)}).line;
-      if (!stage.has_first()) links.SendGradients(kind, of_inputs);
+      const StageGradients of_inputs = pass.Backward(std::move(gradients));
+      if (!stage.has_first()) links.SendGradients(index, kind, of_inputs);
       tied.SendGradients();
       for (Parameter* parameter : stage.parameters()) {
         tied.AwaitGradients(*parameter);
         stage.CompleteGradient(*parameter);
       }
       links.AwaitSent();
-      const double loss = ShareLoss(stage, rank.mesh().dp(), rank.mesh().pp());
+      const double loss = ShareLoss(stage, rank.mesh().dp(), rank.mesh().pp(), plan.last_rank());
       tied.AwaitSent();
       EXPECT_GT(loss, 0) << "stage " << index;
       if (index == 0) result = {loss, Look(rank.weight(0).gradient)};
@@ -76,7 +76,7 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
 
 TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
   ForStages(kThreeStages, [](StageUnderTest& rank, int index) {
-    TiedParameters tied(rank.stage(), kThreeStages, rank.mesh().pp());
+    TiedParameters tied(rank.stage(), OneStageARank(kThreeStages), rank.mesh().pp());
     Kernels& kernels = rank.kernels();
     // In floats (1 + 2^24) - 2^24 is 0 or 1, as it is added.
     const float parts[] = {1, 16777216, -16777216};
@@ -98,8 +98,7 @@ TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
 
 TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
   ForStages({{0, 2}, {2, 3}}, [](StageUnderTest& rank, int index) {
-    const std::vector<BlockRange> ranges = {{0, 2}, {2, 3}};
-    TiedParameters tied(rank.stage(), ranges, rank.mesh().pp());
+    TiedParameters tied(rank.stage(), OneStageARank({{0, 2}, {2, 3}}), rank.mesh().pp());
     tied.BeginStep();
     tied.SendGradients();  // block c was not used
     if (index == 0) {
@@ -121,7 +120,7 @@ TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
 
 TEST(TiedParametersTest, WithinAStageNothingTravels) {
   ForStages(kOneStage, [](StageUnderTest& rank, int) {
-    TiedParameters tied(rank.stage(), kOneStage, rank.mesh().pp());
+    TiedParameters tied(rank.stage(), OneStageARank(kOneStage), rank.mesh().pp());
     CostPrediction prediction;
     tied.AddTraffic(prediction);
     EXPECT_THAT(prediction.traffic, IsEmpty());

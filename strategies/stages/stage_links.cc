@@ -55,9 +55,9 @@ void StageLinks::AddWay(Communicator& ranks, Way way) {
   if (from == to) {
     way.link = LinkWithinRank();
   } else {
-    auto group = ranks.Split(is_here ? 0 : -1, own_ == from ? 0 : 1,
-                             absl::StrCat(way.is_line() ? "stages " : "skips ", way.from, "-",
-                                          way.to));
+    auto group =
+        ranks.Split(is_here ? 0 : -1, own_ == from ? 0 : 1,
+                    absl::StrCat(way.is_line() ? "stages " : "skips ", way.from, "-", way.to));
     ThrowIfError(group.status());
     way.group = *std::move(group);
     if (is_here) {
@@ -129,8 +129,7 @@ StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
   return gradients;
 }
 
-void StageLinks::SendGradients(int stage, const BatchKind& kind,
-                               const StageGradients& of_inputs) {
+void StageLinks::SendGradients(int stage, const BatchKind& kind, const StageGradients& of_inputs) {
   ReleaseSent();
   for (Way& way : ways_) {
     if (way.to != stage) continue;
@@ -153,7 +152,8 @@ void StageLinks::AwaitSent() {
   for (Way& way : ways_) way.link->AwaitSent();
 }
 
-void StageLinks::AddTraffic(int64_t samples, DType compute, CostPrediction& prediction) const {
+void StageLinks::AddTraffic(int64_t samples, DType compute, double token_share,
+                            CostPrediction& prediction) const {
   std::map<std::string, int64_t> elements;
   for (const Way& way : ways_) {
     if (way.group == nullptr) continue;
@@ -162,8 +162,8 @@ void StageLinks::AddTraffic(int64_t samples, DType compute, CostPrediction& pred
     elements[sends_variables ? labels.variables : labels.gradients] += way.elements;
   }
   for (const auto& [label, count] : elements) {
-    prediction.traffic.push_back(
-        {Operation::kSend, label, static_cast<double>(count * samples * SizeOf(compute))});
+    prediction.AddTraffic(Operation::kSend, label,
+                          token_share * static_cast<double>(count * samples * SizeOf(compute)));
   }
 }
 

@@ -20,7 +20,8 @@ namespace lockstep {
 // Members throw StatusException; `stage` is one of this rank's.
 class StageLinks {
  public:
-  // Called by all members of `ranks`, between which `plan` divides the model. All outlive the links.
+  // Called by all members of `ranks`, between which `plan` divides the model. All outlive the
+  // links.
   StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks);
 
   // What comes in from other stages. Expect says early what is taken next, so that it travels
@@ -36,16 +37,18 @@ class StageLinks {
   // Until the stages around have taken all that was sent.
   void AwaitSent();
 
-  // Adds what this rank sends in a step of so many samples.
-  void AddTraffic(int64_t samples, DType compute, CostPrediction& prediction) const;
+  // Adds what this rank sends in a step of so many samples. Where tensor parallelism divides the
+  // tokens between blocks, the rank has `token_share` of them; else 1.
+  void AddTraffic(int64_t samples, DType compute, double token_share,
+                  CostPrediction& prediction) const;
 
  private:
   // A way between two stages, of which one at least is here.
   struct Way {
-    int from, to;                  // stages
-    int64_t elements;              // of one sample
-    std::vector<size_t> sent;      // which of the skips that leave `from`; empty: the line
-    std::vector<size_t> taken;     // which of those that come into `to`
+    int from, to;                         // stages
+    int64_t elements;                     // of one sample
+    std::vector<size_t> sent;             // which of the skips that leave `from`; empty: the line
+    std::vector<size_t> taken;            // which of those that come into `to`
     std::unique_ptr<Communicator> group;  // null: within this rank
     std::unique_ptr<StageLink> link;
 

@@ -92,7 +92,7 @@ void TiedParameters::AddTraffic(CostPrediction& prediction) const {
       values += static_cast<double>(tie.owner->value.bytes());
     } else {
       gradients +=
-          static_cast<double>(tie.tied->shape.elements() * SizeOf(tie.tied->gradient_dtype));
+          static_cast<double>(tie.tied->held_shape().elements() * SizeOf(tie.tied->gradient_dtype));
     }
   }
   if (gradients > 0) prediction.traffic.push_back({Operation::kSend, kGradients, gradients});

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
@@ -90,6 +91,28 @@ absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory
   auto reports = TryStrategy(strategy, make_model, config, assignments);
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();
+}
+
+void ExpectPredictedTraffic(const RankReport& report) {
+  std::map<std::string, double> predicted, sent;
+  const auto name = [](Operation operation, const std::string& label) {
+    return absl::StrCat(Name(operation), " ", label);
+  };
+  for (const CostPrediction::Traffic& traffic : report.prediction.traffic) {
+    const bool is_new =
+        predicted.emplace(name(traffic.operation, traffic.label), traffic.wire_bytes).second;
+    EXPECT_TRUE(is_new) << Name(traffic.operation) << " " << traffic.label << " is there twice";
+  }
+  for (const auto& [kind, total] : report.traffic.by_kind) {
+    sent[name(kind.first, kind.second)] = total.wire_bytes / static_cast<double>(report.steps);
+  }
+  for (const auto& [kind, bytes] : predicted) {
+    EXPECT_NEAR(sent[kind], bytes, 1e-12 * bytes) << kind;
+  }
+  for (const auto& [kind, bytes] : sent) {
+    if (kind == "send shapes") continue;  // once a run
+    EXPECT_TRUE(bytes == 0 || predicted.contains(kind)) << kind << " is not predicted";
+  }
 }
 
 std::string SmallGptConfig() {

@@ -31,6 +31,10 @@ std::string RunFolder();
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const Assignments& assignments);
 
+// Contract 8: in the steps of this run a rank has sent what theory says of it, by kind, and nothing
+// else.
+void ExpectPredictedTraffic(const RankReport& report);
+
 // A small transformer with dropout on markov text, and a small ResNet on shapes: 12 samples a step,
 // 4 steps.
 std::string SmallGptConfig();

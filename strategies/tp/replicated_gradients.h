@@ -4,7 +4,6 @@
 
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
-#include "core/nn/parameter.h"
 
 namespace lockstep {
 
@@ -12,8 +11,9 @@ namespace lockstep {
 // behind a sum, positions): summed once a step, in one buffer.
 class ReplicatedGradients {
  public:
-  // Of those parameters that are not split. The communicator and the parameters outlive this.
-  ReplicatedGradients(const std::vector<Parameter*>& parameters, DType dtype, Communicator& ranks,
+  // All ranks have gradients of the same shapes, in memory that they keep. Communicator and kernels
+  // outlive this.
+  ReplicatedGradients(std::vector<Tensor> gradients, DType dtype, Communicator& ranks,
                       Kernels& kernels);
 
   // Once they are complete on this rank. Throws StatusException.
@@ -24,7 +24,7 @@ class ReplicatedGradients {
  private:
   Communicator& ranks_;
   Kernels& kernels_;
-  std::vector<Parameter*> parameters_;
+  std::vector<Tensor> gradients_;
   std::vector<Tensor> parts_;  // of `flat_`, one for each of them
   Tensor flat_;
 };

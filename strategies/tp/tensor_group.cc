@@ -55,10 +55,8 @@ Variable TensorGroup::Enter(Pass& pass, const Variable& x) {
                      [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Sum(k, dy, kGradients)); });
     return out;
   }
-  std::vector<int64_t> dims(pass.inputs.dims().begin(), pass.inputs.dims().end());
-  dims.push_back(x.shape()[-1]);
-  Variable out =
-      pass.tape.Result(Gather(k, x.value, Shape(dims), kActivations), x.needs_gradient());
+  const Shape all = {pass.tokens[0], pass.tokens[1], x.shape()[-1]};
+  Variable out = pass.tape.Result(Gather(k, x.value, all, kActivations), x.needs_gradient());
   pass.tape.Record(
       out, [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Scatter(k, dy, kGradients)); });
   return out;

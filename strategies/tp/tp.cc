@@ -1,86 +1,32 @@
 #include "strategies/tp/tp.h"
 
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
 #include "core/train/norm_over_ranks.h"
 #include "core/train/replica.h"
 #include "core/train/updater.h"
 #include "strategies/ddp/gradient_reducer.h"
-#include "strategies/tp/replicated_gradients.h"
-#include "strategies/tp/tensor_group.h"
+#include "strategies/tp/tensor_parallel.h"
 
 namespace lockstep {
 namespace {
 
-struct Options {
-  bool sequence_parallel = false;
-};
-
-absl::StatusOr<Options> ReadOptions(const Config& config) {
-  Options options;
-  ConfigReader reader(config.Table("tp"));
-  reader.Read("sequence_parallel", &options.sequence_parallel);
-  LS_RETURN_IF_ERROR(reader.Finish());
-  return options;
-}
-
-absl::Status CheckModel(const Config& config, const Settings& settings, const Model& model) {
-  LS_ASSIGN_OR_RETURN(const Options options, ReadOptions(config));
-  if (options.sequence_parallel && !model.splits_sequence) {
-    return absl::InvalidArgumentError(
-        "tp.sequence_parallel is true, but this model has no sequence of tokens to divide; leave "
-        "it out");
-  }
-  const absl::Status divides = model.CheckSplit(settings.mesh.tp);
-  if (divides.ok()) return divides;
-  return absl::InvalidArgumentError(absl::StrCat("mesh.tp is ", settings.mesh.tp, ", but ",
-                                                 divides.message(),
-                                                 "; change mesh.tp, or the sizes of [model]"));
-}
-
-Model SplitModel(Model model, SplitGroup& group) {
-  if (group.size() > 1) model.Split(group);
-  return model;
-}
-
-// Of the smallest batch that is passed through the model.
-absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
-  const int64_t samples =
-      std::min(settings.batch.micro_batch_size(), settings.validation.batch_size);
-  const int64_t tokens = samples * targets_per_sample;
-  if (tokens >= settings.mesh.tp) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "tp.sequence_parallel divides the tokens of a batch among mesh.tp = ", settings.mesh.tp,
-      " ranks, but the smallest batch has ", tokens,
-      "; use larger micro-batches and validation batches, or fewer ranks"));
-}
-
 class Tp : public Strategy {
  public:
-  Tp(StrategyInputs inputs, const Options& options)
-      : kernels_(inputs.rank.kernels),
-        shards_(inputs.rank.mesh.dp()),
-        ranks_(inputs.rank.mesh.tp()),
+  explicit Tp(StrategyInputs inputs)
+      : shards_(inputs.rank.mesh.dp()),
         settings_(inputs.settings),
-        tokens_(settings_.batch.micro_batch_size() * inputs.targets_per_sample),
-        group_(ranks_, options.sequence_parallel && ranks_.size() > 1
-                           ? TensorGroup::Sequence::kSplit
-                           : TensorGroup::Sequence::kWhole),
-        replica_(inputs.rank, SplitModel(std::move(inputs.model), group_), inputs.settings,
+        tensor_(inputs),
+        replica_(inputs.rank, tensor_.Split(std::move(inputs.model)), settings_,
                  inputs.targets_per_sample),
-        trained_(Trained()),
-        updater_(inputs.rank, inputs.settings, trained_) {
-    if (group_.splits_sequence()) {
-      ThrowIfError(CheckTokens(settings_, inputs.targets_per_sample));
-    }
-  }
+        reducer_(replica_, shards_, settings_.precision.reduce, BucketLimits{},
+                 [this](Parameter& parameter) { replica_.CompleteGradient(parameter); }),
+        trained_(tensor_.Prepare(replica_.Trained())),
+        norm_(NormOverRanks({&tensor_.ranks()}, inputs.rank.kernels)),
+        updater_(inputs.rank, settings_, trained_) {}
 
   MicroBatchRange micro_batches() const override {
     return {.first = shards_.rank() * settings_.batch.micro_batches,
@@ -93,9 +39,14 @@ class Tp : public Strategy {
     for (int64_t i = 0; i + 1 < count; ++i) {
       replica_.ForwardBackward(step, first + i, batches.Next());
     }
-    const double loss = FinishGradients(step, first + count - 1, batches.Next());
-    StepResult result = updater_.Step(
-        step, trained_, ranks_.size() > 1 ? NormOverRanks(ranks_, kernels_) : NormReduction{});
+    // The last one completes the gradients, and reduces them as it does.
+    replica_.ForwardBackward(step, first + count - 1, batches.Next(), reducer_.hooks());
+    Work statistics = replica_.SumStatistics(shards_);
+    const double loss = replica_.SumLoss(shards_);
+    reducer_.Finish();
+    tensor_.SumGradients();
+    ThrowIfError(statistics.Wait());
+    StepResult result = updater_.Step(step, trained_, norm_);
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
     return result;
@@ -106,9 +57,8 @@ class Tp : public Strategy {
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> state = replica_.State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
-    for (StateTensor& tensor : state) {
-      tensor.is_writer = shards_.rank() == 0 && (tensor.slice || ranks_.rank() == 0);
-    }
+    for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
+    tensor_.ChooseWriters(state);
     return state;
   }
 
@@ -120,120 +70,43 @@ class Tp : public Strategy {
   CostPrediction Predict() const override {
     CostPrediction prediction = replica_.Predict();
     updater_.AddTo(prediction);
-    if (ranks_.size() > 1) PredictTensorTraffic(prediction);
-    if (shards_.size() > 1) PredictDataTraffic(prediction);
-    return prediction;
-  }
-
- private:
-  // Gradients in memory, reduced over the shards where there are several, and which of them this
-  // rank counts in their norm.
-  std::vector<TrainedTensor> Trained() {
-    const DType dtype = settings_.precision.reduce;
-    if (shards_.size() > 1) {
-      reducer_.emplace(replica_, shards_, dtype, BucketLimits{},
-                       [this](Parameter& parameter) { replica_.CompleteGradient(parameter); });
-    }
-    replica_.AllocateGradients();
-    if (group_.splits_sequence()) {
-      replicated_.emplace(replica_.parameters(), dtype, ranks_, kernels_);
-    }
-    std::vector<TrainedTensor> trained = replica_.Trained();
-    for (size_t i = 0; i < trained.size(); ++i) {
-      trained[i].in_norm = ranks_.rank() == 0 || replica_.parameters()[i]->slice;
-    }
-    return trained;
-  }
-
-  // The last micro-batch of a step, and what the ranks sum then; returns the loss of all shards.
-  double FinishGradients(int64_t step, int64_t micro_batch, const Batch& batch) {
-    if (!reducer_) {
-      replica_.ForwardBackward(step, micro_batch, batch);
-      replica_.CompleteGradients();
-      if (replicated_) replicated_->Sum();
-      return replica_.loss();
-    }
-    replica_.ForwardBackward(step, micro_batch, batch, reducer_->hooks());
-    Work statistics = replica_.SumStatistics(shards_);
-    const double loss = replica_.SumLoss(shards_);
-    reducer_->Finish();
-    if (replicated_) replicated_->Sum();
-    ThrowIfError(statistics.Wait());
-    return loss;
-  }
-
-  // Theory: each layer of the plan moves its activations once in forward or backward; where the
-  // sequence is split, once in both, for what was gathered on one way is scattered on the other.
-  void PredictTensorTraffic(CostPrediction& prediction) const {
-    const double samples =
-        static_cast<double>(settings_.batch.size) / static_cast<double>(settings_.batch.shards);
-    double forward = 0, backward = 0, logit_rows = 0;  // elements, rows
-    for (const SplitTraffic& layer : replica_.model().split_traffic) {
-      forward += samples * static_cast<double>(layer.forward);
-      backward += samples * static_cast<double>(layer.backward);
-      logit_rows += samples * static_cast<double>(layer.logit_rows);
-    }
-    const double n = ranks_.size(), share = 2 * (n - 1) / n;
-    const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
-    const auto add = [&](Operation operation, const char* label, double bytes) {
-      if (bytes > 0) prediction.traffic.push_back({operation, label, bytes});
-    };
-    if (!group_.splits_sequence()) {
-      add(Operation::kAllReduce, "activations", share * forward * size);
-      add(Operation::kAllReduce, "activation gradients", share * backward * size);
-    } else {
-      // Of all tokens this rank sends its own to each other rank, or the others' to them.
-      const double own =
-          static_cast<double>(group_.Tokens(tokens_).count) / static_cast<double>(tokens_);
-      const double gather = own * (n - 1) * size, scatter = (1 - own) * size;
-      add(Operation::kAllGather, "activations", gather * backward);
-      add(Operation::kReduceScatter, "activations", scatter * forward);
-      add(Operation::kAllGather, "activation gradients", gather * forward);
-      add(Operation::kReduceScatter, "activation gradients", scatter * backward);
-      add(Operation::kAllReduce, "replicated gradients",
-          share * static_cast<double>(replicated_->bytes()));
-    }
-    add(Operation::kAllReduce, "cross entropy", share * 3 * sizeof(float) * logit_rows);
-    add(Operation::kAllReduce, "norm", share * kNormBytes);
-  }
-
-  void PredictDataTraffic(CostPrediction& prediction) const {
+    tensor_.AddTraffic(replica_, 1, prediction);
+    AddNormTraffic({&tensor_.ranks()}, prediction);
+    // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
     const double n = shards_.size(), share = 2 * (n - 1) / n;
     const auto add = [&](const char* label, double bytes) {
-      prediction.traffic.push_back({Operation::kAllReduce, label, share * bytes});
+      prediction.AddTraffic(Operation::kAllReduce, label, share * bytes);
     };
-    add("gradients", static_cast<double>(reducer_->bytes()));
+    add("gradients", static_cast<double>(reducer_.bytes()));
     add("loss", sizeof(double));
     if (replica_.statistics().defined()) {
       add("statistics", static_cast<double>(replica_.statistics().bytes()));
     }
+    return prediction;
   }
 
-  Kernels& kernels_;
+ private:
   Communicator& shards_;  // with the same slices, and other micro-batches
-  Communicator& ranks_;   // with the same micro-batches, and other slices
   const Settings& settings_;
-  const int64_t tokens_;  // of a micro-batch
-  TensorGroup group_;
+  TensorParallel tensor_;
   Replica replica_;
-  std::optional<GradientReducer> reducer_;         // none: one shard
-  std::optional<ReplicatedGradients> replicated_;  // none: every rank meets all tokens
+  GradientReducer reducer_;
   std::vector<TrainedTensor> trained_;
+  NormReduction norm_;
   Updater updater_;
 };
 
 }  // namespace
 
 StrategyDefinition TpStrategy() {
-  return {
-      .name = "tp",
-      .axes = {MeshAxis::kDp, MeshAxis::kTp},
-      .check = [](const Config& config, const Settings&) { return ReadOptions(config).status(); },
-      .check_model = CheckModel,
-      .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-        const Options options = ReadOptions(inputs.config).value();
-        return std::make_unique<Tp>(std::move(inputs), options);
-      }};
+  return {.name = "tp",
+          .axes = {MeshAxis::kDp, MeshAxis::kTp},
+          .check = [](const Config& config,
+                      const Settings&) { return CheckTensorParallelOptions(config); },
+          .check_model = CheckTensorParallelModel,
+          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+            return std::make_unique<Tp>(std::move(inputs));
+          }};
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
@@ -16,86 +15,16 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
-#include "nlohmann/json.hpp"
 #include "strategies/ddp/ddp.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
+#include "strategies/testing/split_workloads.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-enum class Kind { kGpt, kGptSplitSequence, kResNet };
-
-struct Workload {
-  std::string config;
-  Assignments assignments;  // for any strategy
-  Assignments options;      // of tp
-};
-
-// A ResNet's rounding errors flip the sign of an activation before its ReLU now and then, and the
-// learning rate says how far that moves the losses: at 0.003 single on two threads is 2e-5 away
-// from single on one after ten steps, and 2, 3 and 4 ranks are 4e-6.
-//
-// Of the transformer, twelve heads and widths that 2, 3 and 4 ranks divide; a vocabulary of 16,
-// which 3 do not, with dropout.
-Workload WorkloadOf(Kind kind) {
-  if (kind == Kind::kResNet) {
-    return {SmallResNetConfig(), {"model.width=12", "schedule.learning_rate=0.0003"}, {}};
-  }
-  Workload gpt = {
-      SmallGptConfig(),
-      {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "batch.micro_batches=2"},
-      {}};
-  if (kind == Kind::kGptSplitSequence) gpt.options = {"tp.sequence_parallel=true"};
-  return gpt;
-}
-
-std::vector<RankReport> Train(const StrategyDefinition& strategy, const Workload& workload,
-                              const Assignments& assignments) {
-  return RunStrategy(strategy, MakeModel, workload.config,
-                     With(With(workload.assignments, assignments),
-                          strategy.name == "tp" ? workload.options : Assignments{}));
-}
-
-// All ranks report the same, close to what another run gave.
-void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expected,
-                  double tolerance) {
-  for (const RankReport& rank : ranks) {
-    EXPECT_EQ(rank.parameter_hash, ranks[0].parameter_hash);
-    EXPECT_EQ(rank.losses, ranks[0].losses);
-  }
-  ASSERT_EQ(ranks[0].losses.size(), expected.losses.size());
-  for (size_t step = 0; step < expected.losses.size(); ++step) {
-    EXPECT_NEAR(ranks[0].losses[step] / expected.losses[step], 1, tolerance) << "step " << step;
-  }
-  EXPECT_NEAR(ranks[0].validation.loss / expected.validation.loss, 1, tolerance);
-  // Rounding to 16 bits may change which of two logits is larger.
-  EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy,
-              tolerance > 1e-5 ? 5e-2 : 1e-9);
-}
-
-// Of all steps together, what was sent is what theory says, and nothing else.
-void ExpectPredictedTraffic(const RankReport& report, int steps) {
-  for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-    const double sent = report.traffic.Of(predicted.operation, predicted.label).wire_bytes;
-    EXPECT_NEAR(sent / steps / predicted.wire_bytes, 1, 1e-12)
-        << Name(predicted.operation) << " " << predicted.label;
-  }
-  EXPECT_EQ(report.traffic.by_kind.size(), report.prediction.traffic.size());
-}
-
-std::vector<double> GradientNorms() {
-  std::vector<double> norms;
-  std::ifstream file(RunFolder() + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const auto row = nlohmann::json::parse(line);
-    if (row.contains("gradient_norm")) norms.push_back(row["gradient_norm"]);
-  }
-  return norms;
-}
 
 std::string Checkpoint(int step) {
   return absl::StrCat(RunFolder(), "/checkpoints/step-0000000", step, ".safetensors");
@@ -121,29 +50,24 @@ std::map<std::string, StoredTensor> TensorsOf(const std::string& path) {
 
 // --- the curve ----------------------------------------------------------------------------------
 
-class TpTest : public ::testing::TestWithParam<std::tuple<Kind, int>> {
+class TpTest : public ::testing::TestWithParam<std::tuple<SplitKind, int>> {
  protected:
   TpTest()
       : workload_(WorkloadOf(std::get<0>(GetParam()))),
         mesh_({absl::StrCat("mesh.tp=", std::get<1>(GetParam()))}) {}
 
-  bool is_resnet() const { return std::get<0>(GetParam()) == Kind::kResNet; }
-
-  const Workload workload_;
+  const SplitWorkload workload_;
   const Assignments mesh_;
 };
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<Kind, int>>& parameters) {
-  const Kind kind = std::get<0>(parameters.param);
-  return absl::StrCat(kind == Kind::kResNet ? "ResNet"
-                      : kind == Kind::kGpt  ? "Gpt"
-                                            : "GptSplitSequence",
-                      std::get<1>(parameters.param));
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<SplitKind, int>>& parameters) {
+  return absl::StrCat(Name(std::get<0>(parameters.param)), std::get<1>(parameters.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TpTest,
-                         ::testing::Combine(::testing::Values(Kind::kGpt, Kind::kGptSplitSequence,
-                                                              Kind::kResNet),
+                         ::testing::Combine(::testing::Values(SplitKind::kGpt,
+                                                              SplitKind::kGptSplitSequence,
+                                                              SplitKind::kResNet),
                                             ::testing::Values(2, 3, 4)),
                          NameOf);
 
@@ -192,7 +116,7 @@ TEST_P(TpTest, GradientsAreThoseOfSingle) {
 TEST_P(TpTest, CostsAreThePredicted) {
   const auto reports = Train(TpStrategy(), workload_, mesh_);
   for (const RankReport& report : reports) {
-    ExpectPredictedTraffic(report, 4);
+    ExpectPredictedTraffic(report);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
       EXPECT_NEAR(measured / static_cast<double>(predicted.bytes), 1, 0.05)
@@ -205,7 +129,7 @@ TEST_P(TpTest, CostsAreThePredicted) {
 // one forward, of the head one backward, of the loss three.
 TEST(TpCostTest, CollectivesOfAStepAreThoseOfMegatron) {
   constexpr int64_t kPasses = 2 * 4;  // micro-batches of four steps
-  const auto whole = Train(TpStrategy(), WorkloadOf(Kind::kGpt), {"mesh.tp=2"});
+  const auto whole = Train(TpStrategy(), WorkloadOf(SplitKind::kGpt), {"mesh.tp=2"});
   const auto calls = [](const RankReport& report, Operation operation, const char* label) {
     return report.traffic.Of(operation, label).calls / kPasses;
   };
@@ -214,7 +138,7 @@ TEST(TpCostTest, CollectivesOfAStepAreThoseOfMegatron) {
     EXPECT_EQ(calls(report, Operation::kAllReduce, "activation gradients"), 2 * 2 + 1);
     EXPECT_EQ(calls(report, Operation::kAllReduce, "cross entropy"), 3);
   }
-  const auto split = Train(TpStrategy(), WorkloadOf(Kind::kGptSplitSequence), {"mesh.tp=2"});
+  const auto split = Train(TpStrategy(), WorkloadOf(SplitKind::kGptSplitSequence), {"mesh.tp=2"});
   for (const RankReport& report : split) {
     for (const char* label : {"activations", "activation gradients"}) {
       EXPECT_EQ(calls(report, Operation::kAllGather, label), 2 * 2 + 1) << label;
@@ -233,7 +157,7 @@ TEST(TpCostTest, CollectivesOfAStepAreThoseOfMegatron) {
 }
 
 TEST(TpCostTest, MemoryFallsWithTheRanks) {
-  const Workload gpt = {SmallGptConfig(), {"model.heads=8", "model.width=128"}, {}};
+  const SplitWorkload gpt = {SmallGptConfig(), {"model.heads=8", "model.width=128"}, {}};
   const auto peak = [&](const Assignments& mesh, MemoryClass memory_class) {
     const auto reports = Train(mesh.empty() ? SingleStrategy() : TpStrategy(), gpt, mesh);
     return static_cast<double>(reports[0].memory.peak(memory_class));
@@ -253,30 +177,30 @@ TEST(TpCostTest, MemoryFallsWithTheRanks) {
 
 // 80 tokens in runs of 27, 27 and 26.
 TEST(TpCostTest, SequencesThatDoNotDivide) {
-  const Workload workload = WorkloadOf(Kind::kGptSplitSequence);
+  const SplitWorkload workload = WorkloadOf(SplitKind::kGptSplitSequence);
   const Assignments batch = {"batch.size=10"};
   const auto single = Train(SingleStrategy(), workload, batch);
   const auto tp = Train(TpStrategy(), workload, With(batch, {"mesh.tp=3"}));
   ExpectLosses(tp, single[0], 1e-5);
-  for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+  for (const RankReport& report : tp) ExpectPredictedTraffic(report);
 }
 
 // --- with other ways to train -------------------------------------------------------------------
 
 TEST(TpMeshTest, WithinDataParallelIsDdp) {
-  for (const Kind kind : {Kind::kGpt, Kind::kGptSplitSequence, Kind::kResNet}) {
-    const Workload workload = WorkloadOf(kind);
+  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+    const SplitWorkload workload = WorkloadOf(kind);
     const auto ddp = Train(DdpStrategy(), workload, {"mesh.dp=2", "train.steps=6"});
     const auto tp = Train(TpStrategy(), workload, {"mesh.dp=2", "mesh.tp=2", "train.steps=6"});
     ASSERT_EQ(tp.size(), 4u);
     ExpectLosses(tp, ddp[0], 1e-5);
-    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 6);
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report);
   }
 }
 
 TEST(TpMeshTest, OfOneRankIsSingleToTheBit) {
-  for (const Kind kind : {Kind::kGptSplitSequence, Kind::kResNet}) {
-    const Workload workload = WorkloadOf(kind);
+  for (const SplitKind kind : {SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+    const SplitWorkload workload = WorkloadOf(kind);
     const auto single = Train(SingleStrategy(), workload, {});
     const auto tp = Train(TpStrategy(), workload, {});
     EXPECT_EQ(tp[0].losses, single[0].losses);
@@ -288,18 +212,18 @@ TEST(TpMeshTest, OfOneRankIsSingleToTheBit) {
 }
 
 TEST(TpModelTest, BottlenecksAreSplitToo) {
-  const Workload workload = {
+  const SplitWorkload workload = {
       SmallResNetConfig(),
       {"model.depth=50", "model.width=4", "batch.size=4", "schedule.learning_rate=0.0003"},
       {}};
   const auto single = Train(SingleStrategy(), workload, {});
   const auto tp = Train(TpStrategy(), workload, {"mesh.tp=2"});
   ExpectLosses(tp, single[0], 1e-5);
-  for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+  for (const RankReport& report : tp) ExpectPredictedTraffic(report);
 }
 
 TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
-  const Workload workload = {
+  const SplitWorkload workload = {
       absl::StrReplaceAll(SmallResNetConfig(), {{"resnet", "toy"}, {"width = 16", "hidden = 30"}}),
       {},
       {}};
@@ -307,7 +231,7 @@ TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
   const auto tp = Train(TpStrategy(), workload, {"mesh.tp=3"});
   ExpectLosses(tp, single[0], 1e-5);
   for (const RankReport& report : tp) {
-    ExpectPredictedTraffic(report, 4);
+    ExpectPredictedTraffic(report);
     EXPECT_EQ(report.traffic.Of(Operation::kAllReduce, "activations").calls, 4);
     EXPECT_EQ(report.traffic.Of("activation gradients").calls, 0) << "pictures want no gradient";
   }
@@ -316,8 +240,8 @@ TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
 // Saved under one strategy and mesh, resumed with no step to go under another, which saves it its
 // own way: the same bits, and a whole file that shows no trace of padding.
 TEST(TpCheckpointTest, AnyMeshResumesAnyOther) {
-  for (const Kind kind : {Kind::kGptSplitSequence, Kind::kResNet}) {
-    const Workload workload = WorkloadOf(kind);
+  for (const SplitKind kind : {SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+    const SplitWorkload workload = WorkloadOf(kind);
     const Assignments all = With(workload.assignments, {"train.steps=2", "checkpoint.every=1"});
     const auto first = RunStrategy(TpStrategy(), MakeModel, workload.config,
                                    With(With(all, workload.options), {"mesh.tp=2"}));
@@ -345,26 +269,26 @@ TEST(TpCheckpointTest, AnyMeshResumesAnyOther) {
 }
 
 TEST(TpPrecisionTest, ComputesInHalfOfTheBytes) {
-  const Workload workload = WorkloadOf(Kind::kGptSplitSequence);
+  const SplitWorkload workload = WorkloadOf(SplitKind::kGptSplitSequence);
   for (const auto& [compute, band] : {std::pair("fp16", 2e-3), std::pair("bf16", 1e-2)}) {
     const auto tp = Train(TpStrategy(), workload,
                           {"mesh.tp=2", "mesh.dp=2", absl::StrCat("precision.compute=", compute)});
     const auto ddp =
         Train(DdpStrategy(), workload, {"mesh.dp=2", absl::StrCat("precision.compute=", compute)});
     ExpectLosses(tp, ddp[0], band);
-    for (const RankReport& report : tp) ExpectPredictedTraffic(report, 4);
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report);
   }
 }
 
 // --- what is refused ----------------------------------------------------------------------------
 
 TEST(TpRefusalTest, SaysWhatDoesNotDivide) {
-  const auto problem = [](const Workload& workload, const Assignments& assignments) {
+  const auto problem = [](const SplitWorkload& workload, const Assignments& assignments) {
     return std::string(FailStrategy(TpStrategy(), MakeModel, workload.config,
                                     With(workload.assignments, assignments))
                            .message());
   };
-  const Workload gpt = WorkloadOf(Kind::kGpt), resnet = WorkloadOf(Kind::kResNet);
+  const SplitWorkload gpt = WorkloadOf(SplitKind::kGpt), resnet = WorkloadOf(SplitKind::kResNet);
   EXPECT_THAT(problem(gpt, {"mesh.tp=3", "model.heads=4"}),
               AllOf(HasSubstr("mesh.tp is 3"), HasSubstr("blocks.0.attention.qkv"),
                     HasSubstr("4 attention heads")));

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 // The learning rate of each step: linear warm-up, then one of the usual ways down.
-struct Schedule {
+struct LearningRateSchedule {
   enum class Kind {
     kConstant,
     kCosine,  // half a cosine from the peak to `floor` over the steps after warm-up

@@ -1,4 +1,4 @@
-#include "core/optim/schedule.h"
+#include "core/optim/learning_rate_schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-double Schedule::RateAt(int64_t step) const {
+double LearningRateSchedule::RateAt(int64_t step) const {
   if (step < warmup_steps) {
     return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
   }

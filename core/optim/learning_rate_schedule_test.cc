@@ -1,4 +1,4 @@
-#include "core/optim/schedule.h"
+#include "core/optim/learning_rate_schedule.h"
 
 #include "gtest/gtest.h"
 
@@ -6,7 +6,8 @@ namespace lockstep {
 namespace {
 
 TEST(ScheduleTest, WarmUpIsLinearAndNeverZero) {
-  const Schedule schedule = {.kind = Schedule::Kind::kConstant, .peak = 1.0, .warmup_steps = 4};
+  const LearningRateSchedule schedule = {
+      .kind = LearningRateSchedule::Kind::kConstant, .peak = 1.0, .warmup_steps = 4};
   EXPECT_DOUBLE_EQ(schedule.RateAt(0), 0.2);
   EXPECT_DOUBLE_EQ(schedule.RateAt(3), 0.8);
   EXPECT_DOUBLE_EQ(schedule.RateAt(4), 1.0);
@@ -14,11 +15,11 @@ TEST(ScheduleTest, WarmUpIsLinearAndNeverZero) {
 }
 
 TEST(ScheduleTest, CosineGoesFromPeakToFloor) {
-  const Schedule schedule = {.kind = Schedule::Kind::kCosine,
-                             .peak = 1.0,
-                             .floor = 0.1,
-                             .warmup_steps = 10,
-                             .total_steps = 110};
+  const LearningRateSchedule schedule = {.kind = LearningRateSchedule::Kind::kCosine,
+                                         .peak = 1.0,
+                                         .floor = 0.1,
+                                         .warmup_steps = 10,
+                                         .total_steps = 110};
   EXPECT_DOUBLE_EQ(schedule.RateAt(10), 1.0);
   EXPECT_NEAR(schedule.RateAt(60), 0.55, 1e-12);
   EXPECT_NEAR(schedule.RateAt(35), 0.1 + 0.9 * 0.8535533905932737, 1e-12);  // (1 + cos(pi/4)) / 2
@@ -27,8 +28,10 @@ TEST(ScheduleTest, CosineGoesFromPeakToFloor) {
 }
 
 TEST(ScheduleTest, StepsFallAtTheirMilestones) {
-  const Schedule schedule = {
-      .kind = Schedule::Kind::kStep, .peak = 1.0, .milestones = {10, 20}, .factor = 0.5};
+  const LearningRateSchedule schedule = {.kind = LearningRateSchedule::Kind::kStep,
+                                         .peak = 1.0,
+                                         .milestones = {10, 20},
+                                         .factor = 0.5};
   EXPECT_DOUBLE_EQ(schedule.RateAt(9), 1.0);
   EXPECT_DOUBLE_EQ(schedule.RateAt(10), 0.5);
   EXPECT_DOUBLE_EQ(schedule.RateAt(19), 0.5);

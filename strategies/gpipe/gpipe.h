@@ -1,0 +1,31 @@
+#pragma once
+
+#include "core/train/strategy.h"
+
+namespace lockstep {
+
+// Pipeline parallel: the model's blocks are cut into stages on the ranks of the pp axis, through
+// which the micro-batches of a step flow one after another (Huang et al., "GPipe", NeurIPS 2019).
+// Which stage works on what, and when, says a schedule; transfers run while stages compute.
+//
+// With dp ranks as well, each is one of pp ranks that hold the model together, as in `layerwise`;
+// with tp ranks, layers are divided as in `tp`. The bits are those of `single` (with tp: of `tp`)
+// with as many shards and micro-batches, for every schedule that runs backwards in the order of the
+// micro-batches, as all those do that have names.
+//
+// Options, table [gpipe] (and [tp], see there):
+//
+// schedule ("gpipe"): gpipe, 1f1b, interleaved_1f1b, zb_h1 or layerwise (schedules.h).
+// stages_per_rank (1): more with interleaved_1f1b.
+// schedule_file: instead of both, a CSV file as tools/schedule writes it.
+//
+// balance: how many blocks each stage has, as [n1, n2, ...]. Without it the costliest stage costs
+// as little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).
+//
+// checkpoint ("except_last"): always, except_last or never; of which micro-batches only the inputs
+// of stages are kept, and what backward needs beside is computed once more.
+//
+// first_bucket_bytes (1 MiB), bucket_bytes (25 MiB): those of `ddp`.
+StrategyDefinition GPipeStrategy();
+
+}  // namespace lockstep

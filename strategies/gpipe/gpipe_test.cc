@@ -1,0 +1,118 @@
+#include "strategies/gpipe/gpipe.h"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Contract 3: the very bits of single: losses, final parameters and running statistics, validation.
+void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
+  ASSERT_FALSE(single[0].losses.empty());
+  for (const RankReport& rank : ranks) {
+    EXPECT_EQ(rank.losses, single[0].losses);
+    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
+    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
+    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
+  }
+}
+
+Assignments Cut(int micro_batches) {
+  return {absl::StrCat("batch.micro_batches=", micro_batches),
+          absl::StrCat("batch.size=", micro_batches == 5 ? 10 : 12)};
+}
+
+class GPipeEqualsSingleTest
+    : public ::testing::TestWithParam<std::tuple<std::string, std::string, int, int>> {};
+
+// Every schedule and mode, stages and micro-batches (also fewer than stages) against one run of
+// single.
+TEST_P(GPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
+  const auto [model, schedule, stages, micro_batches] = GetParam();
+  const std::string config = model == "Gpt" ? SmallGptConfig() : SmallResNetConfig();
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, Cut(micro_batches));
+  EXPECT_NE(single[0].losses[0], single[0].losses[3]);
+  for (const char* checkpoint : {"always", "except_last", "never"}) {
+    SCOPED_TRACE(checkpoint);
+    const auto gpipe =
+        RunStrategy(GPipeStrategy(), MakeModel, config,
+                    With(Cut(micro_batches), {absl::StrCat("mesh.pp=", stages),
+                                              absl::StrCat("gpipe.schedule=", schedule),
+                                              absl::StrCat("gpipe.checkpoint=", checkpoint)}));
+    ASSERT_EQ(gpipe.size(), static_cast<size_t>(stages));
+    ExpectSameBits(gpipe, single);
+    for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, GPipeEqualsSingleTest,
+                         ::testing::Combine(::testing::Values("Gpt", "ResNet"),
+                                            ::testing::Values("gpipe", "1f1b", "zb_h1",
+                                                              "layerwise"),
+                                            ::testing::Values(2, 3, 4), ::testing::Values(1, 4, 5)),
+                         [](const auto& parameters) {
+                           return absl::StrCat(std::get<0>(parameters.param), "_",
+                                               std::get<1>(parameters.param), "_Stages",
+                                               std::get<2>(parameters.param), "_MicroBatches",
+                                               std::get<3>(parameters.param));
+                         });
+
+TEST(GPipeTest, InterleavedStagesHaveTheBitsOfSingle) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, Cut(4));
+    const Assignments interleaved = {"gpipe.schedule=interleaved_1f1b", "gpipe.stages_per_rank=2"};
+    for (const char* ranks : {"mesh.pp=1", "mesh.pp=2"}) {
+      const auto gpipe =
+          RunStrategy(GPipeStrategy(), MakeModel, config, With(With(Cut(4), interleaved), {ranks}));
+      ExpectSameBits(gpipe, single);
+      for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+    }
+  }
+}
+
+TEST(GPipeTest, WithShardsToo) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+      const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
+                                      {"batch.shards=2", "batch.micro_batches=3"});
+      const auto gpipe =
+          RunStrategy(GPipeStrategy(), MakeModel, config,
+                      {"mesh.pp=2", "mesh.dp=2", "batch.micro_batches=3",
+                       absl::StrCat("gpipe.schedule=", schedule), "gpipe.first_bucket_bytes=4096",
+                       "gpipe.bucket_bytes=100000"});
+      ExpectSameBits(gpipe, single);
+      for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+    }
+  }
+}
+
+TEST(GPipeTest, RefusesWhatCannotBeRun) {
+  const auto message = [](const Assignments& assignments) {
+    return std::string(
+        FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(), assignments).message());
+  };
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=fill_drain"}),
+              AllOf(HasSubstr("gpipe.schedule"), HasSubstr("there is no schedule 'fill_drain'")));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.checkpoint=sometimes"}), HasSubstr("gpipe.checkpoint"));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.balance=[1, 2]"}),
+              AllOf(HasSubstr("gpipe.balance = [1, 2]"), HasSubstr("4 blocks")));
+  EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("4 blocks"));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.stages_per_rank=2"}),
+              HasSubstr("interleaved_1f1b takes several"));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "batch.micro_batches=3"}),
+              HasSubstr("3 do not divide by 2"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include "strategies/pipeline/pipeline.h"
+
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/train/norm_over_ranks.h"
+#include "core/train/stage.h"
+#include "core/train/updater.h"
+#include "strategies/pipeline/bubble.h"
+#include "strategies/stages/balance.h"
+#include "strategies/stages/stage_links.h"
+#include "strategies/stages/stage_loss.h"
+#include "strategies/stages/tied_parameters.h"
+#include "strategies/tp/tensor_parallel.h"
+
+namespace lockstep {
+namespace {
+
+class Pipeline : public Strategy {
+ public:
+  Pipeline(StrategyInputs inputs, PipelineOptions options)
+      : options_(std::move(options)),
+        settings_(inputs.settings),
+        stages_(inputs.rank.mesh.pp()),
+        shards_(inputs.rank.mesh.dp()),
+        tensor_(inputs),
+        part_(inputs.rank, tensor_.Split(std::move(inputs.model)),
+              options_.plan.RangesOf(stages_.rank()), settings_, inputs.targets_per_sample),
+        links_(part_, options_.plan, stages_),
+        tied_(part_, options_.plan, stages_),
+        reducer_(part_, shards_, settings_.precision.reduce, options_.buckets,
+                 [this](Parameter& parameter) {
+                   tied_.AwaitGradients(parameter);
+                   part_.CompleteGradient(parameter);
+                 }),
+        trained_(tensor_.Prepare(part_.Trained())),
+        norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
+        updater_(inputs.rank, settings_, trained_),
+        runner_(part_, options_.plan, options_.schedule, stages_.rank(), options_.checkpointing,
+                settings_, links_) {}
+
+  // Between the first stage and the last nobody needs inputs or targets.
+  MicroBatchRange micro_batches() const override {
+    return {.first = first_micro_batch(),
+            .count = runner_.takes_batches() ? settings_.batch.micro_batches : 0};
+  }
+
+  StepResult TrainStep(int64_t step, BatchSource& batches) override {
+    part_.Clear(updater_.loss_scale());
+    tied_.BeginStep();
+    runner_.Run(step, first_micro_batch(), batches, {.completing = [this](int stage) {
+                  return reducer_.hooks(options_.plan.stages[stage]);
+                }});
+    tied_.SendGradients();
+    Work statistics = part_.SumStatistics(shards_);
+    reducer_.Finish();
+    tensor_.SumGradients();
+    ThrowIfError(statistics.Wait());
+    const double loss = ShareLoss(part_, shards_, stages_, options_.plan.last_rank());
+    tied_.AwaitSent();
+    StepResult result = updater_.Step(step, trained_, norm_);
+    tied_.SendValues();
+    if (!result.skipped) part_.UpdateStatistics();
+    result.loss = loss;
+    return result;
+  }
+
+  EvaluationSums Evaluate(const Batch& batch) override { return runner_.Evaluate(batch); }
+
+  std::vector<StateTensor> State() override {
+    std::vector<StateTensor> state = part_.State();
+    for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
+    for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
+    tensor_.ChooseWriters(state);
+    return state;
+  }
+
+  void Restored() override {
+    part_.RoundMasters();
+    tied_.SendValues();
+    updater_.Restored();
+  }
+
+  CostPrediction Predict() const override {
+    CostPrediction prediction = part_.Predict();
+    updater_.AddTo(prediction);
+    const BatchSettings& batch = settings_.batch;
+    links_.AddTraffic(batch.size / batch.shards, settings_.precision.compute, tensor_.token_share(),
+                      prediction);
+    tensor_.AddTraffic(part_, MeanForwards(options_.schedule.micro_batches, options_.checkpointing),
+                       prediction);
+    tied_.AddTraffic(prediction);
+    AddLossTraffic(part_, shards_, stages_, options_.plan.last_rank(), prediction);
+    // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
+    const auto add = [&prediction](const Communicator& ranks, const char* label, double bytes) {
+      const double n = ranks.size();
+      prediction.AddTraffic(Operation::kAllReduce, label, 2 * (n - 1) / n * bytes);
+    };
+    add(shards_, "gradients", static_cast<double>(reducer_.bytes()));
+    AddNormTraffic({&tensor_.ranks(), &stages_}, prediction);
+    if (part_.statistics().defined()) {
+      add(shards_, "statistics", static_cast<double>(part_.statistics().bytes()));
+    }
+    prediction.bubble_fraction = BubbleFraction(part_.model(), options_.plan, options_.schedule,
+                                                options_.checkpointing, stages_.rank());
+    return prediction;
+  }
+
+ private:
+  int64_t first_micro_batch() const { return shards_.rank() * settings_.batch.micro_batches; }
+
+  const PipelineOptions options_;
+  const Settings& settings_;
+  Communicator& stages_;
+  Communicator& shards_;
+  TensorParallel tensor_;
+  Stage part_;
+  StageLinks links_;
+  TiedParameters tied_;
+  GradientReducer reducer_;
+  std::vector<TrainedTensor> trained_;
+  NormReduction norm_;
+  Updater updater_;
+  ScheduleRunner runner_;
+};
+
+}  // namespace
+
+absl::StatusOr<StagePlan> PlanStages(const Model& model, const Schedule& schedule,
+                                     const std::vector<int64_t>& balance, const std::string& key) {
+  LS_ASSIGN_OR_RETURN(std::vector<BlockRange> stages,
+                      DivideBlocks(model, balance, schedule.stages(), key));
+  return StagePlan{.stages = std::move(stages), .rank_of_stage = schedule.rank_of_stage};
+}
+
+std::unique_ptr<Strategy> MakePipeline(StrategyInputs inputs, PipelineOptions options) {
+  return std::make_unique<Pipeline>(std::move(inputs), std::move(options));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "strategies/testing/split_workloads.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+
+std::string Name(SplitKind kind) {
+  switch (kind) {
+    case SplitKind::kGpt:
+      return "Gpt";
+    case SplitKind::kGptSplitSequence:
+      return "GptSplitSequence";
+    case SplitKind::kResNet:
+      return "ResNet";
+  }
+  return "?";
+}
+
+SplitWorkload WorkloadOf(SplitKind kind) {
+  if (kind == SplitKind::kResNet) {
+    return {SmallResNetConfig(), {"model.width=12", "schedule.learning_rate=0.0003"}, {}};
+  }
+  SplitWorkload gpt = {
+      SmallGptConfig(),
+      {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "batch.micro_batches=2"},
+      {}};
+  if (kind == SplitKind::kGptSplitSequence) gpt.options = {"tp.sequence_parallel=true"};
+  return gpt;
+}
+
+std::vector<RankReport> Train(const StrategyDefinition& strategy, const SplitWorkload& workload,
+                              const Assignments& assignments) {
+  const bool splits =
+      std::find(strategy.axes.begin(), strategy.axes.end(), MeshAxis::kTp) != strategy.axes.end();
+  return RunStrategy(
+      strategy, MakeModel, workload.config,
+      With(With(workload.assignments, assignments), splits ? workload.options : Assignments{}));
+}
+
+void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expected,
+                  double tolerance) {
+  for (const RankReport& rank : ranks) {
+    EXPECT_EQ(rank.parameter_hash, ranks[0].parameter_hash);
+    EXPECT_EQ(rank.losses, ranks[0].losses);
+  }
+  ASSERT_EQ(ranks[0].losses.size(), expected.losses.size());
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(ranks[0].losses[step] / expected.losses[step], 1, tolerance) << "step " << step;
+  }
+  EXPECT_NEAR(ranks[0].validation.loss / expected.validation.loss, 1, tolerance);
+  // Rounding to 16 bits may change which of two logits is larger.
+  EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy,
+              tolerance > 1e-5 ? 5e-2 : 1e-9);
+}
+
+std::vector<double> GradientNorms() {
+  std::vector<double> norms;
+  std::ifstream file(RunFolder() + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("gradient_norm")) norms.push_back(row["gradient_norm"]);
+  }
+  return norms;
+}
+
+}  // namespace lockstep
