@@ -137,7 +137,7 @@ class Layerwise : public Strategy {
 
   // This stage's part in a micro-batch, forward and back.
   void TakeTurn(int64_t step, int64_t micro_batch, const Batch& batch, const BackwardHooks& hooks) {
-    const BatchKind kind = {.samples = settings_.batch.micro_batch_size()};
+    const BatchKind kind = {.samples = settings_.batch.samples_of(micro_batch)};
     StagePass pass(stage_, step, micro_batch);
     const Variables outputs = pass.Forward(
         stage_.is_first() ? stage_.Enter(batch.inputs) : links_.ReceiveActivations(kind),

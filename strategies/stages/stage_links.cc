@@ -66,8 +66,7 @@ void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction
   const auto bytes = [&](int64_t block) {
     const BatchSettings& batch = settings.batch;
     return static_cast<double>(stage.model().blocks[block]->cost.output_elements *
-                               batch.micro_batches * batch.micro_batch_size() *
-                               SizeOf(settings.precision.compute));
+                               batch.samples_of_shard() * SizeOf(settings.precision.compute));
   };
   const BlockRange& blocks = stage.blocks();
   if (!stage.is_last()) {

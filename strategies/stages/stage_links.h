@@ -38,7 +38,7 @@ class StageLinks {
   std::optional<RouteStart> activations_out_, gradients_out_;
 };
 
-// Adds what the links of a stage send in a step, of `micro_batches` of so many samples each.
+// Adds what the links of a stage send in a step.
 void AddLinkTraffic(const Stage& stage, const Settings& settings, CostPrediction& prediction);
 
 }  // namespace lockstep

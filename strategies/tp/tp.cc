@@ -53,7 +53,7 @@ Model SplitModel(Model model, SplitGroup& group) {
 // Of the smallest batch that is passed through the model.
 absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
   const int64_t samples =
-      std::min(settings.batch.micro_batch_size(), settings.validation.batch_size);
+      std::min(settings.batch.smallest_micro_batch(), settings.validation.batch_size);
   const int64_t tokens = samples * targets_per_sample;
   if (tokens >= settings.mesh.tp) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -69,7 +69,7 @@ class Tp : public Strategy {
         shards_(inputs.rank.mesh.dp()),
         ranks_(inputs.rank.mesh.tp()),
         settings_(inputs.settings),
-        tokens_(settings_.batch.micro_batch_size() * inputs.targets_per_sample),
+        targets_per_sample_(inputs.targets_per_sample),
         group_(ranks_, options.sequence_parallel && ranks_.size() > 1
                            ? TensorGroup::Sequence::kSplit
                            : TensorGroup::Sequence::kWhole),
@@ -183,8 +183,7 @@ class Tp : public Strategy {
       add(Operation::kAllReduce, "activation gradients", share * backward * size);
     } else {
       // Of all tokens this rank sends its own to each other rank, or the others' to them.
-      const double own =
-          static_cast<double>(group_.Tokens(tokens_).count) / static_cast<double>(tokens_);
+      const double own = OwnTokens();
       const double gather = own * (n - 1) * size, scatter = (1 - own) * size;
       add(Operation::kAllGather, "activations", gather * backward);
       add(Operation::kReduceScatter, "activations", scatter * forward);
@@ -195,6 +194,16 @@ class Tp : public Strategy {
     }
     add(Operation::kAllReduce, "cross entropy", share * 3 * sizeof(float) * logit_rows);
     add(Operation::kAllReduce, "norm", share * kNormBytes);
+  }
+
+  // Which part of a shard's tokens is this rank's, where each micro-batch is divided.
+  double OwnTokens() const {
+    int64_t own = 0;
+    for (int64_t i = 0; i < settings_.batch.micro_batches; ++i) {
+      own += group_.Tokens(settings_.batch.samples_of(i) * targets_per_sample_).count;
+    }
+    return static_cast<double>(own) /
+           static_cast<double>(settings_.batch.samples_of_shard() * targets_per_sample_);
   }
 
   void PredictDataTraffic(CostPrediction& prediction) const {
@@ -213,7 +222,7 @@ class Tp : public Strategy {
   Communicator& shards_;  // with the same slices, and other micro-batches
   Communicator& ranks_;   // with the same micro-batches, and other slices
   const Settings& settings_;
-  const int64_t tokens_;  // of a micro-batch
+  const int64_t targets_per_sample_;
   TensorGroup group_;
   Replica replica_;
   std::optional<GradientReducer> reducer_;         // none: one shard
