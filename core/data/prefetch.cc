@@ -42,8 +42,8 @@ void Prefetcher::Enqueue() {
   Slot slot;
   slot.item.step = next_step_;
   slot.item.micro_batch = next_micro_batch_;
-  slot.item.batch =
-      EmptyBatch(*dataset_, sampler_.micro_batch_size(), allocator_, MemoryClass::kWorkspace);
+  slot.item.batch = EmptyBatch(*dataset_, sampler_.samples_of(next_micro_batch_), allocator_,
+                               MemoryClass::kWorkspace);
   queue_.push_back(std::move(slot));
   if (++next_micro_batch_ == options_.first_micro_batch + options_.micro_batches) {
     next_micro_batch_ = options_.first_micro_batch;

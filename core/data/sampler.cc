@@ -15,19 +15,18 @@ SampleOrder UsualOrder(Task task) {
 }
 
 absl::StatusOr<Sampler> Sampler::Create(const Dataset& dataset, const SamplerOptions& options) {
-  const int64_t parts = options.shards * options.micro_batches;
   if (options.global_batch < 1 || options.shards < 1 || options.micro_batches < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the global batch, the shards and the micro-batches must each be at least 1, but are ",
         options.global_batch, ", ", options.shards, " and ", options.micro_batches));
   }
-  if (options.global_batch % parts != 0) {
-    const int64_t below = options.global_batch / parts * parts;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a global batch of ", options.global_batch, " samples does not divide into ",
-                     options.shards, " shards x ", options.micro_batches,
-                     " micro-batches of one size; it must be a multiple of ", parts, ", such as ",
-                     below > 0 ? absl::StrCat(below, " or ") : std::string(), below + parts));
+  if (options.global_batch % options.shards != 0) {
+    const int64_t below = options.global_batch / options.shards * options.shards;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a global batch of ", options.global_batch, " samples does not divide into ",
+        options.shards, " shards of one size; it must be a multiple of ", options.shards,
+        ", such as ", below > 0 ? absl::StrCat(below, " or ") : std::string(),
+        below + options.shards));
   }
   const int64_t train_size = dataset.size(Split::kTrain);
   if (train_size < 1 ||
@@ -44,20 +43,29 @@ Sampler::Sampler(const SamplerOptions& options, int64_t train_size, int64_t vali
       train_size_(train_size),
       validation_size_(validation_size),
       draws_(PhiloxKey(options.seed, "sampler", "draws")),
-      epochs_(PhiloxKey(options.seed, "sampler", "epochs"), train_size) {}
+      epochs_(PhiloxKey(options.seed, "sampler", "epochs"), train_size) {
+  options_.micro_batches = std::min(options.micro_batches, options.global_batch / options.shards);
+}
 
 std::optional<int64_t> Sampler::steps_per_epoch() const {
   if (options_.order == SampleOrder::kDraws) return std::nullopt;
   return train_size_ / options_.global_batch;
 }
 
-std::vector<SampleKey> Sampler::TrainKeys(int64_t step, int64_t micro_batch) const {
-  CHECK_GE(step, 0);
+Range Sampler::SamplesOf(int64_t micro_batch) const {
   CHECK_GE(micro_batch, 0);
   CHECK_LT(micro_batch, micro_batches_per_step());
-  const int64_t first = micro_batch * micro_batch_size();  // within the step
-  std::vector<SampleKey> keys(micro_batch_size());
-  for (int64_t j = 0; j < micro_batch_size(); ++j) {
+  const int64_t of_shard = options_.global_batch / options_.shards;
+  Range range = EvenPart(of_shard, options_.micro_batches, micro_batch % options_.micro_batches);
+  range.first += micro_batch / options_.micro_batches * of_shard;
+  return range;
+}
+
+std::vector<SampleKey> Sampler::TrainKeys(int64_t step, int64_t micro_batch) const {
+  CHECK_GE(step, 0);
+  const auto [first, count] = SamplesOf(micro_batch);
+  std::vector<SampleKey> keys(count);
+  for (int64_t j = 0; j < count; ++j) {
     const uint64_t draw = static_cast<uint64_t>(step * options_.global_batch + first + j);
     int64_t index;
     if (options_.order == SampleOrder::kEpochs) {

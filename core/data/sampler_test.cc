@@ -44,7 +44,7 @@ std::vector<SampleKey> StepKeys(const Sampler& sampler, int64_t step) {
   std::vector<SampleKey> keys;
   for (int64_t i = 0; i < sampler.micro_batches_per_step(); ++i) {
     const std::vector<SampleKey> part = sampler.TrainKeys(step, i);
-    EXPECT_EQ(static_cast<int64_t>(part.size()), sampler.micro_batch_size());
+    EXPECT_EQ(static_cast<int64_t>(part.size()), sampler.samples_of(i));
     keys.insert(keys.end(), part.begin(), part.end());
   }
   return keys;
@@ -60,7 +60,7 @@ TEST(Sampler, TheCutDoesNotChangeTheSamples) {
   for (SampleOrder order : {SampleOrder::kEpochs, SampleOrder::kDraws}) {
     const Sampler whole = Make(100, {.seed = 5, .global_batch = 12, .order = order});
     for (const auto& [shards, micro_batches] :
-         {std::pair<int64_t, int64_t>{1, 3}, {2, 1}, {4, 3}, {2, 6}}) {
+         {std::pair<int64_t, int64_t>{1, 3}, {2, 1}, {4, 3}, {2, 6}, {1, 5}, {2, 4}, {3, 100}}) {
       const Sampler cut = Make(100, {.seed = 5,
                                      .global_batch = 12,
                                      .shards = shards,
@@ -69,6 +69,23 @@ TEST(Sampler, TheCutDoesNotChangeTheSamples) {
       for (int64_t step : {0, 7, 8, 1000}) EXPECT_EQ(StepKeys(cut, step), StepKeys(whole, step));
     }
   }
+}
+
+TEST(Sampler, MicroBatchesOfAShardDifferByOneSampleAtMost) {
+  const auto sizes = [](const SamplerOptions& options) {
+    const Sampler sampler = Make(100, options);
+    std::vector<int64_t> samples;
+    for (int64_t i = 0; i < sampler.micro_batches_per_step(); ++i) {
+      samples.push_back(sampler.samples_of(i));
+    }
+    return samples;
+  };
+  EXPECT_THAT(sizes({.global_batch = 10, .shards = 2, .micro_batches = 3}),
+              testing::ElementsAre(2, 2, 1, 2, 2, 1));
+  EXPECT_THAT(sizes({.global_batch = 7, .micro_batches = 4}), testing::ElementsAre(2, 2, 2, 1));
+  // Fewer samples than micro-batches: one each.
+  EXPECT_THAT(sizes({.global_batch = 4, .shards = 2, .micro_batches = 3}),
+              testing::ElementsAre(1, 1, 1, 1));
 }
 
 TEST(Sampler, AnEpochVisitsEachSampleAtMostOnceAndDropsTheRest) {
@@ -148,9 +165,9 @@ TEST(Sampler, RefusesWhatDoesNotFit) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_EQ(error({.global_batch = 10, .shards = 2, .micro_batches = 3}),
-            "a global batch of 10 samples does not divide into 2 shards x 3 micro-batches of one "
-            "size; it must be a multiple of 6, such as 6 or 12");
+  EXPECT_EQ(error({.global_batch = 10, .shards = 3, .micro_batches = 2}),
+            "a global batch of 10 samples does not divide into 3 shards of one size; it must be a "
+            "multiple of 3, such as 9 or 12");
   EXPECT_THAT(error({.global_batch = 2, .shards = 4}), HasSubstr("a multiple of 4, such as 4"));
   EXPECT_THAT(error({.global_batch = 11}),
               HasSubstr("the training split has 10 samples, fewer than one global batch of 11"));

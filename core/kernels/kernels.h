@@ -209,12 +209,13 @@ class Kernels {
                                  const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
                                  Write write, const Tensor& dscale, const Tensor& dshift) = 0;
   // Batch statistics of several micro-batches, for the running estimate: adds mean, variance and
-  // mean^2 of one micro-batch to the rows of sums [3, channels].
-  virtual void AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
+  // mean^2 of one micro-batch, times `weight`, to the rows of sums [3, channels].
+  virtual void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
                              const Tensor& sums) = 0;
   // Moves the running estimate by `momentum` towards the mean and the unbiased variance of all
-  // `micro_batches` micro-batches of `rows` rows each whose statistics were added up in sums.
-  virtual void UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
+  // micro-batches whose statistics were added up in sums: of a total `weight`, where a weight of 1
+  // stands for `rows` rows.
+  virtual void UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows,
                                        float momentum, const Tensor& running_mean,
                                        const Tensor& running_variance) = 0;
   // Layer normalisation of each row (Ba et al., 2016). Writes mean and inverse standard deviation

@@ -17,15 +17,16 @@ void RunningStatistics::Materialize(Kernels& kernels) {
 
 void RunningStatistics::Gather(Kernels& kernels, const Tensor& batch_mean,
                                const Tensor& batch_variance, int64_t micro_batch_rows) {
-  rows = micro_batch_rows;
-  kernels.AddStatistics(batch_mean, batch_variance,
-                        std::exchange(gathered_, true) ? Write::kAccumulate : Write::kOverwrite,
-                        sums);
+  const Write write = std::exchange(gathered_, true) ? Write::kAccumulate : Write::kOverwrite;
+  if (write == Write::kOverwrite) rows = micro_batch_rows;
+  CHECK_LE(micro_batch_rows, rows) << name << ": a shard begins with its largest micro-batch";
+  const float weight = static_cast<float>(micro_batch_rows) / static_cast<float>(rows);
+  kernels.AddStatistics(batch_mean, batch_variance, weight, write, sums);
 }
 
-void RunningStatistics::Update(Kernels& kernels, int64_t micro_batches) {
+void RunningStatistics::Update(Kernels& kernels, double weight) {
   CHECK_GT(rows, 0) << name;
-  kernels.UpdateRunningStatistics(sums, micro_batches, rows, momentum, mean, variance);
+  kernels.UpdateRunningStatistics(sums, weight, rows, momentum, mean, variance);
   Clear();
 }
 

@@ -12,6 +12,8 @@ namespace lockstep {
 // The running mean and variance of one batch normalisation. Training normalises each micro-batch by
 // its own statistics and gathers them here; once a step the estimate moves towards those of all
 // micro-batches of all ranks, so that it is the same whatever ran them (contract 3 of the design).
+// A micro-batch weighs as much as it has rows: 1 for the largest of the step, of which every shard
+// has one and runs it first.
 class RunningStatistics {
  public:
   RunningStatistics(std::string layer_name, int64_t channel_count, float update_momentum)
@@ -25,7 +27,7 @@ class RunningStatistics {
   int64_t held_channels() const { return slice ? slice->extent() : channels; }
   Tensor mean, variance;  // [held channels]
   Tensor sums;       // [3, held channels]: of this step's micro-batches, not yet in the estimate
-  int64_t rows = 0;  // of each micro-batch: batch * height * width
+  int64_t rows = 0;  // of the largest micro-batch: batch * height * width
 
   void Materialize(Kernels& kernels);
 
@@ -33,8 +35,9 @@ class RunningStatistics {
   void Gather(Kernels& kernels, const Tensor& batch_mean, const Tensor& batch_variance,
               int64_t micro_batch_rows);
 
-  // Moves the estimate once `sums` holds those of all `micro_batches` of the step.
-  void Update(Kernels& kernels, int64_t micro_batches);
+  // Moves the estimate once `sums` holds those of all micro-batches of the step, which together
+  // weigh `weight`.
+  void Update(Kernels& kernels, double weight);
 
   // Starts the next step (or shard): the next Gather replaces the sums.
   void Clear() { gathered_ = false; }

@@ -26,8 +26,8 @@ class RunningStatisticsTest : public testing::Test {
   }
 
   // A micro-batch whose channels have means and spreads of their own.
-  static Array MicroBatch(uint64_t stream) {
-    Array x = RandomArray({kRows, kChannels}, stream);
+  static Array MicroBatch(uint64_t stream, int64_t rows = kRows) {
+    Array x = RandomArray({rows, kChannels}, stream);
     for (int64_t i = 0; i < x.elements(); ++i) {
       const auto channel = static_cast<double>(i % kChannels);
       x.value[i] = x[i] * (channel + 1) + channel + 0.1 * static_cast<double>(stream);
@@ -39,7 +39,7 @@ class RunningStatisticsTest : public testing::Test {
     const reference::Normalized of_batch = reference::BatchNorm(
         x, Array(Shape{kChannels}), Array(Shape{kChannels}), Array(), 0.1, Activation::kNone);
     layer.Gather(kernels_, Upload(kernels_, of_batch.mean), Upload(kernels_, of_batch.spread),
-                 kRows);
+                 x.shape.rows());
   }
 
   // What the estimate should be: torch's, from all rows at once.
@@ -48,14 +48,15 @@ class RunningStatisticsTest : public testing::Test {
     Array variance{Shape{kChannels}, std::vector<double>(kChannels, 1)};
 
     void Update(const std::vector<Array>& micro_batches) {
-      const auto samples = static_cast<double>(kRows * micro_batches.size());
+      double samples = 0;
+      for (const Array& x : micro_batches) samples += static_cast<double>(x.shape.rows());
       for (int64_t c = 0; c < kChannels; ++c) {
         double sum = 0, squares = 0;
         for (const Array& x : micro_batches) {
-          for (int64_t r = 0; r < kRows; ++r) sum += x[r * kChannels + c];
+          for (int64_t r = 0; r < x.shape.rows(); ++r) sum += x[r * kChannels + c];
         }
         for (const Array& x : micro_batches) {
-          for (int64_t r = 0; r < kRows; ++r) {
+          for (int64_t r = 0; r < x.shape.rows(); ++r) {
             squares += std::pow(x[r * kChannels + c] - sum / samples, 2);
           }
         }
@@ -98,6 +99,21 @@ TEST_F(RunningStatisticsTest, SumsOfRanksAddUp) {
   Gather(other_rank_, step[3]);
   kernels_.Add(layer_.sums, other_rank_.sums, layer_.sums);
   layer_.Update(kernels_, 4);
+  Estimate expected;
+  expected.Update(step);
+  ExpectEstimate(expected);
+}
+
+// Two ranks with 30 + 20 rows each, means far apart: each row counts alike.
+TEST_F(RunningStatisticsTest, MicroBatchesWeighAsMuchAsTheyHaveRows) {
+  const std::vector<Array> step = {MicroBatch(1, 30), MicroBatch(20, 20), MicroBatch(3, 30),
+                                   MicroBatch(40, 20)};
+  Gather(layer_, step[0]);
+  Gather(layer_, step[1]);
+  Gather(other_rank_, step[2]);
+  Gather(other_rank_, step[3]);
+  kernels_.Add(layer_.sums, other_rank_.sums, layer_.sums);
+  layer_.Update(kernels_, 100.0 / 30);
   Estimate expected;
   expected.Update(step);
   ExpectEstimate(expected);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/tensor/slice.h"
 #include "core/train/config_reader.h"
 
 namespace lockstep {
@@ -75,12 +76,13 @@ absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes,
                       absl::StrCat("is ", batch.shard_groups, ", which does not divide the ",
                                    batch.shards, " shards"));
   }
-  if (batch.size % (batch.shards * batch.micro_batches) != 0) {
-    reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
-                                           batch.shards, " shards x ", batch.micro_batches,
-                                           " micro-batches; use a multiple of ",
-                                           batch.shards * batch.micro_batches));
+  if (batch.size % batch.shards != 0) {
+    reader.AddProblem(
+        "size", absl::StrCat("is ", batch.size, " samples, which do not divide into ", batch.shards,
+                             " shards; use a multiple of ", batch.shards));
   }
+  batch.micro_batches =
+      std::min(batch.micro_batches, std::max<int64_t>(1, batch.samples_of_shard()));
   return reader.Finish();
 }
 
@@ -130,7 +132,7 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
   validation.Read("batch_size", &settings.validation.batch_size, kNotNegative);
   LS_RETURN_IF_ERROR(validation.Finish());
   if (settings.validation.batch_size == 0) {
-    settings.validation.batch_size = settings.batch.micro_batch_size();
+    settings.validation.batch_size = settings.batch.largest_micro_batch();
   }
 
   ConfigReader checkpoint(config.Table("checkpoint"));
@@ -158,6 +160,10 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
 }
 
 }  // namespace
+
+int64_t BatchSettings::samples_of(int64_t micro_batch) const {
+  return EvenPart(samples_of_shard(), micro_batches, micro_batch % micro_batches).count;
+}
 
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes) {

@@ -15,23 +15,27 @@
 
 namespace lockstep {
 
-// How a step's global batch is cut (contract 2 of the design): `size` samples in
-// shards x micro_batches micro-batches of equal size.
+// How a step's global batch is cut (contract 2 of the design): `size` samples in shards of equal
+// size, each in micro-batches whose sizes differ by one at most, the larger ones first.
 struct BatchSettings {
   int64_t size = 1;
   int64_t shards = 1;         // data-parallel: a rank's each, where the mesh has such ranks
-  int64_t micro_batches = 1;  // of one shard
+  int64_t micro_batches = 1;  // of one shard, none of them empty
   // Gradients of shards are summed in groups of consecutive ones, in order, and then these sums, in
   // order: as [mesh] replicas make them.
   int64_t shard_groups = 1;
 
-  int64_t micro_batch_size() const { return size / (shards * micro_batches); }
+  int64_t samples_of_shard() const { return size / shards; }
+  // Of a micro-batch, by its number in the step: shard k has those from k * micro_batches on.
+  int64_t samples_of(int64_t micro_batch) const;
+  int64_t largest_micro_batch() const { return samples_of(0); }
+  int64_t smallest_micro_batch() const { return samples_of(micro_batches - 1); }
 };
 
 struct ValidationSettings {
   int64_t every = 0;       // steps; 0: only at the end
   int64_t batches = 0;     // at most so many; 0: the whole split
-  int64_t batch_size = 0;  // samples; 0: a micro-batch's
+  int64_t batch_size = 0;  // samples; 0: the largest micro-batch's
 };
 
 struct CheckpointSettings {
@@ -63,7 +67,8 @@ struct Settings {
 // trace, memory and run, and checks what they say against each other and against the axes that the
 // strategy has. The shards of a strategy without dp axis are batch.shards, in batch.shard_groups;
 // with one they are the ranks along replicas and dp, in mesh.replicas groups, and what [batch] says
-// of them, if anything, must agree.
+// of them, if anything, must agree. A shard of fewer samples than batch.micro_batches has as many
+// micro-batches as samples.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

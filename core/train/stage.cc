@@ -265,9 +265,10 @@ std::vector<TrainedTensor> Stage::Trained() const {
 }
 
 void Stage::UpdateStatistics() {
-  for (RunningStatistics* layer : layers_) {
-    layer->Update(rank_.kernels, settings_.batch.shards * settings_.batch.micro_batches);
-  }
+  const BatchSettings& batch = settings_.batch;
+  const double weight =
+      static_cast<double>(batch.size) / static_cast<double>(batch.largest_micro_batch());
+  for (RunningStatistics* layer : layers_) layer->Update(rank_.kernels, weight);
 }
 
 std::vector<StateTensor> Stage::State() const {

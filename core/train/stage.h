@@ -58,7 +58,8 @@ class Stage {
   const Model& model() const { return model_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
-  int64_t micro_batch_size() const { return settings_.batch.micro_batch_size(); }
+  // Of a micro-batch, by its number in the step.
+  int64_t samples_of(int64_t micro_batch) const { return settings_.batch.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
   Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
   // Whether blocks take batches in, and whether they end in the loss.

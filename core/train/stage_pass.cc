@@ -70,7 +70,7 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .seed = stage_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
-          .tokens = stage_.Tokens(stage_.micro_batch_size()),
+          .tokens = stage_.Tokens(stage_.samples_of(micro_batch_)),
           .replay = replay};
 }
 

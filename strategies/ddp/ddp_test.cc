@@ -52,6 +52,18 @@ INSTANTIATE_TEST_SUITE_P(Meshes, DdpEqualsSingleTest,
                                                "MicroBatches", std::get<2>(parameters.param));
                          });
 
+// Five samples a shard: micro-batches of 2, 2 and 1; and one sample each where they are too few.
+TEST(DdpTest, UnevenMicroBatchesGiveTheSameBits) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    for (const char* micro_batches : {"batch.micro_batches=3", "batch.micro_batches=8"}) {
+      const Assignments cut = {"batch.size=10", micro_batches};
+      const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, With(cut, {"mesh.dp=2"}));
+      ExpectSameBits(
+          ddp, RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"})));
+    }
+  }
+}
+
 TEST(DdpTest, CuttingTheBatchOtherwiseChangesTheBits) {
   // What the equality above rests on is visible: another order of sums is another curve.
   const auto one = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});

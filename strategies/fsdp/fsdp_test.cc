@@ -70,6 +70,16 @@ INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
                                                "MicroBatches", std::get<2>(parameters.param));
                          });
 
+// Five samples a shard: micro-batches of 2, 2 and 1.
+TEST(FsdpTest, UnevenMicroBatchesGiveTheSameBits) {
+  const Assignments cut = {"batch.size=10", "batch.micro_batches=3"};
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, With(cut, {"mesh.dp=2"}));
+    ExpectSameBits(fsdp,
+                   RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"})));
+  }
+}
+
 // 34 x 34 and 34 numbers, which neither ranks nor vectors divide, and a tied head.
 TEST(FsdpTest, ToTheBitWhereNothingDividesByTheRanks) {
   const auto run = [](const StrategyDefinition& strategy, const char* ranks) {

@@ -130,24 +130,31 @@ class Checker {
     }
   }
 
-  // Transfers from stage to stage keep their order.
+  // Transfers from stage to stage keep their order, and forwards that of the micro-batches, in
+  // which batch statistics add up.
   void CheckOrders() {
-    for (const bool forward : {true, false}) {
-      for (int stage = 1; stage < schedule_.stages(); ++stage) {
-        const std::vector<size_t> before = CellsOf(stage - 1, forward),
-                                  here = CellsOf(stage, forward);
-        for (size_t i = 0; i < here.size(); ++i) {
-          const int earlier_rank = schedule_.rank_of_stage[stage - 1];
-          const int rank = schedule_.rank_of_stage[stage];
-          if (schedule_.ranks[rank][here[i]].micro_batch ==
-              schedule_.ranks[earlier_rank][before[i]].micro_batch) {
-            continue;
-          }
-          faults_.push_back(absl::StrCat(
-              Cell(rank, here[i]), ": stage ", stage - 1, " does ", Cell(earlier_rank, before[i]),
-              " in its place; all stages must take micro-batches in the same order"));
-          break;
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      const int rank = schedule_.rank_of_stage[stage];
+      const std::vector<size_t> forwards = CellsOf(stage, /*forward=*/true);
+      for (size_t i = 0; i < forwards.size(); ++i) {
+        if (schedule_.ranks[rank][forwards[i]].micro_batch == static_cast<int>(i)) continue;
+        faults_.push_back(absl::StrCat(Cell(rank, forwards[i]), ": it is micro-batch ", i,
+                                       "'s turn; forwards go in the order of the micro-batches"));
+        break;
+      }
+      if (stage == 0) continue;
+      const int other = schedule_.rank_of_stage[stage - 1];
+      const std::vector<size_t> here = CellsOf(stage, /*forward=*/false);
+      const std::vector<size_t> before = CellsOf(stage - 1, /*forward=*/false);
+      for (size_t i = 0; i < here.size(); ++i) {
+        if (schedule_.ranks[rank][here[i]].micro_batch ==
+            schedule_.ranks[other][before[i]].micro_batch) {
+          continue;
         }
+        faults_.push_back(absl::StrCat(Cell(rank, here[i]), ": stage ", stage - 1, " does ",
+                                       Cell(other, before[i]),
+                                       " in its place; all stages take gradients in one order"));
+        break;
       }
     }
   }

@@ -79,5 +79,21 @@ TEST(ScheduleTest, CountsWhatWaitsForItsBackward) {
   EXPECT_EQ(PeakActivations(schedule, 0), 2) << "weights still need the activations";
 }
 
+// Transfers are received in the order in which they were sent.
+TEST(ScheduleTest, StagesTakeMicroBatchesInOneOrder) {
+  Schedule schedule = {.name = "orders",
+                       .micro_batches = 2,
+                       .rank_of_stage = {0, 1},
+                       .ranks = {{{F, 0, 0}, {F, 0, 1}, {B, 0, 1}, {B, 0, 0}},
+                                 {{F, 1, 0}, {F, 1, 1}, {B, 1, 1}, {B, 1, 0}}}};
+  EXPECT_TRUE(Validate(schedule).ok());  // backwards may be reversed
+  schedule.ranks[0] = {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {B, 0, 1}};
+  EXPECT_THAT(Faults(schedule), HasSubstr("rank 1, action 2 (B1): stage 0 does rank 0, action 2 "
+                                          "(B0) in its place"));
+  schedule.ranks = {{{F, 0, 1}, {F, 0, 0}, {B, 0, 0}, {B, 0, 1}},
+                    {{F, 1, 1}, {F, 1, 0}, {B, 1, 0}, {B, 1, 1}}};
+  EXPECT_THAT(Faults(schedule), HasSubstr("rank 0, action 0 (F1): it is micro-batch 0's turn"));
+}
+
 }  // namespace
 }  // namespace lockstep

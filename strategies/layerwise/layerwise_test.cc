@@ -87,6 +87,18 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LayerwiseEqualsSingleTest,
                                                "Shards", std::get<3>(parameters.param));
                          });
 
+// Five samples a shard: micro-batches of 2, 2 and 1, each kind announced to the next stage once.
+TEST(LayerwiseTest, UnevenMicroBatchesGiveTheSameBits) {
+  const Assignments cut = {"batch.size=10", "batch.micro_batches=3"};
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto layerwise =
+        RunStrategy(LayerwiseStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", "mesh.dp=2"}));
+    ExpectSameBits(layerwise,
+                   RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"})));
+    ExpectPredictedCosts(layerwise);
+  }
+}
+
 TEST(LayerwiseTest, AnyBalanceGivesTheSameBits) {
   const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});
   for (const char* balance : {"[1, 3]", "[2, 2]", "[3, 1]"}) {

@@ -37,7 +37,7 @@ class Pipeline : public Strategy {
         norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
         updater_(inputs.rank, settings_, trained_),
         runner_(part_, options_.plan, options_.schedule, stages_.rank(), options_.checkpointing,
-                settings_, links_) {}
+                links_) {}
 
   // Between the first stage and the last nobody needs inputs or targets.
   MicroBatchRange micro_batches() const override {
@@ -84,9 +84,8 @@ class Pipeline : public Strategy {
   CostPrediction Predict() const override {
     CostPrediction prediction = part_.Predict();
     updater_.AddTo(prediction);
-    const BatchSettings& batch = settings_.batch;
-    links_.AddTraffic(batch.size / batch.shards, settings_.precision.compute, tensor_.token_share(),
-                      prediction);
+    links_.AddTraffic(settings_.batch.samples_of_shard(), settings_.precision.compute,
+                      tensor_.token_share(), prediction);
     tensor_.AddTraffic(part_, MeanForwards(options_.schedule.micro_batches, options_.checkpointing),
                        prediction);
     tied_.AddTraffic(prediction);

@@ -33,14 +33,12 @@ std::vector<int> CompletingMicroBatches(const Schedule& schedule,
 }  // namespace
 
 ScheduleRunner::ScheduleRunner(Stage& part, const StagePlan& plan, const Schedule& schedule,
-                               int rank, Checkpointing checkpointing, const Settings& settings,
-                               StageLinks& links)
+                               int rank, Checkpointing checkpointing, StageLinks& links)
     : part_(part),
       plan_(plan),
       schedule_(schedule),
       actions_(schedule.ranks[rank]),
       checkpointing_(checkpointing),
-      settings_(settings),
       links_(links),
       completing_(CompletingMicroBatches(schedule, actions_)) {
   CHECK_EQ(schedule.stages(), plan.size());
@@ -152,8 +150,8 @@ Batch ScheduleRunner::TakeBatch(int micro_batch) {
   return batch;
 }
 
-BatchKind ScheduleRunner::KindOf(int /*micro_batch*/) const {
-  return {.samples = settings_.batch.micro_batch_size()};
+BatchKind ScheduleRunner::KindOf(int micro_batch) const {
+  return {.samples = part_.samples_of(first_ + micro_batch)};
 }
 
 }  // namespace lockstep

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/settings.h"
 #include "core/train/stage.h"
 #include "core/train/stage_pass.h"
 #include "core/train/strategy.h"
@@ -33,7 +32,7 @@ class ScheduleRunner {
   // Requires Validate(schedule), whose stages are those of `plan`. All but `checkpointing` outlive
   // the runner; `rank` is this one's in the plan.
   ScheduleRunner(Stage& part, const StagePlan& plan, const Schedule& schedule, int rank,
-                 Checkpointing checkpointing, const Settings& settings, StageLinks& links);
+                 Checkpointing checkpointing, StageLinks& links);
 
   // Whether this rank needs inputs or targets.
   bool takes_batches() const { return part_.has_first() || part_.has_last(); }
@@ -73,7 +72,6 @@ class ScheduleRunner {
   const Schedule& schedule_;
   const std::vector<Action>& actions_;  // of this rank
   const Checkpointing checkpointing_;
-  const Settings& settings_;
   StageLinks& links_;
   std::vector<int> completing_;  // by stage: the micro-batch that is the last in all kinds of
                                  // backward; -1: there is no such

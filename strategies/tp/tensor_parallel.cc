@@ -30,7 +30,7 @@ TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
 // Of the smallest batch that is passed through the model.
 absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
   const int64_t samples =
-      std::min(settings.batch.micro_batch_size(), settings.validation.batch_size);
+      std::min(settings.batch.smallest_micro_batch(), settings.validation.batch_size);
   const int64_t tokens = samples * targets_per_sample;
   if (tokens >= settings.mesh.tp) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -84,7 +84,7 @@ TensorParallel::TensorParallel(const StrategyInputs& inputs)
     : ranks_(inputs.rank.mesh.tp()),
       settings_(inputs.settings),
       kernels_(inputs.rank.kernels),
-      tokens_(settings_.batch.micro_batch_size() * inputs.targets_per_sample),
+      targets_per_sample_(inputs.targets_per_sample),
       group_(ranks_, SequenceOf(inputs)) {
   if (group_.splits_sequence()) ThrowIfError(CheckTokens(settings_, inputs.targets_per_sample));
 }
@@ -121,7 +121,12 @@ void TensorParallel::ChooseWriters(std::vector<StateTensor>& state) const {
 
 double TensorParallel::token_share() const {
   if (!group_.splits_sequence()) return 1;
-  return static_cast<double>(group_.Tokens(tokens_).count) / static_cast<double>(tokens_);
+  int64_t own = 0;  // where each micro-batch is divided
+  for (int64_t i = 0; i < settings_.batch.micro_batches; ++i) {
+    own += group_.Tokens(settings_.batch.samples_of(i) * targets_per_sample_).count;
+  }
+  return static_cast<double>(own) /
+         static_cast<double>(settings_.batch.samples_of_shard() * targets_per_sample_);
 }
 
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
@@ -130,8 +135,7 @@ void TensorParallel::AddTraffic(const Stage& stage, double forwards,
                                 CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
   const SplitTraffic sample = TrafficPerSample(stage);
-  const auto samples =
-      static_cast<double>(settings_.batch.size) / static_cast<double>(settings_.batch.shards);
+  const auto samples = static_cast<double>(settings_.batch.samples_of_shard());
   const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
   const double forward = samples * static_cast<double>(sample.forward) * size;
   const double backward = samples * static_cast<double>(sample.backward) * size;

@@ -64,8 +64,8 @@ class TensorParallel {
   // Of what all ranks along tp hold, one is the writer.
   void ChooseWriters(std::vector<StateTensor>& state) const;
 
-  // Of the tokens that lie between blocks, what share this rank has: what it hands on to other
-  // stages.
+  // Of a shard's tokens that lie between blocks, what share this rank has: what it hands on to
+  // other stages.
   double token_share() const;
 
   // Adds what this rank sends in a step to those it computes layers with. `forwards`: how often a
@@ -76,7 +76,7 @@ class TensorParallel {
   Communicator& ranks_;
   const Settings& settings_;
   Kernels& kernels_;
-  const int64_t tokens_;  // of a micro-batch
+  const int64_t targets_per_sample_;
   TensorGroup group_;
   absl::flat_hash_set<std::string> split_;         // names of parameters
   std::optional<ReplicatedGradients> replicated_;  // none: every rank meets all tokens

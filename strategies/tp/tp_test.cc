@@ -185,6 +185,19 @@ TEST(TpCostTest, SequencesThatDoNotDivide) {
   for (const RankReport& report : tp) ExpectPredictedTraffic(report);
 }
 
+// Of five samples, 2, 2 and 1: of the last one's 16 tokens the ranks have 6, 5 and 5.
+TEST(TpCostTest, UnevenMicroBatches) {
+  const Assignments cut = {"batch.size=10", "batch.micro_batches=3"};
+  for (const SplitKind kind :
+       {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+    const SplitWorkload workload = WorkloadOf(kind);
+    const auto ddp = Train(DdpStrategy(), workload, With(cut, {"mesh.dp=2"}));
+    const auto tp = Train(TpStrategy(), workload, With(cut, {"mesh.dp=2", "mesh.tp=3"}));
+    ExpectLosses(tp, ddp[0], 1e-5);
+    for (const RankReport& report : tp) ExpectPredictedTraffic(report);
+  }
+}
+
 // --- with other ways to train -------------------------------------------------------------------
 
 TEST(TpMeshTest, WithinDataParallelIsDdp) {

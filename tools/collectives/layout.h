@@ -6,18 +6,9 @@
 #include <vector>
 
 #include "tools/collectives/movement.h"
+#include "tools/draw/svg.h"
 
 namespace lockstep {
-
-// In units of SVG user space (a pixel), y downwards.
-struct Box {
-  double x = 0, y = 0, width = 0, height = 0;
-
-  double right() const { return x + width; }
-  double bottom() const { return y + height; }
-  double middle_x() const { return x + width / 2; }
-  double middle_y() const { return y + height / 2; }
-};
 
 // What the ranks hold at one time, a row a rank.
 struct LayoutSide {

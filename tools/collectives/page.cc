@@ -4,6 +4,7 @@
 #include "tools/collectives/catalogue.h"
 #include "tools/collectives/picture.h"
 #include "tools/collectives/text.h"
+#include "tools/draw/svg.h"
 
 namespace lockstep {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "tools/collectives/catalogue.h"
 #include "tools/collectives/layout.h"
-#include "tools/collectives/palette.h"
 #include "tools/collectives/text.h"
+#include "tools/draw/palette.h"
+#include "tools/draw/svg.h"
 
 namespace lockstep {
 namespace {
@@ -24,30 +24,7 @@ constexpr double kDigitWidth = 7.7;
 constexpr double kElementPadding = 18;
 constexpr double kMinElementWidth = 34;
 
-constexpr char kInk[] = "#1b2330";
-constexpr char kSoftInk[] = "#5a6475";
 constexpr char kPanel[] = "#f3f5f8";
-constexpr char kLine[] = "#c3cad5";
-
-struct TextStyle {
-  double size = 13;
-  const char* colour = kInk;
-  const char* anchor = "start";
-  const char* weight = "normal";
-};
-
-std::string Text(double x, double y, const std::string& text, const TextStyle& style) {
-  return absl::StrFormat(
-      "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" fill=\"%s\" text-anchor=\"%s\" "
-      "font-weight=\"%s\">%s</text>\n",
-      x, y, style.size, style.colour, style.anchor, style.weight, Escaped(text));
-}
-
-std::string Rectangle(const Box& box, double radius, const std::string& attributes) {
-  return absl::StrFormat(
-      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%g\" %s/>\n", box.x, box.y,
-      box.width, box.height, radius, attributes);
-}
 
 std::string ValueText(float x) { return absl::StrFormat("%g", x); }
 
@@ -70,16 +47,16 @@ using Origins = std::vector<int>;
 // A white cell with a stripe in the colours of all origins, or one in the colour of its only one.
 std::string CellGround(const Box& box, const Origins& origins) {
   if (origins.size() == 1) {
-    return Rectangle(box, 5,
-                     absl::StrFormat("fill=\"%s\" stroke=\"%s\" stroke-width=\"1.2\"",
-                                     RankTint(origins[0]), RankColour(origins[0])));
+    return SvgRectangle(box, 5,
+                        absl::StrFormat("fill=\"%s\" stroke=\"%s\" stroke-width=\"1.2\"",
+                                        Tint(origins[0]), Colour(origins[0])));
   }
-  std::string svg = Rectangle(
+  std::string svg = SvgRectangle(
       box, 5, absl::StrFormat("fill=\"white\" stroke=\"%s\" stroke-width=\"1.2\"", kSoftInk));
   const double width = (box.width - 8) / static_cast<double>(origins.size());
   for (size_t i = 0; i < origins.size(); ++i) {
     const Box stripe = {box.x + 4 + width * static_cast<double>(i), box.bottom() - 7, width, 4};
-    svg += Rectangle(stripe, 0, absl::StrFormat("fill=\"%s\"", RankColour(origins[i])));
+    svg += SvgRectangle(stripe, 0, absl::StrFormat("fill=\"%s\"", Colour(origins[i])));
   }
   return svg;
 }
@@ -95,7 +72,7 @@ std::string CellSvg(const Box& box, const std::vector<float>& elements, const Or
                             "<path d=\"M%.1f %.1fV%.1f\" stroke=\"%s\" stroke-opacity=\"0.35\"/>\n",
                             x, box.y + 6, box.bottom() - 9, kSoftInk);
     }
-    svg += Text(x + width / 2, baseline, ValueText(elements[i]), {.anchor = "middle"});
+    svg += SvgText(x + width / 2, baseline, ValueText(elements[i]), {.anchor = "middle"});
   }
   return svg;
 }
@@ -106,10 +83,10 @@ std::string Panels(const LayoutSide& side) {
   for (size_t rank = 0; rank < side.panels.size(); ++rank) {
     const Box& panel = side.panels[rank];
     if (side.cells[rank].empty()) {
-      svg += Rectangle(
+      svg += SvgRectangle(
           panel, 8, absl::StrFormat("fill=\"none\" stroke=\"%s\" stroke-dasharray=\"3 4\"", kLine));
     } else {
-      svg += Rectangle(panel, 8, absl::StrFormat("fill=\"%s\"", kPanel));
+      svg += SvgRectangle(panel, 8, absl::StrFormat("fill=\"%s\"", kPanel));
     }
   }
   return svg;
@@ -160,7 +137,7 @@ std::string Arrowheads(const Demo& demo, const std::vector<Arrow>& arrows) {
         "<marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"7.5\" refY=\"4\" markerWidth=\"8\" "
         "markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">"
         "<path d=\"M0 0.8L8 4L0 7.2L1.6 4z\" fill=\"%s\"/></marker>\n",
-        ArrowheadName(demo, rank), RankColour(rank));
+        ArrowheadName(demo, rank), Colour(rank));
   }
   return svg + "</defs>\n";
 }
@@ -173,7 +150,7 @@ std::string Arrows(const Demo& demo, const std::vector<Arrow>& arrows) {
                                     crowded ? 1.1 : 1.6, crowded ? 0.7 : 0.9);
   for (const Arrow& arrow : arrows) {
     absl::StrAppendFormat(&svg, "<path d=\"%s\" stroke=\"%s\"%s marker-end=\"url(#%s)\"/>\n",
-                          arrow.path, RankColour(arrow.from.rank),
+                          arrow.path, Colour(arrow.from.rank),
                           Stays(arrow) ? " stroke-dasharray=\"4 3\"" : "",
                           ArrowheadName(demo, arrow.from.rank));
   }
@@ -186,8 +163,8 @@ std::string RankLabels(const Layout& layout) {
     const std::string label = absl::StrCat("rank ", rank);
     const TextStyle style = {.colour = kSoftInk};
     const double y = layout.before.panels[rank].middle_y() + 4.5;
-    svg += Text(kMargin, y, label, style);
-    svg += Text(layout.right + 14, y, label, style);
+    svg += SvgText(kMargin, y, label, style);
+    svg += SvgText(layout.right + 14, y, label, style);
   }
   return svg;
 }
@@ -219,20 +196,14 @@ std::string Picture(const Demo& demo) {
   const double legend = layout.bottom + 18;
   const double width = layout.right + kLabelWidth + kMargin;
   const double height = legend + 4 * kLineHeight + 24;
-  const std::string title = Title(demo.options);
-
-  std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-      "viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
-      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\">\n<title>%s</title>\n",
-      width, height, width, height, Escaped(title));
+  std::string svg = OpenSvg(width, height, Title(demo.options));
   svg += Arrowheads(demo, layout.arrows);
-  svg += Rectangle({0, 0, width, height}, 14, "fill=\"white\"");
-  svg += Text(kMargin, 38, title, {.size = 18, .weight = "bold"});
-  svg += Text(kMargin, 61, collective.notation, {.size = 13.5, .colour = kSoftInk});
+  svg += SvgRectangle({0, 0, width, height}, 14, "fill=\"white\"");
+  svg += SvgText(kMargin, 38, Title(demo.options), {.size = 18, .weight = "bold"});
+  svg += SvgText(kMargin, 61, collective.notation, {.size = 13.5, .colour = kSoftInk});
   const TextStyle head = {.anchor = "middle", .weight = "bold"};
-  svg += Text(layout.before.panels[0].middle_x(), 92, "before", head);
-  svg += Text(layout.after.panels[0].middle_x(), 92, "after", head);
+  svg += SvgText(layout.before.panels[0].middle_x(), 92, "before", head);
+  svg += SvgText(layout.after.panels[0].middle_x(), 92, "after", head);
 
   svg += Panels(layout.before) + Panels(layout.after) + RankLabels(layout);
   svg += Arrows(demo, layout.arrows);
@@ -242,17 +213,12 @@ std::string Picture(const Demo& demo) {
   absl::StrAppendFormat(&svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", kMargin, legend,
                         width - kMargin, kLine);
   double y = legend + 4;
-  svg += Text(kMargin, y += kLineHeight, absl::StrCat("time: ", collective.time), {});
-  svg += Text(kMargin, y += kLineHeight, absl::StrCat("sends: ", collective.sends), {});
-  svg += Text(kMargin, y += kLineHeight, SentText(demo), {.size = 12, .colour = kSoftInk});
-  svg +=
-      Text(kMargin, y += kLineHeight, Key(demo, layout.arrows), {.size = 12, .colour = kSoftInk});
+  svg += SvgText(kMargin, y += kLineHeight, absl::StrCat("time: ", collective.time), {});
+  svg += SvgText(kMargin, y += kLineHeight, absl::StrCat("sends: ", collective.sends), {});
+  svg += SvgText(kMargin, y += kLineHeight, SentText(demo), {.size = 12, .colour = kSoftInk});
+  svg += SvgText(kMargin, y += kLineHeight, Key(demo, layout.arrows),
+                 {.size = 12, .colour = kSoftInk});
   return svg + "</svg>\n";
-}
-
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text,
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
 }
 
 }  // namespace lockstep

@@ -16,7 +16,4 @@ namespace lockstep {
 // bytes.
 std::string Picture(const Demo& demo);
 
-// `text` with &, <, > and quotes escaped, for XML and HTML.
-std::string Escaped(const std::string& text);
-
 }  // namespace lockstep

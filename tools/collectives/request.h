@@ -20,7 +20,7 @@ struct Request {
 // Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same.
 // Names that are not known are errors that suggest the nearest; options that the operation has no
 // use for are errors, but with --all they apply where they can.
-absl::StatusOr<Request> ParseRequest(const std::vector<std::string>& arguments);
+absl::StatusOr<Request> ParseRequest(const std::vector<std::string>& command_line);
 
 // What --help prints.
 std::string Usage();

@@ -88,11 +88,10 @@ class CpuKernels final : public Kernels {
                          const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
                          const Tensor& dx, const Tensor& dresidual, Write write,
                          const Tensor& dscale, const Tensor& dshift) override;
-  void AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
+  void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
                      const Tensor& sums) override;
-  void UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
-                               float momentum, const Tensor& running_mean,
-                               const Tensor& running_variance) override;
+  void UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows, float momentum,
+                               const Tensor& running_mean, const Tensor& running_variance) override;
   void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                  const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) override;
   void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,

@@ -225,8 +225,8 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
   });
 }
 
-void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, Write write,
-                               const Tensor& sums) {
+void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, float weight,
+                               Write write, const Tensor& sums) {
   Span span(this);
   const int64_t channels = mean.elements();
   CHECK_EQ(sums.elements(), 3 * channels);
@@ -234,24 +234,24 @@ void CpuKernels::AddStatistics(const Tensor& mean, const Tensor& variance, Write
   if (write == Write::kOverwrite) std::fill_n(out, 3 * channels, 0.0f);
   for (int64_t c = 0; c < channels; ++c) {
     const float m = mean.data<float>()[c];
-    out[c] += m;
-    out[channels + c] += variance.data<float>()[c];
-    out[2 * channels + c] += m * m;
+    out[c] += weight * m;
+    out[channels + c] += weight * variance.data<float>()[c];
+    out[2 * channels + c] += weight * (m * m);
   }
 }
 
-void CpuKernels::UpdateRunningStatistics(const Tensor& sums, int64_t micro_batches, int64_t rows,
+void CpuKernels::UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows,
                                          float momentum, const Tensor& running_mean,
                                          const Tensor& running_variance) {
   Span span(this);
   const int64_t channels = running_mean.elements();
   const float* in = sums.data<float>();
-  const double samples = static_cast<double>(micro_batches) * rows;
+  const double samples = weight * static_cast<double>(rows);
   const double unbias = samples > 1 ? samples / (samples - 1) : 1;
   for (int64_t c = 0; c < channels; ++c) {
-    const double mean = in[c] / static_cast<double>(micro_batches);
-    const double within = in[channels + c] / static_cast<double>(micro_batches);
-    const double between = in[2 * channels + c] / static_cast<double>(micro_batches) - mean * mean;
+    const double mean = in[c] / weight;
+    const double within = in[channels + c] / weight;
+    const double between = in[2 * channels + c] / weight - mean * mean;
     const double variance = (within + std::max(0.0, between)) * unbias;
     float& running = running_mean.data<float>()[c];
     float& spread = running_variance.data<float>()[c];

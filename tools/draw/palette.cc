@@ -1,4 +1,4 @@
-#include "tools/collectives/palette.h"
+#include "tools/draw/palette.h"
 
 #include <cstdint>
 #include <iterator>  // std::size
@@ -12,18 +12,17 @@ namespace {
 constexpr uint32_t kColours[] = {0x2f6fde, 0xd97706, 0x16915a, 0xd6336c, 0x7c4dcf, 0x8a6242,
                                  0x0e94a8, 0x8f9a0c, 0xc0392b, 0x34495e, 0xb565c9, 0x1e5b3a,
                                  0xe0609a, 0x4455b0, 0x9a5b13, 0x5fa52a};
-constexpr double kTint = 0.8;  // how much white a tint has
 
-uint32_t ColourOf(int rank) { return kColours[rank % std::size(kColours)]; }
+uint32_t ColourOf(int index) { return kColours[index % std::size(kColours)]; }
 
 }  // namespace
 
-std::string RankColour(int rank) { return absl::StrFormat("#%06x", ColourOf(rank)); }
+std::string Colour(int index) { return absl::StrFormat("#%06x", ColourOf(index)); }
 
-std::string RankTint(int rank) {
-  const auto channel = [rank](int shift) {
-    const auto full = static_cast<double>(ColourOf(rank) >> shift & 255);
-    return static_cast<int>(full + (255 - full) * kTint);
+std::string Tint(int index, double white) {
+  const auto channel = [&](int shift) {
+    const auto full = static_cast<double>(ColourOf(index) >> shift & 255);
+    return static_cast<int>(full + (255 - full) * white);
   };
   return absl::StrFormat("#%02x%02x%02x", channel(16), channel(8), channel(0));
 }

@@ -1,0 +1,16 @@
+// Colours for what a picture has several of: ranks, kinds of action.
+
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// "#2f6fde": for lines, dark enough to be seen on white. Sixteen, neighbours easy to tell apart;
+// then they repeat.
+std::string Colour(int index);
+
+// The same with a share of white, by default so pale that dark text reads on it.
+std::string Tint(int index, double white = 0.8);
+
+}  // namespace lockstep

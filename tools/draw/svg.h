@@ -1,0 +1,44 @@
+// Pieces of an SVG document. Pictures are complete in themselves: no scripts, fonts or styles from
+// elsewhere.
+
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// In units of SVG user space (a pixel), y downwards.
+struct Box {
+  double x = 0, y = 0, width = 0, height = 0;
+
+  double right() const { return x + width; }
+  double bottom() const { return y + height; }
+  double middle_x() const { return x + width / 2; }
+  double middle_y() const { return y + height / 2; }
+};
+
+// For text, for text of less weight, and for thin lines.
+inline constexpr char kInk[] = "#1b2330";
+inline constexpr char kSoftInk[] = "#5a6475";
+inline constexpr char kLine[] = "#c3cad5";
+
+struct TextStyle {
+  double size = 13;
+  const char* colour = kInk;
+  const char* anchor = "start";
+  const char* weight = "normal";
+};
+
+// The beginning of a document, which "</svg>\n" ends, with its size and title.
+std::string OpenSvg(double width, double height, const std::string& title);
+
+std::string SvgText(double x, double y, const std::string& text, const TextStyle& style);
+
+// `tooltip` is what a viewer shows of it under the pointer; empty: nothing.
+std::string SvgRectangle(const Box& box, double radius, const std::string& attributes,
+                         const std::string& tooltip = "");
+
+// `text` with &, <, > and quotes escaped, for XML and HTML.
+std::string Escaped(const std::string& text);
+
+}  // namespace lockstep

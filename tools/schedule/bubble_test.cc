@@ -1,0 +1,45 @@
+#include "tools/schedule/bubble.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "strategies/gpipe/schedules.h"
+
+namespace lockstep {
+namespace {
+
+// The formulas of the papers and the simulation of the lists know nothing of each other.
+TEST(BubbleTest, SimulationsHaveTheClosedForms) {
+  for (const StageCosts& costs : {StageCosts{1, 1, 1}, StageCosts{2, 3, 1}}) {
+    for (const int ranks : {1, 2, 4, 5}) {
+      for (const std::string& name : ScheduleNames()) {
+        const int stages_a_rank = name == "interleaved_1f1b" ? 3 : 1;
+        const auto schedule = MakeSchedule(name, ranks, stages_a_rank, 2 * ranks);
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        const auto formula = BubbleInClosedForm(*schedule, costs);
+        ASSERT_TRUE(formula.has_value());
+        const Simulation simulation =
+            Simulate(*schedule, std::vector<StageCosts>(schedule->stages(), costs));
+        EXPECT_NEAR(simulation.bubble_fraction(), formula->fraction, 1e-12)
+            << name << " " << ranks << " " << costs.forward;
+      }
+    }
+  }
+}
+
+TEST(BubbleTest, AreNumbersOfThePapers) {
+  EXPECT_DOUBLE_EQ(BubbleInClosedForm(GPipeSchedule(4, 4), {})->fraction, 3.0 / 7);
+  EXPECT_DOUBLE_EQ(BubbleInClosedForm(OneForwardOneBackwardSchedule(4, 8), {})->fraction, 3.0 / 11);
+  EXPECT_DOUBLE_EQ(BubbleInClosedForm(*InterleavedSchedule(4, 2, 8), {})->fraction, 3.0 / 19);
+  EXPECT_DOUBLE_EQ(BubbleInClosedForm(ZeroBubbleSchedule(4, 8), {})->fraction, 3.0 / 27);
+}
+
+TEST(BubbleTest, OthersHaveNone) {
+  Schedule mine = GPipeSchedule(2, 2);
+  mine.name = "mine";
+  EXPECT_FALSE(BubbleInClosedForm(mine, {}).has_value());
+  EXPECT_FALSE(BubbleInClosedForm(ZeroBubbleSchedule(4, 2), {}).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

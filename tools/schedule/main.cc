@@ -1,0 +1,54 @@
+// A pipeline's schedule, printed and drawn.
+//
+//   ./bazelw run //tools/schedule -- --schedule 1f1b --stages 4 --micro-batches 8
+//   ./bazelw run //tools/schedule -- --csv mine.csv --transfer 0.2
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "strategies/gpipe/schedules.h"
+#include "tools/schedule/request.h"
+#include "tools/schedule/text.h"
+#include "tools/schedule/timeline.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status WriteOut(const std::string& what, const std::string& path,
+                      const std::string& contents) {
+  LS_RETURN_IF_ERROR(MakeDirectories(std::filesystem::path(path).parent_path().string()));
+  LS_RETURN_IF_ERROR(WriteFileAtomically(path, contents));
+  std::printf("%s %s\n", what.c_str(), path.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Run(const std::vector<std::string>& command_line) {
+  LS_ASSIGN_OR_RETURN(const ScheduleRequest request, ParseScheduleRequest(command_line));
+  if (request.help) {
+    std::fputs(ScheduleUsage().c_str(), stdout);
+    return absl::OkStatus();
+  }
+  const TimedSchedule timed = {
+      .schedule = request.schedule,
+      .costs = request.costs,
+      .transfer = request.transfer,
+      .simulation = Simulate(request.schedule, request.costs, request.transfer)};
+  std::printf("%s\n", ScheduleReport(timed).c_str());
+  LS_RETURN_IF_ERROR(WriteOut("timeline", request.svg, Timeline(timed)));
+  if (request.csv.empty()) return absl::OkStatus();
+  return WriteOut("schedule", request.csv, ScheduleToCsv(request.schedule));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const absl::Status status = lockstep::Run({argv + 1, argv + argc});
+  if (status.ok()) return 0;
+  lockstep::PrintError(status);
+  return 1;
+}
