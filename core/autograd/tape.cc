@@ -7,12 +7,12 @@
 namespace lockstep {
 
 Variable Tape::Result(Tensor value, bool needs_gradient) {
-  return Variable(std::move(value),
-                  recording() && needs_gradient ? std::make_shared<GradientSlot>() : nullptr);
+  const bool has_slot = recording_ != Recording::kOff && needs_gradient;
+  return Variable(std::move(value), has_slot ? std::make_shared<GradientSlot>() : nullptr);
 }
 
 void Tape::Record(const Variable& output, std::vector<Leaf*> leaves, Step step) {
-  if (!output.needs_gradient()) return;
+  if (!output.needs_gradient() || !recording()) return;
   std::erase_if(leaves, [](const Leaf* leaf) { return leaf == nullptr || !leaf->trainable; });
   for (const Leaf* leaf : leaves) {
     ++uses_[leaf];

@@ -23,7 +23,9 @@ namespace lockstep {
 // soon as it has run. Not thread-safe: a tape belongs to the thread that runs the pass.
 class Tape {
  public:
-  enum class Recording { kOn, kOff };
+  // kForgetful: variables say whether they need a gradient, but nothing is kept to compute it. It
+  // is for a forward pass that will be done again when its gradients are wanted.
+  enum class Recording { kOn, kForgetful, kOff };
 
   explicit Tape(Kernels& kernels, Recording recording = Recording::kOn)
       : kernels_(kernels), recording_(recording) {}
@@ -35,7 +37,7 @@ class Tape {
 
   // --- for operations ---------------------------------------------------------------------------
 
-  // A variable for a result; it gets a gradient slot if this tape records and `needs_gradient`.
+  // A variable for a result; it gets a gradient slot if `needs_gradient`, unless recording is off.
   Variable Result(Tensor value, bool needs_gradient);
 
   // Appends a step that gets the gradient of `output`, or is skipped in backward when that received

@@ -102,6 +102,21 @@ TEST_F(TapeTest, RecordsNothingWhenOff) {
   EXPECT_FALSE(kept);
 }
 
+TEST_F(TapeTest, AForgetfulTapeKnowsWhatNeedsAGradientButKeepsNothing) {
+  Tape tape(kernels_, Tape::Recording::kForgetful);
+  EXPECT_FALSE(tape.recording());
+  Leaf w = RandomLeaf({3, 2}, 1);
+  const Tensor x = Random({4, 2}, 2);
+  const std::shared_ptr<int> witness = std::make_shared<int>();
+  const Variable y = Relu(tape, Linear(tape, Variable(x), w, nullptr));
+  EXPECT_TRUE(y.needs_gradient());
+  tape.Record(y, {&w}, [witness](Tensor) {});
+  tape.RecordAlways([witness] {});
+  EXPECT_EQ(witness.use_count(), 1);
+  EXPECT_EQ(tape.Uses(w), 0);
+  EXPECT_FALSE(Relu(tape, Variable(x)).needs_gradient());
+}
+
 // --- the flow of gradients ----------------------------------------------------------------------
 
 TEST_F(TapeTest, SeveralSeedsAddUp) {

@@ -186,7 +186,7 @@ Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variabl
   Tensor mean = k.Empty({channels}), variance = k.Empty({channels});
   Variable y = BatchNorm(pass.tape, x, weight_, bias_, residual,
                          {.epsilon = kEpsilon, .activation = activation_}, mean, variance);
-  statistics_.Gather(k, mean, variance, x.shape().rows());
+  if (!pass.is_recomputing()) statistics_.Gather(k, mean, variance, x.shape().rows());
   return y;
 }
 

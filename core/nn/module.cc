@@ -1,8 +1,27 @@
 #include "core/nn/module.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+
 namespace lockstep {
+namespace {
+
+// Of the names that a block has declared, the one that its Forward calls `name`; null: none.
+const SkipName* Find(const std::vector<SkipName>& declared, const std::string& name) {
+  const auto found = std::find_if(declared.begin(), declared.end(),
+                                  [&](const SkipName& skip) { return skip.name == name; });
+  return found == declared.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void ThrowFault(const std::string& block, const std::string& skip, const char* what) {
+  throw StatusException(
+      absl::FailedPreconditionError(absl::StrCat(block, ": skip '", skip, "' ", what)));
+}
+
+}  // namespace
 
 std::vector<Parameter*> Module::Parameters() const {
   std::vector<Parameter*> all;
@@ -55,7 +74,55 @@ Variables Block::Run(Pass& pass, Variables inputs) {
     for (BlockHooks& hooks : hooks_) hooks.before_backward();
   });
   for (BlockHooks& hooks : hooks_) hooks.after_forward(pass);
+  CheckSkips(pass);
   return outputs;
+}
+
+bool Block::Stashes(const SkipName& name) const {
+  return std::find(stashes_.begin(), stashes_.end(), name) != stashes_.end();
+}
+
+void Block::Isolate(const std::string& space, const std::vector<std::string>& names) {
+  const auto isolate = [&](std::vector<SkipName>& skips) {
+    for (SkipName& skip : skips) {
+      if (!skip.space.empty()) continue;
+      if (!names.empty() && std::find(names.begin(), names.end(), skip.name) == names.end()) {
+        continue;
+      }
+      skip.space = space;
+    }
+  };
+  isolate(stashes_);
+  isolate(pops_);
+}
+
+void Block::DeclareStash(const std::string& name, int64_t elements) {
+  stashes_.push_back({"", name});
+  stash_elements_.push_back(elements);
+}
+
+void Block::DeclarePop(const std::string& name) { pops_.push_back({"", name}); }
+
+void Block::Stash(Pass& pass, const std::string& name, Variable variable) {
+  const SkipName* skip = Find(stashes_, name);
+  if (skip == nullptr) ThrowFault(this->name(), name, "is stashed, but was not declared");
+  pass.skips.Put(*skip, std::move(variable));
+}
+
+Variable Block::Pop(Pass& pass, const std::string& name) {
+  const SkipName* skip = Find(pops_, name);
+  if (skip == nullptr) ThrowFault(this->name(), name, "is popped, but was not declared");
+  return pass.skips.Take(*skip);
+}
+
+// A name is stashed once and popped once in a model, so what waits tells what Forward has done.
+void Block::CheckSkips(const Pass& pass) const {
+  for (const SkipName& skip : stashes_) {
+    if (!pass.skips.Contains(skip)) ThrowFault(name(), skip.ToString(), "was not stashed");
+  }
+  for (const SkipName& skip : pops_) {
+    if (pass.skips.Contains(skip)) ThrowFault(name(), skip.ToString(), "was not popped");
+  }
 }
 
 void Materialize(const std::vector<Parameter*>& parameters, uint64_t seed, Kernels& kernels) {

@@ -12,6 +12,7 @@
 #include "core/nn/parameter.h"
 #include "core/nn/pass.h"
 #include "core/nn/running_statistics.h"
+#include "core/nn/skips.h"
 #include "core/nn/split.h"
 
 namespace lockstep {
@@ -88,22 +89,50 @@ struct BlockCost {
 };
 
 // One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.
+//
+// Blocks hand on what they return to the next one. What a later one needs beside, they stash:
+//
+//   Down::Down(...) { DeclareStash("detail", height * width * channels); }
+//   Up::Up(...) { DeclarePop("detail"); }
+//   ... in Forward: Stash(pass, "detail", x); and there: Variable detail = Pop(pass, "detail");
 class Block : public Module {
  public:
   using Module::Module;
 
   BlockCost cost;
 
-  // Runs the hooks around Forward.
+  // Runs the hooks around Forward. Throws StatusException, FailedPrecondition, when Forward does
+  // not stash and pop what the block declares.
   Variables Run(Pass& pass, Variables inputs);
 
   void AddHooks(BlockHooks hooks) { hooks_.push_back(std::move(hooks)); }
 
+  const std::vector<SkipName>& stashes() const { return stashes_; }
+  const std::vector<SkipName>& pops() const { return pops_; }
+  bool Stashes(const SkipName& name) const;
+  // Of one sample, for each of stashes().
+  const std::vector<int64_t>& stash_elements() const { return stash_elements_; }
+
+  // Puts this block's skips that are in no name space yet into one: those of these names, or all.
+  void Isolate(const std::string& space, const std::vector<std::string>& names = {});
+
  protected:
   virtual Variables Forward(Pass& pass, Variables inputs) = 0;
 
+  // In a constructor: what Forward stashes and pops. `elements` of one sample.
+  void DeclareStash(const std::string& name, int64_t elements);
+  void DeclarePop(const std::string& name);
+  // In Forward, by the declared names. Throw StatusException, FailedPrecondition, for others.
+  void Stash(Pass& pass, const std::string& name, Variable variable);
+  Variable Pop(Pass& pass, const std::string& name);
+
  private:
+  void CheckSkips(const Pass& pass) const;
+
   std::vector<BlockHooks> hooks_;
+  std::vector<SkipName> stashes_;
+  std::vector<int64_t> stash_elements_;
+  std::vector<SkipName> pops_;
 };
 
 // Gives parameters memory of their own and their initial values; tied ones share. Statistics too.

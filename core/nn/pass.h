@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/autograd/tape.h"
+#include "core/nn/skips.h"
 #include "core/tensor/shape.h"
 #include "core/tensor/slice.h"
 
@@ -28,9 +29,19 @@ struct Pass {
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
   Shape inputs = {};        // of the micro-batch: ids [batch, time], pictures [batch, ...]
 
+  // Whether it is done once more in backward, because nothing was kept of it (activation
+  // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether
+  // this is that second time, which must leave no other traces than the first.
+  enum class Replay { kNone, kCheckpointing, kRecomputing };
+  Replay replay = Replay::kNone;
+
   // Set by the layer that makes the logits, for the loss behind it.
   SplitLogits split_logits = {};
+  // Stashed by blocks, and not popped yet.
+  Skips skips = {};
 
+  bool is_checkpointing() const { return replay == Replay::kCheckpointing; }
+  bool is_recomputing() const { return replay == Replay::kRecomputing; }
   bool training() const { return mode == Mode::kTrain; }
   Kernels& kernels() const { return tape.kernels(); }
 };
