@@ -6,11 +6,14 @@
 #include "models/resnet/resnet.h"
 #include "models/toy/toy.h"
 #include "models/transformer/transformer.h"
+#include "models/unet/unet.h"
 
 namespace lockstep {
 namespace {
 
-enum class Kind { kToy, kResNet, kTransformer };
+enum class Kind { kToy, kResNet, kUNet, kTransformer };
+
+constexpr char kPictures[] = "pictures of one class each, such as shapes";
 
 absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
                        const char* fitting) {
@@ -24,7 +27,7 @@ absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
   ToyOptions options = {.inputs = dataset.input_shape().elements(), .outputs = dataset.classes()};
   reader.Read("hidden", &options.hidden, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
-  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", "pictures"));
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", kPictures));
   return MakeToy(options);
 }
 
@@ -39,10 +42,29 @@ absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
       {{"cifar", ResNetOptions::Stem::kCifar}, {"imagenet", ResNetOptions::Stem::kImageNet}});
   reader.Read("width", &options.width, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
-  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", "pictures"));
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", kPictures));
   options.classes = dataset.classes();
   options.image = dataset.input_shape()[0];
   return MakeResNet(options);
+}
+
+absl::StatusOr<Model> ReadUNet(ConfigReader& reader, const Dataset& dataset) {
+  UNetOptions options;
+  reader.Read("levels", &options.levels, {.at_least = 1, .at_most = 16});
+  reader.Read("width", &options.width, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kSegmentation, "unet",
+                               "pictures of which every pixel has a class: shapes_segmentation"));
+  options.classes = dataset.classes();
+  options.image = dataset.input_shape()[0];
+  int64_t most = 0;
+  while ((options.image >> most) % 2 == 0) ++most;
+  if (options.levels > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.levels is ", options.levels, ", but pictures of ", options.image, " x ",
+        options.image, " pixels (", dataset.Describe(), ") can be halved only ", most, " times"));
+  }
+  return MakeUNet(options);
 }
 
 absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& dataset) {
@@ -67,14 +89,18 @@ absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& datas
 absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
   ConfigReader reader(config.Table("model"));
   Kind kind = Kind::kToy;
-  reader.RequireChoice(
-      "kind", &kind,
-      {{"toy", Kind::kToy}, {"resnet", Kind::kResNet}, {"transformer", Kind::kTransformer}});
+  reader.RequireChoice("kind", &kind,
+                       {{"toy", Kind::kToy},
+                        {"resnet", Kind::kResNet},
+                        {"unet", Kind::kUNet},
+                        {"transformer", Kind::kTransformer}});
   switch (kind) {
     case Kind::kToy:
       return ReadToy(reader, dataset);
     case Kind::kResNet:
       return ReadResNet(reader, dataset);
+    case Kind::kUNet:
+      return ReadUNet(reader, dataset);
     case Kind::kTransformer:
       return ReadTransformer(reader, dataset);
   }

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "models/resnet/resnet.h"
 #include "models/transformer/transformer.h"
+#include "models/unet/unet.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,17 @@ class ShapesOnly : public Dataset {
   std::string Describe() const override { return "made-up samples"; }
   Task task() const override { return task_; }
   Shape input_shape() const override { return input_; }
-  Shape target_shape() const override { return task_ == Task::kLanguageModel ? input_ : Shape(); }
+  Shape target_shape() const override {
+    switch (task_) {
+      case Task::kClassification:
+        return Shape();
+      case Task::kSegmentation:
+        return {input_[0], input_[1]};
+      case Task::kLanguageModel:
+        return input_;
+    }
+    return Shape();
+  }
   DType input_dtype() const override {
     return task_ == Task::kLanguageModel ? DType::kI32 : DType::kF32;
   }
@@ -43,6 +54,7 @@ class ShapesOnly : public Dataset {
 };
 
 const ShapesOnly kPictures(Task::kClassification, {32, 32, 3}, 10);
+const ShapesOnly kSegmented(Task::kSegmentation, {32, 32, 3}, 11);
 const ShapesOnly kText(Task::kLanguageModel, {64}, 65);
 
 absl::StatusOr<Model> Make(const std::string& text, const Dataset& dataset) {
@@ -76,6 +88,14 @@ TEST(MakeModelTest, ResNetTakesClassesAndPicturesFromTheData) {
   EXPECT_EQ(imagenet->ParameterCount(), 25557032);
 }
 
+TEST(MakeModelTest, UNetTakesClassesAndPicturesFromTheData) {
+  const auto model = Make("kind = \"unet\"\nlevels = 2\nwidth = 8", kSegmented);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Model expected = MakeUNet({.levels = 2, .width = 8, .classes = 11, .image = 32});
+  EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
+  EXPECT_EQ(model->ForwardMacsPerSample(), expected.ForwardMacsPerSample());
+}
+
 TEST(MakeModelTest, TransformerTakesVocabularyAndContextFromTheData) {
   const auto model =
       Make("kind = \"transformer\"\nlayers = 3\nheads = 2\nwidth = 32\ndropout = 0.1", kText);
@@ -95,7 +115,8 @@ TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
        {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kPictures),
         {"kind = 'transformer'\nlayers = 2\nheads = 2\nwidth = 32", &kText},
         {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kPictures},
-        {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large}}) {
+        {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large},
+        {"kind = 'unet'\nlevels = 2\nwidth = 8", &kSegmented}}) {
     const absl::StatusOr<Model> model = Make(text, *dataset);
     ASSERT_TRUE(model.ok()) << model.status();
     Materialize(model->Parameters(), /*seed=*/1, kernels);
@@ -124,6 +145,7 @@ TEST(MakeModelTest, RefusesWrongKeys) {
   EXPECT_THAT(Problem("kind = \"transformer\"\nheads = 5\nwidth = 32", kText),
               AllOf(HasSubstr("model.width"), HasSubstr("5 heads")));
   EXPECT_THAT(Problem("kind = \"transformer\"\ndropout = 1.0", kText), HasSubstr("model.dropout"));
+  EXPECT_THAT(Problem("kind = \"unet\"\nlevels = 0", kSegmented), HasSubstr("model.levels"));
 }
 
 TEST(MakeModelTest, RefusesDataThatDoesNotFit) {
@@ -131,6 +153,12 @@ TEST(MakeModelTest, RefusesDataThatDoesNotFit) {
     EXPECT_THAT(Problem("kind = \"" + std::string(kind) + "\"", kText),
                 AllOf(HasSubstr(kind), HasSubstr("made-up samples"), HasSubstr("pictures")));
   }
+  EXPECT_THAT(Problem("kind = \"resnet\"", kSegmented), HasSubstr("one class each"));
+  EXPECT_THAT(Problem("kind = \"unet\"", kPictures),
+              AllOf(HasSubstr("unet"), HasSubstr("made-up samples"), HasSubstr("every pixel")));
+  EXPECT_THAT(
+      Problem("kind = \"unet\"\nlevels = 3", ShapesOnly(Task::kSegmentation, {36, 36, 3}, 11)),
+      AllOf(HasSubstr("model.levels is 3"), HasSubstr("36 x 36"), HasSubstr("2 times")));
   EXPECT_THAT(Problem("kind = \"transformer\"", kPictures),
               AllOf(HasSubstr("transformer"), HasSubstr("made-up samples"), HasSubstr("text")));
 }

@@ -237,6 +237,43 @@ Variable GlobalAveragePool(Tape& tape, const Variable& x) {
   return out;
 }
 
+Variable Upsample(Tape& tape, const Variable& x) {
+  Kernels& k = tape.kernels();
+  const Shape& s = x.shape();
+  Tensor y = k.Empty({s[0], 2 * s[1], 2 * s[2], s[3]}, x.value.dtype());
+  k.Upsample(x.value, y);
+  Variable out = tape.Result(y, x.needs_gradient());
+  tape.Record(out, [&k, shape = s, x = x.gradient](Tensor dy) {
+    Tensor dx = k.Empty(shape, dy.dtype());
+    k.UpsampleBackward(dy, dx);
+    x->Add(k, std::move(dx));
+  });
+  return out;
+}
+
+Variable Concatenate(Tape& tape, const Variable& a, const Variable& b) {
+  Kernels& k = tape.kernels();
+  CHECK_EQ(a.shape().rows(), b.shape().rows());
+  const int64_t left = a.shape()[-1], right = b.shape()[-1];
+  Tensor y = k.Empty(a.shape().With(-1, left + right), a.value.dtype());
+  k.CopyColumns(a.value, 0, left, y, 0);
+  k.CopyColumns(b.value, 0, right, y, left);
+  Variable out = tape.Result(y, a.needs_gradient() || b.needs_gradient());
+  tape.Record(out, [&k, a = a.gradient, b = b.gradient, shape_a = a.shape(),
+                    shape_b = b.shape()](Tensor dy) {
+    const auto give = [&](const std::shared_ptr<GradientSlot>& slot, const Shape& shape,
+                          int64_t first) {
+      if (slot == nullptr) return;
+      Tensor gradient = k.Empty(shape, dy.dtype());
+      k.CopyColumns(dy, first, shape[-1], gradient, 0);
+      slot->Add(k, std::move(gradient));
+    };
+    give(a, shape_a, 0);
+    give(b, shape_b, shape_a[-1]);
+  });
+  return out;
+}
+
 Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
                    const Variable* residual, const BatchNormOptions& options, const Tensor& mean,
                    const Tensor& variance) {

@@ -51,6 +51,11 @@ Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const W
 Variable MaxPool(Tape& tape, const Variable& x, const Window& window);
 // [batch, height, width, channels] to [batch, channels]
 Variable GlobalAveragePool(Tape& tape, const Variable& x);
+// [batch, height, width, channels] to [batch, 2 height, 2 width, channels], each pixel four times.
+Variable Upsample(Tape& tape, const Variable& x);
+
+// Channels of a, then of b: [..., m] and [..., n] to [..., m + n].
+Variable Concatenate(Tape& tape, const Variable& a, const Variable& b);
 
 // activation(batch_norm(x) + residual) with the statistics of this batch, which are also written to
 // mean and variance [channels] for the running estimate.

@@ -132,7 +132,8 @@ int64_t Cifar10::size(Split split) const {
   return static_cast<int64_t>(pictures.labels.size());
 }
 
-int32_t Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> image) const {
+void Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> image,
+                        absl::Span<int32_t> targets) const {
   const Pictures& pictures = split == Split::kTrain ? train_ : validation_;
   int64_t down = 0;  // where the crop lies, seen from the unpadded picture
   int64_t right = 0;
@@ -158,7 +159,7 @@ int32_t Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> 
       }
     }
   }
-  return pictures.labels[key.index];
+  targets[0] = pictures.labels[key.index];
 }
 
 }  // namespace lockstep

@@ -55,7 +55,8 @@ class Cifar10 final : public ImageDataset {
   const std::array<double, kChannels>& standard_deviation() const { return standard_deviation_; }
 
  protected:
-  int32_t FillImage(Split split, const SampleKey& key, absl::Span<float> image) const override;
+  void FillImage(Split split, const SampleKey& key, absl::Span<float> image,
+                 absl::Span<int32_t> targets) const override;
 
  private:
   struct Pictures {

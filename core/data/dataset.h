@@ -14,6 +14,7 @@ namespace lockstep {
 
 enum class Task {
   kClassification,  // a picture has one class
+  kSegmentation,    // each pixel of a picture has one
   kLanguageModel,   // every token has a successor to be guessed
 };
 
@@ -36,7 +37,8 @@ struct SampleKey {
 
 // One micro-batch.
 //   classification:  inputs f32 [batch, height, width, channels], targets i32 [batch]
-//   language model:  inputs i32 [batch, time],                    targets i32 [batch, time]
+//   segmentation:    inputs f32 [batch, height, width, channels], targets i32 [batch, height,
+//   width] language model:  inputs i32 [batch, time],                    targets i32 [batch, time]
 struct Batch {
   Tensor inputs;
   Tensor targets;
@@ -52,7 +54,8 @@ class Dataset {
 
   virtual Task task() const = 0;
 
-  // Of one sample, without the batch: [height, width, channels] and [], or [time] and [time].
+  // Of one sample, without the batch: [height, width, channels] and [] or [height, width]; or
+  // [time] and [time].
   virtual Shape input_shape() const = 0;
   virtual Shape target_shape() const = 0;
   virtual DType input_dtype() const = 0;

@@ -25,11 +25,12 @@ class FakeImages final : public ImageDataset {
   int64_t size(Split split) const override { return split == Split::kTrain ? 5 : 2; }
 
  protected:
-  int32_t FillImage(Split, const SampleKey& key, absl::Span<float> image) const override {
+  void FillImage(Split, const SampleKey& key, absl::Span<float> image,
+                 absl::Span<int32_t> targets) const override {
     for (float& element : image) {
       element = static_cast<float>(10 * key.index + static_cast<int64_t>(key.augmentation));
     }
-    return static_cast<int32_t>(key.index);
+    targets[0] = static_cast<int32_t>(key.index);
   }
 };
 

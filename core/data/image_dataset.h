@@ -7,17 +7,19 @@
 
 namespace lockstep {
 
-// A data set of pictures with one class each, filled picture by picture.
+// A data set of pictures, filled picture by picture. Each has one class, unless a data set says
+// otherwise by task() and target_shape().
 class ImageDataset : public Dataset {
  public:
-  Task task() const final { return Task::kClassification; }
-  Shape target_shape() const final { return Shape(); }
+  Task task() const override { return Task::kClassification; }
+  Shape target_shape() const override { return Shape(); }
   DType input_dtype() const final { return DType::kF32; }
   absl::Status Fill(Split split, absl::Span<const SampleKey> keys, const Batch& batch) const final;
 
  protected:
-  // Writes all elements of one normalised picture, [height, width, channels]; returns its class.
-  virtual int32_t FillImage(Split split, const SampleKey& key, absl::Span<float> image) const = 0;
+  // Writes all elements of one normalised picture, [height, width, channels], and its targets.
+  virtual void FillImage(Split split, const SampleKey& key, absl::Span<float> image,
+                         absl::Span<int32_t> targets) const = 0;
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 SampleOrder UsualOrder(Task task) {
-  return task == Task::kClassification ? SampleOrder::kEpochs : SampleOrder::kDraws;
+  return task == Task::kLanguageModel ? SampleOrder::kDraws : SampleOrder::kEpochs;
 }
 
 absl::StatusOr<Sampler> Sampler::Create(const Dataset& dataset, const SamplerOptions& options) {

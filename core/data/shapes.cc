@@ -1,75 +1,27 @@
 #include "core/data/shapes.h"
 
-#include <algorithm>  // std::clamp
 #include <array>
+#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 
 namespace lockstep {
-namespace {
-
-// RandomShapeScene takes the first three blocks of a picture's random numbers.
-constexpr uint64_t kNoiseBegin = 3 * 4;
-
-constexpr int64_t kValues = kShapePixels * Shapes::kChannels;
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const Shapes>> Shapes::Create(const ShapesOptions& options) {
-  if (options.train_samples < 1 || options.validation_samples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shapes needs at least one picture in each split, but is to have ", options.train_samples,
-        " for training and ", options.validation_samples, " for validation"));
-  }
-  if (!(options.noise >= 0 && options.noise <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the noise of shapes must be between 0 and 1, but is ", options.noise));
-  }
-  return std::shared_ptr<const Shapes>(new Shapes(options));
+  LS_ASSIGN_OR_RETURN(ShapePictures pictures, ShapePictures::Create(options));
+  return std::shared_ptr<const Shapes>(new Shapes(std::move(pictures)));
 }
-
-Shapes::Shapes(const ShapesOptions& options)
-    : options_(options),
-      train_(PhiloxKey(options.seed, "shapes", "train")),
-      validation_(PhiloxKey(options.seed, "shapes", "validation")) {}
 
 std::string Shapes::Describe() const {
-  return absl::StrCat("shapes (built in): ", options_.train_samples, " training and ",
-                      options_.validation_samples, " validation pictures, seed ", options_.seed,
-                      options_.invert_colours ? ", colours inverted" : "");
+  return absl::StrCat("shapes (built in): ", pictures_.Describe());
 }
 
-int64_t Shapes::size(Split split) const {
-  return split == Split::kTrain ? options_.train_samples : options_.validation_samples;
-}
-
-ShapeScene Shapes::Scene(Split split, int64_t index) const {
-  return RandomShapeScene(random(split), index);
-}
-
-int32_t Shapes::FillImage(Split split, const SampleKey& key, absl::Span<float> image) const {
-  const ShapeScene scene = Scene(split, key.index);
+void Shapes::FillImage(Split split, const SampleKey& key, absl::Span<float> image,
+                       absl::Span<int32_t> targets) const {
   std::array<float, kShapePixels> coverage;
-  DrawCoverage(scene, absl::MakeSpan(coverage));
-  // A byte of noise for each value is fine enough: four come out of each random word.
-  std::array<uint32_t, kValues / 4> noise;
-  random(split).FillBits(noise, kNoiseBegin, static_cast<uint64_t>(key.index));
-
-  // (value - 0.5) / 0.25, and for 1 - value the same with the other sign.
-  const float sign = options_.invert_colours ? -4.0f : 4.0f;
-  const float noise_scale = options_.noise / 127.5f;
-  for (int64_t pixel = 0; pixel < kShapePixels; ++pixel) {
-    for (int64_t channel = 0; channel < kChannels; ++channel) {
-      const int64_t i = pixel * kChannels + channel;
-      const float byte = static_cast<float>(noise[i / 4] >> (i % 4 * 8) & 0xFF);
-      const float background = scene.background[channel];
-      const float value = background + (scene.foreground[channel] - background) * coverage[pixel] +
-                          (byte - 127.5f) * noise_scale;
-      image[i] = sign * (std::clamp(value, 0.0f, 1.0f) - 0.5f);
-    }
-  }
-  return static_cast<int32_t>(scene.kind);
+  const ShapeScene scene = pictures_.Paint(split, key.index, image, absl::MakeSpan(coverage));
+  targets[0] = static_cast<int32_t>(scene.kind);
 }
 
 }  // namespace lockstep

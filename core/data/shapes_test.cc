@@ -72,7 +72,7 @@ TEST(Shapes, SplitsAndSeedsShareNoPicture) {
 TEST(Shapes, PaintsTheSceneItNames) {
   const auto shapes = Make({.noise = 0});
   for (int64_t index = 0; index < 20; ++index) {
-    const ShapeScene scene = shapes->Scene(Split::kTrain, index);
+    const ShapeScene scene = shapes->pictures().Scene(Split::kTrain, index);
     std::array<float, kShapePixels> coverage;
     DrawCoverage(scene, absl::MakeSpan(coverage));
     const std::vector<float> picture = Picture(*shapes, Split::kTrain, index);

@@ -188,6 +188,10 @@ class Kernels {
   // y[batch, channels] = mean over height and width
   virtual void GlobalAveragePool(const Tensor& x, const Tensor& y) = 0;
   virtual void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) = 0;
+  // y[batch, 2 height, 2 width, channels]: each pixel of x becomes a square of four.
+  virtual void Upsample(const Tensor& x, const Tensor& y) = 0;
+  // dx = the sum of the four, in fp32: (upper left + upper right) + (lower left + lower right).
+  virtual void UpsampleBackward(const Tensor& dy, const Tensor& dx) = 0;
 
   // --- normalisation --------------------------------------------------------------------------
   // Batch normalisation over all but the last dimension, with this batch's statistics (Ioffe and

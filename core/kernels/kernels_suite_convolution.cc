@@ -187,5 +187,28 @@ TEST_P(KernelsSuite, GlobalAveragePool) {
   }
 }
 
+TEST_P(KernelsSuite, Upsample) {
+  for (const Shape& shape :
+       {Shape{1, 1, 1, 3}, Shape{3, 4, 5, 17}, Shape{2, 9, 1, 8}, Shape{5, 7, 9, 65}}) {
+    const Input x = Normal(shape);
+    const Input dy = Normal({shape[0], 2 * shape[1], 2 * shape[2], shape[3]});
+    Tensor y = Output(dy.shape), dx = Output(shape);
+    kernels().Upsample(x.tensor, y);
+    EXPECT_TRUE(Agrees(reference::Upsample(x), y, 0));
+    kernels().UpsampleBackward(dy.tensor, dx);
+    EXPECT_TRUE(Agrees(reference::UpsampleBackward(dy), dx, 2));
+  }
+}
+
+// The small numbers are lost beside large ones of their line, not of their column.
+TEST_P(KernelsSuite, UpsampleBackwardAddsLineByLine) {
+  constexpr float kLarge = 0x1p15f, kSmall = 0x1p-12f;
+  Tensor dx = Output({1, 1, 1, 1});
+  kernels().UpsampleBackward(Upload({1, 2, 2, 1}, {kLarge, kSmall, -kLarge, kSmall}), dx);
+  EXPECT_EQ(Download(dx)[0], 0);
+  kernels().UpsampleBackward(Upload({1, 2, 2, 1}, {kLarge, -kLarge, kSmall, kSmall}), dx);
+  EXPECT_EQ(Download(dx)[0], 2 * kSmall);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -10,15 +10,17 @@ namespace lockstep {
 namespace {
 
 TEST_P(KernelsSuite, ColumnsAreCopiedAlone) {
-  const std::vector<float> before(7 * 9, 5.0f);
-  Tensor y = Upload({7, 9}, before);
-  const Input x = Normal({7, 4});
-  kernels().CopyColumns(x.tensor, 1, 3, y, 5);
-  const std::vector<float> after = Download(y);
-  for (int64_t i = 0; i < 7 * 9; ++i) {
-    const int64_t row = i / 9, column = i % 9;
-    const bool copied = column >= 5 && column < 8;
-    EXPECT_EQ(after[i], copied ? static_cast<float>(x[row * 4 + column - 4]) : 5.0f) << i;
+  for (const int64_t rows : {7, 1000}) {
+    const std::vector<float> before(rows * 9, 5.0f);
+    Tensor y = Upload({rows, 9}, before);
+    const Input x = Normal({rows, 4});
+    kernels().CopyColumns(x.tensor, 1, 3, y, 5);
+    const std::vector<float> after = Download(y);
+    for (int64_t i = 0; i < rows * 9; ++i) {
+      const int64_t row = i / 9, column = i % 9;
+      const bool copied = column >= 5 && column < 8;
+      EXPECT_EQ(after[i], copied ? static_cast<float>(x[row * 4 + column - 4]) : 5.0f) << i;
+    }
   }
 }
 

@@ -100,6 +100,10 @@ Result MaxPool(const Array& x, const Window& window);
 Result MaxPoolBackward(const Array& dy, const std::vector<int32_t>& argmax, const Shape& x);
 Result GlobalAveragePool(const Array& x);
 Result GlobalAveragePoolBackward(const Array& dy, const Shape& x);
+Result Upsample(const Array& x);
+Result UpsampleBackward(const Array& dy);
+// Channels of a, then of b.
+Result Concatenate(const Array& a, const Array& b);
 
 // --- normalisation ------------------------------------------------------------------------------
 struct Normalized {

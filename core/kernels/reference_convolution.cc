@@ -111,4 +111,35 @@ Result GlobalAveragePoolBackward(const Array& dy, const Shape& x) {
   return dx;
 }
 
+Result Upsample(const Array& x) {
+  const Shape& s = x.shape;
+  Array y(Shape{s[0], 2 * s[1], 2 * s[2], s[3]});
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t c = i % s[3], column = i / s[3] % (2 * s[2]);
+    const int64_t line = i / (s[3] * 2 * s[2]);  // over all pictures: each has an even number
+    y.value[i] = x[(line / 2 * s[2] + column / 2) * s[3] + c];
+  }
+  return Result(y);
+}
+
+Result UpsampleBackward(const Array& dy) {
+  const Shape& s = dy.shape;
+  Result dx(Shape{s[0], s[1] / 2, s[2] / 2, s[3]});
+  for (int64_t i = 0; i < dy.elements(); ++i) {
+    const int64_t c = i % s[3], column = i / s[3] % s[2], line = i / (s[3] * s[2]);
+    dx.Add((line / 2 * (s[2] / 2) + column / 2) * s[3] + c, dy[i]);
+  }
+  return dx;
+}
+
+Result Concatenate(const Array& a, const Array& b) {
+  const int64_t left = a.shape[-1], right = b.shape[-1];
+  Array y(a.shape.With(-1, left + right));
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t row = i / (left + right), column = i % (left + right);
+    y.value[i] = column < left ? a[row * left + column] : b[row * right + column - left];
+  }
+  return Result(y);
+}
+
 }  // namespace lockstep::reference

@@ -127,6 +127,19 @@ TEST(ReferenceTest, Pooling) {
   ExpectGradient(GlobalAveragePool, wide, dy, GlobalAveragePoolBackward(dy, wide.shape));
 }
 
+TEST(ReferenceTest, Upsample) {
+  const Array x({2, 1, 2, 1}, {1, 2, 3, 4});
+  EXPECT_EQ(Upsample(x).value,
+            (std::vector<double>{1, 1, 2, 2, 1, 1, 2, 2, 3, 3, 4, 4, 3, 3, 4, 4}));
+  const Array wide = Random({2, 3, 2, 3}, 1), dy = Random({2, 6, 4, 3}, 2);
+  ExpectGradient(Upsample, wide, dy, UpsampleBackward(dy));
+}
+
+TEST(ReferenceTest, Concatenate) {
+  const Array a({2, 1}, {1, 2}), b({2, 2}, {3, 4, 5, 6});
+  EXPECT_EQ(Concatenate(a, b).value, (std::vector<double>{1, 3, 4, 2, 5, 6}));
+}
+
 TEST(ReferenceTest, BatchNormGradients) {
   const Array x = Random({2, 3, 2, 4}, 1), scale = Random({4}, 2), shift = Random({4}, 3);
   const Array residual = Random(x.shape, 4), dy = Random(x.shape, 5);

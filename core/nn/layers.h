@@ -123,6 +123,24 @@ class BatchNormLayer : public Module {
   RunningStatistics& statistics_;
 };
 
+// activation(batch_norm(convolution(x)) + residual): what convolutional networks are made of.
+class ConvolutionUnit : public Module {
+ public:
+  ConvolutionUnit(std::string name, int64_t in, int64_t out, const Window& window,
+                  Activation activation)
+      : Module(std::move(name)),
+        convolution_(AddChild<ConvolutionLayer>("conv", in, out, window)),
+        norm_(AddChild<BatchNormLayer>("norm", out, activation)) {}
+
+  Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
+    return norm_(pass, convolution_(pass, x), residual);
+  }
+
+ private:
+  ConvolutionLayer& convolution_;
+  BatchNormLayer& norm_;
+};
+
 class LayerNormLayer : public Module {
  public:
   LayerNormLayer(std::string name, int64_t width);

@@ -8,6 +8,7 @@
 #include "core/data/cifar10.h"
 #include "core/data/markov.h"
 #include "core/data/shapes.h"
+#include "core/data/shapes_segmentation.h"
 #include "core/data/text.h"
 #include "core/train/config_reader.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 using DatasetOr = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-enum class Kind { kCifar10, kText, kShapes, kMarkov };
+enum class Kind { kCifar10, kText, kShapes, kShapesSegmentation, kMarkov };
 
 // Real data needs a folder.
 absl::Status CheckDirectory(const std::string& data_directory, const char* what) {
@@ -55,6 +56,8 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
   return Text::Load(data_directory, options);
 }
 
+// Of either data set of shapes.
+template <typename ShapesDataset>
 DatasetOr MakeShapes(ConfigReader& reader) {
   ShapesOptions options;
   reader.Read("train_samples", &options.train_samples, {.at_least = 1});
@@ -63,7 +66,7 @@ DatasetOr MakeShapes(ConfigReader& reader) {
   reader.Read("invert_colours", &options.invert_colours);
   reader.Read("noise", &options.noise, {.at_least = 0, .at_most = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
-  return Shapes::Create(options);
+  return ShapesDataset::Create(options);
 }
 
 DatasetOr MakeMarkov(ConfigReader& reader) {
@@ -88,6 +91,7 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
                        {{"cifar10", Kind::kCifar10},
                         {"text", Kind::kText},
                         {"shapes", Kind::kShapes},
+                        {"shapes_segmentation", Kind::kShapesSegmentation},
                         {"markov", Kind::kMarkov}});
   switch (kind) {
     case Kind::kCifar10:
@@ -95,7 +99,9 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
     case Kind::kText:
       return MakeText(reader, data_directory);
     case Kind::kShapes:
-      return MakeShapes(reader);
+      return MakeShapes<Shapes>(reader);
+    case Kind::kShapesSegmentation:
+      return MakeShapes<ShapesSegmentation>(reader);
     case Kind::kMarkov:
       return MakeMarkov(reader);
   }

@@ -26,24 +26,6 @@ Window StemWindow(ResNetOptions::Stem stem) {
                                              : Window{.kernel = 7, .stride = 2, .padding = 3};
 }
 
-// activation(batch_norm(convolution(x)) + residual): what every residual block is made of.
-class ConvolutionUnit : public Module {
- public:
-  ConvolutionUnit(std::string name, int64_t in, int64_t out, const Window& window,
-                  Activation activation)
-      : Module(std::move(name)),
-        convolution_(AddChild<ConvolutionLayer>("conv", in, out, window)),
-        norm_(AddChild<BatchNormLayer>("norm", out, activation)) {}
-
-  Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
-    return norm_(pass, convolution_(pass, x), residual);
-  }
-
- private:
-  ConvolutionLayer& convolution_;
-  BatchNormLayer& norm_;
-};
-
 class Stem : public Block {
  public:
   explicit Stem(const ResNetOptions& options)

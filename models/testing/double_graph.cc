@@ -109,6 +109,28 @@ Value DoubleGraph::GlobalAveragePool(Value x) {
   });
 }
 
+Value DoubleGraph::Upsample(Value x) {
+  return Make(reference::Upsample(value(x)),
+              [this, x](const Array& dy) { AddTo(x, reference::UpsampleBackward(dy)); });
+}
+
+Value DoubleGraph::Concatenate(Value a, Value b) {
+  return Make(reference::Concatenate(value(a), value(b)), [this, a, b](const Array& dy) {
+    Array da(value(a).shape), db(value(b).shape);
+    const int64_t left = da.shape[-1], right = db.shape[-1];
+    for (int64_t i = 0; i < dy.elements(); ++i) {
+      const int64_t row = i / (left + right), column = i % (left + right);
+      if (column < left) {
+        da.value[row * left + column] = dy[i];
+      } else {
+        db.value[row * right + column - left] = dy[i];
+      }
+    }
+    AddTo(a, da);
+    AddTo(b, db);
+  });
+}
+
 Value DoubleGraph::BatchNorm(Value x, Value scale, Value shift, double epsilon) {
   return Make(reference::BatchNorm(value(x), value(scale), value(shift), Array(), epsilon,
                                    Activation::kNone)

@@ -34,6 +34,8 @@ class DoubleGraph {
   Value Convolution(Value x, Value w, const Window& window);
   Value MaxPool(Value x, const Window& window);
   Value GlobalAveragePool(Value x);
+  Value Upsample(Value x);
+  Value Concatenate(Value a, Value b);
   Value BatchNorm(Value x, Value scale, Value shift, double epsilon);
   Value LayerNorm(Value x, Value scale, Value shift, double epsilon);
   Value Embedding(const std::vector<int32_t>& ids, Value table, const Shape& shape);

@@ -25,11 +25,11 @@ void ExpectSameBits(const std::vector<RankReport>& ddp, const std::vector<RankRe
   }
 }
 
-class DdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<bool, int, int>> {};
+class DdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int, int>> {};
 
 TEST_P(DdpEqualsSingleTest, ToTheBit) {
-  const auto [gpt, shards, micro_batches] = GetParam();
-  const std::string config = gpt ? SmallGptConfig() : SmallResNetConfig();
+  const auto [model, shards, micro_batches] = GetParam();
+  const std::string config = SmallConfig(model);
   const std::string cut = absl::StrCat("batch.micro_batches=", micro_batches);
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
                                   {cut, absl::StrCat("batch.shards=", shards)});
@@ -44,12 +44,13 @@ TEST_P(DdpEqualsSingleTest, ToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, DdpEqualsSingleTest,
-                         ::testing::Combine(::testing::Bool(), ::testing::Values(1, 2, 4),
-                                            ::testing::Values(1, 3)),
+                         ::testing::Combine(::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                              SmallModel::kUNet),
+                                            ::testing::Values(1, 2, 4), ::testing::Values(1, 3)),
                          [](const auto& parameters) {
-                           return absl::StrCat(std::get<0>(parameters.param) ? "Gpt" : "ResNet",
-                                               "Shards", std::get<1>(parameters.param),
-                                               "MicroBatches", std::get<2>(parameters.param));
+                           return absl::StrCat(Name(std::get<0>(parameters.param)), "Shards",
+                                               std::get<1>(parameters.param), "MicroBatches",
+                                               std::get<2>(parameters.param));
                          });
 
 // Five samples a shard: micro-batches of 2, 2 and 1; and one sample each where they are too few.

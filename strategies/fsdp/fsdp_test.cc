@@ -36,12 +36,12 @@ void ExpectSameBits(const std::vector<RankReport>& fsdp, const std::vector<RankR
 }
 
 struct Cut {
-  bool gpt;
+  SmallModel model;
   int shards, micro_batches;
 };
 
 void CheckBits(const Cut& cut) {
-  const std::string config = cut.gpt ? SmallGptConfig() : SmallResNetConfig();
+  const std::string config = SmallConfig(cut.model);
   const std::vector<std::string> batch = {"batch.size=24",
                                           absl::StrCat("batch.micro_batches=", cut.micro_batches)};
   std::vector<std::string> one = batch, many = batch;
@@ -54,20 +54,21 @@ void CheckBits(const Cut& cut) {
   ExpectSameBits(fsdp, single);
 }
 
-class FsdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<bool, int, int>> {};
+class FsdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int, int>> {};
 
 TEST_P(FsdpEqualsSingleTest, ToTheBit) {
-  const auto [gpt, shards, micro_batches] = GetParam();
-  CheckBits({gpt, shards, micro_batches});
+  const auto [model, shards, micro_batches] = GetParam();
+  CheckBits({model, shards, micro_batches});
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, FsdpEqualsSingleTest,
-                         ::testing::Combine(::testing::Bool(), ::testing::Values(1, 2, 3, 4),
-                                            ::testing::Values(1, 2)),
+                         ::testing::Combine(::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                              SmallModel::kUNet),
+                                            ::testing::Values(1, 2, 3, 4), ::testing::Values(1, 2)),
                          [](const auto& parameters) {
-                           return absl::StrCat(std::get<0>(parameters.param) ? "Gpt" : "ResNet",
-                                               "Shards", std::get<1>(parameters.param),
-                                               "MicroBatches", std::get<2>(parameters.param));
+                           return absl::StrCat(Name(std::get<0>(parameters.param)), "Shards",
+                                               std::get<1>(parameters.param), "MicroBatches",
+                                               std::get<2>(parameters.param));
                          });
 
 // Five samples a shard: micro-batches of 2, 2 and 1.
@@ -145,11 +146,11 @@ struct Way {
   enum class Sums { kLikeSingle, kOverRanksFirst } sums = Sums::kLikeSingle;
 };
 
-class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, bool, int>> {
+class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, SmallModel, int>> {
  protected:
   FsdpWaysTest()
       : way_(std::get<0>(GetParam())),
-        config_(std::get<1>(GetParam()) ? SmallGptConfig() : SmallResNetConfig()),
+        config_(SmallConfig(std::get<1>(GetParam()))),
         micro_batches_(std::get<2>(GetParam())) {}
 
   std::vector<RankReport> Run(const StrategyDefinition& strategy,
@@ -193,11 +194,10 @@ INSTANTIATE_TEST_SUITE_P(
                                "fsdp.reshard_after_forward=false"},
                               2,
                               Way::Sums::kOverRanksFirst}),
-        ::testing::Bool(), ::testing::Values(1, 3)),
+        ::testing::Values(SmallModel::kGpt, SmallModel::kResNet), ::testing::Values(1, 3)),
     [](const auto& parameters) {
-      return absl::StrCat(std::get<0>(parameters.param).name,
-                          std::get<1>(parameters.param) ? "Gpt" : "ResNet", "MicroBatches",
-                          std::get<2>(parameters.param));
+      return absl::StrCat(std::get<0>(parameters.param).name, Name(std::get<1>(parameters.param)),
+                          "MicroBatches", std::get<2>(parameters.param));
     });
 
 // What does not fit one rank's memory trains when it is cut.

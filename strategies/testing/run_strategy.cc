@@ -146,4 +146,35 @@ weight_decay = 0.0005
 )");
 }
 
+std::string SmallUNetConfig() {
+  return absl::StrCat(kCommon, R"(
+[model]
+kind = "unet"
+levels = 2
+width = 8
+[data]
+kind = "shapes_segmentation"
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 0.0005
+)");
+}
+
+std::string SmallConfig(SmallModel model) {
+  switch (model) {
+    case SmallModel::kGpt:
+      return SmallGptConfig();
+    case SmallModel::kResNet:
+      return SmallResNetConfig();
+    case SmallModel::kUNet:
+      return SmallUNetConfig();
+  }
+  return "";
+}
+
+std::string Name(SmallModel model) {
+  return model == SmallModel::kGpt ? "Gpt" : model == SmallModel::kResNet ? "ResNet" : "UNet";
+}
+
 }  // namespace lockstep

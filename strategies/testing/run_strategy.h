@@ -35,9 +35,15 @@ absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory
 // else.
 void ExpectPredictedTraffic(const RankReport& report);
 
-// A small transformer with dropout on markov text, and a small ResNet on shapes: 12 samples a step,
-// 4 steps.
+// A small transformer with dropout on markov text, a small ResNet on shapes, and a small U-Net on
+// their segmentation: 12 samples a step, 4 steps.
 std::string SmallGptConfig();
 std::string SmallResNetConfig();
+std::string SmallUNetConfig();
+
+// The same, for tests that walk through them.
+enum class SmallModel { kGpt, kResNet, kUNet };
+std::string SmallConfig(SmallModel model);
+std::string Name(SmallModel model);  // letters
 
 }  // namespace lockstep

@@ -17,6 +17,8 @@ std::string Name(SplitKind kind) {
       return "GptSplitSequence";
     case SplitKind::kResNet:
       return "ResNet";
+    case SplitKind::kUNet:
+      return "UNet";
   }
   return "?";
 }
@@ -24,6 +26,10 @@ std::string Name(SplitKind kind) {
 SplitWorkload WorkloadOf(SplitKind kind) {
   if (kind == SplitKind::kResNet) {
     return {SmallResNetConfig(), {"model.width=12", "schedule.learning_rate=0.0003"}, {}};
+  }
+  if (kind == SplitKind::kUNet) {
+    return {
+        SmallUNetConfig(), {"model.width=12", "batch.size=4", "schedule.learning_rate=0.0001"}, {}};
   }
   SplitWorkload gpt = {
       SmallGptConfig(),

@@ -67,7 +67,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<SplitKind, int>>& p
 INSTANTIATE_TEST_SUITE_P(Ranks, TpTest,
                          ::testing::Combine(::testing::Values(SplitKind::kGpt,
                                                               SplitKind::kGptSplitSequence,
-                                                              SplitKind::kResNet),
+                                                              SplitKind::kResNet, SplitKind::kUNet),
                                             ::testing::Values(2, 3, 4)),
                          NameOf);
 
@@ -201,7 +201,8 @@ TEST(TpCostTest, UnevenMicroBatches) {
 // --- with other ways to train -------------------------------------------------------------------
 
 TEST(TpMeshTest, WithinDataParallelIsDdp) {
-  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet,
+                               SplitKind::kUNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
     const auto ddp = Train(DdpStrategy(), workload, {"mesh.dp=2", "train.steps=6"});
     const auto tp = Train(TpStrategy(), workload, {"mesh.dp=2", "mesh.tp=2", "train.steps=6"});
@@ -212,7 +213,8 @@ TEST(TpMeshTest, WithinDataParallelIsDdp) {
 }
 
 TEST(TpMeshTest, OfOneRankIsSingleToTheBit) {
-  for (const SplitKind kind : {SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+  for (const SplitKind kind :
+       {SplitKind::kGptSplitSequence, SplitKind::kResNet, SplitKind::kUNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
     const auto single = Train(SingleStrategy(), workload, {});
     const auto tp = Train(TpStrategy(), workload, {});
@@ -253,7 +255,8 @@ TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
 // Saved under one strategy and mesh, resumed with no step to go under another, which saves it its
 // own way: the same bits, and a whole file that shows no trace of padding.
 TEST(TpCheckpointTest, AnyMeshResumesAnyOther) {
-  for (const SplitKind kind : {SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
+  for (const SplitKind kind :
+       {SplitKind::kGptSplitSequence, SplitKind::kResNet, SplitKind::kUNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
     const Assignments all = With(workload.assignments, {"train.steps=2", "checkpoint.every=1"});
     const auto first = RunStrategy(TpStrategy(), MakeModel, workload.config,

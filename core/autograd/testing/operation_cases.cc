@@ -203,6 +203,23 @@ void AddConvolution(std::vector<OperationCase>& cases) {
        {},
        [](Tape& tape, Inputs in, Leaves) { return GlobalAveragePool(tape, in[0]); },
        [](const Arrays& in, const Arrays&) { return reference::GlobalAveragePool(in[0]); }});
+  cases.push_back({"Upsample",
+                   {x},
+                   {},
+                   [](Tape& tape, Inputs in, Leaves) { return Upsample(tape, in[0]); },
+                   [](const Arrays& in, const Arrays&) { return reference::Upsample(in[0]); }});
+  cases.push_back(
+      {"Concatenate",
+       {x, {2, 5, 4, 2}},
+       {},
+       [](Tape& tape, Inputs in, Leaves) { return Concatenate(tape, in[0], in[1]); },
+       [](const Arrays& in, const Arrays&) { return reference::Concatenate(in[0], in[1]); }});
+  cases.push_back(
+      {"ConcatenateWithItself",
+       {x},
+       {},
+       [](Tape& tape, Inputs in, Leaves) { return Concatenate(tape, in[0], in[0]); },
+       [](const Arrays& in, const Arrays&) { return reference::Concatenate(in[0], in[0]); }});
 }
 
 void AddNormalization(std::vector<OperationCase>& cases) {

@@ -1,6 +1,7 @@
-// Convolutions on oneDNN; pooling.
+// Convolutions on oneDNN; pooling and its opposite.
 
 #include <algorithm>
+#include <cstring>  // std::memcpy
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/convolution_primitives.h"
@@ -13,6 +14,14 @@
 namespace lockstep {
 
 using Pass = cpu::ConvolutionPrimitives::Pass;
+
+namespace {
+
+void CheckUpsampled(const Shape& small, const Shape& large) {
+  CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
+}
+
+}  // namespace
 
 void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
                              const Window& window, const Tensor& y) {
@@ -175,6 +184,45 @@ void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
           to[p * channels + c] = from[c] / static_cast<float>(pixels);
         }
       }
+    }
+  });
+}
+
+void CpuKernels::Upsample(const Tensor& x, const Tensor& y) {
+  Span span(this);
+  CheckUpsampled(x.shape(), y.shape());
+  const int64_t width = x.shape()[2], pixel = x.shape()[3] * SizeOf(x.dtype());
+  ParallelFor(x.shape()[0] * x.shape()[1], 4, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) {
+      const std::byte* from = x.raw() + line * width * pixel;
+      std::byte* upper = y.raw() + 4 * line * width * pixel;
+      for (int64_t i = 0; i < width; ++i) {
+        std::memcpy(upper + 2 * i * pixel, from + i * pixel, pixel);
+        std::memcpy(upper + (2 * i + 1) * pixel, from + i * pixel, pixel);
+      }
+      std::memcpy(upper + 2 * width * pixel, upper, 2 * width * pixel);
+    }
+  });
+}
+
+void CpuKernels::UpsampleBackward(const Tensor& dy, const Tensor& dx) {
+  Span span(this);
+  CheckUpsampled(dx.shape(), dy.shape());
+  const int64_t channels = dx.shape()[3], line = dx.shape()[2] * channels;
+  ParallelFor(dx.shape()[0] * dx.shape()[1], 4, [&](int64_t begin, int64_t end) {
+    cpu::FloatInput upper(dy, 2 * line), lower(dy, 2 * line);
+    cpu::FloatOutput output(dx, line);
+    for (int64_t i = begin; i < end; ++i) {
+      const float* above = upper.Load(4 * i * line, 2 * line);
+      const float* below = lower.Load((4 * i + 2) * line, 2 * line);
+      float* to = output.Open(i * line, line);
+      for (int64_t at = 0; at < line; at += channels) {
+        const int64_t left = 2 * at, right = left + channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          to[at + c] = (above[left + c] + above[right + c]) + (below[left + c] + below[right + c]);
+        }
+      }
+      output.Close();
     }
   });
 }

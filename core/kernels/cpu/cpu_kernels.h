@@ -77,6 +77,8 @@ class CpuKernels final : public Kernels {
   void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
   void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
   void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
+  void Upsample(const Tensor& x, const Tensor& y) override;
+  void UpsampleBackward(const Tensor& dy, const Tensor& dx) override;
 
   void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
                  float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
