@@ -12,6 +12,7 @@
 #include "core/train/updater.h"
 #include "strategies/ddp/gradient_reducer.h"
 #include "strategies/stages/balance.h"
+#include "strategies/stages/balance_option.h"
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_loss.h"
 #include "strategies/stages/tied_parameters.h"
@@ -20,22 +21,23 @@ namespace lockstep {
 namespace {
 
 struct Options {
-  std::vector<int64_t> balance;  // empty: by cost
+  BalanceOption balance;
   BucketLimits buckets;
 };
 
 absl::StatusOr<Options> ReadOptions(const Config& config) {
   Options options;
   ConfigReader reader(config.Table("layerwise"));
-  reader.Read("balance", &options.balance);
+  options.balance = ReadBalance(reader);
   options.buckets = ReadBucketLimits(reader);
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
 
-absl::StatusOr<std::vector<BlockRange>> Divide(const Model& model, const Options& options,
+absl::StatusOr<std::vector<BlockRange>> Divide(const Model& model,
+                                               const std::vector<int64_t>& balance,
                                                const Settings& settings) {
-  return DivideBlocks(model, options.balance, settings.mesh.pp, "layerwise.balance");
+  return DivideBlocks(model, balance, settings.mesh.pp, "layerwise.balance");
 }
 
 class Layerwise : public Strategy {
@@ -173,12 +175,14 @@ StrategyDefinition LayerwiseStrategy() {
       .check = [](const Config& config, const Settings&) { return ReadOptions(config).status(); },
       .check_model =
           [](const Config& config, const Settings& settings, const Model& model) {
-            return Divide(model, ReadOptions(config).value(), settings).status();
+            return Divide(model, ReadOptions(config).value().balance.given, settings).status();
           },
       .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
         const Options options = ReadOptions(inputs.config).value();
         const std::vector<BlockRange> ranges =
-            Divide(inputs.model, options, inputs.settings).value();
+            Divide(inputs.model, FindBalance(inputs, options.balance, inputs.settings.mesh.pp),
+                   inputs.settings)
+                .value();
         return std::make_unique<Layerwise>(std::move(inputs), options, ranges);
       }};
 }
