@@ -5,6 +5,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
@@ -13,6 +15,20 @@ namespace lockstep {
 namespace {
 
 constexpr char kKey[] = "balance";
+
+// Says on rank 0 what a run has measured, and how to have the same division again.
+void Tell(const Model& model, BalanceOption::By by, const std::vector<int64_t>& costs,
+          const std::vector<int64_t>& balance) {
+  const bool is_time = by == BalanceOption::By::kTime;
+  std::vector<std::string> blocks;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    blocks.push_back(
+        absl::StrFormat("%s %.3g", model.blocks[i]->name(), static_cast<double>(costs[i]) * 1e-6));
+  }
+  LOG(INFO) << "balance = [" << absl::StrJoin(balance, ", ") << "], by "
+            << (is_time ? "time" : "size") << " of blocks in " << (is_time ? "ms" : "MB") << ": "
+            << absl::StrJoin(blocks, ", ");
+}
 
 // Rank 0's costs, on all ranks.
 std::vector<int64_t> Measure(const StrategyInputs& inputs, BalanceOption::By by,
@@ -69,8 +85,12 @@ std::vector<int64_t> FindBalance(const StrategyInputs& inputs, const BalanceOpti
     case BalanceOption::By::kCost:
       return EvenBalance(BlockCosts(inputs.model), stages);
     case BalanceOption::By::kTime:
-    case BalanceOption::By::kSize:
-      return EvenBalance(Measure(inputs, option.by, micro_batches_in_flight), stages);
+    case BalanceOption::By::kSize: {
+      const std::vector<int64_t> costs = Measure(inputs, option.by, micro_batches_in_flight);
+      const std::vector<int64_t> balance = EvenBalance(costs, stages);
+      if (inputs.rank.rank == 0) Tell(inputs.model, option.by, costs, balance);
+      return balance;
+    }
   }
   LOG(FATAL) << "no such balance";
 }
