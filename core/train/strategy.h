@@ -105,6 +105,9 @@ struct StrategyInputs {
   const Settings& settings;
   int64_t targets_per_sample;
   const Config& config;  // for the strategy's own table
+  // For what is tried out before the run: another model like `model`, and the data set.
+  std::function<absl::StatusOr<Model>()> another_model;
+  const Dataset& dataset;
 };
 
 // A strategy as its main page names it.

@@ -225,12 +225,14 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   // The one place where what was thrown inside a pass becomes a status again.
   try {
-    const std::unique_ptr<Strategy> strategy =
-        run.strategy.make({.rank = rank,
-                           .model = std::move(model),
-                           .settings = run.settings,
-                           .targets_per_sample = run.dataset->target_shape().elements(),
-                           .config = run.config});
+    const std::unique_ptr<Strategy> strategy = run.strategy.make(
+        {.rank = rank,
+         .model = std::move(model),
+         .settings = run.settings,
+         .targets_per_sample = run.dataset->target_shape().elements(),
+         .config = run.config,
+         .another_model = [&] { return run.make_model(run.config, *run.dataset); },
+         .dataset = *run.dataset});
     report.prediction = strategy->Predict();
     return Trainer(run, rank, handle.ledger(), *strategy, report).Run();
   } catch (const StatusException& error) {

@@ -19,7 +19,7 @@ namespace lockstep {
 // stages_per_rank (1): more with interleaved_1f1b.
 // schedule_file: instead of both, a CSV file as tools/schedule writes it.
 //
-// balance: how many blocks each stage has, as [n1, n2, ...]. Without it the costliest stage costs
+XX
 // as little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).
 //
 // checkpoint ("except_last"): always, except_last or never; of which micro-batches only the inputs

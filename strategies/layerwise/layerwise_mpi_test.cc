@@ -62,6 +62,15 @@ TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {
   }
 }
 
+// Each process would measure otherwise; one measures for all.
+TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
+  const ProcessResult told = Run({}, "told");
+  ASSERT_TRUE(told.ok()) << told.err;
+  const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "layerwise.balance=time"});
+  ASSERT_TRUE(measured.ok()) << measured.err;
+  EXPECT_EQ(File("measured/losses.csv"), File("told/losses.csv"));
+}
+
 TEST_F(LayerwiseMpiTest, TheSummaryShowsTheMeshAndWhoWaits) {
   const ProcessResult result = Run({}, "out");
   ASSERT_TRUE(result.ok()) << result.err;

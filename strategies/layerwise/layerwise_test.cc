@@ -108,6 +108,20 @@ TEST(LayerwiseTest, AnyBalanceGivesTheSameBits) {
   }
 }
 
+// Measuring runs another model on rank 0 before the run: of that nothing is left, neither in random
+// numbers nor in statistics nor in the books.
+TEST(LayerwiseTest, AMeasuredBalanceGivesTheSameBits) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2"});
+    for (const char* balance : {"layerwise.balance=time", "layerwise.balance=size"}) {
+      const auto layerwise =
+          RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.pp=2", "mesh.dp=2", balance});
+      ExpectSameBits(layerwise, single);
+      ExpectPredictedCosts(layerwise);
+    }
+  }
+}
+
 TEST(LayerwiseTest, OneStageIsSingleAndWithShardsDdp) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     ExpectSameBits(RunStrategy(LayerwiseStrategy(), MakeModel, config, {}),
@@ -324,6 +338,9 @@ TEST(LayerwiseTest, RefusesWhatCannotBeDivided) {
   EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=[1, 2]"}),
               AllOf(HasSubstr("layerwise.balance = [1, 2]"), HasSubstr("4 blocks")));
   EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=[4, 0]"}), HasSubstr("without blocks"));
+  EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=tiem"}),
+              HasSubstr("did you mean \"time\"?"));
+  EXPECT_THAT(message({"mesh.pp=5", "layerwise.balance=time"}), HasSubstr("mesh.pp is 5"));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
   EXPECT_THAT(message({"mesh.replicas=2"}), HasSubstr("no such axis; it has pp, dp, tp"));
   EXPECT_THAT(message({"layerwise.balances=[4]"}), HasSubstr("did you mean layerwise.balance"));
