@@ -71,6 +71,11 @@ void AddLinkTraffic(const Stage& stage, const Settings& settings, double token_s
                                              SizeOf(settings.precision.compute));
   };
   const BlockRange& blocks = stage.blocks();
+  const double routes = (stage.is_last() ? 0 : 1) + (stage.is_first() ? 0 : 1);
+  if (routes > 0) {
+    prediction.AddTraffic(Operation::kSend, kAnnouncementLabel, routes * kAnnouncementBytes,
+                          CostPrediction::Often::kOnce);
+  }
   if (!stage.is_last()) {
     prediction.AddTraffic(Operation::kSend, kActivations, bytes(blocks.end - 1));
   }
