@@ -29,9 +29,10 @@ FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
   const int64_t begin = groups.shards.rank() * layout_.shard, end = begin + layout_.shard;
   for (size_t i = 0; i < members_.size(); ++i) {
     Parameter& parameter = *members_[i].parameter;
-    const int64_t offset = layout_.offsets[i], elements = parameter.shape.elements();
-    parameter.value = parameters_.whole().View(offset, parameter.shape);
-    parameter.gradient = gradients_.whole().View(offset, parameter.shape);
+    // Behind the part of a parameter there may be padding, which stays 0 and is not trained.
+    const int64_t offset = layout_.offsets[i], elements = parameter.part_shape().elements();
+    parameter.value = parameters_.whole().View(offset, parameter.held_shape());
+    parameter.gradient = gradients_.whole().View(offset, parameter.held_shape());
     for (Parameter* tied : members_[i].tied) tied->value = parameter.value;
 
     // Of the parameter's elements those in the shard. Both ends fall on the boundary, but where the
@@ -45,7 +46,8 @@ FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
                       .tensor = value,
                       .full_shape = parameter.shape,
                       .first = first,
-                      .is_writer = groups.replicas.rank() == 0});
+                      .is_writer = groups.replicas.rank() == 0,
+                      .slice = parameter.slice});
     trained_.push_back({.name = parameter.name,
                         .value = value,
                         .gradient = gradients_.shard().View(at, {last - first}),
@@ -72,7 +74,7 @@ int64_t FsdpUnit::tied_bytes() const {
   int64_t bytes = 0;
   for (const Member& member : members_) {
     for (const Parameter* tied : member.tied) {
-      bytes += tied->shape.elements() * SizeOf(tied->gradient_dtype);
+      bytes += tied->held_shape().elements() * SizeOf(tied->gradient_dtype);
     }
   }
   return bytes;
