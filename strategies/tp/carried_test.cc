@@ -2,6 +2,7 @@
 // they add up in its order.
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -32,6 +33,8 @@ struct Carrier {
   Assignments mesh;
   Assignments of_tp;
 };
+
+void PrintTo(const Carrier& carrier, std::ostream* out) { *out << carrier.name; }
 
 std::vector<Carrier> Carriers() {
   return {
