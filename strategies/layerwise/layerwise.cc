@@ -14,18 +14,16 @@ namespace {
 // A pipeline in which one stage works at a time.
 absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("layerwise"));
-  PipelineOptions options = {
-      .schedule = LayerwiseSchedule(settings.mesh.pp, static_cast<int>(settings.batch.micro_batches)),
-      .balance = ReadBalance(reader),
-      .buckets = ReadBucketLimits(reader)};
+  PipelineOptions options = {.schedule = LayerwiseSchedule(
+                                 settings.mesh.pp, static_cast<int>(settings.batch.micro_batches)),
+                             .balance = ReadBalance(reader),
+                             .buckets = ReadBucketLimits(reader)};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
 
 }  // namespace
 
-StrategyDefinition LayerwiseStrategy() {
-  return PipelineStrategy("layerwise", ReadOptions);
-}
+StrategyDefinition LayerwiseStrategy() { return PipelineStrategy("layerwise", ReadOptions); }
 
 }  // namespace lockstep

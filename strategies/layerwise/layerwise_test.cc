@@ -34,20 +34,10 @@ void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<Rank
   }
 }
 
-// Contract 8. Of the traffic all is predicted, but the announcements of shapes at the start.
+// Contract 8.
 void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
   for (const RankReport& report : reports) {
-    const auto steps = static_cast<double>(report.steps);
-    for (const CostPrediction::Traffic& predicted : report.prediction.traffic) {
-      EXPECT_DOUBLE_EQ(report.traffic.Of(predicted.operation, predicted.label).wire_bytes / steps,
-                       predicted.wire_bytes)
-          << Name(predicted.operation) << " " << predicted.label;
-    }
-    const auto kinds = std::count_if(
-        report.traffic.by_kind.begin(), report.traffic.by_kind.end(), [](const auto& kind) {
-          return kind.first.first != Operation::kRecv && kind.first.second != "shapes";
-        });
-    EXPECT_EQ(static_cast<size_t>(kinds), report.prediction.traffic.size());
+    ExpectPredictedTraffic(report);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
       const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
       const auto bytes = static_cast<double>(predicted.bytes);

@@ -36,9 +36,9 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   if (is_file && (reader.Has("schedule") || reader.Has("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
-  absl::StatusOr<Schedule> schedule = is_file
-                                          ? ReadFile(file, ranks, micro_batches)
-                                          : MakeSchedule(name, ranks, stages_per_rank, micro_batches);
+  absl::StatusOr<Schedule> schedule =
+      is_file ? ReadFile(file, ranks, micro_batches)
+              : MakeSchedule(name, ranks, stages_per_rank, micro_batches);
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);
   if (status.ok()) return *std::move(schedule);

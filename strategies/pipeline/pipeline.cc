@@ -28,8 +28,8 @@ class Pipeline : public Strategy {
         stages_(inputs.rank.mesh.pp()),
         shards_(inputs.rank.mesh.dp()),
         tensor_(inputs),
-        part_(inputs.rank, tensor_.Split(std::move(inputs.model)),
-              plan_.RangesOf(stages_.rank()), settings_, inputs.targets_per_sample),
+        part_(inputs.rank, tensor_.Split(std::move(inputs.model)), plan_.RangesOf(stages_.rank()),
+              settings_, inputs.targets_per_sample),
         links_(part_, plan_, stages_),
         tied_(part_, plan_, stages_),
         reducer_(part_, shards_, settings_.precision.reduce, options_.buckets,
@@ -40,8 +40,7 @@ class Pipeline : public Strategy {
         trained_(tensor_.Prepare(part_.Trained())),
         norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
         updater_(inputs.rank, settings_, trained_),
-        runner_(part_, plan_, options_.schedule, stages_.rank(), options_.checkpointing,
-                links_) {}
+        runner_(part_, plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {}
 
   // Between the first stage and the last nobody needs inputs or targets.
   MicroBatchRange micro_batches() const override {
@@ -52,9 +51,8 @@ class Pipeline : public Strategy {
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
     part_.Clear(updater_.loss_scale());
     tied_.BeginStep();
-    runner_.Run(step, first_micro_batch(), batches, {.completing = [this](int stage) {
-                  return reducer_.hooks(plan_.stages[stage]);
-                }});
+    runner_.Run(step, first_micro_batch(), batches,
+                {.completing = [this](int stage) { return reducer_.hooks(plan_.stages[stage]); }});
     tied_.SendGradients();
     Work statistics = part_.SumStatistics(shards_);
     reducer_.Finish();
@@ -88,8 +86,7 @@ class Pipeline : public Strategy {
   CostPrediction Predict() const override {
     CostPrediction prediction = part_.Predict();
     updater_.AddTo(prediction);
-    links_.AddTraffic(settings_.batch.samples_of_shard(), settings_.precision.compute,
-                      tensor_.token_share(), prediction);
+    links_.AddTraffic(settings_, tensor_.token_share(), prediction);
     tensor_.AddTraffic(part_, MeanForwards(options_.schedule.micro_batches, options_.checkpointing),
                        prediction);
     tied_.AddTraffic(prediction);
@@ -133,26 +130,26 @@ class Pipeline : public Strategy {
 StrategyDefinition PipelineStrategy(
     const std::string& name,
     std::function<absl::StatusOr<PipelineOptions>(const Config&, const Settings&)> read) {
-  return {
-      .name = name,
-      .axes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp},
-      .more_tables = {kTensorParallelTable},
-      .check =
-          [read](const Config& config, const Settings& settings) {
-            LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
-            return read(config, settings).status();
-          },
-      .check_model =
-          [read, name](const Config& config, const Settings& settings, const Model& model) {
-            LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
-            LS_ASSIGN_OR_RETURN(const PipelineOptions options, read(config, settings));
-            return CheckPlan(model, options.schedule, options.balance, name);
-          },
-      .make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-        PipelineOptions options = read(inputs.config, inputs.settings).value();
-        StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
-        return std::make_unique<Pipeline>(std::move(inputs), std::move(options), std::move(plan));
-      }};
+  return {.name = name,
+          .axes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp},
+          .more_tables = {kTensorParallelTable},
+          .check =
+              [read](const Config& config, const Settings& settings) {
+                LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
+                return read(config, settings).status();
+              },
+          .check_model =
+              [read, name](const Config& config, const Settings& settings, const Model& model) {
+                LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
+                LS_ASSIGN_OR_RETURN(const PipelineOptions options, read(config, settings));
+                return CheckPlan(model, options.schedule, options.balance, name);
+              },
+          .make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+            PipelineOptions options = read(inputs.config, inputs.settings).value();
+            StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+            return std::make_unique<Pipeline>(std::move(inputs), std::move(options),
+                                              std::move(plan));
+          }};
 }
 
 }  // namespace lockstep

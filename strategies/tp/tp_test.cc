@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,46 @@ TEST(TpCostTest, CollectivesOfAStepAreThoseOfMegatron) {
   EXPECT_DOUBLE_EQ(activations(split[0]), activations(whole[0]));
   // 12 samples of 16 tokens, width 48, 4 steps: what is sent, from the definition.
   EXPECT_DOUBLE_EQ(activations(whole[0]), 4.0 * (5 + 5) * 12 * 16 * 48 * sizeof(float));
+}
+
+// All calls of a rank in a step, by kind: two micro-batches of a model of two layers, or one of a
+// ResNet of eight blocks, each split once; and among the shards one bucket of gradients.
+TEST(TpCostTest, AStepMakesNoCallThatTheoryDoesNotHave) {
+  using Calls = std::map<std::pair<Operation, std::string>, int64_t>;
+  const auto calls = [](SplitKind kind) {
+    const RankReport report =
+        std::move(Train(TpStrategy(), WorkloadOf(kind), {"mesh.dp=2", "mesh.tp=2"})[3]);
+    Calls of_step;
+    for (const auto& [what, total] : report.traffic.by_kind) {
+      EXPECT_EQ(total.calls % report.steps, 0) << what.second;
+      of_step[what] = total.calls / report.steps;
+    }
+    return of_step;
+  };
+  constexpr Operation kSum = Operation::kAllReduce, kGather = Operation::kAllGather,
+                      kScatter = Operation::kReduceScatter;
+  constexpr int64_t kWays = 2 * (2 * 2 + 1);
+  EXPECT_EQ(calls(SplitKind::kGpt), (Calls{{{kSum, "activations"}, kWays},
+                                           {{kSum, "activation gradients"}, kWays},
+                                           {{kSum, "cross entropy"}, 2 * 3},
+                                           {{kSum, "gradients"}, 1},
+                                           {{kSum, "loss"}, 1},
+                                           {{kSum, "norm"}, 2}}));
+  EXPECT_EQ(calls(SplitKind::kGptSplitSequence), (Calls{{{kGather, "activations"}, kWays},
+                                                        {{kScatter, "activations"}, kWays},
+                                                        {{kGather, "activation gradients"}, kWays},
+                                                        {{kScatter, "activation gradients"}, kWays},
+                                                        {{kSum, "replicated gradients"}, 1},
+                                                        {{kSum, "cross entropy"}, 2 * 3},
+                                                        {{kSum, "gradients"}, 1},
+                                                        {{kSum, "loss"}, 1},
+                                                        {{kSum, "norm"}, 2}}));
+  EXPECT_EQ(calls(SplitKind::kResNet), (Calls{{{kSum, "activations"}, 8},
+                                              {{kSum, "activation gradients"}, 8},
+                                              {{kSum, "gradients"}, 1},
+                                              {{kSum, "statistics"}, 1},
+                                              {{kSum, "loss"}, 1},
+                                              {{kSum, "norm"}, 2}}));
 }
 
 TEST(TpCostTest, MemoryFallsWithTheRanks) {
