@@ -20,8 +20,8 @@ struct BlockProfile {
 // Runs the largest micro-batch of training through all of `model`, on this rank alone, forward and
 // back, some times: once to warm up, and then for about a second. The times are the shortest seen.
 // The model is given up for it: nothing that the run uses is touched, and all memory is given back.
-// For as long, the rank holds the whole model, without masters' and optimizer's state that nobody
-// has asked for yet. Throws StatusException, also when there is no room.
+// For as long, the rank holds the whole model with its gradients, without the optimizer's state.
+// Throws StatusException, also when there is no room.
 std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings& settings,
                                         const Dataset& dataset);
 
