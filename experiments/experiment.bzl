@@ -3,11 +3,14 @@
 load(":program.bzl", "program", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
-def _run(name, strategy, configs):
+def _run(name, workload, strategy, configs):
     """A program that trains with a strategy: `configs`, then what the user adds."""
     arguments = []
     for config in configs:
         arguments += ["--config", "{source}/$(rootpath %s)" % config]
+    if STRATEGIES[strategy].program:
+        # The program would name the run after itself.
+        arguments += ["--out", "runs/%s/%s" % (workload, strategy)]
     program(
         name = name,
         binary = "//strategies/%s:main" % (STRATEGIES[strategy].program or strategy),
@@ -100,7 +103,7 @@ def lockstep_experiment(
         configs.append("quickstart.toml")
     native.exports_files(configs, visibility = ["//experiments:__pkg__"])
     for strategy in strategies:
-        _run(strategy, strategy, [":workload.toml", ":%s.toml" % strategy])
+        _run(strategy, workload, strategy, [":workload.toml", ":%s.toml" % strategy])
         if not STRATEGIES[strategy].has_curve:
             continue
         _curve_test(
@@ -136,7 +139,7 @@ def lockstep_quickstart(name):
         for strategy in EXPERIMENTS[workload]:
             run = "%s_%s_%s" % (name, workload, strategy)
             folder = "//experiments/%s:" % workload
-            _run(run, strategy, [
+            _run(run, "%s_%s" % (workload, name), strategy, [
                 folder + "workload.toml",
                 folder + strategy + ".toml",
                 folder + "quickstart.toml",

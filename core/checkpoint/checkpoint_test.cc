@@ -173,6 +173,51 @@ TEST_F(CheckpointTest, AnyCutLoadsUnderAnyOther) {
   }
 }
 
+// The matrix of 7 x 11 cut by columns among some ranks, and each of these slices by its elements
+// among others: saved so, it is loaded in any other such way, and whole.
+TEST_F(CheckpointTest, AnySlicesInAnyPiecesLoadAnyOther) {
+  const auto grid = [&](int slices, int pieces, float missing) {
+    std::vector<std::vector<StateTensor>> ranks;
+    for (int slice = 0; slice < slices; ++slice) {
+      for (int piece = 0; piece < pieces; ++piece) {
+        const Range columns = EvenPart(11, slices, slice);
+        const Range range = EvenPart(7 * columns.count, pieces, piece);
+        StateTensor part = {.name = "w",
+                            .tensor = kernels_.Empty({range.count}),
+                            .full_shape = {7, 11},
+                            .first = range.first,
+                            .slice = Slice{.dimension = 1, .ranges = {columns}}};
+        for (int64_t i = 0; i < range.count; ++i) {
+          const int64_t at = range.first + i;
+          const int64_t in_whole = at / columns.count * 11 + columns.first + at % columns.count;
+          part.tensor.data<float>()[i] = missing == 0 ? static_cast<float>(in_whole) : missing;
+        }
+        ranks.push_back({part});
+      }
+    }
+    return ranks;
+  };
+  const std::pair<int, int> cuts[] = {{1, 1}, {2, 1}, {1, 3}, {2, 2}, {3, 2}, {2, 5}, {11, 2}};
+  int64_t step = 0;
+  for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
+    for (const auto& [slices, pieces] : cuts) {
+      const std::string path = Save(++step, grid(slices, pieces, 0), {.files = files, .keep = 1});
+      for (const auto& [other_slices, other_pieces] : cuts) {
+        const auto wanted = grid(other_slices, other_pieces, 0);
+        const auto loaded = grid(other_slices, other_pieces, -1);
+        for (size_t rank = 0; rank < wanted.size(); ++rank) {
+          const auto info = LoadCheckpoint(path, "m", loaded[rank], kernels_);
+          ASSERT_TRUE(info.ok()) << info.status();
+          EXPECT_TRUE(std::equal(wanted[rank][0].tensor.span<float>().begin(),
+                                 wanted[rank][0].tensor.span<float>().end(),
+                                 loaded[rank][0].tensor.span<float>().begin()))
+              << slices << " x " << pieces << " as " << other_slices << " x " << other_pieces;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CheckpointTest, EachRankThatSavesAnythingHasAFile) {
   const std::string path = Save(1, States({40, 40, 77}, 1));
   EXPECT_EQ(path, folder_ + "/step-00000001");

@@ -3,8 +3,7 @@
 namespace lockstep {
 
 TensorPart StateTensor::part() const {
-  if (slice) return SlicePart(Dims(full_shape), *slice);
-  return {.whole = Dims(full_shape), .first = first, .elements = tensor.elements()};
+  return {.whole = Dims(full_shape), .first = first, .elements = tensor.elements(), .slice = slice};
 }
 
 std::string SafetensorsDType(DType dtype) {

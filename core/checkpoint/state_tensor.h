@@ -16,9 +16,9 @@ struct StateTensor {
   std::string name;
   Tensor tensor;
   Shape full_shape;                 // of the whole
-  int64_t first = 0;                // this part's first element in the whole
+  int64_t first = 0;                // this part's first element in the whole, or in the slice
   bool is_writer = true;            // whether this rank saves it: of replicas, one does
-  std::optional<Slice> slice = {};  // given: this part is a slice, and `first` means nothing
+  std::optional<Slice> slice = {};  // given: this part is one of a slice of the whole
 
   TensorPart part() const;
 };

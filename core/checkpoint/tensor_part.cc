@@ -76,13 +76,23 @@ bool Fits(const Slice& slice, const std::vector<int64_t>& whole) {
   return true;
 }
 
+// Of a slice that fits.
+int64_t Elements(const std::vector<int64_t>& whole, const Slice& slice) {
+  const int64_t extent = whole[slice.dimension];
+  return extent == 0 ? 0 : *Elements(whole) / extent * slice.extent();
+}
+
+bool IsAllOfSlice(const TensorPart& part) {
+  return part.slice && part.elements == Elements(part.whole, *part.slice);
+}
+
 }  // namespace
 
 bool TensorPart::IsWhole() const { return Elements(whole) == elements; }
 
 std::vector<int64_t> TensorPart::StoredShape() const {
   if (IsWhole()) return whole;
-  if (!slice) return {elements};
+  if (!IsAllOfSlice(*this)) return {elements};
   std::vector<int64_t> shape = whole;
   shape[slice->dimension] = slice->extent();
   return shape;
@@ -90,7 +100,7 @@ std::vector<int64_t> TensorPart::StoredShape() const {
 
 std::vector<PartRun> TensorPart::Runs() const {
   if (elements == 0) return {};
-  if (slice) return slice->Runs(whole);
+  if (slice) return RunsWithin(slice->Runs(whole), {.first = first, .count = elements});
   return {{.in_whole = first, .in_part = 0, .elements = elements}};
 }
 
@@ -100,7 +110,9 @@ std::string TensorPart::ToText() const {
   for (const Range& range : slice->ranges) {
     if (range.count > 0) ranges.push_back(Json::array({range.first, range.count}));
   }
-  return Json({{kWhole, whole}, {kDimension, slice->dimension}, {kRanges, ranges}}).dump();
+  Json text = {{kWhole, whole}, {kDimension, slice->dimension}, {kRanges, ranges}};
+  if (!IsAllOfSlice(*this)) text[kFirst] = first;
+  return text.dump();
 }
 
 TensorPart WholePart(std::vector<int64_t> shape) {
@@ -112,9 +124,7 @@ TensorPart WholePart(std::vector<int64_t> shape) {
 TensorPart SlicePart(std::vector<int64_t> shape, Slice slice) {
   CHECK(Fits(slice, shape)) << absl::StrJoin(shape, "x");
   TensorPart part = WholePart(std::move(shape));
-  if (part.elements > 0) {
-    part.elements = part.elements / part.whole[slice.dimension] * slice.extent();
-  }
+  part.elements = Elements(part.whole, slice);
   part.slice = std::move(slice);
   return part;
 }
@@ -127,7 +137,8 @@ absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
         absl::StrCat("is not described by {\"", kFirst, "\": the first element, \"", kWhole,
                      "\": the whole's shape} or {\"", kDimension, "\": one of the whole's, \"",
                      kRanges, "\": pairs of its first index and their number, \"", kWhole,
-                     "\": the whole's shape}, and only these"));
+                     "\": the whole's shape} and, of a part of that, \"", kFirst,
+                     "\": its first element there, and only these"));
   };
   if (!json.is_object() || !json.contains(kWhole)) return invalid();
   const std::optional<std::vector<int64_t>> whole = ParseExtents(json[kWhole]);
@@ -144,7 +155,10 @@ absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
     }
     return TensorPart{.whole = *whole, .first = *first, .elements = *here};
   }
-  if (json.size() != 3 || !json.contains(kDimension) || !json.contains(kRanges)) return invalid();
+  const bool has_first = json.contains(kFirst);
+  if (json.size() != (has_first ? 4 : 3) || !json.contains(kDimension) || !json.contains(kRanges)) {
+    return invalid();
+  }
   std::optional<Slice> slice = ParseSlice(json[kDimension], json[kRanges]);
   if (!slice) return invalid();
   const auto no_slice = [&] {
@@ -154,6 +168,13 @@ absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
   };
   if (!all || !Fits(*slice, *whole)) return no_slice();
   TensorPart part = SlicePart(*whole, *std::move(slice));
+  if (has_first) {
+    const std::optional<int64_t> first = ParseNumber(json[kFirst]);
+    if (!first) return invalid();
+    if (!here || *first > part.elements || *here > part.elements - *first) return no_slice();
+    part.first = *first;
+    part.elements = *here;
+  }
   if (part.StoredShape() != stored) return no_slice();
   return part;
 }

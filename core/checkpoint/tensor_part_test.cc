@@ -60,6 +60,43 @@ TEST(TensorPartTest, SlicesComeBack) {
   EXPECT_THAT(SlicePart({6, 5}, {.dimension = 1, .ranges = {{5, 0}}}).Runs(), IsEmpty());
 }
 
+TEST(TensorPartTest, RangesOfSlicesComeBack) {
+  // Of columns 1 and 2 of 3 rows of 4, elements 1 to 4: the second of row 0, row 1, the first of 2.
+  const TensorPart part = {.whole = {3, 4},
+                           .first = 1,
+                           .elements = 4,
+                           .slice = Slice{.dimension = 1, .ranges = {{1, 2}}}};
+  EXPECT_FALSE(part.IsWhole());
+  EXPECT_THAT(part.StoredShape(), ElementsAre(4));
+  std::vector<int64_t> in_whole;
+  for (const PartRun& run : part.Runs()) {
+    EXPECT_EQ(run.in_part, static_cast<int64_t>(in_whole.size()));
+    for (int64_t i = 0; i < run.elements; ++i) in_whole.push_back(run.in_whole + i);
+  }
+  EXPECT_THAT(in_whole, ElementsAre(2, 5, 6, 9));
+  EXPECT_EQ(part.ToText(), R"({"dimension":1,"first":1,"ranges":[[1,2]],"whole":[3,4]})");
+  const auto parsed = ParseTensorPart(part.ToText(), {4});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->first, 1);
+  EXPECT_EQ(parsed->elements, 4);
+  EXPECT_EQ(parsed->ToText(), part.ToText());
+  EXPECT_EQ(parsed->Runs().size(), 3u);
+
+  for (const std::vector<int64_t>& stored : {std::vector<int64_t>{6}, {2, 2}, {3, 2}}) {
+    EXPECT_THAT(std::string(ParseTensorPart(part.ToText(), stored).status().message()),
+                HasSubstr("no slice of shape"));
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ParseTensorPart(R"({"dimension":1,"first":-1,"ranges":[[1,2]],"whole":[3,4]})", {4})
+          .status()));
+  EXPECT_THAT((TensorPart{.whole = {3, 4},
+                          .first = 6,
+                          .elements = 0,
+                          .slice = Slice{.dimension = 1, .ranges = {{1, 2}}}}
+                   .Runs()),
+              IsEmpty());
+}
+
 TEST(TensorPartTest, RefusesSlicesThatDoNotFit) {
   const auto problem = [](const std::string& text, const std::vector<int64_t>& stored) {
     const auto part = ParseTensorPart(text, stored);

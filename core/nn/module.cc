@@ -130,7 +130,7 @@ void Materialize(const std::vector<Parameter*>& parameters, uint64_t seed, Kerne
     if (parameter->tied_to != nullptr) continue;
     parameter->value =
         kernels.Empty(parameter->held_shape(), DType::kF32, MemoryClass::kParameters);
-    InitializeHeld(*parameter, seed, kernels, parameter->value);
+    Initialize(*parameter, seed, 0, kernels, parameter->value);
   }
   for (Parameter* parameter : parameters) {
     if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;

@@ -40,14 +40,12 @@ void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector
 
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values) {
-  InitializeRuns(parameter, seed, {{.in_whole = first, .elements = values.elements()}}, kernels,
-                 values);
-}
-
-void InitializeHeld(const Parameter& parameter, uint64_t seed, Kernels& kernels,
-                    const Tensor& values) {
-  if (!parameter.slice) return Initialize(parameter, seed, 0, kernels, values);
-  InitializeRuns(parameter, seed, parameter.slice->Runs(parameter.shape.dims()), kernels, values);
+  std::vector<PartRun> runs = {{.in_whole = first, .elements = values.elements()}};
+  if (parameter.slice) {
+    runs = RunsWithin(parameter.slice->Runs(parameter.shape.dims()),
+                      {.first = first, .count = values.elements()});
+  }
+  InitializeRuns(parameter, seed, runs, kernels, values);
 }
 
 }  // namespace lockstep

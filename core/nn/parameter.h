@@ -55,13 +55,10 @@ class Parameter : public Leaf {
   bool decays() const { return shape.rank() >= 2; }
 };
 
-// Fills `values`, a tensor or a part of one that starts at element `first` of the parameter, with
-// initial values: for a tied parameter, those of the one that it is tied to, so that the far end of
-// a pipeline makes the same without it.
+// Fills `values`, all that is held of the parameter or a part of it that starts at its element
+// `first`, with initial values: for a tied parameter, those of the one that it is tied to, so that
+// the far end of a pipeline makes the same without it.
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values);
-// The same for what its slice and padding say that is held.
-void InitializeHeld(const Parameter& parameter, uint64_t seed, Kernels& kernels,
-                    const Tensor& values);
 
 }  // namespace lockstep

@@ -9,6 +9,19 @@ Range EvenPart(int64_t extent, int64_t parts, int64_t index) {
   return {.first = index * size + std::min(index, longer), .count = size + (index < longer)};
 }
 
+std::vector<PartRun> RunsWithin(const std::vector<PartRun>& runs, const Range& range) {
+  std::vector<PartRun> within;
+  for (const PartRun& run : runs) {
+    const int64_t begin = std::max(run.in_part, range.first);
+    const int64_t end = std::min(run.in_part + run.elements, range.first + range.count);
+    if (begin >= end) continue;
+    within.push_back({.in_whole = run.in_whole + begin - run.in_part,
+                      .in_part = begin - range.first,
+                      .elements = end - begin});
+  }
+  return within;
+}
+
 int64_t Slice::extent() const {
   int64_t extent = 0;
   for (const Range& range : ranges) extent += range.count;

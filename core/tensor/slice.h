@@ -27,6 +27,10 @@ struct PartRun {
   int64_t elements = 0;
 };
 
+// Of the runs of a part those, or the pieces of those, whose elements of the part lie in `range`,
+// as the runs of a part that has these only.
+std::vector<PartRun> RunsWithin(const std::vector<PartRun>& runs, const Range& range);
+
 // The part of a tensor whose indices along one dimension lie in some ranges: what a rank of tensor
 // parallelism holds of a weight. A packed projection of queries, keys and values has three ranges.
 struct Slice {

@@ -59,6 +59,22 @@ TEST(SliceTest, RunsThatFollowOneAnotherAreOne) {
               ElementsAre(Piece(2, 0, 6)));
 }
 
+TEST(SliceTest, AnyPieceOfAPartHasItsRuns) {
+  const std::vector<PartRun> runs = Slice{.dimension = 1, .ranges = {{2, 3}}}.Runs({3, 5});
+  const auto within = [&runs](const Range& range) {
+    std::vector<Piece> pieces;
+    for (const PartRun& run : RunsWithin(runs, range)) {
+      pieces.emplace_back(run.in_whole, run.in_part, run.elements);
+    }
+    return pieces;
+  };
+  EXPECT_THAT(within({0, 9}), ElementsAre(Piece(2, 0, 3), Piece(7, 3, 3), Piece(12, 6, 3)));
+  EXPECT_THAT(within({1, 6}), ElementsAre(Piece(3, 0, 2), Piece(7, 2, 3), Piece(12, 5, 1)));
+  EXPECT_THAT(within({4, 1}), ElementsAre(Piece(8, 0, 1)));
+  EXPECT_THAT(within({3, 0}), IsEmpty());
+  EXPECT_THAT(within({9, 0}), IsEmpty());
+}
+
 TEST(SliceTest, MayBeEmpty) {
   EXPECT_THAT(Runs({.dimension = 0, .ranges = {{4, 0}}}, {4, 2}), IsEmpty());
   EXPECT_THAT(Runs({.dimension = 1, .ranges = {{0, 2}}}, {0, 2}), IsEmpty());

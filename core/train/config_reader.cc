@@ -39,6 +39,8 @@ TypeWords WordsFor() {
     return {"a string", "\"text\""};
   } else if constexpr (std::is_same_v<T, std::variant<bool, int64_t>>) {
     return {"true, false or a whole number", "true"};
+  } else if constexpr (std::is_same_v<T, std::variant<std::string, std::vector<int64_t>>>) {
+    return {"a string or a list of whole numbers", "[2, 4]"};
   } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
     return {"a list of whole numbers", "[2, 4]"};
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -81,6 +83,23 @@ std::optional<std::string> CheckNumber(T number, const NumberBounds& bounds) {
 // Result of reading one value: it is there, or has another type, or breaks a rule.
 enum class Outcome { kGood, kWrongType, kBreaksRule };
 
+template <typename T>
+constexpr bool kIsVariant = false;
+template <typename... Types>
+constexpr bool kIsVariant<std::variant<Types...>> = true;
+
+template <typename T>
+Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule);
+
+// Stores `value` as alternative number `kIndex` of a variant.
+template <size_t kIndex, typename T>
+Outcome ConvertTo(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule) {
+  std::variant_alternative_t<kIndex, T> converted{};
+  const Outcome outcome = Convert(value, bounds, &converted, rule);
+  if (outcome == Outcome::kGood) *out = std::move(converted);
+  return outcome;
+}
+
 // Stores `value` as a T; `*rule` says which rule it broke.
 template <typename T>
 Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule) {
@@ -88,15 +107,10 @@ Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, st
     const T* found = value.As<T>();
     if (found == nullptr) return Outcome::kWrongType;
     *out = *found;
-  } else if constexpr (std::is_same_v<T, std::variant<bool, int64_t>>) {
-    if (const bool* found = value.As<bool>()) {
-      *out = *found;
-      return Outcome::kGood;
-    }
-    int64_t number = 0;
-    const Outcome outcome = Convert(value, bounds, &number, rule);
-    if (outcome == Outcome::kGood) *out = number;
-    return outcome;
+  } else if constexpr (kIsVariant<T>) {
+    static_assert(std::variant_size_v<T> == 2);
+    const Outcome outcome = ConvertTo<0>(value, bounds, out, rule);
+    return outcome == Outcome::kWrongType ? ConvertTo<1>(value, bounds, out, rule) : outcome;
   } else if constexpr (std::is_integral_v<T>) {
     const auto* found = value.As<int64_t>();
     if (found == nullptr) return Outcome::kWrongType;
@@ -260,6 +274,7 @@ LS_INSTANTIATE(float);
 LS_INSTANTIATE(double);
 LS_INSTANTIATE(std::string);
 LS_INSTANTIATE(std::variant<bool, int64_t>);
+LS_INSTANTIATE(std::variant<std::string, std::vector<int64_t>>);
 LS_INSTANTIATE(std::vector<int64_t>);
 LS_INSTANTIATE(std::vector<double>);
 LS_INSTANTIATE(std::vector<std::string>);

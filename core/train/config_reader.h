@@ -44,8 +44,8 @@ class ConfigReader {
 
   // Stores the value of `key` if it is there; leaves `*value`, the default, if not. T is bool, int,
   // int64_t, uint64_t, float, double, std::string, a std::vector of int64_t, double or std::string,
-  // or a std::variant of bool and int64_t. A whole number serves as a double; nothing else is
-  // converted.
+  // or a std::variant of bool and int64_t, or of std::string and a list of int64_t. A whole number
+  // serves as a double; nothing else is converted.
   template <typename T>
   void Read(const std::string& key, T* value, const NumberBounds& bounds = {});
 

@@ -150,6 +150,23 @@ TEST(ConfigReaderTest, ReadsWhatMayBeAChoiceOrANumber) {
   EXPECT_EQ(Problem<Either>("x = -1", {.at_least = 0}), "a.toml:1: x is -1: it must be at least 0");
 }
 
+TEST(ConfigReaderTest, ReadsWhatMayBeAWordOrAList) {
+  using Either = std::variant<std::string, std::vector<int64_t>>;
+  const Config config = Parse("a = \"time\"\nb = [1, 2]\n");
+  ConfigReader reader(config.Table(""));
+  Either a, b;
+  reader.Read("a", &a);
+  reader.Read("b", &b);
+  ASSERT_EQ(reader.Finish(), absl::OkStatus());
+  EXPECT_EQ(a, Either("time"));
+  EXPECT_EQ(b, Either(std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(Problem<Either>("x = 2"),
+            "a.toml:1: x is the number 2, expected a string or a list of whole numbers, such as "
+            "x = [2, 4]");
+  EXPECT_EQ(Problem<Either>("x = [0]", {.at_least = 1}),
+            "a.toml:1: x is [0]: it must be at least 1");
+}
+
 TEST(ConfigReaderTest, BoundsHold) {
   const NumberBounds dropout = {.at_least = 0, .less_than = 1};
   EXPECT_EQ(Problem<double>("x = 0", dropout), "");

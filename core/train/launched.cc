@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
+#include "core/comm/agree.h"
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
-#include "core/tensor/allocator.h"
 #include "core/train/rank_report.h"
 #include "core/train/summary.h"
 #include "core/train/trainer.h"
@@ -32,18 +32,6 @@ absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& comm
   return run;
 }
 
-// OK on all ranks if `own` is OK on all of them. Else an error on all: of those that have one, only
-// the first reports it, since mistakes in what all read are the same for all.
-absl::Status Agree(RankHandle& handle, const absl::Status& own) {
-  CpuAllocator allocator;
-  const Tensor first = Tensor::Empty(allocator, {1}, DType::kI64, MemoryClass::kCommunication);
-  first.data<int64_t>()[0] = own.ok() ? handle.size() : handle.rank();
-  LS_RETURN_IF_ERROR(handle.comm().AllReduce(first, first, ReduceOp::kMin, "prepared").Wait());
-  if (first.data<int64_t>()[0] == handle.rank()) return own;
-  if (first.data<int64_t>()[0] == handle.size()) return absl::OkStatus();
-  return handle.comm().Barrier("end").Wait();  // which the failure of that rank ends
-}
-
 }  // namespace
 
 int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& strategy,
@@ -61,7 +49,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     options.post_mortem = PostMortemFolder(*run);
   }
   const auto train = [&](RankHandle& handle) -> absl::Status {
-    LS_RETURN_IF_ERROR(Agree(handle, run.status()));
+    LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
     LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, GatherReports(handle, own));

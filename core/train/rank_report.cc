@@ -41,6 +41,7 @@ void Put(const CostPrediction& prediction, ByteWriter* to) {
     to->Put(traffic.operation);
     to->Put(traffic.label);
     to->Put(traffic.wire_bytes);
+    to->Put(traffic.often);
   }
   to->Put(prediction.memory);
   to->Put(static_cast<int64_t>(prediction.per_parameter.size()));
@@ -59,6 +60,7 @@ void Get(ByteReader* from, CostPrediction* prediction) {
     from->Get(&traffic.operation);
     from->Get(&traffic.label);
     from->Get(&traffic.wire_bytes);
+    from->Get(&traffic.often);
   }
   from->Get(&prediction->memory);
   from->Get(&kinds);

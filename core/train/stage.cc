@@ -151,7 +151,7 @@ void Stage::MakeValues() {
 void Stage::MakeGuestValue(Parameter& guest) {
   Kernels& kernels = rank_.kernels;
   const Tensor drawn = kernels.Empty(guest.held_shape(), DType::kF32, MemoryClass::kParameters);
-  InitializeHeld(guest, settings_.seed, kernels, drawn);
+  Initialize(guest, settings_.seed, 0, kernels, drawn);
   guest.value = drawn;
   if (!settings_.precision.has_masters()) return;
   guest.value =

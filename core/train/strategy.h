@@ -49,10 +49,12 @@ struct EvaluationSums {
 
 // What a step must cost a rank (contract 8 of the design), in closed form.
 struct CostPrediction {
+  enum class Often { kEachStep, kOnce };
   struct Traffic {
     Operation operation;
     std::string label;
-    double wire_bytes = 0;  // sent by this rank in a step
+    double wire_bytes = 0;  // sent by this rank in a step, or in the first one only
+    Often often = Often::kEachStep;
   };
   struct Memory {
     MemoryClass memory_class;
@@ -68,8 +70,9 @@ struct CostPrediction {
   std::vector<PerParameter> per_parameter;
   double bubble_fraction = 0;  // of a step: this rank waits for other stages
 
-  // Adds bytes to what is sent by an operation with a label.
-  void AddTraffic(Operation operation, const std::string& label, double wire_bytes);
+  // Adds bytes to what is sent by an operation with a label, always as often.
+  void AddTraffic(Operation operation, const std::string& label, double wire_bytes,
+                  Often often = Often::kEachStep);
 };
 
 // One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
@@ -105,6 +108,9 @@ struct StrategyInputs {
   const Settings& settings;
   int64_t targets_per_sample;
   const Config& config;  // for the strategy's own table
+  // For what is tried out before the run: another model like `model`, and the data set.
+  std::function<absl::StatusOr<Model>()> another_model;
+  const Dataset& dataset;
 };
 
 // A strategy as its main page names it.

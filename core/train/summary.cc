@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -40,9 +41,10 @@ std::vector<MemoryRow> MemoryRows(const std::vector<RankReport>& reports) {
   return rows;
 }
 
-// Bytes that a rank sends in a step for one purpose, the most of any rank.
+// Bytes that a rank sends for one purpose, in a step or once in the run, the most of any rank.
 struct TrafficRow {
   std::string operation, label;
+  CostPrediction::Often often = CostPrediction::Often::kEachStep;
   double predicted = 0;
   double measured = 0;
 };
@@ -60,14 +62,20 @@ std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
     for (const CostPrediction::Traffic& traffic : report.prediction.traffic) {
       TrafficRow& row = row_of(traffic.operation, traffic.label);
       row.predicted = std::max(row.predicted, traffic.wire_bytes);
-    }
-    for (const auto& [kind, total] : report.traffic.by_kind) {
-      if (kind.first == Operation::kRecv) continue;  // sends nothing
-      TrafficRow& row = row_of(kind.first, kind.second);
-      row.measured = std::max(
-          row.measured, total.wire_bytes / static_cast<double>(std::max<int64_t>(1, report.steps)));
+      row.often = traffic.often;
     }
   }
+  for (const RankReport& report : reports) {
+    for (const auto& [kind, total] : report.traffic.by_kind) {
+      TrafficRow& row = row_of(kind.first, kind.second);
+      const int64_t times = row.often == CostPrediction::Often::kOnce ? 1 : report.steps;
+      row.measured = std::max(row.measured,
+                              total.wire_bytes / static_cast<double>(std::max<int64_t>(1, times)));
+    }
+  }
+  // Such as receiving, and groups of one rank.
+  std::erase_if(rows,
+                [](const TrafficRow& row) { return row.predicted == 0 && row.measured == 0; });
   return rows;
 }
 
@@ -141,15 +149,16 @@ bool ScalesLosses(const Run& run) {
 
 MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
-  MetricsRow memory, traffic;
+  MetricsRow memory, traffic, traffic_once;
   for (const MemoryRow& row : MemoryRows(reports)) {
     MetricsRow entry;
     if (row.predicted >= 0) entry.Set("predicted", row.predicted);
     memory.Set(Name(row.memory_class), entry.Set("measured", row.measured));
   }
   for (const TrafficRow& row : TrafficRows(reports)) {
-    traffic.Set(absl::StrCat(row.operation, " ", row.label),
-                MetricsRow().Set("predicted", row.predicted).Set("measured", row.measured));
+    MetricsRow& rows = row.often == CostPrediction::Often::kOnce ? traffic_once : traffic;
+    rows.Set(absl::StrCat(row.operation, " ", row.label),
+             MetricsRow().Set("predicted", row.predicted).Set("measured", row.measured));
   }
   int64_t peak = 0;
   std::vector<MetricsRow> ranks;
@@ -193,6 +202,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("reduce", Name(run.settings.precision.reduce))
       .Set("bytes_per_parameter", per_parameter)
       .Set("traffic_bytes_per_step", traffic)
+      .Set("traffic_bytes_once", traffic_once)
       .Set("bubble_fraction", BubbleRow(MeanBubble(reports)))
       .Set("per_rank", ranks);
   if (ScalesLosses(run)) {
@@ -215,6 +225,25 @@ std::string BubbleText(const std::vector<RankReport>& reports) {
         {reports[rank].prediction.bubble_fraction, MeasuredBubble(reports[rank])});
   }
   add("all together", MeanBubble(reports));
+  return text;
+}
+
+std::string TrafficText(const std::vector<TrafficRow>& rows) {
+  std::string text;
+  for (const auto& [often, title] :
+       {std::pair(CostPrediction::Often::kEachStep, "sent by a rank in a step"),
+        std::pair(CostPrediction::Often::kOnce, "sent by a rank in the first one")}) {
+    bool is_first = true;
+    for (const TrafficRow& row : rows) {
+      if (row.often != often) continue;
+      if (std::exchange(is_first, false)) {
+        absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", title, "predicted", "measured");
+      }
+      absl::StrAppendFormat(&text, "    %-30s %14.0f %14.0f\n",
+                            absl::StrCat(row.operation, " ", row.label), row.predicted,
+                            row.measured);
+    }
+  }
   return text;
 }
 
@@ -260,15 +289,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
   }
   absl::StrAppendFormat(&text, "  together %g\n", bytes);
   if (run.settings.mesh.pp > 1) text += BubbleText(reports);
-  const std::vector<TrafficRow> traffic = TrafficRows(reports);
-  if (!traffic.empty()) {
-    absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "sent by a rank in a step", "predicted",
-                          "measured");
-  }
-  for (const TrafficRow& row : traffic) {
-    absl::StrAppendFormat(&text, "    %-30s %14.0f %14.0f\n",
-                          absl::StrCat(row.operation, " ", row.label), row.predicted, row.measured);
-  }
+  text += TrafficText(TrafficRows(reports));
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/comm/agree.h"
 #include "core/data/prefetch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/train/metrics.h"
@@ -115,13 +116,21 @@ class Trainer {
   }
 
   absl::StatusOr<int64_t> Resume() {
+    // What is wrong with a checkpoint, each rank that reads it sees.
+    const absl::StatusOr<int64_t> step = LoadNewest();
+    LS_RETURN_IF_ERROR(AgreeOnFirst(step.status(), rank_.mesh.world()));
+    if (*step > 0) strategy_.Restored();
+    return step;
+  }
+
+  // Steps behind the newest checkpoint, from which the state is filled; 0 if there is none.
+  absl::StatusOr<int64_t> LoadNewest() {
     LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
                         NewestCheckpoint(CheckpointFolder(run_)));
     if (!path) return 0;
     LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
                         LoadCheckpoint(*path, run_.config.Only({"model"}).Fingerprint(),
                                        strategy_.State(), rank_.kernels));
-    strategy_.Restored();
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -184,13 +193,14 @@ class Trainer {
     }
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
     if (checkpoint.keep > 0 && due(checkpoint.every)) {
-      LS_RETURN_IF_ERROR(SaveCheckpoint(CheckpointFolder(run_),
-                                        {.step = step + 1,
-                                         .model = run_.config.Only({"model"}).Fingerprint(),
-                                         .strategy = run_.strategy.name},
-                                        strategy_.State(),
-                                        {.files = checkpoint.files, .keep = checkpoint.keep},
-                                        rank_.kernels, rank_.mesh.world()));
+      const absl::Status saved =
+          SaveCheckpoint(CheckpointFolder(run_),
+                         {.step = step + 1,
+                          .model = run_.config.Only({"model"}).Fingerprint(),
+                          .strategy = run_.strategy.name},
+                         strategy_.State(), {.files = checkpoint.files, .keep = checkpoint.keep},
+                         rank_.kernels, rank_.mesh.world());
+      LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
     }
     return absl::OkStatus();
   }
@@ -225,12 +235,14 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   // The one place where what was thrown inside a pass becomes a status again.
   try {
-    const std::unique_ptr<Strategy> strategy =
-        run.strategy.make({.rank = rank,
-                           .model = std::move(model),
-                           .settings = run.settings,
-                           .targets_per_sample = run.dataset->target_shape().elements(),
-                           .config = run.config});
+    const std::unique_ptr<Strategy> strategy = run.strategy.make(
+        {.rank = rank,
+         .model = std::move(model),
+         .settings = run.settings,
+         .targets_per_sample = run.dataset->target_shape().elements(),
+         .config = run.config,
+         .another_model = [&] { return run.make_model(run.config, *run.dataset); },
+         .dataset = *run.dataset});
     report.prediction = strategy->Predict();
     return Trainer(run, rank, handle.ledger(), *strategy, report).Run();
   } catch (const StatusException& error) {

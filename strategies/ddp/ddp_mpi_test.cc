@@ -86,6 +86,18 @@ TEST_F(DdpMpiTest, AMistakeIsReportedOnce) {
   EXPECT_EQ(result.err.find(message, at + 1), std::string::npos) << result.err;
 }
 
+// Every rank reads the checkpoint, and one says what is wrong with it.
+TEST_F(DdpMpiTest, ABadCheckpointIsReportedOnce) {
+  ASSERT_TRUE(Run({}, "cut", {"--set", "train.steps=3"}).ok());
+  const std::string checkpoint = path("cut/checkpoints/step-00000003.safetensors");
+  std::filesystem::resize_file(checkpoint, std::filesystem::file_size(checkpoint) - 1);
+  const ProcessResult result = Run(MpiRun(3), "cut", {"--resume"});
+  EXPECT_FALSE(result.ok());
+  const size_t at = result.err.find(checkpoint);
+  ASSERT_NE(at, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find(checkpoint, at + 1), std::string::npos) << result.err;
+}
+
 TEST_F(DdpMpiTest, TheMeshMustFitTheLauncher) {
   const ProcessResult result = Run(MpiRun(2), "out");
   EXPECT_FALSE(result.ok());

@@ -98,8 +98,9 @@ void GradientReducer::Finish() {
 // same calls in the same order.
 void GradientReducer::LaunchComplete() {
   while (next_ < flats_.size() && waiting_[next_] == 0) {
-    works_.push_back(ranks_.AllReduce(flats_[next_], flats_[next_], ReduceOp::kSum, "gradients"));
-    ++next_;
+    const Tensor& flat = flats_[next_++];
+    if (ranks_.size() == 1) continue;
+    works_.push_back(ranks_.AllReduce(flat, flat, ReduceOp::kSum, "gradients"));
   }
 }
 

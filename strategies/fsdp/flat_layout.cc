@@ -16,7 +16,7 @@ FlatLayout LayOut(const std::vector<Parameter*>& parameters, int ranks, DType na
   int64_t total = 0;
   for (const Parameter* parameter : parameters) {
     layout.offsets.push_back(total);
-    total += Aligned(parameter->shape.elements(), narrowest);
+    total += Aligned(parameter->held_shape().elements(), narrowest);
   }
   layout.shard = Aligned((total + ranks - 1) / ranks, narrowest);
   layout.whole = layout.shard * ranks;

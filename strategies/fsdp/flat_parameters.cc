@@ -5,12 +5,17 @@
 namespace lockstep {
 
 FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                               Kernels& kernels)
+                               Kernels& kernels, Trained trained)
     : kernels_(kernels), groups_(groups) {
   shard_ = kernels.Empty({layout.shard}, compute, MemoryClass::kParameters);
-  master_ = has_master() ? kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kOptimizerState)
-                         : shard_;
-  kernels.Fill(master_, 0);
+  kernels.Fill(shard_, 0);
+  if (trained == Trained::kHere) {
+    master_ = shard_;
+    if (has_master()) {
+      master_ = kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kOptimizerState);
+      kernels.Fill(master_, 0);
+    }
+  }
   whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
   whole_.storage().Release();
   const int neighbours = groups.neighbours.size();

@@ -10,9 +10,12 @@ namespace lockstep {
 // The values of a unit's parameters: this rank's shard, and the whole while a block needs it.
 class FlatParameters {
  public:
+  // Whether they are trained here, or get their values from where they are.
+  enum class Trained { kHere, kElsewhere };
+
   // `compute`: the dtype of the whole, in which it is gathered and computed with.
   FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                 Kernels& kernels);
+                 Kernels& kernels, Trained trained = Trained::kHere);
 
   // Begins to bring the whole together, from the neighbours where they have kept it, else from all
   // shards; without effect if that has been done or begun.
@@ -25,7 +28,7 @@ class FlatParameters {
   void Release();
 
   // What the optimizer updates, in fp32; starts as zeros, for who gives it its values. The shard is
-  // the same tensor, or where less is computed with a rounded copy.
+  // the same tensor, or where less is computed with a rounded copy. Undefined where others train.
   const Tensor& master() const { return master_; }
   const Tensor& shard() const { return shard_; }
   bool has_master() const { return shard_.dtype() != DType::kF32; }

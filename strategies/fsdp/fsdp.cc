@@ -13,6 +13,7 @@
 #include "strategies/fsdp/peak_memory.h"
 #include "strategies/fsdp/residency.h"
 #include "strategies/fsdp/shard_groups.h"
+#include "strategies/tp/tensor_parallel.h"
 
 namespace lockstep {
 namespace {
@@ -36,14 +37,20 @@ class Fsdp : public Strategy {
                 .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
                 .replicas = inputs.rank.mesh.replicas()},
         sums_(options.accumulation, settings_.batch.micro_batches),
-        replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample,
-                 [this](Model& model) {
-                   residency_ = std::make_unique<Residency>(model, groups_, settings_.precision,
-                                                            sums_, kernels_, settings_.seed);
-                 }),
-        trained_(Trained()),
+        tensor_(inputs),
+        replica_(
+            inputs.rank, tensor_.Split(std::move(inputs.model)), inputs.settings,
+            inputs.targets_per_sample,
+            [this](Model& model) {
+              residency_ = std::make_unique<Residency>(
+                  model, std::vector<BlockRange>(1), groups_, settings_.precision, Unshard::kPass,
+                  Residency::BackwardHooks{.enter = [this](FsdpUnit& unit) { sums_.Enter(unit); },
+                                           .leave = [this](FsdpUnit& unit) { sums_.Leave(unit); }},
+                  kernels_, settings_.seed);
+            }),
+        trained_(tensor_.Prepare(Trained())),
         // Replicas hold the same gradients by then.
-        norm_(NormOverRanks({&groups_.shards}, kernels_)),
+        norm_(NormOverRanks({&tensor_.ranks(), &groups_.shards}, kernels_)),
         updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
@@ -61,6 +68,7 @@ class Fsdp : public Strategy {
     Work statistics = replica_.SumStatistics(ranks_);
     const double loss = replica_.SumLoss(ranks_);
     sums_.Await();
+    tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
     StepResult result = updater_.Step(step, trained_, norm_);
     if (!result.skipped) replica_.UpdateStatistics();
@@ -81,6 +89,7 @@ class Fsdp : public Strategy {
       state.push_back(std::move(tensor));
     }
     for (StateTensor& tensor : updater_.State(parameters)) state.push_back(std::move(tensor));
+    tensor_.ChooseWriters(state);
     return state;
   }
 
@@ -96,7 +105,7 @@ class Fsdp : public Strategy {
       return (n - 1) / n;
     };
     const auto micro_batches = static_cast<double>(settings_.batch.micro_batches);
-    const std::vector<UnitNeeds> needs = residency_->Needs();
+    const std::vector<UnitNeeds> needs = residency_->Needs(replica_.ranges()[0]);
     int64_t shard = 0;  // elements, with what fills it up
     for (const auto& unit : residency_->units()) shard += unit->parameters().master().elements();
     const Precision& precision = settings_.precision;
@@ -114,7 +123,8 @@ class Fsdp : public Strategy {
                           {Operation::kReduceScatter, "gradients",
                            static_cast<double>(sums_.sums_per_step()) * reduced},
                           {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)}};
-    AddNormTraffic({&groups_.shards}, prediction);
+    tensor_.AddTraffic(replica_, 1, prediction);
+    AddNormTraffic({&tensor_.ranks(), &groups_.shards}, prediction);
     if (groups_.replicas.size() > 1) {
       prediction.traffic.push_back({Operation::kAllReduce, "gradients",
                                     2 * share(groups_.replicas) * static_cast<double>(gradients)});
@@ -147,6 +157,7 @@ class Fsdp : public Strategy {
   std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   ShardGroups groups_;
   GradientSums sums_;
+  TensorParallel tensor_;
   std::unique_ptr<Residency> residency_;  // hangs on the replica's blocks
   Replica replica_;
   std::vector<TrainedTensor> trained_;
@@ -157,15 +168,19 @@ class Fsdp : public Strategy {
 }  // namespace
 
 StrategyDefinition FsdpStrategy() {
-  return {
-      .name = "fsdp",
-      .axes = {MeshAxis::kReplicas, MeshAxis::kDp},
-      .check = [](const Config& config,
-                  const Settings& settings) { return ReadFsdpOptions(config, settings).status(); },
-      .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-        const FsdpOptions options = ReadFsdpOptions(inputs.config, inputs.settings).value();
-        return std::make_unique<Fsdp>(std::move(inputs), options);
-      }};
+  return {.name = "fsdp",
+          .axes = {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp},
+          .more_tables = {kTensorParallelTable},
+          .check =
+              [](const Config& config, const Settings& settings) {
+                LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
+                return ReadFsdpOptions(config, settings).status();
+              },
+          .check_model = CheckTensorParallelModel,
+          .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+            const FsdpOptions options = ReadFsdpOptions(inputs.config, inputs.settings).value();
+            return std::make_unique<Fsdp>(std::move(inputs), options);
+          }};
 }
 
 }  // namespace lockstep

@@ -19,7 +19,10 @@ namespace lockstep {
 // A parameter that another block uses too (a tied head) stays gathered from the first of these
 // blocks to the last, in each direction.
 //
-// Options, table [fsdp]:
+// With tp ranks, each of these is one of tp ranks that compute layers together, as `tp` does, and
+// shards its slices of the parameters. The bits are those of `tp`.
+//
+// Options, table [fsdp] (and [tp], see there):
 //
 // reshard_after_forward (true): what a rank keeps of a block between its forward and its backward:
 // its shard (true), the whole (false, which saves a third of the traffic), or, for a number g of

@@ -1,110 +1,202 @@
 #include "strategies/fsdp/residency.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 namespace lockstep {
+namespace {
 
-Residency::Residency(Model& model, const ShardGroups& groups, const Precision& precision,
-                     GradientSums& sums, Kernels& kernels, uint64_t seed)
-    : sums_(sums) {
-  MakeUnits(model, groups, precision, kernels, seed);
-  std::stable_sort(forward_.begin(), forward_.end(),
-                   [](const Use& a, const Use& b) { return a.first < b.first; });
-  backward_ = forward_;
-  std::stable_sort(backward_.begin(), backward_.end(),
-                   [](const Use& a, const Use& b) { return a.last > b.last; });
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const int index = static_cast<int>(block);
-    model.blocks[block]->AddHooks(
-        {.before_forward = [=, this](Pass&) { BeforeForward(index); },
-         .after_forward = [=, this](Pass& pass) { AfterForward(index, pass); },
-         .before_backward = [=, this] { BeforeBackward(index); },
-         .after_backward = [=, this] { AfterBackward(index); }});
+Parameter* OwnerOf(Parameter* parameter) {
+  return parameter->tied_to == nullptr ? parameter : parameter->tied_to;
+}
+
+}  // namespace
+
+Residency::Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
+                     const Precision& precision, Unshard unshard, BackwardHooks hooks,
+                     Kernels& kernels, uint64_t seed)
+    : unshard_(unshard), hooks_(std::move(hooks)) {
+  const auto blocks = static_cast<int64_t>(model.blocks.size());
+  for (const BlockRange& range : ranges) {
+    ways_.push_back(
+        {.range = {range.begin, std::min(range.end, blocks)}, .forward = {}, .backward = {}});
   }
+  MakeUnits(model, groups, precision, kernels, seed);
+  MakeGuests(model, groups, precision, kernels);
+  for (Way& way : ways_) {
+    FindUses(way, model);
+    for (int64_t i = way.range.begin; i < way.range.end; ++i) {
+      model.blocks[i]->AddHooks(
+          {.before_forward = [this, &way, i](Pass&) { BeforeForward(way, i); },
+           .after_forward = [this, &way, i](Pass& pass) { AfterForward(way, i, pass); },
+           .before_backward = [this, &way, i] { BeforeBackward(way, i); },
+           .after_backward = [this, &way, i] { AfterBackward(way, i); }});
+    }
+  }
+}
+
+bool Residency::IsHere(int64_t block) const {
+  return std::any_of(ways_.begin(), ways_.end(),
+                     [block](const Way& way) { return way.range.Contains(block); });
 }
 
 void Residency::MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
                           Kernels& kernels, uint64_t seed) {
   absl::flat_hash_map<const Parameter*, std::vector<Parameter*>> tied_to;
-  absl::flat_hash_map<const Parameter*, Use> uses;  // by owner
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    const int index = static_cast<int>(block);
-    for (Parameter* parameter : model.blocks[block]->Parameters()) {
-      const bool owns = parameter->tied_to == nullptr;
-      if (!owns) tied_to[parameter->tied_to].push_back(parameter);
-      const Parameter* owner = owns ? parameter : parameter->tied_to;
-      Use& use = uses.try_emplace(owner, Use{nullptr, index, index}).first->second;
-      use.first = std::min(use.first, index);
-      use.last = std::max(use.last, index);
+  absl::flat_hash_set<const Parameter*> elsewhere;  // owners that other ranks have guests of
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    for (Parameter* parameter : model.blocks[i]->Parameters()) {
+      if (parameter->tied_to == nullptr) continue;
+      tied_to[parameter->tied_to].push_back(parameter);
+      if (!IsHere(static_cast<int64_t>(i))) elsewhere.insert(parameter->tied_to);
     }
   }
-  for (const auto& block : model.blocks) {
-    std::vector<FsdpUnit::Member> members;
-    Use use = {};
-    for (Parameter* parameter : block->Parameters()) {
-      if (parameter->tied_to != nullptr) continue;
-      const Use& own = uses.at(parameter);
-      use.first = members.empty() ? own.first : std::min(use.first, own.first);
-      use.last = members.empty() ? own.last : std::max(use.last, own.last);
-      members.push_back({parameter, tied_to[parameter]});
-    }
-    if (members.empty()) continue;
+  const auto add = [&](std::vector<FsdpUnit::Member> members) {
+    if (members.empty()) return;
     units_.push_back(
         std::make_unique<FsdpUnit>(std::move(members), groups, precision, kernels, seed));
-    use.unit = units_.back().get();
-    forward_.push_back(use);
+  };
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    if (!IsHere(static_cast<int64_t>(i))) continue;
+    std::vector<FsdpUnit::Member> members;
+    for (Parameter* parameter : model.blocks[i]->Parameters()) {
+      if (parameter->tied_to != nullptr) continue;
+      FsdpUnit::Member member = {parameter, tied_to[parameter]};
+      if (elsewhere.contains(parameter)) {
+        add({std::move(member)});
+      } else {
+        members.push_back(std::move(member));
+      }
+    }
+    add(std::move(members));
   }
 }
 
-void Residency::BeforeForward(int block) {
-  for (size_t i = 0; i < forward_.size(); ++i) {
-    if (forward_[i].first != block) continue;
-    forward_[i].unit->parameters().AwaitWhole();
-    if (i + 1 < forward_.size()) forward_[i + 1].unit->parameters().Gather();
+void Residency::MakeGuests(const Model& model, const ShardGroups& groups,
+                           const Precision& precision, Kernels& kernels) {
+  absl::flat_hash_set<const Parameter*> here;
+  for (const auto& unit : units_) {
+    for (const FsdpUnit::Member& member : unit->members()) here.insert(member.parameter);
   }
-}
-
-void Residency::AfterForward(int block, const Pass& pass) {
-  for (const Use& use : forward_) {
-    if (use.last != block) continue;
-    if (pass.tape.recording()) {
-      use.unit->parameters().Rest();
-    } else {
-      use.unit->parameters().Release();
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    if (!IsHere(static_cast<int64_t>(i))) continue;
+    for (Parameter* parameter : model.blocks[i]->Parameters()) {
+      Parameter* owner = OwnerOf(parameter);
+      if (owner == parameter || here.contains(owner)) continue;
+      auto found = std::find_if(guests_.begin(), guests_.end(),
+                                [owner](const FsdpGuest& guest) { return guest.owner == owner; });
+      if (found == guests_.end()) {
+        const FlatLayout layout = LayOutUnit({owner}, groups, precision);
+        guests_.push_back(
+            {owner,
+             {},
+             std::make_unique<FlatParameters>(layout, groups, precision.compute, kernels,
+                                              FlatParameters::Trained::kElsewhere)});
+        found = std::prev(guests_.end());
+      }
+      found->guests.push_back(parameter);
+      parameter->value = found->parameters->whole().View(0, parameter->held_shape());
     }
   }
 }
 
-void Residency::BeforeBackward(int block) {
-  for (size_t i = 0; i < backward_.size(); ++i) {
-    if (backward_[i].last != block) continue;
-    backward_[i].unit->parameters().AwaitWhole();
-    sums_.Enter(*backward_[i].unit);
-    if (i + 1 < backward_.size()) backward_[i + 1].unit->parameters().Gather();
+void Residency::FindUses(Way& way, const Model& model) {
+  absl::flat_hash_map<const Parameter*, std::pair<FlatParameters*, FsdpUnit*>> holders;  // by owner
+  for (const auto& unit : units_) {
+    for (const FsdpUnit::Member& member : unit->members()) {
+      holders[member.parameter] = {&unit->parameters(), unit.get()};
+    }
+  }
+  for (const FsdpGuest& guest : guests_) holders[guest.owner] = {guest.parameters.get(), nullptr};
+  for (int64_t i = way.range.begin; i < way.range.end; ++i) {
+    for (Parameter* parameter : model.blocks[i]->Parameters()) {
+      const auto [parameters, unit] = holders.at(OwnerOf(parameter));
+      const auto used =
+          std::find_if(way.forward.begin(), way.forward.end(),
+                       [&, held = parameters](const Use& use) { return use.parameters == held; });
+      if (used == way.forward.end()) {
+        way.forward.push_back({parameters, unit, i, i});
+      } else {
+        used->last = i;
+      }
+    }
+  }
+  way.backward = way.forward;
+  std::stable_sort(way.backward.begin(), way.backward.end(),
+                   [](const Use& a, const Use& b) { return a.last > b.last; });
+}
+
+bool Residency::Uses(const BlockRange& range, const FsdpUnit& unit) const {
+  for (const Way& way : ways_) {
+    if (way.range.begin != range.begin) continue;
+    return std::any_of(way.forward.begin(), way.forward.end(),
+                       [&unit](const Use& use) { return use.unit == &unit; });
+  }
+  return false;
+}
+
+void Residency::BeforeForward(const Way& way, int64_t block) {
+  for (size_t i = 0; i < way.forward.size(); ++i) {
+    if (way.forward[i].first != block) continue;
+    way.forward[i].parameters->AwaitWhole();
+    if (i + 1 < way.forward.size()) way.forward[i + 1].parameters->Gather();
   }
 }
 
-void Residency::AfterBackward(int block) {
-  for (const Use& use : backward_) {
+void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
+  if (pass.training() && unshard_ == Unshard::kStep) return;
+  for (const Use& use : way.forward) {
+    if (use.last != block) continue;
+    if (pass.tape.recording()) {
+      use.parameters->Rest();
+    } else {
+      use.parameters->Release();
+    }
+  }
+}
+
+void Residency::BeforeBackward(const Way& way, int64_t block) {
+  for (size_t i = 0; i < way.backward.size(); ++i) {
+    if (way.backward[i].last != block) continue;
+    way.backward[i].parameters->AwaitWhole();
+    if (way.backward[i].unit != nullptr) hooks_.enter(*way.backward[i].unit);
+    if (i + 1 < way.backward.size()) way.backward[i + 1].parameters->Gather();
+  }
+}
+
+void Residency::AfterBackward(const Way& way, int64_t block) {
+  for (const Use& use : way.backward) {
     if (use.first != block) continue;
-    use.unit->parameters().Release();
-    sums_.Leave(*use.unit);
+    if (unshard_ == Unshard::kPass) use.parameters->Release();
+    if (use.unit != nullptr) hooks_.leave(*use.unit);
   }
 }
 
-std::vector<UnitNeeds> Residency::Needs() const {
+void Residency::EndStep() {
+  for (const auto& unit : units_) unit->parameters().Release();
+  for (const FsdpGuest& guest : guests_) guest.parameters->Release();
+}
+
+std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
   std::vector<UnitNeeds> needs;
-  for (const Use& use : forward_) {
-    needs.push_back({.first = use.first,
-                     .last = use.last,
-                     .whole = use.unit->parameters().whole().bytes(),
-                     .resting = use.unit->parameters().resting_bytes(),
-                     .gradient = use.unit->gradients().whole().bytes(),
-                     .shard = use.unit->gradients().shard().bytes(),
-                     .tied = use.unit->tied_bytes()});
+  for (const Way& way : ways_) {
+    if (way.range.begin != range.begin) continue;
+    for (const Use& use : way.forward) {
+      UnitNeeds need = {.first = static_cast<int>(use.first),
+                        .last = static_cast<int>(use.last),
+                        .whole = use.parameters->whole().bytes(),
+                        .resting = use.parameters->resting_bytes()};
+      if (use.unit != nullptr) {
+        need.gradient = use.unit->gradients().whole().bytes();
+        need.shard = use.unit->gradients().shard().bytes();
+        need.tied = use.unit->tied_bytes();
+      }
+      needs.push_back(need);
+    }
   }
   return needs;
 }

@@ -19,20 +19,29 @@ DType Narrowest(const Precision& precision) {
 
 }  // namespace
 
+FlatLayout LayOutUnit(const std::vector<Parameter*>& parameters, const ShardGroups& groups,
+                      const Precision& precision) {
+  return LayOut(parameters, groups.shards.size(), Narrowest(precision));
+}
+
 FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
                    const Precision& precision, Kernels& kernels, uint64_t seed)
     : kernels_(kernels),
       members_(std::move(members)),
-      layout_(LayOut(Owners(members_), groups.shards.size(), Narrowest(precision))),
+      layout_(LayOutUnit(Owners(members_), groups, precision)),
       parameters_(layout_, groups, precision.compute, kernels),
       gradients_(layout_, groups, precision.reduce, kernels) {
   const int64_t begin = groups.shards.rank() * layout_.shard, end = begin + layout_.shard;
   for (size_t i = 0; i < members_.size(); ++i) {
     Parameter& parameter = *members_[i].parameter;
-    const int64_t offset = layout_.offsets[i], elements = parameter.shape.elements();
-    parameter.value = parameters_.whole().View(offset, parameter.shape);
-    parameter.gradient = gradients_.whole().View(offset, parameter.shape);
-    for (Parameter* tied : members_[i].tied) tied->value = parameter.value;
+    // Behind the part of a parameter there may be padding, which stays 0 and is not trained.
+    const int64_t offset = layout_.offsets[i], elements = parameter.part_shape().elements();
+    parameter.value = parameters_.whole().View(offset, parameter.held_shape());
+    parameter.gradient = gradients_.whole().View(offset, parameter.held_shape());
+    for (Parameter* tied : members_[i].tied) {
+      tied->value = parameter.value;
+      if (tied->gradient.defined()) keeping_.insert(tied);
+    }
 
     // Of the parameter's elements those in the shard. Both ends fall on the boundary, but where the
     // parameter itself ends.
@@ -45,7 +54,8 @@ FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
                       .tensor = value,
                       .full_shape = parameter.shape,
                       .first = first,
-                      .is_writer = groups.replicas.rank() == 0});
+                      .is_writer = groups.replicas.rank() == 0,
+                      .slice = parameter.slice});
     trained_.push_back({.name = parameter.name,
                         .value = value,
                         .gradient = gradients_.shard().View(at, {last - first}),
@@ -63,7 +73,7 @@ void FsdpUnit::CompleteGradients() {
     member.parameter->ClearGradient();
     for (Parameter* tied : member.tied) {
       tied->ClearGradient();
-      tied->gradient = Tensor();
+      if (!keeping_.contains(tied)) tied->gradient = Tensor();
     }
   }
 }
@@ -72,7 +82,8 @@ int64_t FsdpUnit::tied_bytes() const {
   int64_t bytes = 0;
   for (const Member& member : members_) {
     for (const Parameter* tied : member.tied) {
-      bytes += tied->shape.elements() * SizeOf(tied->gradient_dtype);
+      if (keeping_.contains(tied)) continue;
+      bytes += tied->held_shape().elements() * SizeOf(tied->gradient_dtype);
     }
   }
   return bytes;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "core/nn/parameter.h"
 #include "core/optim/optimizer.h"
 #include "core/train/precision.h"
@@ -15,18 +16,23 @@
 
 namespace lockstep {
 
+// How the parameters of a unit lie.
+FlatLayout LayOutUnit(const std::vector<Parameter*>& parameters, const ShardGroups& groups,
+                      const Precision& precision);
+
 // The parameters of one block: what is gathered, given back and reduced together. Its parameters'
 // values and gradients are views of wholes that come and go; what a rank trains and saves lies in
 // its shards.
 class FsdpUnit {
  public:
-  // A parameter that owns its value, and those that are tied to it.
+  // A parameter that owns its value, and those that are tied to it, in the order of the model.
   struct Member {
     Parameter* parameter;
     std::vector<Parameter*> tied;
   };
 
-  // Gives the shard its memory and initial values.
+  // Gives the shard its memory and initial values. Tied parameters that have a gradient by then
+  // keep its memory.
   FsdpUnit(std::vector<Member> members, const ShardGroups& groups, const Precision& precision,
            Kernels& kernels, uint64_t seed);
 
@@ -41,13 +47,15 @@ class FsdpUnit {
   // in the same order, for checkpoints.
   const std::vector<TrainedTensor>& trained() const { return trained_; }
   const std::vector<StateTensor>& state() const { return state_; }
+  const std::vector<Member>& members() const { return members_; }
 
-  // Of the gradients of tied parameters, which come and go with the whole gradients.
+  // Of the gradients of tied parameters that come and go with the whole gradients.
   int64_t tied_bytes() const;
 
  private:
   Kernels& kernels_;
   std::vector<Member> members_;
+  absl::flat_hash_set<const Parameter*> keeping_;  // tied ones that keep their gradients' memory
   FlatLayout layout_;
   FlatParameters parameters_;
   FlatGradients gradients_;

@@ -19,8 +19,8 @@ namespace lockstep {
 // stages_per_rank (1): more with interleaved_1f1b.
 // schedule_file: instead of both, a CSV file as tools/schedule writes it.
 //
-// balance: how many blocks each stage has, as [n1, n2, ...]. Without it the costliest stage costs
-// as little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).
+// balance ("cost"): how many blocks each stage has, as [n1, n2, ...]; or what is evened out among
+// them: cost, time or size, as in `layerwise`.
 //
 // checkpoint ("except_last"): always, except_last or never; of which micro-batches only the inputs
 // of stages are kept, and what backward needs beside is computed once more.

@@ -15,6 +15,9 @@ namespace {
 
 using Actions = std::vector<Action>;
 
+// Of stages and micro-batches in a file: a typing error should not fill the memory.
+constexpr int kMaxIndex = 999;
+
 Schedule Empty(const std::string& name, int ranks, int stages_a_rank, int micro_batches) {
   Schedule schedule = {.name = name, .micro_batches = micro_batches};
   for (int stage = 0; stage < ranks * stages_a_rank; ++stage) {
@@ -34,15 +37,18 @@ absl::StatusOr<Action> ParseAction(const std::string& cell) {
     const size_t at = cell.find(letter);
     if (at == std::string::npos) continue;
     Action action = {.kind = kind};
-    if (absl::SimpleAtoi(cell.substr(0, at), &action.stage) && action.stage >= 0 &&
-        absl::SimpleAtoi(cell.substr(at + 1), &action.micro_batch) && action.micro_batch >= 0) {
+    const auto read = [](const std::string& text, int* number) {
+      return absl::SimpleAtoi(text, number) && *number >= 0 && *number <= kMaxIndex;
+    };
+    if (read(cell.substr(0, at), &action.stage) && read(cell.substr(at + 1), &action.micro_batch)) {
       return action;
     }
   }
   return absl::InvalidArgumentError(
       absl::StrCat("'", cell,
                    "' is no action; expected stage, kind (F, B, I or W) and "
-                   "micro-batch, such as 2F3"));
+                   "micro-batch, such as 2F3; both up to ",
+                   kMaxIndex));
 }
 
 }  // namespace

@@ -19,8 +19,10 @@ namespace lockstep {
 //
 // Options, table [layerwise] (and [tp], see there):
 //
-// balance: how many blocks each rank gets, as [n1, n2, ...]. Without it the costliest rank costs as
-// little as it can, in multiply-adds of the forward pass (EvenBalance in strategies/stages).
+// balance: how many blocks each rank gets, as [n1, n2, ...]; or what is evened out, so that the
+// costliest rank has as little of it as it can (EvenBalance in strategies/stages): "cost", the
+// default, multiply-adds of the forward pass; "time" of forward and backward or "size" in bytes,
+// both measured on rank 0 before the run, which takes a second or two and holds the whole model.
 //
 // first_bucket_bytes (1 MiB), bucket_bytes (25 MiB): those of `ddp`.
 StrategyDefinition LayerwiseStrategy();

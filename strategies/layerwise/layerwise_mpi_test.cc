@@ -57,9 +57,19 @@ TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {
   ASSERT_TRUE(processes.ok()) << processes.err;
   EXPECT_EQ(File("processes/losses.csv"), File("threads/losses.csv"));
   const nlohmann::json one = Summary("threads"), other = Summary("processes");
-  for (const char* same : {"parameter_hash", "validation_loss", "traffic_bytes_per_step"}) {
+  for (const char* same :
+       {"parameter_hash", "validation_loss", "traffic_bytes_per_step", "traffic_bytes_once"}) {
     EXPECT_EQ(other[same], one[same]) << same;
   }
+}
+
+// Each process would measure otherwise; one measures for all.
+TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
+  const ProcessResult told = Run({}, "told");
+  ASSERT_TRUE(told.ok()) << told.err;
+  const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "layerwise.balance=time"});
+  ASSERT_TRUE(measured.ok()) << measured.err;
+  EXPECT_EQ(File("measured/losses.csv"), File("told/losses.csv"));
 }
 
 TEST_F(LayerwiseMpiTest, TheSummaryShowsTheMeshAndWhoWaits) {
@@ -71,6 +81,14 @@ TEST_F(LayerwiseMpiTest, TheSummaryShowsTheMeshAndWhoWaits) {
             HasSubstr("share of a step spent waiting"),
             HasSubstr("all together                           50.0 %"), Not(HasSubstr("recv"))));
   const nlohmann::json summary = Summary("out");
+  // Whatever is sent has its theory: in each step, and once, where stages announce their shapes.
+  for (const char* often : {"traffic_bytes_per_step", "traffic_bytes_once"}) {
+    EXPECT_FALSE(summary[often].empty()) << often;
+    for (const auto& [kind, bytes] : summary[often].items()) {
+      EXPECT_DOUBLE_EQ(bytes["predicted"], bytes["measured"]) << kind;
+    }
+  }
+  EXPECT_EQ(summary["traffic_bytes_once"]["send shapes"]["measured"], 1024);
   EXPECT_DOUBLE_EQ(summary["bubble_fraction"]["predicted"], 0.5);
   for (const nlohmann::json& rank : summary["per_rank"]) {
     EXPECT_GT(rank["bubble_fraction"]["measured"], 0);

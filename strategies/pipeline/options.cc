@@ -24,19 +24,12 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_
 
 }  // namespace
 
-ScheduleOptions ReadScheduleOptions(ConfigReader& reader, const Settings& settings,
-                                    const std::string& usual) {
-  ScheduleOptions options;
-  std::string name = usual, file;
+Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
+  std::string name = "gpipe", file;
   int stages_per_rank = 1;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
-  reader.Read("balance", &options.balance);
-  reader.ReadChoice("checkpoint", &options.checkpointing,
-                    {{"always", Checkpointing::kAlways},
-                     {"except_last", Checkpointing::kExceptLast},
-                     {"never", Checkpointing::kNever}});
   const int ranks = settings.mesh.pp;
   const int micro_batches = static_cast<int>(settings.batch.micro_batches);
   const bool is_file = !file.empty();
@@ -48,13 +41,19 @@ ScheduleOptions ReadScheduleOptions(ConfigReader& reader, const Settings& settin
               : MakeSchedule(name, ranks, stages_per_rank, micro_batches);
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);
-  if (status.ok()) {
-    options.schedule = *std::move(schedule);
-  } else {
-    reader.AddProblem(is_file ? "schedule_file" : "schedule",
-                      absl::StrCat("cannot be run: ", status.message()));
-  }
-  return options;
+  if (status.ok()) return *std::move(schedule);
+  reader.AddProblem(is_file ? "schedule_file" : "schedule",
+                    absl::StrCat("cannot be run: ", status.message()));
+  return {};
+}
+
+Checkpointing ReadCheckpointing(ConfigReader& reader) {
+  Checkpointing checkpointing = Checkpointing::kExceptLast;
+  reader.ReadChoice("checkpoint", &checkpointing,
+                    {{"always", Checkpointing::kAlways},
+                     {"except_last", Checkpointing::kExceptLast},
+                     {"never", Checkpointing::kNever}});
+  return checkpointing;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "absl/status/statusor.h"
-#include "core/train/config.h"
 #include "core/train/config_reader.h"
 #include "core/train/settings.h"
 #include "strategies/gpipe/schedule.h"
@@ -13,17 +7,11 @@
 
 namespace lockstep {
 
-// What a table of the configuration says about a pipeline.
-struct ScheduleOptions {
-  Schedule schedule;
-  std::vector<int64_t> balance;  // empty: by cost
-  Checkpointing checkpointing = Checkpointing::kExceptLast;
-};
-
-// Reads the keys schedule, schedule_file, stages_per_rank, balance and checkpoint; see gpipe.h for
-// what they mean. Without a schedule it is `usual`. A schedule that cannot be made, is not valid,
-// or is for other ranks or micro-batches than the settings, is a problem of the reader.
-ScheduleOptions ReadScheduleOptions(ConfigReader& reader, const Settings& settings,
-                                    const std::string& usual);
+// Options of strategies that run schedules; gpipe.h says what they mean. ReadSchedule has the keys
+// schedule, schedule_file and stages_per_rank: one that cannot be made, is not valid, or is for
+// other ranks or micro-batches than the settings, is a problem of the reader. ReadCheckpointing has
+// the key checkpoint.
+Schedule ReadSchedule(ConfigReader& reader, const Settings& settings);
+Checkpointing ReadCheckpointing(ConfigReader& reader);
 
 }  // namespace lockstep

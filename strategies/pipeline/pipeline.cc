@@ -1,13 +1,16 @@
 #include "strategies/pipeline/pipeline.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/train/norm_over_ranks.h"
 #include "core/train/stage.h"
 #include "core/train/updater.h"
 #include "strategies/pipeline/bubble.h"
-#include "strategies/stages/balance.h"
+#include "strategies/pipeline/plan.h"
+#include "strategies/pipeline/schedule_runner.h"
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_loss.h"
 #include "strategies/stages/tied_parameters.h"
@@ -18,16 +21,17 @@ namespace {
 
 class Pipeline : public Strategy {
  public:
-  Pipeline(StrategyInputs inputs, PipelineOptions options)
+  Pipeline(StrategyInputs inputs, PipelineOptions options, StagePlan plan)
       : options_(std::move(options)),
+        plan_(std::move(plan)),
         settings_(inputs.settings),
         stages_(inputs.rank.mesh.pp()),
         shards_(inputs.rank.mesh.dp()),
         tensor_(inputs),
-        part_(inputs.rank, tensor_.Split(std::move(inputs.model)),
-              options_.plan.RangesOf(stages_.rank()), settings_, inputs.targets_per_sample),
-        links_(part_, options_.plan, stages_),
-        tied_(part_, options_.plan, stages_),
+        part_(inputs.rank, tensor_.Split(std::move(inputs.model)), plan_.RangesOf(stages_.rank()),
+              settings_, inputs.targets_per_sample),
+        links_(part_, plan_, stages_),
+        tied_(part_, plan_, stages_),
         reducer_(part_, shards_, settings_.precision.reduce, options_.buckets,
                  [this](Parameter& parameter) {
                    tied_.AwaitGradients(parameter);
@@ -36,8 +40,7 @@ class Pipeline : public Strategy {
         trained_(tensor_.Prepare(part_.Trained())),
         norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
         updater_(inputs.rank, settings_, trained_),
-        runner_(part_, options_.plan, options_.schedule, stages_.rank(), options_.checkpointing,
-                links_) {}
+        runner_(part_, plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {}
 
   // Between the first stage and the last nobody needs inputs or targets.
   MicroBatchRange micro_batches() const override {
@@ -48,15 +51,14 @@ class Pipeline : public Strategy {
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
     part_.Clear(updater_.loss_scale());
     tied_.BeginStep();
-    runner_.Run(step, first_micro_batch(), batches, {.completing = [this](int stage) {
-                  return reducer_.hooks(options_.plan.stages[stage]);
-                }});
+    runner_.Run(step, first_micro_batch(), batches,
+                {.completing = [this](int stage) { return reducer_.hooks(plan_.stages[stage]); }});
     tied_.SendGradients();
     Work statistics = part_.SumStatistics(shards_);
     reducer_.Finish();
     tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
-    const double loss = ShareLoss(part_, shards_, stages_, options_.plan.last_rank());
+    const double loss = ShareLoss(part_, shards_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendValues();
@@ -84,12 +86,11 @@ class Pipeline : public Strategy {
   CostPrediction Predict() const override {
     CostPrediction prediction = part_.Predict();
     updater_.AddTo(prediction);
-    links_.AddTraffic(settings_.batch.samples_of_shard(), settings_.precision.compute,
-                      tensor_.token_share(), prediction);
+    links_.AddTraffic(settings_, tensor_.token_share(), prediction);
     tensor_.AddTraffic(part_, MeanForwards(options_.schedule.micro_batches, options_.checkpointing),
                        prediction);
     tied_.AddTraffic(prediction);
-    AddLossTraffic(part_, shards_, stages_, options_.plan.last_rank(), prediction);
+    AddLossTraffic(part_, shards_, stages_, plan_.last_rank(), prediction);
     // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
     const auto add = [&prediction](const Communicator& ranks, const char* label, double bytes) {
       const double n = ranks.size();
@@ -100,7 +101,7 @@ class Pipeline : public Strategy {
     if (part_.statistics().defined()) {
       add(shards_, "statistics", static_cast<double>(part_.statistics().bytes()));
     }
-    prediction.bubble_fraction = BubbleFraction(part_.model(), options_.plan, options_.schedule,
+    prediction.bubble_fraction = BubbleFraction(part_.model(), plan_, options_.schedule,
                                                 options_.checkpointing, stages_.rank());
     return prediction;
   }
@@ -109,6 +110,7 @@ class Pipeline : public Strategy {
   int64_t first_micro_batch() const { return shards_.rank() * settings_.batch.micro_batches; }
 
   const PipelineOptions options_;
+  const StagePlan plan_;
   const Settings& settings_;
   Communicator& stages_;
   Communicator& shards_;
@@ -125,15 +127,29 @@ class Pipeline : public Strategy {
 
 }  // namespace
 
-absl::StatusOr<StagePlan> PlanStages(const Model& model, const Schedule& schedule,
-                                     const std::vector<int64_t>& balance, const std::string& key) {
-  LS_ASSIGN_OR_RETURN(std::vector<BlockRange> stages,
-                      DivideBlocks(model, balance, schedule.stages(), key));
-  return StagePlan{.stages = std::move(stages), .rank_of_stage = schedule.rank_of_stage};
-}
-
-std::unique_ptr<Strategy> MakePipeline(StrategyInputs inputs, PipelineOptions options) {
-  return std::make_unique<Pipeline>(std::move(inputs), std::move(options));
+StrategyDefinition PipelineStrategy(
+    const std::string& name,
+    std::function<absl::StatusOr<PipelineOptions>(const Config&, const Settings&)> read) {
+  return {.name = name,
+          .axes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp},
+          .more_tables = {kTensorParallelTable},
+          .check =
+              [read](const Config& config, const Settings& settings) {
+                LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
+                return read(config, settings).status();
+              },
+          .check_model =
+              [read, name](const Config& config, const Settings& settings, const Model& model) {
+                LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
+                LS_ASSIGN_OR_RETURN(const PipelineOptions options, read(config, settings));
+                return CheckPlan(model, options.schedule, options.balance, name);
+              },
+          .make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+            PipelineOptions options = read(inputs.config, inputs.settings).value();
+            StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+            return std::make_unique<Pipeline>(std::move(inputs), std::move(options),
+                                              std::move(plan));
+          }};
 }
 
 }  // namespace lockstep

@@ -1,8 +1,13 @@
 #include "strategies/single/single.h"
 
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/autograd/operations.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/nn/layers.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/testing/run_strategy.h"
@@ -30,6 +35,64 @@ TEST(SingleTest, AnyCutOfTheBatchIsTheSameTraining) {
       // AdamW divides gradients by their size, which magnifies the rounding of small ones.
       EXPECT_NEAR(parts[step] / whole[step], 1, 2e-5) << cut.back() << ", step " << step;
     }
+  }
+}
+
+// Pictures, normalised as they come, and a classifier.
+class NormalisedPictures : public Block {
+ public:
+  NormalisedPictures()
+      : Block("first"),
+        norm_(AddChild<BatchNormLayer>("norm", 3, Activation::kNone)),
+        linear_(AddChild<LinearLayer>("linear", 32 * 32 * 3, 10)) {}
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override {
+    const int64_t batch = inputs[0].shape()[0];
+    return {linear_(pass, Reshape(pass.tape, norm_(pass, inputs[0]), {batch, 32 * 32 * 3}))};
+  }
+
+ private:
+  BatchNormLayer& norm_;
+  LinearLayer& linear_;
+};
+
+absl::StatusOr<Model> MakeNormalisedPictures(const Config&, const Dataset&) {
+  Model model;
+  model.blocks.push_back(std::make_unique<NormalisedPictures>());
+  return model;
+}
+
+std::vector<float> Stored(const std::string& name) {
+  const auto reader =
+      SafetensorsReader::Open(RunFolder() + "/checkpoints/step-00000003.safetensors");
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  std::vector<float> values(3);
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    if (tensor.name != name) continue;
+    EXPECT_TRUE(reader->Read(tensor, std::as_writable_bytes(std::span(values))).ok());
+    return values;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return values;
+}
+
+// What a model's first layer normalises does not depend on parameters, so the running estimate of
+// all samples is the same however they are cut: each counts alike, also those of smaller
+// micro-batches.
+TEST(SingleTest, RunningEstimatesDoNotDependOnTheCut) {
+  std::vector<std::vector<float>> estimates;
+  for (const Assignments& cut : {Assignments{}, Assignments{"batch.micro_batches=4"},
+                                 Assignments{"batch.shards=2", "batch.micro_batches=3"}}) {
+    RunStrategy(SingleStrategy(), MakeNormalisedPictures, SmallResNetConfig(),
+                With({"batch.size=10", "train.steps=3"}, cut));
+    std::vector<float>& both = estimates.emplace_back(Stored("first.norm.running_mean"));
+    for (const float variance : Stored("first.norm.running_var")) both.push_back(variance);
+  }
+  for (size_t i = 0; i < estimates[0].size(); ++i) {
+    EXPECT_NE(estimates[0][i], i < 3 ? 0 : 1);
+    EXPECT_NEAR(estimates[1][i], estimates[0][i], 1e-6);
+    EXPECT_NEAR(estimates[2][i], estimates[0][i], 1e-6);
   }
 }
 

@@ -29,7 +29,8 @@ absl::Status Check(const Model& model, const std::vector<int64_t>& balance, int 
   const auto problem = [&](const std::string& what) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, " = [", absl::StrJoin(balance, ", "), "] ", what,
-                     "; without it the stages are evened out by what their blocks cost"));
+                     "; with \"cost\", \"time\" or \"size\" in its place the stages are evened out "
+                     "by what their blocks compute, take or hold"));
   };
   if (std::ssize(balance) != stages) {
     return problem(absl::StrCat("has ", balance.size(), " stages, but mesh.pp is ", stages));

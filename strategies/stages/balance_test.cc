@@ -117,7 +117,8 @@ TEST(DivideBlocksTest, RefusesWhatIsNoBalance) {
   EXPECT_THAT(message({1, 2}, 2),
               AllOf(HasSubstr("layerwise.balance = [1, 2] does not sum up to the model's 4 blocks "
                               "(b0, b1, b2, b3)"),
-                    HasSubstr("without it the stages are evened out")));
+                    HasSubstr("with \"cost\", \"time\" or \"size\" in its place the stages are "
+                              "evened out")));
   EXPECT_THAT(message({4, 0}, 2), HasSubstr("leaves a stage without blocks"));
   EXPECT_THAT(message({5, -1}, 2), HasSubstr("leaves a stage without blocks"));
   EXPECT_THAT(message({2, 1, 1}, 2), HasSubstr("has 3 stages, but mesh.pp is 2"));

@@ -152,18 +152,27 @@ void StageLinks::AwaitSent() {
   for (Way& way : ways_) way.link->AwaitSent();
 }
 
-void StageLinks::AddTraffic(int64_t samples, DType compute, double token_share,
+void StageLinks::AddTraffic(const Settings& settings, double token_share,
                             CostPrediction& prediction) const {
-  std::map<std::string, int64_t> elements;
+  const BatchSettings& batch = settings.batch;
+  const int64_t kinds = batch.largest_micro_batch() == batch.smallest_micro_batch() ? 1 : 2;
+  int64_t announcements = 0;
+  std::map<std::string, int64_t> elements;  // of a sample, by label
   for (const Way& way : ways_) {
     if (way.group == nullptr) continue;
     const bool sends_variables = plan_.rank_of_stage[way.from] == own_;
     const LinkLabels& labels = way.is_line() ? kLine : kSkips;
     elements[sends_variables ? labels.variables : labels.gradients] += way.elements;
+    announcements += kinds;
   }
+  if (announcements == 0) return;
+  prediction.AddTraffic(Operation::kSend, kAnnouncementLabel,
+                        static_cast<double>(announcements * kAnnouncementBytes),
+                        CostPrediction::Often::kOnce);
+  const int64_t samples = batch.samples_of_shard();
   for (const auto& [label, count] : elements) {
-    prediction.AddTraffic(Operation::kSend, label,
-                          token_share * static_cast<double>(count * samples * SizeOf(compute)));
+    const int64_t bytes = count * samples * SizeOf(settings.precision.compute);
+    prediction.AddTraffic(Operation::kSend, label, token_share * static_cast<double>(bytes));
   }
 }
 

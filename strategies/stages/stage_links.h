@@ -37,10 +37,9 @@ class StageLinks {
   // Until the stages around have taken all that was sent.
   void AwaitSent();
 
-  // Adds what this rank sends in a step of so many samples. Where tensor parallelism divides the
-  // tokens between blocks, the rank has `token_share` of them; else 1.
-  void AddTraffic(int64_t samples, DType compute, double token_share,
-                  CostPrediction& prediction) const;
+  // Adds what this rank sends. Where tensor parallelism divides the tokens between blocks, the rank
+  // has `token_share` of them; else 1.
+  void AddTraffic(const Settings& settings, double token_share, CostPrediction& prediction) const;
 
  private:
   // A way between two stages, of which one at least is here.

@@ -1,5 +1,6 @@
 #include "strategies/stages/tensor_route.h"
 
+#include <iterator>  // std::ssize
 #include <utility>
 
 #include "absl/types/span.h"
@@ -9,7 +10,12 @@
 namespace lockstep {
 namespace {
 
-constexpr char kShapes[] = "shapes";
+// Numbers of one announcement.
+constexpr int64_t kPage = kAnnouncementBytes / static_cast<int64_t>(sizeof(int64_t));
+
+Tensor EmptyPage(Kernels& kernels) {
+  return kernels.Empty({kPage}, DType::kI64, MemoryClass::kCommunication);
+}
 
 }  // namespace
 
@@ -64,14 +70,15 @@ void RouteStart::Send(const BatchKind& kind, std::vector<RoutedTensor> tensors) 
 }
 
 void RouteStart::Announce(const RouteLayout& layout) {
-  const std::vector<int64_t> code = layout.Encode();
-  const auto length = static_cast<int64_t>(code.size());
-  const Tensor size = kernels_.Empty({1}, DType::kI64, MemoryClass::kCommunication);
-  const Tensor entries = kernels_.Empty({length}, DType::kI64, MemoryClass::kCommunication);
-  kernels_.CopyFromHost(&length, size);
-  kernels_.CopyFromHost(code.data(), entries);
-  Send(size, kShapes);
-  Send(entries, kShapes);
+  // How many numbers, and these; filled up to whole pages.
+  std::vector<int64_t> code = layout.Encode();
+  code.insert(code.begin(), std::ssize(code));
+  code.resize((code.size() + kPage - 1) / kPage * kPage);
+  for (int64_t at = 0; at < std::ssize(code); at += kPage) {
+    const Tensor page = EmptyPage(kernels_);
+    kernels_.CopyFromHost(code.data() + at, page);
+    Send(page, kAnnouncementLabel);
+  }
 }
 
 void RouteStart::Send(const Tensor& tensor, const std::string& label) {
@@ -126,14 +133,14 @@ void RouteEnd::Begin(const BatchKind& kind) {
 }
 
 RouteLayout RouteEnd::ReceiveAnnouncement() {
-  const auto receive = [this](int64_t elements) {
-    const Tensor numbers = kernels_.Empty({elements}, DType::kI64, MemoryClass::kCommunication);
-    ThrowIfError(group_.Recv(numbers, from_, kShapes).Wait());
-    std::vector<int64_t> host(elements);
-    kernels_.CopyToHost(numbers, host.data());
-    return host;
-  };
-  return RouteLayout::Decode(receive(receive(1)[0]));
+  std::vector<int64_t> code;
+  do {
+    const Tensor page = EmptyPage(kernels_);
+    ThrowIfError(group_.Recv(page, from_, kAnnouncementLabel).Wait());
+    code.resize(code.size() + kPage);
+    kernels_.CopyToHost(page, code.data() + code.size() - kPage);
+  } while (std::ssize(code) < 1 + code[0]);
+  return RouteLayout::Decode({code.begin() + 1, code.begin() + 1 + code[0]});
 }
 
 }  // namespace lockstep

@@ -28,8 +28,13 @@ struct RoutedTensor {
   bool needs_gradient = false;
 };
 
-// Which tensors travel, without what is in them. What one end knows of it goes to the other once
-// for each kind of batch, as messages with the label "shapes".
+// What one end of a route knows of the tensors goes to the other once for each kind of batch, as
+// messages of this label, of as many bytes: one, unless it is of more tensors than any model here
+// hands on (15 pictures).
+inline constexpr char kAnnouncementLabel[] = "shapes";
+inline constexpr int64_t kAnnouncementBytes = 1024;
+
+// Which tensors travel, without what is in them.
 struct RouteLayout {
   struct Entry {
     bool defined = false;

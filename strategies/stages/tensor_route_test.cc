@@ -90,9 +90,31 @@ TEST(TensorRouteTest, ShapesAreAnnouncedOnceForEachKindOfBatch) {
           EXPECT_EQ(end.Receive(kind)[0].tensor.shape(), (Shape{kind.samples, 5}));
         }
       });
-  EXPECT_EQ(traffic.Of("shapes").calls, 2 * 3);  // three kinds: a length, and what it says
+  EXPECT_EQ(traffic.Of(kAnnouncementLabel).calls, 3);  // three kinds
+  EXPECT_EQ(traffic.Of(kAnnouncementLabel).wire_bytes, 3 * kAnnouncementBytes);
   EXPECT_EQ(traffic.Of("things").calls, 6);
   EXPECT_EQ(traffic.Of("things").wire_bytes, (4 * 4 + 2) * 5 * 4);
+}
+
+TEST(TensorRouteTest, AnnouncesAnyNumberOfTensors) {
+  constexpr int kTensors = 100;
+  const CommTotals traffic = Travel(
+      [](RouteStart& start, Kernels& kernels) {
+        std::vector<RoutedTensor> tensors;
+        for (int i = 0; i < kTensors; ++i) {
+          tensors.push_back({Counted<float>(kernels, {1, i, 1, 2}, DType::kF32), i % 2 == 0});
+        }
+        start.Send(kOne, std::move(tensors));
+      },
+      [](RouteEnd& end, Kernels&) {
+        const std::vector<RoutedTensor> got = end.Receive(kOne);
+        ASSERT_EQ(got.size(), static_cast<size_t>(kTensors));
+        for (int i = 0; i < kTensors; ++i) {
+          EXPECT_EQ(got[i].tensor.shape(), (Shape{1, i, 1, 2}));
+          EXPECT_EQ(got[i].needs_gradient, i % 2 == 0);
+        }
+      });
+  EXPECT_EQ(traffic.Of(kAnnouncementLabel).calls, 7);  // of 128 numbers: 1 + 100 * 8
 }
 
 TEST(TensorRouteTest, NothingTravelsAsNothing) {

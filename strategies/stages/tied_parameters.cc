@@ -28,8 +28,9 @@ absl::flat_hash_map<const Parameter*, int> RankOf(const Model& model, const Stag
 
 }  // namespace
 
-TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks)
-    : stage_(stage) {
+TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks,
+                               ValuesOf values_of)
+    : stage_(stage), values_of_(std::move(values_of)) {
   const auto rank_of = RankOf(stage.model(), plan);
   bool any = false;
   for (Parameter* tied : stage.model().Parameters()) {
@@ -79,8 +80,8 @@ void TiedParameters::AwaitSent() {
 void TiedParameters::SendValues() {
   std::vector<Work> works;
   for (const Tie& tie : ties_) {
-    works.push_back(tie.owns ? group_->Send(tie.owner->value, tie.other, kValues)
-                             : group_->Recv(tie.tied->value, tie.other, kValues));
+    works.push_back(tie.owns ? group_->Send(values_of_(*tie.owner), tie.other, kValues)
+                             : group_->Recv(values_of_(*tie.tied), tie.other, kValues));
   }
   ThrowIfError(WaitAll(absl::MakeSpan(works)));
 }
@@ -89,7 +90,7 @@ void TiedParameters::AddTraffic(CostPrediction& prediction) const {
   double gradients = 0, values = 0;
   for (const Tie& tie : ties_) {
     if (tie.owns) {
-      values += static_cast<double>(tie.owner->value.bytes());
+      values += static_cast<double>(values_of_(*tie.owner).bytes());
     } else {
       gradients +=
           static_cast<double>(tie.tied->held_shape().elements() * SizeOf(tie.tied->gradient_dtype));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,9 +17,15 @@ namespace lockstep {
 // nothing. They throw StatusException.
 class TiedParameters {
  public:
+  // What a rank holds of the values of a parameter: the same elements on both ends.
+  using ValuesOf = std::function<Tensor(const Parameter&)>;
+
   // Called by all members of `ranks`, between which `plan` divides the model. Stage and ranks
-  // outlive it. The stage's gradients have their memory when the first step begins.
-  TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks);
+  // outlive it. The stage's gradients have their memory when the first step begins. `values_of`:
+  // by default the values themselves.
+  TiedParameters(
+      Stage& stage, const StagePlan& plan, Communicator& ranks,
+      ValuesOf values_of = [](const Parameter& parameter) { return parameter.value; });
 
   // Of a step, in this order: before its first micro-batch, once this rank's gradients hold the
   // step's sums, before Stage::CompleteGradient(owner), and when all is over.
@@ -45,6 +52,7 @@ class TiedParameters {
   };
 
   Stage& stage_;
+  const ValuesOf values_of_;
   // Of its own, so that nothing is ordered between these messages and others of the same ranks.
   std::unique_ptr<Communicator> group_;  // null: the model has no such parameters
   std::vector<Tie> ties_;

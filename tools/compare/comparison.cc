@@ -10,8 +10,8 @@ namespace lockstep {
 namespace {
 
 // Tables that say how a workload is run, not what it is.
-constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",        "trace",
-                                           "checkpoint", "validation", "memory"};
+constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",    "trace", "checkpoint",
+                                           "validation", "memory", "tp"};
 
 bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
   // Compared as the summaries tell them.
@@ -27,17 +27,6 @@ std::vector<std::string> DifferingKeys(const RunRecord& a, const RunRecord& b) {
   std::vector<std::string> keys = a.config.DifferingKeys(b.config);
   std::erase_if(keys, [&](const std::string& key) { return BelongsToTheRun(key, a, b); });
   return keys;
-}
-
-const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
-  for (const RunRecord& other : runs) {
-    if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
-        other.shards == run.shards && other.shard_groups == run.shard_groups &&
-        other.micro_batches == run.micro_batches) {
-      return &other;
-    }
-  }
-  return nullptr;
 }
 
 ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs) {
@@ -64,6 +53,17 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
 }
 
 }  // namespace
+
+const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
+  for (const RunRecord& other : runs) {
+    if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
+        other.shards == run.shards && other.shard_groups == run.shard_groups &&
+        other.micro_batches == run.micro_batches) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
 
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
   std::vector<ComparedWorkload> workloads;

@@ -30,9 +30,11 @@ struct ComparedWorkload {
   std::vector<ComparedRun> runs;
 };
 
-// Groups runs by workload, in the order in which they are given. The reference of a run is the
-// first complete run of `single` with the same workload, shards and micro-batches (contract 3 of
-// the design).
+// What a run is measured by: the first complete run of `single` with the same workload, shards, in
+// the same groups, and micro-batches (contract 3 of the design). Null if there is none.
+const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs);
+
+// Groups runs by workload, in the order in which they are given.
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/compare/comparison.h"
+#include "tools/compare/references.h"
 #include "tools/compare/report.h"
 #include "tools/experiment/paths.h"
 #include "tools/experiment/run_all.h"
@@ -49,7 +50,15 @@ int RunMain(const std::vector<std::string>& words) {
   }
   options.out = UserPath(options.out);
 
-  const RunAllResult result = RunAll(options);
+  RunAllResult result = RunAll(options);
+  options.runs = MissingReferences(options.runs, result.records);
+  if (!result.interrupted && !options.runs.empty()) {
+    std::fprintf(stderr, "References whose batch is cut as that of runs above:\n");
+    const RunAllResult references = RunAll(options);
+    result.interrupted = references.interrupted;
+    result.records.insert(result.records.end(), references.records.begin(),
+                          references.records.end());
+  }
   std::fputs(TextReport(CompareRuns(result.records)).c_str(), stdout);
   std::printf("\nThe run directories are in %s.\n", options.out.c_str());
   if (result.interrupted) return kInterruptedExitCode;

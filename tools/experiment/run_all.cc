@@ -23,6 +23,7 @@ RunRecord RunOne(const PlannedRun& run, const std::string& out,
                  const std::vector<std::string>& more, bool& interrupted) {
   std::vector<std::string> arguments = {run.program};
   arguments.insert(arguments.end(), more.begin(), more.end());
+  arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
   arguments.insert(arguments.end(), {"--out", out});
   // The summary that a run prints is left out: the comparison follows.
   const absl::StatusOr<ProcessResult> result =

@@ -11,6 +11,7 @@ namespace lockstep {
 struct PlannedRun {
   std::string name;  // "gpt_markov/ddp": what messages call it, and its directory under `out`
   std::string program;
+  std::vector<std::string> arguments = {};  // behind those of RunAllOptions
 };
 
 struct RunAllOptions {

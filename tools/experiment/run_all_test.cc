@@ -44,15 +44,18 @@ class RunAllTest : public testing::Test {
 
 TEST_F(RunAllTest, RunsOneAfterAnotherEachWithADirectoryOfItsOwn) {
   const std::string out = scratch_.path() + "/runs";
-  const RunAllResult result = RunAll(
-      {.runs = {Program("a"), Program("b")}, .out = out, .arguments = {"--set", "train.steps=1"}});
+  PlannedRun second = Program("b");
+  second.arguments = {"--set", "batch.shards=1"};
+  const RunAllResult result =
+      RunAll({.runs = {Program("a"), second}, .out = out, .arguments = {"--set", "train.steps=1"}});
   EXPECT_FALSE(result.interrupted);
   ASSERT_EQ(result.records.size(), 2u);
   EXPECT_TRUE(result.records[0].complete()) << result.records[0].problem;
   EXPECT_EQ(result.records[0].strategy, "a");
   EXPECT_EQ(result.records[1].strategy, "b");
-  EXPECT_EQ(Calls(), absl::StrCat("--set train.steps=1 --out ", out, "/w/a\n",
-                                  "--set train.steps=1 --out ", out, "/w/b\n"));
+  EXPECT_EQ(Calls(),
+            absl::StrCat("--set train.steps=1 --out ", out, "/w/a\n",
+                         "--set train.steps=1 --set batch.shards=1 --out ", out, "/w/b\n"));
 }
 
 TEST_F(RunAllTest, ARunThatFailsDoesNotStopTheOthers) {

@@ -8,6 +8,7 @@ std::optional<BubbleFormula> BubbleInClosedForm(const Schedule& schedule, const 
   if (schedule.name == "gpipe" || schedule.name == "1f1b") {
     return BubbleFormula{"(p-1)/(m+p-1)", others / (micro_batches + others)};
   }
+  if (schedule.name == "layerwise") return BubbleFormula{"(p-1)/p", others / ranks};
   if (schedule.name == "interleaved_1f1b") {
     const double stages = schedule.stages() / ranks;
     return BubbleFormula{"(p-1)/(vm+p-1)", others / (stages * micro_batches + others)};

@@ -60,6 +60,10 @@ absl::StatusOr<Extent> ReadExtent(const Arguments& arguments, int usual_stages_a
                            arguments.Has("--ranks") ? absl::StrCat("--ranks ", ranks)
                                                     : absl::StrCat(each, " stages a rank")));
   }
+  if (ranks * each > kMaxStages) {
+    return absl::InvalidArgumentError(absl::StrCat("--ranks ", ranks, " x --stages-per-rank ", each,
+                                                   " are more than ", kMaxStages, " stages"));
+  }
   return Extent{ranks, each};
 }
 

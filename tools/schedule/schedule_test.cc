@@ -113,6 +113,8 @@ TEST_F(ScheduleProgramTest, FaultyFilesNameTheCell) {
                     HasSubstr("rank 0, stage 0, micro-batch 1: no backward")));
   EXPECT_THAT(FailCsv("0F0,0B0,0B0\n"),
               HasSubstr("rank 0, action 2 (B0): repeats rank 0, action 1 (B0)"));
+  EXPECT_THAT(FailCsv("0F0,0B0,1000000000F0\n"), HasSubstr("'1000000000F0' is no action"));
+  EXPECT_THAT(FailCsv("0F0,0B2000000000\n"), HasSubstr("'0B2000000000' is no action"));
   EXPECT_THAT(FailCsv("0F0,0X0\n"), HasSubstr("mine.csv, row 1, cell 2: '0X0' is no action"));
   EXPECT_THAT(Fail({"--csv=none.csv"}), HasSubstr("none.csv"));
 }
@@ -134,6 +136,7 @@ TEST_F(ScheduleProgramTest, WrongRequestsAreRefused) {
   EXPECT_THAT(Fail({"--stages=4", "--ranks=8"}), HasSubstr("do not divide by --ranks 8"));
   EXPECT_THAT(Fail({"--stages=4", "--ranks=2", "--stages-per-rank=3"}),
               HasSubstr("--stages 4 is not --ranks 2 x --stages-per-rank 3"));
+  EXPECT_THAT(Fail({"--ranks=64", "--stages-per-rank=2"}), HasSubstr("more than 64 stages"));
   EXPECT_THAT(Fail({"--stages=4", "--ranks=2"}), HasSubstr("has one stage a rank"));
   EXPECT_THAT(Fail({"--schedule=interleaved_1f1b", "--micro-batches=6"}),
               HasSubstr("6 do not divide by 4"));

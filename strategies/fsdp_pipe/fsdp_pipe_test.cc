@@ -1,0 +1,141 @@
+#include "strategies/fsdp_pipe/fsdp_pipe.h"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Contract 3: the very bits of single: losses, final parameters and running statistics, validation.
+void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
+  ASSERT_FALSE(single[0].losses.empty());
+  for (const RankReport& rank : ranks) {
+    EXPECT_EQ(rank.losses, single[0].losses);
+    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
+    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
+    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
+  }
+}
+
+// Contract 8.
+void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
+  for (const RankReport& report : reports) {
+    ExpectPredictedTraffic(report);
+    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
+      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
+      const auto bytes = static_cast<double>(predicted.bytes);
+      // Each tensor is rounded up to 64 bytes: the small ones are some percent of a small stage.
+      EXPECT_GE(measured, bytes) << Name(predicted.memory_class);
+      EXPECT_LE(measured, 1.05 * bytes + 64) << Name(predicted.memory_class);
+    }
+  }
+}
+
+class FsdpPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int, int>> {
+};
+
+TEST_P(FsdpPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
+  const auto [model, shards, micro_batches] = GetParam();
+  const Assignments cut = {absl::StrCat("batch.micro_batches=", micro_batches)};
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model),
+                                  With(cut, {absl::StrCat("batch.shards=", shards)}));
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* unshard : {"step", "micro_batch"}) {
+      for (const char* checkpoint : {"except_last", "never"}) {
+        const Assignments options = {absl::StrCat("fsdp_pipe.schedule=", schedule),
+                                     absl::StrCat("fsdp_pipe.unshard=", unshard),
+                                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)};
+        SCOPED_TRACE(absl::StrJoin(options, " "));
+        const auto ranks =
+            RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
+                        With(With(cut, options), {"mesh.pp=2", absl::StrCat("mesh.dp=", shards)}));
+        ASSERT_EQ(ranks.size(), static_cast<size_t>(2 * shards));
+        ExpectSameBits(ranks, single);
+        ExpectPredictedCosts(ranks);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, FsdpPipeEqualsSingleTest,
+                         ::testing::Combine(::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                              SmallModel::kUNet),
+                                            ::testing::Values(2, 3), ::testing::Values(1, 4)),
+                         [](const auto& parameters) {
+                           return absl::StrCat(Name(std::get<0>(parameters.param)), "Shards",
+                                               std::get<1>(parameters.param), "MicroBatches",
+                                               std::get<2>(parameters.param));
+                         });
+
+TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
+  for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
+    const Assignments cut = {"batch.micro_batches=4", "batch.size=16"};
+    const auto single =
+        RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model), With(cut, {"batch.shards=2"}));
+    for (const Assignments& options :
+         {Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_h1"},
+          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=interleaved_1f1b",
+                      "fsdp_pipe.stages_per_rank=2"},
+          Assignments{"mesh.pp=1", "fsdp_pipe.schedule=interleaved_1f1b",
+                      "fsdp_pipe.stages_per_rank=3"},
+          Assignments{"mesh.pp=3", "fsdp_pipe.schedule=1f1b"}, Assignments{"mesh.pp=1"}}) {
+      for (const char* unshard : {"fsdp_pipe.unshard=step", "fsdp_pipe.unshard=micro_batch"}) {
+        SCOPED_TRACE(absl::StrCat(absl::StrJoin(options, " "), " ", unshard));
+        const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
+                                       With(With(cut, options), {"mesh.dp=2", unshard}));
+        ExpectSameBits(ranks, single);
+        for (const RankReport& report : ranks) ExpectPredictedTraffic(report);
+      }
+    }
+  }
+}
+
+TEST(FsdpPipeTest, LessThanFp32GivesTheBitsOfSingle) {
+  for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
+    const Assignments bf16 = {"precision.compute=bf16", "precision.reduce=fp32",
+                              "batch.micro_batches=2"};
+    const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
+                                   With(bf16, {"mesh.pp=2", "mesh.dp=2"}));
+    ExpectSameBits(ranks, RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model),
+                                      With(bf16, {"batch.shards=2"})));
+    ExpectPredictedCosts(ranks);
+  }
+}
+
+// Saved by stages of shards and resumed without, and the other way round.
+TEST(FsdpPipeTest, AnyStrategyAndMeshResumesAnyOther) {
+  const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2"});
+  RunStrategy(FsdpPipeStrategy(), MakeModel, config, {"mesh.pp=3", "mesh.dp=2", "train.steps=1"});
+  ResumeStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2", "train.steps=2"});
+  const auto last =
+      ResumeStrategy(FsdpPipeStrategy(), MakeModel, config, {"mesh.pp=2", "mesh.dp=2"});
+  EXPECT_EQ(last[0].losses,
+            std::vector<double>(single[0].losses.begin() + 2, single[0].losses.end()));
+  EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
+}
+
+TEST(FsdpPipeTest, RefusesWhatItDoesNotKnow) {
+  const auto message = [](const Assignments& assignments) {
+    return std::string(
+        FailStrategy(FsdpPipeStrategy(), MakeModel, SmallGptConfig(), assignments).message());
+  };
+  EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=always"}),
+              AllOf(HasSubstr("fsdp_pipe.unshard"), HasSubstr("micro_batch")));
+  EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+#include "strategies/pipeline/plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>  // std::ssize
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "strategies/stages/balance.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<StagePlan> Divide(const Model& model, const Schedule& schedule,
+                                 const std::vector<int64_t>& balance, const std::string& table) {
+  if (schedule.has_several_stages_a_rank() && schedule.stages() > std::ssize(model.blocks)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        table, " has ", schedule.stages(), " stages on ", schedule.ranks.size(),
+        " ranks, but the model has ", model.blocks.size(), " blocks; use fewer stages"));
+  }
+  LS_ASSIGN_OR_RETURN(
+      std::vector<BlockRange> stages,
+      DivideBlocks(model, balance, schedule.stages(), absl::StrCat(table, ".balance")));
+  return StagePlan{.stages = std::move(stages), .rank_of_stage = schedule.rank_of_stage};
+}
+
+}  // namespace
+
+absl::Status CheckPlan(const Model& model, const Schedule& schedule, const BalanceOption& option,
+                       const std::string& table) {
+  return Divide(model, schedule, option.given, table).status();
+}
+
+StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
+                   const BalanceOption& option, const std::string& table) {
+  int in_flight = 0;
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    in_flight = std::max(in_flight, PeakActivations(schedule, static_cast<int>(rank)));
+  }
+  const std::vector<int64_t> balance = FindBalance(inputs, option, schedule.stages(), in_flight);
+  return Divide(inputs.model, schedule, balance, table).value();
+}
+
+}  // namespace lockstep

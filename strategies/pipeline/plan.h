@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/nn/model.h"
+#include "core/train/strategy.h"
+#include "strategies/gpipe/schedule.h"
+#include "strategies/stages/balance_option.h"
+#include "strategies/stages/stage_plan.h"
+
+namespace lockstep {
+
+// Whether the blocks of a model can be divided among the stages of a schedule as the option says.
+// InvalidArgument names the option in its table of the configuration.
+absl::Status CheckPlan(const Model& model, const Schedule& schedule, const BalanceOption& option,
+                       const std::string& table);
+
+// Divides them. Called by all ranks together: see FindBalance. Requires CheckPlan.
+StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
+                   const BalanceOption& option, const std::string& table);
+
+}  // namespace lockstep

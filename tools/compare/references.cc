@@ -1,0 +1,55 @@
+#include "tools/compare/references.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tools/compare/comparison.h"
+
+namespace lockstep {
+namespace {
+
+// The first run of `single` with the workload of `record`; null if there is none.
+const PlannedRun* SingleOf(const RunRecord& record, const std::vector<PlannedRun>& runs,
+                           const std::vector<RunRecord>& records) {
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (records[i].complete() && records[i].strategy == "single" &&
+        records[i].workload == record.workload) {
+      return &runs[i];
+    }
+  }
+  return nullptr;
+}
+
+// That run with the batch of `record`: "gpt_markov/single_1x2".
+PlannedRun CutAs(const RunRecord& record, const PlannedRun& single) {
+  PlannedRun run = single;
+  absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches);
+  if (record.shard_groups > 1) absl::StrAppend(&run.name, "_in_", record.shard_groups);
+  for (const auto& [key, value] :
+       {std::pair("shards", record.shards), std::pair("shard_groups", record.shard_groups),
+        std::pair("micro_batches", record.micro_batches)}) {
+    run.arguments.insert(run.arguments.end(), {"--set", absl::StrCat("batch.", key, "=", value)});
+  }
+  return run;
+}
+
+}  // namespace
+
+std::vector<PlannedRun> MissingReferences(const std::vector<PlannedRun>& runs,
+                                          const std::vector<RunRecord>& records) {
+  std::vector<PlannedRun> missing;
+  for (const RunRecord& record : records) {
+    if (!record.complete() || FindReference(record, records) != nullptr) continue;
+    const PlannedRun* single = SingleOf(record, runs, records);
+    if (single == nullptr) continue;
+    PlannedRun reference = CutAs(record, *single);
+    const bool is_planned =
+        std::any_of(missing.begin(), missing.end(),
+                    [&](const PlannedRun& other) { return other.name == reference.name; });
+    if (!is_planned) missing.push_back(std::move(reference));
+  }
+  return missing;
+}
+
+}  // namespace lockstep
