@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "tp"],
     "toy_layerwise": ["single", "layerwise"],
+    "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "tp"],
 }
 
 # The workloads of //experiments:quickstart, each shortened by its quickstart.toml.

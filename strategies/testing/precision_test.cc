@@ -47,7 +47,7 @@ std::vector<Ranked> StrategiesWithRanks() {
 // near 2.8 adds up many of them with random signs. A wrong gradient (a factor of two, a missing
 // term) is off by 1e-2 and more after four steps at this learning rate.
 TEST(PrecisionTest, CurvesStayWithinABandOfFp32) {
-  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig(), SmallUNetConfig()}) {
     const auto fp32 = Train(SingleStrategy(), config, {});
     for (const auto& [compute, band] : {std::pair("fp16", 2e-3), std::pair("bf16", 1e-2)}) {
       for (const char* reduce : {compute, "fp32"}) {

@@ -59,9 +59,10 @@ void ExpectLosses(const std::vector<RankReport>& ranks, const RankReport& expect
     EXPECT_NEAR(ranks[0].losses[step] / expected.losses[step], 1, tolerance) << "step " << step;
   }
   EXPECT_NEAR(ranks[0].validation.loss / expected.validation.loss, 1, tolerance);
-  // Rounding to 16 bits may change which of two logits is larger.
+  // Rounding to 16 bits may change which of two logits is larger; that of fp32 may, too, at one of
+  // a U-Net's 8192 pixels. A single one of the others' targets, 128 or less, is 8e-3.
   EXPECT_NEAR(ranks[0].validation.accuracy, expected.validation.accuracy,
-              tolerance > 1e-5 ? 5e-2 : 1e-9);
+              tolerance > 1e-5 ? 5e-2 : 1e-3);
 }
 
 std::vector<double> GradientNorms() {
