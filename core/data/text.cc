@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/data/data_file.h"
-#include "core/data/utf8.h"
+#include "core/text/utf8.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "core/data/token_dataset.h"
 #include "core/data/token_stream.h"
-#include "core/data/vocabulary.h"
+#include "core/text/vocabulary.h"
 
 namespace lockstep {
 
