@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/text/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,25 +23,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A byte as the files write it, by the rule that GPT-2 was published with: these are themselves,
-// and the rest counts on from U+0100.
-std::string Written(int byte) {
-  const auto is_itself = [](int b) {
-    return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
-  };
-  int character = byte;
-  if (!is_itself(byte)) {
-    character = 256;
-    for (int b = 0; b < byte; ++b) character += is_itself(b) ? 0 : 1;
-  }
-  if (character < 0x80) return std::string(1, static_cast<char>(character));
-  return {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
-}
-
-std::string JsonKey(const std::string& token) {
-  return token == "\"" || token == "\\" ? "\\" + token : token;
-}
-
 class BytePairsTest : public testing::Test {
  protected:
   BytePairsTest() {
@@ -49,18 +31,6 @@ class BytePairsTest : public testing::Test {
     std::filesystem::create_directories(folder_);
   }
   ~BytePairsTest() override { std::filesystem::remove_all(folder_); }
-
-  // Tokens: every byte with its own value as id, and then `others`, from 256 on.
-  static std::string Tokens(const std::vector<std::string>& others) {
-    std::string json = "{";
-    for (int byte = 0; byte < 256; ++byte) {
-      absl::StrAppend(&json, "\"", JsonKey(Written(byte)), "\": ", byte, ", ");
-    }
-    int id = 256;
-    for (const std::string& other : others) absl::StrAppend(&json, "\"", other, "\": ", id++, ", ");
-    json.resize(json.size() - 2);
-    return json + "}";
-  }
 
   // Without waiting for the disk, as fuzzing writes many.
   void Write(const std::string& name, const std::string& contents) const {
@@ -86,14 +56,14 @@ class BytePairsTest : public testing::Test {
     return Problem("encoder.json", json, "");
   }
   std::string ProblemWithMerges(const std::string& merges) {
-    return Problem("vocab.bpe", Tokens({"ab", "abc"}), merges);
+    return Problem("vocab.bpe", TokensJson({"ab", "abc"}), merges);
   }
 
   std::string folder_;
 };
 
 TEST_F(BytePairsTest, WithoutMergesBytesAreTokens) {
-  const auto pairs = Load(Tokens({}), "#version: 0.2\n");
+  const auto pairs = Load(TokensJson({}), "#version: 0.2\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_EQ(pairs->vocabulary(), 256);
   EXPECT_EQ(pairs->end_of_text(), std::nullopt);
@@ -106,17 +76,17 @@ TEST_F(BytePairsTest, WithoutMergesBytesAreTokens) {
 
 TEST_F(BytePairsTest, TheFirstMergeOfTheListComesFirst) {
   // Of "abc", the list joins b and c before a and b, though they stand further right.
-  const auto late = Load(Tokens({"bc", "ab", "abc"}), "#version: 0.2\nb c\na b\na bc\n");
+  const auto late = Load(TokensJson({"bc", "ab", "abc"}), "#version: 0.2\nb c\na b\na bc\n");
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_THAT(late->Encode("abc"), ElementsAre(258));
   EXPECT_THAT(late->Encode("abab"), ElementsAre(257, 257));
-  const auto early = Load(Tokens({"bc", "ab", "abc"}), "a b\nb c\na bc\n");
+  const auto early = Load(TokensJson({"bc", "ab", "abc"}), "a b\nb c\na bc\n");
   EXPECT_THAT(early->Encode("abc"), ElementsAre(257, 'c'));
   EXPECT_THAT(early->Encode("xbcab"), ElementsAre('x', 256, 257));
 }
 
 TEST_F(BytePairsTest, MergesRunFromLeftToRight) {
-  const auto pairs = Load(Tokens({"aa", "aaaa"}), "a a\naa aa\n");
+  const auto pairs = Load(TokensJson({"aa", "aaaa"}), "a a\naa aa\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_THAT(pairs->Encode("aaa"), ElementsAre(256, 'a'));
   EXPECT_THAT(pairs->Encode("aaaaaaa"), ElementsAre(257, 256, 'a'));
@@ -125,14 +95,14 @@ TEST_F(BytePairsTest, MergesRunFromLeftToRight) {
 // A list may name the pair of a token before the pair that makes it. Both b and c are joined
 // wherever they stand before anything that this makes is looked at: else bc and b would be first.
 TEST_F(BytePairsTest, AllOfOneMergeComesBeforeWhatItMakes) {
-  const auto pairs = Load(Tokens({"bc", "bcb"}), "bc b\nb c\n");
+  const auto pairs = Load(TokensJson({"bc", "bcb"}), "bc b\nb c\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_THAT(pairs->Encode("bcbc"), ElementsAre(256, 256));
   EXPECT_THAT(pairs->Encode("bcb"), ElementsAre(257));
 }
 
 TEST_F(BytePairsTest, NoMergeReachesIntoAnotherWord) {
-  const auto pairs = Load(Tokens({"ab", "\u0120a", "a\u0120"}), "a b\n\u0120 a\na \u0120\n");
+  const auto pairs = Load(TokensJson({"ab", "\u0120a", "a\u0120"}), "a b\n\u0120 a\na \u0120\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_THAT(pairs->Encode("a a ab"), ElementsAre('a', 257, ' ', 256));
   EXPECT_EQ(pairs->Decode({{257, 256, 258}}), " aaba ");
@@ -140,7 +110,7 @@ TEST_F(BytePairsTest, NoMergeReachesIntoAnotherWord) {
 
 TEST_F(BytePairsTest, MergesJoinTheBytesOfACharacter) {
   // An e with acute accent, C3 A9; written U+00C3 U+00A9.
-  const auto pairs = Load(Tokens({"\u00C3\u00A9"}), "\u00C3 \u00A9\n");
+  const auto pairs = Load(TokensJson({"\u00C3\u00A9"}), "\u00C3 \u00A9\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_THAT(pairs->Encode("\u00E9t\u00E9"), ElementsAre(256, 't', 256));
   EXPECT_THAT(pairs->Encode("\xC3 \xA9"), ElementsAre(0xC3, ' ', 0xA9));
@@ -148,7 +118,7 @@ TEST_F(BytePairsTest, MergesJoinTheBytesOfACharacter) {
 }
 
 TEST_F(BytePairsTest, SpecialTokensAreNotMadeOfText) {
-  const auto pairs = Load(Tokens({"<|endoftext|>"}), "");
+  const auto pairs = Load(TokensJson({"<|endoftext|>"}), "");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_EQ(pairs->end_of_text(), 256);
   EXPECT_EQ(pairs->Encode("<|endoftext|>").size(), 13u);
@@ -205,7 +175,7 @@ TEST_F(BytePairsTest, AgreesWithThePublishedAlgorithm) {
       absl::StrAppend(&merges, pair.first, " ", pair.second, "\n");
       ranks.emplace(pair, ranks.size());
     }
-    const auto pairs = Load(Tokens({tokens.begin() + 3, tokens.end()}), merges);
+    const auto pairs = Load(TokensJson({tokens.begin() + 3, tokens.end()}), merges);
     ASSERT_TRUE(pairs.ok()) << pairs.status();
     for (int word = 0; word < 50; ++word) {
       std::vector<std::string> letters;
@@ -223,7 +193,7 @@ TEST_F(BytePairsTest, AgreesWithThePublishedAlgorithm) {
 
 // Neither quadratic in time nor deep in calls.
 TEST_F(BytePairsTest, TakesWordsOfAnyLength) {
-  const auto pairs = Load(Tokens({"aa", "aaaa"}), "a a\naa aa\n");
+  const auto pairs = Load(TokensJson({"aa", "aaaa"}), "a a\naa aa\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   const std::string text(200'003, 'a');
   const std::vector<int32_t> tokens = pairs->Encode(text);
@@ -237,7 +207,7 @@ TEST_F(BytePairsTest, NamesFilesThatAreMissing) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("cannot read \"" + folder_ + "/none/encoder.json\""),
                     HasSubstr("a folder with encoder.json and vocab.bpe")));
-  Write("encoder.json", Tokens({}));
+  Write("encoder.json", TokensJson({}));
   EXPECT_THAT(std::string(BytePairs::Load(folder_).status().message()),
               HasSubstr("cannot read \"" + folder_ + "/vocab.bpe\""));
 }
@@ -278,7 +248,7 @@ TEST_F(BytePairsTest, RefusesOtherMerges) {
 
 // Cut or changed anywhere, the files are refused, or understood; whatever is understood encodes.
 TEST_F(BytePairsTest, BrokenFilesAreRefusedOrUsable) {
-  const std::string tokens = Tokens({"ab", "abc"}), merges = "#version: 0.2\na b\nab c\n";
+  const std::string tokens = TokensJson({"ab", "abc"}), merges = "#version: 0.2\na b\nab c\n";
   uint32_t state = 3;
   const auto below = [&state](size_t n) {
     state = state * 1664525 + 1013904223;
