@@ -97,7 +97,10 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
   LS_ASSIGN_OR_RETURN(const Model model, make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
-  if (!model.initial_weights.empty()) LS_RETURN_IF_ERROR(CheckInitialWeights(model));
+  // A run that is resumed hardly ever needs them, and they may be gone by now.
+  if (!model.initial_weights.empty() && !command_line.resume) {
+    LS_RETURN_IF_ERROR(CheckInitialWeights(model));
+  }
   LS_ASSIGN_OR_RETURN(
       Sampler sampler,
       Sampler::Create(*run.dataset, {.seed = run.settings.seed,

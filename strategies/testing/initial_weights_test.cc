@@ -95,8 +95,13 @@ TEST_F(InitialWeightsTest, ResumingDoesNotStartAgain) {
   const auto straight = Train(SingleStrategy(), From(path_));
   Train(SingleStrategy(), From(path_, {"train.steps=2"}));
   std::filesystem::remove(path_);
-  const auto resumed = ResumeStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});
+  const auto resumed = ResumeStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), From(path_));
   EXPECT_EQ(resumed[0].parameter_hash, straight[0].parameter_hash);
+  // Its checkpoint does not care whether the configuration still names it.
+  Write(Gpt2File(kSmallGpt));
+  Train(SingleStrategy(), From(path_, {"train.steps=2"}));
+  const auto without = ResumeStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});
+  EXPECT_EQ(without[0].parameter_hash, straight[0].parameter_hash);
 }
 
 // Of a checkpoint the weights are taken, and the optimizer begins anew; any cut serves.
