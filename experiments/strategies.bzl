@@ -18,6 +18,8 @@ STRATEGIES = {
     "ddp": _strategy(),
     "fsdp": _strategy(),
     "layerwise": _strategy(),
+    "gpipe": _strategy(),
+    "fsdp_pipe": _strategy(),
     "tp": _strategy(tolerance = 1e-5),
     "dp_tp": _strategy(tolerance = 1e-5, program = "tp"),
     "single_unscaled": _strategy(program = "single", has_curve = False),
@@ -26,14 +28,14 @@ STRATEGIES = {
 # Workload (its folder) -> its strategies, in the order of the comparison.
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
-    "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "tp", "dp_tp"],
-    "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "tp", "dp_tp"],
+    "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
+    "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_wide": ["single", "ddp", "fsdp"],
-    "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "tp"],
+    "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
-    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "tp"],
+    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "toy_layerwise": ["single", "layerwise"],
-    "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "tp"],
+    "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
 }
 
 # The workloads of //experiments:quickstart, each shortened by its quickstart.toml.

@@ -1,7 +1,6 @@
 #include "tools/schedule/timeline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/draw/palette.h"
 #include "tools/draw/svg.h"
+#include "tools/draw/time_axis.h"
 
 namespace lockstep {
 namespace {
@@ -61,15 +61,6 @@ std::pair<int, int> PlaceOnRank(const Schedule& schedule, int stage) {
   return {place, all};
 }
 
-// 1, 2 or 5 times a power of ten: from one line of the axis to the next.
-double AxisStep(double at_least) {
-  const double power = std::pow(10, std::floor(std::log10(at_least)));
-  for (const double step : {1.0, 2.0, 5.0}) {
-    if (step * power >= at_least) return step * power;
-  }
-  return 10 * power;
-}
-
 std::string ActionSvg(const TimedSchedule& timed, const Simulation::Timed& event, const Box& box) {
   const auto& [action, begin, end] = event;
   const KindStyle& style = StyleOf(action.kind);
@@ -84,19 +75,6 @@ std::string ActionSvg(const TimedSchedule& timed, const Simulation::Timed& event
   const std::string number = absl::StrCat(action.micro_batch);
   if (kDigitWidth * static_cast<double>(number.size()) + 4 <= box.width) {
     svg += SvgText(box.middle_x(), box.middle_y() + 4.5, number, {.size = 12, .anchor = "middle"});
-  }
-  return svg;
-}
-
-std::string Axis(double left, double top, double bottom, double total, double scale) {
-  std::string svg;
-  const double step = AxisStep(60 / scale);
-  for (double time = 0; time <= total * (1 + 1e-9); time += step) {
-    const double x = left + time * scale;
-    absl::StrAppendFormat(&svg, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"%s\"/>\n", x, top, bottom + 6,
-                          kLine);
-    svg += SvgText(x, bottom + 20, absl::StrFormat("%g", time),
-                   {.size = 11, .colour = kSoftInk, .anchor = "middle"});
   }
   return svg;
 }
@@ -137,7 +115,8 @@ std::string Timeline(const TimedSchedule& timed) {
   svg += SvgRectangle({0, 0, width, height}, 14, "fill=\"white\"");
   svg += SvgText(kMargin, 38, ScheduleTitle(timed.schedule), {.size = 18, .weight = "bold"});
   svg += SvgText(kMargin, 61, BubbleText(timed), {.size = 13, .colour = kSoftInk});
-  svg += Axis(left, kHeaderHeight - 6, bottom, total, scale);
+  svg += SvgTimeAxis(
+      {.left = left, .top = kHeaderHeight - 6, .bottom = bottom, .total = total, .scale = scale});
   for (size_t rank = 0; rank < timed.schedule.ranks.size(); ++rank) {
     const double y = kHeaderHeight + (kRowHeight + kRowGap) * static_cast<double>(rank);
     svg += SvgText(kMargin, y + kRowHeight / 2 + 4.5, absl::StrCat("rank ", rank),

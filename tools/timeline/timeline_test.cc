@@ -1,0 +1,81 @@
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/draw/markup_check.h"
+#include "tools/timeline/picture.h"
+#include "tools/timeline/step_trace.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Event(int rank, const std::string& name, int begin, int duration, int micro_batch) {
+  return absl::StrCat(
+      R"({"ph": "X", "pid": )", rank, R"(, "tid": 0, "name": ")", name, R"(", "ts": )", begin,
+      R"(, "dur": )", duration, R"(, "args": )",
+      micro_batch < 0 ? "{}" : absl::StrCat(R"({"micro_batch": )", micro_batch, "}"), "}");
+}
+
+// Two ranks: step 4, and step 5 from 1000 us to 2000 us.
+std::string TwoSteps() {
+  return absl::StrCat(
+      R"({"traceEvents": [{"ph": "M", "name": "process_name", "pid": 0, "args": {}})", ",",
+      Event(0, "step 4", 0, 900, -1), ",", Event(1, "step 4", 0, 900, -1), ",",
+      Event(0, "forward", 0, 100, 0), ",", Event(0, "step 5", 1000, 900, -1), ",",
+      Event(1, "step 5", 1010, 990, -1), ",", Event(0, "backward", 1500, 300, 3), ",",
+      Event(0, "forward", 1000, 250, 3), ",", Event(1, "bubble", 1010, 240, -1), ",",
+      Event(1, "forward", 1250, 100, 3), ",", Event(1, "all_reduce", 1400, 10, -1), "]}");
+}
+
+TEST(StepTraceTest, HasThePhasesOfOneStepInOrder) {
+  const auto trace = ReadStepTrace(TwoSteps(), "trace.json");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->step, 5);
+  EXPECT_DOUBLE_EQ(trace->seconds, 1e-3);
+  ASSERT_EQ(trace->ranks.size(), 2u);
+  ASSERT_EQ(trace->ranks[0].size(), 2u);
+  EXPECT_EQ(trace->ranks[0][0].kind, StepTrace::Kind::kForward);
+  EXPECT_EQ(trace->ranks[0][1].kind, StepTrace::Kind::kBackward);
+  EXPECT_EQ(trace->ranks[0][1].micro_batch, 3);
+  EXPECT_DOUBLE_EQ(trace->ranks[0][1].begin, 5e-4);
+  EXPECT_DOUBLE_EQ(trace->ranks[0][1].end, 8e-4);
+  ASSERT_EQ(trace->ranks[1].size(), 2u);
+  EXPECT_EQ(trace->ranks[1][0].kind, StepTrace::Kind::kBubble);
+}
+
+TEST(StepTraceTest, AnyStepThatIsThere) {
+  const auto trace = ReadStepTrace(TwoSteps(), "trace.json", 4);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->ranks[0].size(), 1u);
+  EXPECT_TRUE(trace->ranks[1].empty());
+}
+
+TEST(StepTraceTest, RefusesWhatIsNoTrace) {
+  const auto message = [](const std::string& json, std::optional<int64_t> step = std::nullopt) {
+    return std::string(ReadStepTrace(json, "a.json", step).status().message());
+  };
+  EXPECT_THAT(message("{"), HasSubstr("a.json is no trace of a run"));
+  EXPECT_THAT(message("[]"), HasSubstr("a.json is no trace of a run"));
+  EXPECT_THAT(message(R"({"traceEvents": []})"), HasSubstr("a.json has no step"));
+  EXPECT_THAT(message(TwoSteps(), 6), HasSubstr("does not have step 6, but 4, 5"));
+}
+
+TEST(TimelinePictureTest, DrawsEachPhaseToScale) {
+  const auto trace = ReadStepTrace(TwoSteps(), "trace.json");
+  ASSERT_TRUE(trace.ok());
+  const std::string svg = TimelinePicture(*trace, "Ranks & steps");
+  EXPECT_EQ(MarkupFault(svg), "");
+  EXPECT_THAT(svg, HasSubstr("Ranks &amp; steps"));
+  EXPECT_THAT(svg,
+              HasSubstr("step 5 took 1.0 ms; waiting for other stages: rank 0 0 %, rank 1 24 %"));
+  EXPECT_THAT(svg, HasSubstr("backward of micro-batch 3, 0.50 to 0.80 ms"));
+  // 900 pixels for 1 ms, behind 92 for margin and label: the backward is 270 wide, from 542 on.
+  EXPECT_THAT(svg, HasSubstr("x=\"542.0\""));
+  EXPECT_THAT(svg, HasSubstr("width=\"270.0\""));
+}
+
+}  // namespace
+}  // namespace lockstep
