@@ -78,7 +78,8 @@ def lockstep_experiment(
 
     and for all of them:
 
-      :compare                runs them one after another and prints them side by side
+      :compare                runs them one after another and prints them side by side; and `single`
+                              once more for each other cut of the batch among them, as a reference
       :update_expected        makes expected_loss.csv anew
 
     Args:

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 #include "core/train/config_reader.h"
 #include "models/resnet/resnet.h"
 #include "models/toy/toy.h"
@@ -84,16 +85,7 @@ absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& datas
   return MakeTransformer(options);
 }
 
-}  // namespace
-
-absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
-  ConfigReader reader(config.Table("model"));
-  Kind kind = Kind::kToy;
-  reader.RequireChoice("kind", &kind,
-                       {{"toy", Kind::kToy},
-                        {"resnet", Kind::kResNet},
-                        {"unet", Kind::kUNet},
-                        {"transformer", Kind::kTransformer}});
+absl::StatusOr<Model> ReadKind(Kind kind, ConfigReader& reader, const Dataset& dataset) {
   switch (kind) {
     case Kind::kToy:
       return ReadToy(reader, dataset);
@@ -105,6 +97,23 @@ absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
       return ReadTransformer(reader, dataset);
   }
   return absl::InternalError("no such kind of model");
+}
+
+}  // namespace
+
+absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
+  ConfigReader reader(config.Table("model"));
+  Kind kind = Kind::kToy;
+  reader.RequireChoice("kind", &kind,
+                       {{"toy", Kind::kToy},
+                        {"resnet", Kind::kResNet},
+                        {"unet", Kind::kUNet},
+                        {"transformer", Kind::kTransformer}});
+  std::string init;
+  reader.Read("init", &init);
+  LS_ASSIGN_OR_RETURN(Model model, ReadKind(kind, reader, dataset));
+  if (!init.empty()) model.initial_weights = UserPath(init);
+  return model;
 }
 
 }  // namespace lockstep

@@ -103,7 +103,7 @@ absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path, const std
                      stored.info().model, ", this run has ", model,
                      "). Resume with the [model] table that wrote it, or use another --out."));
   }
-  LS_RETURN_IF_ERROR(stored.Check(state));
+  LS_RETURN_IF_ERROR(stored.Check(state, StoredCheckpoint::Contents::kAll));
   LS_RETURN_IF_ERROR(stored.Read(state, kernels));
   return stored.info();
 }

@@ -33,24 +33,29 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
   return text;
 }
 
+bool IsOfCheckpoint(const std::map<std::string, std::string>& metadata) {
+  const auto format = metadata.find(kFormat);
+  return format != metadata.end() &&
+         (format->second == kWholeFormat || format->second == kShardFormat);
+}
+
 absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
     const std::map<std::string, std::string>& metadata, const std::string& path) {
   const auto field = [&metadata](const char* name) {
     const auto found = metadata.find(name);
     return found == metadata.end() ? std::string() : found->second;
   };
-  const std::string format = field(kFormat);
-  if (format != kWholeFormat && format != kShardFormat) {
+  if (!IsOfCheckpoint(metadata)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, ": is no checkpoint of a training run (its metadata lacks \"", kFormat, "\": \"",
-        kWholeFormat, "\"); to start from bare weights, do not use --resume"));
+        kWholeFormat, "\"); to start from bare weights, name them by model.init"));
   }
   CheckpointMetadata parsed = {.info = {.model = field(kModel), .strategy = field(kStrategy)}};
   if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": metadata says step '", field(kStep), "', which is no step"));
   }
-  if (format == kWholeFormat) return parsed;
+  if (field(kFormat) == kWholeFormat) return parsed;
   ShardNumber number = {.set = field(kSet)};
   if (!absl::SimpleAtoi(field(kShard), &number.shard) ||
       !absl::SimpleAtoi(field(kShards), &number.shards) || number.shard < 1 ||

@@ -33,8 +33,11 @@ struct CheckpointMetadata {
 
 std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMetadata& metadata);
 
-// The reverse. FailedPrecondition if `path` is no file of a checkpoint, InvalidArgument if its
-// metadata makes no sense.
+// Whether a file with such metadata is a checkpoint, or a shard of one.
+bool IsOfCheckpoint(const std::map<std::string, std::string>& metadata);
+
+// The reverse of FormatCheckpointMetadata. FailedPrecondition if `path` is no file of a checkpoint,
+// InvalidArgument if its metadata makes no sense.
 absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
     const std::map<std::string, std::string>& metadata, const std::string& path);
 

@@ -6,6 +6,8 @@ TensorPart StateTensor::part() const {
   return {.whole = Dims(full_shape), .first = first, .elements = tensor.elements(), .slice = slice};
 }
 
+bool IsOptimizerState(const std::string& name) { return name.starts_with(kOptimizerPrefix); }
+
 std::string SafetensorsDType(DType dtype) {
   switch (dtype) {
     case DType::kF32:

@@ -23,6 +23,10 @@ struct StateTensor {
   TensorPart part() const;
 };
 
+// Names of optimizer state begin so; all others are weights: parameters and running statistics.
+inline constexpr char kOptimizerPrefix[] = "optimizer.";
+bool IsOptimizerState(const std::string& name);
+
 // Element type and shape as safetensors files have them: "F32", "BF16", ...; [2, 3].
 std::string SafetensorsDType(DType dtype);
 std::vector<int64_t> Dims(const Shape& shape);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>  // std::ssize
 #include <span>
 #include <utility>
 
@@ -131,14 +132,17 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
   return absl::OkStatus();
 }
 
-absl::Status StoredCheckpoint::Check(const std::vector<StateTensor>& state) const {
+absl::Status StoredCheckpoint::Check(const std::vector<StateTensor>& state,
+                                     Contents contents) const {
+  const bool all = contents == Contents::kAll;
+  const std::string owner = all ? "another model or optimizer" : "another model";
   for (const StateTensor& wanted : state) {
     const auto found = tensors_.find(wanted.name);
     if (found == tensors_.end()) {
       return absl::FailedPreconditionError(
-          absl::StrCat(path_, ": holds no tensor '", wanted.name,
-                       "'; it belongs to another model or optimizer. Resume with the "
-                       "configuration that wrote it, or use another --out."));
+          absl::StrCat(path_, ": holds no tensor '", wanted.name, "'; it belongs to ", owner,
+                       all ? ". Resume with the configuration that wrote it, or use another --out."
+                           : " than this [model] table's"));
     }
     const StoredTensor& tensor = found->second;
     const std::string dtype = SafetensorsDType(wanted.tensor.dtype());
@@ -148,12 +152,18 @@ absl::Status StoredCheckpoint::Check(const std::vector<StateTensor>& state) cons
           ", but this run has ", Describe(dtype, Dims(wanted.full_shape))));
     }
   }
-  if (tensors_.size() != state.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path_, ": holds ", tensors_.size(), " tensors, but this run has ",
-                     state.size(), "; it belongs to another model or optimizer"));
+  const auto is_wanted = [all](const auto& stored) {
+    return all || !IsOptimizerState(stored.first);
+  };
+  const int64_t held = std::count_if(tensors_.begin(), tensors_.end(), is_wanted);
+  if (held != std::ssize(state)) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": holds ", held,
+                                                      " tensors, but this run has ", state.size(),
+                                                      "; it belongs to ", owner));
   }
-  for (const auto& [name, tensor] : tensors_) LS_RETURN_IF_ERROR(CheckCovered(name, tensor));
+  for (const StateTensor& wanted : state) {
+    LS_RETURN_IF_ERROR(CheckCovered(wanted.name, tensors_.at(wanted.name)));
+  }
   return absl::OkStatus();
 }
 

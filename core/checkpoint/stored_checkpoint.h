@@ -25,9 +25,14 @@ class StoredCheckpoint {
 
   const CheckpointInfo& info() const { return metadata_.info; }
 
+  // What is wanted of it.
+  enum class Contents {
+    kAll,      // a run's state
+    kWeights,  // without the optimizer's, which is passed over
+  };
   // Whether it holds exactly the tensors of `state`, with their whole shapes and dtypes, and each
   // of their elements once. FailedPrecondition if not, naming the tensor.
-  absl::Status Check(const std::vector<StateTensor>& state) const;
+  absl::Status Check(const std::vector<StateTensor>& state, Contents contents) const;
 
   // Fills the tensors of `state`, which has passed the check, from the ranges of the files that
   // hold them. Tensors on a device take as much host memory meanwhile.

@@ -43,11 +43,12 @@ class FakeTokens final : public TokenDataset {
   int64_t size(Split) const override { return 4; }
 
  protected:
-  void FillWindow(Split, const SampleKey& key, absl::Span<int32_t> window) const override {
+  absl::Status FillWindow(Split, const SampleKey& key, absl::Span<int32_t> window) const override {
     EXPECT_EQ(window.size(), 4u);
     for (size_t i = 0; i < window.size(); ++i) {
       window[i] = static_cast<int32_t>(100 * key.index + static_cast<int64_t>(i));
     }
+    return absl::OkStatus();
   }
 };
 

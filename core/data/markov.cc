@@ -49,8 +49,10 @@ int64_t Markov::size(Split split) const {
   return split == Split::kTrain ? train_samples_ : validation_samples_;
 }
 
-void Markov::FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const {
+absl::Status Markov::FillWindow(Split split, const SampleKey& key,
+                                absl::Span<int32_t> window) const {
   source_.Write(split == Split::kTrain ? train_ : validation_, key.index, window);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -38,7 +38,8 @@ class Markov final : public TokenDataset {
   const MarkovSource& source() const { return source_; }
 
  protected:
-  void FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const override;
+  absl::Status FillWindow(Split split, const SampleKey& key,
+                          absl::Span<int32_t> window) const override;
 
  private:
   Markov(const MarkovOptions& options, MarkovSource source);

@@ -154,10 +154,9 @@ TEST_F(RealDataTest, Text) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   const Text& text = **dataset;
   std::cout << text.Describe() << std::endl;
-  EXPECT_EQ(text.characters(Split::kTrain) + text.characters(Split::kValidation),
-            facts_.characters);
-  EXPECT_EQ(text.characters(Split::kTrain), facts_.train_characters);
-  EXPECT_EQ(text.characters(Split::kValidation), facts_.validation_characters);
+  EXPECT_EQ(text.tokens(Split::kTrain) + text.tokens(Split::kValidation), facts_.characters);
+  EXPECT_EQ(text.tokens(Split::kTrain), facts_.train_characters);
+  EXPECT_EQ(text.tokens(Split::kValidation), facts_.validation_characters);
   EXPECT_EQ(text.classes(), facts_.distinct);
   const auto window = FillSamples<int32_t>(text, Split::kTrain, {{.index = 0}});
   EXPECT_EQ(text.vocabulary().Decode(window.inputs).substr(0, facts_.first_line.size()),

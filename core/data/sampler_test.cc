@@ -26,7 +26,9 @@ class Sizes final : public TokenDataset {
   int64_t size(Split split) const override { return split == Split::kTrain ? train_ : validation_; }
 
  protected:
-  void FillWindow(Split, const SampleKey&, absl::Span<int32_t>) const override {}
+  absl::Status FillWindow(Split, const SampleKey&, absl::Span<int32_t>) const override {
+    return absl::OkStatus();
+  }
 
  private:
   int64_t train_;

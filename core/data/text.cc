@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/data/data_file.h"
-#include "core/data/utf8.h"
+#include "core/text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -86,33 +86,21 @@ absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_d
 }
 
 Text::Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary)
-    : TokenDataset(context),
+    : RunningText(context),
       path_(path),
       vocabulary_(std::move(vocabulary)),
       train_(vocabulary_.size()),
       validation_(vocabulary_.size()) {}
 
 std::string Text::Describe() const {
-  return absl::StrCat("text \"", path_, "\": ", characters(Split::kTrain), " training and ",
-                      characters(Split::kValidation), " validation characters, ",
-                      vocabulary_.size(), " distinct");
+  return absl::StrCat("text \"", path_, "\": ", tokens(Split::kTrain), " training and ",
+                      tokens(Split::kValidation), " validation characters, ", vocabulary_.size(),
+                      " distinct");
 }
 
-int64_t Text::characters(Split split) const {
-  return (split == Split::kTrain ? train_ : validation_).size();
-}
-
-int64_t Text::size(Split split) const {
-  if (split == Split::kTrain) return train_.size() - context();
-  return (validation_.size() - 1) / context();
-}
-
-void Text::FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const {
-  if (split == Split::kTrain) {
-    train_.CopyWindow(key.index, window);
-  } else {
-    validation_.CopyWindow(key.index * context(), window);
-  }
+absl::Status Text::CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const {
+  stream(split).CopyWindow(begin, window);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/data/token_dataset.h"
+#include "core/data/running_text.h"
 #include "core/data/token_stream.h"
-#include "core/data/vocabulary.h"
+#include "core/text/vocabulary.h"
 
 namespace lockstep {
 
@@ -25,11 +25,7 @@ struct TextOptions {
 // Character-level text from one UTF-8 file: the first nine tenths of its characters are for
 // training, the rest is for validation, as in nanoGPT's shakespeare_char. (There the two
 // vocabularies of TextOptions are the same 65 characters.)
-//
-// Training sample i is the window of context + 1 characters that begins at character i. Validation
-// sample i begins at character i * context: its windows share one character with the next, so that
-// every character but the first is a target once; a rest shorter than a window is left out.
-class Text final : public TokenDataset {
+class Text final : public RunningText {
  public:
   // The error names the file and says what is wrong with it: missing (and where to get it), empty,
   // no UTF-8, too short for the context, or an unknown character (which, and at which byte).
@@ -38,18 +34,20 @@ class Text final : public TokenDataset {
 
   std::string Describe() const override;
   int64_t classes() const override { return vocabulary_.size(); }
-  int64_t size(Split split) const override;
+  // Characters of a split.
+  int64_t tokens(Split split) const override { return stream(split).size(); }
 
   const CharacterVocabulary& vocabulary() const { return vocabulary_; }
 
-  // Characters of a split.
-  int64_t characters(Split split) const;
-
  protected:
-  void FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const override;
+  absl::Status CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const override;
 
  private:
   Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary);
+
+  const TokenStream& stream(Split split) const {
+    return split == Split::kTrain ? train_ : validation_;
+  }
 
   std::string path_;
   CharacterVocabulary vocabulary_;

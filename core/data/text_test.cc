@@ -40,8 +40,8 @@ class TextTest : public testing::Test {
 TEST_F(TextTest, SplitsNineToOne) {
   Write(std::string(75, 'a') + std::string(20, 'b') + "abababab");  // 103 characters
   const auto text = Load(4);
-  EXPECT_EQ(text->characters(Split::kTrain), 92);  // floor(103 * 0.9)
-  EXPECT_EQ(text->characters(Split::kValidation), 11);
+  EXPECT_EQ(text->tokens(Split::kTrain), 92);  // floor(103 * 0.9)
+  EXPECT_EQ(text->tokens(Split::kValidation), 11);
   EXPECT_EQ(text->classes(), 2);
   EXPECT_EQ(text->size(Split::kTrain), 88);      // windows of 5 begin at 0, ..., 87
   EXPECT_EQ(text->size(Split::kValidation), 2);  // 0-4, 4-8; 8-12 would end at character 13
@@ -71,7 +71,7 @@ TEST_F(TextTest, CountsCharactersNotBytes) {
   for (int i = 0; i < 25; ++i) characters += "a\xC3\xA9\xE2\x82\xAC\n";  // a, e acute, euro
   Write(characters);
   const auto text = Load(4);
-  EXPECT_EQ(text->characters(Split::kTrain), 90);
+  EXPECT_EQ(text->tokens(Split::kTrain), 90);
   EXPECT_EQ(text->classes(), 4);
   const auto filled = FillSamples<int32_t>(*text, Split::kTrain, {{.index = 1}});
   EXPECT_EQ(text->vocabulary().Decode(filled.inputs), "\xC3\xA9\xE2\x82\xAC\na");

@@ -3,6 +3,7 @@
 #include <algorithm>  // std::copy, std::fill
 #include <vector>
 
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ absl::Status TokenDataset::Fill(Split split, absl::Span<const SampleKey> keys,
     } else {
       CHECK_GE(key.index, 0);
       CHECK_LT(key.index, split_size);
-      FillWindow(split, key, absl::MakeSpan(window));
+      LS_RETURN_IF_ERROR(FillWindow(split, key, absl::MakeSpan(window)));
       std::copy(window.begin(), window.end() - 1, inputs);
       std::copy(window.begin() + 1, window.end(), targets);
     }

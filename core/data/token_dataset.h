@@ -24,8 +24,9 @@ class TokenDataset : public Dataset {
   int64_t context() const { return context_; }
 
  protected:
-  // Writes the context + 1 tokens of one window.
-  virtual void FillWindow(Split split, const SampleKey& key, absl::Span<int32_t> window) const = 0;
+  // Writes the context + 1 tokens of one window. An error says which tokens cannot be read.
+  virtual absl::Status FillWindow(Split split, const SampleKey& key,
+                                  absl::Span<int32_t> window) const = 0;
 
  private:
   int64_t context_;

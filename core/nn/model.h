@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "core/nn/module.h"
+#include "core/nn/published.h"
 #include "core/nn/split.h"
 
 namespace lockstep {
@@ -23,6 +24,11 @@ struct Model {
   // Whether what lies between split layers is made of tokens that know nothing of each other there,
   // so that ranks may divide them (SplitGroup::splits_sequence).
   bool splits_sequence = false;
+
+  // What its parameters are called in files from elsewhere.
+  PublishedNames published;
+  // A file that they start from: a checkpoint, or one with those names; empty: from their Init.
+  std::string initial_weights;
 
   std::vector<Parameter*> Parameters() const;
   std::vector<RunningStatistics*> Statistics() const;

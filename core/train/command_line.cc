@@ -7,23 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Where the user stood when Bazel started this program elsewhere; else here.
-fs::path UserDirectory() {
-  const char* bazel = std::getenv("BUILD_WORKING_DIRECTORY");
-  return bazel != nullptr ? fs::path(bazel) : fs::current_path();
-}
-
-std::string FromUser(const std::string& path) { return (UserDirectory() / path).string(); }
-
 std::string FindConfig(const std::string& path) {
-  const std::string users = FromUser(path);
-  return !fs::exists(users) && fs::exists(path) ? path : users;
+  const std::string users = UserPath(path);
+  return !std::filesystem::exists(users) && std::filesystem::exists(path) ? path : users;
 }
 
 const std::vector<std::string>& FlagNames() {
@@ -77,7 +68,7 @@ absl::StatusOr<DeviceType> ParseDevice(const std::string& name) {
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   CommandLine line;
   const char* data = std::getenv("LOCKSTEP_DATA");
-  if (data != nullptr && *data != '\0') line.data = FromUser(data);
+  if (data != nullptr && *data != '\0') line.data = UserPath(data);
   Arguments arguments(argc, argv);
   while (!arguments.empty()) {
     const std::string flag = arguments.Flag();
@@ -100,9 +91,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
     } else if (flag == "--set") {
       line.assignments.push_back(value);
     } else if (flag == "--out") {
-      line.out = FromUser(value);
+      line.out = UserPath(value);
     } else if (flag == "--data") {
-      line.data = FromUser(value);
+      line.data = UserPath(value);
     } else {
       LS_ASSIGN_OR_RETURN(line.device, ParseDevice(value));
     }

@@ -145,6 +145,21 @@ Config Config::Only(const std::vector<std::string>& keys) const {
   return Config(std::move(root));
 }
 
+Config Config::Without(const std::string& path) const {
+  Config rest = *this;
+  ConfigValue::Table* table = rest.root_.As<ConfigValue::Table>();
+  std::vector<std::string> keys = absl::StrSplit(path, '.');
+  const std::string last = std::move(keys.back());
+  keys.pop_back();
+  for (const std::string& key : keys) {
+    const auto member = table->find(key);
+    table = member == table->end() ? nullptr : member->second.As<ConfigValue::Table>();
+    if (table == nullptr) return rest;
+  }
+  table->erase(last);
+  return rest;
+}
+
 std::string Config::ToToml() const { return FormatToml(Members(root_)); }
 
 std::string Config::Fingerprint() const {

@@ -51,6 +51,9 @@ class Config {
   // The part under the given top-level keys, e.g. Only({"model", "data"}).Fingerprint().
   Config Only(const std::vector<std::string>& keys) const;
 
+  // The same without the value at a dotted path of bare keys, if it is there.
+  Config Without(const std::string& path) const;
+
   // All values as one TOML document, sorted: equal configurations give equal text, in whatever
   // order and from whatever files they came.
   std::string ToToml() const;

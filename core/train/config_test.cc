@@ -182,6 +182,10 @@ TEST(ConfigTest, FingerprintDependsOnValuesAlone) {
   EXPECT_NE(one.Fingerprint(), other.Fingerprint());
   EXPECT_EQ(one.Only({"a", "missing"}).Fingerprint(), other.Only({"a"}).Fingerprint());
   EXPECT_EQ(one.Only({"a", "missing"}).ToToml(), "[a]\nz = 0.5\n");
+  EXPECT_EQ(one.Only({"a"}).Without("a.z").ToToml(), Parse("[a]").ToToml());
+  for (const char* missing : {"a.y", "a.z.y", "missing", "missing.z"}) {
+    EXPECT_EQ(one.Without(missing).ToToml(), one.ToToml()) << missing;
+  }
 }
 
 TEST(ConfigTest, NamesTheKeysThatDiffer) {

@@ -10,6 +10,7 @@
 #include "core/data/shapes.h"
 #include "core/data/shapes_segmentation.h"
 #include "core/data/text.h"
+#include "core/data/tokens.h"
 #include "core/train/config_reader.h"
 
 namespace lockstep {
@@ -17,7 +18,7 @@ namespace {
 
 using DatasetOr = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-enum class Kind { kCifar10, kText, kShapes, kShapesSegmentation, kMarkov };
+enum class Kind { kCifar10, kText, kTokens, kShapes, kShapesSegmentation, kMarkov };
 
 // Real data needs a folder.
 absl::Status CheckDirectory(const std::string& data_directory, const char* what) {
@@ -56,6 +57,16 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
   return Text::Load(data_directory, options);
 }
 
+DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
+  TokensOptions options;
+  reader.Require("path", &options.path);
+  reader.Read("context", &options.context, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  // It may have been made anywhere.
+  if (!options.path.starts_with("/")) LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "tokens"));
+  return Tokens::Load(data_directory, options);
+}
+
 // Of either data set of shapes.
 template <typename ShapesDataset>
 DatasetOr MakeShapes(ConfigReader& reader) {
@@ -90,6 +101,7 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
   reader.RequireChoice("kind", &kind,
                        {{"cifar10", Kind::kCifar10},
                         {"text", Kind::kText},
+                        {"tokens", Kind::kTokens},
                         {"shapes", Kind::kShapes},
                         {"shapes_segmentation", Kind::kShapesSegmentation},
                         {"markov", Kind::kMarkov}});
@@ -98,6 +110,8 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
       return MakeCifar10(reader, data_directory);
     case Kind::kText:
       return MakeText(reader, data_directory);
+    case Kind::kTokens:
+      return MakeTokens(reader, data_directory);
     case Kind::kShapes:
       return MakeShapes<Shapes>(reader);
     case Kind::kShapesSegmentation:

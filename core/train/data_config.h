@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Makes the data set that the table [data] describes: `kind` is cifar10, text, shapes,
+// Makes the data set that the table [data] describes: `kind` is cifar10, text, tokens, shapes,
 // shapes_segmentation or markov, the other keys are those of its options (core/data). Real data is
 // looked for in `data_directory`.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeDataset(const Config& config,

@@ -9,8 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/checkpoint/weights.h"
+#include "core/tensor/allocator.h"
 #include "core/train/config_reader.h"
 #include "core/train/data_config.h"
+#include "core/train/model_weights.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +50,13 @@ absl::Status SetAside(const std::string& out) {
   return absl::OkStatus();
 }
 
+// Before any rank starts: all would say the same.
+absl::Status CheckInitialWeights(const Model& model) {
+  CpuAllocator allocator;
+  return Annotate(CheckWeights(model.initial_weights, model.published, WeightsOf(model, allocator)),
+                  "model.init");
+}
+
 std::string DefaultOut(const std::string& workload, const std::string& strategy) {
   const char* bazel = std::getenv("BUILD_WORKING_DIRECTORY");
   const fs::path base = bazel != nullptr ? fs::path(bazel) : fs::current_path();
@@ -61,6 +71,10 @@ std::string Run::unit() const {
 
 int64_t Run::units_per_sample() const {
   return dataset->task() == Task::kLanguageModel ? dataset->target_shape().elements() : 1;
+}
+
+std::string ModelFingerprint(const Config& config) {
+  return config.Only({"model"}).Without("model.init").Fingerprint();
 }
 
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
@@ -85,6 +99,10 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(const Model model, make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
+  // A run that is resumed hardly ever needs them, and they may be gone by now.
+  if (!model.initial_weights.empty() && !command_line.resume) {
+    LS_RETURN_IF_ERROR(CheckInitialWeights(model));
+  }
   LS_ASSIGN_OR_RETURN(
       Sampler sampler,
       Sampler::Create(*run.dataset, {.seed = run.settings.seed,

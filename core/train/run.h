@@ -37,6 +37,10 @@ struct Run {
   int64_t units_per_sample() const;
 };
 
+// What must be equal between a run and a checkpoint that it goes on from: the table [model], but
+// for what it started from.
+std::string ModelFingerprint(const Config& config);
+
 // Which of a run's ranks prepare it here.
 struct RunPlace {
   // Whether rank 0 is among them, which makes the run directory.

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "core/base/status.h"
 #include "core/nn/loss.h"
+#include "core/train/model_weights.h"
 #include "core/train/trace.h"
 #include "glog/logging.h"
 
@@ -288,18 +289,7 @@ std::vector<StateTensor> Stage::State() const {
 }
 
 std::vector<StateTensor> Stage::StatisticsState() const {
-  std::vector<StateTensor> state;
-  for (const RunningStatistics* layer : model_.Statistics()) {
-    const auto add = [&](const char* what, const Tensor& tensor) {
-      state.push_back({.name = layer->name + what,
-                       .tensor = tensor.defined() ? tensor : Nothing(DType::kF32),
-                       .full_shape = {layer->channels},
-                       .slice = tensor.defined() ? layer->slice : std::nullopt});
-    };
-    add(".running_mean", layer->mean);
-    add(".running_var", layer->variance);
-  }
-  return state;
+  return StatisticsOf(model_, rank_.allocator());
 }
 
 int64_t Stage::statistics_bytes() const {

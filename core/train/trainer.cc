@@ -10,6 +10,7 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/weights.h"
 #include "core/comm/agree.h"
 #include "core/data/prefetch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -79,17 +80,30 @@ class PrefetchedBatches : public BatchSource {
   std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for
 };
 
+// What the model that went to the strategy had to say of where its parameters start.
+struct InitialWeights {
+  std::string path;  // empty: from their Init
+  PublishedNames names;
+};
+
 // The loop of one rank.
 class Trainer {
  public:
-  Trainer(const Run& run, Rank& rank, Ledger& ledger, Strategy& strategy, RankReport& report)
-      : run_(run), rank_(rank), ledger_(ledger), strategy_(strategy), report_(report) {}
+  Trainer(const Run& run, InitialWeights initial, Rank& rank, Ledger& ledger, Strategy& strategy,
+          RankReport& report)
+      : run_(run),
+        initial_(std::move(initial)),
+        rank_(rank),
+        ledger_(ledger),
+        strategy_(strategy),
+        report_(report) {}
 
   absl::Status Run() {
     int64_t step = 0;
     if (run_.resume) {
       LS_ASSIGN_OR_RETURN(step, Resume());
     }
+    if (step == 0 && !initial_.path.empty()) LS_RETURN_IF_ERROR(LoadInitialWeights());
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
@@ -115,6 +129,14 @@ class Trainer {
     return values[values.size() / 2];
   }
 
+  absl::Status LoadInitialWeights() {
+    LS_RETURN_IF_ERROR(
+        Annotate(LoadWeights(initial_.path, initial_.names, strategy_.State(), rank_.kernels),
+                 "model.init"));
+    strategy_.Restored();
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<int64_t> Resume() {
     // What is wrong with a checkpoint, each rank that reads it sees.
     const absl::StatusOr<int64_t> step = LoadNewest();
@@ -128,9 +150,9 @@ class Trainer {
     LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
                         NewestCheckpoint(CheckpointFolder(run_)));
     if (!path) return 0;
-    LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
-                        LoadCheckpoint(*path, run_.config.Only({"model"}).Fingerprint(),
-                                       strategy_.State(), rank_.kernels));
+    LS_ASSIGN_OR_RETURN(
+        const CheckpointInfo info,
+        LoadCheckpoint(*path, ModelFingerprint(run_.config), strategy_.State(), rank_.kernels));
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -196,7 +218,7 @@ class Trainer {
       const absl::Status saved =
           SaveCheckpoint(CheckpointFolder(run_),
                          {.step = step + 1,
-                          .model = run_.config.Only({"model"}).Fingerprint(),
+                          .model = ModelFingerprint(run_.config),
                           .strategy = run_.strategy.name},
                          strategy_.State(), {.files = checkpoint.files, .keep = checkpoint.keep},
                          rank_.kernels, rank_.mesh.world());
@@ -206,6 +228,7 @@ class Trainer {
   }
 
   const lockstep::Run& run_;
+  const InitialWeights initial_;
   Rank& rank_;
   Ledger& ledger_;
   Strategy& strategy_;
@@ -233,6 +256,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
                .timer = timer,
                .trace = *report.trace};
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
+  InitialWeights initial = {.path = model.initial_weights, .names = model.published};
   // The one place where what was thrown inside a pass becomes a status again.
   try {
     const std::unique_ptr<Strategy> strategy = run.strategy.make(
@@ -244,7 +268,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
          .another_model = [&] { return run.make_model(run.config, *run.dataset); },
          .dataset = *run.dataset});
     report.prediction = strategy->Predict();
-    return Trainer(run, rank, handle.ledger(), *strategy, report).Run();
+    return Trainer(run, std::move(initial), rank, handle.ledger(), *strategy, report).Run();
   } catch (const StatusException& error) {
     return error.status();
   }

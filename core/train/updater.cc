@@ -107,7 +107,7 @@ std::vector<StateTensor> Updater::State(const std::vector<StateTensor>& paramete
   for (const Optimizer::State& kind : optimizer_.states()) {
     for (size_t i = 0; i < kind.tensors.size(); ++i) {
       StateTensor tensor = parameters[i];
-      tensor.name = "optimizer." + kind.kind + "." + tensor.name;
+      tensor.name = kOptimizerPrefix + kind.kind + "." + tensor.name;
       // Behind a part of the parameter there may be padding, here as there.
       tensor.tensor = kind.tensors[i].View(0, tensor.tensor.shape());
       state.push_back(std::move(tensor));

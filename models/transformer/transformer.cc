@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/nn/layers.h"
 #include "glog/logging.h"
+#include "models/transformer/gpt2_names.h"
 
 namespace lockstep {
 namespace {
@@ -178,6 +179,7 @@ Model MakeTransformer(const TransformerOptions& options) {
   model.split_traffic.push_back(
       {.layer = "head.logits", .backward = activations, .logit_rows = options.context});
   model.splits_sequence = true;
+  model.published = Gpt2Names(options.layers);
   return model;
 }
 

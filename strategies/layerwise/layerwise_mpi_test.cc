@@ -1,6 +1,7 @@
 // Stages as processes under mpirun: the bits of threads; and what the summary says of them.
 
 #include <string>
+#include <vector>
 
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
@@ -70,6 +71,18 @@ TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
   const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "layerwise.balance=time"});
   ASSERT_TRUE(measured.ok()) << measured.err;
   EXPECT_EQ(File("measured/losses.csv"), File("told/losses.csv"));
+}
+
+// Stages of two ranks that compute their layers together, on sequences that they divide.
+TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreadsWithTensorParallelism) {
+  const std::vector<std::string> mesh = {"--set",     "mesh.dp=1", "--set",
+                                         "mesh.tp=2", "--set",     "tp.sequence_parallel=true"};
+  const ProcessResult threads = Run({}, "threads", mesh);
+  ASSERT_TRUE(threads.ok()) << threads.err;
+  const ProcessResult processes = Run(MpiRun(4), "processes", mesh);
+  ASSERT_TRUE(processes.ok()) << processes.err;
+  EXPECT_EQ(File("processes/losses.csv"), File("threads/losses.csv"));
+  EXPECT_EQ(Summary("processes")["parameter_hash"], Summary("threads")["parameter_hash"]);
 }
 
 TEST_F(LayerwiseMpiTest, TheSummaryShowsTheMeshAndWhoWaits) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 #include "strategies/gpipe/schedules.h"
 
 namespace lockstep {
@@ -37,7 +38,7 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
   absl::StatusOr<Schedule> schedule =
-      is_file ? ReadFile(file, ranks, micro_batches)
+      is_file ? ReadFile(UserPath(file), ranks, micro_batches)
               : MakeSchedule(name, ranks, stages_per_rank, micro_batches);
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);

@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 #include "tools/arguments/arguments.h"
 #include "tools/collectives/catalogue.h"
-#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/user_path.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/report.h"
-#include "tools/experiment/paths.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/user_path.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/references.h"
 #include "tools/compare/report.h"
-#include "tools/experiment/paths.h"
 #include "tools/experiment/run_all.h"
 
 namespace lockstep {

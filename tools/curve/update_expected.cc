@@ -16,6 +16,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
+#include "core/base/user_path.h"
 #include "core/train/metrics.h"
 #include "tools/curve/curve_check.h"
 #include "tools/experiment/paths.h"

@@ -16,13 +16,6 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-std::string UserPath(const std::string& path) {
-  const char* stands = std::getenv("BUILD_WORKING_DIRECTORY");
-  return ((stands != nullptr ? fs::path(stands) : fs::current_path()) / path)
-      .lexically_normal()
-      .string();
-}
-
 absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
   const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
   if (workspace == nullptr) {

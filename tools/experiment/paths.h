@@ -1,4 +1,5 @@
-// Paths as the user means them: Bazel starts programs in a folder of its own.
+// Where programs that Bazel starts in a folder of their own find the source tree, and room for
+// files.
 
 #pragma once
 
@@ -8,9 +9,6 @@
 #include "absl/status/statusor.h"
 
 namespace lockstep {
-
-// `path` from where the user stands; an absolute one as it is.
-std::string UserPath(const std::string& path);
 
 // `path` in the source tree from which `bazel run` was called. FailedPrecondition outside of it.
 absl::StatusOr<std::string> WorkspacePath(const std::string& path);

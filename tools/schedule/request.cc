@@ -12,9 +12,9 @@
 #include "core/base/file.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 #include "strategies/gpipe/schedules.h"
 #include "tools/arguments/arguments.h"
-#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {

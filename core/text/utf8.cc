@@ -1,4 +1,4 @@
-#include "core/data/utf8.h"
+#include "core/text/utf8.h"
 
 #include <cstdint>
 

@@ -1,10 +1,10 @@
-#include "core/data/vocabulary.h"
+#include "core/text/vocabulary.h"
 
 #include <algorithm>  // std::sort
 #include <cstddef>
 
 #include "absl/container/flat_hash_set.h"
-#include "core/data/utf8.h"
+#include "core/text/utf8.h"
 #include "glog/logging.h"
 
 namespace lockstep {

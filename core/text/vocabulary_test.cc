@@ -1,4 +1,4 @@
-#include "core/data/vocabulary.h"
+#include "core/text/vocabulary.h"
 
 #include <cstdint>
 #include <optional>

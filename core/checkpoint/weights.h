@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/checkpoint/state_tensor.h"
+#include "core/kernels/kernels.h"
+#include "core/nn/published.h"
+
+namespace lockstep {
+
+// Weights to start from: a checkpoint of ours (a whole file or a folder of shards), of which the
+// optimizer's state is left alone, or a safetensors file with the names of `names`.
+
+// Whether the file at `path` holds exactly the weights of `state`: parameters and running
+// statistics, or parts of them; what belongs to the optimizer in it is passed over. An error names
+// the file and says what does not fit.
+absl::Status CheckWeights(const std::string& path, const PublishedNames& names,
+                          const std::vector<StateTensor>& state);
+
+// The same, and fills them, reading only what they hold.
+absl::Status LoadWeights(const std::string& path, const PublishedNames& names,
+                         const std::vector<StateTensor>& state, Kernels& kernels);
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// Token ids on the disk, made by //tools/tokenize:
+//
+//   bytes  0- 7  "lstokens"
+//          8-11  version of the format: 1
+//         12-15  bytes of a token: 2 for vocabularies up to 65,536, else 4
+//         16-23  size of the vocabulary, of which all ids are below
+//         24-31  tokens
+//         32-39  how many of them, the first, are for training; the rest is for validation
+//         40-63  zeros
+//         64-    the tokens
+//
+// All numbers are unsigned and little-endian.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/base/mapped_file.h"
+
+namespace lockstep {
+
+// An open file of tokens, mapped into memory: a file of any size costs what is looked at.
+class TokenFile {
+ public:
+  // InvalidArgument, with the file's name, for what is no such file: another beginning, version or
+  // size of tokens, counts that disagree with its length.
+  static absl::StatusOr<TokenFile> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  int64_t vocabulary() const { return vocabulary_; }
+  int64_t tokens() const { return tokens_; }
+  int64_t train_tokens() const { return train_tokens_; }
+
+  // Copies tokens begin, ..., begin + out.size() - 1, which must be there. InvalidArgument if one
+  // is outside of the vocabulary.
+  absl::Status Copy(int64_t begin, absl::Span<int32_t> out) const;
+
+ private:
+  TokenFile(std::string path, MappedFile file);
+
+  absl::Status ReadHeader();
+
+  std::string path_;
+  MappedFile file_;
+  int64_t token_bytes_ = 0;
+  int64_t vocabulary_ = 0;
+  int64_t tokens_ = 0;
+  int64_t train_tokens_ = 0;
+};
+
+// Writes such a file; it appears under its name when it is whole. Requires a vocabulary in
+// [1, 2^31] that all tokens are below.
+absl::Status WriteTokenFile(const std::string& path, int64_t vocabulary,
+                            absl::Span<const int32_t> train, absl::Span<const int32_t> validation);
+
+}  // namespace lockstep

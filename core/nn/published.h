@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// How files from elsewhere name and lay out a parameter.
+struct PublishedTensor {
+  enum class Layout {
+    kSame,
+    kTransposed,  // a matrix that we keep as [out, in] lies there as [in, out]
+  };
+  enum class Rows {
+    kAll,
+    kFirst,  // the file may have more rows than the model, which takes the first: positions
+  };
+
+  std::string parameter;  // our name
+  std::string name;       // theirs
+  Layout layout = Layout::kSame;
+  Rows rows = Rows::kAll;
+};
+
+// The names under which a model's weights are published. A model ships them as data, as it does its
+// plan for tensor parallelism; core/checkpoint reads and writes by them. Each parameter that owns
+// its value has one.
+struct PublishedNames {
+  // Second names of a parameter that is tied: a file may hold it twice.
+  struct Tied {
+    std::string parameter;
+    std::string name;
+  };
+
+  std::string prefix;  // that files may put before all names but those of `tied`: "transformer."
+  std::vector<PublishedTensor> tensors;  // empty: nobody publishes such models
+  std::vector<Tied> tied;
+  std::vector<std::string> ignored;  // what files hold beside parameters: masks
+};
+
+}  // namespace lockstep

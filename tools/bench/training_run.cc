@@ -1,0 +1,93 @@
+#include "tools/bench/training_run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/train/run.h"
+#include "core/train/trainer.h"
+#include "models/models.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
+
+}  // namespace
+
+TrainingWorkload ResNetWorkload() {
+  return {.name = "ResNet-18, 32x32, batch 64",
+          .batch = 64,
+          .config =
+              "[model]\nkind = 'resnet'\n[data]\nkind = 'shapes'\n"
+              "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
+          .torch_arguments = "resnet18 --batch 64"};
+}
+
+TrainingWorkload GptWorkload() {
+  return {.name = "GPT 6 x 384, context 256, batch 16",
+          .batch = 16,
+          .config =
+              "[model]\nkind = 'transformer'\nlayers = 6\nheads = 6\nwidth = 384\n"
+              "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
+              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
+          .torch_arguments =
+              "gpt --layers 6 --heads 6 --width 384 --context 256 --vocab 65 "
+              "--batch 16"};
+}
+
+absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
+                                               const StrategyDefinition& strategy, int steps,
+                                               int shards, int threads,
+                                               const std::vector<std::string>& assignments) {
+  const std::string out =
+      (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
+  std::filesystem::remove_all(out);
+  std::filesystem::create_directories(out);
+  const std::string config_path = out + "/bench.toml";
+  std::FILE* file = std::fopen(config_path.c_str(), "w");
+  if (file == nullptr) return absl::UnavailableError("cannot write " + config_path);
+  std::fputs(workload.config.c_str(), file);
+  std::fclose(file);
+
+  CommandLine command_line;
+  command_line.configs = {config_path};
+  command_line.out = out + "/run";
+  command_line.assignments = {absl::StrCat("train.steps=", steps + kWarmUpSteps),
+                              absl::StrCat("batch.size=", workload.batch * shards),
+                              absl::StrCat("mesh.dp=", shards),
+                              absl::StrCat("run.threads=", threads), "validation.batches=1"};
+  command_line.assignments.insert(command_line.assignments.end(), assignments.begin(),
+                                  assignments.end());
+  LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
+  LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
+  const double macs =
+      static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
+  double step = 0;
+  for (const RankReport& report : reports) step = std::max(step, report.median_step_seconds);
+  const RankReport& first = reports.front();
+  TrainingTiming timing = {
+      .gflops = 6 * macs * static_cast<double>(run.settings.batch.size) / step * 1e-9,
+      .outside_kernels =
+          1 - static_cast<double>(first.kernel_nanos) / static_cast<double>(first.times.total)};
+  const auto ranks = static_cast<double>(reports.size());
+  for (const RankReport& report : reports) {
+    timing.bubble += static_cast<double>(report.times.Of(Phase::kBubble)) /
+                     static_cast<double>(report.times.total) / ranks;
+    timing.predicted_bubble += report.prediction.bubble_fraction / ranks;
+  }
+  return timing;
+}
+
+void PrintPeer(double ours, double torch) {
+  if (torch > 0) {
+    std::printf(" %9.1f %7.2f\n", torch, ours / torch);
+  } else {
+    std::printf(" %9s %7s\n", "-", "-");
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// Continues a text with a trained language model: of a run,
+//
+//   ./bazelw run //tools/generate -- --run runs/gpt_shakespeare/single --data DATA --prompt
+//   'ROMEO:'
+//
+// or GPT-2 as Hugging Face publishes it, with its config.json beside it:
+//
+//   ./bazelw run //tools/generate -- --weights gpt2/model.safetensors --bpe gpt2-bpe --prompt 'It
+//   was'
+//
+// The same seed gives the same text.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>  // std::getenv
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/text/byte_pairs.h"
+#include "tools/generate/continuation.h"
+#include "tools/generate/text_codec.h"
+#include "tools/language_model/loaded_model.h"
+
+ABSL_FLAG(std::string, run, "", "run directory, whose model is to write");
+ABSL_FLAG(std::string, checkpoint, "", "one of its checkpoints; the newest if empty");
+ABSL_FLAG(std::string, data, "", "folder of data sets; LOCKSTEP_DATA if empty");
+ABSL_FLAG(std::string, weights, "", "GPT-2 weights in place of a run");
+ABSL_FLAG(std::string, bpe, "", "folder with encoder.json and vocab.bpe, for models of byte pairs");
+ABSL_FLAG(std::string, prompt, "", "the text to continue; a new document if empty");
+ABSL_FLAG(int64_t, tokens, 200, "how many tokens to add");
+ABSL_FLAG(double, temperature, 1, "logits are divided by it; 0: always the likeliest token");
+ABSL_FLAG(int64_t, top_k, 0, "draw from so many of the likeliest tokens only; 0: from all");
+ABSL_FLAG(uint64_t, seed, 1, "of the random numbers");
+ABSL_FLAG(int64_t, threads, 0, "to compute on; 0: all cores");
+
+namespace lockstep {
+namespace {
+
+std::string PathOrEmpty(const std::string& path) { return path.empty() ? path : UserPath(path); }
+
+std::string DataFolder() {
+  const char* variable = std::getenv("LOCKSTEP_DATA");
+  const std::string flag = absl::GetFlag(FLAGS_data);
+  return PathOrEmpty(flag.empty() && variable != nullptr ? variable : flag);
+}
+
+absl::Status CheckFlags() {
+  if (absl::GetFlag(FLAGS_run).empty() == absl::GetFlag(FLAGS_weights).empty()) {
+    return absl::InvalidArgumentError("either --run or --weights says which model is to write");
+  }
+  const double temperature = absl::GetFlag(FLAGS_temperature);
+  if (!std::isfinite(temperature) || temperature < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--temperature is ", temperature, ", but must be 0 or more"));
+  }
+  for (const auto& [name, value] : {std::pair("tokens", absl::GetFlag(FLAGS_tokens)),
+                                    {"top_k", absl::GetFlag(FLAGS_top_k)},
+                                    {"threads", absl::GetFlag(FLAGS_threads)}}) {
+    if (value < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, " is ", value, ", but must be 0 or more"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoadedModel> Load(Kernels& kernels) {
+  const std::string weights = PathOrEmpty(absl::GetFlag(FLAGS_weights));
+  if (!weights.empty()) return LoadGpt2(weights, kernels);
+  return LoadRun({.run = UserPath(absl::GetFlag(FLAGS_run)),
+                  .checkpoint = PathOrEmpty(absl::GetFlag(FLAGS_checkpoint)),
+                  .data = DataFolder()},
+                 kernels);
+}
+
+absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodec(const LoadedModel& loaded) {
+  const std::string bpe = PathOrEmpty(absl::GetFlag(FLAGS_bpe));
+  if (bpe.empty()) {
+    if (loaded.dataset != nullptr) return MakeCodecOf(*loaded.dataset);
+    return absl::InvalidArgumentError(
+        "what the tokens mean is not known: name the folder of the byte-pair vocabulary with "
+        "--bpe");
+  }
+  LS_ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Load(bpe));
+  if (pairs.vocabulary() != loaded.options.vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat("--bpe ", bpe, " has ", pairs.vocabulary(),
+                                                   " tokens, but the model ",
+                                                   loaded.options.vocabulary));
+  }
+  return MakeBytePairCodec(std::move(pairs));
+}
+
+// The tokens to continue: at least one.
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const TextCodec& codec) {
+  const std::string prompt = absl::GetFlag(FLAGS_prompt);
+  absl::StatusOr<std::vector<int32_t>> tokens = codec.Encode(prompt);
+  if (!tokens.ok()) return Annotate(tokens.status(), "--prompt");
+  if (!tokens->empty()) return tokens;
+  const std::optional<int32_t> border = codec.document_border();
+  if (border) return std::vector<int32_t>{*border};
+  return absl::InvalidArgumentError(
+      "--prompt is empty, but this vocabulary has no token that begins a document; give at least "
+      "one character");
+}
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+absl::Status RunMain() {
+  LS_RETURN_IF_ERROR(CheckFlags());
+  const int64_t threads = absl::GetFlag(FLAGS_threads);
+  SetThreads(threads > 0 ? static_cast<int>(threads)
+                         : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  LS_ASSIGN_OR_RETURN(LoadedModel loaded, Load(kernels));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<TextCodec> codec, MakeCodec(loaded));
+  LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(*codec));
+  Print(absl::GetFlag(FLAGS_prompt));
+  try {
+    Continue(loaded.model, kernels, prompt,
+             {.context = loaded.options.context,
+              .tokens = absl::GetFlag(FLAGS_tokens),
+              .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
+                           .top_k = absl::GetFlag(FLAGS_top_k)},
+              .seed = absl::GetFlag(FLAGS_seed),
+              .stop = codec->document_border()},
+             [&codec](int32_t token) { Print(codec->Decode(absl::MakeConstSpan(&token, 1))); });
+  } catch (const StatusException& error) {
+    return error.status();
+  }
+  Print("\n");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Continues a text: --run DIR or --weights FILE, --prompt TEXT");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lockstep::RunMain();
+  if (status.ok()) return 0;
+  lockstep::PrintError(status);
+  return 1;
+}

@@ -1,0 +1,122 @@
+// The program as a user starts it.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/subprocess.h"
+#include "core/text/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/transformer/gpt2_file.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr char kWorkload[] = R"(name = "generate"
+[train]
+steps = 3
+[batch]
+size = 4
+[model]
+kind = "transformer"
+layers = 1
+heads = 2
+width = 16
+[data]
+kind = "markov"
+context = 8
+validation_samples = 4
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.01
+[run]
+threads = 1
+)";
+
+class GenerateTest : public testing::Test {
+ protected:
+  GenerateTest() : folder_(testing::TempDir() + "/generate_test") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  void Write(const std::string& name, const std::string& contents) const {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << contents;
+  }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  static ProcessResult Run(const std::string& program, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program);
+    auto result = RunProcess({.arguments = arguments});
+    EXPECT_TRUE(result.ok()) << result.status();
+    return *std::move(result);
+  }
+  static std::string Text(const std::vector<std::string>& arguments) {
+    const ProcessResult result = Run("tools/generate/generate", arguments);
+    EXPECT_TRUE(result.ok()) << result.err;
+    return result.out;
+  }
+  static std::string Problem(const std::vector<std::string>& arguments) {
+    const ProcessResult result = Run("tools/generate/generate", arguments);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(GenerateTest, ContinuesWithTheModelOfARun) {
+  Write("workload.toml", kWorkload);
+  const ProcessResult trained =
+      Run("strategies/single/main", {"--config", Path("workload.toml"), "--out", Path("run")});
+  ASSERT_TRUE(trained.ok()) << trained.err;
+  const std::string run = "--run=" + Path("run");
+  const std::string text = Text({run, "--prompt=bad", "--tokens=40"});
+  EXPECT_THAT(text, MatchesRegex("bad[a-p]+\n"));
+  EXPECT_EQ(text.size(), 3u + 40 + 1);
+  EXPECT_EQ(Text({run, "--prompt=bad", "--tokens=40"}), text);
+  EXPECT_NE(Text({run, "--prompt=bad", "--tokens=40", "--seed=2"}), text);
+  const std::string likeliest = Text({run, "--prompt=bad", "--tokens=20", "--top_k=1"});
+  EXPECT_EQ(Text({run, "--prompt=bad", "--tokens=20", "--temperature=0", "--seed=9"}), likeliest);
+
+  EXPECT_THAT(Problem({run}), HasSubstr("--prompt is empty"));
+  EXPECT_THAT(Problem({run, "--prompt=z"}), HasSubstr("the letters a to p only"));
+  EXPECT_THAT(Problem({run, "--prompt=a", "--checkpoint=" + Path("none")}), HasSubstr("/none"));
+}
+
+TEST_F(GenerateTest, ContinuesWithPublishedWeights) {
+  Write("model.safetensors",
+        Gpt2File({.layers = 1, .heads = 2, .width = 8, .context = 5, .vocabulary = 257}).Bytes());
+  Write("config.json", R"({"n_head": 2})");
+  Write("encoder.json", TokensJson({"<|endoftext|>"}));
+  Write("vocab.bpe", "#version: 0.2\n");
+  const std::string weights = "--weights=" + Path("model.safetensors"), bpe = "--bpe=" + folder_;
+  const std::string text = Text({weights, bpe, "--prompt=Hi", "--tokens=3"});
+  EXPECT_EQ(text.substr(0, 2), "Hi");
+  EXPECT_EQ(text.back(), '\n');
+  Text({weights, bpe, "--tokens=3"});  // a new document
+
+  EXPECT_THAT(Problem({weights, "--prompt=Hi"}), HasSubstr("with --bpe"));
+  Write("encoder.json", TokensJson({"ab", "<|endoftext|>"}));
+  EXPECT_THAT(Problem({weights, bpe}), HasSubstr("has 258 tokens, but the model 257"));
+}
+
+TEST_F(GenerateTest, SaysWhatIsWrong) {
+  EXPECT_THAT(Problem({}), HasSubstr("either --run or --weights"));
+  EXPECT_THAT(Problem({"--run=a", "--weights=b"}), HasSubstr("either --run or --weights"));
+  EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
+  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature is nan"));
+  EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));
+  EXPECT_THAT(Problem({"--run=" + Path("none")}), HasSubstr("/none/config.toml"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// Writes the model of a run as Hugging Face's transformers read GPT-2:
+//
+//   ./bazelw run //tools/language_model:export_gpt2 -- --run runs/gpt_markov/single --output gpt2
+//
+//   GPT2LMHeadModel.from_pretrained("gpt2")   # in Python
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "tools/language_model/loaded_model.h"
+
+ABSL_FLAG(std::string, run, "", "run directory");
+ABSL_FLAG(std::string, checkpoint, "", "one of its checkpoints; the newest if empty");
+ABSL_FLAG(std::string, data, "", "folder of data sets; LOCKSTEP_DATA if empty");
+ABSL_FLAG(std::string, output, "", "folder to make, with model.safetensors and config.json");
+
+namespace lockstep {
+namespace {
+
+std::string PathOrEmpty(const std::string& path) { return path.empty() ? path : UserPath(path); }
+
+std::string DataFolder() {
+  const char* variable = std::getenv("LOCKSTEP_DATA");
+  const std::string flag = absl::GetFlag(FLAGS_data);
+  return PathOrEmpty(flag.empty() && variable != nullptr ? variable : flag);
+}
+
+absl::Status RunMain() {
+  if (absl::GetFlag(FLAGS_run).empty() || absl::GetFlag(FLAGS_output).empty()) {
+    return absl::InvalidArgumentError(
+        "--run and --output are both needed; --help says what there is");
+  }
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  LS_ASSIGN_OR_RETURN(const LoadedModel loaded,
+                      LoadRun({.run = UserPath(absl::GetFlag(FLAGS_run)),
+                               .checkpoint = PathOrEmpty(absl::GetFlag(FLAGS_checkpoint)),
+                               .data = DataFolder()},
+                              kernels));
+  const std::string output = UserPath(absl::GetFlag(FLAGS_output));
+  LS_RETURN_IF_ERROR(ExportGpt2(loaded, output, kernels));
+  std::printf("%s: GPT-2 of %lld parameters\n", output.c_str(),
+              static_cast<long long>(loaded.model.ParameterCount()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Writes a run's model as GPT-2 weights: --run DIR --output DIR");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lockstep::RunMain();
+  if (status.ok()) return 0;
+  lockstep::PrintError(status);
+  return 1;
+}

@@ -1,0 +1,157 @@
+#include "tools/language_model/loaded_model.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/published_weights.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/weights.h"
+#include "core/train/config.h"
+#include "core/train/config_reader.h"
+#include "core/train/data_config.h"
+#include "core/train/model_weights.h"
+#include "models/models.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kWeightsFile[] = "model.safetensors";
+constexpr char kConfigFile[] = "config.json";
+
+// The sizes that a model's own parameters show; `heads` and `dropout` are no part of any.
+void TakeSizes(const Model& model, TransformerOptions& options) {
+  for (const Parameter* parameter : model.Parameters()) {
+    if (parameter->name == "embedding.token.weight") {
+      options.vocabulary = parameter->shape[0];
+      options.width = parameter->shape[1];
+    } else if (parameter->name == "embedding.position.weight") {
+      options.context = parameter->shape[0];
+    }
+  }
+  options.layers = static_cast<int64_t>(model.blocks.size()) - 2;
+}
+
+// Gives a model memory, and its weights from a file.
+absl::Status Fill(Model& model, const std::string& path, Kernels& kernels) {
+  Materialize(model.Parameters(), /*seed=*/0, kernels);
+  Materialize(model.Statistics(), kernels);
+  return LoadWeights(path, model.published, WeightsOf(model, kernels.allocator()), kernels);
+}
+
+absl::StatusOr<std::string> FindCheckpoint(const RunSource& source) {
+  if (!source.checkpoint.empty()) return source.checkpoint;
+  LS_ASSIGN_OR_RETURN(const std::optional<std::string> newest,
+                      NewestCheckpoint(source.run + "/checkpoints"));
+  if (newest) return *newest;
+  return absl::NotFoundError(absl::StrCat(
+      source.run,
+      "/checkpoints: holds no checkpoint; a run leaves one where checkpoint.keep is not 0"));
+}
+
+// The number of heads that the config.json beside a file tells.
+absl::StatusOr<int64_t> ReadHeads(const std::string& path) {
+  const std::string config = (std::filesystem::path(path).parent_path() / kConfigFile).string();
+  absl::StatusOr<std::string> text = ReadFile(config);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat(text.status().message(),
+                                     "; it tells the number of heads, \"n_head\", of ", path));
+  }
+  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("n_head") && json["n_head"].is_number_unsigned()) {
+    return json["n_head"].get<int64_t>();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", config, "\" is no JSON object with a whole number as \"n_head\""));
+}
+
+// The tensor of that name, with or without the prefix.
+const SafetensorsTensor* Find(const SafetensorsReader& reader, const std::string& name) {
+  const SafetensorsTensor* tensor = reader.Find(name);
+  return tensor != nullptr ? tensor : reader.Find("transformer." + name);
+}
+
+absl::StatusOr<TransformerOptions> ReadSizes(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
+  const SafetensorsTensor* token = Find(reader, "wte.weight");
+  const SafetensorsTensor* position = Find(reader, "wpe.weight");
+  if (token == nullptr || position == nullptr || token->shape.size() != 2 ||
+      position->shape.size() != 2) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "\"", path, "\" holds no GPT-2: it lacks the matrices 'wte.weight' and 'wpe.weight'"));
+  }
+  TransformerOptions options = {.layers = 0,
+                                .width = token->shape[1],
+                                .context = position->shape[0],
+                                .vocabulary = token->shape[0]};
+  while (Find(reader, absl::StrCat("h.", options.layers, ".ln_1.weight")) != nullptr) {
+    ++options.layers;
+  }
+  LS_ASSIGN_OR_RETURN(options.heads, ReadHeads(path));
+  if (options.heads < 1 || options.width < 1 || options.context < 1 || options.vocabulary < 1 ||
+      options.width % options.heads != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("\"", path, "\": a width of ", options.width,
+                                                      " does not divide into ", options.heads,
+                                                      " heads, or there is nothing in it"));
+  }
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(source.run + "/config.toml"));
+  LoadedModel loaded;
+  LS_ASSIGN_OR_RETURN(loaded.dataset, MakeDataset(config, source.data));
+  LS_ASSIGN_OR_RETURN(loaded.model, MakeModel(config, *loaded.dataset));
+  if (loaded.dataset->task() != Task::kLanguageModel) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        source.run, ": has trained no language model; its data: ", loaded.dataset->Describe()));
+  }
+  TakeSizes(loaded.model, loaded.options);
+  ConfigReader reader(config.Table("model"));
+  reader.Read("heads", &loaded.options.heads);
+  LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
+  LS_RETURN_IF_ERROR(Fill(loaded.model, checkpoint, kernels));
+  return loaded;
+}
+
+absl::StatusOr<LoadedModel> LoadGpt2(const std::string& path, Kernels& kernels) {
+  LoadedModel loaded;
+  LS_ASSIGN_OR_RETURN(loaded.options, ReadSizes(path));
+  loaded.model = MakeTransformer(loaded.options);
+  LS_RETURN_IF_ERROR(Fill(loaded.model, path, kernels));
+  return loaded;
+}
+
+absl::Status ExportGpt2(const LoadedModel& loaded, const std::string& folder, Kernels& kernels) {
+  const TransformerOptions& options = loaded.options;
+  const Json config = {{"architectures", {"GPT2LMHeadModel"}},
+                       {"model_type", "gpt2"},
+                       {"vocab_size", options.vocabulary},
+                       {"n_positions", options.context},
+                       {"n_ctx", options.context},
+                       {"n_embd", options.width},
+                       {"n_layer", options.layers},
+                       {"n_head", options.heads},
+                       {"activation_function", "gelu_new"},
+                       {"layer_norm_epsilon", 1e-5},
+                       {"tie_word_embeddings", true},
+                       {"bos_token_id", nullptr},
+                       {"eos_token_id", nullptr}};
+  LS_RETURN_IF_ERROR(MakeDirectories(folder));
+  LS_RETURN_IF_ERROR(WritePublishedWeights(absl::StrCat(folder, "/", kWeightsFile),
+                                           loaded.model.published,
+                                           WeightsOf(loaded.model, kernels.allocator()), kernels));
+  return WriteFileAtomically(absl::StrCat(folder, "/", kConfigFile), config.dump(2) + "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,166 @@
+#include "tools/language_model/loaded_model.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "models/transformer/gpt2_file.h"
+#include "nlohmann/json.hpp"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const TransformerOptions kSizes = {
+    .layers = 3, .heads = 4, .width = 24, .context = 7, .vocabulary = 11};
+
+class LoadedModelTest : public ::testing::Test {
+ protected:
+  LoadedModelTest() : folder_(::testing::TempDir() + "/loaded_model_test") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  void Write(const std::string& name, const std::string& contents) const {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << contents;
+  }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+  CpuAllocator allocator_;
+  CpuKernels kernels_{allocator_};
+};
+
+// The bits of all parameters.
+std::vector<std::vector<float>> Values(const Model& model) {
+  std::vector<std::vector<float>> values;
+  for (const Parameter* parameter : model.Parameters()) {
+    const float* begin = parameter->value.data<float>();
+    values.emplace_back(begin, begin + parameter->value.elements());
+  }
+  return values;
+}
+
+TEST_F(LoadedModelTest, AFileShowsItsSizes) {
+  Write("weights.safetensors", Gpt2File(kSizes, "transformer.").Bytes());
+  Write("config.json", R"({"n_head": 4, "n_embd": 24})");
+  const auto loaded = LoadGpt2(Path("weights.safetensors"), kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->options.layers, 3);
+  EXPECT_EQ(loaded->options.heads, 4);
+  EXPECT_EQ(loaded->options.width, 24);
+  EXPECT_EQ(loaded->options.context, 7);
+  EXPECT_EQ(loaded->options.vocabulary, 11);
+  EXPECT_EQ(loaded->model.ParameterCount(), MakeTransformer(kSizes).ParameterCount());
+  EXPECT_EQ(Values(loaded->model)[0][25], Gpt2Value("embedding.token.weight", 1, 1));
+}
+
+// What is exported has the bytes of what was loaded: every tensor, its name, shape and place.
+TEST_F(LoadedModelTest, WhatIsExportedIsWhatWasLoaded) {
+  const std::string original = Gpt2File(kSizes).Bytes();
+  Write("weights.safetensors", original);
+  Write("config.json", R"({"n_head": 4})");
+  const auto loaded = LoadGpt2(Path("weights.safetensors"), kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(ExportGpt2(*loaded, Path("made/here"), kernels_), absl::OkStatus());
+  const std::string exported = *ReadFile(Path("made/here/model.safetensors"));
+  struct Parsed {
+    explicit Parsed(const std::string& bytes) {
+      uint64_t length = 0;
+      for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+      header = nlohmann::json::parse(bytes.substr(8, length));
+      header.erase("__metadata__");
+      data = bytes.substr(8 + length);
+    }
+    std::string Bytes(const nlohmann::json& tensor) const {
+      const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+      return data.substr(begin, end - begin);
+    }
+    nlohmann::json header;
+    std::string data;
+  };
+  const Parsed from(original), to(exported);
+  ASSERT_EQ(from.header.size(), to.header.size());
+  for (const auto& [name, tensor] : from.header.items()) {
+    ASSERT_TRUE(to.header.contains(name)) << name;
+    EXPECT_EQ(to.header[name]["shape"], tensor["shape"]) << name;
+    EXPECT_TRUE(to.Bytes(to.header[name]) == from.Bytes(tensor)) << name;
+  }
+  const auto config = nlohmann::json::parse(*ReadFile(Path("made/here/config.json")));
+  EXPECT_EQ(config["n_head"], 4);
+  EXPECT_EQ(config["n_layer"], 3);
+  EXPECT_EQ(config["n_embd"], 24);
+  EXPECT_EQ(config["n_positions"], 7);
+  EXPECT_EQ(config["vocab_size"], 11);
+  // And loads again as it stands.
+  const auto again = LoadGpt2(Path("made/here/model.safetensors"), kernels_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Values(again->model), Values(loaded->model));
+}
+
+// Of whatever strategy and precision: the same weights, those that the run ended with.
+TEST_F(LoadedModelTest, ARunShowsItsModel) {
+  std::vector<std::vector<std::vector<float>>> values;
+  for (const bool sharded : {false, true}) {
+    const auto strategy = sharded ? FsdpStrategy() : SingleStrategy();
+    const Assignments ranks = {sharded ? "mesh.dp=2" : "batch.shards=2"};
+    RunStrategy(strategy, MakeModel, SmallGptConfig(), With({"precision.compute=bf16"}, ranks));
+    const auto loaded = LoadRun({.run = RunFolder()}, kernels_);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->options.heads, 2);
+    EXPECT_EQ(loaded->options.context, 16);
+    ASSERT_NE(loaded->dataset, nullptr);
+    values.push_back(Values(loaded->model));
+  }
+  EXPECT_EQ(values[0], values[1]);
+}
+
+TEST_F(LoadedModelTest, SaysWhatIsMissing) {
+  const auto problem = [this](const std::string& path) {
+    return std::string(LoadGpt2(path, kernels_).status().message());
+  };
+  Write("weights.safetensors", Gpt2File(kSizes).Bytes());
+  const std::string path = Path("weights.safetensors");
+  EXPECT_THAT(problem(path), AllOf(HasSubstr("/config.json\""), HasSubstr("n_head")));
+  for (const char* config : {"", "[]", "{\"n_head\": 1.5}", "{\"n_head\": -4}"}) {
+    Write("config.json", config);
+    EXPECT_THAT(problem(path), HasSubstr("is no JSON object with a whole number as \"n_head\""));
+  }
+  Write("config.json", "{\"n_head\": 5}");
+  EXPECT_THAT(problem(path), HasSubstr("a width of 24 does not divide into 5 heads"));
+  Write("config.json", "{\"n_head\": 4}");
+  SafetensorsByHand file = Gpt2File(kSizes);
+  file.Remove("h.1.attn.c_attn.bias");
+  Write("weights.safetensors", file.Bytes());
+  EXPECT_THAT(problem(path), HasSubstr("'h.1.attn.c_attn.bias' is missing"));
+  file.Remove("wte.weight");
+  Write("weights.safetensors", file.Bytes());
+  EXPECT_THAT(problem(path), HasSubstr("holds no GPT-2"));
+
+  const auto run_problem = [this](const RunSource& source) {
+    return std::string(LoadRun(source, kernels_).status().message());
+  };
+  EXPECT_THAT(run_problem({.run = Path("none")}), HasSubstr("/none/config.toml"));
+  RunStrategy(SingleStrategy(), MakeModel, SmallResNetConfig(), {"train.steps=1"});
+  EXPECT_THAT(run_problem({.run = RunFolder()}), HasSubstr("has trained no language model"));
+  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {"checkpoint.keep=0"});
+  EXPECT_THAT(run_problem({.run = RunFolder()}), HasSubstr("holds no checkpoint"));
+  EXPECT_THAT(run_problem({.run = RunFolder(), .checkpoint = path}),
+              HasSubstr("does not fit this model"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// Makes a file of token ids from text, for [data] kind = "tokens":
+//
+//   ./bazelw run //tools/tokenize -- --bpe gpt2-bpe --input input.txt --output tokens.bin
+//
+// Words are never joined across the border between training and validation. Takes four bytes of
+// memory a token; the text itself stays on the disk.
+
+#include <unistd.h>  // isatty
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
+#include "core/base/mapped_file.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/data/token_file.h"
+#include "core/text/byte_pairs.h"
+#include "tools/tokenize/tokenized_text.h"
+
+ABSL_FLAG(std::string, bpe, "", "folder with encoder.json and vocab.bpe");
+ABSL_FLAG(std::string, input, "", "the text, in UTF-8");
+ABSL_FLAG(std::string, output, "", "the file to make");
+ABSL_FLAG(double, validation, 0.1, "share of the characters, the last, that are for validation");
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<std::string> PathFlag(const char* name, const std::string& value) {
+  if (!value.empty()) return UserPath(value);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", name, " is missing; --help says what there is"));
+}
+
+// A line on a terminal; nothing elsewhere.
+class Progress {
+ public:
+  explicit Progress(size_t total)
+      : total_(total), is_shown_(isatty(STDERR_FILENO) == 1), start_nanos_(NowNanos()) {}
+  ~Progress() {
+    if (is_shown_) std::fputs("\n", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Show(size_t done) const {
+    if (!is_shown_ || total_ == 0) return;
+    const double seconds = SecondsSince(start_nanos_);
+    const auto megabytes = static_cast<double>(done) * 1e-6;
+    std::fputs(
+        absl::StrFormat("\r%3d %% of %.1f MB, %.1f MB/s ", 100 * done / total_,
+                        static_cast<double>(total_) * 1e-6, seconds > 0 ? megabytes / seconds : 0.0)
+            .c_str(),
+        stderr);
+  }
+
+ private:
+  size_t total_;
+  bool is_shown_;
+  int64_t start_nanos_;
+};
+
+absl::Status RunMain() {
+  LS_ASSIGN_OR_RETURN(const std::string bpe, PathFlag("bpe", absl::GetFlag(FLAGS_bpe)));
+  LS_ASSIGN_OR_RETURN(const std::string input, PathFlag("input", absl::GetFlag(FLAGS_input)));
+  LS_ASSIGN_OR_RETURN(const std::string output, PathFlag("output", absl::GetFlag(FLAGS_output)));
+  const double share = absl::GetFlag(FLAGS_validation);
+  if (!(share >= 0 && share < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--validation is ", share, ", but a share is at least 0 and less than 1"));
+  }
+  LS_ASSIGN_OR_RETURN(const BytePairs pairs, BytePairs::Load(bpe));
+  LS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(input));
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("\"", input, "\" is empty"));
+  const size_t boundary = TrainingBytes(text, share);
+  std::vector<int32_t> train, validation;
+  {
+    const Progress progress(text.size());
+    train = Tokenize(pairs, text.substr(0, boundary), [&](size_t bytes) { progress.Show(bytes); });
+    validation = Tokenize(pairs, text.substr(boundary),
+                          [&](size_t bytes) { progress.Show(boundary + bytes); });
+  }
+  LS_RETURN_IF_ERROR(WriteTokenFile(output, pairs.vocabulary(), train, validation));
+  const size_t tokens = train.size() + validation.size();
+  std::fputs(absl::StrFormat("%s: %d training and %d validation tokens, %.2f bytes of text each\n",
+                             output, train.size(), validation.size(),
+                             static_cast<double>(text.size()) / static_cast<double>(tokens))
+                 .c_str(),
+             stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "Makes a file of token ids from text: --bpe DIR --input TEXT --output FILE");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = lockstep::RunMain();
+  if (status.ok()) return 0;
+  lockstep::PrintError(status);
+  return 1;
+}
