@@ -48,12 +48,12 @@ void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
   }
 }
 
-class LayerwiseEqualsSingleTest : public ::testing::TestWithParam<std::tuple<bool, int, int, int>> {
-};
+class LayerwiseEqualsSingleTest
+    : public ::testing::TestWithParam<std::tuple<SmallModel, int, int, int>> {};
 
 TEST_P(LayerwiseEqualsSingleTest, ToTheBitAtThePredictedCost) {
-  const auto [gpt, stages, micro_batches, shards] = GetParam();
-  const std::string config = gpt ? SmallGptConfig() : SmallResNetConfig();
+  const auto [model, stages, micro_batches, shards] = GetParam();
+  const std::string config = SmallConfig(model);
   const std::string cut = absl::StrCat("batch.micro_batches=", micro_batches);
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
                                   {cut, absl::StrCat("batch.shards=", shards)});
@@ -68,13 +68,15 @@ TEST_P(LayerwiseEqualsSingleTest, ToTheBitAtThePredictedCost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, LayerwiseEqualsSingleTest,
-                         ::testing::Combine(::testing::Bool(), ::testing::Values(2, 3, 4),
-                                            ::testing::Values(1, 3), ::testing::Values(1, 2)),
+                         ::testing::Combine(::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                              SmallModel::kUNet),
+                                            ::testing::Values(2, 3, 4), ::testing::Values(1, 3),
+                                            ::testing::Values(1, 2)),
                          [](const auto& parameters) {
-                           return absl::StrCat(std::get<0>(parameters.param) ? "Gpt" : "ResNet",
-                                               "Stages", std::get<1>(parameters.param),
-                                               "MicroBatches", std::get<2>(parameters.param),
-                                               "Shards", std::get<3>(parameters.param));
+                           return absl::StrCat(Name(std::get<0>(parameters.param)), "Stages",
+                                               std::get<1>(parameters.param), "MicroBatches",
+                                               std::get<2>(parameters.param), "Shards",
+                                               std::get<3>(parameters.param));
                          });
 
 // Five samples a shard: micro-batches of 2, 2 and 1, each kind announced to the next stage once.

@@ -73,7 +73,7 @@ TEST_P(SameBitsTest, AsSingle) {
   const Assignments precision = {absl::StrCat("precision.compute=", compute),
                                  absl::StrCat("precision.reduce=", reduce), "batch.micro_batches=2",
                                  "batch.size=24"};
-  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig(), SmallUNetConfig()}) {
     const auto single =
         Train(SingleStrategy(), config, With(precision, {absl::StrCat("batch.shards=", shards)}));
     for (const auto& [strategy, stages] : StrategiesWithRanks()) {
