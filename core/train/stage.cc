@@ -298,6 +298,10 @@ std::vector<StateTensor> Stage::StatisticsState() const {
     };
     add(".running_mean", layer->mean);
     add(".running_var", layer->variance);
+    if (layer->momentum) continue;
+    state.push_back({.name = layer->name + ".updates",
+                     .tensor = layer->updates.defined() ? layer->updates : Nothing(DType::kI64),
+                     .full_shape = {1}});
   }
   return state;
 }
@@ -305,7 +309,10 @@ std::vector<StateTensor> Stage::StatisticsState() const {
 int64_t Stage::statistics_bytes() const {
   // Of each channel: running mean and variance, and the three sums that they are updated from.
   int64_t bytes = 0;
-  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->held_channels();
+  // Without a momentum, the number of updates.
+  for (const RunningStatistics* layer : layers_) {
+    bytes += 5 * 4 * layer->held_channels() + (layer->momentum ? 0 : SizeOf(DType::kI64));
+  }
   return bytes;
 }
 
