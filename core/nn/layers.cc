@@ -167,12 +167,13 @@ Variable ConvolutionLayer::operator()(Pass& pass, const Variable& x) {
   }
 }
 
-BatchNormLayer::BatchNormLayer(std::string name, int64_t channels, Activation activation)
+BatchNormLayer::BatchNormLayer(std::string name, int64_t channels, Activation activation,
+                               std::optional<float> momentum)
     : Module(std::move(name)),
       activation_(activation),
       weight_(AddParameter("weight", {channels}, Init::Constant(1))),
       bias_(AddParameter("bias", {channels}, Init::Constant(0))),
-      statistics_(AddStatistics(channels, kMomentum)) {}
+      statistics_(AddStatistics(channels, momentum)) {}
 
 Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variable* residual) {
   Kernels& k = pass.kernels();

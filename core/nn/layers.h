@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -104,10 +105,13 @@ class ConvolutionLayer : public Module {
 };
 
 // activation(batch_norm(x) + residual); in evaluation with the running estimate. Split by column it
-// has some of the channels, and nothing to say to the others.
+// has some of the channels, and nothing to say to the others. `momentum` as in RunningStatistics.
 class BatchNormLayer : public Module {
  public:
-  BatchNormLayer(std::string name, int64_t channels, Activation activation);
+  static constexpr float kMomentum = 0.1f;
+
+  BatchNormLayer(std::string name, int64_t channels, Activation activation,
+                 std::optional<float> momentum = kMomentum);
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr);
 
@@ -115,7 +119,6 @@ class BatchNormLayer : public Module {
 
  private:
   static constexpr float kEpsilon = 1e-5f;
-  static constexpr float kMomentum = 0.1f;
 
   Activation activation_;
   Parameter& weight_;

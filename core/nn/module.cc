@@ -58,7 +58,7 @@ Parameter& Module::AddParameter(const std::string& leaf, const Shape& shape, Ini
   return *members_.back().parameter;
 }
 
-RunningStatistics& Module::AddStatistics(int64_t channels, float momentum) {
+RunningStatistics& Module::AddStatistics(int64_t channels, std::optional<float> momentum) {
   members_.push_back(
       {nullptr, std::make_unique<RunningStatistics>(name_, channels, momentum), nullptr});
   return *members_.back().statistics;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,7 +49,7 @@ class Module {
  protected:
   // A parameter named name() + "." + leaf.
   Parameter& AddParameter(const std::string& leaf, const Shape& shape, Init init);
-  RunningStatistics& AddStatistics(int64_t channels, float momentum);
+  RunningStatistics& AddStatistics(int64_t channels, std::optional<float> momentum);
 
   // A child named name() + "." + leaf; further arguments go to its constructor.
   template <typename Child, typename... Arguments>

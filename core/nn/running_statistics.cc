@@ -13,6 +13,10 @@ void RunningStatistics::Materialize(Kernels& kernels) {
   kernels.Fill(mean, 0);
   kernels.Fill(variance, 1);
   kernels.Fill(sums, 0);
+  if (momentum) return;
+  constexpr int64_t kNone = 0;
+  updates = kernels.Empty({1}, DType::kI64, MemoryClass::kParameters);
+  kernels.CopyFromHost(&kNone, updates);
 }
 
 void RunningStatistics::Gather(Kernels& kernels, const Tensor& batch_mean,
@@ -26,8 +30,17 @@ void RunningStatistics::Gather(Kernels& kernels, const Tensor& batch_mean,
 
 void RunningStatistics::Update(Kernels& kernels, double weight) {
   CHECK_GT(rows, 0) << name;
-  kernels.UpdateRunningStatistics(sums, weight, rows, momentum, mean, variance);
+  kernels.UpdateRunningStatistics(sums, weight, rows, NextMomentum(kernels), mean, variance);
   Clear();
+}
+
+float RunningStatistics::NextMomentum(Kernels& kernels) {
+  if (momentum) return *momentum;
+  int64_t count = 0;
+  kernels.CopyToHost(updates, &count);
+  ++count;
+  kernels.CopyFromHost(&count, updates);
+  return 1 / static_cast<float>(count);
 }
 
 }  // namespace lockstep

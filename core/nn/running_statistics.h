@@ -16,16 +16,21 @@ namespace lockstep {
 // has one and runs it first.
 class RunningStatistics {
  public:
-  RunningStatistics(std::string layer_name, int64_t channel_count, float update_momentum)
+  // Each update moves the estimate by `update_momentum`; without one it is the mean of all updates.
+  RunningStatistics(std::string layer_name, int64_t channel_count,
+                    std::optional<float> update_momentum)
       : name(std::move(layer_name)), channels(channel_count), momentum(update_momentum) {}
 
-  std::string name;  // of the layer; buffers are name + ".running_mean" and ".running_var"
+  // Of the layer; buffers are name + ".running_mean" and ".running_var", and ".updates" without a
+  // momentum.
+  std::string name;
   int64_t channels;
-  float momentum;
+  std::optional<float> momentum;
   // The channels that ranks hold where tensor parallelism splits the layer; none: all.
   std::optional<Slice> slice;
   int64_t held_channels() const { return slice ? slice->extent() : channels; }
   Tensor mean, variance;  // [held channels]
+  Tensor updates;         // [1], i64: so many so far; undefined where there is a momentum
   Tensor sums;       // [3, held channels]: of this step's micro-batches, not yet in the estimate
   int64_t rows = 0;  // of the largest micro-batch: batch * height * width
 
@@ -43,6 +48,9 @@ class RunningStatistics {
   void Clear() { gathered_ = false; }
 
  private:
+  // Counts an update; how far it moves the estimate.
+  float NextMomentum(Kernels& kernels);
+
   bool gathered_ = false;
 };
 

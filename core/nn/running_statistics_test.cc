@@ -1,6 +1,7 @@
 #include "core/nn/running_statistics.h"
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "core/autograd/testing/arrays.h"
@@ -133,6 +134,30 @@ TEST_F(RunningStatisticsTest, ClearDropsWhatWasGathered) {
 TEST_F(RunningStatisticsTest, GatheringAloneMovesNothing) {
   Gather(layer_, MicroBatch(1));
   ExpectEstimate(Estimate());
+}
+
+// Torch's momentum None: each update weighs alike.
+TEST_F(RunningStatisticsTest, WithoutAMomentumAreTheMeanOfAllUpdates) {
+  RunningStatistics cumulative("norm", kChannels, std::nullopt);
+  cumulative.Materialize(kernels_);
+  Array mean{Shape{kChannels}}, variance{Shape{kChannels}};
+  for (const std::vector<uint64_t>& streams : {std::vector<uint64_t>{1, 2}, {3}, {4, 5, 6}}) {
+    Estimate of_step;  // moved by kMomentum from 0 and 1
+    std::vector<Array> step;
+    for (const uint64_t stream : streams) {
+      step.push_back(MicroBatch(stream));
+      Gather(cumulative, step.back());
+    }
+    of_step.Update(step);
+    cumulative.Update(kernels_, static_cast<double>(step.size()));
+    for (int64_t c = 0; c < kChannels; ++c) {
+      mean.value[c] += of_step.mean[c] / kMomentum / 3;
+      variance.value[c] += (of_step.variance[c] - (1 - kMomentum)) / kMomentum / 3;
+    }
+  }
+  EXPECT_EQ(cumulative.updates.data<int64_t>()[0], 3);
+  EXPECT_TRUE(IsNear(mean, Download(kernels_, cumulative.mean), kTolerance));
+  EXPECT_TRUE(IsNear(variance, Download(kernels_, cumulative.variance), kTolerance));
 }
 
 TEST_F(RunningStatisticsTest, CountAsParameterMemory) {

@@ -5,9 +5,9 @@
 namespace lockstep {
 namespace {
 
-Tensor OrNothing(const Tensor& tensor, Allocator& allocator) {
+Tensor OrNothing(const Tensor& tensor, Allocator& allocator, DType dtype = DType::kF32) {
   if (tensor.defined()) return tensor;
-  return Tensor::Empty(allocator, {0}, DType::kF32, MemoryClass::kParameters);
+  return Tensor::Empty(allocator, {0}, dtype, MemoryClass::kParameters);
 }
 
 }  // namespace
@@ -35,6 +35,10 @@ std::vector<StateTensor> StatisticsOf(const Model& model, Allocator& allocator) 
     };
     add(".running_mean", layer->mean);
     add(".running_var", layer->variance);
+    if (layer->momentum) continue;
+    statistics.push_back({.name = layer->name + ".updates",
+                          .tensor = OrNothing(layer->updates, allocator, DType::kI64),
+                          .full_shape = {1}});
   }
   return statistics;
 }

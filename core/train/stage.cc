@@ -295,7 +295,10 @@ std::vector<StateTensor> Stage::StatisticsState() const {
 int64_t Stage::statistics_bytes() const {
   // Of each channel: running mean and variance, and the three sums that they are updated from.
   int64_t bytes = 0;
-  for (const RunningStatistics* layer : layers_) bytes += 5 * 4 * layer->held_channels();
+  // Without a momentum, the number of updates.
+  for (const RunningStatistics* layer : layers_) {
+    bytes += 5 * 4 * layer->held_channels() + (layer->momentum ? 0 : SizeOf(DType::kI64));
+  }
   return bytes;
 }
 
