@@ -42,7 +42,7 @@ class BytePairs {
   // The token that stands between documents, "<|endoftext|>"; nothing if the vocabulary has none.
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
 
-  // A few million bytes a second, O(n log n) in the longest word.
+  // Some ten million bytes a second on a core; O(n log n) in the longest word.
   std::vector<int32_t> Encode(std::string_view text) const;
   // The same for a single word as FirstWordBytes cuts it, appended to `tokens`.
   void AppendWord(std::string_view word, std::vector<int32_t>& tokens) const;

@@ -41,6 +41,8 @@ void TakeSizes(const Model& model, TransformerOptions& options) {
 
 // Gives a model memory, and its weights from a file.
 absl::Status Fill(Model& model, const std::string& path, Kernels& kernels) {
+  // Drawing a hundred million numbers takes longer than reading them.
+  for (Parameter* parameter : model.Parameters()) parameter->init = Init::Constant(0);
   Materialize(model.Parameters(), /*seed=*/0, kernels);
   Materialize(model.Statistics(), kernels);
   return LoadWeights(path, model.published, WeightsOf(model, kernels.allocator()), kernels);
