@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>  // std::getenv
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,14 +48,6 @@ ABSL_FLAG(int64_t, threads, 0, "to compute on; 0: all cores");
 namespace lockstep {
 namespace {
 
-std::string PathOrEmpty(const std::string& path) { return path.empty() ? path : UserPath(path); }
-
-std::string DataFolder() {
-  const char* variable = std::getenv("LOCKSTEP_DATA");
-  const std::string flag = absl::GetFlag(FLAGS_data);
-  return PathOrEmpty(flag.empty() && variable != nullptr ? variable : flag);
-}
-
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_run).empty() == absl::GetFlag(FLAGS_weights).empty()) {
     return absl::InvalidArgumentError("either --run or --weights says which model is to write");
@@ -78,23 +69,23 @@ absl::Status CheckFlags() {
 }
 
 absl::StatusOr<LoadedModel> Load(Kernels& kernels) {
-  const std::string weights = PathOrEmpty(absl::GetFlag(FLAGS_weights));
-  if (!weights.empty()) return LoadGpt2(weights, kernels);
-  return LoadRun({.run = UserPath(absl::GetFlag(FLAGS_run)),
-                  .checkpoint = PathOrEmpty(absl::GetFlag(FLAGS_checkpoint)),
-                  .data = DataFolder()},
+  const std::string weights = absl::GetFlag(FLAGS_weights);
+  if (!weights.empty()) return LoadGpt2(UserPath(weights), kernels);
+  return LoadRun(FromUser({.run = absl::GetFlag(FLAGS_run),
+                           .checkpoint = absl::GetFlag(FLAGS_checkpoint),
+                           .data = absl::GetFlag(FLAGS_data)}),
                  kernels);
 }
 
 absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodec(const LoadedModel& loaded) {
-  const std::string bpe = PathOrEmpty(absl::GetFlag(FLAGS_bpe));
+  const std::string bpe = absl::GetFlag(FLAGS_bpe);
   if (bpe.empty()) {
     if (loaded.dataset != nullptr) return MakeCodecOf(*loaded.dataset);
     return absl::InvalidArgumentError(
         "what the tokens mean is not known: name the folder of the byte-pair vocabulary with "
         "--bpe");
   }
-  LS_ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Load(bpe));
+  LS_ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Load(UserPath(bpe)));
   if (pairs.vocabulary() != loaded.options.vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat("--bpe ", bpe, " has ", pairs.vocabulary(),
                                                    " tokens, but the model ",

@@ -5,13 +5,11 @@
 //   GPT2LMHeadModel.from_pretrained("gpt2")   # in Python
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -25,14 +23,6 @@ ABSL_FLAG(std::string, output, "", "folder to make, with model.safetensors and c
 namespace lockstep {
 namespace {
 
-std::string PathOrEmpty(const std::string& path) { return path.empty() ? path : UserPath(path); }
-
-std::string DataFolder() {
-  const char* variable = std::getenv("LOCKSTEP_DATA");
-  const std::string flag = absl::GetFlag(FLAGS_data);
-  return PathOrEmpty(flag.empty() && variable != nullptr ? variable : flag);
-}
-
 absl::Status RunMain() {
   if (absl::GetFlag(FLAGS_run).empty() || absl::GetFlag(FLAGS_output).empty()) {
     return absl::InvalidArgumentError(
@@ -41,9 +31,9 @@ absl::Status RunMain() {
   CpuAllocator allocator;
   CpuKernels kernels(allocator);
   LS_ASSIGN_OR_RETURN(const LoadedModel loaded,
-                      LoadRun({.run = UserPath(absl::GetFlag(FLAGS_run)),
-                               .checkpoint = PathOrEmpty(absl::GetFlag(FLAGS_checkpoint)),
-                               .data = DataFolder()},
+                      LoadRun(FromUser({.run = absl::GetFlag(FLAGS_run),
+                                        .checkpoint = absl::GetFlag(FLAGS_checkpoint),
+                                        .data = absl::GetFlag(FLAGS_data)}),
                               kernels));
   const std::string output = UserPath(absl::GetFlag(FLAGS_output));
   LS_RETURN_IF_ERROR(ExportGpt2(loaded, output, kernels));

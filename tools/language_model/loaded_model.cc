@@ -1,5 +1,6 @@
 #include "tools/language_model/loaded_model.h"
 
+#include <cstdlib>  // std::getenv
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/base/user_path.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/published_weights.h"
 #include "core/checkpoint/safetensors.h"
@@ -108,6 +110,16 @@ absl::StatusOr<TransformerOptions> ReadSizes(const std::string& path) {
 }
 
 }  // namespace
+
+RunSource FromUser(const RunSource& named) {
+  const auto from_user = [](const std::string& path) {
+    return path.empty() ? path : UserPath(path);
+  };
+  const char* data = std::getenv("LOCKSTEP_DATA");
+  return {.run = from_user(named.run),
+          .checkpoint = from_user(named.checkpoint),
+          .data = from_user(named.data.empty() && data != nullptr ? data : named.data)};
+}
 
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
   LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(source.run + "/config.toml"));

@@ -25,6 +25,10 @@ struct RunSource {
   std::string data = {};        // folder of data sets
 };
 
+// The same as a user names it on a command line: from where they stand, with LOCKSTEP_DATA for an
+// empty `data`.
+RunSource FromUser(const RunSource& named);
+
 // The model of a run, whatever its strategy and precision: in fp32, from the masters. An error says
 // what is missing, or that the run has trained no language model.
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
