@@ -34,12 +34,12 @@ Assignments Cut(int micro_batches) {
           absl::StrCat("batch.size=", micro_batches == 5 ? 10 : 12)};
 }
 
-class GPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
+class GPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int>> {};
 
 // Every schedule and mode, with fewer micro-batches than stages too, against one run of single.
 TEST_P(GPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
   const auto [model, micro_batches] = GetParam();
-  const std::string config = model == "Gpt" ? SmallGptConfig() : SmallResNetConfig();
+  const std::string config = SmallConfig(model);
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, Cut(micro_batches));
   EXPECT_NE(single[0].losses[0], single[0].losses[3]);
   for (const int stages : {2, 3, 4}) {
@@ -60,10 +60,11 @@ TEST_P(GPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, GPipeEqualsSingleTest,
-                         ::testing::Combine(::testing::Values("Gpt", "ResNet"),
+                         ::testing::Combine(::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                              SmallModel::kUNet),
                                             ::testing::Values(1, 4, 5)),
                          [](const auto& parameters) {
-                           return absl::StrCat(std::get<0>(parameters.param), "MicroBatches",
+                           return absl::StrCat(Name(std::get<0>(parameters.param)), "MicroBatches",
                                                std::get<1>(parameters.param));
                          });
 

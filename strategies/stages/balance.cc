@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>  // std::ssize
 #include <limits>
-#include <numeric>  // std::accumulate
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -103,15 +102,6 @@ absl::StatusOr<std::vector<BlockRange>> DivideBlocks(const Model& model,
     begin += count;
   }
   return ranges;
-}
-
-double IdleShareOfTurns(const Model& model, const BlockRange& stage) {
-  const std::vector<int64_t> costs = BlockCosts(model);
-  const auto sum = [](auto first, auto last) {
-    return static_cast<double>(std::accumulate(first, last, int64_t{0}));
-  };
-  return 1 - sum(costs.begin() + stage.begin, costs.begin() + stage.end) /
-                 sum(costs.begin(), costs.end());
 }
 
 }  // namespace lockstep

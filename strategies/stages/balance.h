@@ -26,8 +26,4 @@ absl::StatusOr<std::vector<BlockRange>> DivideBlocks(const Model& model,
                                                      const std::vector<int64_t>& balance,
                                                      int stages, const std::string& key);
 
-// How much of a step a stage has nothing to do where one stage works at a time: 1 - its share of
-// the costs, 1 - 1 / p for p equal stages.
-double IdleShareOfTurns(const Model& model, const BlockRange& stage);
-
 }  // namespace lockstep

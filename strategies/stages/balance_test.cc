@@ -127,13 +127,5 @@ TEST(DivideBlocksTest, RefusesWhatIsNoBalance) {
   EXPECT_THAT(message({huge, huge}, 2), HasSubstr("does not sum up"));
 }
 
-TEST(IdleShareOfTurnsTest, IsWhatTheOthersCost) {
-  const Model equal = ModelOf({5, 5, 5, 5});
-  EXPECT_DOUBLE_EQ(IdleShareOfTurns(equal, {1, 2}), 0.75);
-  EXPECT_DOUBLE_EQ(IdleShareOfTurns(equal, {0, 4}), 0);
-  EXPECT_DOUBLE_EQ(IdleShareOfTurns(ModelOf({0, 0}), {0, 1}), 0.5);
-  EXPECT_DOUBLE_EQ(IdleShareOfTurns(ModelOf({1, 3, 6}), {0, 2}), 0.6);
-}
-
 }  // namespace
 }  // namespace lockstep
