@@ -3,15 +3,18 @@
 //   ./bazelw run //tools/bench:training -- --python /path/to/python --torch_peer
 //   /path/to/torch_peer.py
 //
-// Each row trains a whole model through the trainer, data and all. Model FLOPs are 6 multiply-adds
-// of forward, attention counted in full. The limit is measured in the same run. What is compared is
-// measured in turn, several rounds, and the best of each counts: a machine's neighbours slow down
-// now the one and now the other.
+// --tables fsdp,tp makes these tables only. Each row trains a whole model
+// through the trainer, data and all. Model FLOPs are 6 multiply-adds of forward, attention counted
+// in full. The limit is measured in the same run. What is compared is measured in turn, several
+// rounds, and the best of each counts: a machine's neighbours slow down now the one and now the
+// other.
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -29,6 +32,7 @@ ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
+ABSL_FLAG(std::vector<std::string>, tables, {}, "of limit, bf16, ranks, fsdp, tp; default: all");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -169,18 +173,34 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
 }
 
 absl::Status RunBenchmark() {
-  std::string reason;
-  const std::optional<TorchPeer> peer =
-      FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
-  if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
-  LS_RETURN_IF_ERROR(CompareWithTheLimit(peer));
-  LS_RETURN_IF_ERROR(CompareBf16(peer));
-  LS_RETURN_IF_ERROR(CompareRanks());
-  LS_RETURN_IF_ERROR(CompareSharding(peer));
-  const std::optional<TorchPeer> tensor_peer = FindTorchPeer(
-      absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_tensor_parallel), &reason);
-  if (!tensor_peer) std::printf("PyTorch's tensor parallel is left out: %s\n", reason.c_str());
-  return CompareTensorParallel(tensor_peer);
+  const auto peer_at = [](const std::string& script) {
+    std::string reason;
+    auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), script, &reason);
+    if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
+    return peer;
+  };
+  const std::optional<TorchPeer> peer = peer_at(absl::GetFlag(FLAGS_torch_peer));
+  const std::vector<std::pair<std::string, std::function<absl::Status()>>> tables = {
+      {"limit", [&] { return CompareWithTheLimit(peer); }},
+      {"bf16", [&] { return CompareBf16(peer); }},
+      {"ranks", [] { return CompareRanks(); }},
+      {"fsdp", [&] { return CompareSharding(peer); }},
+      {"tp",
+       [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }}};
+  const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
+  for (const std::string& name : wanted) {
+    const auto named = [&name](const auto& table) { return table.first == name; };
+    if (std::none_of(tables.begin(), tables.end(), named)) {
+      return absl::InvalidArgumentError("--tables: there is no '" + name +
+                                        "', only limit, bf16, ranks, fsdp and tp");
+    }
+  }
+  for (const auto& [name, compare] : tables) {
+    const bool is_wanted =
+        wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+    if (is_wanted) LS_RETURN_IF_ERROR(compare());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
