@@ -143,6 +143,7 @@ TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   EXPECT_THAT(problem("0F0,0F0,0B0\n1F0,1B0\n"),
               HasSubstr("rank 0, action 1 (F0): repeats rank 0, action 0 (F0)"));
   EXPECT_THAT(problem("0F0,0B0\n1F0\n"), HasSubstr("rank 1, stage 1, micro-batch 0: no backward"));
+  EXPECT_THAT(problem("0F0,1F0,1B0,0B0\n,\n"), HasSubstr("rank 1: has no stage"));
   EXPECT_THAT(problem("0F0,0B0\n"), HasSubstr("has 1 rows, one a rank, but mesh.pp is 2"));
   EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"batch.micro_batches=2"}),
               HasSubstr("has 1 micro-batches, but a shard has 2"));

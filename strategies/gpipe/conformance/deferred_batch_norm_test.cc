@@ -4,18 +4,23 @@
 // Not here: converting a model. Every batch normalisation defers.
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/autograd/operations.h"
 #include "core/nn/layers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "strategies/gpipe/gpipe.h"
 #include "strategies/gpipe/schedules.h"
 #include "strategies/pipeline/testing/pipeline_under_test.h"
 #include "strategies/pipeline/testing/probe.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
 
 namespace lockstep {
 namespace {
@@ -225,6 +230,54 @@ TEST(DeferredBatchNormTest, Optimize) {
   for (const auto& [name, gradient] : plain.last.gradients) {
     EXPECT_THAT(deferred.last.gradients.at(name), Pointwise(FloatNear(kRounding), gradient));
   }
+}
+
+// Pictures to classes, by pixels that are normalised without a momentum.
+class NormOfPictures : public Block {
+ public:
+  NormOfPictures()
+      : Block("norm"),
+        norm_(AddChild<BatchNormLayer>("layer", 3, Activation::kNone, std::nullopt)) {}
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override { return {norm_(pass, inputs[0])}; }
+
+ private:
+  BatchNormLayer& norm_;
+};
+
+class Classes : public Block {
+ public:
+  Classes() : Block("classes"), linear_(AddChild<LinearLayer>("linear", 32 * 32 * 3, 10)) {}
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override {
+    const Shape flat = {inputs[0].shape()[0], 32 * 32 * 3};
+    return {linear_(pass, Reshape(pass.tape, inputs[0], flat))};
+  }
+
+ private:
+  LinearLayer& linear_;
+};
+
+// How many updates the mean is of goes through a checkpoint, from whatever rank has the layer.
+TEST(DeferredBatchNormTest, ACumulativeAverageGoesOnAfterAResume) {
+  const ModelFactory make_model = [](const Config&, const Dataset&) -> absl::StatusOr<Model> {
+    Model model;
+    model.blocks.push_back(std::make_unique<NormOfPictures>());
+    model.blocks.push_back(std::make_unique<Classes>());
+    model.blocks[0]->cost.output_elements = 32 * 32 * 3;
+    return model;
+  };
+  const std::string config = SmallResNetConfig() + "[checkpoint]\nevery = 1\n";
+  const Assignments cut = {"batch.micro_batches=3"};
+  const auto single = RunStrategy(SingleStrategy(), make_model, config, cut);
+  RunStrategy(GPipeStrategy(), make_model, config, With(cut, {"mesh.pp=2", "train.steps=2"}));
+  ResumeStrategy(SingleStrategy(), make_model, config, With(cut, {"train.steps=3"}));
+  const auto last = ResumeStrategy(GPipeStrategy(), make_model, config, With(cut, {"mesh.pp=2"}));
+  EXPECT_EQ(last[0].losses, std::vector<double>({single[0].losses.back()}));
+  EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
+  EXPECT_EQ(last[0].validation.loss, single[0].validation.loss);
 }
 
 }  // namespace
