@@ -106,7 +106,13 @@ void Block::DeclarePop(const std::string& name) { pops_.push_back({"", name}); }
 void Block::Stash(Pass& pass, const std::string& name, Variable variable) {
   const SkipName* skip = Find(stashes_, name);
   if (skip == nullptr) ThrowFault(this->name(), name, "is stashed, but was not declared");
-  pass.skips.Put(*skip, std::move(variable));
+  // With a gradient of its own, added to the variable's when backward comes by here: so it makes no
+  // difference to the order of sums whether the block that pops it is on another rank.
+  Variable stashed = pass.tape.Result(variable.value, variable.needs_gradient());
+  pass.tape.Record(stashed, [&tape = pass.tape, slot = variable.gradient](Tensor dy) {
+    slot->Add(tape.kernels(), std::move(dy));
+  });
+  pass.skips.Put(*skip, std::move(stashed));
 }
 
 Variable Block::Pop(Pass& pass, const std::string& name) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/train/config_reader.h"
 #include "core/train/norm_over_ranks.h"
@@ -31,6 +32,15 @@ struct Options {
   Unshard unshard = Unshard::kStep;
 };
 
+bool HalvesBackwards(const Schedule& schedule) {
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) return true;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<Options> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table(kName));
   Options options = {.schedule = ReadSchedule(reader, settings),
@@ -38,6 +48,14 @@ absl::StatusOr<Options> ReadOptions(const Config& config, const Settings& settin
                      .balance = ReadBalance(reader)};
   reader.ReadChoice("unshard", &options.unshard,
                     {{"step", Unshard::kStep}, {"micro_batch", Unshard::kPass}});
+  if (options.unshard == Unshard::kPass && HalvesBackwards(options.schedule)) {
+    reader.AddProblem("unshard",
+                      absl::StrCat("is \"micro_batch\", which gives parameters back behind the "
+                                   "first half of a backward, and the schedule ",
+                                   options.schedule.name,
+                                   " has a second one that reads them; use \"step\", or a schedule "
+                                   "of whole backwards"));
+  }
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
   return options;

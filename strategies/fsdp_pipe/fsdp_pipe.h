@@ -16,7 +16,8 @@ namespace lockstep {
 //
 // unshard ("step"): how often a stage's parameters are gathered. "step": for its first micro-batch,
 // and they stay until its last; "micro_batch": a block at a time, for each forward and each
-// backward, which takes the memory of two blocks instead of all the stage's.
+// backward, which takes the memory of two blocks instead of all the stage's. Not with schedules
+// that halve backwards: the gradients of weights would need the parameters once more.
 //
 // schedule, schedule_file, stages_per_rank, balance, checkpoint: those of `gpipe`.
 StrategyDefinition FsdpPipeStrategy();

@@ -32,6 +32,7 @@ class Checker {
   explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
 
   std::vector<std::string> Faults() {
+    CheckRanks();
     for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       for (size_t i = 0; i < schedule_.ranks[rank].size(); ++i) CheckCell(rank, i);
     }
@@ -50,6 +51,15 @@ class Checker {
     const Action& action = schedule_.ranks[rank][index];
     return absl::StrCat("rank ", rank, ", action ", index, " (",
                         ToString(action, schedule_.has_several_stages_a_rank()), ")");
+  }
+
+  void CheckRanks() {
+    for (size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      const std::vector<int>& owners = schedule_.rank_of_stage;
+      if (std::find(owners.begin(), owners.end(), static_cast<int>(rank)) == owners.end()) {
+        faults_.push_back(absl::StrCat("rank ", rank, ": has no stage"));
+      }
+    }
   }
 
   void CheckCell(size_t rank, size_t index) {

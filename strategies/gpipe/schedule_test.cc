@@ -1,6 +1,7 @@
 #include "strategies/gpipe/schedule.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,6 +49,13 @@ TEST(ScheduleTest, NamesTheCellOfEachFault) {
                     HasSubstr("rank 0, action 3 (F0): there is no stage 5, only 2"),
                     HasSubstr("rank 0, action 4 (F0): stage 1 belongs to rank 1"),
                     HasSubstr("rank 0, stage 0, micro-batch 0: no backward")));
+}
+
+TEST(ScheduleTest, EveryRankHasAStage) {
+  Schedule schedule = Small();
+  schedule.ranks.insert(schedule.ranks.begin() + 1, std::vector<Action>());
+  schedule.rank_of_stage = {0, 2};
+  EXPECT_EQ(Faults(schedule), "schedule small:\n  rank 1: has no stage");
 }
 
 TEST(ScheduleTest, TellsOfForgottenAndMixedHalves) {

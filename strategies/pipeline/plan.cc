@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>  // std::ssize
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "strategies/stages/balance.h"
 
@@ -15,10 +17,19 @@ namespace {
 
 absl::StatusOr<StagePlan> Divide(const Model& model, const Schedule& schedule,
                                  const std::vector<int64_t>& balance, const std::string& table) {
-  if (schedule.has_several_stages_a_rank() && schedule.stages() > std::ssize(model.blocks)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        table, " has ", schedule.stages(), " stages on ", schedule.ranks.size(),
-        " ranks, but the model has ", model.blocks.size(), " blocks; use fewer stages"));
+  // DivideBlocks knows of one stage a rank.
+  if (schedule.has_several_stages_a_rank()) {
+    const std::string has = absl::StrCat(table, " has ", schedule.stages(), " stages on ",
+                                         schedule.ranks.size(), " ranks, but ");
+    if (schedule.stages() > std::ssize(model.blocks)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(has, "the model has ", model.blocks.size(), " blocks; use fewer stages"));
+    }
+    if (!balance.empty() && std::ssize(balance) != schedule.stages()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(has, table, ".balance = [", absl::StrJoin(balance, ", "), "] has ",
+                       balance.size(), "; give the blocks of each stage"));
+    }
   }
   LS_ASSIGN_OR_RETURN(
       std::vector<BlockRange> stages,

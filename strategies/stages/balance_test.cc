@@ -34,6 +34,13 @@ TEST(EvenBalanceTest, BlocksThatCostNothingStillNeedAStage) {
   EXPECT_THAT(EvenBalance({0, 7, 0, 7}, 2), ::testing::AnyOf(ElementsAre(2, 2), ElementsAre(3, 1)));
 }
 
+TEST(EvenBalanceDeathTest, StagesWithoutBlocksAreABrokenPromise) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(EvenBalance({42}, 2), "stages");  // DivideBlocks refuses it as a user's mistake
+  EXPECT_DEATH(EvenBalance({42}, 0), "stages");
+  EXPECT_DEATH(EvenBalance({42}, -1), "stages");
+}
+
 int64_t Costliest(const Numbers& costs, const Numbers& balance) {
   int64_t costliest = 0;
   auto at = costs.begin();

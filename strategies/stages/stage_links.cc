@@ -88,6 +88,7 @@ StageVariables StageLinks::TakeInputs(int stage, const BatchKind& kind) {
       inputs.skips[way.taken[i]] = std::move(variables[i]);
     }
   }
+  ReleaseSent();
   return inputs;
 }
 
@@ -126,6 +127,7 @@ StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
       gradients.skips[way.sent[i]] = std::move(taken[i]);
     }
   }
+  ReleaseSent();  // the outputs that these are of, at least
   return gradients;
 }
 

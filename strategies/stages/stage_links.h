@@ -55,6 +55,7 @@ class StageLinks {
   };
 
   void AddWay(Communicator& ranks, Way way);
+  // Gives back what others have taken by now.
   void ReleaseSent();
 
   Rank& rank_;

@@ -122,6 +122,97 @@ TEST(TensorRouteTest, NothingTravelsAsNothing) {
          [](RouteEnd& end, Kernels&) { EXPECT_TRUE(end.Receive(kOne).empty()); });
 }
 
+// Receives that have begun and are not over.
+int InFlight(const Ledger& ledger) {
+  int count = 0;
+  for (const LedgerEntry& entry : ledger.Recent()) {
+    const bool is_recv = entry.signature.operation == Operation::kRecv;
+    if (is_recv && entry.state == LedgerEntry::State::kInFlight) ++count;
+  }
+  return count;
+}
+
+// Rank 1 expects and receives, lists of one tensor of the numbers 0, 1, 2, ..., in the order of
+// `kinds`; rank 0 sends them as soon as it can.
+void Expecting(const std::vector<BatchKind>& kinds,
+               const std::function<void(RouteEnd&, RankHandle&, Allocator&)>& receive) {
+  const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) {
+    CpuAllocator allocator;
+    CpuKernels kernels(allocator);
+    if (handle.rank() == 0) {
+      RouteStart start(handle.comm(), 1, "things", kernels);
+      for (size_t i = 0; i < kinds.size(); ++i) {
+        const Tensor tensor = kernels.Empty({kinds[i].samples, 5});
+        kernels.Fill(tensor, static_cast<float>(i));
+        start.Send(kinds[i], {{tensor, false}});
+      }
+      start.AwaitSent();
+    } else {
+      RouteEnd end(handle.comm(), 0, "things", kernels);
+      receive(end, handle, allocator);
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+float ReceiveNumber(RouteEnd& end, const BatchKind& kind) {
+  const std::vector<RoutedTensor> got = end.Receive(kind);
+  EXPECT_EQ(got[0].tensor.shape(), (Shape{kind.samples, 5}));
+  return got[0].tensor.data<float>()[0];
+}
+
+TEST(TensorRouteTest, WhatIsExpectedIsReceivedMeanwhileOnceItsKindIsKnown) {
+  Expecting({kFour, kFour, kFour, kFour}, [](RouteEnd& end, RankHandle& handle, Allocator&) {
+    end.Expect(kFour);
+    EXPECT_EQ(InFlight(handle.ledger()), 0);
+    EXPECT_EQ(ReceiveNumber(end, kFour), 0);
+    end.Expect(kFour);
+    end.Expect(kFour);
+    EXPECT_EQ(InFlight(handle.ledger()), 2);
+    EXPECT_EQ(ReceiveNumber(end, kFour), 1);
+    EXPECT_EQ(ReceiveNumber(end, kFour), 2);
+    EXPECT_EQ(ReceiveNumber(end, kFour), 3);  // without being expected
+  });
+}
+
+// Behind a kind that is not known nothing is begun: it would take what is sent before.
+TEST(TensorRouteTest, KindsThatAreNotKnownYetArePassedOverAndTheOrderIsKept) {
+  Expecting({kFour, kOne, kFour, kEvaluation, kOne, kFour, kOne},
+            [](RouteEnd& end, RankHandle& handle, Allocator&) {
+              EXPECT_EQ(ReceiveNumber(end, kFour), 0);
+              end.Expect(kOne);   // not known
+              end.Expect(kFour);  // known, but behind it
+              EXPECT_EQ(InFlight(handle.ledger()), 0);
+              EXPECT_EQ(ReceiveNumber(end, kOne), 1);
+              EXPECT_EQ(ReceiveNumber(end, kFour), 2);
+              end.Expect(kEvaluation);
+              end.Expect(kOne);
+              EXPECT_EQ(InFlight(handle.ledger()), 0);
+              EXPECT_EQ(ReceiveNumber(end, kEvaluation), 3);
+              end.Expect(kFour);  // still behind one that was passed over
+              EXPECT_EQ(InFlight(handle.ledger()), 0);
+              EXPECT_EQ(ReceiveNumber(end, kOne), 4);
+              EXPECT_EQ(ReceiveNumber(end, kFour), 5);
+              end.Expect(kOne);  // now all are known
+              EXPECT_EQ(InFlight(handle.ledger()), 1);
+              EXPECT_EQ(ReceiveNumber(end, kOne), 6);
+            });
+}
+
+TEST(TensorRouteTest, WhatIsOnItsWayIsCommunicationAndThenActivations) {
+  Expecting({kFour, kFour}, [](RouteEnd& end, RankHandle&, Allocator& allocator) {
+    ReceiveNumber(end, kFour);
+    EXPECT_EQ(allocator.books().live_total(), 0);
+    const int64_t bytes = AlignedBytes(4 * 5 * 4);
+    end.Expect(kFour);
+    EXPECT_EQ(allocator.books().live(MemoryClass::kCommunication), bytes);
+    const std::vector<RoutedTensor> got = end.Receive(kFour);
+    EXPECT_EQ(allocator.books().live(MemoryClass::kCommunication), 0);
+    EXPECT_EQ(allocator.books().live(MemoryClass::kActivations), bytes);
+  });
+}
+
 TEST(TensorRouteDeathTest, OtherShapesForTheSameKindAreABrokenPromise) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(Travel(

@@ -14,6 +14,8 @@
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/fsdp_pipe/fsdp_pipe.h"
+#include "strategies/gpipe/gpipe.h"
 #include "strategies/layerwise/layerwise.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
@@ -43,6 +45,19 @@ std::vector<Carrier> Carriers() {
       {"LayerwiseDp2Pp2Tp2",
        LayerwiseStrategy(),
        {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2"},
+       {"mesh.dp=2", "mesh.tp=2"}},
+      {"GPipeDp2Pp2Tp2",
+       GPipeStrategy(),
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "gpipe.schedule=1f1b"},
+       {"mesh.dp=2", "mesh.tp=2"}},
+      {"FsdpPipeDp2Pp2Tp2",
+       FsdpPipeStrategy(),
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.schedule=zb_h1"},
+       {"mesh.dp=2", "mesh.tp=2"}},
+      {"FsdpPipeDp2Pp2Tp2MicroBatch",
+       FsdpPipeStrategy(),
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.unshard=micro_batch",
+        "fsdp_pipe.schedule=1f1b", "fsdp_pipe.checkpoint=always"},
        {"mesh.dp=2", "mesh.tp=2"}},
       {"FsdpDp2Tp2",
        FsdpStrategy(),

@@ -1,0 +1,83 @@
+// A U-Net through pipelines: skips go over stages, from the way down to the way up.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/fsdp_pipe/fsdp_pipe.h"
+#include "strategies/gpipe/gpipe.h"
+#include "strategies/layerwise/layerwise.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+// Seven samples a shard, uneven: 3, 2 and 2.
+const Assignments kCut = {"batch.micro_batches=3", "train.steps=3", "model.width=4"};
+const Assignments kOneShard = {"batch.size=7"}, kTwoShards = {"batch.size=14"};
+
+// One run for all tests of a shard count.
+const RankReport& Single(const Assignments& cut) {
+  static std::map<std::string, std::vector<RankReport>> runs;
+  auto& run = runs[absl::StrJoin(cut, " ")];
+  if (run.empty()) {
+    run = RunStrategy(SingleStrategy(), MakeModel, SmallUNetConfig(), With(kCut, cut));
+  }
+  return run[0];
+}
+
+void ExpectBitsOfSingle(const StrategyDefinition& strategy, const Assignments& options,
+                        const Assignments& of_single) {
+  SCOPED_TRACE(absl::StrCat(strategy.name, " ", absl::StrJoin(options, " ")));
+  const RankReport& single = Single(of_single);
+  ASSERT_FALSE(single.losses.empty());
+  for (const RankReport& rank :
+       RunStrategy(strategy, MakeModel, SmallUNetConfig(), With(kCut, options))) {
+    EXPECT_EQ(rank.losses, single.losses);
+    EXPECT_EQ(rank.parameter_hash, single.parameter_hash);
+    EXPECT_EQ(rank.validation.loss, single.validation.loss);
+    EXPECT_EQ(rank.validation.accuracy, single.validation.accuracy);
+    ExpectPredictedTraffic(rank);
+  }
+}
+
+class SkipsOverStagesTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stages, SkipsOverStagesTest, ::testing::Values(2, 3, 4));
+
+TEST_P(SkipsOverStagesTest, HaveTheBitsOfSingle) {
+  const std::string stages = absl::StrCat("mesh.pp=", GetParam());
+  for (const char* checkpoint : {"always", "except_last", "never"}) {
+    const auto of = [&](const std::string& table, const std::string& key, const char* value) {
+      return absl::StrCat(table, ".", key, "=", value);
+    };
+    for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+      ExpectBitsOfSingle(GPipeStrategy(),
+                         With(kOneShard, {stages, of("gpipe", "checkpoint", checkpoint),
+                                          of("gpipe", "schedule", schedule)}),
+                         kOneShard);
+    }
+    ExpectBitsOfSingle(FsdpPipeStrategy(),
+                       With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=1f1b",
+                                         of("fsdp_pipe", "checkpoint", checkpoint)}),
+                       With(kTwoShards, {"batch.shards=2"}));
+  }
+  ExpectBitsOfSingle(LayerwiseStrategy(), With(kOneShard, {stages}), kOneShard);
+}
+
+TEST(SkipsOverStagesBalanceTest, AnyHasTheBitsOfSingle) {
+  // Of the blocks down0, down1, bottom, up1, up0, head.
+  for (const char* balance : {"[1, 5]", "[2, 4]", "[3, 3]", "[5, 1]"}) {
+    ExpectBitsOfSingle(GPipeStrategy(),
+                       With(kOneShard, {"mesh.pp=2", absl::StrCat("gpipe.balance=", balance)}),
+                       kOneShard);
+  }
+  ExpectBitsOfSingle(GPipeStrategy(), With(kOneShard, {"mesh.pp=6"}), kOneShard);
+}
+
+}  // namespace
+}  // namespace lockstep
