@@ -109,7 +109,7 @@ TEST_F(BatchNormLayerTest, StartsAsTheIdentity) {
   BatchNormLayer layer("norm", 4, Activation::kNone);
   ExpectInit(*layer.Parameters()[0], Init::Kind::kConstant, 1);
   ExpectInit(*layer.Parameters()[1], Init::Kind::kConstant, 0);
-  EXPECT_FLOAT_EQ(layer.Statistics()[0]->momentum, 0.1f);
+  EXPECT_EQ(layer.Statistics()[0]->momentum, 0.1f);
   EXPECT_EQ(layer.Statistics()[0]->name, "norm");
 }
 
