@@ -78,6 +78,12 @@ TEST(BubbleFractionTest, CountsWhatStagesCost) {
               1e-12);
 }
 
+// Of 1, 2 and 1: the first rank has done after seven, of which it has worked four.
+TEST(BubbleFractionTest, WhatIsMadeAgainIsAPartOfTheFirstHalfOfABackward) {
+  EXPECT_NEAR(Bubble({5, 5}, ZeroBubbleSchedule(2, 1), 0, Checkpointing::kAlways), 3.0 / 7, 1e-12);
+  EXPECT_NEAR(Bubble({5, 5}, ZeroBubbleSchedule(2, 1), 0, Checkpointing::kNever), 2.0 / 5, 1e-12);
+}
+
 TEST(BubbleFractionTest, BlocksOfAModelThatStatesNoCostsCountAlike) {
   EXPECT_NEAR(Bubble({0, 0}, GPipeSchedule(2, 3), 0), 1.0 / 4, 1e-12);
 }

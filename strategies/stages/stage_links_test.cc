@@ -34,17 +34,17 @@ class Skipper : public Block {
   Variables Forward(Pass&, Variables inputs) override { return inputs; }
 };
 
-// Four stages of a block each, in the shape of a V: the first and the last on rank 0. Of three
-// skips, "far" stays on rank 0, "near" on rank 1, and "across" goes from one to the other.
+// Four stages of a block each, in the shape of a V: the first and the last on rank 0. Of four
+// skips, "far" stays on rank 0, "near" on rank 1, and two go from one to the other.
 Model MakeSkippers() {
   Model model;
   const auto add = [&](const std::string& name, int64_t outputs, const Skipper::Names& stashes,
                        const Skipper::Names& pops) {
     model.blocks.push_back(std::make_unique<Skipper>(name, outputs, stashes, pops));
   };
-  add("b0", 3, {"far", "across"}, {});
+  add("b0", 3, {"far", "across", "beside"}, {});
   add("b1", 5, {"near"}, {});
-  add("b2", 7, {}, {"near", "across"});
+  add("b2", 7, {}, {"beside", "near", "across"});
   add("b3", 9, {}, {"far"});
   return model;
 }
@@ -112,17 +112,17 @@ std::vector<float> Numbers(const std::vector<Tensor>& tensors) {
 void GoThrough(RankOfV& rank, int index) {
   StageLinks& links = rank.links();
   if (index == 0) {
-    // In the order in which they are popped: "across" by stage 2, "far" by stage 3.
+    // In the order in which they are popped: "beside" and "across" by stage 2, "far" by stage 3.
     links.SendOutputs(0, kTwo,
                       {.line = {rank.Result(3, 1), rank.Result(3, 2)},
-                       .skips = {rank.Result(6, 3), rank.Result(6, 4)}});
+                       .skips = {rank.Result(6, 8), rank.Result(6, 3), rank.Result(6, 4)}});
     const StageVariables last = links.TakeInputs(3, kTwo);
     EXPECT_THAT(Numbers(last.line), ElementsAre(7));
     EXPECT_THAT(Numbers(last.skips), ElementsAre(4));
     links.SendGradients(3, kTwo, {.line = {rank.Filled(7, 70)}, .skips = {rank.Filled(6, 40)}});
     const StageGradients first = links.TakeGradients(0, kTwo);
     EXPECT_THAT(Numbers(first.line), ElementsAre(10, -1));
-    EXPECT_THAT(Numbers(first.skips), ElementsAre(30, 40));
+    EXPECT_THAT(Numbers(first.skips), ElementsAre(80, 30, 40));
   } else {
     const StageVariables second = links.TakeInputs(1, kTwo);
     EXPECT_THAT(Numbers(second.line), ElementsAre(1, 2));
@@ -130,13 +130,13 @@ void GoThrough(RankOfV& rank, int index) {
     links.SendOutputs(1, kTwo, {.line = {rank.Result(5, 5)}, .skips = {rank.Result(10, 6)}});
     const StageVariables third = links.TakeInputs(2, kTwo);
     EXPECT_THAT(Numbers(third.line), ElementsAre(5));
-    EXPECT_THAT(Numbers(third.skips), ElementsAre(6, 3));
+    EXPECT_THAT(Numbers(third.skips), ElementsAre(8, 6, 3));
     EXPECT_TRUE(third.skips[1].needs_gradient());
     links.SendOutputs(2, kTwo, {.line = {rank.Result(7, 7)}, .skips = {}});
     EXPECT_THAT(Numbers(links.TakeGradients(2, kTwo).line), ElementsAre(70));
-    links.SendGradients(
-        2, kTwo,
-        {.line = {rank.Filled(5, 50)}, .skips = {rank.Filled(10, 60), rank.Filled(6, 30)}});
+    links.SendGradients(2, kTwo,
+                        {.line = {rank.Filled(5, 50)},
+                         .skips = {rank.Filled(6, 80), rank.Filled(10, 60), rank.Filled(6, 30)}});
     const StageGradients of_second = links.TakeGradients(1, kTwo);
     EXPECT_THAT(Numbers(of_second.line), ElementsAre(50));
     EXPECT_THAT(Numbers(of_second.skips), ElementsAre(60));
@@ -170,8 +170,8 @@ TEST(StageLinksTest, NothingOfARanksOwnIsSent) {
     const bool first = handle.rank() == 0;
     EXPECT_EQ(sent("activations"), (first ? 2 * 3 : 7) * kSamples * kFloat);
     EXPECT_EQ(sent("activation gradients"), (first ? 7 : 3) * kSamples * kFloat);
-    EXPECT_EQ(sent("skips"), (first ? 6 : 0) * kSamples * kFloat);
-    EXPECT_EQ(sent("skip gradients"), (first ? 0 : 6) * kSamples * kFloat);
+    EXPECT_EQ(sent("skips"), (first ? 2 * 6 : 0) * kSamples * kFloat);
+    EXPECT_EQ(sent("skip gradients"), (first ? 0 : 2 * 6) * kSamples * kFloat);
     // A line each way, and a skip, whose ends announce what goes from them.
     EXPECT_EQ(sent(kAnnouncementLabel), 3 * kAnnouncementBytes);
   });
@@ -188,10 +188,11 @@ TEST(StageLinksTest, PredictsWhatItSends) {
     using Kind = std::pair<std::string, double>;
     const bool first = handle.rank() == 0;
     // Of two samples, half of their tokens: four bytes an element.
-    EXPECT_THAT(predicted, UnorderedElementsAre(Kind(kAnnouncementLabel, 3 * kAnnouncementBytes),
-                                                Kind("activations", (first ? 3 : 7) * 4),
-                                                Kind("activation gradients", (first ? 7 : 3) * 4),
-                                                Kind(first ? "skips" : "skip gradients", 6 * 4)));
+    EXPECT_THAT(predicted,
+                UnorderedElementsAre(Kind(kAnnouncementLabel, 3 * kAnnouncementBytes),
+                                     Kind("activations", (first ? 3 : 7) * 4),
+                                     Kind("activation gradients", (first ? 7 : 3) * 4),
+                                     Kind(first ? "skips" : "skip gradients", 2 * 6 * 4)));
   });
 }
 
@@ -211,14 +212,14 @@ TEST(StageLinksTest, WhatIsExpectedTravelsMeanwhile) {
       rank.links().ExpectInputs(1, kTwo);
       EXPECT_EQ(in_flight(), 2);  // two tensors of the line
       rank.links().ExpectInputs(2, kTwo);
-      EXPECT_EQ(in_flight(), 3);  // and the skip; the line comes from here
+      EXPECT_EQ(in_flight(), 4);  // and two skips; the line comes from here
       rank.links().ExpectGradients(2, kTwo);
-      EXPECT_EQ(in_flight(), 4);
+      EXPECT_EQ(in_flight(), 5);
     } else {
       rank.links().ExpectInputs(3, kTwo);
       EXPECT_EQ(in_flight(), 1);
       rank.links().ExpectGradients(0, kTwo);
-      EXPECT_EQ(in_flight(), 3);  // of one of the line's no gradient comes
+      EXPECT_EQ(in_flight(), 4);  // of one of the line's no gradient comes
     }
     GoThrough(rank, handle.rank());
   });
