@@ -4,8 +4,8 @@
 
 #include "core/base/status.h"
 #include "core/train/config_reader.h"
-#include "strategies/gpipe/schedules.h"
 #include "strategies/pipeline/pipeline.h"
+#include "strategies/schedules/schedules.h"
 #include "strategies/stages/balance_option.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/simulation.h"
 #include "strategies/stages/balance.h"
 
 namespace lockstep {

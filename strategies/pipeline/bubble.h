@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/nn/model.h"
-#include "strategies/gpipe/schedule.h"
 #include "strategies/pipeline/checkpointing.h"
+#include "strategies/schedules/schedule.h"
 #include "strategies/stages/stage_plan.h"
 
 namespace lockstep {

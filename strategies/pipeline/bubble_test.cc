@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 #include "strategies/stages/balance.h"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 
 #include "core/train/config_reader.h"
 #include "core/train/settings.h"
-#include "strategies/gpipe/schedule.h"
 #include "strategies/pipeline/checkpointing.h"
+#include "strategies/schedules/schedule.h"
 
 namespace lockstep {
 

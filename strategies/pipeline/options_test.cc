@@ -6,7 +6,7 @@
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 namespace {

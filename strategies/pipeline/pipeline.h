@@ -8,8 +8,8 @@
 #include "core/train/settings.h"
 #include "core/train/strategy.h"
 #include "strategies/ddp/gradient_reducer.h"
-#include "strategies/gpipe/schedule.h"
 #include "strategies/pipeline/checkpointing.h"
+#include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 namespace {

@@ -10,8 +10,8 @@
 #include "core/train/stage.h"
 #include "core/train/stage_pass.h"
 #include "core/train/strategy.h"
-#include "strategies/gpipe/schedule.h"
 #include "strategies/pipeline/checkpointing.h"
+#include "strategies/schedules/schedule.h"
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_plan.h"
 

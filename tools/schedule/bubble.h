@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "strategies/gpipe/schedule.h"
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/schedule.h"
+#include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 #include "tools/arguments/arguments.h"
 
 namespace lockstep {

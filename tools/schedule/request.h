@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "strategies/gpipe/schedule.h"
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/schedule.h"
+#include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "strategies/gpipe/schedule.h"
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/schedule.h"
+#include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 

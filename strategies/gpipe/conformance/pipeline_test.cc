@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
-#include "strategies/gpipe/simulation.h"
 #include "strategies/pipeline/testing/pipeline_under_test.h"
 #include "strategies/pipeline/testing/probe.h"
+#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 namespace {

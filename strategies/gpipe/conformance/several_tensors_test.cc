@@ -17,9 +17,9 @@
 #include "core/nn/layers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
 #include "strategies/pipeline/testing/pipeline_under_test.h"
 #include "strategies/pipeline/testing/probe.h"
+#include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
 #include "strategies/pipeline/testing/pipeline_under_test.h"
 #include "strategies/pipeline/testing/probe.h"
+#include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "strategies/gpipe/schedule.h"
+#include "strategies/schedules/schedule.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "strategies/gpipe/dependencies.h"
+#include "strategies/schedules/dependencies.h"
 
 namespace lockstep {
 namespace {

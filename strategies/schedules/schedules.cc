@@ -1,4 +1,4 @@
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/simulation.h"
 
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "strategies/gpipe/schedules.h"
+#include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "strategies/gpipe/schedule.h"
+#include "strategies/schedules/schedule.h"
 
 namespace lockstep {
 

@@ -38,9 +38,9 @@ struct Schedule {
   bool has_several_stages_a_rank() const { return rank_of_stage.size() > ranks.size(); }
 };
 
-// Whether every rank has a stage, every stage runs forward and backward of every micro-batch once, on
-// its own rank, and all ranks come to their ends. InvalidArgument tells every fault at once, each with its cell: "rank 1,
-// action 4 (B2)"; of a deadlock, what each rank waits for.
+// Whether every rank has a stage, every stage runs forward and backward of every micro-batch once,
+// on its own rank, and all ranks come to their ends. InvalidArgument tells every fault at once,
+// each with its cell: "rank 1, action 4 (B2)"; of a deadlock, what each rank waits for.
 absl::Status Validate(const Schedule& schedule);
 
 // The most micro-batches whose activations a rank keeps at one time, over all its stages: from

@@ -1,4 +1,4 @@
-#include "strategies/gpipe/simulation.h"
+#include "strategies/schedules/simulation.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "glog/logging.h"
-#include "strategies/gpipe/dependencies.h"
+#include "strategies/schedules/dependencies.h"
 
 namespace lockstep {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "strategies/gpipe/schedule.h"
+#include "strategies/schedules/schedule.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "strategies/gpipe/dependencies.h"
+#include "strategies/schedules/dependencies.h"
 
 #include <algorithm>
 

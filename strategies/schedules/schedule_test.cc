@@ -1,4 +1,4 @@
-#include "strategies/gpipe/schedule.h"
+#include "strategies/schedules/schedule.h"
 
 #include <string>
 #include <vector>
