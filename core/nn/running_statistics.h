@@ -22,11 +22,16 @@ class RunningStatistics {
   std::string name;  // of the layer; buffers are name + ".running_mean" and ".running_var"
   int64_t channels;
   float momentum;
+  // Of a frozen layer: the estimate stays what it is, and training normalises by it, as evaluation
+  // does. Else the base of an adapter would change while it is adapted, and what was trained would
+  // not be what is evaluated, or merged.
+  bool frozen = false;
   // The channels that ranks hold where tensor parallelism splits the layer; none: all.
   std::optional<Slice> slice;
   int64_t held_channels() const { return slice ? slice->extent() : channels; }
   Tensor mean, variance;  // [held channels]
-  Tensor sums;       // [3, held channels]: of this step's micro-batches, not yet in the estimate
+  // [3, held channels]: of this step's micro-batches, not yet in the estimate; none where frozen.
+  Tensor sums;
   int64_t rows = 0;  // of the largest micro-batch: batch * height * width
 
   void Materialize(Kernels& kernels);
