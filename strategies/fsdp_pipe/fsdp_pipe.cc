@@ -83,7 +83,7 @@ class FsdpPipe : public Strategy {
     const double loss = ShareLoss(stage(), shards_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
-    tied_.SendValues();
+    tied_.SendUpdates();
     if (!result.skipped) stage().UpdateStatistics();
     result.loss = loss;
     return result;

@@ -61,7 +61,7 @@ class Pipeline : public Strategy {
     const double loss = ShareLoss(part_, shards_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
-    tied_.SendValues();
+    tied_.SendUpdates();
     if (!result.skipped) part_.UpdateStatistics();
     result.loss = loss;
     return result;

@@ -93,6 +93,13 @@ absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory
   return reports.status();
 }
 
+absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                          const std::string& config, const Assignments& assignments) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kResume);
+  EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
+  return reports.status();
+}
+
 void ExpectPredictedTraffic(const RankReport& report) {
   std::map<std::string, double> predicted, sent;
   const auto name = [](Operation operation, const std::string& label) {
