@@ -108,6 +108,39 @@ Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
   return out;
 }
 
+Variable ApplyDropoutToColumns(Tape& tape, const Dropout& dropout, const Variable& x,
+                               int64_t first_column, int64_t columns) {
+  const int64_t own = x.shape()[-1];
+  if (dropout.probability == 0 || own == columns) return ApplyDropout(tape, dropout, x);
+  Kernels& k = tape.kernels();
+  // Masks belong to runs of elements: the columns take their places among all for a moment.
+  const auto apply = [&k, dropout, first_column, columns, own](const Tensor& from) {
+    Tensor whole = k.Empty(from.shape().With(-1, columns), from.dtype());
+    k.Fill(whole, 0);
+    k.CopyColumns(from, 0, own, whole, first_column);
+    k.ApplyDropout(dropout, 0, whole, whole);
+    Tensor to = k.EmptyLike(from);
+    k.CopyColumns(whole, first_column, own, to, 0);
+    return to;
+  };
+  Variable out = tape.Result(apply(x.value), x.needs_gradient());
+  tape.Record(out, [&k, apply, x = x.gradient](Tensor dy) { x->Add(k, apply(dy)); });
+  return out;
+}
+
+Variable Scale(Tape& tape, const Variable& x, float factor) {
+  Kernels& k = tape.kernels();
+  Tensor y = k.EmptyLike(x.value);
+  k.Scale(x.value, factor, y);
+  Variable out = tape.Result(y, x.needs_gradient());
+  tape.Record(out, [&k, factor, x = x.gradient](Tensor dy) {
+    Tensor dx = k.EmptyLike(dy);
+    k.Scale(dy, factor, dx);
+    x->Add(k, std::move(dx));
+  });
+  return out;
+}
+
 Variable Reshape(Tape& tape, const Variable& x, const Shape& shape) {
   Variable out = tape.Result(x.value.Reshape(shape), x.needs_gradient());
   tape.Record(out, [&k = tape.kernels(), from = x.shape(), x = x.gradient](Tensor dy) {
@@ -156,6 +189,33 @@ Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual) {
   return out;
 }
 
+Variable AddProduct(Tape& tape, Variable y, const Variable& x, Leaf& w, int64_t first) {
+  const int64_t width = y.shape()[-1], columns = w.value.shape()[0];
+  if (columns == width) return Linear(tape, x, w, nullptr, &y);
+  Kernels& k = tape.kernels();
+  Tensor sum = y.value.shared() ? k.EmptyLike(y.value) : y.value;
+  if (y.value.shared()) k.Copy(y.value, sum);
+  const Tensor before = k.Empty(y.shape().With(-1, columns), y.value.dtype());
+  const Tensor after = k.EmptyLike(before);
+  k.CopyColumns(sum, first, columns, before, 0);
+  k.Linear(x.value, w.value, Tensor(), before, after);
+  k.CopyColumns(after, 0, columns, sum, first);
+  Variable out = tape.Result(sum, y.needs_gradient() || x.needs_gradient() || Trains(&w));
+  auto backward = [&tape, &k, x, y = y.gradient, &w, first, columns](Tensor dy) {
+    AddTo(k, y, dy);
+    Tensor part = k.Empty(dy.shape().With(-1, columns), dy.dtype());
+    k.CopyColumns(dy, first, columns, part, 0);
+    tape.ComputeGradients({&w}, [&k, x, &w, part](Tape::Half half) {
+      const Destinations d = NextContributions(k, half, {&w});
+      Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
+      k.LinearBackward(part, x.value, w.value, d.write, dx, d[0], Tensor());
+      if (dx.defined()) x.gradient->Add(k, std::move(dx));
+    });
+  };
+  tape.Record(out, {&w}, std::move(backward));
+  return out;
+}
+
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual) {
   Kernels& k = tape.kernels();
@@ -179,6 +239,33 @@ Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& netw
     });
   };
   tape.Record(out, leaves, std::move(backward));
+  return out;
+}
+
+Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias,
+                    const Variable* residual) {
+  Kernels& k = tape.kernels();
+  Tensor y = k.Empty(pre.shape().With(-1, w.value.shape()[0]), pre.value.dtype());
+  k.GeluLinear(pre.value, w.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
+  Variable out =
+      tape.Result(y, pre.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
+  auto backward = [&tape, &k, pre, &w, bias, residual = SlotOf(residual)](Tensor dy) {
+    AddTo(k, residual, dy);
+    tape.ComputeGradients({&w, bias}, [&k, pre, &w, bias, dy](Tape::Half half) {
+      const Destinations d = NextContributions(k, half, {&w, bias});
+      Tensor gelu;
+      if (d[0].defined()) {
+        gelu = k.EmptyLike(pre.value);
+        k.Gelu(pre.value, gelu);
+      }
+      Tensor dx = half.inputs && pre.needs_gradient() ? k.EmptyLike(pre.value) : Tensor();
+      k.LinearBackward(dy, gelu, w.value, d.write, dx, d[0], d[1]);
+      if (!dx.defined()) return;
+      k.GeluBackward(pre.value, dx, dx);
+      pre.gradient->Add(k, std::move(dx));
+    });
+  };
+  tape.Record(out, {&w, bias}, std::move(backward));
   return out;
 }
 
@@ -299,6 +386,36 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
     tape.CountDown({&scale, &shift});
   };
   tape.Record(out, {&scale, &shift}, std::move(backward));
+  return out;
+}
+
+Variable BatchNormByEstimate(Tape& tape, const Variable& x, const Leaf& scale, const Leaf& shift,
+                             const Variable* residual, const BatchNormOptions& options,
+                             const Tensor& mean, const Tensor& variance) {
+  CHECK(!scale.trainable && !shift.trainable) << "normalised by an estimate, but trained";
+  Kernels& k = tape.kernels();
+  Tensor y = k.EmptyLike(x.value);
+  k.BatchNormInference(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
+                       mean, variance, options.epsilon, options.activation, y);
+  Variable out = tape.Result(y, x.needs_gradient() || Needs(residual));
+  Tensor kept = options.activation == Activation::kNone ? Tensor() : y;
+  tape.Record(out, [&k, &scale, kept, variance, epsilon = options.epsilon, x = x.gradient,
+                    residual = SlotOf(residual)](Tensor dy) {
+    Tensor passed = dy;
+    if (kept.defined()) {
+      passed = k.EmptyLike(dy);
+      k.ReluBackward(kept, dy, passed);
+    }
+    AddTo(k, residual, passed);
+    if (x == nullptr) return;
+    // The same affine function, without its constant.
+    Tensor zeros = k.Empty(variance.shape());
+    k.Fill(zeros, 0);
+    Tensor dx = k.EmptyLike(passed);
+    k.BatchNormInference(passed, scale.value, zeros, Tensor(), zeros, variance, epsilon,
+                         Activation::kNone, dx);
+    x->Add(k, std::move(dx));
+  });
   return out;
 }
 

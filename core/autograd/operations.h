@@ -23,6 +23,13 @@ Variable Gelu(Tape& tape, const Variable& x);
 Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
                       int64_t first_element = 0);
 
+// Where x is columns first_column, first_column + 1, ... of an unsharded matrix of so many columns.
+Variable ApplyDropoutToColumns(Tape& tape, const Dropout& dropout, const Variable& x,
+                               int64_t first_column, int64_t columns);
+
+// factor x
+Variable Scale(Tape& tape, const Variable& x, float factor);
+
 // The same elements under another shape.
 Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
 
@@ -34,6 +41,10 @@ Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias,
 // ranks. x [..., width] is used up: its memory becomes the result's where nobody else holds it.
 Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual);
 
+// y [rows, width] with x w^T added to its columns from `first` on: x [rows, in], w [columns, in].
+// Uses y up: its memory becomes the result's where nobody else holds it.
+Variable AddProduct(Tape& tape, Variable y, const Variable& x, Leaf& w, int64_t first);
+
 // gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with
 // GELU and its gradient fused into the products. up [hidden, width], down [width, hidden].
 struct GeluNetwork {
@@ -44,6 +55,9 @@ struct GeluNetwork {
 };
 Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
                           const Variable* residual);
+
+// Its second half, where the first is computed apart: gelu(pre) w^T + bias + residual.
+Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias, const Variable* residual);
 
 // x [batch, height, width, in], w [out, kernel, kernel, in], result [batch, h', w', out]. A trained
 // bias needs a trained w.
@@ -66,6 +80,11 @@ struct BatchNormOptions {
 Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
                    const Variable* residual, const BatchNormOptions& options, const Tensor& mean,
                    const Tensor& variance);
+
+// The same with given statistics, of frozen leaves: a layer that is not trained.
+Variable BatchNormByEstimate(Tape& tape, const Variable& x, const Leaf& scale, const Leaf& shift,
+                             const Variable* residual, const BatchNormOptions& options,
+                             const Tensor& mean, const Tensor& variance);
 
 // Over the last dimension.
 Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon);

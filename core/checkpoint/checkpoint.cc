@@ -93,19 +93,29 @@ absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& f
   return all.back().path;
 }
 
-absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path, const std::string& model,
+absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path,
+                                              const CheckpointOrigin& origin,
                                               const std::vector<StateTensor>& state,
                                               Kernels& kernels) {
   LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored, StoredCheckpoint::Open(path));
-  if (stored.info().model != model) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": was written by a model of another configuration (fingerprint ",
-                     stored.info().model, ", this run has ", model,
-                     "). Resume with the [model] table that wrote it, or use another --out."));
+  const CheckpointInfo& info = stored.info();
+  if (info.model != origin.model) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": was written by a model of another configuration (fingerprint ", info.model,
+        ", this run has ", origin.model, "). Resume with the [model] table",
+        info.base.empty() && origin.base.empty() ? "" : " and the [lora] table",
+        " that wrote it, or use another --out."));
+  }
+  if (info.base != origin.base) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": its adapters were trained on another base (hash ", info.base, ", this run has ",
+        origin.base,
+        "). Name the weights that it was trained on by model.init, with the same train.seed and "
+        "precision.compute, or use another --out."));
   }
   LS_RETURN_IF_ERROR(stored.Check(state, StoredCheckpoint::Contents::kAll));
   LS_RETURN_IF_ERROR(stored.Read(state, kernels));
-  return stored.info();
+  return info;
 }
 
 }  // namespace lockstep

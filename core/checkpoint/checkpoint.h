@@ -34,11 +34,18 @@ absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& inf
 // The newest checkpoint of a folder; none if there is none. Does not look inside.
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder);
 
+// What a checkpoint must belong to: as of CheckpointInfo.
+struct CheckpointOrigin {
+  std::string model;
+  std::string base = {};
+};
+
 // Fills the tensors of `state` from a checkpoint, reading no more than that. Everything is checked
-// before anything is written: that all files are there and sound, that they belong to a model of
-// configuration `model`, and that they have exactly these tensors with these shapes, each element
-// once; else FailedPrecondition or InvalidArgument, naming the file.
-absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path, const std::string& model,
+// before anything is written: that all files are there and sound, that they are of this origin, and
+// that they have exactly these tensors with these shapes, each element once; else
+// FailedPrecondition or InvalidArgument, naming the file.
+absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path,
+                                              const CheckpointOrigin& origin,
                                               const std::vector<StateTensor>& state,
                                               Kernels& kernels);
 

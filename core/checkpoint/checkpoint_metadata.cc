@@ -13,6 +13,7 @@ constexpr char kShardFormat[] = "lockstep checkpoint shard 1";
 constexpr char kStep[] = "step";
 constexpr char kModel[] = "model";
 constexpr char kStrategy[] = "strategy";
+constexpr char kBase[] = "base";
 constexpr char kShard[] = "shard";
 constexpr char kShards[] = "shards";
 constexpr char kSet[] = "set";
@@ -24,6 +25,7 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
                                              {kStep, absl::StrCat(metadata.info.step)},
                                              {kModel, metadata.info.model},
                                              {kStrategy, metadata.info.strategy}};
+  if (!metadata.info.base.empty()) text[kBase] = metadata.info.base;
   if (metadata.shard) {
     text[kFormat] = kShardFormat;
     text[kShard] = absl::StrCat(metadata.shard->shard + 1);
@@ -50,7 +52,8 @@ absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
         path, ": is no checkpoint of a training run (its metadata lacks \"", kFormat, "\": \"",
         kWholeFormat, "\"); to start from bare weights, name them by model.init"));
   }
-  CheckpointMetadata parsed = {.info = {.model = field(kModel), .strategy = field(kStrategy)}};
+  CheckpointMetadata parsed = {
+      .info = {.model = field(kModel), .strategy = field(kStrategy), .base = field(kBase)}};
   if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": metadata says step '", field(kStep), "', which is no step"));

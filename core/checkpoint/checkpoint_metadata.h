@@ -14,6 +14,7 @@ struct CheckpointInfo {
   int64_t step = 0;           // steps done: training goes on with this one
   std::string model = {};     // fingerprint of the model's configuration
   std::string strategy = {};  // that wrote it; any may read it
+  std::string base = {};      // hash of what its adapters were trained on; empty: has no adapters
 
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };

@@ -103,7 +103,7 @@ class CheckpointTest : public ::testing::Test {
       for (const StateTensor& part : loaded) {
         std::fill_n(part.tensor.raw(), part.tensor.bytes(), std::byte{0x5a});
       }
-      const auto info = LoadCheckpoint(path, "m", loaded, kernels_);
+      const auto info = LoadCheckpoint(path, {.model = "m"}, loaded, kernels_);
       ASSERT_TRUE(info.ok()) << info.status();
       EXPECT_EQ(info->step, step);
       for (size_t i = 0; i < wanted.size(); ++i) {
@@ -122,7 +122,7 @@ class CheckpointTest : public ::testing::Test {
     for (const StateTensor& part : state) {
       before.emplace_back(part.tensor.raw(), part.tensor.raw() + part.tensor.bytes());
     }
-    const auto info = LoadCheckpoint(path, model, state, kernels_);
+    const auto info = LoadCheckpoint(path, {.model = model}, state, kernels_);
     EXPECT_FALSE(info.ok());
     for (size_t i = 0; i < state.size(); ++i) {
       EXPECT_TRUE(std::equal(before[i].begin(), before[i].end(), state[i].tensor.raw()));
@@ -149,7 +149,7 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   const std::vector<StateTensor> saved = {Make("a", {3, 5}, 1.5f), Make("b", {7}, -2)};
   const std::string path = Save(12, {saved});
   const std::vector<StateTensor> loaded = {Make("b", {7}, 0), Make("a", {3, 5}, 0)};
-  const auto info = LoadCheckpoint(path, "m", loaded, kernels_);
+  const auto info = LoadCheckpoint(path, {.model = "m"}, loaded, kernels_);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->step, 12);
   EXPECT_EQ(info->strategy, "s");
@@ -206,7 +206,7 @@ TEST_F(CheckpointTest, AnySlicesInAnyPiecesLoadAnyOther) {
         const auto wanted = grid(other_slices, other_pieces, 0);
         const auto loaded = grid(other_slices, other_pieces, -1);
         for (size_t rank = 0; rank < wanted.size(); ++rank) {
-          const auto info = LoadCheckpoint(path, "m", loaded[rank], kernels_);
+          const auto info = LoadCheckpoint(path, {.model = "m"}, loaded[rank], kernels_);
           ASSERT_TRUE(info.ok()) << info.status();
           EXPECT_TRUE(std::equal(wanted[rank][0].tensor.span<float>().begin(),
                                  wanted[rank][0].tensor.span<float>().end(),
@@ -442,7 +442,7 @@ TEST_F(CheckpointTest, MutatedHeadersAreRefusedOrReadable) {
       mutated[8 + random() % header] = static_cast<char>("0123456789,\"}x"[random() % 14]);
     }
     std::ofstream(file, std::ios::binary) << mutated;
-    const auto info = LoadCheckpoint(path, "m", State({77}, 0, 0), kernels_);
+    const auto info = LoadCheckpoint(path, {.model = "m"}, State({77}, 0, 0), kernels_);
     if (info.ok()) continue;
     EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
   }

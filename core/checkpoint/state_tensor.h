@@ -19,6 +19,9 @@ struct StateTensor {
   int64_t first = 0;                // this part's first element in the whole, or in the slice
   bool is_writer = true;            // whether this rank saves it: of replicas, one does
   std::optional<Slice> slice = {};  // given: this part is one of a slice of the whole
+  // Whether it stays what it is: a part of the base that adapters are trained on, which their
+  // checkpoints do without.
+  bool is_frozen = false;
 
   TensorPart part() const;
 };

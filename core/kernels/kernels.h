@@ -165,6 +165,10 @@ class Kernels {
   virtual void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
                            const Tensor& down, const Tensor& down_bias, const Tensor& residual,
                            const Tensor& pre, const Tensor& y) = 0;
+  // Its second half, for networks whose halves are computed apart: y = gelu(pre) down^T + bias +
+  // residual. In fp32 with the bits of GeluNetwork, which sums over the hidden layer in blocks.
+  virtual void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
+                          const Tensor& residual, const Tensor& y) = 0;
   // Each gradient may be undefined: it is not computed.
   struct GeluNetworkGradients {
     Tensor x, up, up_bias, down, down_bias;

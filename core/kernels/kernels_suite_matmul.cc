@@ -128,6 +128,29 @@ TEST_P(KernelsSuite, GeluNetwork) {
   }
 }
 
+TEST_P(KernelsSuite, GeluLinear) {
+  for (const NetworkShape& n : kNetworks) {
+    SCOPED_TRACE(testing::Message() << n.rows << ", " << n.width << ", " << n.hidden);
+    const Input x = Normal({n.rows, n.width}), up_bias = Normal({n.hidden});
+    const Input up = Normal({n.hidden, n.width}, 0, 0.5), down = Normal({n.width, n.hidden});
+    for (const Input& bias : {Input(), Normal({n.width})}) {
+      for (const Input& residual : {Input(), Normal({n.rows, n.width})}) {
+        const Tensor pre = Output({n.rows, n.hidden}), y = Output({n.rows, n.width});
+        const Tensor network = Output({n.rows, n.width});
+        kernels().GeluNetwork(x.tensor, up.tensor, up_bias.tensor, down.tensor, bias.tensor,
+                              residual.tensor, pre, network);
+        kernels().GeluLinear(pre, down.tensor, bias.tensor, residual.tensor, y);
+        if (pre.dtype() == DType::kF32) {
+          EXPECT_TRUE(SameBits(Download(network), Download(y)));
+        }
+        const reference::GeluNetwork expected =
+            reference::GeluNetworkForward(x, up, up_bias, down, bias, residual);
+        EXPECT_TRUE(Agrees(expected.y, y, SumRoundings(n.width + n.hidden) + 8, 1));
+      }
+    }
+  }
+}
+
 // The gradient of `pre` may be stored too.
 TEST_P(KernelsSuite, GeluNetworkBackward) {
   for (const NetworkShape& n : kNetworks) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/philox.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -37,9 +36,8 @@ absl::Status CheckDivides(const std::string& layer, int64_t count, const char* w
 }  // namespace
 
 LinearLayer::LinearLayer(std::string name, int64_t in, int64_t out, const Options& options)
-    : Module(std::move(name)),
-      weight_(AddParameter("weight", {out, in},
-                           options.weight_init ? *options.weight_init : Init::Uniform(RootOf(in)))),
+    : AdaptableLayer(std::move(name), {out, in},
+                     options.weight_init ? *options.weight_init : Init::Uniform(RootOf(in))),
       bias_(options.bias == Bias::kNo
                 ? nullptr
                 : &AddParameter(
@@ -48,39 +46,41 @@ LinearLayer::LinearLayer(std::string name, int64_t in, int64_t out, const Option
 
 absl::Status LinearLayer::CheckSplit(SplitStyle style, int ranks) const {
   if (style == SplitStyle::kColumn) {
-    return CheckDivides(name(), weight_.shape[0], "output features", ranks);
+    return CheckDivides(name(), weight().shape[0], "output features", ranks);
   }
   if (style == SplitStyle::kRow) {
-    return CheckDivides(name(), weight_.shape[1], "input features", ranks);
+    return CheckDivides(name(), weight().shape[1], "input features", ranks);
   }
   return absl::OkStatus();
 }
 
 Slice LinearLayer::OutputPart(int size, int index) const {
-  return EvenSlice(0, weight_.shape[0], size, index);
+  return EvenSlice(0, weight().shape[0], size, index);
 }
 
 void LinearLayer::Split(SplitStyle style, SplitGroup& group) {
   style_ = style;
   group_ = &group;
   if (style == SplitStyle::kRow) {
-    weight_.slice = EvenSlice(1, weight_.shape[1], group.size(), group.index());
+    weight().slice = EvenSlice(1, weight().shape[1], group.size(), group.index());
+    SplitAdapterInputs(*weight().slice);
   } else if (style == SplitStyle::kColumn || style == SplitStyle::kColumnGathered) {
-    weight_.slice = OutputPart(group.size(), group.index());
-    if (bias_ != nullptr) bias_->slice = weight_.slice;
+    weight().slice = OutputPart(group.size(), group.index());
+    if (bias_ != nullptr) bias_->slice = weight().slice;
+    SplitAdapterOutputs(*weight().slice);
   } else {
     style_ = SplitStyle::kReplicated;
+    if (group.splits_sequence()) SplitAdapterTokens(group);
   }
 }
 
 Variable LinearLayer::RunSplit(Pass& pass, const Variable& x, const Variable* residual) {
   if (style_ == SplitStyle::kRow) {
-    Variable y = group_->Leave(pass, Linear(pass.tape, x, weight_, nullptr));
-    if (bias_ == nullptr && residual == nullptr) return y;
-    return AddBias(pass.tape, std::move(y), bias_, residual);
+    return SumRow(pass, Adapt(pass, x, Linear(pass.tape, x, weight(), nullptr)), residual);
   }
   CHECK(residual == nullptr) << name() << ": only some of the features are here";
-  const Variable y = Linear(pass.tape, group_->Enter(pass, x), weight_, bias_);
+  const Variable entered = group_->Enter(pass, x);
+  const Variable y = Adapt(pass, entered, Linear(pass.tape, entered, weight(), bias_));
   if (style_ == SplitStyle::kColumn) return y;
   std::vector<int64_t> widths;
   for (int i = 0; i < group_->size(); ++i) widths.push_back(OutputPart(group_->size(), i).extent());
@@ -103,6 +103,32 @@ absl::Status QkvLayer::CheckSplit(SplitStyle style, int ranks) const {
   return CheckDivides(name(), heads_, "attention heads", ranks);
 }
 
+Variable LinearLayer::SumRow(Pass& pass, Variable part, const Variable* residual) {
+  Variable y = group_->Leave(pass, std::move(part));
+  if (bias_ == nullptr && residual == nullptr) return y;
+  return AddBias(pass.tape, std::move(y), bias_, residual);
+}
+
+Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* residual) {
+  const auto run = [&](Leaf* bias, const Variable* addend) {
+    Variable y = GeluLinear(pass.tape, pre, weight(), bias, addend);
+    return adapters().empty() ? y : Adapt(pass, Gelu(pass.tape, pre), std::move(y));
+  };
+  if (style_ == SplitStyle::kReplicated) return run(bias_, residual);
+  CHECK(style_ == SplitStyle::kRow) << name() << ": only some of the features are here";
+  return SumRow(pass, run(nullptr, nullptr), residual);
+}
+
+std::vector<AdaptableLayer::Part> QkvLayer::Parts() const {
+  std::vector<Part> parts = LinearLayer::Parts();
+  const int64_t width = heads_ * head_width_;
+  for (const char* kind : {".q", ".k", ".v"}) {
+    const auto before = static_cast<int64_t>(parts.size()) - 1;
+    parts.push_back({name() + kind, {.first = before * width, .count = width}});
+  }
+  return parts;
+}
+
 Slice QkvLayer::OutputPart(int size, int index) const {
   const Range own = EvenPart(heads_, size, index);
   Slice slice = {.dimension = 0, .ranges = {}};
@@ -115,6 +141,9 @@ Slice QkvLayer::OutputPart(int size, int index) const {
 
 Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
                     const Variable* residual) {
+  if (!up.adapters().empty() || !down.adapters().empty()) {
+    return down.OfGelu(pass, up(pass, x), residual);
+  }
   CHECK(up.bias() != nullptr) << up.name() << ": the fused network has a bias there";
   if (up.style() == SplitStyle::kReplicated && down.style() == SplitStyle::kReplicated) {
     return ApplyGeluNetwork(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
@@ -131,18 +160,17 @@ Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer&
 }
 
 ConvolutionLayer::ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window)
-    : Module(std::move(name)),
-      window_(window),
-      weight_(AddParameter(
-          "weight", {out, window.kernel, window.kernel, in},
-          Init::Normal(std::sqrt(2.0f) * RootOf(out * window.kernel * window.kernel)))) {}
+    : AdaptableLayer(std::move(name), {out, window.kernel, window.kernel, in},
+                     Init::Normal(std::sqrt(2.0f) * RootOf(out * window.kernel * window.kernel)),
+                     window),
+      window_(window) {}
 
 absl::Status ConvolutionLayer::CheckSplit(SplitStyle style, int ranks) const {
   if (style == SplitStyle::kColumn) {
-    return CheckDivides(name(), weight_.shape[0], "output channels", ranks);
+    return CheckDivides(name(), weight().shape[0], "output channels", ranks);
   }
   if (style == SplitStyle::kRow) {
-    return CheckDivides(name(), weight_.shape[3], "input channels", ranks);
+    return CheckDivides(name(), weight().shape[3], "input channels", ranks);
   }
   return absl::OkStatus();
 }
@@ -152,18 +180,26 @@ void ConvolutionLayer::Split(SplitStyle style, SplitGroup& group) {
   style_ = style;
   group_ = &group;
   const int64_t dimension = style == SplitStyle::kColumn ? 0 : 3;
-  weight_.slice =
-      EvenSlice(dimension, weight_.shape[static_cast<int>(dimension)], group.size(), group.index());
+  weight().slice = EvenSlice(dimension, weight().shape[static_cast<int>(dimension)], group.size(),
+                             group.index());
+  if (style == SplitStyle::kColumn) {
+    SplitAdapterOutputs(*weight().slice);
+  } else {
+    SplitAdapterInputs(*weight().slice);
+  }
 }
 
 Variable ConvolutionLayer::operator()(Pass& pass, const Variable& x) {
+  const auto run = [&](const Variable& in) {
+    return Adapt(pass, in, Convolution(pass.tape, in, weight(), nullptr, window_));
+  };
   switch (style_) {
     case SplitStyle::kColumn:
-      return Convolution(pass.tape, group_->Enter(pass, x), weight_, nullptr, window_);
+      return run(group_->Enter(pass, x));
     case SplitStyle::kRow:
-      return group_->Leave(pass, Convolution(pass.tape, x, weight_, nullptr, window_));
+      return group_->Leave(pass, run(x));
     default:
-      return Convolution(pass.tape, x, weight_, nullptr, window_);
+      return run(x);
   }
 }
 
@@ -183,10 +219,14 @@ Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variabl
                          statistics_.mean, statistics_.variance, kEpsilon, activation_, y);
     return Variable(y);
   }
+  const BatchNormOptions options = {.epsilon = kEpsilon, .activation = activation_};
+  if (statistics_.frozen) {
+    return BatchNormByEstimate(pass.tape, x, weight_, bias_, residual, options, statistics_.mean,
+                               statistics_.variance);
+  }
   const int64_t channels = statistics_.held_channels();
   Tensor mean = k.Empty({channels}), variance = k.Empty({channels});
-  Variable y = BatchNorm(pass.tape, x, weight_, bias_, residual,
-                         {.epsilon = kEpsilon, .activation = activation_}, mean, variance);
+  Variable y = BatchNorm(pass.tape, x, weight_, bias_, residual, options, mean, variance);
   if (!pass.is_recomputing()) statistics_.Gather(k, mean, variance, x.shape().rows());
   return y;
 }
@@ -253,14 +293,6 @@ Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
   if (group_ == nullptr) return Linear(pass.tape, x, weight_, nullptr);
   pass.split_logits = {.group = group_, .classes = weight_.slice->ranges[0]};
   return Linear(pass.tape, group_->Enter(pass, x), weight_, nullptr);
-}
-
-Dropout DropoutAt(const Pass& pass, const std::string& place, float probability) {
-  if (!pass.training() || probability == 0) return {};
-  return {
-      .probability = probability,
-      .key = PhiloxKey(pass.seed, "dropout", place),
-      .counter = static_cast<uint64_t>(pass.step) << 32 | static_cast<uint64_t>(pass.micro_batch)};
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {

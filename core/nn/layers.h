@@ -4,8 +4,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/autograd/operations.h"
+#include "core/nn/adaptable_layer.h"
+#include "core/nn/dropout.h"
 #include "core/nn/module.h"
 
 // The layers that models are made of. Each owns its parameters and calls the differentiable
@@ -23,7 +26,7 @@ enum class Bias { kYes, kNo };
 // Split by column it has some of the output features (rows of the weight, the bias); by row some of
 // the input features (columns of the weight), and the bias and the residual are added once, after
 // the sum. Parts of features that do not divide differ by one.
-class LinearLayer : public Module {
+class LinearLayer : public AdaptableLayer {
  public:
   struct Options {
     Bias bias = Bias::kYes;
@@ -35,10 +38,12 @@ class LinearLayer : public Module {
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
     if (style_ != SplitStyle::kReplicated) return RunSplit(pass, x, residual);
-    return Linear(pass.tape, x, weight_, bias_, residual);
+    return Adapt(pass, x, Linear(pass.tape, x, weight(), bias_, residual));
   }
-  Parameter& weight() { return weight_; }
   Parameter* bias() { return bias_; }
+
+  // The same of gelu(pre), for layers that have all of the output features.
+  Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual);
 
   SplitStyle style() const { return style_; }
   SplitGroup* group() const { return group_; }
@@ -52,10 +57,11 @@ class LinearLayer : public Module {
 
  private:
   Variable RunSplit(Pass& pass, const Variable& x, const Variable* residual);
+  // Sums what the members of a row make of their inputs.
+  Variable SumRow(Pass& pass, Variable part, const Variable* residual);
 
   SplitStyle style_ = SplitStyle::kReplicated;
   SplitGroup* group_ = nullptr;
-  Parameter& weight_;
   Parameter* bias_;  // null: none
 };
 
@@ -72,6 +78,9 @@ class QkvLayer : public LinearLayer {
   // What is to be computed from this layer's output.
   Attention Attend(const Dropout& dropout) const;
 
+  // Queries, keys and values are parts that can be adapted by themselves: "<layer>.q", ".k", ".v".
+  std::vector<Part> Parts() const override;
+
   absl::Status CheckSplit(SplitStyle style, int ranks) const override;
 
  protected:
@@ -81,14 +90,14 @@ class QkvLayer : public LinearLayer {
   int64_t heads_, head_width_;
 };
 
-// down(gelu(up(x))) (+ residual), fused.
+// down(gelu(up(x))) (+ residual), fused where neither layer is adapted.
 Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
                     const Variable* residual = nullptr);
 
 // Without bias, as batch normalisation follows. Starts normal with variance 2 / (out kernel^2), the
 // initialisation of ResNets (He et al., 2015, by fan-out). Split by column it has some of the
 // output channels, by row some of the input channels.
-class ConvolutionLayer : public Module {
+class ConvolutionLayer : public AdaptableLayer {
  public:
   ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window);
 
@@ -101,11 +110,11 @@ class ConvolutionLayer : public Module {
   Window window_;
   SplitStyle style_ = SplitStyle::kReplicated;
   SplitGroup* group_ = nullptr;
-  Parameter& weight_;
 };
 
-// activation(batch_norm(x) + residual); in evaluation with the running estimate. Split by column it
-// has some of the channels, and nothing to say to the others. `momentum` as in RunningStatistics.
+// activation(batch_norm(x) + residual); in evaluation, and where it is frozen, with the running
+// estimate. Split by column it has some of the channels, and nothing to say to the others.
+// `momentum` as in RunningStatistics.
 class BatchNormLayer : public Module {
  public:
   static constexpr float kMomentum = 0.1f;
@@ -206,11 +215,7 @@ class TiedLogitsLayer : public Module {
   Parameter& weight_;
 };
 
-// The dropout of one place in a model: which elements fall out depends on (seed, place, step,
-// micro-batch, element), so that a recompute repeats it. Probability 0 in evaluation.
-Dropout DropoutAt(const Pass& pass, const std::string& place, float probability);
-
-// The same for activations [..., width] on their way through the model; knows which elements the
+// Dropout of activations [..., width] on their way through the model; knows which elements the
 // tokens of a split sequence have.
 class DropoutLayer : public Module {
  public:

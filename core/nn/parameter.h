@@ -40,6 +40,10 @@ class Parameter : public Leaf {
   // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
   int64_t padding = 0;
 
+  // Ranks that compute its layer together have all of it each, but only a part of its gradient:
+  // these are summed once a step.
+  bool partial_gradient = false;
+
   // Shapes of the slice, and of what is held in memory: with the padding.
   Shape part_shape() const { return slice ? slice->ShapeOf(shape) : shape; }
   Shape held_shape() const {

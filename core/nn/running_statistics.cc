@@ -9,9 +9,10 @@ namespace lockstep {
 void RunningStatistics::Materialize(Kernels& kernels) {
   mean = kernels.Empty({held_channels()}, DType::kF32, MemoryClass::kParameters);
   variance = kernels.Empty({held_channels()}, DType::kF32, MemoryClass::kParameters);
-  sums = kernels.Empty({3, held_channels()}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(mean, 0);
   kernels.Fill(variance, 1);
+  if (frozen) return;
+  sums = kernels.Empty({3, held_channels()}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(sums, 0);
   if (momentum) return;
   constexpr int64_t kNone = 0;

@@ -26,12 +26,17 @@ class RunningStatistics {
   std::string name;
   int64_t channels;
   std::optional<float> momentum;
+  // Of a frozen layer: the estimate stays what it is, and training normalises by it, as evaluation
+  // does. Else the base of an adapter would change while it is adapted, and what was trained would
+  // not be what is evaluated, or merged.
+  bool frozen = false;
   // The channels that ranks hold where tensor parallelism splits the layer; none: all.
   std::optional<Slice> slice;
   int64_t held_channels() const { return slice ? slice->extent() : channels; }
   Tensor mean, variance;  // [held channels]
   Tensor updates;         // [1], i64: so many so far; undefined where there is a momentum
-  Tensor sums;       // [3, held channels]: of this step's micro-batches, not yet in the estimate
+  // [3, held channels]: of this step's micro-batches, not yet in the estimate; none where frozen.
+  Tensor sums;
   int64_t rows = 0;  // of the largest micro-batch: batch * height * width
 
   void Materialize(Kernels& kernels);

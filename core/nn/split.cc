@@ -17,12 +17,16 @@ bool Matches(const char* pattern, const char* text) {
 
 }  // namespace
 
+bool MatchesLayer(const std::string& pattern, const std::string& layer_name) {
+  for (std::string name = layer_name;; name.resize(name.rfind('.'))) {
+    if (Matches(pattern.c_str(), name.c_str())) return true;
+    if (name.rfind('.') == std::string::npos) return false;
+  }
+}
+
 SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_name) {
   for (const SplitRule& rule : plan) {
-    for (std::string name = layer_name;; name.resize(name.rfind('.'))) {
-      if (Matches(rule.pattern.c_str(), name.c_str())) return rule.style;
-      if (name.rfind('.') == std::string::npos) break;
-    }
+    if (MatchesLayer(rule.pattern, layer_name)) return rule.style;
   }
   return SplitStyle::kReplicated;
 }

@@ -19,9 +19,12 @@ enum class SplitStyle {
   kVocabulary,      // the rows of an embedding's table, or the classes of the logits
 };
 
-// Layers whose name matches `pattern` (`*` matches any run of characters), and all layers inside a
-// module whose name does, are split by `style`. Layers that the style means nothing to stay whole:
-// a normalisation behind a row-split convolution, for one.
+// Whether a pattern, whose stars match any run of characters, is the name of a layer, or of a
+// module around it.
+bool MatchesLayer(const std::string& pattern, const std::string& layer_name);
+
+// Layers that `pattern` matches are split by `style`. Layers that the style means nothing to stay
+// whole: a normalisation behind a row-split convolution, for one.
 struct SplitRule {
   std::string pattern;
   SplitStyle style;

@@ -18,7 +18,8 @@ std::vector<StateTensor> WeightsOf(const Model& model, Allocator& allocator) {
     if (parameter->tied_to != nullptr) continue;
     weights.push_back({.name = parameter->name,
                        .tensor = OrNothing(parameter->value, allocator),
-                       .full_shape = parameter->shape});
+                       .full_shape = parameter->shape,
+                       .is_frozen = !parameter->trainable});
   }
   for (StateTensor& tensor : StatisticsOf(model, allocator)) weights.push_back(std::move(tensor));
   return weights;
@@ -31,7 +32,8 @@ std::vector<StateTensor> StatisticsOf(const Model& model, Allocator& allocator) 
       statistics.push_back({.name = layer->name + what,
                             .tensor = OrNothing(tensor, allocator),
                             .full_shape = {layer->channels},
-                            .slice = tensor.defined() ? layer->slice : std::nullopt});
+                            .slice = tensor.defined() ? layer->slice : std::nullopt,
+                            .is_frozen = layer->frozen});
     };
     add(".running_mean", layer->mean);
     add(".running_var", layer->variance);

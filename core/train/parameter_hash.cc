@@ -17,10 +17,8 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
-                                           const std::vector<StateTensor>& state) {
+// Of the parts that are here.
+uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
   uint64_t hash = 0;
   for (const StateTensor& part : state) {
     if (!part.is_writer || part.name.starts_with("optimizer.")) continue;
@@ -37,11 +35,25 @@ absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks
       }
     }
   }
+  return hash;
+}
+
+std::string Format(uint64_t hash) { return absl::StrFormat("%016x", hash); }
+
+}  // namespace
+
+std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state) {
+  return Format(SumOfHashes(kernels, state));
+}
+
+absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
+                                           const std::vector<StateTensor>& state) {
+  uint64_t hash = SumOfHashes(kernels, state);
   const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);
   kernels.CopyFromHost(&hash, sum);
   LS_RETURN_IF_ERROR(ranks.AllReduce(sum, sum, ReduceOp::kSum, "parameter hash").Wait());
   kernels.CopyToHost(sum, &hash);
-  return absl::StrFormat("%016x", hash);
+  return Format(hash);
 }
 
 }  // namespace lockstep

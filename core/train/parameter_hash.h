@@ -16,4 +16,7 @@ namespace lockstep {
 absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
                                            const std::vector<StateTensor>& state);
 
+// The same of a state that one rank has all of.
+std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state);
+
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/weights.h"
 #include "core/tensor/allocator.h"
+#include "core/train/base_weights.h"
 #include "core/train/config_reader.h"
 #include "core/train/data_config.h"
 #include "core/train/model_weights.h"
@@ -53,8 +54,18 @@ absl::Status SetAside(const std::string& out) {
 // Before any rank starts: all would say the same.
 absl::Status CheckInitialWeights(const Model& model) {
   CpuAllocator allocator;
-  return Annotate(CheckWeights(model.initial_weights, model.published, WeightsOf(model, allocator)),
+  return Annotate(CheckWeights(model.initial_weights, model.published,
+                               InitialPart(WeightsOf(model, allocator))),
                   "model.init");
+}
+
+ModelFactory WithAdapters(const ModelFactory& make_model, const LoraOptions& options) {
+  return
+      [make_model, options](const Config& config, const Dataset& dataset) -> absl::StatusOr<Model> {
+        LS_ASSIGN_OR_RETURN(Model model, make_model(config, dataset));
+        LS_RETURN_IF_ERROR(Annotate(AddAdapters(model, options), "lora.layers"));
+        return model;
+      };
 }
 
 std::string DefaultOut(const std::string& workload, const std::string& strategy) {
@@ -74,7 +85,11 @@ int64_t Run::units_per_sample() const {
 }
 
 std::string ModelFingerprint(const Config& config) {
-  return config.Only({"model"}).Without("model.init").Fingerprint();
+  Config part = config.Only({"model", "lora"}).Without("model.init");
+  for (const char* key : {"lora.learning_rate", "lora.weight_decay", "lora.dropout"}) {
+    part = part.Without(key);
+  }
+  return part.Fingerprint();
 }
 
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
@@ -94,13 +109,15 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
     run.settings.threads = std::max<int64_t>(1, cores / sharers);
   }
   run.strategy = strategy;
-  run.make_model = make_model;
+  const auto& lora = run.settings.lora;
+  run.make_model = lora ? WithAdapters(make_model, *lora) : make_model;
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
-  LS_ASSIGN_OR_RETURN(const Model model, make_model(run.config, *run.dataset));
+  LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
-  // A run that is resumed hardly ever needs them, and they may be gone by now.
-  if (!model.initial_weights.empty() && !command_line.resume) {
+  // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of
+  // adapters is in no checkpoint of theirs.
+  if (!model.initial_weights.empty() && (!command_line.resume || lora)) {
     LS_RETURN_IF_ERROR(CheckInitialWeights(model));
   }
   LS_ASSIGN_OR_RETURN(

@@ -26,7 +26,7 @@ struct Run {
   std::string workload;  // the configuration's `name`
   Settings settings;
   StrategyDefinition strategy;
-  ModelFactory make_model;  // has succeeded once for this configuration
+  ModelFactory make_model;  // adds adapters; has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
   std::string out;  // run directory
@@ -38,7 +38,7 @@ struct Run {
 };
 
 // What must be equal between a run and a checkpoint that it goes on from: the table [model], but
-// for what it started from.
+// for what it started from, and what [lora] says of what adapters compute.
 std::string ModelFingerprint(const Config& config);
 
 // Which of a run's ranks prepare it here.

@@ -1,6 +1,7 @@
 #include "core/train/settings.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -125,6 +126,26 @@ absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSched
   return reader.Finish();
 }
 
+absl::Status ReadLora(const Config& config, Settings& settings) {
+  const ConfigTable table = config.Table("lora");
+  if (table.value == nullptr) return absl::OkStatus();
+  LoraOptions options;
+  ConfigReader reader(table);
+  reader.Require("layers", &options.layers);
+  if (reader.Has("layers") && options.layers.empty()) {
+    reader.AddProblem("layers", "names no layer to adapt");
+  }
+  reader.Read("rank", &options.rank, kPositive);
+  options.alpha = static_cast<double>(options.rank);
+  reader.Read("alpha", &options.alpha, {.greater_than = 0});
+  reader.Read("dropout", &options.dropout, kFraction);
+  reader.Read("rank_stabilised", &options.rank_stabilised);
+  reader.Read("learning_rate", &settings.schedule.peak, {.greater_than = 0});
+  reader.Read("weight_decay", &settings.optimizer.weight_decay, kNotNegative);
+  settings.lora = std::move(options);
+  return reader.Finish();
+}
+
 absl::Status ReadRest(const Config& config, Settings& settings) {
   ConfigReader validation(config.Table("validation"));
   validation.Read("every", &settings.validation.every, kNotNegative);
@@ -184,14 +205,15 @@ absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& s
   if (precision.ok()) settings.precision = *precision;
   gather(ReadOptimizer(config, settings.optimizer));
   gather(ReadSchedule(config, settings.steps, settings.schedule));
+  gather(ReadLora(config, settings));
   gather(ReadRest(config, settings));
   if (!problems.ok()) return problems;
   return settings;
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",      "mesh",       "batch", "precision", "optimizer", "schedule",
-          "validation", "checkpoint", "trace", "memory",    "run"};
+  return {"train", "mesh",       "batch",      "precision", "optimizer", "schedule",
+          "lora",  "validation", "checkpoint", "trace",     "memory",    "run"};
 }
 
 }  // namespace lockstep

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/mesh_shape.h"
+#include "core/nn/lora.h"
 #include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/config.h"
@@ -55,6 +57,9 @@ struct Settings {
   OptimizerOptions optimizer;
   LearningRateSchedule schedule;
   double clip_norm = 0;  // 0: gradients are not clipped
+  // Adapters in place of the model's own parameters; their rate and decay are in the schedule and
+  // the optimizer.
+  std::optional<LoraOptions> lora = {};
   ValidationSettings validation;
   CheckpointSettings checkpoint;
   Trace::Window trace;
@@ -63,12 +68,13 @@ struct Settings {
   double timeout_seconds = 60;  // of communication
 };
 
-// Reads the tables train, batch, mesh, precision, optimizer, schedule, validation, checkpoint,
-// trace, memory and run, and checks what they say against each other and against the axes that the
-// strategy has. The shards of a strategy without dp axis are batch.shards, in batch.shard_groups;
-// with one they are the ranks along replicas and dp, in mesh.replicas groups, and what [batch] says
-// of them, if anything, must agree. A shard of fewer samples than batch.micro_batches has as many
-// micro-batches as samples.
+// Reads the tables train, batch, mesh, precision, optimizer, schedule, lora, validation,
+// checkpoint, trace, memory and run, and checks what they say against each other and against the
+// axes that the strategy has. The shards of a strategy without dp axis are batch.shards, in
+// batch.shard_groups; with one they are the ranks along replicas and dp, in mesh.replicas groups,
+// and what [batch] says of them, if anything, must agree. Adapters are there where the table lora
+// is, whose keys learning_rate and weight_decay come before those of schedule and optimizer. A
+// shard of fewer samples than batch.micro_batches has as many micro-batches as samples.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

@@ -95,11 +95,14 @@ Stage::Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
     MakeValues();
   }
   for (Block* block : OwnBlocks()) {
-    for (RunningStatistics* layer : block->Statistics()) layers_.push_back(layer);
+    for (RunningStatistics* layer : block->Statistics()) {
+      (layer->frozen ? frozen_layers_ : layers_).push_back(layer);
+    }
     // Behind what a strategy has hung on it: its waits are not the block's.
     TraceBlock(*block, rank.trace);
   }
   Materialize(layers_, rank.kernels);
+  Materialize(frozen_layers_, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
 }
 
@@ -119,9 +122,9 @@ void Stage::ListParameters() {
   for (Parameter* parameter : model_.Parameters()) {
     const bool is_here = here.contains(parameter), owns = parameter->tied_to == nullptr;
     if (owns) owners_.push_back({parameter, is_here, Tensor()});
-    if (owns && is_here) parameters_.push_back(parameter);
+    if (owns && is_here && parameter->trainable) parameters_.push_back(parameter);
     if (!owns && is_here && !here.contains(parameter->tied_to)) guests_.push_back(parameter);
-    if (is_here || here.contains(parameter->tied_to)) {
+    if (parameter->trainable && (is_here || here.contains(parameter->tied_to))) {
       parameter->gradient_dtype = settings_.precision.reduce;
       with_gradient_.push_back(parameter);
     }
@@ -129,35 +132,46 @@ void Stage::ListParameters() {
 }
 
 void Stage::MakeValues() {
-  const Precision& precision = settings_.precision;
-  Materialize(parameters_, settings_.seed, rank_.kernels);
-  for (Owner& owner : owners_) {
-    if (!owner.is_here) {
-      owner.master = Nothing(DType::kF32);
-      continue;
-    }
-    Parameter& parameter = *owner.parameter;
-    owner.master = parameter.value;
-    if (precision.has_masters()) {
-      parameter.value.storage().Rebook(MemoryClass::kOptimizerState);
-      parameter.value =
-          rank_.kernels.Empty(parameter.held_shape(), precision.compute, MemoryClass::kParameters);
-    }
-    for (Parameter* tied : TiedTo(parameter)) tied->value = parameter.value;
+  for (Owner& owner : owners_) MakeValue(owner);
+  for (Parameter* parameter : model_.Parameters()) {
+    if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;
   }
-  for (Parameter* guest : guests_) MakeGuestValue(*guest);
+  for (Parameter* guest : guests_) guest->value = InComputeDtype(Draw(*guest));
   RoundMasters();
 }
 
-void Stage::MakeGuestValue(Parameter& guest) {
+void Stage::MakeValue(Owner& owner) {
+  const Precision& precision = settings_.precision;
+  Parameter& parameter = *owner.parameter;
+  if (!owner.is_here) {
+    owner.master = Nothing(parameter.trainable ? DType::kF32 : precision.compute);
+    return;
+  }
+  owner.master = parameter.value = Draw(parameter);
+  if (!precision.has_masters()) return;
+  if (parameter.trainable) {
+    owner.master.storage().Rebook(MemoryClass::kOptimizerState);
+    parameter.value =
+        rank_.kernels.Empty(parameter.held_shape(), precision.compute, MemoryClass::kParameters);
+  } else {
+    owner.master = parameter.value = InComputeDtype(owner.master);
+  }
+}
+
+// Initial values, in fp32.
+Tensor Stage::Draw(const Parameter& parameter) const {
   Kernels& kernels = rank_.kernels;
-  const Tensor drawn = kernels.Empty(guest.held_shape(), DType::kF32, MemoryClass::kParameters);
-  Initialize(guest, settings_.seed, 0, kernels, drawn);
-  guest.value = drawn;
-  if (!settings_.precision.has_masters()) return;
-  guest.value =
-      kernels.Empty(guest.held_shape(), settings_.precision.compute, MemoryClass::kParameters);
-  kernels.Cast(drawn, guest.value);
+  const Tensor drawn = kernels.Empty(parameter.held_shape(), DType::kF32, MemoryClass::kParameters);
+  Initialize(parameter, settings_.seed, 0, kernels, drawn);
+  return drawn;
+}
+
+Tensor Stage::InComputeDtype(const Tensor& drawn) const {
+  if (!settings_.precision.has_masters()) return drawn;
+  const Tensor rounded =
+      rank_.kernels.Empty(drawn.shape(), settings_.precision.compute, MemoryClass::kParameters);
+  rank_.kernels.Cast(drawn, rounded);
+  return rounded;
 }
 
 Tensor Stage::Nothing(DType dtype) const {
@@ -167,7 +181,8 @@ Tensor Stage::Nothing(DType dtype) const {
 void Stage::RoundMasters() {
   if (!settings_.precision.has_masters()) return;
   for (const Owner& owner : owners_) {
-    if (owner.is_here) rank_.kernels.Cast(owner.master, owner.parameter->value);
+    if (!owner.is_here || !owner.parameter->trainable) continue;
+    rank_.kernels.Cast(owner.master, owner.parameter->value);
   }
 }
 
@@ -252,6 +267,7 @@ std::vector<TrainedTensor> Stage::Trained() const {
   std::vector<TrainedTensor> trained;
   for (const Owner& owner : owners_) {
     const Parameter& parameter = *owner.parameter;
+    if (!parameter.trainable) continue;
     TrainedTensor tensor = {
         .name = parameter.name,
         .value = owner.master,
@@ -273,17 +289,20 @@ void Stage::UpdateStatistics() {
 }
 
 std::vector<StateTensor> Stage::State() const {
-  std::vector<StateTensor> state;
+  std::vector<StateTensor> state, frozen;
   for (const Owner& owner : owners_) {
     const Parameter& parameter = *owner.parameter;
-    StateTensor tensor = {
-        .name = parameter.name, .tensor = owner.master, .full_shape = parameter.shape};
+    StateTensor tensor = {.name = parameter.name,
+                          .tensor = owner.master,
+                          .full_shape = parameter.shape,
+                          .is_frozen = !parameter.trainable};
     if (owner.is_here) {
       tensor.tensor = owner.master.View(0, parameter.part_shape());  // without padding
       tensor.slice = parameter.slice;
     }
-    state.push_back(std::move(tensor));
+    (tensor.is_frozen ? frozen : state).push_back(std::move(tensor));
   }
+  for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
   for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
   return state;
 }
@@ -299,6 +318,7 @@ int64_t Stage::statistics_bytes() const {
   for (const RunningStatistics* layer : layers_) {
     bytes += 5 * 4 * layer->held_channels() + (layer->momentum ? 0 : SizeOf(DType::kI64));
   }
+  for (const RunningStatistics* layer : frozen_layers_) bytes += 2 * 4 * layer->held_channels();
   return bytes;
 }
 
@@ -310,12 +330,16 @@ CostPrediction Stage::Predict() const {
   };
   const Precision& precision = settings_.precision;
   const int64_t trained = elements(parameters_);
+  int64_t own = 0;
+  for (const Owner& owner : owners_) {
+    if (owner.is_here) own += owner.parameter->held_shape().elements();
+  }
   const int64_t optimizer =
       settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
   CostPrediction prediction;
   prediction.memory = {
       {MemoryClass::kParameters,
-       (trained + elements(guests_)) * SizeOf(precision.compute) + statistics_bytes()},
+       (own + elements(guests_)) * SizeOf(precision.compute) + statistics_bytes()},
       {MemoryClass::kGradients, elements(with_gradient_) * SizeOf(precision.reduce)},
       {MemoryClass::kOptimizerState, trained * optimizer}};
   return prediction;

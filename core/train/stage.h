@@ -97,12 +97,13 @@ class Stage {
   void CompleteGradient(Parameter& parameter);
   void CompleteGradients();
 
-  // All parameters here that own their value, in the order of first use; what an optimizer updates.
+  // All trained parameters here that own their value, in the order of first use; what an optimizer
+  // updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   // Those tied to `parameter`, of whatever stage.
   std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
-  // A tensor for each parameter of the whole model that owns its value, in the order of first use:
-  // of those that other stages hold, empty ones. So all ranks name the same tensors.
+  // A tensor for each trained parameter of the whole model that owns its value, in the order of
+  // first use: of those that other stages hold, empty ones. So all ranks name the same tensors.
   std::vector<TrainedTensor> Trained() const;
 
   // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
@@ -114,8 +115,9 @@ class Stage {
   // computed with.
   void RoundMasters();
 
-  // Parameters (their masters) and running estimates, for a checkpoint; and the latter alone. As
-  // Trained, they name those of the whole model.
+  // Parameters (the masters of what is trained, in the order of Trained, and then what is frozen)
+  // and running estimates, for a checkpoint; and the latter alone. They name those of the whole
+  // model.
   std::vector<StateTensor> State() const;
   std::vector<StateTensor> StatisticsState() const;
 
@@ -129,13 +131,17 @@ class Stage {
   struct Owner {
     Parameter* parameter;
     bool is_here;
-    Tensor master;  // the value itself in fp32; empty where another stage holds it
+    // The value itself in fp32, or as it is computed with where it is frozen; empty where another
+    // stage holds it.
+    Tensor master;
   };
 
   std::vector<Block*> OwnBlocks() const;
   void ListParameters();
   void MakeValues();
-  void MakeGuestValue(Parameter& guest);
+  void MakeValue(Owner& owner);
+  Tensor Draw(const Parameter& parameter) const;
+  Tensor InComputeDtype(const Tensor& drawn) const;
   Tensor Nothing(DType dtype) const;
 
   Rank& rank_;
@@ -149,7 +155,7 @@ class Stage {
   std::vector<Parameter*> guests_;  // here, but tied to one of another stage
   // Whose gradients this rank keeps: all that are here, and those tied to one that is.
   std::vector<Parameter*> with_gradient_;
-  std::vector<RunningStatistics*> layers_;
+  std::vector<RunningStatistics*> layers_, frozen_layers_;
   Tensor statistics_;
   double loss_ = 0;
   double loss_scale_ = 1;

@@ -10,10 +10,10 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/checkpoint/weights.h"
 #include "core/comm/agree.h"
 #include "core/data/prefetch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/train/base_weights.h"
 #include "core/train/metrics.h"
 #include "core/train/parameter_hash.h"
 #include "core/train/reporter.h"
@@ -99,11 +99,12 @@ class Trainer {
         report_(report) {}
 
   absl::Status Run() {
+    LS_RETURN_IF_ERROR(MakeBase());
     int64_t step = 0;
     if (run_.resume) {
       LS_ASSIGN_OR_RETURN(step, Resume());
     }
-    if (step == 0 && !initial_.path.empty()) LS_RETURN_IF_ERROR(LoadInitialWeights());
+    if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
@@ -129,10 +130,23 @@ class Trainer {
     return values[values.size() / 2];
   }
 
-  absl::Status LoadInitialWeights() {
-    LS_RETURN_IF_ERROR(
-        Annotate(LoadWeights(initial_.path, initial_.names, strategy_.State(), rank_.kernels),
-                 "model.init"));
+  bool has_base() const { return !base_.empty(); }
+
+  // What adapters are trained on: complete before any of their checkpoints is read, as these know
+  // its hash.
+  absl::Status MakeBase() {
+    if (FrozenPart(strategy_.State()).empty()) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(LoadInitial());
+    LS_ASSIGN_OR_RETURN(
+        base_, HashParameters(rank_.kernels, rank_.mesh.world(), FrozenPart(strategy_.State())));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadInitial() {
+    if (initial_.path.empty()) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(Annotate(
+        LoadInitialWeights(initial_.path, initial_.names, strategy_.State(), rank_.kernels),
+        "model.init"));
     strategy_.Restored();
     return absl::OkStatus();
   }
@@ -152,7 +166,8 @@ class Trainer {
     if (!path) return 0;
     LS_ASSIGN_OR_RETURN(
         const CheckpointInfo info,
-        LoadCheckpoint(*path, ModelFingerprint(run_.config), strategy_.State(), rank_.kernels));
+        LoadCheckpoint(*path, {.model = ModelFingerprint(run_.config), .base = base_},
+                       TrainedPart(strategy_.State()), rank_.kernels));
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -215,13 +230,14 @@ class Trainer {
     }
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
     if (checkpoint.keep > 0 && due(checkpoint.every)) {
-      const absl::Status saved =
-          SaveCheckpoint(CheckpointFolder(run_),
-                         {.step = step + 1,
-                          .model = ModelFingerprint(run_.config),
-                          .strategy = run_.strategy.name},
-                         strategy_.State(), {.files = checkpoint.files, .keep = checkpoint.keep},
-                         rank_.kernels, rank_.mesh.world());
+      const absl::Status saved = SaveCheckpoint(
+          CheckpointFolder(run_),
+          {.step = step + 1,
+           .model = ModelFingerprint(run_.config),
+           .strategy = run_.strategy.name,
+           .base = base_},
+          TrainedPart(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
+          rank_.kernels, rank_.mesh.world());
       LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
     }
     return absl::OkStatus();
@@ -229,6 +245,7 @@ class Trainer {
 
   const lockstep::Run& run_;
   const InitialWeights initial_;
+  std::string base_;  // hash of what is frozen; empty: nothing is
   Rank& rank_;
   Ledger& ledger_;
   Strategy& strategy_;

@@ -15,16 +15,6 @@
 namespace lockstep {
 namespace {
 
-// Contract 3: the very bits of single, losses and final parameters alike.
-void ExpectSameBits(const std::vector<RankReport>& ddp, const std::vector<RankReport>& single) {
-  for (const RankReport& rank : ddp) {
-    EXPECT_EQ(rank.losses, single[0].losses);
-    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
-    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
-    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
-  }
-}
-
 class DdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int, int>> {};
 
 TEST_P(DdpEqualsSingleTest, ToTheBit) {

@@ -25,16 +25,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Contract 3: the very bits of single, losses and final parameters alike.
-void ExpectSameBits(const std::vector<RankReport>& fsdp, const std::vector<RankReport>& single) {
-  for (const RankReport& rank : fsdp) {
-    EXPECT_EQ(rank.losses, single[0].losses);
-    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
-    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
-    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
-  }
-}
-
 struct Cut {
   SmallModel model;
   int shards, micro_batches;

@@ -18,17 +18,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Contract 3: the very bits of single: losses, final parameters and running statistics, validation.
-void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
-  ASSERT_FALSE(single[0].losses.empty());
-  for (const RankReport& rank : ranks) {
-    EXPECT_EQ(rank.losses, single[0].losses);
-    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
-    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
-    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
-  }
-}
-
 // Contract 8.
 void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
   for (const RankReport& report : reports) {

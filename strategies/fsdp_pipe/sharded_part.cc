@@ -9,15 +9,17 @@
 
 namespace lockstep {
 
-ShardedPart::ShardedPart(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
-                         Communicator& shards, Unshard unshard, const Settings& settings,
-                         int64_t targets_per_sample)
-    : kernels_(rank.kernels),
-      settings_(settings),
-      groups_{.shards = shards, .neighbours = shards, .replicas = rank.mesh.replicas()},
+ShardedPart::ShardedPart(PartInputs inputs, Unshard unshard)
+    : kernels_(inputs.rank.kernels),
+      settings_(inputs.settings),
+      groups_{.shards = inputs.shards,
+              .neighbours = inputs.shards,
+              .replicas = inputs.rank.mesh.replicas()},
       unshard_(unshard),
-      stage_(rank, std::move(model), ranges, settings, targets_per_sample,
-             [this, &ranges](Model& made) { MakeValues(made, ranges); }) {}
+      await_tied_(std::move(inputs.await_tied)),
+      stage_(inputs.rank, std::move(inputs.model), inputs.stages, settings_,
+             inputs.targets_per_sample,
+             [this, &inputs](Model& made) { MakeValues(made, inputs.stages); }) {}
 
 void ShardedPart::MakeValues(Model& model, const std::vector<BlockRange>& ranges) {
   AllocateTiedGradients(model, ranges);
@@ -44,7 +46,7 @@ void ShardedPart::AllocateTiedGradients(const Model& model, const std::vector<Bl
   }
 }
 
-Tensor ShardedPart::ShardOf(const Parameter& parameter) const {
+Tensor ShardedPart::ValuesOf(const Parameter& parameter) const {
   const Parameter* owner = parameter.tied_to == nullptr ? &parameter : parameter.tied_to;
   for (const FsdpGuest& guest : residency_->guests()) {
     if (guest.owner == owner) return guest.parameters->shard();
@@ -96,6 +98,10 @@ std::vector<StateTensor> ShardedPart::State() const {
                                                       .tensor = Nothing(DType::kF32),
                                                       .full_shape = parameter->shape});
   }
+  for (StateTensor& tensor : stage_.StatisticsState()) {
+    tensor.is_writer &= groups_.shards.rank() == 0;
+    state.push_back(std::move(tensor));
+  }
   return state;
 }
 
@@ -109,12 +115,11 @@ void ShardedPart::BeginStep(double loss_scale) {
   }
 }
 
-void ShardedPart::Complete(const BlockRange& blocks,
-                           const std::function<void(const Parameter&)>& await) {
+void ShardedPart::Completed(const BlockRange& stage) {
   for (size_t i = 0; i < to_complete_.size(); ++i) {
     FsdpUnit& unit = *residency_->units()[i];
-    if (!residency_->Uses(blocks, unit) || --to_complete_[i] > 0) continue;
-    for (const FsdpUnit::Member& member : unit.members()) await(*member.parameter);
+    if (!residency_->Uses(stage, unit) || --to_complete_[i] > 0) continue;
+    for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
     unit.gradients().Materialize();  // where no backward has reached it
     unit.CompleteGradients();
     unit.gradients().Reduce(Write::kOverwrite);
@@ -122,7 +127,7 @@ void ShardedPart::Complete(const BlockRange& blocks,
   }
 }
 
-void ShardedPart::EndStep() {
+void ShardedPart::FinishGradients() {
   for (FsdpUnit* unit : under_way_) unit->gradients().AwaitReduced();
   under_way_.clear();
   residency_->EndStep();
@@ -158,7 +163,7 @@ double ShardedPart::GatherBytes() const {
   return static_cast<double>(whole) * (n - 1) / n;
 }
 
-void ShardedPart::Predict(double forwards, CostPrediction& prediction) const {
+void ShardedPart::AddCosts(double forwards, CostPrediction& prediction) const {
   const Precision& precision = settings_.precision;
   int64_t shards = 0, guests = 0, wholes = 0;  // elements; bytes of gradients
   for (const auto& unit : residency_->units()) {
@@ -183,6 +188,12 @@ void ShardedPart::Predict(double forwards, CostPrediction& prediction) const {
   const double n = groups_.shards.size();
   prediction.AddTraffic(Operation::kReduceScatter, "gradients",
                         static_cast<double>(shards * SizeOf(precision.reduce)) * (n - 1));
+}
+
+PartMaker MakeShardedPart(Unshard unshard) {
+  return [unshard](PartInputs inputs) {
+    return std::make_unique<ShardedPart>(std::move(inputs), unshard);
+  };
 }
 
 }  // namespace lockstep

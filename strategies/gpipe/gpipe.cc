@@ -6,6 +6,7 @@
 #include "core/train/config_reader.h"
 #include "strategies/pipeline/options.h"
 #include "strategies/pipeline/pipeline.h"
+#include "strategies/pipeline/replicated_part.h"
 #include "strategies/stages/balance_option.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
   PipelineOptions options = {.schedule = ReadSchedule(reader, settings),
                              .checkpointing = ReadCheckpointing(reader),
                              .balance = ReadBalance(reader),
-                             .buckets = ReadBucketLimits(reader)};
+                             .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

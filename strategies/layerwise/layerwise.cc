@@ -5,6 +5,7 @@
 #include "core/base/status.h"
 #include "core/train/config_reader.h"
 #include "strategies/pipeline/pipeline.h"
+#include "strategies/pipeline/replicated_part.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/stages/balance_option.h"
 
@@ -17,7 +18,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
   PipelineOptions options = {.schedule = LayerwiseSchedule(
                                  settings.mesh.pp, static_cast<int>(settings.batch.micro_batches)),
                              .balance = ReadBalance(reader),
-                             .buckets = ReadBucketLimits(reader)};
+                             .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

@@ -28,19 +28,23 @@ class Pipeline : public Strategy {
         stages_(inputs.rank.mesh.pp()),
         shards_(inputs.rank.mesh.dp()),
         tensor_(inputs),
-        part_(inputs.rank, tensor_.Split(std::move(inputs.model)), plan_.RangesOf(stages_.rank()),
-              settings_, inputs.targets_per_sample),
-        links_(part_, plan_, stages_),
-        tied_(part_, plan_, stages_),
-        reducer_(part_, shards_, settings_.precision.reduce, options_.buckets,
-                 [this](Parameter& parameter) {
-                   tied_.AwaitGradients(parameter);
-                   part_.CompleteGradient(parameter);
-                 }),
-        trained_(tensor_.Prepare(part_.Trained())),
-        norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
+        part_(options_.make_part(
+            {.rank = inputs.rank,
+             .model = tensor_.Split(std::move(inputs.model)),
+             .stages = plan_.RangesOf(stages_.rank()),
+             .shards = shards_,
+             .settings = settings_,
+             .targets_per_sample = inputs.targets_per_sample,
+             .await_tied = [this](const Parameter& owner) { tied_.AwaitGradients(owner); }})),
+        links_(stage(), plan_, stages_),
+        tied_(stage(), plan_, stages_,
+              [this](const Parameter& parameter) { return part_->ValuesOf(parameter); }),
+        trained_(tensor_.Prepare(part_->Trained())),
+        norm_(NormOverRanks(GradientHolders(), inputs.rank.kernels)),
         updater_(inputs.rank, settings_, trained_),
-        runner_(part_, plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {}
+        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
+    tied_.SendValues();
+  }
 
   // Between the first stage and the last nobody needs inputs or targets.
   MicroBatchRange micro_batches() const override {
@@ -49,20 +53,21 @@ class Pipeline : public Strategy {
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    part_.Clear(updater_.loss_scale());
+    part_->BeginStep(updater_.loss_scale());
     tied_.BeginStep();
     runner_.Run(step, first_micro_batch(), batches,
-                {.completing = [this](int stage) { return reducer_.hooks(plan_.stages[stage]); }});
+                {.completing = [this](int at) { return part_->Completing(plan_.stages[at]); },
+                 .completed = [this](int at) { part_->Completed(plan_.stages[at]); }});
     tied_.SendGradients();
-    Work statistics = part_.SumStatistics(shards_);
-    reducer_.Finish();
+    Work statistics = stage().SumStatistics(shards_);
+    part_->FinishGradients();
     tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
-    const double loss = ShareLoss(part_, shards_, stages_, plan_.last_rank());
+    const double loss = ShareLoss(stage(), shards_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
-    tied_.SendValues();
-    if (!result.skipped) part_.UpdateStatistics();
+    tied_.SendUpdates();
+    if (!result.skipped) stage().UpdateStatistics();
     result.loss = loss;
     return result;
   }
@@ -70,44 +75,48 @@ class Pipeline : public Strategy {
   EvaluationSums Evaluate(const Batch& batch) override { return runner_.Evaluate(batch); }
 
   std::vector<StateTensor> State() override {
-    std::vector<StateTensor> state = part_.State();
+    std::vector<StateTensor> state = part_->State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
-    for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
     tensor_.ChooseWriters(state);
     return state;
   }
 
   void Restored() override {
-    part_.RoundMasters();
+    part_->RoundMasters();
     tied_.SendValues();
     updater_.Restored();
   }
 
   CostPrediction Predict() const override {
-    CostPrediction prediction = part_.Predict();
+    const Stage& stage = part_->stage();
+    const double forwards = MeanForwards(options_.schedule.micro_batches, options_.checkpointing);
+    CostPrediction prediction;
+    part_->AddCosts(forwards, prediction);
     updater_.AddTo(prediction);
     links_.AddTraffic(settings_, tensor_.token_share(), prediction);
-    tensor_.AddTraffic(part_, MeanForwards(options_.schedule.micro_batches, options_.checkpointing),
-                       prediction);
+    tensor_.AddTraffic(stage, forwards, prediction);
     tied_.AddTraffic(prediction);
-    AddLossTraffic(part_, shards_, stages_, plan_.last_rank(), prediction);
-    // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
-    const auto add = [&prediction](const Communicator& ranks, const char* label, double bytes) {
-      const double n = ranks.size();
-      prediction.AddTraffic(Operation::kAllReduce, label, 2 * (n - 1) / n * bytes);
-    };
-    add(shards_, "gradients", static_cast<double>(reducer_.bytes()));
-    AddNormTraffic({&tensor_.ranks(), &stages_}, prediction);
-    if (part_.statistics().defined()) {
-      add(shards_, "statistics", static_cast<double>(part_.statistics().bytes()));
+    AddLossTraffic(stage, shards_, stages_, plan_.last_rank(), prediction);
+    AddNormTraffic(GradientHolders(), prediction);
+    if (stage.statistics().defined()) {
+      const double n = shards_.size();
+      prediction.AddTraffic(Operation::kAllReduce, "statistics",
+                            2 * (n - 1) / n * static_cast<double>(stage.statistics().bytes()));
     }
-    prediction.bubble_fraction = BubbleFraction(part_.model(), plan_, options_.schedule,
+    prediction.bubble_fraction = BubbleFraction(stage.model(), plan_, options_.schedule,
                                                 options_.checkpointing, stages_.rank());
     return prediction;
   }
 
  private:
+  Stage& stage() { return part_->stage(); }
   int64_t first_micro_batch() const { return shards_.rank() * settings_.batch.micro_batches; }
+
+  std::vector<Communicator*> GradientHolders() const {
+    std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};
+    for (Communicator* ranks : part_->holders()) holders.push_back(ranks);
+    return holders;
+  }
 
   const PipelineOptions options_;
   const StagePlan plan_;
@@ -115,10 +124,9 @@ class Pipeline : public Strategy {
   Communicator& stages_;
   Communicator& shards_;
   TensorParallel tensor_;
-  Stage part_;
+  std::unique_ptr<PipelinePart> part_;
   StageLinks links_;
   TiedParameters tied_;
-  GradientReducer reducer_;
   std::vector<TrainedTensor> trained_;
   NormReduction norm_;
   Updater updater_;

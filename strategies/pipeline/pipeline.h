@@ -7,8 +7,8 @@
 #include "core/train/config.h"
 #include "core/train/settings.h"
 #include "core/train/strategy.h"
-#include "strategies/ddp/gradient_reducer.h"
 #include "strategies/pipeline/checkpointing.h"
+#include "strategies/pipeline/part.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
 
@@ -19,12 +19,12 @@ struct PipelineOptions {
   Schedule schedule;  // accepted by Validate, for the mesh and the micro-batches of the settings
   Checkpointing checkpointing = Checkpointing::kNever;
   BalanceOption balance = {};
-  BucketLimits buckets = {};
+  PartMaker make_part;  // MakeReplicatedPart, or another
 };
 
 // A strategy that trains a model whose blocks are divided among the ranks along pp, by a schedule;
-// with replicas of all stages along dp, whose gradients are summed as `ddp` does, and layers
-// divided along tp. `read` reads its own table of the configuration, which is called as it is.
+// with shards of the batch along dp, which keep the stages as their part does, and layers divided
+// along tp. `read` reads its own table of the configuration, which is called as it is.
 StrategyDefinition PipelineStrategy(
     const std::string& name,
     std::function<absl::StatusOr<PipelineOptions>(const Config&, const Settings&)> read);

@@ -48,14 +48,15 @@ Batch SampleBatch(const Dataset& dataset, int64_t samples, Allocator& allocator)
 
 int64_t ParameterBytes(const Block& block, const Settings& settings) {
   const Precision& precision = settings.precision;
-  const int64_t both = SizeOf(precision.compute) + SizeOf(precision.reduce);
   const int64_t owners =
       settings.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
   int64_t bytes = 0;
   for (const Parameter* parameter : block.Parameters()) {
+    int64_t of_each = SizeOf(precision.compute);
+    if (parameter->trainable) of_each += SizeOf(precision.reduce);
     // A tied parameter is the optimizer's where its owner is.
-    bytes +=
-        parameter->held_shape().elements() * (both + (parameter->tied_to == nullptr ? owners : 0));
+    if (parameter->trainable && parameter->tied_to == nullptr) of_each += owners;
+    bytes += parameter->held_shape().elements() * of_each;
   }
   return bytes;
 }

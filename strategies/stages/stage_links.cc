@@ -1,5 +1,6 @@
 #include "strategies/stages/stage_links.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,19 @@ namespace {
 
 constexpr LinkLabels kLine = {"activations", "activation gradients"};
 constexpr LinkLabels kSkips = {"skips", "skip gradients"};
+
+// Whether blocks up to one, that included, have something to train: else what it hands on needs no
+// gradient.
+bool TrainsUpTo(const Model& model, int64_t last) {
+  for (int64_t i = 0; i <= last; ++i) {
+    const std::vector<Parameter*> parameters = model.blocks[i]->Parameters();
+    if (std::any_of(parameters.begin(), parameters.end(),
+                    [](const Parameter* parameter) { return parameter->trainable; })) {
+      return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -24,6 +38,8 @@ StageLinks::StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks)
       AddWay(ranks, {.from = stage,
                      .to = stage + 1,
                      .elements = model.blocks[last]->cost.output_elements,
+                     .gradient_elements =
+                         TrainsUpTo(model, last) ? model.blocks[last]->cost.output_elements : 0,
                      .sent = {},
                      .taken = {},
                      .group = nullptr,
@@ -36,6 +52,7 @@ StageLinks::StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks)
       way.from = stage;
       way.to = to;
       way.elements += out[i].elements;
+      if (TrainsUpTo(model, out[i].from)) way.gradient_elements += out[i].elements;
       way.sent.push_back(i);
     }
   }
@@ -164,7 +181,11 @@ void StageLinks::AddTraffic(const Settings& settings, double token_share,
     if (way.group == nullptr) continue;
     const bool sends_variables = plan_.rank_of_stage[way.from] == own_;
     const LinkLabels& labels = way.is_line() ? kLine : kSkips;
-    elements[sends_variables ? labels.variables : labels.gradients] += way.elements;
+    if (sends_variables) {
+      elements[labels.variables] += way.elements;
+    } else if (way.gradient_elements > 0) {
+      elements[labels.gradients] += way.gradient_elements;
+    }
     announcements += kinds;
   }
   if (announcements == 0) return;

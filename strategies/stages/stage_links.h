@@ -46,6 +46,7 @@ class StageLinks {
   struct Way {
     int from, to;                         // stages
     int64_t elements;                     // of one sample
+    int64_t gradient_elements;            // of those that something trained leads to
     std::vector<size_t> sent;             // which of the skips that leave `from`; empty: the line
     std::vector<size_t> taken;            // which of those that come into `to`
     std::unique_ptr<Communicator> group;  // null: within this rank

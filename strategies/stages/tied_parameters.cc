@@ -49,13 +49,14 @@ TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator
 
 void TiedParameters::BeginStep() {
   for (Tie& tie : ties_) {
-    if (tie.owns) tie.gradient = group_->Recv(tie.tied->gradient, tie.other, kGradients);
+    if (tie.owns && tie.is_trained())
+      tie.gradient = group_->Recv(tie.tied->gradient, tie.other, kGradients);
   }
 }
 
 void TiedParameters::SendGradients() {
   for (Tie& tie : ties_) {
-    if (tie.owns) continue;
+    if (tie.owns || !tie.is_trained()) continue;
     // Negative zero is what changes nothing that it is added to, not even the sign of a zero.
     if (!tie.tied->has_gradient()) stage_.rank().kernels.Fill(tie.tied->gradient, -0.0f);
     tie.gradient = group_->Send(tie.tied->gradient, tie.other, kGradients);
@@ -64,7 +65,7 @@ void TiedParameters::SendGradients() {
 
 void TiedParameters::AwaitGradients(const Parameter& owner) {
   for (Tie& tie : ties_) {
-    if (tie.owner != &owner) continue;
+    if (tie.owner != &owner || !tie.is_trained()) continue;
     StepTimer::Scope scope(stage_.rank().timer, Phase::kBubble);
     ThrowIfError(tie.gradient.Wait());
     tie.tied->MarkGradient();
@@ -73,13 +74,22 @@ void TiedParameters::AwaitGradients(const Parameter& owner) {
 
 void TiedParameters::AwaitSent() {
   for (Tie& tie : ties_) {
-    if (!tie.owns) ThrowIfError(tie.gradient.Wait());
+    if (!tie.owns && tie.is_trained()) ThrowIfError(tie.gradient.Wait());
   }
 }
 
 void TiedParameters::SendValues() {
+  Send([](const Tie&) { return true; });
+}
+
+void TiedParameters::SendUpdates() {
+  Send([](const Tie& tie) { return tie.is_trained(); });
+}
+
+void TiedParameters::Send(const std::function<bool(const Tie&)>& chosen) {
   std::vector<Work> works;
   for (const Tie& tie : ties_) {
+    if (!chosen(tie)) continue;
     works.push_back(tie.owns ? group_->Send(values_of_(*tie.owner), tie.other, kValues)
                              : group_->Recv(values_of_(*tie.tied), tie.other, kValues));
   }
@@ -89,6 +99,7 @@ void TiedParameters::SendValues() {
 void TiedParameters::AddTraffic(CostPrediction& prediction) const {
   double gradients = 0, values = 0;
   for (const Tie& tie : ties_) {
+    if (!tie.is_trained()) continue;
     if (tie.owns) {
       values += static_cast<double>(values_of_(*tie.owner).bytes());
     } else {

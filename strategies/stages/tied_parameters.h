@@ -13,8 +13,9 @@ namespace lockstep {
 
 // Parameters that are tied to one of an earlier stage, as an output head to the embedding: once a
 // step their gradients go to the stage of the owner, which adds them to its own and updates, and
-// its new values come back. On stages without such parameters, and in models without, members do
-// nothing. They throw StatusException.
+// its new values come back. Of frozen ones nothing is exchanged but the values with which all
+// begins. On stages without such parameters, and in models without, members do nothing. They throw
+// StatusException.
 class TiedParameters {
  public:
   // What a rank holds of the values of a parameter: the same elements on both ends.
@@ -35,8 +36,9 @@ class TiedParameters {
   void AwaitSent();
 
   // The owners' values, in the dtype that is computed with, to those that are tied to them: called
-  // by all stages after an update, or after a checkpoint was loaded.
+  // by all stages after a checkpoint was loaded; and after an update, of those that are trained.
   void SendValues();
+  void SendUpdates();
 
   // Adds what this rank sends in a step.
   void AddTraffic(CostPrediction& prediction) const;
@@ -49,7 +51,11 @@ class TiedParameters {
     int other;  // the rank at the other end
     bool owns;
     Work gradient;  // of the step, under way here
+
+    bool is_trained() const { return tied->trainable; }
   };
+
+  void Send(const std::function<bool(const Tie&)>& chosen);
 
   Stage& stage_;
   const ValuesOf values_of_;

@@ -93,6 +93,23 @@ absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory
   return reports.status();
 }
 
+absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                          const std::string& config, const Assignments& assignments) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kResume);
+  EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
+  return reports.status();
+}
+
+void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
+  ASSERT_FALSE(single[0].losses.empty());
+  for (const RankReport& rank : ranks) {
+    EXPECT_EQ(rank.losses, single[0].losses);
+    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
+    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
+    EXPECT_EQ(rank.validation.accuracy, single[0].validation.accuracy);
+  }
+}
+
 void ExpectPredictedTraffic(const RankReport& report) {
   std::map<std::string, double> predicted, sent;
   const auto name = [](Operation operation, const std::string& label) {

@@ -31,6 +31,14 @@ std::string RunFolder();
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const Assignments& assignments);
 
+// The error of going on with what the last RunStrategy left; fails the test if there is none.
+absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                          const std::string& config, const Assignments& assignments);
+
+// Contract 3: on every rank the very bits of a run of `single`: losses, final parameters and
+// running statistics, validation.
+void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single);
+
 // Contract 8: in the steps of this run a rank has sent what theory says of it, by kind, and nothing
 // else.
 void ExpectPredictedTraffic(const RankReport& report);

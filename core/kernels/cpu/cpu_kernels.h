@@ -62,6 +62,8 @@ class CpuKernels final : public Kernels {
   void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                    const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
                    const Tensor& y) override;
+  void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias, const Tensor& residual,
+                  const Tensor& y) override;
   void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
                            const Tensor& dy, Write write,
                            const GeluNetworkGradients& gradients) override;

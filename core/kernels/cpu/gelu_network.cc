@@ -25,6 +25,40 @@ using cpu::WeightGradient;
 
 const float* DataOrNull(const Tensor& t) { return t.defined() ? t.data<float>() : nullptr; }
 
+// y = gelu(pre) down^T + bias + residual, block by block of the hidden layer, in fp32. Calls
+// make_pre(block, first row, rows, where) before it reads a tile's block of `pre`.
+template <typename MakePre>
+void SumHiddenBlocks(CpuKernels& kernels, const Tensor& pre, const Tensor& down, const Tensor& bias,
+                     const Tensor& residual, const Tensor& y, MakePre&& make_pre) {
+  const int64_t rows = pre.shape().rows(), width = down.shape()[0], hidden = down.shape()[1];
+  const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(hidden);
+  std::vector<RowProduct> product;  // one a block
+  for (int64_t b = 0; b < blocks.count; ++b) {
+    product.emplace_back(kernels,
+                         MatrixView{down.data<float>() + blocks.Begin(b), hidden, Transpose::kYes},
+                         blocks.Size(b), width, b == 0 ? DataOrNull(bias) : nullptr);
+  }
+  cpu::Scratch scratch;
+  const int64_t activated = scratch.Add(tiles.size * blocks.size);
+  scratch.Allocate(kernels, cpu::TileParts(tiles));
+  cpu::ForTiles(tiles, [&](int part, int64_t tile, bool) {
+    const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
+    float* gelu = scratch.At(part, activated);
+    float* y_tile = y.data<float>() + first * width;
+    const float* addend = residual.defined() ? residual.data<float>() + first * width : nullptr;
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      const int64_t size = blocks.Size(b);
+      float* pre_block = pre.data<float>() + first * hidden + blocks.Begin(b);
+      make_pre(b, first, tile_rows, pre_block);
+      for (int64_t r = 0; r < tile_rows; ++r) {
+        for (int64_t i = 0; i < size; ++i)
+          gelu[r * size + i] = cpu::Gelu(pre_block[r * hidden + i]);
+      }
+      product[b].Run(tile_rows, gelu, size, y_tile, width, b == 0 ? addend : y_tile, width);
+    }
+  });
+}
+
 }  // namespace
 
 void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
@@ -45,36 +79,31 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
     wide_pre.Round();
     return wide_y.Round();
   }
-  const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(hidden);
-  std::vector<RowProduct> first_product, second_product;  // one a block
+  const Cut blocks = cpu::WidthBlocks(hidden);
+  std::vector<RowProduct> product;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-    first_product.emplace_back(*this,
-                               MatrixView{up.data<float>() + begin * width, width, Transpose::kYes},
-                               width, size, up_bias.data<float>() + begin);
-    second_product.emplace_back(*this,
-                                MatrixView{down.data<float>() + begin, hidden, Transpose::kYes},
-                                size, width, b == 0 ? DataOrNull(down_bias) : nullptr);
+    const int64_t begin = blocks.Begin(b);
+    product.emplace_back(*this,
+                         MatrixView{up.data<float>() + begin * width, width, Transpose::kYes},
+                         width, blocks.Size(b), up_bias.data<float>() + begin);
   }
-  cpu::Scratch scratch;
-  const int64_t activated = scratch.Add(tiles.size * blocks.size);
-  scratch.Allocate(*this, cpu::TileParts(tiles));
-  cpu::ForTiles(tiles, [&](int part, int64_t tile, bool) {
-    const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
-    float* gelu = scratch.At(part, activated);
-    float* y_tile = y.data<float>() + first * width;
-    const float* addend = residual.defined() ? residual.data<float>() + first * width : nullptr;
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t size = blocks.Size(b);
-      float* pre_block = pre.data<float>() + first * hidden + blocks.Begin(b);
-      first_product[b].Run(tile_rows, x.data<float>() + first * width, width, pre_block, hidden);
-      for (int64_t r = 0; r < tile_rows; ++r) {
-        for (int64_t i = 0; i < size; ++i)
-          gelu[r * size + i] = cpu::Gelu(pre_block[r * hidden + i]);
-      }
-      second_product[b].Run(tile_rows, gelu, size, y_tile, width, b == 0 ? addend : y_tile, width);
-    }
-  });
+  SumHiddenBlocks(*this, pre, down, down_bias, residual, y,
+                  [&](int64_t b, int64_t first, int64_t tile_rows, float* pre_block) {
+                    product[b].Run(tile_rows, x.data<float>() + first * width, width, pre_block,
+                                   hidden);
+                  });
+}
+
+void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
+                            const Tensor& residual, const Tensor& y) {
+  Span span(this);
+  CHECK_EQ(pre.shape()[-1], down.shape()[1]);
+  if (!cpu::AllF32({&pre})) {
+    const Tensor gelu = EmptyLike(pre);
+    Gelu(pre, gelu);
+    return Linear(gelu, down, bias, residual, y);
+  }
+  SumHiddenBlocks(*this, pre, down, bias, residual, y, [](int64_t, int64_t, int64_t, float*) {});
 }
 
 void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,

@@ -110,15 +110,6 @@ TEST(GPipeRefusalTest, EmptyModule) {
 // --- batches and micro-batches
 // --------------------------------------------------------------------
 
-void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& single) {
-  ASSERT_FALSE(single[0].losses.empty());
-  for (const RankReport& rank : ranks) {
-    EXPECT_EQ(rank.losses, single[0].losses);
-    EXPECT_EQ(rank.parameter_hash, single[0].parameter_hash);
-    EXPECT_EQ(rank.validation.loss, single[0].validation.loss);
-  }
-}
-
 void ExpectBitsOfSingle(const Assignments& cut, const std::string& config = SmallGptConfig()) {
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
   for (const char* schedule : {"gpipe.schedule=gpipe", "gpipe.schedule=1f1b"}) {

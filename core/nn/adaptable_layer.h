@@ -1,0 +1,51 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/nn/adapter.h"
+#include "core/nn/module.h"
+
+namespace lockstep {
+
+// A layer with a weight that adapters can be added to (lora.h).
+class AdaptableLayer : public Module {
+ public:
+  // Output features that can be adapted by themselves, and the name by which patterns choose them.
+  struct Part {
+    std::string name;
+    Range outputs;
+  };
+  // The whole layer, under its own name, and then its parts, if it has any.
+  virtual std::vector<Part> Parts() const { return {{name(), {0, weight_.shape[0]}}}; }
+
+  // Adds the parameters `<part>.lora_A` and `<part>.lora_B`, which start Kaiming-uniform with
+  // a = sqrt(5), as PyTorch's linear layers do, and as zeros. Before the layer is split.
+  void AddAdapter(const Part& part, const AdapterShape& shape);
+
+  Parameter& weight() { return weight_; }
+  const Parameter& weight() const { return weight_; }
+  std::deque<Adapter>& adapters() { return adapters_; }
+
+ protected:
+  // `window`: of a convolution.
+  AdaptableLayer(std::string name, const Shape& weight_shape, Init init,
+                 std::optional<Window> window = std::nullopt);
+
+  // y, what the layer makes of x, with what its adapters add. Uses y up.
+  Variable Adapt(Pass& pass, const Variable& x, Variable y) const;
+
+  // As Adapter's, for all of them.
+  void SplitAdapterOutputs(const Slice& of_layer);
+  void SplitAdapterInputs(const Slice& of_layer);
+  void SplitAdapterTokens(SplitGroup& group);
+
+ private:
+  Parameter& weight_;  // [out, ..., in]
+  std::optional<Window> window_;
+  std::deque<Adapter> adapters_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/autograd/operations.h"
+#include "core/nn/parameter.h"
+#include "core/nn/pass.h"
+#include "core/nn/split.h"
+
+namespace lockstep {
+
+// What all adapters of a model have in common.
+struct AdapterShape {
+  int64_t rank = 1;
+  float scale = 1;    // of what the adapter adds
+  float dropout = 0;  // of its input
+};
+
+// A low-rank addition to what a frozen layer computes (Hu et al., "LoRA", 2021):
+// y + scale B A dropout(x), to all features of y or to a run of them. Of a convolution, A is one
+// too, to `rank` channels through the layer's window, and B a convolution by 1 x 1.
+//
+// Where ranks compute the layer together (split.h), the adapter is split as the layer is and tells
+// the group nothing in its passes: of a column B has the layer's output features, of a row A has
+// its input features and what is added takes part in the layer's sum. The factor that is whole on
+// every rank gets a part of its gradient there; these parts are to be summed once a step
+// (Parameter::partial_gradient).
+class Adapter {
+ public:
+  // `a`: [rank, in], or [rank, kernel, kernel, in] with a window. `b`: [outputs.count, rank], for
+  // these of the layer's features. Both outlive it.
+  Adapter(Parameter& a, Parameter& b, const AdapterShape& shape, const Range& outputs,
+          std::optional<Window> window = std::nullopt)
+      : a_(a), b_(b), shape_(shape), outputs_(outputs), first_(outputs.first), window_(window) {}
+
+  // y and what the adapter adds to it; x is what the layer has met. Uses y up.
+  Variable Add(Pass& pass, const Variable& x, Variable y) const;
+
+  // Makes it the share of a member, whose layer has these of its weight's output features, or of
+  // its input features; or all of them, of a part of the tokens.
+  void SplitOutputs(const Slice& of_layer);
+  void SplitInputs(const Slice& of_layer);
+  void SplitTokens(SplitGroup& group) { sequence_ = &group; }
+
+  Parameter& a() const { return a_; }
+  Parameter& b() const { return b_; }
+  float scale() const { return shape_.scale; }
+  const Range& outputs() const { return outputs_; }
+
+  // A merged adapter is in the layer's weight, and adds nothing (lora.h).
+  void set_merged(bool merged) { merged_ = merged; }
+
+ private:
+  Variable Drop(Pass& pass, const Variable& x) const;
+
+  Parameter& a_;
+  Parameter& b_;
+  AdapterShape shape_;
+  Range outputs_;                   // of the whole layer
+  int64_t first_;                   // column of y where they begin
+  std::optional<Window> window_;    // of a convolution
+  SplitGroup* sequence_ = nullptr;  // null: x has all tokens
+  bool merged_ = false;
+};
+
+}  // namespace lockstep

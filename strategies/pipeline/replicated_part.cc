@@ -1,0 +1,63 @@
+#include "strategies/pipeline/replicated_part.h"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+class ReplicatedPart : public PipelinePart {
+ public:
+  ReplicatedPart(PartInputs inputs, const BucketLimits& buckets)
+      : shards_(inputs.shards),
+        stage_(inputs.rank, std::move(inputs.model), inputs.stages, inputs.settings,
+               inputs.targets_per_sample),
+        reducer_(stage_, shards_, inputs.settings.precision.reduce, buckets,
+                 [this, await = std::move(inputs.await_tied)](Parameter& parameter) {
+                   await(parameter);
+                   stage_.CompleteGradient(parameter);
+                 }) {}
+
+  Stage& stage() override { return stage_; }
+  const Stage& stage() const override { return stage_; }
+
+  Tensor ValuesOf(const Parameter& parameter) const override { return parameter.value; }
+  std::vector<TrainedTensor> Trained() const override { return stage_.Trained(); }
+
+  std::vector<StateTensor> State() const override {
+    std::vector<StateTensor> state = stage_.State();
+    for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
+    return state;
+  }
+
+  void RoundMasters() override { stage_.RoundMasters(); }
+
+  void BeginStep(double loss_scale) override { stage_.Clear(loss_scale); }
+  BackwardHooks Completing(const BlockRange& stage) override { return reducer_.hooks(stage); }
+  void Completed(const BlockRange& /*stage*/) override {}
+  void FinishGradients() override { reducer_.Finish(); }
+
+  std::vector<Communicator*> holders() const override { return {}; }
+
+  void AddCosts(double /*forwards*/, CostPrediction& prediction) const override {
+    prediction.memory = stage_.Predict().memory;
+    // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
+    const double n = shards_.size();
+    prediction.AddTraffic(Operation::kAllReduce, "gradients",
+                          2 * (n - 1) / n * static_cast<double>(reducer_.bytes()));
+  }
+
+ private:
+  Communicator& shards_;
+  Stage stage_;
+  GradientReducer reducer_;
+};
+
+}  // namespace
+
+PartMaker MakeReplicatedPart(const BucketLimits& buckets) {
+  return [buckets](PartInputs inputs) {
+    return std::make_unique<ReplicatedPart>(std::move(inputs), buckets);
+  };
+}
+
+}  // namespace lockstep
