@@ -19,7 +19,7 @@ struct PipelineOptions {
   Schedule schedule;  // accepted by Validate, for the mesh and the micro-batches of the settings
   Checkpointing checkpointing = Checkpointing::kNever;
   BalanceOption balance = {};
-  PartMaker make_part;  // MakeReplicatedPart, or another
+  PartMaker make_part = nullptr;  // MakeReplicatedPart, or another
 };
 
 // A strategy that trains a model whose blocks are divided among the ranks along pp, by a schedule;
