@@ -30,7 +30,7 @@ class ShardedPart {
   // the dtype that is computed with.
   Tensor ShardOf(const Parameter& parameter) const;
 
-  // In the order of the model.
+  // In the order of the model; State has what is frozen behind what is trained.
   std::vector<TrainedTensor> Trained() const;
   std::vector<StateTensor> State() const;
 
@@ -55,8 +55,8 @@ class ShardedPart {
   void AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges);
   // Bytes of parameters that exist at one time beside the shards.
   int64_t PeakWholeBytes() const;
-  // Sent by this rank to gather all that a pass through its stages uses.
-  double GatherBytes() const;
+  // Sent by this rank in a step to gather what its passes use.
+  double GatherBytes(double forwards) const;
 
   Kernels& kernels_;
   const Settings& settings_;
