@@ -11,7 +11,7 @@ FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& grou
   kernels.Fill(shard_, 0);
   if (trained == Trained::kHere) {
     master_ = shard_;
-    if (has_master()) {
+    if (compute != DType::kF32) {
       master_ = kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kOptimizerState);
       kernels.Fill(master_, 0);
     }

@@ -10,8 +10,8 @@ namespace lockstep {
 // The values of a unit's parameters: this rank's shard, and the whole while a block needs it.
 class FlatParameters {
  public:
-  // Whether they are trained here, or get their values from where they are.
-  enum class Trained { kHere, kElsewhere };
+  // Whether they are trained here, get their values from where they are, or are frozen.
+  enum class Trained { kHere, kElsewhere, kNever };
 
   // `compute`: the dtype of the whole, in which it is gathered and computed with.
   FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
@@ -28,10 +28,11 @@ class FlatParameters {
   void Release();
 
   // What the optimizer updates, in fp32; starts as zeros, for who gives it its values. The shard is
-  // the same tensor, or where less is computed with a rounded copy. Undefined where others train.
+  // the same tensor, or where less is computed with a rounded copy. Undefined where nobody trains
+  // here.
   const Tensor& master() const { return master_; }
   const Tensor& shard() const { return shard_; }
-  bool has_master() const { return shard_.dtype() != DType::kF32; }
+  bool has_master() const { return master_.defined() && shard_.dtype() != DType::kF32; }
   // After the master has changed by other means than the optimizer.
   void RoundMaster();
 

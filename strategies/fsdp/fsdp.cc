@@ -79,11 +79,13 @@ class Fsdp : public Strategy {
   EvaluationSums Evaluate(const Batch& batch) override { return replica_.Evaluate(batch); }
 
   std::vector<StateTensor> State() override {
-    std::vector<StateTensor> parameters;
+    std::vector<StateTensor> parameters, frozen;
     for (const auto& unit : residency_->units()) {
-      parameters.insert(parameters.end(), unit->state().begin(), unit->state().end());
+      std::vector<StateTensor>& of_kind = unit->is_trained() ? parameters : frozen;
+      of_kind.insert(of_kind.end(), unit->state().begin(), unit->state().end());
     }
     std::vector<StateTensor> state = parameters;
+    for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
     for (StateTensor& tensor : replica_.StatisticsState()) {
       tensor.is_writer = ranks_.rank() == 0;
       state.push_back(std::move(tensor));
@@ -106,17 +108,25 @@ class Fsdp : public Strategy {
     };
     const auto micro_batches = static_cast<double>(settings_.batch.micro_batches);
     const std::vector<UnitNeeds> needs = residency_->Needs(replica_.ranges()[0]);
-    int64_t shard = 0;  // elements, with what fills it up
-    for (const auto& unit : residency_->units()) shard += unit->parameters().master().elements();
+    int64_t shard = 0, trained = 0;  // elements, with what fills them up
+    for (const auto& unit : residency_->units()) {
+      shard += unit->parameters().shard().elements();
+      if (unit->is_trained()) trained += unit->parameters().shard().elements();
+    }
+    int64_t forward = 0, backward = 0;  // bytes that are whole in each
+    for (const UnitNeeds& need : needs) {
+      forward += need.whole;
+      if (need.in_backward) backward += need.whole;
+    }
     const Precision& precision = settings_.precision;
     const int64_t parameters = shard * SizeOf(precision.compute);
-    const int64_t gradients = shard * SizeOf(precision.reduce);
+    const int64_t gradients = trained * SizeOf(precision.reduce);
     const int64_t optimizer =
         settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
     const double whole = groups_.shards.size();  // in shards
     // A unit is gathered from all shards for its forward, from the neighbours for its backward.
-    const double gathered = whole * static_cast<double>(parameters) *
-                            (share(groups_.shards) + share(groups_.neighbours));
+    const double gathered = static_cast<double>(forward) * share(groups_.shards) +
+                            static_cast<double>(backward) * share(groups_.neighbours);
     const double reduced = whole * static_cast<double>(gradients) * share(groups_.shards);
     CostPrediction prediction;
     prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
@@ -137,7 +147,7 @@ class Fsdp : public Strategy {
     prediction.memory = {{MemoryClass::kParameters,
                           parameters + PeakParameterBytes(needs) + replica_.statistics_bytes()},
                          {MemoryClass::kGradients, gradients + sums_.PeakBytes(needs)},
-                         {MemoryClass::kOptimizerState, shard * optimizer}};
+                         {MemoryClass::kOptimizerState, trained * optimizer}};
     updater_.AddTo(prediction);
     return prediction;
   }

@@ -17,6 +17,7 @@ Units InForward(Units units) {
 
 Units InBackward(const Units& units) {
   Units order = InForward(units);
+  std::erase_if(order, [](const UnitNeeds& unit) { return !unit.in_backward; });
   std::stable_sort(order.begin(), order.end(),
                    [](const UnitNeeds& a, const UnitNeeds& b) { return a.last > b.last; });
   return order;
@@ -70,7 +71,7 @@ int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way, SumPlace p
     }
     peak = std::max(peak, live);
     for (const UnitNeeds& unit : backward) {
-      if (unit.first != block) continue;
+      if (unit.first != block || unit.gradient == 0) continue;
       if (std::ssize(under_way) == sums_under_way) {
         live -= under_way.front();
         under_way.pop_front();

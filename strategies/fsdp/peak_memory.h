@@ -8,6 +8,7 @@ namespace lockstep {
 // What a unit needs beside its shards, in bytes, and when.
 struct UnitNeeds {
   int first = 0, last = 0;  // of the blocks that use it
+  bool in_backward = true;  // whether gradients flow through these blocks
   int64_t whole = 0;        // its parameters
   int64_t resting = 0;      // kept of them between forward and backward
   int64_t gradient = 0;     // the whole of it

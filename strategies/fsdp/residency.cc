@@ -14,12 +14,22 @@ Parameter* OwnerOf(Parameter* parameter) {
   return parameter->tied_to == nullptr ? parameter : parameter->tied_to;
 }
 
+// The first block with something to train: before it, nothing needs gradients.
+int64_t FirstTrained(const Model& model) {
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    for (const Parameter* parameter : model.blocks[i]->Parameters()) {
+      if (parameter->trainable) return static_cast<int64_t>(i);
+    }
+  }
+  return static_cast<int64_t>(model.blocks.size());
+}
+
 }  // namespace
 
 Residency::Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
                      const Precision& precision, Unshard unshard, BackwardHooks hooks,
                      Kernels& kernels, uint64_t seed)
-    : unshard_(unshard), hooks_(std::move(hooks)) {
+    : unshard_(unshard), hooks_(std::move(hooks)), first_trained_(FirstTrained(model)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : ranges) {
     ways_.push_back(
@@ -62,17 +72,18 @@ void Residency::MakeUnits(const Model& model, const ShardGroups& groups, const P
   };
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     if (!IsHere(static_cast<int64_t>(i))) continue;
-    std::vector<FsdpUnit::Member> members;
+    std::vector<FsdpUnit::Member> frozen, trained;
     for (Parameter* parameter : model.blocks[i]->Parameters()) {
       if (parameter->tied_to != nullptr) continue;
       FsdpUnit::Member member = {parameter, tied_to[parameter]};
       if (elsewhere.contains(parameter)) {
         add({std::move(member)});
       } else {
-        members.push_back(std::move(member));
+        (parameter->trainable ? trained : frozen).push_back(std::move(member));
       }
     }
-    add(std::move(members));
+    add(std::move(frozen));
+    add(std::move(trained));
   }
 }
 
@@ -126,6 +137,7 @@ void Residency::FindUses(Way& way, const Model& model) {
     }
   }
   way.backward = way.forward;
+  std::erase_if(way.backward, [this](const Use& use) { return !IsInBackward(use); });
   std::stable_sort(way.backward.begin(), way.backward.end(),
                    [](const Use& a, const Use& b) { return a.last > b.last; });
 }
@@ -151,7 +163,7 @@ void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
   if (pass.training() && unshard_ == Unshard::kStep) return;
   for (const Use& use : way.forward) {
     if (use.last != block) continue;
-    if (pass.tape.recording()) {
+    if (pass.tape.recording() && IsInBackward(use)) {
       use.parameters->Rest();
     } else {
       use.parameters->Release();
@@ -163,7 +175,8 @@ void Residency::BeforeBackward(const Way& way, int64_t block) {
   for (size_t i = 0; i < way.backward.size(); ++i) {
     if (way.backward[i].last != block) continue;
     way.backward[i].parameters->AwaitWhole();
-    if (way.backward[i].unit != nullptr) hooks_.enter(*way.backward[i].unit);
+    FsdpUnit* unit = way.backward[i].unit;
+    if (unit != nullptr && unit->is_trained()) hooks_.enter(*unit);
     if (i + 1 < way.backward.size()) way.backward[i + 1].parameters->Gather();
   }
 }
@@ -172,7 +185,7 @@ void Residency::AfterBackward(const Way& way, int64_t block) {
   for (const Use& use : way.backward) {
     if (use.first != block) continue;
     if (unshard_ == Unshard::kPass) use.parameters->Release();
-    if (use.unit != nullptr) hooks_.leave(*use.unit);
+    if (use.unit != nullptr && use.unit->is_trained()) hooks_.leave(*use.unit);
   }
 }
 
@@ -188,9 +201,10 @@ std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
     for (const Use& use : way.forward) {
       UnitNeeds need = {.first = static_cast<int>(use.first),
                         .last = static_cast<int>(use.last),
+                        .in_backward = IsInBackward(use),
                         .whole = use.parameters->whole().bytes(),
-                        .resting = use.parameters->resting_bytes()};
-      if (use.unit != nullptr) {
+                        .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0};
+      if (use.unit != nullptr && use.unit->is_trained()) {
         need.gradient = use.unit->gradients().whole().bytes();
         need.shard = use.unit->gradients().shard().bytes();
         need.tied = use.unit->tied_bytes();

@@ -30,14 +30,15 @@ struct FsdpGuest {
 // runs and the next block's meanwhile, and gives back what no block needs any more.
 class Residency {
  public:
-  // What is told when backward reaches a unit, and leaves it.
+  // What is told when backward reaches a trained unit, and leaves it.
   struct BackwardHooks {
     std::function<void(FsdpUnit&)> enter;
     std::function<void(FsdpUnit&)> leave = [](FsdpUnit&) {};
   };
 
-  // Makes the units of the blocks in `ranges`, one a block that has parameters of its own. A
-  // parameter that blocks of other ranks are tied to is a unit by itself.
+  // Makes the units of the blocks in `ranges`, one a block that has parameters of its own, or two
+  // where it has frozen ones and others. A parameter that blocks of other ranks are tied to is a
+  // unit by itself. What lies before all that is trained is not gathered for backward.
   Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
             const Precision& precision, Unshard unshard, BackwardHooks hooks, Kernels& kernels,
             uint64_t seed);
@@ -63,7 +64,7 @@ class Residency {
   struct Way {  // through a range
     BlockRange range;
     std::vector<Use> forward;   // by first block
-    std::vector<Use> backward;  // by last block, from the end
+    std::vector<Use> backward;  // by last block, from the end; those that gradients flow through
   };
 
   void MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
@@ -71,6 +72,7 @@ class Residency {
   void MakeGuests(const Model& model, const ShardGroups& groups, const Precision& precision,
                   Kernels& kernels);
   void FindUses(Way& way, const Model& model);
+  bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
   bool IsHere(int64_t block) const;
   void BeforeForward(const Way& way, int64_t block);
   void AfterForward(const Way& way, int64_t block, const Pass& pass);
@@ -79,6 +81,7 @@ class Residency {
 
   const Unshard unshard_;
   const BackwardHooks hooks_;
+  const int64_t first_trained_;  // block of the whole model
   std::vector<Way> ways_;
   std::vector<std::unique_ptr<FsdpUnit>> units_;
   std::vector<FsdpGuest> guests_;

@@ -38,7 +38,7 @@ void ShardedPart::AllocateTiedGradients(const Model& model, const std::vector<Bl
     }
   }
   for (Parameter* parameter : model.Parameters()) {
-    if (parameter->tied_to == nullptr) continue;
+    if (parameter->tied_to == nullptr || !parameter->trainable) continue;
     if (here.contains(parameter) == here.contains(parameter->tied_to)) continue;
     parameter->gradient =
         kernels_.Empty(parameter->held_shape(), parameter->gradient_dtype, MemoryClass::kGradients);
@@ -70,7 +70,7 @@ std::vector<TrainedTensor> ShardedPart::Trained() const {
   const Precision& precision = settings_.precision;
   std::vector<TrainedTensor> trained;
   for (const Parameter* parameter : stage_.model().Parameters()) {
-    if (parameter->tied_to != nullptr) continue;
+    if (parameter->tied_to != nullptr || !parameter->trainable) continue;
     if (const auto found = here.find(parameter->name); found != here.end()) {
       trained.push_back(found->second);
       continue;
@@ -89,15 +89,21 @@ std::vector<StateTensor> ShardedPart::State() const {
   for (const auto& unit : residency_->units()) {
     for (const StateTensor& tensor : unit->state()) here[tensor.name] = tensor;
   }
-  std::vector<StateTensor> state;
+  std::vector<StateTensor> state, frozen;
   for (const Parameter* parameter : stage_.model().Parameters()) {
     if (parameter->tied_to != nullptr) continue;
+    const bool trains = parameter->trainable;
     const auto found = here.find(parameter->name);
-    state.push_back(found != here.end() ? found->second
-                                        : StateTensor{.name = parameter->name,
-                                                      .tensor = Nothing(DType::kF32),
-                                                      .full_shape = parameter->shape});
+    (trains ? state : frozen)
+        .push_back(
+            found != here.end()
+                ? found->second
+                : StateTensor{.name = parameter->name,
+                              .tensor = Nothing(trains ? DType::kF32 : settings_.precision.compute),
+                              .full_shape = parameter->shape,
+                              .is_frozen = !trains});
   }
+  for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
   for (StateTensor& tensor : stage_.StatisticsState()) {
     tensor.is_writer &= groups_.shards.rank() == 0;
     state.push_back(std::move(tensor));
@@ -118,6 +124,7 @@ void ShardedPart::BeginStep(double loss_scale) {
 void ShardedPart::Completed(const BlockRange& stage) {
   for (size_t i = 0; i < to_complete_.size(); ++i) {
     FsdpUnit& unit = *residency_->units()[i];
+    if (!unit.is_trained()) continue;
     if (!residency_->Uses(stage, unit) || --to_complete_[i] > 0) continue;
     for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
     unit.gradients().Materialize();  // where no backward has reached it
@@ -150,24 +157,30 @@ int64_t ShardedPart::PeakWholeBytes() const {
   return peak;
 }
 
-double ShardedPart::GatherBytes() const {
-  int64_t whole = 0;
+double ShardedPart::GatherBytes(double forwards) const {
+  double whole = 0;
   if (unshard_ == Unshard::kStep) {
-    whole = PeakWholeBytes();
+    whole = static_cast<double>(PeakWholeBytes());
   } else {
     for (const BlockRange& range : stage_.ranges()) {
-      for (const UnitNeeds& needs : residency_->Needs(range)) whole += needs.whole;
+      for (const UnitNeeds& needs : residency_->Needs(range)) {
+        const double passes = forwards + (needs.in_backward ? 1 : 0);
+        whole += passes * static_cast<double>(needs.whole);
+      }
     }
+    whole *= static_cast<double>(settings_.batch.micro_batches);
   }
   const double n = groups_.shards.size();
-  return static_cast<double>(whole) * (n - 1) / n;
+  return whole * (n - 1) / n;
 }
 
 void ShardedPart::AddCosts(double forwards, CostPrediction& prediction) const {
   const Precision& precision = settings_.precision;
-  int64_t shards = 0, guests = 0, wholes = 0;  // elements; bytes of gradients
+  int64_t shards = 0, trained = 0, guests = 0, wholes = 0;  // elements; bytes of gradients
   for (const auto& unit : residency_->units()) {
     shards += unit->parameters().shard().elements();
+    if (!unit->is_trained()) continue;
+    trained += unit->parameters().shard().elements();
     wholes += unit->gradients().whole().bytes() + unit->tied_bytes();
   }
   for (const FsdpGuest& guest : residency_->guests()) {
@@ -178,16 +191,13 @@ void ShardedPart::AddCosts(double forwards, CostPrediction& prediction) const {
   prediction.memory = {
       {MemoryClass::kParameters, (shards + guests) * SizeOf(precision.compute) + PeakWholeBytes() +
                                      stage_.statistics_bytes()},
-      {MemoryClass::kGradients, shards * SizeOf(precision.reduce) + wholes + tied_bytes_},
-      {MemoryClass::kOptimizerState, shards * optimizer}};
+      {MemoryClass::kGradients, trained * SizeOf(precision.reduce) + wholes + tied_bytes_},
+      {MemoryClass::kOptimizerState, trained * optimizer}};
 
-  const double passes = unshard_ == Unshard::kStep
-                            ? 1
-                            : static_cast<double>(settings_.batch.micro_batches) * (forwards + 1);
-  prediction.AddTraffic(Operation::kAllGather, "parameters", passes * GatherBytes());
+  prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
   const double n = groups_.shards.size();
   prediction.AddTraffic(Operation::kReduceScatter, "gradients",
-                        static_cast<double>(shards * SizeOf(precision.reduce)) * (n - 1));
+                        static_cast<double>(trained * SizeOf(precision.reduce)) * (n - 1));
 }
 
 PartMaker MakeShardedPart(Unshard unshard) {

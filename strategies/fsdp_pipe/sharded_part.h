@@ -45,8 +45,8 @@ class ShardedPart : public PipelinePart {
   void AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges);
   // Bytes of parameters that exist at one time beside the shards.
   int64_t PeakWholeBytes() const;
-  // Sent by this rank to gather all that a pass through its stages uses.
-  double GatherBytes() const;
+  // Sent by this rank in a step to gather what its passes use.
+  double GatherBytes(double forwards) const;
 
   Kernels& kernels_;
   const Settings& settings_;

@@ -109,6 +109,72 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
                  shards);
 }
 
+// The frozen base is sharded too; what it needs in backward is gathered, and no gradients of it
+// travel.
+TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
+  const Assignments cut = {"batch.micro_batches=2"};
+  const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));
+  for (const char* reshard : {"true", "false"}) {
+    const auto ranks = adapted().Under(
+        FsdpStrategy(),
+        With(cut, {"mesh.dp=2", absl::StrCat("fsdp.reshard_after_forward=", reshard)}));
+    ExpectSameBits(ranks, alone);
+    ExpectPredictedMemory(ranks, 0.05);
+  }
+  const auto four = adapted().Alone({"batch.shards=4", "batch.shard_groups=2"});
+  ExpectSameBits(adapted().Under(FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}), four);
+  const auto grouped = adapted().Alone({"batch.shards=4"});
+  const auto neighbours =
+      adapted().Under(FsdpStrategy(), {"mesh.dp=4", "fsdp.reshard_after_forward=2"});
+  ExpectSameBits(neighbours, grouped);
+  ExpectPredictedMemory(neighbours, 0.05);
+}
+
+TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
+  const Assignments cut = {"batch.micro_batches=3"};
+  const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));
+  for (const char* unshard : {"step", "micro_batch"}) {
+    for (const char* checkpoint : {"never", "always"}) {
+      const auto ranks = adapted().Under(
+          FsdpPipeStrategy(),
+          With(cut, {"mesh.pp=2", "mesh.dp=2", absl::StrCat("fsdp_pipe.unshard=", unshard),
+                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}));
+      ExpectSameBits(ranks, alone);
+      ExpectPredictedMemory(ranks, 0.05);
+    }
+  }
+}
+
+// Contract 3 for tensor parallelism: a split product adds up in another order.
+void ExpectNear(const std::vector<RankReport>& ranks, const std::vector<RankReport>& alone) {
+  ASSERT_EQ(ranks[0].losses.size(), alone[0].losses.size());
+  for (size_t step = 0; step < alone[0].losses.size(); ++step) {
+    const double loss = alone[0].losses[step];
+    EXPECT_NEAR(ranks[0].losses[step], loss, 1e-5 * loss) << step;
+  }
+}
+
+// A and B are cut as their layer is, dropout of the input with them; of the factor that is whole,
+// gradients are summed.
+TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
+  const Assignments cut = {"batch.micro_batches=2"};
+  const auto alone = adapted().Alone(cut);
+  ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2"})), alone);
+  if (GetParam() != "ResNet") {
+    ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "tp.sequence_parallel=true"})),
+               alone);
+  }
+  const auto shards = adapted().Alone(With(cut, {"batch.shards=2"}));
+  const auto tp = adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "mesh.dp=2"}));
+  ExpectNear(tp, shards);
+  // Strategies that carry it have its bits.
+  const auto fsdp = adapted().Under(FsdpStrategy(), With(cut, {"mesh.tp=2", "mesh.dp=2"}));
+  EXPECT_EQ(fsdp[0].losses, tp[0].losses);
+  EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
+  const auto pipe = adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "mesh.tp=2"}));
+  ExpectNear(pipe, alone);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, LoraWithOthersTest, ::testing::Values("Gpt", "LateGpt", "ResNet"),
                          [](const auto& parameters) { return parameters.param; });
 

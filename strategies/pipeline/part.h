@@ -30,7 +30,8 @@ class PipelinePart {
   virtual Tensor ValuesOf(const Parameter& parameter) const = 0;
   // Of all parameters of the model, in its order, as Stage has them; gradients in their memory.
   virtual std::vector<TrainedTensor> Trained() const = 0;
-  // Those and the running estimates. Of what several shards hold, one is the writer.
+  // Those that are trained, in this order, then what is frozen, and the running estimates. Of what
+  // several shards hold, one is the writer.
   virtual std::vector<StateTensor> State() const = 0;
   // After the masters have changed by other means than the optimizer.
   virtual void RoundMasters() = 0;

@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// The gradients of parameters that every rank holds but met only its own tokens of (norms, biases
-// behind a sum, positions): summed once a step, in one buffer.
+// The gradients of parameters that every rank holds but has only a part of: where it met only its
+// own tokens (norms, biases behind a sum, positions), or only its own features (the whole factor of
+// a split layer's adapter). Summed once a step, in one buffer.
 class ReplicatedGradients {
  public:
   // All ranks have gradients of the same shapes, in memory that they keep. Communicator and kernels

@@ -43,15 +43,43 @@ bool IsIn(const Block& block, const std::string& layer) {
   return layer == block.name() || layer.starts_with(block.name() + ".");
 }
 
-// Of a sample, what the split layers of a stage move.
-SplitTraffic TrafficPerSample(const Stage& stage) {
-  SplitTraffic sum;
+// What needs gradients of a layer: what comes in if anything before it is trained, what goes out if
+// the layer itself is too. In the order of parameters, which is that of forward.
+struct GradientNeeds {
+  bool of_input = false, of_output = false;
+};
+GradientNeeds NeedsOf(const Model& model, const std::string& layer) {
+  GradientNeeds needs;
+  bool is_before = true;
+  for (const Parameter* parameter : model.Parameters()) {
+    const bool is_in = parameter->name.starts_with(layer + ".");
+    if (!is_in && !is_before) break;
+    is_before &= !is_in;
+    needs.of_input |= is_before && parameter->trainable;
+    needs.of_output |= parameter->trainable;
+  }
+  return needs;
+}
+
+// Of a sample, what the split layers of a stage move, in elements.
+struct StageTraffic {
+  int64_t forward = 0;        // sums on the way out
+  int64_t forward_back = 0;   // of those that gradients come back through
+  int64_t backward = 0;       // gathers on the way in, of a split sequence
+  int64_t backward_back = 0;  // sums of gradients on the way back
+  int64_t logit_rows = 0;
+};
+StageTraffic TrafficPerSample(const Stage& stage) {
+  StageTraffic sum;
   for (const SplitTraffic& layer : stage.model().split_traffic) {
+    const GradientNeeds needs = NeedsOf(stage.model(), layer.layer);
     for (const BlockRange& blocks : stage.ranges()) {
       for (int64_t i = blocks.begin; i < blocks.end; ++i) {
         if (!IsIn(*stage.model().blocks[i], layer.layer)) continue;
         sum.forward += layer.forward;
         sum.backward += layer.backward;
+        if (needs.of_output) sum.forward_back += layer.forward;
+        if (needs.of_input) sum.backward_back += layer.backward;
         sum.logit_rows += layer.logit_rows;
       }
     }
@@ -94,6 +122,7 @@ Model TensorParallel::Split(Model model) {
   model.Split(group_);
   for (const Parameter* parameter : model.Parameters()) {
     if (parameter->slice) split_.insert(parameter->name);
+    if (parameter->partial_gradient) partial_.insert(parameter->name);
   }
   return model;
 }
@@ -103,9 +132,10 @@ std::vector<TrainedTensor> TensorParallel::Prepare(std::vector<TrainedTensor> tr
   for (TrainedTensor& tensor : trained) {
     if (split_.contains(tensor.name)) continue;
     tensor.in_norm = ranks_.rank() == 0;
-    if (tensor.gradient.elements() > 0) replicated.push_back(tensor.gradient);
+    const bool is_part = group_.splits_sequence() || partial_.contains(tensor.name);
+    if (is_part && tensor.gradient.elements() > 0) replicated.push_back(tensor.gradient);
   }
-  if (group_.splits_sequence()) {
+  if (!replicated.empty()) {
     replicated_.emplace(std::move(replicated), settings_.precision.reduce, ranks_, kernels_);
   }
   return trained;
@@ -134,25 +164,29 @@ double TensorParallel::token_share() const {
 void TensorParallel::AddTraffic(const Stage& stage, double forwards,
                                 CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
-  const SplitTraffic sample = TrafficPerSample(stage);
+  const StageTraffic sample = TrafficPerSample(stage);
   const auto samples = static_cast<double>(settings_.batch.samples_of_shard());
   const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
-  const double forward = samples * static_cast<double>(sample.forward) * size;
-  const double backward = samples * static_cast<double>(sample.backward) * size;
+  const auto bytes_of = [&](int64_t elements) {
+    return samples * static_cast<double>(elements) * size;
+  };
   const double n = ranks_.size(), share = 2 * (n - 1) / n;
   const auto add = [&](Operation operation, const char* label, double bytes) {
     if (bytes > 0) prediction.AddTraffic(operation, label, bytes);
   };
   if (!group_.splits_sequence()) {
-    add(Operation::kAllReduce, "activations", forwards * share * forward);
-    add(Operation::kAllReduce, "activation gradients", share * backward);
+    add(Operation::kAllReduce, "activations", forwards * share * bytes_of(sample.forward));
+    add(Operation::kAllReduce, "activation gradients", share * bytes_of(sample.backward_back));
   } else {
     // Of all tokens this rank sends its own to each other rank, or the others' to them.
     const double gather = token_share() * (n - 1), scatter = 1 - token_share();
-    add(Operation::kAllGather, "activations", forwards * gather * backward);
-    add(Operation::kReduceScatter, "activations", forwards * scatter * forward);
-    add(Operation::kAllGather, "activation gradients", gather * forward);
-    add(Operation::kReduceScatter, "activation gradients", scatter * backward);
+    add(Operation::kAllGather, "activations", forwards * gather * bytes_of(sample.backward));
+    add(Operation::kReduceScatter, "activations", forwards * scatter * bytes_of(sample.forward));
+    add(Operation::kAllGather, "activation gradients", gather * bytes_of(sample.forward_back));
+    add(Operation::kReduceScatter, "activation gradients",
+        scatter * bytes_of(sample.backward_back));
+  }
+  if (replicated_) {
     add(Operation::kAllReduce, "replicated gradients",
         share * static_cast<double>(replicated_->bytes()));
   }

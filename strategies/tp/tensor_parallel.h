@@ -57,8 +57,8 @@ class TensorParallel {
   std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained);
 
   // Once a step, when gradients are complete on this rank and summed over the shards of the batch:
-  // sums those of parameters that are not split but met only a part of the tokens. Throws
-  // StatusException.
+  // sums those of parameters that are not split but met only a part of the tokens, or of the
+  // features that their layer makes (Parameter::partial_gradient). Throws StatusException.
   void SumGradients();
 
   // Of what all ranks along tp hold, one is the writer.
@@ -78,8 +78,8 @@ class TensorParallel {
   Kernels& kernels_;
   const int64_t targets_per_sample_;
   TensorGroup group_;
-  absl::flat_hash_set<std::string> split_;         // names of parameters
-  std::optional<ReplicatedGradients> replicated_;  // none: every rank meets all tokens
+  absl::flat_hash_set<std::string> split_, partial_;  // names of parameters
+  std::optional<ReplicatedGradients> replicated_;     // none: every rank has whole gradients
 };
 
 }  // namespace lockstep
