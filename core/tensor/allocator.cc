@@ -3,10 +3,11 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/clock.h"   // FormatBytes
+#include "core/base/clock.h"
 #include "core/base/status.h"  // StatusException
 #include "glog/logging.h"
 
@@ -39,6 +40,7 @@ void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class) {
   void* block = AllocateBlock(rounded);
   if (block == nullptr) ThrowOutOfMemory(rounded, memory_class, 0, books_);
   books_.Add(memory_class, rounded);
+  NoteChange();
   return block;
 }
 
@@ -47,6 +49,7 @@ void Allocator::Free(void* block, int64_t bytes, MemoryClass memory_class) {
   const int64_t rounded = AlignedBytes(bytes);
   std::lock_guard lock(mutex_);
   books_.Remove(memory_class, rounded);
+  NoteChange();
   FreeBlock(block, rounded);
 }
 
@@ -55,6 +58,7 @@ void Allocator::Rebook(int64_t bytes, MemoryClass from, MemoryClass to) {
   std::lock_guard lock(mutex_);
   books_.Remove(from, rounded);
   books_.Add(to, rounded);
+  NoteChange();
 }
 
 void Allocator::set_limit(int64_t bytes) {
@@ -70,6 +74,21 @@ MemoryBooks Allocator::books() const {
 void Allocator::ResetPeaks() {
   std::lock_guard lock(mutex_);
   books_.ResetPeaks();
+}
+
+void Allocator::StartHistory() {
+  std::lock_guard lock(mutex_);
+  history_.emplace();
+  AddSample();
+}
+
+std::vector<MemorySample> Allocator::StopHistory() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(history_, std::nullopt).value_or(std::vector<MemorySample>());
+}
+
+void Allocator::AddSample() {
+  history_->push_back({.nanos = NowNanos(), .live_bytes = books_.live()});
 }
 
 CpuAllocator::~CpuAllocator() {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/tensor/device.h"
@@ -43,6 +44,11 @@ class Allocator {
   MemoryBooks books() const;
   void ResetPeaks();
 
+  // Between the two, what is live is noted at once and after each change; StopHistory returns that,
+  // oldest first. Outside, a change costs one test more.
+  void StartHistory();
+  std::vector<MemorySample> StopHistory();
+
   virtual Device device() const = 0;
 
  protected:
@@ -51,9 +57,16 @@ class Allocator {
   virtual void FreeBlock(void* block, int64_t bytes) = 0;
 
  private:
+  // The books have changed. With the mutex held.
+  void NoteChange() {
+    if (history_) AddSample();
+  }
+  void AddSample();
+
   mutable std::mutex mutex_;
   MemoryBooks books_;
   int64_t limit_ = 0;
+  std::optional<std::vector<MemorySample>> history_;  // while it is kept
 };
 
 // Host memory. Freed blocks are kept by size and handed out again: a training step asks for the

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
 #include "gtest/gtest.h"
@@ -38,6 +39,28 @@ TEST(AllocatorTest, BooksLiveAndPeakByClass) {
   EXPECT_EQ(allocator.books().peak_total(), 1024);
   EXPECT_EQ(allocator.books().peak(MemoryClass::kActivations), 0);
   allocator.Free(a, 1000, MemoryClass::kCommunication);
+}
+
+TEST(AllocatorTest, ItsHistoryHasWhatWasLiveAfterEachChange) {
+  constexpr int kParameters = 0, kActivations = 3;
+  CpuAllocator allocator;
+  void* before = allocator.Allocate(64, MemoryClass::kParameters);
+  EXPECT_TRUE(allocator.StopHistory().empty());
+  allocator.StartHistory();
+  void* block = allocator.Allocate(100, MemoryClass::kActivations);
+  allocator.Rebook(64, MemoryClass::kParameters, MemoryClass::kActivations);
+  allocator.Free(block, 100, MemoryClass::kActivations);
+  const std::vector<MemorySample> history = allocator.StopHistory();
+  allocator.Free(before, 64, MemoryClass::kActivations);
+
+  ASSERT_EQ(history.size(), 4u);
+  constexpr int64_t kExpected[][2] = {{64, 0}, {64, 128}, {0, 192}, {0, 64}};
+  for (size_t i = 0; i < history.size(); ++i) {
+    EXPECT_EQ(history[i].live_bytes[kParameters], kExpected[i][0]) << i;
+    EXPECT_EQ(history[i].live_bytes[kActivations], kExpected[i][1]) << i;
+    EXPECT_GE(history[i].nanos, history[i == 0 ? 0 : i - 1].nanos);
+  }
+  EXPECT_TRUE(allocator.StopHistory().empty());
 }
 
 TEST(AllocatorTest, AFreedBlockIsHandedOutAgain) {

@@ -21,6 +21,12 @@ inline constexpr int kMemoryClasses = 6;
 // "parameters", "gradients", ...: the names used in reports.
 const char* Name(MemoryClass memory_class);
 
+// What was live at a moment.
+struct MemorySample {
+  int64_t nanos = 0;                                    // of NowNanos
+  std::array<int64_t, kMemoryClasses> live_bytes = {};  // by MemoryClass
+};
+
 // The books of one rank: live bytes, and the highest that each class and their sum have reached.
 class MemoryBooks {
  public:
@@ -29,6 +35,7 @@ class MemoryBooks {
 
   int64_t live(MemoryClass memory_class) const { return live_[Index(memory_class)]; }
   int64_t peak(MemoryClass memory_class) const { return peak_[Index(memory_class)]; }
+  const std::array<int64_t, kMemoryClasses>& live() const { return live_; }
   int64_t live_total() const { return live_total_; }
   int64_t peak_total() const { return peak_total_; }
 

@@ -29,6 +29,8 @@ constexpr int kComputeThread = 0;
 constexpr int kCommunicationThread = 1;
 constexpr int kDataThread = 1000;
 
+constexpr char kMemoryCounter[] = "memory";
+
 // An event and the line that it stands on.
 struct Placed {
   TraceEvent event;
@@ -98,6 +100,19 @@ class EventWriter {
                   {"args", args}});
   }
 
+  // Live bytes by class, from here to the next sample.
+  absl::Status Memory(int rank, const MemorySample& sample) {
+    Json args = Json::object();
+    for (int i = 0; i < kMemoryClasses; ++i) {
+      args[Name(static_cast<MemoryClass>(i))] = sample.live_bytes[i];
+    }
+    return Write({{"ph", "C"},
+                  {"name", kMemoryCounter},
+                  {"pid", rank},
+                  {"ts", Micros(sample.nanos - origin_)},
+                  {"args", args}});
+  }
+
   // One end of an arrow. `phase`: "s" starts a flow, "t" passes it on, "f" ends it. It binds to the
   // event on that line at that time.
   absl::Status Flow(const char* phase, int64_t id, const Placed& placed, int64_t nanos) {
@@ -159,6 +174,8 @@ absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* co
   for (const Trace* trace : traces) {
     ranks.push_back(Place(*trace));
     if (!ranks.back().empty()) origin = std::min(origin, ranks.back().front().event.start_nanos);
+    const std::vector<MemorySample> memory = trace->Memory();
+    if (!memory.empty()) origin = std::min(origin, memory.front().nanos);
   }
 
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
@@ -181,6 +198,9 @@ absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* co
       }
       LS_RETURN_IF_ERROR(writer.Complete(placed));
       if (!placed.event.flow.empty()) flows[placed.event.flow].push_back(&placed);
+    }
+    for (const MemorySample& sample : traces[i]->Memory()) {
+      LS_RETURN_IF_ERROR(writer.Memory(rank, sample));
     }
   }
   int64_t id = 0;

@@ -12,7 +12,8 @@ namespace lockstep {
 
 // Writes the events of all ranks as JSON in Chrome's trace event format ("Trace Event Format", the
 // document of the catapult project): a process a rank; threads for compute, communication and data;
-// complete events in microseconds since the earliest event; arrows between events of one flow.
+// complete events in microseconds since the earliest event; arrows between events of one flow; a
+// counter "memory" with live bytes by class.
 //
 // Calls in flight at once overlap in time, which no thread of the format can show: communication
 // takes as many threads as a rank had calls in flight. Atomic. The ranks' events must be from

@@ -137,6 +137,24 @@ TEST_F(ChromeTraceTest, CallsInFlightTogetherGetThreadsOfTheirOwn) {
                              std::pair("e", "communication")));
 }
 
+TEST_F(ChromeTraceTest, MemoryIsACounterOfEachRank) {
+  Trace& zero = AddRank(0);
+  zero.Add({.name = "forward", .start_nanos = 5'000, .duration_nanos = 1'000});
+  zero.AddMemory({{.nanos = 5'500, .live_bytes = {64, 128}}, {.nanos = 6'000, .live_bytes = {64}}});
+  AddRank(1).AddMemory({{.nanos = 4'000, .live_bytes = {32}}});
+  const std::vector<Json> counters = OfPhase(Written(), "C");
+  ASSERT_EQ(counters.size(), 3u);
+  EXPECT_EQ(counters[0].at("name"), "memory");
+  EXPECT_EQ(counters[0].at("pid"), 0);
+  EXPECT_EQ(counters[0].at("ts").get<double>(), 1.5);
+  EXPECT_EQ(counters[0].at("args").at("parameters"), 64);
+  EXPECT_EQ(counters[0].at("args").at("gradients"), 128);
+  EXPECT_EQ(counters[0].at("args").size(), static_cast<size_t>(kMemoryClasses));
+  EXPECT_EQ(counters[1].at("args").at("gradients"), 0);
+  EXPECT_EQ(counters[2].at("pid"), 1);
+  EXPECT_EQ(counters[2].at("ts").get<double>(), 0.0);
+}
+
 TEST_F(ChromeTraceTest, ArrowsJoinTheMembersOfACollective) {
   const auto call = [](int64_t start, const std::string& flow) {
     return TraceEvent{.name = "all_reduce",

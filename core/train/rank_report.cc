@@ -88,6 +88,7 @@ void Put(const Trace& trace, ByteWriter* to) {
     to->Put(event.flow);
     to->Put(event.flow_end);
   }
+  to->Put(trace.Memory());
 }
 
 void Get(ByteReader* from, std::unique_ptr<Trace>* trace) {
@@ -109,7 +110,9 @@ void Get(ByteReader* from, std::unique_ptr<Trace>* trace) {
     from->Get(&event.flow);
     from->Get(&event.flow_end);
   }
-  *trace = std::make_unique<Trace>(rank, std::move(events));
+  std::vector<MemorySample> memory;
+  from->Get(&memory);
+  *trace = std::make_unique<Trace>(rank, std::move(events), std::move(memory));
 }
 
 }  // namespace

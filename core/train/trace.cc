@@ -25,6 +25,17 @@ void Trace::Keep(TraceEvent event) {
   events_.push_back(std::move(event));
 }
 
+void Trace::AddMemory(const std::vector<MemorySample>& samples) {
+  if (!enabled()) return;
+  const std::lock_guard lock(mutex_);
+  memory_.insert(memory_.end(), samples.begin(), samples.end());
+}
+
+std::vector<MemorySample> Trace::Memory() const {
+  const std::lock_guard lock(mutex_);
+  return memory_;
+}
+
 std::vector<TraceEvent> Trace::Events() const {
   const std::lock_guard lock(mutex_);
   return events_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/tensor/memory.h"
 
 namespace lockstep {
 
@@ -47,9 +48,9 @@ struct TraceEvent {
   FlowEnd flow_end = FlowEnd::kMember;
 };
 
-// The events of one rank. Outside its window of steps it records nothing, takes no memory, and
-// costs one relaxed load. Thread-safe: the rank's threads for compute, communication and data all
-// add.
+// The events of one rank, and the memory that it had meanwhile. Outside its window of steps it
+// records nothing, takes no memory, and costs one relaxed load. Thread-safe: the rank's threads for
+// compute, communication and data all add.
 class Trace {
  public:
   struct Window {
@@ -59,8 +60,8 @@ class Trace {
 
   Trace(int rank, Window window) : rank_(rank), window_(window) {}
   // What was recorded elsewhere.
-  Trace(int rank, std::vector<TraceEvent> events)
-      : rank_(rank), window_{}, events_(std::move(events)) {}
+  Trace(int rank, std::vector<TraceEvent> events, std::vector<MemorySample> memory = {})
+      : rank_(rank), window_{}, events_(std::move(events)), memory_(std::move(memory)) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -75,8 +76,14 @@ class Trace {
   // Keeps the event if enabled().
   void Add(TraceEvent event);
 
+  // Keeps what an allocator noted during a step, later than what was added before, if enabled().
+  void AddMemory(const std::vector<MemorySample>& samples);
+
   // All events so far, in the order of their adding.
   std::vector<TraceEvent> Events() const;
+
+  // All samples so far, oldest first.
+  std::vector<MemorySample> Memory() const;
 
  private:
   friend class TraceSpan;
@@ -88,6 +95,7 @@ class Trace {
   std::atomic<bool> enabled_ = false;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
+  std::vector<MemorySample> memory_;
 };
 
 // Adds one event that lasts as long as the span lives.

@@ -33,6 +33,18 @@ TEST(TraceTest, KeepsTheStepsOfItsWindow) {
   EXPECT_THAT(Names(trace), ElementsAre("3", "span 3", "4", "span 4"));
 }
 
+TEST(TraceTest, KeepsMemoryInItsWindowOnly) {
+  Trace trace(0, {.first_step = 1, .steps = 2});
+  for (int64_t step = 0; step < 4; ++step) {
+    trace.BeginStep(step);
+    trace.AddMemory({{.nanos = step, .live_bytes = {64 * step}}});
+  }
+  const std::vector<MemorySample> memory = trace.Memory();
+  ASSERT_EQ(memory.size(), 2u);
+  EXPECT_EQ(memory[0].nanos, 1);
+  EXPECT_EQ(memory[1].live_bytes[0], 128);
+}
+
 TEST(TraceTest, AnEmptyWindowKeepsNothing) {
   Trace trace(0, {.first_step = 0, .steps = 0});
   trace.BeginStep(0);

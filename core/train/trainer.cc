@@ -195,9 +195,15 @@ class Trainer {
     const CommTotals before = ledger_.Mark();
     const int64_t busy = rank_.kernels.busy_nanos();
     rank_.timer.BeginStep(step);
-    if (rank_.trace.enabled()) ledger_.StartTrace();
+    if (rank_.trace.enabled()) {
+      ledger_.StartTrace();
+      rank_.allocator().StartHistory();
+    }
     const StepResult result = strategy_.TrainStep(step, batches);
-    if (rank_.trace.enabled()) TraceCommunication(ledger_.StopTrace(), rank_.trace);
+    if (rank_.trace.enabled()) {
+      TraceCommunication(ledger_.StopTrace(), rank_.trace);
+      rank_.trace.AddMemory(rank_.allocator().StopHistory());
+    }
     const CommTotals traffic = ledger_.Since(before);
     const StepTimes times = rank_.timer.EndStep(traffic.in_flight_nanos);
     for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;

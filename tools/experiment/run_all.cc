@@ -43,11 +43,21 @@ RunRecord RunOne(const PlannedRun& run, const std::string& out,
                 stopped ? RunRecord::State::kUnfinished : RunRecord::State::kMissing, problem);
 }
 
+// How long `left` runs will take, judged by those that came to their end; "" before the first has.
+std::string TimeLeft(double seconds_of_complete, size_t complete, size_t left) {
+  if (complete == 0) return "";
+  const double mean = seconds_of_complete / static_cast<double>(complete);
+  return absl::StrCat(", about ", FormatDuration(mean * static_cast<double>(left)),
+                      " left for all");
+}
+
 }  // namespace
 
 RunAllResult RunAll(const RunAllOptions& options) {
   RunAllResult result;
   const size_t count = options.runs.size();
+  double seconds_of_complete = 0;
+  size_t complete = 0;
   for (size_t i = 0; i < count; ++i) {
     const PlannedRun& run = options.runs[i];
     const std::string out = absl::StrCat(options.out, "/", run.name);
@@ -56,7 +66,8 @@ RunAllResult RunAll(const RunAllOptions& options) {
           Failed(ReadRunRecord(out), RunRecord::State::kMissing, "not run: interrupted before"));
       continue;
     }
-    std::fprintf(stderr, "[%zu/%zu] %s\n", i + 1, count, run.name.c_str());
+    std::fprintf(stderr, "[%zu/%zu] %s%s\n", i + 1, count, run.name.c_str(),
+                 TimeLeft(seconds_of_complete, complete, count - i).c_str());
     const int64_t begin = NowNanos();
     result.records.push_back(RunOne(run, out, options.arguments, result.interrupted));
     const RunRecord& record = result.records.back();
@@ -64,6 +75,10 @@ RunAllResult RunAll(const RunAllOptions& options) {
                  record.complete()
                      ? absl::StrCat("done in ", FormatDuration(SecondsSince(begin))).c_str()
                      : absl::StrCat("FAILED, ", record.problem).c_str());
+    if (record.complete()) {
+      seconds_of_complete += SecondsSince(begin);
+      ++complete;
+    }
   }
   return result;
 }

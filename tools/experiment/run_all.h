@@ -26,8 +26,8 @@ struct RunAllResult {
   bool interrupted = false;        // by Ctrl-C: the runs after it were not started
 };
 
-// Makes the runs one after another. Says on the standard error stream which one is on; the programs
-// show their own progress and messages there.
+// Makes the runs one after another. Says on the standard error stream which one is on and
+// about how long all will still take; the programs show their own steps and messages there.
 RunAllResult RunAll(const RunAllOptions& options);
 
 }  // namespace lockstep

@@ -58,6 +58,17 @@ TEST_F(RunAllTest, RunsOneAfterAnotherEachWithADirectoryOfItsOwn) {
                          "--set train.steps=1 --set batch.shards=1 --out ", out, "/w/b\n"));
 }
 
+TEST_F(RunAllTest, TellsWhichRunIsOnAndTheTimeLeft) {
+  testing::internal::CaptureStderr();
+  RunAll({.runs = {Program("a", "exit 1"), Program("b"), Program("c")},
+          .out = scratch_.path() + "/runs",
+          .arguments = {}});
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(shown, HasSubstr("[1/3] w/a\n"));
+  EXPECT_THAT(shown, HasSubstr("[2/3] w/b\n"));  // a run that failed tells nothing of the others
+  EXPECT_THAT(shown, testing::ContainsRegex("\\[3/3\\] w/c, about [^\n]+ left for all\n"));
+}
+
 TEST_F(RunAllTest, ARunThatFailsDoesNotStopTheOthers) {
   const RunAllResult result =
       RunAll({.runs = {Program("a", "rm summary.json; exit 3"), Program("b")},

@@ -68,6 +68,21 @@ std::map<std::string, double> MeanTimes(const Json& summary) {
   return times;
 }
 
+std::vector<RunRank> Ranks(const Json& summary) {
+  std::vector<RunRank> ranks;
+  const auto listed = summary.find("per_rank");
+  if (listed == summary.end() || !listed->is_array()) return ranks;
+  for (const Json& rank : *listed) {
+    if (!rank.is_object()) continue;
+    RunRank& read = ranks.emplace_back();
+    read.memory_peak = Number(rank, "memory_peak");
+    for (const auto& [name, bytes] : Member(rank, "memory_at_peak").items()) {
+      if (bytes.is_number()) read.memory_at_peak[name] = bytes.get<double>();
+    }
+  }
+  return ranks;
+}
+
 // Of "samples_per_second" the unit and the number.
 void ReadThroughput(const Json& summary, RunRecord& record) {
   constexpr char kEnd[] = "_per_second";
@@ -104,6 +119,7 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.memory = Costs(Member(summary, "memory"));
   record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));
   record.time = MeanTimes(summary);
+  record.per_rank = Ranks(summary);
   ReadThroughput(summary, record);
   return absl::OkStatus();
 }
@@ -118,6 +134,15 @@ absl::Status ReadLossScales(RunRecord& record) {
     if (row.value("skipped", false)) record.skipped_steps.push_back(Integer(row, "step"));
   }
   return absl::OkStatus();
+}
+
+// A trace is there to be looked at: without one, nothing is drawn.
+std::optional<StepTrace> LastTracedStep(const std::string& directory) {
+  const absl::StatusOr<std::string> json = ReadFile(directory + "/trace.json");
+  if (!json.ok()) return std::nullopt;
+  absl::StatusOr<StepTrace> trace = ReadStepTrace(*json, directory + "/trace.json");
+  if (!trace.ok()) return std::nullopt;
+  return *std::move(trace);
 }
 
 // What is known before a run ends.
@@ -173,6 +198,7 @@ RunRecord ReadRunRecord(const std::string& directory) {
     const absl::Status scales = ReadLossScales(record);
     if (!scales.ok()) return Missing(std::move(record), std::string(scales.message()));
   }
+  record.step_trace = LastTracedStep(directory);
   record.state = RunRecord::State::kComplete;
   return record;
 }

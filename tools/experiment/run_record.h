@@ -8,6 +8,7 @@
 
 #include "core/train/config.h"
 #include "core/train/metrics.h"
+#include "tools/timeline/step_trace.h"
 
 namespace lockstep {
 
@@ -17,8 +18,14 @@ struct RunCost {
   double measured = 0;
 };
 
+// One rank of a run.
+struct RunRank {
+  double memory_peak = 0;                        // bytes
+  std::map<std::string, double> memory_at_peak;  // by class; these add up to it
+};
+
 // A run as its directory tells it: losses.csv, config.toml, and, when it came to its end,
-// summary.json and the loss scale of metrics.jsonl.
+// summary.json, the loss scale of metrics.jsonl and the last step of trace.json.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read
@@ -54,6 +61,11 @@ struct RunRecord {
   double memory_peak = 0;                  // bytes, of the rank with most
   std::map<std::string, RunCost> memory;   // by class, peak of the rank with most
   std::map<std::string, RunCost> traffic;  // "operation label": sent by a rank in a step
+
+  std::vector<RunRank> per_rank;
+
+  // The last step that was traced, if any.
+  std::optional<StepTrace> step_trace;
 
   // The loss scale of each step, and which steps were skipped; empty where losses are not scaled.
   std::vector<double> loss_scales;

@@ -24,7 +24,8 @@ constexpr char kSummary[] = R"({
              "activations": {"measured": 3072}},
   "traffic_bytes_per_step": {"all_reduce gradients": {"predicted": 1000.0, "measured": 1001.0}},
   "per_rank": [{"time": {"forward": 0.1, "communication_exposed": 0.02}},
-               {"time": {"forward": 0.3, "communication_exposed": 0.04}}],
+               {"time": {"forward": 0.3, "communication_exposed": 0.04}, "memory_peak": 96,
+                "memory_at_peak": {"parameters": 64, "gradients": 32}}],
   "loss_floor": 1.4})";
 
 class RunRecordTest : public testing::Test {
@@ -76,6 +77,27 @@ TEST_F(RunRecordTest, ReadsAWholeRun) {
   EXPECT_EQ(record.traffic.at("all_reduce gradients").measured, 1001);
   EXPECT_DOUBLE_EQ(record.time.at("forward"), 0.2);
   EXPECT_DOUBLE_EQ(record.time.at("communication_exposed"), 0.03);
+}
+
+TEST_F(RunRecordTest, ReadsWhatEachRankHolds) {
+  WriteRun();
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_EQ(record.per_rank.size(), 2u);
+  EXPECT_EQ(record.per_rank[1].memory_peak, 96);
+  EXPECT_EQ(record.per_rank[1].memory_at_peak.at("gradients"), 32);
+}
+
+TEST_F(RunRecordTest, ReadsTheLastStepOfATraceWhereThereIsOne) {
+  WriteRun();
+  EXPECT_FALSE(ReadRunRecord(run_).step_trace.has_value());
+  Write("trace.json", R"({"traceEvents": [
+      {"ph": "X", "pid": 0, "tid": 0, "name": "step 1", "ts": 0, "dur": 2, "args": {}}]})");
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_TRUE(record.step_trace.has_value());
+  EXPECT_EQ(record.step_trace->step, 1);
+  Write("trace.json", "{");
+  EXPECT_TRUE(ReadRunRecord(run_).complete());
+  EXPECT_FALSE(ReadRunRecord(run_).step_trace.has_value());
 }
 
 TEST_F(RunRecordTest, NotFiniteNumbersAreNan) {

@@ -47,7 +47,7 @@ std::string Summary(const StepTrace& trace) {
                                      trace.seconds * 1e3);
   for (size_t rank = 0; rank < trace.ranks.size(); ++rank) {
     double waited = 0;
-    for (const StepTrace::Phase& phase : trace.ranks[rank]) {
+    for (const StepTrace::Phase& phase : trace.ranks[rank].phases) {
       if (phase.kind == StepTrace::Kind::kBubble) waited += phase.end - phase.begin;
     }
     absl::StrAppendFormat(&text, "%s rank %d %.0f %%", rank == 0 ? "" : ",", rank,
@@ -102,7 +102,7 @@ std::string TimelinePicture(const StepTrace& trace, const std::string& title) {
     const double y = kHeaderHeight + (kRowHeight + kRowGap) * static_cast<double>(rank);
     svg += SvgText(kMargin, y + kRowHeight / 2 + 4.5, absl::StrCat("rank ", rank),
                    {.colour = kSoftInk});
-    for (const StepTrace::Phase& phase : trace.ranks[rank]) {
+    for (const StepTrace::Phase& phase : trace.ranks[rank].phases) {
       const KindStyle* style = StyleOf(phase.kind);
       if (style == nullptr) continue;
       svg +=

@@ -31,23 +31,58 @@ std::optional<StepTrace::Kind> KindOf(const std::string& name) {
 
 struct Event {
   int rank;
+  bool communicates;
   std::string name;
   double begin, end;  // microseconds
-  int64_t micro_batch;
+  int64_t micro_batch, bytes;
 };
 
-// Those of all ranks that last. Throws nlohmann's exceptions where the text is no trace.
-std::vector<Event> Events(const std::string& text) {
+struct Counter {
+  int rank;
+  double at;  // microseconds
+  std::map<std::string, double> bytes;
+};
+
+// Those of all ranks: what lasts, and what is live.
+struct Events {
+  std::vector<Event> lasting;
+  std::vector<Counter> memory;
+};
+
+// The lines of communication, by rank and line. Throws as below.
+std::set<std::pair<int, int>> CommunicationLines(const Json& events) {
+  std::set<std::pair<int, int>> lines;
+  for (const Json& event : events) {
+    if (event.at("ph") != "M" || event.at("name") != "thread_name") continue;
+    const std::string name = event.at("args").at("name");
+    if (name.starts_with("communication")) lines.emplace(event.at("pid"), event.at("tid"));
+  }
+  return lines;
+}
+
+// Throws nlohmann's exceptions where the text is no trace.
+Events ReadEvents(const std::string& text) {
   const Json document = Json::parse(text);
-  std::vector<Event> events;
-  for (const Json& event : document.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
+  const Json& all = document.at("traceEvents");
+  const std::set<std::pair<int, int>> communication = CommunicationLines(all);
+  Events events;
+  for (const Json& event : all) {
+    const std::string kind = event.at("ph");
+    if (kind == "C" && event.at("name") == "memory") {
+      events.memory.push_back(
+          {.rank = event.at("pid"), .at = event.at("ts"), .bytes = event.at("args")});
+    }
+    if (kind != "X") continue;
     const double begin = event.at("ts");
-    events.push_back({.rank = event.at("pid"),
-                      .name = event.at("name"),
-                      .begin = begin,
-                      .end = begin + event.at("dur").get<double>(),
-                      .micro_batch = event.at("args").value("micro_batch", int64_t{-1})});
+    const Json& arguments = event.at("args");
+    events.lasting.push_back(
+        {.rank = event.at("pid"),
+         .communicates = communication.contains({event.at("pid"), event.at("tid")}),
+         .name = event.at("name"),
+         .begin = begin,
+         .end = begin + event.at("dur").get<double>(),
+         .micro_batch = arguments.value("micro_batch", int64_t{-1}),
+         .bytes = arguments.value("bytes", int64_t{0})});
   }
   return events;
 }
@@ -64,16 +99,16 @@ std::optional<int64_t> StepOf(const Event& event) {
 
 absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
                                         std::optional<int64_t> step) {
-  std::vector<Event> events;
+  Events events;
   try {
-    events = Events(json);
+    events = ReadEvents(json);
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is no trace of a run: ", error.what(),
                      "; a run with trace.steps > 0 leaves one, trace.json"));
   }
   std::set<int64_t> steps;
-  for (const Event& event : events) {
+  for (const Event& event : events.lasting) {
     if (const auto number = StepOf(event)) steps.insert(*number);
   }
   if (steps.empty()) {
@@ -87,7 +122,7 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
   }
   std::map<int, Event> spans;  // the step, by rank
   double origin = std::numeric_limits<double>::max();
-  for (const Event& event : events) {
+  for (const Event& event : events.lasting) {
     if (StepOf(event) != trace.step) continue;
     spans[event.rank] = event;
     origin = std::min(origin, event.begin);
@@ -96,19 +131,35 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
   for (const auto& [rank, span] : spans) {
     trace.seconds = std::max(trace.seconds, (span.end - origin) * 1e-6);
   }
-  for (const Event& event : events) {
-    const auto kind = KindOf(event.name);
-    const auto span = spans.find(event.rank);
-    if (!kind || span == spans.end()) continue;
-    if (event.begin < span->second.begin || event.end > span->second.end) continue;
-    trace.ranks[event.rank].push_back({.kind = *kind,
-                                       .micro_batch = event.micro_batch,
-                                       .begin = (event.begin - origin) * 1e-6,
-                                       .end = (event.end - origin) * 1e-6});
+  const auto within = [&spans](int rank, double begin, double end) {
+    const auto span = spans.find(rank);
+    return span != spans.end() && begin >= span->second.begin && end <= span->second.end;
+  };
+  const auto seconds = [origin](double micros) { return (micros - origin) * 1e-6; };
+  for (const Event& event : events.lasting) {
+    if (!within(event.rank, event.begin, event.end)) continue;
+    StepTrace::Rank& rank = trace.ranks[event.rank];
+    if (event.communicates) {
+      rank.calls.push_back({.name = event.name,
+                            .bytes = event.bytes,
+                            .begin = seconds(event.begin),
+                            .end = seconds(event.end)});
+    } else if (const auto kind = KindOf(event.name)) {
+      rank.phases.push_back({.kind = *kind,
+                             .micro_batch = event.micro_batch,
+                             .begin = seconds(event.begin),
+                             .end = seconds(event.end)});
+    }
   }
-  for (auto& rank : trace.ranks) {
-    std::sort(rank.begin(), rank.end(),
-              [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  for (const Counter& counter : events.memory) {
+    if (!within(counter.rank, counter.at, counter.at)) continue;
+    trace.ranks[counter.rank].memory.push_back(
+        {.seconds = seconds(counter.at), .bytes = counter.bytes});
+  }
+  const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
+  for (StepTrace::Rank& rank : trace.ranks) {
+    std::sort(rank.phases.begin(), rank.phases.end(), by_begin);
+    std::sort(rank.calls.begin(), rank.calls.end(), by_begin);
   }
   return trace;
 }

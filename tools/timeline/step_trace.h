@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,26 @@ struct StepTrace {
     int64_t micro_batch;  // of the step's global batch; -1 where there is none
     double begin, end;    // seconds since the first rank began the step
   };
+  // A collective or message.
+  struct Call {
+    std::string name;  // "all_reduce gradients"
+    int64_t bytes;
+    double begin, end;
+  };
+  // What was live from here to the next sample.
+  struct Memory {
+    double seconds;
+    std::map<std::string, double> bytes;  // by class
+  };
+  // Each in order of time.
+  struct Rank {
+    std::vector<Phase> phases;
+    std::vector<Call> calls;
+    std::vector<Memory> memory;
+  };
   int64_t step = 0;
-  double seconds = 0;                     // until the last rank ended it
-  std::vector<std::vector<Phase>> ranks;  // in order of time
+  double seconds = 0;  // until the last rank ended it
+  std::vector<Rank> ranks;
 };
 
 // Reads a trace.json. `step`: by default the last one that is in it. InvalidArgument when the text

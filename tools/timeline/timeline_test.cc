@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -19,6 +20,11 @@ std::string Event(int rank, const std::string& name, int begin, int duration, in
       micro_batch < 0 ? "{}" : absl::StrCat(R"({"micro_batch": )", micro_batch, "}"), "}");
 }
 
+std::string Memory(int rank, int at, int bytes) {
+  return absl::StrCat(R"({"ph": "C", "name": "memory", "pid": )", rank, R"(, "ts": )", at,
+                      R"(, "args": {"gradients": )", bytes, R"(, "parameters": 7}})");
+}
+
 // Two ranks: step 4, and step 5 from 1000 us to 2000 us.
 std::string TwoSteps() {
   return absl::StrCat(
@@ -27,7 +33,11 @@ std::string TwoSteps() {
       Event(0, "forward", 0, 100, 0), ",", Event(0, "step 5", 1000, 900, -1), ",",
       Event(1, "step 5", 1010, 990, -1), ",", Event(0, "backward", 1500, 300, 3), ",",
       Event(0, "forward", 1000, 250, 3), ",", Event(1, "bubble", 1010, 240, -1), ",",
-      Event(1, "forward", 1250, 100, 3), ",", Event(1, "all_reduce", 1400, 10, -1), "]}");
+      Event(1, "forward", 1250, 100, 3), ",",
+      R"({"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "communication"}},)",
+      R"({"ph": "X", "name": "all_reduce loss", "pid": 1, "tid": 2, "ts": 1400, "dur": 10,)",
+      R"( "args": {"bytes": 8}},)", Memory(1, 500, 1), ",", Memory(1, 1400, 2), ",",
+      Memory(1, 1500, 3), "]}");
 }
 
 TEST(StepTraceTest, HasThePhasesOfOneStepInOrder) {
@@ -36,21 +46,38 @@ TEST(StepTraceTest, HasThePhasesOfOneStepInOrder) {
   EXPECT_EQ(trace->step, 5);
   EXPECT_DOUBLE_EQ(trace->seconds, 1e-3);
   ASSERT_EQ(trace->ranks.size(), 2u);
-  ASSERT_EQ(trace->ranks[0].size(), 2u);
-  EXPECT_EQ(trace->ranks[0][0].kind, StepTrace::Kind::kForward);
-  EXPECT_EQ(trace->ranks[0][1].kind, StepTrace::Kind::kBackward);
-  EXPECT_EQ(trace->ranks[0][1].micro_batch, 3);
-  EXPECT_DOUBLE_EQ(trace->ranks[0][1].begin, 5e-4);
-  EXPECT_DOUBLE_EQ(trace->ranks[0][1].end, 8e-4);
-  ASSERT_EQ(trace->ranks[1].size(), 2u);
-  EXPECT_EQ(trace->ranks[1][0].kind, StepTrace::Kind::kBubble);
+  const std::vector<StepTrace::Phase>& phases = trace->ranks[0].phases;
+  ASSERT_EQ(phases.size(), 2u);
+  EXPECT_EQ(phases[0].kind, StepTrace::Kind::kForward);
+  EXPECT_EQ(phases[1].kind, StepTrace::Kind::kBackward);
+  EXPECT_EQ(phases[1].micro_batch, 3);
+  EXPECT_DOUBLE_EQ(phases[1].begin, 5e-4);
+  EXPECT_DOUBLE_EQ(phases[1].end, 8e-4);
+  ASSERT_EQ(trace->ranks[1].phases.size(), 2u);
+  EXPECT_EQ(trace->ranks[1].phases[0].kind, StepTrace::Kind::kBubble);
+}
+
+TEST(StepTraceTest, HasWhatWasSentAndLiveMeanwhile) {
+  const auto trace = ReadStepTrace(TwoSteps(), "trace.json");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_TRUE(trace->ranks[0].calls.empty());
+  const StepTrace::Rank& rank = trace->ranks[1];
+  ASSERT_EQ(rank.calls.size(), 1u);
+  EXPECT_EQ(rank.calls[0].name, "all_reduce loss");
+  EXPECT_EQ(rank.calls[0].bytes, 8);
+  EXPECT_DOUBLE_EQ(rank.calls[0].begin, 4e-4);
+  EXPECT_DOUBLE_EQ(rank.calls[0].end, 4.1e-4);
+  ASSERT_EQ(rank.memory.size(), 2u);
+  EXPECT_DOUBLE_EQ(rank.memory[0].seconds, 4e-4);
+  EXPECT_EQ(rank.memory[0].bytes.at("gradients"), 2);
+  EXPECT_EQ(rank.memory[1].bytes.at("gradients"), 3);
 }
 
 TEST(StepTraceTest, AnyStepThatIsThere) {
   const auto trace = ReadStepTrace(TwoSteps(), "trace.json", 4);
   ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_EQ(trace->ranks[0].size(), 1u);
-  EXPECT_TRUE(trace->ranks[1].empty());
+  EXPECT_EQ(trace->ranks[0].phases.size(), 1u);
+  EXPECT_TRUE(trace->ranks[1].phases.empty());
 }
 
 TEST(StepTraceTest, RefusesWhatIsNoTrace) {
