@@ -93,6 +93,11 @@ absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& f
   return all.back().path;
 }
 
+absl::StatusOr<CheckpointInfo> ReadCheckpointInfo(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored, StoredCheckpoint::Open(path));
+  return stored.info();
+}
+
 absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path,
                                               const CheckpointOrigin& origin,
                                               const std::vector<StateTensor>& state,

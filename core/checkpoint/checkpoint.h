@@ -34,6 +34,9 @@ absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& inf
 // The newest checkpoint of a folder; none if there is none. Does not look inside.
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder);
 
+// What a checkpoint says of itself.
+absl::StatusOr<CheckpointInfo> ReadCheckpointInfo(const std::string& path);
+
 // What a checkpoint must belong to: as of CheckpointInfo.
 struct CheckpointOrigin {
   std::string model;

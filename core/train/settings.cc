@@ -126,26 +126,6 @@ absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSched
   return reader.Finish();
 }
 
-absl::Status ReadLora(const Config& config, Settings& settings) {
-  const ConfigTable table = config.Table("lora");
-  if (table.value == nullptr) return absl::OkStatus();
-  LoraOptions options;
-  ConfigReader reader(table);
-  reader.Require("layers", &options.layers);
-  if (reader.Has("layers") && options.layers.empty()) {
-    reader.AddProblem("layers", "names no layer to adapt");
-  }
-  reader.Read("rank", &options.rank, kPositive);
-  options.alpha = static_cast<double>(options.rank);
-  reader.Read("alpha", &options.alpha, {.greater_than = 0});
-  reader.Read("dropout", &options.dropout, kFraction);
-  reader.Read("rank_stabilised", &options.rank_stabilised);
-  reader.Read("learning_rate", &settings.schedule.peak, {.greater_than = 0});
-  reader.Read("weight_decay", &settings.optimizer.weight_decay, kNotNegative);
-  settings.lora = std::move(options);
-  return reader.Finish();
-}
-
 absl::Status ReadRest(const Config& config, Settings& settings) {
   ConfigReader validation(config.Table("validation"));
   validation.Read("every", &settings.validation.every, kNotNegative);
@@ -184,6 +164,26 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
 
 int64_t BatchSettings::samples_of(int64_t micro_batch) const {
   return EvenPart(samples_of_shard(), micro_batches, micro_batch % micro_batches).count;
+}
+
+absl::Status ReadLora(const Config& config, Settings& settings) {
+  const ConfigTable table = config.Table("lora");
+  if (table.value == nullptr) return absl::OkStatus();
+  LoraOptions options;
+  ConfigReader reader(table);
+  reader.Require("layers", &options.layers);
+  if (reader.Has("layers") && options.layers.empty()) {
+    reader.AddProblem("layers", "names no layer to adapt");
+  }
+  reader.Read("rank", &options.rank, kPositive);
+  options.alpha = static_cast<double>(options.rank);
+  reader.Read("alpha", &options.alpha, {.greater_than = 0});
+  reader.Read("dropout", &options.dropout, kFraction);
+  reader.Read("rank_stabilised", &options.rank_stabilised);
+  reader.Read("learning_rate", &settings.schedule.peak, {.greater_than = 0});
+  reader.Read("weight_decay", &settings.optimizer.weight_decay, kNotNegative);
+  settings.lora = std::move(options);
+  return reader.Finish();
 }
 
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,

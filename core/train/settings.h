@@ -78,6 +78,9 @@ struct Settings {
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 
+// The table lora alone: settings.lora, and what it says in place of schedule and optimizer.
+absl::Status ReadLora(const Config& config, Settings& settings);
+
 // The names of those tables.
 std::vector<std::string> SettingsTables();
 

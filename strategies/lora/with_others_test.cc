@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -173,6 +174,31 @@ TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
   EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
   const auto pipe = adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "mesh.tp=2"}));
   ExpectNear(pipe, alone);
+}
+
+// Adapters of a base from a file, in whatever way each run cuts both.
+TEST(LoraCheckpointTest, AnyStrategyGoesOnFromAnyOther) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=2"});
+    const std::string base = ::testing::TempDir() + "/with_others_test.base.safetensors";
+    std::filesystem::copy_file(RunFolder() + "/checkpoints/step-00000004.safetensors", base,
+                               std::filesystem::copy_options::overwrite_existing);
+    Adapted gpt = Gpt();
+    gpt.config += "[checkpoint]\nevery = 1\n";
+    gpt.lora = With(gpt.lora, {absl::StrCat("model.init=", base),
+                               absl::StrCat("precision.compute=", precision)});
+    const auto alone = gpt.Alone({"batch.shards=2"});
+    gpt.Under(FsdpStrategy(), {"mesh.dp=2", "train.steps=1"});
+    const auto resume = [&gpt](const StrategyDefinition& strategy, const Assignments& options) {
+      return ResumeStrategy(strategy, MakeModel, gpt.config, With(gpt.lora, options));
+    };
+    resume(LoraStrategy(), {"batch.shards=2", "train.steps=2"});
+    resume(FsdpPipeStrategy(), {"mesh.pp=3", "mesh.dp=2", "train.steps=3"});
+    const auto last = resume(DdpStrategy(), {"mesh.dp=2"});
+    EXPECT_EQ(last[0].losses, std::vector<double>{alone[0].losses[3]});
+    EXPECT_EQ(last[0].parameter_hash, alone[0].parameter_hash);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LoraWithOthersTest, ::testing::Values("Gpt", "LateGpt", "ResNet"),

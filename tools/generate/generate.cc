@@ -8,6 +8,9 @@
 //   ./bazelw run //tools/generate -- --weights gpt2/model.safetensors --bpe gpt2-bpe --prompt 'It
 //   was'
 //
+// Adapters are those of a run that has trained such, or for weights in a file --adapter names a
+// folder of PEFT's; they are computed beside the weights, or with --merge become a part of them.
+//
 // The same seed gives the same text.
 
 #include <algorithm>
@@ -28,15 +31,19 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/lora.h"
 #include "core/text/byte_pairs.h"
 #include "tools/generate/continuation.h"
 #include "tools/generate/text_codec.h"
 #include "tools/language_model/loaded_model.h"
+#include "tools/language_model/peft.h"
 
 ABSL_FLAG(std::string, run, "", "run directory, whose model is to write");
 ABSL_FLAG(std::string, checkpoint, "", "one of its checkpoints; the newest if empty");
 ABSL_FLAG(std::string, data, "", "folder of data sets; LOCKSTEP_DATA if empty");
 ABSL_FLAG(std::string, weights, "", "GPT-2 weights in place of a run");
+ABSL_FLAG(std::string, adapter, "", "folder of adapters in PEFT's files, to add to --weights");
+ABSL_FLAG(bool, merge, false, "make the adapters a part of the weights first");
 ABSL_FLAG(std::string, bpe, "", "folder with encoder.json and vocab.bpe, for models of byte pairs");
 ABSL_FLAG(std::string, prompt, "", "the text to continue; a new document if empty");
 ABSL_FLAG(int64_t, tokens, 200, "how many tokens to add");
@@ -51,6 +58,9 @@ namespace {
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_run).empty() == absl::GetFlag(FLAGS_weights).empty()) {
     return absl::InvalidArgumentError("either --run or --weights says which model is to write");
+  }
+  if (!absl::GetFlag(FLAGS_adapter).empty() && absl::GetFlag(FLAGS_weights).empty()) {
+    return absl::InvalidArgumentError("--adapter goes with --weights; a run has its own");
   }
   const double temperature = absl::GetFlag(FLAGS_temperature);
   if (!std::isfinite(temperature) || temperature < 0) {
@@ -70,7 +80,14 @@ absl::Status CheckFlags() {
 
 absl::StatusOr<LoadedModel> Load(Kernels& kernels) {
   const std::string weights = absl::GetFlag(FLAGS_weights);
-  if (!weights.empty()) return LoadGpt2(UserPath(weights), kernels);
+  if (!weights.empty()) {
+    LS_ASSIGN_OR_RETURN(LoadedModel loaded, LoadGpt2(UserPath(weights), kernels));
+    const std::string adapter = absl::GetFlag(FLAGS_adapter);
+    if (!adapter.empty()) {
+      LS_RETURN_IF_ERROR(AddPeftAdapters(loaded.model, UserPath(adapter), kernels));
+    }
+    return loaded;
+  }
   return LoadRun(FromUser({.run = absl::GetFlag(FLAGS_run),
                            .checkpoint = absl::GetFlag(FLAGS_checkpoint),
                            .data = absl::GetFlag(FLAGS_data)}),
@@ -120,6 +137,8 @@ absl::Status RunMain() {
   CpuAllocator allocator;
   CpuKernels kernels(allocator);
   LS_ASSIGN_OR_RETURN(LoadedModel loaded, Load(kernels));
+  std::optional<MergedAdapters> merged;
+  if (absl::GetFlag(FLAGS_merge)) merged.emplace(loaded.model, kernels);
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<TextCodec> codec, MakeCodec(loaded));
   LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(*codec));
   Print(absl::GetFlag(FLAGS_prompt));

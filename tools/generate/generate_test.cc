@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/subprocess.h"
 #include "core/text/testing.h"
 #include "gmock/gmock.h"
@@ -92,6 +93,26 @@ TEST_F(GenerateTest, ContinuesWithTheModelOfARun) {
   EXPECT_THAT(Problem({run, "--prompt=a", "--checkpoint=" + Path("none")}), HasSubstr("/none"));
 }
 
+// Greedy text of adapters beside the weights, merged into them, and out of PEFT's files is the
+// same.
+TEST_F(GenerateTest, ContinuesWithAdapters) {
+  Write("workload.toml", kWorkload);
+  const std::vector<std::string> lora = {
+      "--config", Path("workload.toml"),       "--out", Path("run"),
+      "--set",    "lora.layers=[\"*.qkv.v\"]", "--set", "lora.learning_rate=0.5"};
+  const ProcessResult trained = Run("strategies/lora/main", lora);
+  ASSERT_TRUE(trained.ok()) << trained.err;
+  const std::string run = "--run=" + Path("run");
+  const std::string text = Text({run, "--prompt=bad", "--tokens=20", "--top_k=1"});
+  EXPECT_EQ(Text({run, "--prompt=bad", "--tokens=20", "--top_k=1", "--merge"}), text);
+
+  // Of another base they are refused.
+  std::string config;
+  std::getline(std::ifstream(Path("run/config.toml")), config, '\0');
+  Write("run/config.toml", absl::StrReplaceAll(config, {{"[train]", "[train]\nseed = 9"}}));
+  EXPECT_THAT(Problem({run, "--prompt=bad"}), HasSubstr("were trained on another base"));
+}
+
 TEST_F(GenerateTest, ContinuesWithPublishedWeights) {
   Write("model.safetensors",
         Gpt2File({.layers = 1, .heads = 2, .width = 8, .context = 5, .vocabulary = 257}).Bytes());
@@ -112,6 +133,7 @@ TEST_F(GenerateTest, ContinuesWithPublishedWeights) {
 TEST_F(GenerateTest, SaysWhatIsWrong) {
   EXPECT_THAT(Problem({}), HasSubstr("either --run or --weights"));
   EXPECT_THAT(Problem({"--run=a", "--weights=b"}), HasSubstr("either --run or --weights"));
+  EXPECT_THAT(Problem({"--run=a", "--adapter=b"}), HasSubstr("--adapter goes with --weights"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature is nan"));
   EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));

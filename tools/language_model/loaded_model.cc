@@ -13,10 +13,14 @@
 #include "core/checkpoint/published_weights.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/weights.h"
+#include "core/nn/lora.h"
+#include "core/train/base_weights.h"
 #include "core/train/config.h"
 #include "core/train/config_reader.h"
 #include "core/train/data_config.h"
 #include "core/train/model_weights.h"
+#include "core/train/parameter_hash.h"
+#include "core/train/settings.h"
 #include "models/models.h"
 #include "nlohmann/json.hpp"
 
@@ -48,6 +52,47 @@ absl::Status Fill(Model& model, const std::string& path, Kernels& kernels) {
   Materialize(model.Parameters(), /*seed=*/0, kernels);
   Materialize(model.Statistics(), kernels);
   return LoadWeights(path, model.published, WeightsOf(model, kernels.allocator()), kernels);
+}
+
+// The hash of what is frozen as the run knows it, which rounds it to what it computes with; so does
+// this.
+std::string RoundAndHash(const std::vector<StateTensor>& frozen, DType compute, Kernels& kernels) {
+  std::vector<StateTensor> rounded = frozen;
+  for (StateTensor& tensor : rounded) {
+    const bool is_statistic = tensor.name.find(".running_") != std::string::npos;
+    if (compute == DType::kF32 || is_statistic) continue;
+    const Tensor wide = tensor.tensor;
+    tensor.tensor = kernels.Empty(wide.shape(), compute);
+    kernels.Cast(wide, tensor.tensor);
+    kernels.Cast(tensor.tensor, wide);
+  }
+  return HashParameters(kernels, rounded);
+}
+
+// Gives a model with adapters memory, its base from where the run had it, and the adapters of a
+// checkpoint.
+absl::Status FillAdapted(Model& model, const Config& config, const std::string& checkpoint,
+                         Kernels& kernels) {
+  uint64_t seed = Settings().seed;
+  ConfigReader train(config.Table("train"));
+  train.Read("seed", &seed);
+  Materialize(model.Parameters(), seed, kernels);
+  Materialize(model.Statistics(), kernels);
+  const std::vector<StateTensor> weights = WeightsOf(model, kernels.allocator());
+  if (!model.initial_weights.empty()) {
+    LS_RETURN_IF_ERROR(
+        Annotate(LoadInitialWeights(model.initial_weights, model.published, weights, kernels),
+                 "model.init"));
+  }
+  LS_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(config));
+  const std::string base = RoundAndHash(FrozenPart(weights), precision.compute, kernels);
+  LS_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadCheckpointInfo(checkpoint));
+  if (info.base != base) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint, ": its adapters were trained on another base (hash ", info.base,
+                     ") than what model.init and train.seed make now (", base, ")"));
+  }
+  return LoadWeights(checkpoint, model.published, TrainedPart(weights), kernels);
 }
 
 absl::StatusOr<std::string> FindCheckpoint(const RunSource& source) {
@@ -134,7 +179,14 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
   ConfigReader reader(config.Table("model"));
   reader.Read("heads", &loaded.options.heads);
   LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
-  LS_RETURN_IF_ERROR(Fill(loaded.model, checkpoint, kernels));
+  Settings settings;
+  LS_RETURN_IF_ERROR(ReadLora(config, settings));
+  if (!settings.lora) {
+    LS_RETURN_IF_ERROR(Fill(loaded.model, checkpoint, kernels));
+    return loaded;
+  }
+  LS_RETURN_IF_ERROR(Annotate(AddAdapters(loaded.model, *settings.lora), "lora.layers"));
+  LS_RETURN_IF_ERROR(FillAdapted(loaded.model, config, checkpoint, kernels));
   return loaded;
 }
 

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// A language model with its weights in memory, on one rank.
+// A language model with its weights in memory, on one rank; with its adapters, where a run has
+// trained such.
 struct LoadedModel {
   TransformerOptions options;
   Model model;
@@ -29,8 +30,9 @@ struct RunSource {
 // empty `data`.
 RunSource FromUser(const RunSource& named);
 
-// The model of a run, whatever its strategy and precision: in fp32, from the masters. An error says
-// what is missing, or that the run has trained no language model.
+// The model of a run, whatever its strategy and precision: in fp32, from the masters. Of a run of
+// adapters the base is made as the run made it, from model.init or the seed, and must be the same.
+// An error says what is missing, or that the run has trained no language model.
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
 
 // GPT-2 from a safetensors file with Hugging Face's names; its sizes are those of its tensors. The
@@ -38,6 +40,7 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
 absl::StatusOr<LoadedModel> LoadGpt2(const std::string& path, Kernels& kernels);
 
 // Writes it so: model.safetensors and config.json in `folder`, which is made where it is missing.
+// Without adapters that are not merged.
 absl::Status ExportGpt2(const LoadedModel& loaded, const std::string& folder, Kernels& kernels);
 
 }  // namespace lockstep

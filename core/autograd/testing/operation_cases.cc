@@ -45,6 +45,25 @@ void AddElementwise(std::vector<OperationCase>& cases) {
        {},
        [](Tape& tape, Inputs x, Leaves) { return ApplyDropout(tape, kDropout, x[0], 28); },
        [](const Arrays& x, const Arrays&) { return reference::ApplyDropout(kDropout, 28, x[0]); }});
+  // Columns 2 to 5 of 9.
+  cases.push_back({"DropoutOfColumns",
+                   {{6, 4}},
+                   {},
+                   [](Tape& tape, Inputs x, Leaves) {
+                     return ApplyDropoutToColumns(tape, kDropout, x[0], 2, 9);
+                   },
+                   [](const Arrays& x, const Arrays&) {
+                     Array whole(Shape{6, 9}), part(Shape{6, 4});
+                     for (int64_t i = 0; i < 24; ++i) whole.value[i / 4 * 9 + 2 + i % 4] = x[0][i];
+                     whole = reference::ApplyDropout(kDropout, 0, whole);
+                     for (int64_t i = 0; i < 24; ++i) part.value[i] = whole[i / 4 * 9 + 2 + i % 4];
+                     return part;
+                   }});
+  cases.push_back({"Scale",
+                   {{4, 7}},
+                   {},
+                   [](Tape& tape, Inputs x, Leaves) { return Scale(tape, x[0], 1.5f); },
+                   [](const Arrays& x, const Arrays&) { return reference::Scale(x[0], 1.5); }});
   cases.push_back({"Reshape",
                    {{2, 3, 4}},
                    {},
@@ -97,6 +116,50 @@ Array BiasFormula(const Array& x, const Array* bias, const Array* residual) {
     if (residual != nullptr) y.value[i] += (*residual)[i];
   }
   return y;
+}
+
+// Products that go to all columns of a sum, or to the last four of seven.
+void AddProducts(std::vector<OperationCase>& cases) {
+  for (const int64_t width : {4, 7}) {
+    cases.push_back({"AddProductTo" + std::to_string(width) + "Columns",
+                     {{2, 3, width}, {2, 3, 5}},
+                     {{4, 5}},
+                     [width](Tape& tape, Inputs x, Leaves leaves) {
+                       return AddProduct(tape, x[0], x[1], *leaves[0], width - 4);
+                     },
+                     [width](const Arrays& x, const Arrays& w) {
+                       Array sum = x[0];
+                       for (int64_t row = 0; row < 6; ++row) {
+                         for (int64_t o = 0; o < 4; ++o) {
+                           for (int64_t i = 0; i < 5; ++i) {
+                             sum.value[row * width + width - 4 + o] +=
+                                 x[1][row * 5 + i] * w[0][o * 5 + i];
+                           }
+                         }
+                       }
+                       return sum;
+                     }});
+  }
+}
+
+void AddGeluLinear(std::vector<OperationCase>& cases) {
+  cases.push_back({"GeluLinear",
+                   {{2, 3, 9}, {2, 3, 4}},
+                   {{4, 9}, {4}},
+                   [](Tape& tape, Inputs x, Leaves leaves) {
+                     return GeluLinear(tape, x[0], *leaves[0], leaves[1], &x[1]);
+                   },
+                   [](const Arrays& x, const Arrays& w) {
+                     const Array gelu = reference::Gelu(x[0]);
+                     Array sum = x[1];
+                     for (int64_t at = 0; at < 24; ++at) {
+                       sum.value[at] += w[1][at % 4];
+                       for (int64_t i = 0; i < 9; ++i) {
+                         sum.value[at] += gelu[at / 4 * 9 + i] * w[0][at % 4 * 9 + i];
+                       }
+                     }
+                     return sum;
+                   }});
 }
 
 void AddBiases(std::vector<OperationCase>& cases) {
@@ -331,6 +394,8 @@ std::vector<OperationCase> OperationCases() {
   AddElementwise(cases);
   AddLinear(cases);
   AddBiases(cases);
+  AddProducts(cases);
+  AddGeluLinear(cases);
   AddGeluNetwork(cases);
   AddConvolution(cases);
   AddNormalization(cases);

@@ -1,0 +1,280 @@
+#include "tools/language_model/peft.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/file.h"
+#include "core/base/half.h"
+#include "core/base/status.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/nn/adaptable_layer.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kConfigFile[] = "/adapter_config.json";
+constexpr char kWeightsFile[] = "/adapter_model.safetensors";
+constexpr char kBase[] = "base_model.model.";
+constexpr char kA[] = ".lora_A.weight", kB[] = ".lora_B.weight";
+
+// A layer that can be adapted, and the module that it is there: "transformer.h.0.attn.c_attn".
+struct NamedLayer {
+  AdaptableLayer* layer;
+  std::string module;
+};
+
+std::vector<NamedLayer> NamedLayers(const Model& model) {
+  std::vector<NamedLayer> named;
+  for (const auto& block : model.blocks) {
+    for (Module* module : block->Modules()) {
+      auto* layer = dynamic_cast<AdaptableLayer*>(module);
+      if (layer == nullptr) continue;
+      std::string name;
+      for (const PublishedTensor& tensor : model.published.tensors) {
+        if (tensor.parameter != layer->weight().name) continue;
+        name = model.published.prefix + tensor.name.substr(0, tensor.name.rfind('.'));
+      }
+      named.push_back({layer, std::move(name)});
+    }
+  }
+  return named;
+}
+
+std::vector<float> Values(const Tensor& tensor, Kernels& kernels) {
+  const Tensor wide = kernels.Empty(tensor.shape());
+  kernels.Cast(tensor, wide);
+  std::vector<float> values(tensor.elements());
+  kernels.CopyToHost(wide, values.data());
+  return values;
+}
+
+// The adapters of a layer as one: y += (alpha / rank) B A x.
+struct Joined {
+  int64_t rank = 0;
+  std::vector<float> a, b;  // [rank, in], [out, rank]
+};
+
+Joined Join(const AdaptableLayer& layer, const std::deque<Adapter>& adapters, Kernels& kernels) {
+  Joined joined;
+  for (const Adapter& adapter : adapters) joined.rank += adapter.a().shape[0];
+  joined.b.assign(layer.weight().shape[0] * joined.rank, 0);
+  int64_t column = 0;
+  for (const Adapter& adapter : adapters) {
+    const std::vector<float> a = Values(adapter.a().value, kernels);
+    const std::vector<float> b = Values(adapter.b().value, kernels);
+    joined.a.insert(joined.a.end(), a.begin(), a.end());
+    const int64_t rank = adapter.a().shape[0];
+    for (int64_t row = 0; row < adapter.outputs().count; ++row) {
+      std::copy_n(b.begin() + row * rank, rank,
+                  joined.b.begin() + (adapter.outputs().first + row) * joined.rank + column);
+    }
+    column += rank;
+  }
+  return joined;
+}
+
+// As JSON a whole number without a point, as PEFT writes its own.
+Json Number(double value) {
+  const double rounded = std::round(value);
+  if (std::abs(value - rounded) < 1e-6) return static_cast<int64_t>(rounded);
+  return value;
+}
+
+absl::StatusOr<Json> ReadConfig(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is no JSON object"));
+  }
+  const auto refuse = [&path](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\": ", what));
+  };
+  if (config.value("peft_type", Json()) != "LORA") {
+    return refuse("peft_type is not \"LORA\", the one kind of adapters that is read");
+  }
+  if (!config.contains("lora_alpha") || !config["lora_alpha"].is_number()) {
+    return refuse("lacks the number lora_alpha");
+  }
+  if (config.value("bias", Json("none")) != "none") {
+    return refuse("bias is not \"none\": trained biases are not read");
+  }
+  for (const char* key : {"use_dora", "modules_to_save", "layer_replication", "lora_bias"}) {
+    if (!config.contains(key)) continue;
+    const Json& value = config[key];
+    if (value.is_null() || value == false || (value.is_array() && value.empty())) continue;
+    return refuse(absl::StrCat(key, " is ", value.dump(), ", which is not read"));
+  }
+  return config;
+}
+
+// alpha of a module: alpha_pattern's, by the module's name or its end, or lora_alpha.
+double AlphaOf(const Json& config, const std::string& module) {
+  if (config.contains("alpha_pattern") && config["alpha_pattern"].is_object()) {
+    for (const auto& [key, value] : config["alpha_pattern"].items()) {
+      if (value.is_number() && (module == key || module.ends_with("." + key))) return value;
+    }
+  }
+  return config["lora_alpha"];
+}
+
+absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsReader& reader,
+                                              const SafetensorsTensor& tensor) {
+  std::vector<std::byte> bytes(tensor.bytes);
+  LS_RETURN_IF_ERROR(reader.Read(tensor, bytes));
+  const size_t size = tensor.dtype == "F32" ? 4 : 2;
+  std::vector<float> values(bytes.size() / size);
+  if (tensor.dtype == "F32") {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  const auto widen = tensor.dtype == "F16" ? HalfToFloat : BFloat16ToFloat;
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, bytes.data() + i * size, size);
+    values[i] = widen(bits);
+  }
+  return values;
+}
+
+// A layer's two tensors in a file; null where it has none of the two.
+struct Pair {
+  const SafetensorsTensor* a = nullptr;
+  const SafetensorsTensor* b = nullptr;
+};
+
+// Faults of a pair, "" for none.
+std::string FaultOf(const Pair& pair, const NamedLayer& named) {
+  const Shape& weight = named.layer->weight().shape;
+  if (pair.a == nullptr || pair.b == nullptr) return "has one of lora_A and lora_B only";
+  for (const SafetensorsTensor* tensor : {pair.a, pair.b}) {
+    if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16") {
+      return absl::StrCat("is ", tensor->dtype, "; only F32, F16 and BF16 are read");
+    }
+  }
+  const auto &a = pair.a->shape, &b = pair.b->shape;
+  const bool fits = a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[0] > 0 &&
+                    a[1] == weight[1] && b[0] == weight[0] && weight.rank() == 2;
+  return fits ? ""
+              : absl::StrCat("has factors [", absl::StrJoin(a, ", "), "] and [",
+                             absl::StrJoin(b, ", "), "], which do not fit a layer of ", weight[-1],
+                             " inputs and ", weight[0], " outputs");
+}
+
+}  // namespace
+
+absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& kernels) {
+  std::vector<SafetensorsTensor> tensors;
+  std::vector<std::vector<float>> values;
+  Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
+  int64_t rank = 0;
+  double scale = 0;
+  for (const NamedLayer& named : NamedLayers(model)) {
+    const auto& adapters = named.layer->adapters();
+    if (adapters.empty()) continue;
+    if (named.module.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("layer '", named.layer->name(),
+                       "' has no published name, so that its adapter cannot be exported"));
+    }
+    Joined joined = Join(*named.layer, adapters, kernels);
+    const int64_t out = named.layer->weight().shape[0], in = named.layer->weight().shape[1];
+    tensors.push_back({.name = absl::StrCat(kBase, named.module, kA),
+                       .dtype = "F32",
+                       .shape = {joined.rank, in}});
+    tensors.push_back({.name = absl::StrCat(kBase, named.module, kB),
+                       .dtype = "F32",
+                       .shape = {out, joined.rank}});
+    values.push_back(std::move(joined.a));
+    values.push_back(std::move(joined.b));
+    if (rank == 0) rank = joined.rank;
+    scale = adapters.front().scale();
+    const double alpha = scale * static_cast<double>(joined.rank);
+    if (joined.rank != rank) {
+      ranks[named.module] = joined.rank;
+      alphas[named.module] = Number(alpha);
+    }
+    modules.push_back(named.module);
+  }
+  if (tensors.empty()) {
+    return absl::InvalidArgumentError("the model has no adapters; train some with [lora]");
+  }
+  const Json config = {{"peft_type", "LORA"},
+                       {"task_type", "CAUSAL_LM"},
+                       {"base_model_name_or_path", nullptr},
+                       {"r", rank},
+                       {"lora_alpha", Number(scale * static_cast<double>(rank))},
+                       {"lora_dropout", 0.0},
+                       {"target_modules", modules},
+                       {"rank_pattern", ranks},
+                       {"alpha_pattern", alphas},
+                       // Of a rank that was stabilised, the scale is in lora_alpha.
+                       {"use_rslora", false},
+                       {"fan_in_fan_out", true},
+                       {"bias", "none"},
+                       {"modules_to_save", nullptr},
+                       {"inference_mode", true}};
+  LS_RETURN_IF_ERROR(MakeDirectories(folder));
+  LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                      SafetensorsWriter::Open(folder + kWeightsFile, tensors, {{"format", "pt"}}));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    LS_RETURN_IF_ERROR(
+        writer.Append(tensors[i].name, std::as_bytes(std::span<const float>(values[i]))));
+  }
+  LS_RETURN_IF_ERROR(writer.Commit());
+  return WriteFileAtomically(folder + kConfigFile, config.dump(2) + "\n");
+}
+
+absl::Status AddPeftAdapters(Model& model, const std::string& folder, Kernels& kernels) {
+  LS_ASSIGN_OR_RETURN(const Json config, ReadConfig(folder + kConfigFile));
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                      SafetensorsReader::Open(folder + kWeightsFile));
+  std::vector<std::pair<NamedLayer, Pair>> found;
+  std::vector<std::string> faults;
+  size_t known = 0;
+  for (const NamedLayer& named : NamedLayers(model)) {
+    const Pair pair = {.a = reader.Find(absl::StrCat(kBase, named.module, kA)),
+                       .b = reader.Find(absl::StrCat(kBase, named.module, kB))};
+    if (pair.a == nullptr && pair.b == nullptr) continue;
+    known += (pair.a != nullptr ? 1 : 0) + (pair.b != nullptr ? 1 : 0);
+    const std::string fault = FaultOf(pair, named);
+    if (!fault.empty()) faults.push_back(absl::StrCat("'", named.module, "' ", fault));
+    found.emplace_back(named, pair);
+  }
+  if (known < reader.tensors().size()) {
+    faults.push_back(absl::StrCat(reader.tensors().size() - known,
+                                  " of its tensors are no adapters of this model's layers"));
+  }
+  if (found.empty()) faults.push_back("there is no adapter in it");
+  if (!faults.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "\"", reader.path(), "\" does not fit this model:\n  ", absl::StrJoin(faults, "\n  ")));
+  }
+  const bool stabilised = config.value("use_rslora", Json(false)) == true;
+  for (const auto& [named, pair] : found) {
+    const auto rank = static_cast<double>(pair.a->shape[0]);
+    const double scale = AlphaOf(config, named.module) / (stabilised ? std::sqrt(rank) : rank);
+    named.layer->AddAdapter(named.layer->Parts().front(),
+                            {.rank = pair.a->shape[0], .scale = static_cast<float>(scale)});
+    const Adapter& adapter = named.layer->adapters().back();
+    for (const auto& [tensor, parameter] :
+         {std::pair(pair.a, &adapter.a()), std::pair(pair.b, &adapter.b())}) {
+      LS_ASSIGN_OR_RETURN(const std::vector<float> values, ReadFloats(reader, *tensor));
+      parameter->value = kernels.Empty(parameter->shape, DType::kF32, MemoryClass::kParameters);
+      kernels.CopyFromHost(values.data(), parameter->value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

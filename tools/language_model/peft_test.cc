@@ -1,0 +1,193 @@
+#include "tools/language_model/peft.h"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/lora.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "nlohmann/json.hpp"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/lora/lora.h"
+#include "strategies/testing/run_strategy.h"
+#include "tools/language_model/loaded_model.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+class PeftTest : public ::testing::Test {
+ protected:
+  PeftTest() : folder_(::testing::TempDir() + "/peft_test") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  LoadedModel Trained(const std::string& layers, const Assignments& more = {}) {
+    RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
+                With({"mesh.dp=2", "lora.layers=" + layers, "lora.rank=2", "lora.alpha=3"}, more));
+    auto loaded = LoadRun({.run = RunFolder()}, kernels_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return *std::move(loaded);
+  }
+
+  std::vector<float> Logits(const Model& model) {
+    std::vector<int32_t> ids(2 * 16);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 5 % 16);
+    const Tensor inputs = kernels_.Empty({2, 16}, DType::kI32);
+    kernels_.CopyFromHost(ids.data(), inputs);
+    Tape tape(kernels_, Tape::Recording::kOff);
+    Pass pass{.tape = tape, .mode = Pass::Mode::kEvaluate, .tokens = {2, 16}};
+    Variables values = {Variable(inputs)};
+    for (const auto& block : model.blocks) values = block->Run(pass, std::move(values));
+    const float* begin = values[0].value.data<float>();
+    return {begin, begin + values[0].value.elements()};
+  }
+
+  static void ExpectNear(const std::vector<float>& expected, const std::vector<float>& actual) {
+    ASSERT_EQ(expected.size(), actual.size());
+    float largest = 0, difference = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      largest = std::max(largest, std::abs(expected[i]));
+      difference = std::max(difference, std::abs(expected[i] - actual[i]));
+    }
+    EXPECT_LE(difference, 1e-6f * largest);
+  }
+
+  // The base alone, as Hugging Face's weights, with the adapters of a folder added.
+  LoadedModel BaseAnd(const LoadedModel& trained, const std::string& adapters) {
+    EXPECT_EQ(ExportGpt2(trained, Path("base"), kernels_), absl::OkStatus());
+    auto base = LoadGpt2(Path("base/model.safetensors"), kernels_);
+    EXPECT_TRUE(base.ok()) << base.status();
+    const absl::Status added = AddPeftAdapters(base->model, adapters, kernels_);
+    EXPECT_EQ(added, absl::OkStatus());
+    return *std::move(base);
+  }
+
+  std::string folder_;
+  CpuAllocator allocator_;
+  CpuKernels kernels_{allocator_};
+};
+
+// Queries and values as one adapter of the packed module, with nothing for the keys.
+TEST_F(PeftTest, PartsOfAPackedProjectionAreOneAdapterThere) {
+  const LoadedModel trained = Trained(R"(["*.qkv.q", "*.qkv.v"])");
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
+  EXPECT_EQ(config["peft_type"], "LORA");
+  EXPECT_EQ(config["task_type"], "CAUSAL_LM");
+  EXPECT_EQ(config["r"], 4);
+  EXPECT_EQ(config["lora_alpha"], 6);
+  EXPECT_EQ(config["bias"], "none");
+  EXPECT_EQ(config["fan_in_fan_out"], true);
+  EXPECT_THAT(config["target_modules"],
+              UnorderedElementsAre("transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn"));
+  const auto reader = SafetensorsReader::Open(Path("peft/adapter_model.safetensors"));
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(reader->tensors().size(), 4u);
+  const SafetensorsTensor* a =
+      reader->Find("base_model.model.transformer.h.1.attn.c_attn.lora_A.weight");
+  const SafetensorsTensor* b =
+      reader->Find("base_model.model.transformer.h.1.attn.c_attn.lora_B.weight");
+  ASSERT_NE(a, nullptr);
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(a->shape, (std::vector<int64_t>{4, 32}));
+  EXPECT_EQ(b->shape, (std::vector<int64_t>{96, 4}));
+  std::vector<float> values(96 * 4);
+  ASSERT_TRUE(reader->Read(*b, std::as_writable_bytes(std::span(values))).ok());
+  for (int64_t row = 0; row < 96; ++row) {
+    for (int64_t column = 0; column < 4; ++column) {
+      const bool is_q = row < 32 && column < 2, is_v = row >= 64 && column >= 2;
+      EXPECT_EQ(values[row * 4 + column] != 0, is_q || is_v) << row << ", " << column;
+    }
+  }
+  ExpectNear(Logits(trained.model), Logits(BaseAnd(trained, Path("peft")).model));
+}
+
+TEST_F(PeftTest, LayersOfAllKindsComeBack) {
+  const LoadedModel trained =
+      Trained(R"(["*.attention", "blocks.1.network", "blocks.0.attention.qkv.k"])",
+              {"lora.rank_stabilised=true"});
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  ExpectNear(Logits(trained.model), Logits(BaseAnd(trained, Path("peft")).model));
+  // Another number of parts has another rank.
+  const LoadedModel mixed = Trained(R"(["blocks.0.attention.qkv.q", "blocks.1.attention.qkv",
+                                        "blocks.1.attention.projection"])");
+  std::filesystem::remove_all(Path("peft"));
+  ASSERT_EQ(ExportPeft(mixed.model, Path("peft"), kernels_), absl::OkStatus());
+  ExpectNear(Logits(mixed.model), Logits(BaseAnd(mixed, Path("peft")).model));
+  const LoadedModel parts = Trained(
+      R"(["blocks.0.attention.qkv.q", "blocks.1.attention.qkv.k", "blocks.1.attention.qkv.v"])");
+  std::filesystem::remove_all(Path("peft"));
+  ASSERT_EQ(ExportPeft(parts.model, Path("peft"), kernels_), absl::OkStatus());
+  const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
+  EXPECT_EQ(config["r"], 2);
+  EXPECT_EQ(config["rank_pattern"]["transformer.h.1.attn.c_attn"], 4);
+  EXPECT_EQ(config["alpha_pattern"]["transformer.h.1.attn.c_attn"], 6);
+  ExpectNear(Logits(parts.model), Logits(BaseAnd(parts, Path("peft")).model));
+}
+
+TEST_F(PeftTest, MergedWeightsComputeTheSame) {
+  LoadedModel trained = Trained(R"(["blocks.*"])");
+  const std::vector<float> logits = Logits(trained.model);
+  MergedAdapters merged(trained.model, kernels_);
+  ExpectNear(logits, Logits(trained.model));
+  ASSERT_EQ(ExportGpt2(trained, Path("merged"), kernels_), absl::OkStatus());
+  const auto loaded = LoadGpt2(Path("merged/model.safetensors"), kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ExpectNear(logits, Logits(loaded->model));
+}
+
+// Trained on a base that was rounded: what is loaded is that.
+TEST_F(PeftTest, ARunInSixteenBitsShowsItsBase) {
+  Trained(R"(["*.qkv"])", {"precision.compute=bf16"});
+}
+
+TEST_F(PeftTest, WhatIsNotReadIsRefused) {
+  const LoadedModel trained = Trained(R"(["*.qkv"])");
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  ASSERT_EQ(ExportGpt2(trained, Path("base"), kernels_), absl::OkStatus());
+  const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
+  const auto message = [&](const std::string& key, const nlohmann::json& value) {
+    auto changed = config;
+    changed[key] = value;
+    std::ofstream(Path("peft/adapter_config.json")) << changed.dump();
+    auto base = LoadGpt2(Path("base/model.safetensors"), kernels_);
+    const absl::Status status = AddPeftAdapters(base->model, Path("peft"), kernels_);
+    EXPECT_FALSE(status.ok()) << key;
+    EXPECT_FALSE(HasAdapters(base->model));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message("peft_type", "LOHA"), HasSubstr("peft_type is not \"LORA\""));
+  EXPECT_THAT(message("bias", "all"), HasSubstr("trained biases are not read"));
+  EXPECT_THAT(message("use_dora", true), HasSubstr("use_dora is true"));
+  EXPECT_THAT(message("modules_to_save", {"lm_head"}), HasSubstr("modules_to_save"));
+  EXPECT_THAT(message("lora_alpha", "much"), HasSubstr("lora_alpha"));
+  std::ofstream(Path("peft/adapter_config.json")) << config.dump();
+  LoadedModel other = {
+      .options = {},
+      .model = MakeTransformer({.layers = 1, .heads = 2, .width = 16, .context = 4}),
+      .dataset = nullptr};
+  EXPECT_THAT(std::string(AddPeftAdapters(other.model, Path("peft"), kernels_).message()),
+              AllOf(HasSubstr("'transformer.h.0.attn.c_attn' has factors [2, 32] and [96, 2]"),
+                    HasSubstr("2 of its tensors are no adapters of this model's layers")));
+  LoadedModel plain = {.options = {}, .model = MakeTransformer({}), .dataset = nullptr};
+  EXPECT_THAT(std::string(ExportPeft(plain.model, Path("none"), kernels_).message()),
+              HasSubstr("has no adapters"));
+}
+
+}  // namespace
+}  // namespace lockstep
