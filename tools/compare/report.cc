@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -26,10 +27,17 @@ std::string Plain(std::string name) {
   return name;
 }
 
-std::string List(std::vector<std::string> keys) {
-  const bool all = keys.size() <= kNamedKeys;
-  if (!all) keys.resize(kNamedKeys);
-  return absl::StrJoin(keys, ", ") + (all ? "" : ", ...");
+// "model.width (3, not 4), train.steps (8, not 9)"
+std::string List(std::vector<Config::Difference> differences) {
+  const bool all = differences.size() <= kNamedKeys;
+  if (!all) differences.resize(kNamedKeys);
+  const auto value = [](const std::string& text) { return text.empty() ? "none" : text; };
+  std::vector<std::string> listed;
+  for (const Config::Difference& difference : differences) {
+    listed.push_back(absl::StrCat(difference.key, " (", value(difference.ours), ", not ",
+                                  value(difference.theirs), ")"));
+  }
+  return absl::StrJoin(listed, ", ") + (all ? "" : ", ...");
 }
 
 void AddNotes(const ComparedWorkload& workload, Section& section) {
@@ -39,11 +47,11 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
       section.items.push_back(Paragraph{
           absl::StrCat(compared.label, ": FAILED, ", run.problem, " (", run.directory, ")"),
           Paragraph::Tone::kWarning});
-    } else if (!compared.differing_keys.empty()) {
-      section.items.push_back(
-          Paragraph{absl::StrCat(compared.label, " and its reference differ in ",
-                                 List(compared.differing_keys), ": their curves need not agree"),
-                    Paragraph::Tone::kWarning});
+    } else if (!compared.differences_of_config.empty()) {
+      section.items.push_back(Paragraph{
+          absl::StrCat(compared.label, " differs from its reference in ",
+                       List(compared.differences_of_config), ": their curves need not agree"),
+          Paragraph::Tone::kWarning});
     }
   }
 }
@@ -72,15 +80,20 @@ Section SectionOf(const ComparedWorkload& workload) {
   return section;
 }
 
-// What sets each workload apart from the first.
+// What sets each workload apart from the first; nothing is known of runs that never began.
 Section Differences(const std::vector<ComparedWorkload>& workloads) {
   Section section = {.title = "Different workloads", .items = {}};
-  for (size_t i = 1; i < workloads.size(); ++i) {
+  const ComparedWorkload* first = nullptr;
+  for (const ComparedWorkload& workload : workloads) {
+    if (workload.workload.empty()) continue;
+    if (first == nullptr) {
+      first = &workload;
+      continue;
+    }
     section.items.push_back(Paragraph{
-        absl::StrCat(
-            NameOf(workloads[i]), " is not compared with ", NameOf(workloads[0]),
-            ", from which it differs in ",
-            List(workloads[0].runs[0].run.config.DifferingKeys(workloads[i].runs[0].run.config))),
+        absl::StrCat(workload.workload, " is not compared with ", first->workload,
+                     ", from which it differs in ",
+                     List(workload.runs[0].run.config.Differences(first->runs[0].run.config))),
         Paragraph::Tone::kWarning});
   }
   return section;
@@ -90,7 +103,8 @@ Section Differences(const std::vector<ComparedWorkload>& workloads) {
 
 Report ComparisonReport(const std::vector<ComparedWorkload>& workloads) {
   Report report = {.title = "Strategies side by side", .sections = {}};
-  if (workloads.size() > 1) report.sections.push_back(Differences(workloads));
+  Section differences = Differences(workloads);
+  if (!differences.items.empty()) report.sections.push_back(std::move(differences));
   for (const ComparedWorkload& workload : workloads) {
     report.sections.push_back(SectionOf(workload));
   }
