@@ -9,7 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "core/comm/signature.h"
 #include "tools/collectives/catalogue.h"
-#include "tools/compare/text_table.h"
+#include "tools/report/report.h"
+#include "tools/report/text.h"
 
 namespace lockstep {
 namespace {
@@ -65,17 +66,17 @@ std::string DataText(const Demo& demo) {
 }
 
 std::string LedgerText(const Demo& demo) {
-  TextTable table({{.title = "rank"},
-                   {.title = "call", .align = TextTable::Align::kLeft},
-                   {.title = "payload, bytes"},
-                   {.title = "sends, bytes"}});
+  Table table = {.columns = {{.title = "rank"},
+                             {.title = "call", .align = Table::Align::kLeft},
+                             {.title = "payload, bytes"},
+                             {.title = "sends, bytes"}}};
   for (int rank = 0; rank < demo.options.ranks; ++rank) {
     for (const LedgerEntry& entry : demo.ledgers[rank]) {
       table.Add({absl::StrCat(rank), DescribeCall(entry.signature, entry.label),
                  absl::StrCat(entry.bytes), absl::StrFormat("%.6g", entry.wire_bytes)});
     }
   }
-  return table.ToString();
+  return TextOf(table);
 }
 
 int64_t PayloadOf(const Demo& demo) {

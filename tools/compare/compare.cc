@@ -6,30 +6,55 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "tools/compare/comparison.h"
-#include "tools/compare/report.h"
+#include "tools/arguments/arguments.h"
+#include "tools/compare/show.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {
 namespace {
 
-int CompareMain(const std::vector<std::string>& directories) {
-  if (directories.empty() || directories[0].starts_with("-")) {
-    std::fprintf(stderr, "usage: compare RUN_DIRECTORY...\nPrints runs side by side.\n");
-    return directories.empty() || directories[0] != "--help" ? 1 : 0;
+constexpr char kUsage[] =
+    "usage: compare RUN_DIRECTORY... [--html PATH] [--png]\n"
+    "Prints runs side by side, and writes a page with charts that needs nothing beside it.\n"
+    "  --html   where the page goes; default: comparison.html in the folder that has all runs\n"
+    "  --png    each chart as a picture too, beside the page (by Chromium)\n";
+
+// Whether all runs came to their end.
+absl::StatusOr<bool> Run(const std::vector<std::string>& command_line) {
+  LS_ASSIGN_OR_RETURN(const Arguments arguments,
+                      Arguments::Parse(command_line, {{"--help", FlagKind::kSwitch},
+                                                      {"--html", FlagKind::kValue},
+                                                      {"--png", FlagKind::kSwitch}}));
+  if (arguments.Has("--help")) {
+    std::fputs(kUsage, stdout);
+    return true;
+  }
+  if (arguments.words().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("name the runs\n", kUsage));
   }
   std::vector<RunRecord> runs;
   bool all_complete = true;
-  for (const std::string& directory : directories) {
+  for (const std::string& directory : arguments.words()) {
     runs.push_back(ReadRunRecord(UserPath(directory)));
     all_complete &= runs.back().complete();
   }
-  std::fputs(TextReport(CompareRuns(runs)).c_str(), stdout);
-  return all_complete ? 0 : 1;
+  const std::string html = arguments.Has("--html") ? UserPath(arguments.Value("--html"))
+                                                   : CommonDirectory(runs) + "/comparison.html";
+  LS_RETURN_IF_ERROR(ShowComparison(runs, {.html = html, .pictures = arguments.Has("--png")}));
+  return all_complete;
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) { return lockstep::CompareMain({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const absl::StatusOr<bool> all_complete = lockstep::Run({argv + 1, argv + argc});
+  if (!all_complete.ok()) {
+    lockstep::PrintError(all_complete.status());
+    return 1;
+  }
+  return *all_complete ? 0 : 1;
+}

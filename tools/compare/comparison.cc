@@ -1,6 +1,7 @@
 #include "tools/compare/comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -29,6 +30,16 @@ std::vector<std::string> DifferingKeys(const RunRecord& a, const RunRecord& b) {
   return keys;
 }
 
+std::vector<LossPoint> Differences(const RunRecord& run, const RunRecord& reference, int64_t rows) {
+  std::vector<LossPoint> differences;
+  for (int64_t i = 0; i < rows; ++i) {
+    const double loss = run.losses[i].loss, expected = reference.losses[i].loss;
+    differences.push_back({.step = run.losses[i].step,
+                           .loss = loss == expected ? 0 : (loss - expected) / std::abs(expected)});
+  }
+  return differences;
+}
+
 ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs) {
   ComparedRun result;
   result.run = run;
@@ -37,6 +48,7 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   if (reference == nullptr) return result;
   result.is_reference = reference == &run;
   result.curve = CompareCurves(run.losses, reference->losses, 0);
+  result.differences = Differences(run, *reference, result.curve->compared);
   result.same_length = run.losses.size() == reference->losses.size();
   result.same_parameters = run.parameter_hash == reference->parameter_hash;
   result.differing_keys = DifferingKeys(run, *reference);

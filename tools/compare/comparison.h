@@ -17,6 +17,8 @@ struct ComparedRun {
   bool is_reference = false;
   // Against the reference; none where there is no reference, or one of the two is not complete.
   std::optional<CurveComparison> curve;
+  // (loss - reference's) / |reference's|, by step, as far as `curve` goes.
+  std::vector<LossPoint> differences;
   bool same_length = false;      // both have as many steps
   bool same_parameters = false;  // at the end
   // What their configurations differ in beyond the strategy, e.g. "train.steps": then the curves

@@ -57,6 +57,13 @@ TEST(CompareRunsTest, TheReferenceSumsShardsInTheSameGroups) {
   EXPECT_TRUE(CompareRuns({grouped, replicas})[0].runs[1].curve.has_value());
 }
 
+TEST(CompareRunsTest, DifferencesAreRelativeAndSigned) {
+  const auto runs = CompareRuns({MakeRun("a", "single", 2, {{0, 2.0}, {1, -4.0}, {2, 1.0}}),
+                                 MakeRun("a", "ddp", 2, {{0, 2.0}, {1, -5.0}})})[0]
+                        .runs;
+  EXPECT_THAT(runs[1].differences, ElementsAre(LossPoint{0, 0}, LossPoint{1, -0.25}));
+}
+
 TEST(CompareRunsTest, RunsOfOtherWorkloadsAreNoReference) {
   const auto workloads = CompareRuns({MakeRun("a", "ddp", 2), MakeRun("b", "single", 2)});
   EXPECT_FALSE(workloads[0].runs[0].curve.has_value());

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/compare/text_table.h"
+#include "tools/report/text.h"
 
 namespace lockstep {
 namespace {
@@ -13,17 +13,6 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-TEST(TextTableTest, SetsColumns) {
-  TextTable table(
-      {{"name", TextTable::Align::kLeft}, {"count"}, {"note", TextTable::Align::kLeft}});
-  table.Add({"a", "1000000", "x"});
-  table.Add({"longer", "7"});
-  EXPECT_EQ(table.ToString(),
-            "  name      count  note\n"
-            "  a       1000000  x\n"
-            "  longer        7\n");
-}
 
 RunRecord MakeRun(const std::string& strategy) {
   RunRecord run;
@@ -51,9 +40,11 @@ RunRecord MakeRun(const std::string& strategy) {
   return run;
 }
 
-std::string Report(const std::vector<RunRecord>& runs) { return TextReport(CompareRuns(runs)); }
+std::string Report(const std::vector<RunRecord>& runs) {
+  return TextOf(ComparisonReport(CompareRuns(runs)));
+}
 
-TEST(TextReportTest, ShowsARunInEachTable) {
+TEST(ComparisonReportTest, ShowsARunInEachTable) {
   const std::string report = Report({MakeRun("single"), MakeRun("ddp")});
   EXPECT_THAT(report, AllOf(HasSubstr("\ngpt_markov\n"),
                             ContainsRegex("single +2 +dp=2 +2 x 3 +2 +1.250000 +reference +1.5000, "
@@ -61,10 +52,11 @@ TEST(TextReportTest, ShowsARunInEachTable) {
                             ContainsRegex("ddp +2 +dp=2 +2 x 3 +2 +1.250000 +0 \\(exact\\)")));
   EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +100 ms +250 ms +50.0 ms"));
   EXPECT_THAT(report, Not(HasSubstr("bubble")));
-  EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB +1.0 MiB +512 B +1,234,576 +1,234,575"));
+  EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB / 1.0 MiB +512 B / -"));
+  EXPECT_THAT(report, ContainsRegex("ddp +all_reduce gradients +1,234,568 +1,234,567"));
 }
 
-TEST(TextReportTest, ShowsHowFarACurveIsOff) {
+TEST(ComparisonReportTest, ShowsHowFarACurveIsOff) {
   RunRecord ddp = MakeRun("ddp");
   ddp.losses[1].loss = 1.25 * (1 + 1e-6);
   EXPECT_THAT(Report({MakeRun("single"), ddp}), HasSubstr("1.0e-06 at step 1"));
@@ -77,7 +69,7 @@ TEST(TextReportTest, ShowsHowFarACurveIsOff) {
   EXPECT_THAT(Report({MakeRun("ddp")}), HasSubstr("no single of 2 x 3"));
 }
 
-TEST(TextReportTest, ShowsAccuracyForPictures) {
+TEST(ComparisonReportTest, ShowsAccuracyForPictures) {
   RunRecord run = MakeRun("single");
   run.unit = "samples";
   run.loss_floor.reset();
@@ -85,7 +77,7 @@ TEST(TextReportTest, ShowsAccuracyForPictures) {
   EXPECT_THAT(Report({run}), AllOf(HasSubstr("1.5000, accuracy 93.75 %"), HasSubstr("samples/s")));
 }
 
-TEST(TextReportTest, ShowsRunsThatFailed) {
+TEST(ComparisonReportTest, ShowsRunsThatFailed) {
   RunRecord ddp = MakeRun("ddp");
   ddp.state = RunRecord::State::kUnfinished;
   ddp.problem = "stopped after 1 of 2 steps";
@@ -94,7 +86,7 @@ TEST(TextReportTest, ShowsRunsThatFailed) {
               HasSubstr("ddp: FAILED, stopped after 1 of 2 steps (/runs/x)"));
 }
 
-TEST(TextReportTest, NothingButFailuresMakesNoTable) {
+TEST(ComparisonReportTest, NothingButFailuresMakesNoTable) {
   RunRecord run;
   run.strategy = "ddp";
   run.problem = "no such directory";
@@ -102,14 +94,17 @@ TEST(TextReportTest, NothingButFailuresMakesNoTable) {
                                    Not(HasSubstr("final loss"))));
 }
 
-TEST(TextReportTest, OtherWorkloadsStandApart) {
+TEST(ComparisonReportTest, OtherWorkloadsStandApart) {
   RunRecord other = MakeRun("single");
   other.workload = "resnet_shapes";
+  other.config = Config::FromString("model.kind = 'resnet'", "test").value();
   EXPECT_THAT(Report({MakeRun("single"), other}),
-              AllOf(HasSubstr("\ngpt_markov\n"), HasSubstr("\nresnet_shapes\n")));
+              AllOf(HasSubstr("\ngpt_markov\n"), HasSubstr("\nresnet_shapes\n"),
+                    HasSubstr("resnet_shapes is not compared with gpt_markov, from which it "
+                              "differs in model.kind")));
 }
 
-TEST(TextReportTest, SaysWhatDiffers) {
+TEST(ComparisonReportTest, SaysWhatDiffers) {
   RunRecord ddp = MakeRun("ddp");
   ddp.config = Config::FromString("model.width = 3", "test").value();
   EXPECT_THAT(Report({MakeRun("single"), ddp}),

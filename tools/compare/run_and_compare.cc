@@ -1,4 +1,4 @@
-// Runs strategies one after another and prints them side by side. An experiment's :compare and
+// Runs strategies one after another and shows them side by side. An experiment's :compare and
 // //experiments:quickstart call it (//experiments:experiment.bzl):
 //
 //   run_and_compare NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
@@ -10,18 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "tools/compare/comparison.h"
 #include "tools/compare/references.h"
-#include "tools/compare/report.h"
+#include "tools/compare/show.h"
 #include "tools/experiment/run_all.h"
 
 namespace lockstep {
 namespace {
 
 constexpr char kUsage[] =
-    "Runs all strategies of an experiment one after another and prints them side by side.\n\n"
+    "Runs all strategies of an experiment one after another and shows them side by side: tables\n"
+    "here, and a page with charts, comparison.html, beside the run directories.\n\n"
     "  --out DIR    directory that gets a run directory for each; default: runs\n"
+    "  --png        each chart of the report as a picture too (by Chromium)\n"
     "  --help       this text\n"
     "Everything else, such as --set KEY=VALUE or --data DIR, is for each strategy's program.\n";
 
@@ -29,6 +31,7 @@ constexpr int kInterruptedExitCode = 130;  // as a shell tells of SIGINT
 
 int RunMain(const std::vector<std::string>& words) {
   RunAllOptions options = {.runs = {}, .out = "runs", .arguments = {}};
+  bool pictures = false;
   size_t i = 0;
   for (; i < words.size() && words[i] != "--"; ++i) {
     const size_t equals = words[i].find('=');
@@ -44,6 +47,8 @@ int RunMain(const std::vector<std::string>& words) {
       options.out = words[i].substr(words[i].find('=') + 1);
     } else if (words[i] == "--out" && i + 1 < words.size()) {
       options.out = words[++i];
+    } else if (words[i] == "--png") {
+      pictures = true;
     } else {
       options.arguments.push_back(words[i]);
     }
@@ -59,8 +64,13 @@ int RunMain(const std::vector<std::string>& words) {
     result.records.insert(result.records.end(), references.records.begin(),
                           references.records.end());
   }
-  std::fputs(TextReport(CompareRuns(result.records)).c_str(), stdout);
-  std::printf("\nThe run directories are in %s.\n", options.out.c_str());
+  const absl::Status shown = ShowComparison(
+      result.records,
+      {.html = CommonDirectory(result.records) + "/comparison.html", .pictures = pictures});
+  if (!shown.ok()) {
+    PrintError(shown);
+    return 1;
+  }
   if (result.interrupted) return kInterruptedExitCode;
   for (const RunRecord& record : result.records) {
     if (!record.complete()) return 1;

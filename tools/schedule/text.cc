@@ -6,7 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "tools/compare/text_table.h"
+#include "tools/report/report.h"
+#include "tools/report/text.h"
 #include "tools/schedule/bubble.h"
 
 namespace lockstep {
@@ -131,12 +132,12 @@ std::string BubbleText(const TimedSchedule& timed) {
 }
 
 std::string RankTable(const TimedSchedule& timed) {
-  TextTable table({{.title = "rank"},
-                   {.title = "stages", .align = TextTable::Align::kLeft},
-                   {.title = "works"},
-                   {.title = "waits"},
-                   {.title = "waits, %"},
-                   {.title = "activations in flight"}});
+  Table table = {.columns = {{.title = "rank"},
+                             {.title = "stages", .align = Table::Align::kLeft},
+                             {.title = "works"},
+                             {.title = "waits"},
+                             {.title = "waits, %"},
+                             {.title = "activations in flight"}}};
   const double total = timed.simulation.total;
   for (size_t rank = 0; rank < timed.schedule.ranks.size(); ++rank) {
     std::vector<int> stages;
@@ -152,7 +153,7 @@ std::string RankTable(const TimedSchedule& timed) {
                absl::StrFormat("%.1f", 100 * (1 - works / total)),
                absl::StrCat(PeakActivations(timed.schedule, static_cast<int>(rank)))});
   }
-  return table.ToString();
+  return TextOf(table);
 }
 
 std::string ScheduleReport(const TimedSchedule& timed) {

@@ -1,0 +1,90 @@
+#include "tools/browser/browser.h"
+
+#include <cstdlib>  // std::getenv
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "tools/experiment/paths.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As distributions call it, the one made for this first.
+constexpr const char* kNames[] = {"chromium-headless-shell", "chromium", "chromium-browser",
+                                  "google-chrome"};
+
+absl::StatusOr<std::string> FindBrowser() {
+  const char* path = std::getenv("PATH");
+  for (const char* name : kNames) {
+    for (const auto folder : absl::StrSplit(path == nullptr ? "/usr/bin" : path, ':')) {
+      const fs::path candidate = fs::path(std::string(folder)) / name;
+      std::error_code error;
+      if (fs::is_regular_file(candidate, error)) return candidate.string();
+    }
+  }
+  return absl::NotFoundError(
+      "no Chromium on this machine, which draws the charts; on Debian: apt-get install "
+      "chromium-headless-shell fonts-dejavu-core");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
+                                                 const BrowserOptions& options) {
+  LS_ASSIGN_OR_RETURN(const std::string browser, FindBrowser());
+  LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
+  const std::string page = scratch.path() + "/page.html";
+  LS_RETURN_IF_ERROR(WriteFileAtomically(page, html));
+  std::vector<std::string> arguments = {
+      browser, "--headless",
+      // The page is ours and asks for nothing; containers and root have no sandbox to offer.
+      "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+      // What the browser would ask for on its own account.
+      "--disable-background-networking", "--disable-component-update", "--no-first-run",
+      "--host-resolver-rules=MAP * ~NOTFOUND",
+      absl::StrCat("--user-data-dir=", scratch.path(), "/profile"),
+      absl::StrCat("--force-device-scale-factor=", options.scale), "--window-size=1280,1000",
+      "--virtual-time-budget=10000", "--dump-dom"};
+  if (!options.net_log.empty()) {
+    arguments.push_back(absl::StrCat("--log-net-log=", options.net_log));
+  }
+  arguments.push_back(absl::StrCat("file://", page));
+  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = arguments}));
+  if (!result.ok()) {
+    return absl::InternalError(absl::StrCat(browser, ": ", result.Describe(), "\n",
+                                            absl::StripAsciiWhitespace(result.err)));
+  }
+  return result.out;
+}
+
+absl::StatusOr<std::string> TextOfPre(const std::string& document, const std::string& id) {
+  const std::string open = absl::StrCat("<pre id=\"", id, "\">");
+  const size_t begin = document.find(open);
+  const size_t end = document.find("</pre>", begin);
+  if (begin == std::string::npos || end == std::string::npos) {
+    return absl::NotFoundError(absl::StrCat("the page's scripts have not come to ", id));
+  }
+  const size_t from = begin + open.size();
+  return absl::StrReplaceAll(document.substr(from, end - from),
+                             {{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}, {"&nbsp;", " "}});
+}
+
+std::string WithScript(const std::string& html, const std::string& script) {
+  const std::string element = absl::StrCat("<script>", script, "</script>\n");
+  const size_t end = html.rfind("</body>");
+  if (end == std::string::npos) return html + element;
+  return html.substr(0, end) + element + html.substr(end);
+}
+
+}  // namespace lockstep

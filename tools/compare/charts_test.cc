@@ -1,0 +1,174 @@
+#include "tools/compare/charts.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/compare/comparison.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+RunRecord MakeRun(const std::string& strategy, int64_t ranks = 2) {
+  RunRecord run;
+  run.state = RunRecord::State::kComplete;
+  run.workload = "w";
+  run.strategy = strategy;
+  run.directory = "/runs/" + strategy + std::to_string(ranks);
+  run.ranks = ranks;
+  run.shards = 2;
+  run.micro_batches = 1;
+  run.losses = {{0, 2.0}, {1, 1.0}};
+  run.unit = "tokens";
+  run.units_per_second = 100.0 * static_cast<double>(ranks);
+  run.time = {{"forward", 0.1}, {"backward", 0.25}, {"communication_overlapped", 0.5}};
+  run.per_rank = {{.memory_peak = 96, .memory_at_peak = {{"parameters", 64}, {"gradients", 32}}},
+                  {.memory_peak = 64, .memory_at_peak = {{"parameters", 64}, {"gradients", 0}}}};
+  return run;
+}
+
+std::vector<Chart> ChartsOf(const std::vector<RunRecord>& runs) {
+  return ComparisonCharts(CompareRuns(runs)[0], "w");
+}
+
+std::vector<std::string> Ids(const std::vector<Chart>& charts) {
+  std::vector<std::string> ids;
+  for (const Chart& chart : charts) ids.push_back(chart.id);
+  return ids;
+}
+
+template <typename Body>
+const Body& BodyOf(const std::vector<Chart>& charts, const std::string& id) {
+  for (const Chart& chart : charts) {
+    if (chart.id == id) return std::get<Body>(chart.body);
+  }
+  ADD_FAILURE() << "no chart " << id;
+  static const Body& none = *new Body();
+  return none;
+}
+
+TEST(ComparisonChartsTest, CurvesLieOnEachOtherAndTheirDifferencesBelow) {
+  RunRecord ddp = MakeRun("ddp"), tp = MakeRun("tp");
+  tp.losses[1].loss = 0.75;
+  const auto charts = ChartsOf({MakeRun("single"), ddp, tp});
+  EXPECT_THAT(Ids(charts), ElementsAre("w-loss", "w-difference", "w-memory", "w-time"));
+  const auto& losses = BodyOf<LineChart>(charts, "w-loss").lines;
+  ASSERT_EQ(losses.size(), 3u);
+  EXPECT_EQ(losses[0].style, LineChart::Style::kWide);
+  EXPECT_EQ(losses[1].style, LineChart::Style::kInTurns);
+  EXPECT_EQ(losses[2].style, LineChart::Style::kPlain);
+  EXPECT_THAT(losses[2].points, ElementsAre(Pair(0, 2.0), Pair(1, 0.75)));
+  const auto& differences = BodyOf<LineChart>(charts, "w-difference").lines;
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_THAT(differences[0].points, ElementsAre(Pair(0, 0), Pair(1, 0)));
+  EXPECT_THAT(differences[1].points, ElementsAre(Pair(0, 0), Pair(1, -0.25)));
+  EXPECT_EQ(differences[1].colour, losses[2].colour);
+}
+
+TEST(ComparisonChartsTest, ARunThatFailedKeepsItsCurve) {
+  RunRecord ddp = MakeRun("ddp");
+  ddp.state = RunRecord::State::kUnfinished;
+  auto charts = ChartsOf({MakeRun("single"), ddp});
+  EXPECT_EQ(BodyOf<LineChart>(charts, "w-loss").lines[1].name, "ddp (failed)");
+  EXPECT_EQ(BodyOf<BarChart>(charts, "w-time").rows.size(), 1u);
+  ddp.state = RunRecord::State::kMissing;
+  charts = ChartsOf({MakeRun("single"), ddp});
+  EXPECT_EQ(BodyOf<LineChart>(charts, "w-loss").lines.size(), 1u);
+}
+
+TEST(ComparisonChartsTest, MemoryHasABarARank) {
+  const auto charts = ChartsOf({MakeRun("ddp")});
+  const auto& chart = BodyOf<BarChart>(charts, "w-memory");
+  EXPECT_THAT(chart.rows, ElementsAre("ddp, rank 0", "ddp, rank 1"));
+  ASSERT_EQ(chart.parts.size(), 2u);
+  EXPECT_THAT(chart.parts[1].values, ElementsAre(32, 0));
+}
+
+// What happened beside the others would make the bar longer than the step.
+TEST(ComparisonChartsTest, TimeHasNoHiddenCommunication) {
+  const auto charts = ChartsOf({MakeRun("ddp")});
+  const auto& chart = BodyOf<BarChart>(charts, "w-time");
+  ASSERT_EQ(chart.parts.size(), 2u);
+  EXPECT_EQ(chart.parts[0].name, "forward");
+  EXPECT_THAT(chart.parts[1].values, ElementsAre(0.25));
+}
+
+TEST(ComparisonChartsTest, ThroughputIsDrawnWhereSizesDiffer) {
+  const auto charts = ChartsOf({MakeRun("single", 1), MakeRun("ddp", 2), MakeRun("ddp", 4)});
+  const auto& lines = BodyOf<LineChart>(charts, "w-throughput").lines;
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].name, "ddp");
+  EXPECT_THAT(lines[0].points, ElementsAre(Pair(2, 200), Pair(4, 400)));
+}
+
+TEST(ComparisonChartsTest, LossScalesAreDrawnWhereThereAreAny) {
+  RunRecord run = MakeRun("single");
+  run.loss_scales = {1024, 512};
+  const auto charts = ChartsOf({run, MakeRun("ddp")});
+  const auto& chart = BodyOf<LineChart>(charts, "w-scale");
+  EXPECT_TRUE(chart.y.logarithmic);
+  ASSERT_EQ(chart.lines.size(), 1u);
+  EXPECT_THAT(chart.lines[0].points, ElementsAre(Pair(0, 1024), Pair(1, 512)));
+}
+
+// Two ranks; the second has most memory, for an instant.
+StepTrace Traced() {
+  StepTrace trace = {.step = 4, .seconds = 1, .ranks = {}};
+  trace.ranks.resize(2);
+  trace.ranks[0].phases = {{StepTrace::Kind::kForward, 0, 0, 0.4},
+                           {StepTrace::Kind::kBackward, 0, 0.4, 0.9}};
+  trace.ranks[0].memory = {{0, {{"parameters", 50}}}};
+  trace.ranks[1].phases = {{StepTrace::Kind::kBubble, -1, 0, 0.4},
+                           {StepTrace::Kind::kForward, 1, 0.4, 0.8}};
+  trace.ranks[1].calls = {{"all_reduce loss", 8, 0.8, 0.9}};
+  trace.ranks[1].memory = {{0, {{"parameters", 10}, {"gradients", 0}}},
+                           {0.5, {{"parameters", 10}, {"gradients", 0}}},
+                           {0.5001, {{"parameters", 10}, {"gradients", 70}}},
+                           {0.5002, {{"parameters", 10}, {"gradients", 5}}}};
+  return trace;
+}
+
+ComparedRun TracedRun() {
+  ComparedRun compared;
+  compared.label = "ddp";
+  compared.run.step_trace = Traced();
+  return compared;
+}
+
+TEST(StepChartsTest, ShowsAllRanksWithTheirCalls) {
+  const auto charts = StepCharts(TracedRun(), "r");
+  const auto& chart = BodyOf<SpanChart>(charts, "r-timeline");
+  EXPECT_EQ(chart.seconds, 1);
+  EXPECT_THAT(chart.rows, ElementsAre("rank 0", "rank 1", "rank 1 communicates"));
+  std::vector<std::string> names;
+  for (const SpanChart::Kind& kind : chart.kinds) names.push_back(kind.name);
+  EXPECT_THAT(names, ElementsAre("forward", "backward", "idle", "all_reduce loss"));
+  ASSERT_EQ(chart.kinds[0].spans.size(), 2u);
+  EXPECT_EQ(chart.kinds[0].spans[1].row, 1);
+  EXPECT_EQ(chart.kinds[0].spans[1].label, "forward of micro-batch 1");
+  EXPECT_EQ(chart.kinds[3].spans[0].row, 2);
+  EXPECT_EQ(chart.kinds[3].spans[0].label, "all_reduce loss, 8 B");
+}
+
+TEST(StepChartsTest, ShowsTheFullestRanksMemoryWithItsPeak) {
+  const auto charts = StepCharts(TracedRun(), "r");
+  ASSERT_EQ(charts.size(), 2u);
+  EXPECT_EQ(charts[1].title, "ddp: memory of rank 1 meanwhile");
+  const auto& chart = BodyOf<LineChart>(charts, "r-memory-over-time");
+  EXPECT_TRUE(chart.stacked);
+  ASSERT_EQ(chart.lines.size(), 2u);
+  EXPECT_EQ(chart.lines[1].name, "gradients");
+  EXPECT_THAT(chart.lines[1].points,
+              ElementsAre(Pair(0, 0), Pair(0, 0), Pair(0.5001, 70), Pair(0.5002, 5), Pair(1, 5)));
+}
+
+TEST(StepChartsTest, NoTraceNoCharts) { EXPECT_THAT(StepCharts(ComparedRun(), "r"), IsEmpty()); }
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// What the time of a step and the memory of a rank are made of, as tables and charts show it.
+
+#pragma once
+
+#include "tools/experiment/run_record.h"
+
+namespace lockstep {
+
+struct TimePart {
+  const char* name;   // in a run's summary
+  const char* title;  // in a report
+  int colour;         // tools/draw/palette.h
+};
+
+// All but the last, which happened beside the others, add up to the step.
+inline constexpr TimePart kTimeParts[] = {
+    {"forward", "forward", 0},     {"backward", "backward", 1},
+    {"optimizer", "optimizer", 2}, {"communication_exposed", "comm.", 3},
+    {"data", "data", 6},           {"bubble", "bubble", 9},
+    {"other", "other", 5},         {"communication_overlapped", "hidden comm.", 12}};
+
+// Seconds of a step, mean over ranks; 0 where the run knows no such part.
+inline double Spent(const RunRecord& run, const TimePart& part) {
+  const auto found = run.time.find(part.name);
+  return found == run.time.end() ? 0 : found->second;
+}
+
+// A class of memory.
+struct MemoryPart {
+  const char* name;   // in a run's summary and trace
+  const char* title;  // in a report
+  int colour;
+};
+
+inline constexpr MemoryPart kMemoryParts[] = {
+    {"parameters", "parameters", 0},           {"gradients", "gradients", 1},
+    {"optimizer_state", "optimizer state", 2}, {"activations", "activations", 3},
+    {"communication", "communication", 4},     {"workspace", "workspace", 5}};
+
+}  // namespace lockstep

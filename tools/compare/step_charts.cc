@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "tools/compare/charts.h"
+#include "tools/compare/costs.h"
+
+namespace lockstep {
+namespace {
+
+// More samples than a chart has pixels would only make the page heavy.
+constexpr int kMemorySamples = 500;
+
+// Colours of calls, behind those of phases.
+constexpr int kFirstCallColour = 3;
+
+struct PhaseKind {
+  StepTrace::Kind kind;
+  const char* name;
+  int colour;
+};
+constexpr PhaseKind kPhaseKinds[] = {{StepTrace::Kind::kForward, "forward", 0},
+                                     {StepTrace::Kind::kBackward, "backward", 1},
+                                     {StepTrace::Kind::kOptimizer, "optimizer", 2},
+                                     {StepTrace::Kind::kBubble, "idle", 9}};
+
+double Total(const StepTrace::Memory& sample) {
+  double total = 0;
+  for (const auto& [name, bytes] : sample.bytes) total += bytes;
+  return total;
+}
+
+double Peak(const StepTrace::Rank& rank) {
+  double peak = 0;
+  for (const StepTrace::Memory& sample : rank.memory) peak = std::max(peak, Total(sample));
+  return peak;
+}
+
+// Of each of many equal stretches of time the sample with most, so that no peak is lost; and the
+// first and last of all.
+std::vector<StepTrace::Memory> Thinned(const std::vector<StepTrace::Memory>& samples,
+                                       double seconds) {
+  std::vector<StepTrace::Memory> thinned = {samples.front()};
+  int last_stretch = -1;
+  for (const StepTrace::Memory& sample : samples) {
+    const int stretch = static_cast<int>(sample.seconds / seconds * kMemorySamples);
+    if (stretch != last_stretch) {
+      thinned.push_back(sample);
+      last_stretch = stretch;
+    } else if (Total(sample) > Total(thinned.back())) {
+      thinned.back() = sample;
+    }
+  }
+  thinned.push_back(samples.back());
+  return thinned;
+}
+
+SpanChart Timeline(const StepTrace& trace) {
+  SpanChart chart = {.seconds = trace.seconds};
+  for (const PhaseKind& kind : kPhaseKinds) {
+    chart.kinds.push_back(
+        {.name = kind.name, .colour = kind.colour, .pale = kind.kind == StepTrace::Kind::kBubble});
+  }
+  std::map<std::string, SpanChart::Kind> calls;
+  for (size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+    const StepTrace::Rank& traced = trace.ranks[rank];
+    const int row = static_cast<int>(chart.rows.size());
+    chart.rows.push_back(absl::StrCat("rank ", rank));
+    for (const StepTrace::Phase& phase : traced.phases) {
+      const std::string batch =
+          phase.micro_batch < 0 ? "" : absl::StrCat(" of micro-batch ", phase.micro_batch);
+      for (size_t i = 0; i < std::size(kPhaseKinds); ++i) {
+        if (kPhaseKinds[i].kind != phase.kind) continue;
+        chart.kinds[i].spans.push_back({.row = row,
+                                        .begin = phase.begin,
+                                        .end = phase.end,
+                                        .label = absl::StrCat(kPhaseKinds[i].name, batch)});
+      }
+    }
+    if (traced.calls.empty()) continue;
+    chart.rows.push_back(absl::StrCat("rank ", rank, " communicates"));
+    for (const StepTrace::Call& call : traced.calls) {
+      calls[call.name].spans.push_back(
+          {.row = row + 1,
+           .begin = call.begin,
+           .end = call.end,
+           .label = absl::StrCat(call.name, ", ", FormatBytes(call.bytes))});
+    }
+  }
+  int colour = kFirstCallColour;
+  for (auto& [name, kind] : calls) {
+    kind.name = name;
+    kind.colour = colour++;
+    if (colour == kPhaseKinds[3].colour) ++colour;
+    chart.kinds.push_back(std::move(kind));
+  }
+  std::erase_if(chart.kinds, [](const SpanChart::Kind& kind) { return kind.spans.empty(); });
+  return chart;
+}
+
+LineChart MemoryOverTime(const StepTrace::Rank& rank, double seconds) {
+  LineChart chart = {.x = {.title = "time", .quantity = Quantity::kSeconds},
+                     .y = {.title = "", .quantity = Quantity::kBytes},
+                     .stacked = true};
+  const std::vector<StepTrace::Memory> samples = Thinned(rank.memory, seconds);
+  for (const MemoryPart& part : kMemoryParts) {
+    LineChart::Line line = {.name = part.title, .colour = part.colour};
+    double most = 0;
+    for (const StepTrace::Memory& sample : samples) {
+      const auto bytes = sample.bytes.find(part.name);
+      line.points.emplace_back(sample.seconds, bytes == sample.bytes.end() ? 0 : bytes->second);
+      most = std::max(most, line.points.back().second);
+    }
+    line.points.emplace_back(seconds, line.points.back().second);
+    if (most > 0) chart.lines.push_back(std::move(line));
+  }
+  return chart;
+}
+
+}  // namespace
+
+std::vector<Chart> StepCharts(const ComparedRun& compared, const std::string& id) {
+  std::vector<Chart> charts;
+  if (!compared.run.step_trace) return charts;
+  const StepTrace& trace = *compared.run.step_trace;
+  SpanChart timeline = Timeline(trace);
+  if (timeline.kinds.empty()) return charts;
+  charts.push_back({.id = id + "-timeline",
+                    .title = absl::StrCat(compared.label, ": step ", trace.step, " of all ranks"),
+                    .body = std::move(timeline)});
+  const auto most = std::max_element(
+      trace.ranks.begin(), trace.ranks.end(),
+      [](const StepTrace::Rank& a, const StepTrace::Rank& b) { return Peak(a) < Peak(b); });
+  if (most->memory.empty()) return charts;
+  charts.push_back({.id = id + "-memory-over-time",
+                    .title = absl::StrCat(compared.label, ": memory of rank ",
+                                          most - trace.ranks.begin(), " meanwhile"),
+                    .body = MemoryOverTime(*most, trace.seconds)});
+  return charts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "tools/compare/tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/clock.h"
+#include "tools/compare/costs.h"
+#include "tools/compare/loss_scale_line.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Table::Align kLeft = Table::Align::kLeft;
+
+// "pp=1,dp=2,tp=1" without the axes of size 1; "-" for a single rank.
+std::string ShortMesh(const std::string& mesh) {
+  std::vector<std::string> axes = absl::StrSplit(mesh, ',', absl::SkipEmpty());
+  std::erase_if(axes, [](const std::string& axis) { return axis.ends_with("=1"); });
+  return axes.empty() ? "-" : absl::StrJoin(axes, " ");
+}
+
+// A whole number of bytes, in groups of three digits: a byte too many is to be seen.
+std::string ExactBytes(double bytes) {
+  std::string digits = absl::StrFormat("%.0f", bytes);
+  for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
+    digits.insert(place, ",");
+  }
+  return digits;
+}
+
+std::string Difference(const ComparedRun& compared) {
+  if (compared.is_reference) return "reference";
+  if (!compared.curve) {
+    const RunRecord& run = compared.run;
+    return absl::StrFormat("no single of %d x %d", run.shards, run.micro_batches) +
+           (run.shard_groups > 1 ? absl::StrFormat(" in %d groups", run.shard_groups) : "");
+  }
+  const CurveComparison& curve = *compared.curve;
+  const std::string extent =
+      compared.same_length ? "" : absl::StrFormat(" (first %d steps)", curve.compared);
+  if (curve.largest) {
+    return absl::StrFormat("%.1e at step %d%s", curve.largest->relative, curve.largest->step,
+                           extent);
+  }
+  if (!compared.same_length) return "0" + extent;
+  return compared.same_parameters ? "0 (exact)" : "0, but other parameters";
+}
+
+std::string Validation(const RunRecord& run) {
+  if (run.unit == "samples") {
+    return absl::StrFormat("%.4f, accuracy %.2f %%", run.validation_loss,
+                           100 * run.validation_accuracy);
+  }
+  return run.loss_floor ? absl::StrFormat("%.4f, floor %.4f", run.validation_loss, *run.loss_floor)
+                        : absl::StrFormat("%.4f", run.validation_loss);
+}
+
+std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
+  std::vector<const ComparedRun*> runs;
+  for (const ComparedRun& compared : workload.runs) {
+    if (compared.run.complete()) runs.push_back(&compared);
+  }
+  return runs;
+}
+
+// "4.0 MiB / 3.9 MiB"; "-" for what is not there, or not predicted.
+std::string MeasuredAndPredicted(const RunCost& cost) {
+  const std::string measured = FormatBytes(std::llround(cost.measured));
+  return cost.predicted ? absl::StrCat(measured, " / ", FormatBytes(std::llround(*cost.predicted)))
+                        : absl::StrCat(measured, " / -");
+}
+
+}  // namespace
+
+Table ResultTable(const ComparedWorkload& workload) {
+  Table table = {.columns = {{"strategy", kLeft},
+                             {"ranks"},
+                             {"mesh", kLeft},
+                             {"shards x micro"},
+                             {"steps"},
+                             {"final loss"},
+                             {"loss against single"},
+                             {"validation loss", kLeft}}};
+  for (const ComparedRun* compared : CompleteRuns(workload)) {
+    const RunRecord& run = compared->run;
+    table.Add({compared->label, absl::StrCat(run.ranks), ShortMesh(run.mesh),
+               absl::StrFormat("%d x %d", run.shards, run.micro_batches), absl::StrCat(run.steps),
+               absl::StrFormat("%.6f", run.loss), Difference(*compared), Validation(run)});
+  }
+  return table;
+}
+
+Table TimeTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
+  Table table = {.title = "time of a step: median, and its parts as means over steps and ranks"};
+  table.columns = {
+      {"strategy", kLeft}, {runs.empty() ? "throughput" : runs[0]->run.unit + "/s"}, {"step"}};
+  std::vector<const TimePart*> parts;
+  for (const TimePart& part : kTimeParts) {
+    if (std::any_of(runs.begin(), runs.end(),
+                    [&](const auto* compared) { return Spent(compared->run, part) > 0; })) {
+      parts.push_back(&part);
+      table.columns.push_back({part.title});
+    }
+  }
+  for (const ComparedRun* compared : runs) {
+    const RunRecord& run = compared->run;
+    std::vector<std::string> cells = {compared->label,
+                                      FormatCount(std::llround(run.units_per_second)),
+                                      FormatDuration(run.step_seconds)};
+    for (const TimePart* part : parts) {
+      const double seconds = Spent(run, *part);
+      cells.push_back(seconds > 0 ? FormatDuration(seconds) : "-");
+    }
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table MemoryTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
+  Table table = {.title =
+                     "memory of a rank, most of any: all at once, and each class at its own "
+                     "peak, measured / predicted",
+                 .columns = {{"strategy", kLeft}, {"peak"}}};
+  std::vector<std::string> classes;
+  for (const MemoryPart& part : kMemoryParts) {
+    const bool any = std::any_of(runs.begin(), runs.end(), [&](const auto* compared) {
+      const auto cost = compared->run.memory.find(part.name);
+      return cost != compared->run.memory.end() && cost->second.measured > 0;
+    });
+    if (!any) continue;
+    classes.push_back(part.name);
+    table.columns.push_back({part.title});
+  }
+  for (const ComparedRun* compared : runs) {
+    const RunRecord& run = compared->run;
+    std::vector<std::string> cells = {compared->label, FormatBytes(std::llround(run.memory_peak))};
+    for (const std::string& name : classes) {
+      const auto cost = run.memory.find(name);
+      cells.push_back(cost == run.memory.end() ? "-" : MeasuredAndPredicted(cost->second));
+    }
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table TrafficTable(const ComparedWorkload& workload) {
+  Table table = {.title = "bytes that a rank sends in a step, most of any",
+                 .columns = {{"strategy", kLeft}, {"call", kLeft}, {"measured"}, {"predicted"}}};
+  for (const ComparedRun* compared : CompleteRuns(workload)) {
+    for (const auto& [call, cost] : compared->run.traffic) {
+      table.Add({compared->label, call, ExactBytes(cost.measured),
+                 cost.predicted ? ExactBytes(*cost.predicted) : "-"});
+    }
+  }
+  return table;
+}
+
+Table LossScaleTable(const ComparedWorkload& workload) {
+  Table table = {.columns = {{"strategy", kLeft}, {"loss scale over the steps", kLeft}}};
+  for (const ComparedRun* compared : CompleteRuns(workload)) {
+    const std::string line = LossScaleLine(compared->run);
+    if (!line.empty()) table.Add({compared->label, line});
+  }
+  return table;
+}
+
+}  // namespace lockstep

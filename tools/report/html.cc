@@ -1,0 +1,180 @@
+#include "tools/report/html.h"
+
+#include <cmath>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "glog/logging.h"
+#include "nlohmann/json.hpp"
+#include "tools/draw/palette.h"
+#include "tools/draw/svg.h"
+#include "tools/report/page.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The page may run the scripts that stand in it, and load nothing.
+constexpr char kPolicy[] =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
+
+const char* Name(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kNumber:
+      return "number";
+    case Quantity::kSeconds:
+      return "seconds";
+    case Quantity::kBytes:
+      return "bytes";
+  }
+  return "?";
+}
+
+const char* Name(LineChart::Style style) {
+  switch (style) {
+    case LineChart::Style::kPlain:
+      return "plain";
+    case LineChart::Style::kWide:
+      return "wide";
+    case LineChart::Style::kInTurns:
+      return "in turns";
+  }
+  return "?";
+}
+
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json AxisJson(const LineChart::Axis& axis) {
+  return {{"title", axis.title},
+          {"quantity", Name(axis.quantity)},
+          {"logarithmic", axis.logarithmic},
+          {"leastRange", axis.least_range}};
+}
+
+Json BodyJson(const LineChart& chart) {
+  Json lines = Json::array();
+  for (const LineChart::Line& line : chart.lines) {
+    Json points = Json::array();
+    for (const auto& [x, y] : line.points) points.push_back({{"x", Number(x)}, {"y", Number(y)}});
+    lines.push_back({{"name", line.name},
+                     {"colour", Colour(line.colour)},
+                     {"tint", Tint(line.colour, 0.6)},
+                     {"style", Name(line.style)},
+                     {"points", points}});
+  }
+  return {{"kind", "lines"},
+          {"x", AxisJson(chart.x)},
+          {"y", AxisJson(chart.y)},
+          {"stacked", chart.stacked},
+          {"lines", lines}};
+}
+
+Json BodyJson(const BarChart& chart) {
+  Json parts = Json::array();
+  for (const BarChart::Part& part : chart.parts) {
+    Json values = Json::array();
+    for (const double value : part.values) values.push_back(Number(value));
+    parts.push_back({{"name", part.name}, {"colour", Colour(part.colour)}, {"values", values}});
+  }
+  return {
+      {"kind", "bars"}, {"quantity", Name(chart.quantity)}, {"rows", chart.rows}, {"parts", parts}};
+}
+
+Json BodyJson(const SpanChart& chart) {
+  Json kinds = Json::array();
+  for (const SpanChart::Kind& kind : chart.kinds) {
+    Json spans = Json::array();
+    for (const SpanChart::Span& span : kind.spans) {
+      spans.push_back(
+          {{"x", {span.begin, span.end}}, {"y", chart.rows.at(span.row)}, {"label", span.label}});
+    }
+    kinds.push_back({{"name", kind.name},
+                     {"colour", kind.pale ? Tint(kind.colour, 0.75) : Colour(kind.colour)},
+                     {"spans", spans}});
+  }
+  return {{"kind", "spans"}, {"seconds", chart.seconds}, {"rows", chart.rows}, {"kinds", kinds}};
+}
+
+// Pixels: a row of a chart with rows needs its place.
+int Height(const Chart& chart) {
+  constexpr int kLines = 300, kAxisAndKey = 90, kRow = 26;
+  if (const auto* bars = std::get_if<BarChart>(&chart.body)) {
+    return kAxisAndKey + kRow * static_cast<int>(bars->rows.size());
+  }
+  if (const auto* spans = std::get_if<SpanChart>(&chart.body)) {
+    return kAxisAndKey + kRow * static_cast<int>(spans->rows.size());
+  }
+  return kLines;
+}
+
+std::string Markup(const Table& table) {
+  const auto cell_class = [&table](size_t column) {
+    return table.columns[column].align == Table::Align::kLeft ? " class=\"left\"" : "";
+  };
+  std::string html = "<table>\n";
+  if (!table.title.empty()) {
+    absl::StrAppend(&html, "<caption>", Escaped(table.title), "</caption>\n");
+  }
+  html += "<thead><tr>";
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    absl::StrAppend(&html, "<th", cell_class(i), ">", Escaped(table.columns[i].title), "</th>");
+  }
+  html += "</tr></thead>\n<tbody>\n";
+  for (const std::vector<std::string>& row : table.rows) {
+    html += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&html, "<td", cell_class(i), ">", Escaped(row[i]), "</td>");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody>\n</table>\n";
+}
+
+std::string Markup(const Paragraph& paragraph) {
+  const bool warns = paragraph.tone == Paragraph::Tone::kWarning;
+  return absl::StrCat("<p", warns ? " class=\"warning\"" : "", ">", Escaped(paragraph.text),
+                      "</p>\n");
+}
+
+std::string Markup(const Chart& chart) {
+  return absl::StrCat("<figure id=\"", chart.id, "\">\n<figcaption>", Escaped(chart.title),
+                      "</figcaption>\n<div class=\"plot\" style=\"height: ", Height(chart),
+                      "px\"><canvas></canvas></div>\n</figure>\n");
+}
+
+// As the text of a <script>, which "</script" would end.
+std::string ForScript(const Json& json) {
+  return absl::StrReplaceAll(json.dump(-1, ' ', false, Json::error_handler_t::replace),
+                             {{"<", "\\u003c"}});
+}
+
+}  // namespace
+
+std::string HtmlOf(const Report& report) {
+  Json charts = Json::object();
+  std::string body = absl::StrCat("<h1>", Escaped(report.title), "</h1>\n");
+  for (const Section& section : report.sections) {
+    absl::StrAppend(&body, "<section>\n<h2>", Escaped(section.title), "</h2>\n");
+    for (const auto& item : section.items) {
+      body += std::visit([](const auto& any) { return Markup(any); }, item);
+      const auto* chart = std::get_if<Chart>(&item);
+      if (chart == nullptr) continue;
+      CHECK(!charts.contains(chart->id)) << "two charts " << chart->id;
+      charts[chart->id] = std::visit([](const auto& any) { return BodyJson(any); }, chart->body);
+    }
+    body += "</section>\n";
+  }
+  return absl::StrCat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"",
+      kPolicy, "\"/>\n<title>", Escaped(report.title), "</title>\n<style>", kPageStyle,
+      "</style>\n</head>\n<body>\n", body, "<script type=\"application/json\" id=\"charts\">",
+      ForScript(charts), "</script>\n<script>", kChartLibrary, "</script>\n<script>", kPageScript,
+      "</script>\n</body>\n</html>\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+// Draws the charts of a report, which tools/report/html.cc describes in #charts, with Chart.js.
+'use strict';
+
+(function () {
+  const kLabelWidth = 150;  // of the rows' names, and of the numbers beside areas: times align
+
+  function significant(value) {
+    return String(Number(value.toPrecision(3)));
+  }
+
+  const units = {
+    number: [[1, '']],
+    seconds: [[60, ' min'], [1, ' s'], [1e-3, ' ms'], [1e-6, ' µs'], [1e-9, ' ns']],
+    bytes: [[2 ** 30, ' GiB'], [2 ** 20, ' MiB'], [2 ** 10, ' KiB'], [1, ' B']],
+  };
+
+  function written(quantity, value) {
+    if (quantity === 'number' || value === 0) return String(Number(value.toPrecision(9)));
+    const size = Math.abs(value);
+    const all = units[quantity];
+    const [unit, name] = all.find(([least]) => size >= least) || all[all.length - 1];
+    return significant(value / unit) + name;
+  }
+
+  // Round numbers of bytes are powers of two.
+  function binaryTicks(scale) {
+    const step = 2 ** Math.ceil(Math.log2(Math.max(scale.max - scale.min, 8) / 8));
+    scale.ticks = [];
+    for (let value = 0; value <= scale.max; value += step) scale.ticks.push({value});
+  }
+
+  function axis(described, more) {
+    const scale = {
+      type: described.logarithmic ? 'logarithmic' : 'linear',
+      title: {display: described.title !== '', text: described.title},
+      ticks: {callback: (value) => written(described.quantity, value)},
+    };
+    if (described.quantity === 'bytes') scale.afterBuildTicks = binaryTicks;
+    if (described.leastRange > 0) {
+      scale.suggestedMin = -described.leastRange;
+      scale.suggestedMax = described.leastRange;
+    }
+    return Object.assign(scale, more);
+  }
+
+  const ofFixedWidth = (scale) => { scale.width = kLabelWidth; };
+
+  function lineData(chart, line, index, inTurns) {
+    const dash = 8;
+    const data = {
+      label: line.name,
+      data: line.points,
+      borderColor: line.style === 'wide' ? line.tint : line.colour,
+      backgroundColor: line.colour,
+      borderWidth: line.style === 'wide' ? 7 : 2,
+      borderJoinStyle: 'round',
+      order: line.style === 'wide' ? 1 : 0,
+      pointRadius: line.points.length === 1 ? 3 : 0,
+      pointHitRadius: 6,
+    };
+    if (line.style === 'in turns' && inTurns.length > 1) {
+      data.borderDash = [dash, dash * (inTurns.length - 1)];
+      data.borderDashOffset = -dash * inTurns.indexOf(line);
+    }
+    if (chart.stacked) {
+      Object.assign(data, {stepped: true, fill: index === 0 ? 'origin' : '-1', borderWidth: 1});
+    }
+    return data;
+  }
+
+  function lines(chart) {
+    const inTurns = chart.lines.filter((line) => line.style === 'in turns');
+    const last = Math.max(...chart.lines.map(
+        (line) => line.points.length > 0 ? line.points[line.points.length - 1].x : 0));
+    return {
+      type: 'line',
+      data: {datasets: chart.lines.map((line, index) => lineData(chart, line, index, inTurns))},
+      options: {
+        interaction: {mode: 'nearest', axis: 'x', intersect: false},
+        scales: {
+          x: axis(chart.x, {max: last}),
+          y: axis(chart.y, {
+            stacked: chart.stacked,
+            beginAtZero: chart.stacked,
+            afterFit: ofFixedWidth,
+          }),
+        },
+        plugins: {tooltip: {callbacks: {
+          title: (items) => chart.x.title + ' ' + written(chart.x.quantity, items[0].parsed.x),
+          label: (item) => item.dataset.label + ': ' +
+              written(chart.y.quantity, item.raw.y === null ? NaN : item.raw.y),
+        }}},
+      },
+    };
+  }
+
+  function bars(chart) {
+    return {
+      type: 'bar',
+      data: {
+        labels: chart.rows,
+        datasets: chart.parts.map(
+            (part) => ({label: part.name, data: part.values, backgroundColor: part.colour})),
+      },
+      options: {
+        indexAxis: 'y',
+        scales: {
+          x: axis({title: '', quantity: chart.quantity}, {stacked: true}),
+          y: {stacked: true, afterFit: ofFixedWidth},
+        },
+        plugins: {tooltip: {callbacks: {
+          label: (item) => item.dataset.label + ': ' + written(chart.quantity, item.raw),
+        }}},
+      },
+    };
+  }
+
+  function spans(chart) {
+    return {
+      type: 'bar',
+      data: {
+        labels: chart.rows,
+        datasets: chart.kinds.map((kind) => ({
+          label: kind.name,
+          data: kind.spans,
+          backgroundColor: kind.colour,
+          grouped: false,
+          minBarLength: 1,
+          barPercentage: 0.95,
+          categoryPercentage: 0.95,
+        })),
+      },
+      options: {
+        indexAxis: 'y',
+        scales: {
+          x: axis({title: '', quantity: 'seconds'}, {min: 0, max: chart.seconds}),
+          y: {afterFit: ofFixedWidth},
+        },
+        plugins: {tooltip: {callbacks: {
+          label: (item) => item.raw.label + ': ' + written('seconds', item.raw.x[0]) + ' to ' +
+              written('seconds', item.raw.x[1]),
+        }}},
+      },
+    };
+  }
+
+  // On white, so that a picture of it is one too.
+  const paper = {
+    id: 'paper',
+    beforeDraw(chart) {
+      chart.ctx.save();
+      chart.ctx.fillStyle = '#ffffff';
+      chart.ctx.fillRect(0, 0, chart.width, chart.height);
+      chart.ctx.restore();
+    },
+  };
+
+  Chart.defaults.animation = false;
+  Chart.defaults.maintainAspectRatio = false;
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.color = '#1b2330';
+  Chart.defaults.plugins.legend.labels.boxWidth = 14;
+  Chart.defaults.plugins.legend.labels.boxHeight = 10;
+  // A patch of the colour, however its line is drawn.
+  Chart.overrides.line.plugins = {legend: {labels: {
+    generateLabels: (chart) => Chart.defaults.plugins.legend.labels.generateLabels(chart).map(
+        (label) => Object.assign(label, {fillStyle: label.strokeStyle, lineWidth: 0})),
+  }}};
+
+  const draw = {lines, bars, spans};
+  const charts = JSON.parse(document.getElementById('charts').textContent);
+  for (const [id, chart] of Object.entries(charts)) {
+    const canvas = document.querySelector('#' + CSS.escape(id) + ' canvas');
+    new Chart(canvas, Object.assign({plugins: [paper]}, draw[chart.kind](chart)));
+  }
+})();

@@ -1,0 +1,51 @@
+#include "tools/report/pictures.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+#include "tools/browser/browser.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kScale = 2;
+
+constexpr char kBegin[] = "data:image/png;base64,";
+
+// Leaves an object from a chart's id to its picture.
+constexpr char kScript[] = R"(
+  const pictures = {};
+  for (const canvas of document.querySelectorAll('figure canvas')) {
+    pictures[canvas.closest('figure').id] = canvas.toDataURL('image/png');
+  }
+  const found = document.createElement('pre');
+  found.id = 'pictures';
+  found.textContent = JSON.stringify(pictures);
+  document.body.append(found);
+)";
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,
+                                                       const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const std::string document,
+                      DocumentAfterScripts(WithScript(html, kScript), {.scale = kScale}));
+  LS_ASSIGN_OR_RETURN(const std::string text, TextOfPre(document, "pictures"));
+  const auto pictures = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!pictures.is_object()) return absl::InternalError("the browser's pictures are no JSON");
+  std::vector<std::string> paths;
+  for (const auto& [id, url] : pictures.items()) {
+    const std::string data = url.get<std::string>();
+    std::string png;
+    if (!data.starts_with(kBegin) || !absl::Base64Unescape(data.substr(sizeof(kBegin) - 1), &png)) {
+      return absl::InternalError(absl::StrCat("the browser's picture of ", id, " is none"));
+    }
+    paths.push_back(absl::StrCat(path, "-", id, ".png"));
+    LS_RETURN_IF_ERROR(WriteFileAtomically(paths.back(), png));
+  }
+  return paths;
+}
+
+}  // namespace lockstep

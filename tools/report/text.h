@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "tools/report/report.h"
+
+namespace lockstep {
+
+// The titles and all rows, a line each, two spaces in from the margin.
+std::string TextOf(const Table& table);
+
+// A report for a terminal: tables and paragraphs. Charts are left to the page.
+std::string TextOf(const Report& report);
+
+}  // namespace lockstep
