@@ -31,7 +31,7 @@ def _compare(name, runs):
         data = runs.values(),
     )
 
-def _curve_test(strategy, steps, tolerant_steps, golden_steps, golden_tolerance, tags, size):
+def _curve_test(strategy, others, steps, tolerant_steps, golden_steps, golden_tolerance, tags, size):
     tolerance = STRATEGIES[strategy].tolerance
     reference_steps = tolerant_steps if tolerance > 0 else steps
     steps = max(reference_steps, golden_steps)
@@ -42,6 +42,7 @@ def _curve_test(strategy, steps, tolerant_steps, golden_steps, golden_tolerance,
         "{source}/$(rootpath :expected_loss.csv)",
         "--golden_steps=%d" % golden_steps,
         "--golden_tolerance=%s" % golden_tolerance,
+        "--all=" + ",".join(["%s={path}/$(rootpath :%s)" % (other, other) for other in others]),
     ]
     if strategy != "single":
         arguments += [
@@ -54,7 +55,7 @@ def _curve_test(strategy, steps, tolerant_steps, golden_steps, golden_tolerance,
         size = size,
         binary = "//tools/curve",
         arguments = arguments,
-        data = depset([":" + strategy, ":single", ":expected_loss.csv"]).to_list(),
+        data = [":" + other for other in others] + [":expected_loss.csv"],
         tags = tags,
     )
 
@@ -74,7 +75,8 @@ def lockstep_experiment(
 
       :<strategy>             trains; arguments behind `--` are passed on
       :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to `single` run
-                              in the same way (exact lane) and to expected_loss.csv (golden lane)
+                              in the same way (exact lane) and to expected_loss.csv (golden lane);
+                              when it fails, it runs all strategies to tell which of them moved
 
     and for all of them:
 
@@ -103,12 +105,14 @@ def lockstep_experiment(
     if workload in QUICKSTART:
         configs.append("quickstart.toml")
     native.exports_files(configs, visibility = ["//experiments:__pkg__"])
+    with_curve = [strategy for strategy in strategies if STRATEGIES[strategy].has_curve]
     for strategy in strategies:
         _run(strategy, workload, strategy, [":workload.toml", ":%s.toml" % strategy])
-        if not STRATEGIES[strategy].has_curve:
+        if strategy not in with_curve:
             continue
         _curve_test(
             strategy,
+            with_curve,
             curve_steps,
             tolerant_steps or curve_steps,
             golden_steps,

@@ -124,4 +124,23 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   return lanes;
 }
 
+std::vector<HeldCurve> HoldToGolden(const StrategyCheckOptions& options,
+                                    const std::vector<NamedProgram>& programs) {
+  std::vector<HeldCurve> held;
+  for (const NamedProgram& program : programs) {
+    HeldCurve& curve = held.emplace_back();
+    curve.strategy = program.strategy;
+    const absl::StatusOr<RunRecord> run =
+        Run(program.program, absl::StrCat(options.scratch, "/held/", program.strategy),
+            Arguments(options));
+    if (!run.ok()) {
+      curve.status = run.status();
+      continue;
+    }
+    curve.losses = run->losses;
+    curve.status = Golden(options, *run).status;
+  }
+  return held;
+}
+
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/train/metrics.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {
@@ -44,5 +45,24 @@ struct LaneResult {
 // Runs the programs, one thread a rank, without validating, and compares. An error where a program
 // fails, with its own message.
 absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options);
+
+// A strategy of the workload, and the program that runs it.
+struct NamedProgram {
+  std::string strategy;
+  std::string program;
+};
+
+// A strategy's first steps, held to the kept curve.
+struct HeldCurve {
+  std::string strategy;
+  std::vector<LossPoint> losses = {};
+  // OutOfRange where the curve has moved, with the step; any other error: it could not be run.
+  absl::Status status;
+};
+
+// Runs each program as CheckStrategy does and holds it to the golden curve of `options`, to tell
+// who moved. What is said of the candidate and the reference there is not asked for.
+std::vector<HeldCurve> HoldToGolden(const StrategyCheckOptions& options,
+                                    const std::vector<NamedProgram>& programs);
 
 }  // namespace lockstep

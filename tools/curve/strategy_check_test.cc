@@ -178,6 +178,21 @@ TEST_F(StrategyCheckTest, AProgramThatFailsIsAnErrorWithItsMessage) {
               AllOf(HasSubstr("candidate.sh: exit code 1"), HasSubstr("the reason")));
 }
 
+TEST_F(StrategyCheckTest, HoldsEachStrategyToTheGoldenCurve) {
+  StrategyCheckOptions options = Options({}, kSingle);
+  const auto held = HoldToGolden(
+      options, {{"same", Program("same.sh", {})},
+                {"moved", Program("moved.sh", {.losses = {"2.5", "2.26", "2.125"}})},
+                {"undefined", Program("undefined.sh", {.losses = {"2.5", "nan", "2.125"}})},
+                {"failed", Program("failed.sh", {.exit_code = 1})}});
+  ASSERT_EQ(held.size(), 4u);
+  EXPECT_TRUE(held[0].status.ok()) << held[0].status;
+  EXPECT_EQ(held[0].losses.size(), 3u);
+  EXPECT_TRUE(absl::IsOutOfRange(held[1].status)) << held[1].status;
+  EXPECT_TRUE(absl::IsOutOfRange(held[2].status)) << held[2].status;
+  EXPECT_TRUE(absl::IsAborted(held[3].status)) << held[3].status;
+}
+
 TEST_F(StrategyCheckTest, CheckingNothingIsAnError) {
   StrategyCheckOptions options = Options({}, kSingle);
   options.reference = options.golden = "";

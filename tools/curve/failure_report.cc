@@ -1,0 +1,127 @@
+#include "tools/curve/failure_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tools/curve/curve_check.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kNotThere[] = "-";
+
+bool HasMoved(const HeldCurve& curve) { return absl::IsOutOfRange(curve.status); }
+
+Table MovesTable(const std::vector<LossPoint>& golden, const std::vector<HeldCurve>& curves,
+                 double tolerance) {
+  constexpr auto kLeft = Table::Align::kLeft;
+  Table table = {
+      .title = absl::StrFormat("against the kept curve, relative tolerance %g", tolerance),
+      .columns = {{"strategy", kLeft},
+                  {"", kLeft},
+                  {"first step outside"},
+                  {"loss"},
+                  {"expected"},
+                  {"largest difference"}}};
+  for (const HeldCurve& curve : curves) {
+    if (!curve.status.ok() && !HasMoved(curve)) {
+      const std::vector<std::string> lines = absl::StrSplit(curve.status.message(), '\n');
+      table.Add({curve.strategy, absl::StrCat("did not run: ", lines[0])});
+      continue;
+    }
+    const CurveComparison comparison = CompareCurves(curve.losses, golden, tolerance);
+    std::vector<std::string> cells = {curve.strategy, HasMoved(curve) ? "moved" : "did not move"};
+    // A curve that ends early has moved without leaving the tolerance where it is.
+    if (HasMoved(curve) && comparison.first_outside) {
+      const CurveDeviation& first = *comparison.first_outside;
+      cells.insert(cells.end(), {absl::StrCat(first.step), absl::StrFormat("%.9g", first.actual),
+                                 absl::StrFormat("%.9g", first.expected)});
+    } else {
+      cells.insert(cells.end(), 3, kNotThere);
+    }
+    cells.push_back(comparison.largest ? absl::StrFormat("%.1e", comparison.largest->relative)
+                                       : "0");
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+// What it says that some moved and others did not.
+std::string Conclusion(const std::vector<HeldCurve>& curves) {
+  std::vector<std::string> moved, stayed;
+  for (const HeldCurve& curve : curves) {
+    if (HasMoved(curve)) moved.push_back(curve.strategy);
+    if (curve.status.ok()) stayed.push_back(curve.strategy);
+  }
+  if (moved.empty()) {
+    return "No strategy left the tolerance of the kept curve: what has changed is less than that.";
+  }
+  if (stayed.empty()) {
+    return "All moved: the workload's numbers have, in what strategies share (kernels, model, "
+           "data, "
+           "optimizer, configuration).";
+  }
+  if (moved.size() == 1)
+    return absl::StrCat("Only ", moved[0], " moved: the change is in this strategy.");
+  return absl::StrCat(absl::StrJoin(moved, ", "), " moved, ", absl::StrJoin(stayed, ", "),
+                      " did not: look at what the first have in common.");
+}
+
+std::vector<std::pair<double, double>> Points(const std::vector<LossPoint>& curve) {
+  std::vector<std::pair<double, double>> points;
+  for (const LossPoint& point : curve) {
+    points.emplace_back(static_cast<double>(point.step), point.loss);
+  }
+  return points;
+}
+
+}  // namespace
+
+Report FailureReport(const std::string& title, const std::vector<LossPoint>& golden,
+                     const std::vector<HeldCurve>& curves, double tolerance) {
+  size_t longest = 0;
+  for (const HeldCurve& curve : curves) longest = std::max(longest, curve.losses.size());
+  std::vector<LossPoint> kept = golden;
+  kept.resize(std::min(kept.size(), longest));
+
+  LineChart losses = {.x = {"step"}, .y = {"loss"}};
+  LineChart differences = {.x = {"step"},
+                           .y = {.title = "relative difference", .least_range = tolerance}};
+  losses.lines.push_back({.name = "kept curve",
+                          .colour = 0,
+                          .points = Points(kept),
+                          .style = LineChart::Style::kWide});
+  const auto moved = std::count_if(curves.begin(), curves.end(), HasMoved);
+  for (size_t i = 0; i < curves.size(); ++i) {
+    // Curves that did not move cover each other, and so do all where what they share has moved.
+    const auto style =
+        moved == 1 && HasMoved(curves[i]) ? LineChart::Style::kPlain : LineChart::Style::kInTurns;
+    const int colour = static_cast<int>(i) + 1;
+    losses.lines.push_back({.name = curves[i].strategy,
+                            .colour = colour,
+                            .points = Points(curves[i].losses),
+                            .style = style});
+    LineChart::Line difference = {.name = curves[i].strategy, .colour = colour, .style = style};
+    for (size_t row = 0; row < std::min(curves[i].losses.size(), kept.size()); ++row) {
+      const double loss = curves[i].losses[row].loss, expected = kept[row].loss;
+      difference.points.emplace_back(static_cast<double>(kept[row].step),
+                                     (loss - expected) / std::abs(expected));
+    }
+    differences.lines.push_back(std::move(difference));
+  }
+  return {
+      .title = title,
+      .sections = {{.title = "Which strategies moved",
+                    .items = {MovesTable(golden, curves, tolerance), Paragraph{Conclusion(curves)},
+                              Chart{"loss", "Loss", std::move(losses)},
+                              Chart{"difference", "Difference to the kept curve, relative",
+                                    std::move(differences)}}}}};
+}
+
+}  // namespace lockstep
