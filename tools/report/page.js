@@ -78,7 +78,7 @@
       options: {
         interaction: {mode: 'nearest', axis: 'x', intersect: false},
         scales: {
-          x: axis(chart.x, {max: last}),
+          x: axis(chart.x, chart.stacked ? {min: 0, max: last} : {max: last}),
           y: axis(chart.y, {
             stacked: chart.stacked,
             beginAtZero: chart.stacked,
