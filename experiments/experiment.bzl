@@ -20,7 +20,7 @@ def _run(name, workload, strategy, configs):
     )
 
 def _compare(name, runs):
-    """A program that makes runs, a dict from name to label, and prints them side by side."""
+    """A program that makes runs, a dict from name to label, and shows them side by side."""
     program(
         name = name,
         binary = "//tools/compare:run_and_compare",
@@ -80,7 +80,7 @@ def lockstep_experiment(
 
     and for all of them:
 
-      :compare                runs them one after another and prints them side by side; and `single`
+      :compare                runs them one after another and shows them side by side, as tables and a page; and `single`
                               once more for each other cut of the batch among them, as a reference
       :update_expected        makes expected_loss.csv anew
 
