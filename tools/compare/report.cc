@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -72,15 +73,20 @@ Section SectionOf(const ComparedWorkload& workload) {
   return section;
 }
 
-// What sets each workload apart from the first.
+// What sets each workload apart from the first; nothing is known of runs that never began.
 Section Differences(const std::vector<ComparedWorkload>& workloads) {
   Section section = {.title = "Different workloads", .items = {}};
-  for (size_t i = 1; i < workloads.size(); ++i) {
+  const ComparedWorkload* first = nullptr;
+  for (const ComparedWorkload& workload : workloads) {
+    if (workload.workload.empty()) continue;
+    if (first == nullptr) {
+      first = &workload;
+      continue;
+    }
     section.items.push_back(Paragraph{
-        absl::StrCat(
-            NameOf(workloads[i]), " is not compared with ", NameOf(workloads[0]),
-            ", from which it differs in ",
-            List(workloads[0].runs[0].run.config.DifferingKeys(workloads[i].runs[0].run.config))),
+        absl::StrCat(workload.workload, " is not compared with ", first->workload,
+                     ", from which it differs in ",
+                     List(first->runs[0].run.config.DifferingKeys(workload.runs[0].run.config))),
         Paragraph::Tone::kWarning});
   }
   return section;
@@ -90,7 +96,8 @@ Section Differences(const std::vector<ComparedWorkload>& workloads) {
 
 Report ComparisonReport(const std::vector<ComparedWorkload>& workloads) {
   Report report = {.title = "Strategies side by side", .sections = {}};
-  if (workloads.size() > 1) report.sections.push_back(Differences(workloads));
+  Section differences = Differences(workloads);
+  if (!differences.items.empty()) report.sections.push_back(std::move(differences));
   for (const ComparedWorkload& workload : workloads) {
     report.sections.push_back(SectionOf(workload));
   }

@@ -53,7 +53,7 @@ TEST(ComparisonReportTest, ShowsARunInEachTable) {
   EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +100 ms +250 ms +50.0 ms"));
   EXPECT_THAT(report, Not(HasSubstr("bubble")));
   EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB / 1.0 MiB +512 B / -"));
-  EXPECT_THAT(report, ContainsRegex("ddp +all_reduce gradients +1,234,568 +1,234,567"));
+  EXPECT_THAT(report, ContainsRegex("ddp +1,234,576 / 1,234,575\n"));
 }
 
 TEST(ComparisonReportTest, ShowsHowFarACurveIsOff) {
@@ -102,6 +102,13 @@ TEST(ComparisonReportTest, OtherWorkloadsStandApart) {
               AllOf(HasSubstr("\ngpt_markov\n"), HasSubstr("\nresnet_shapes\n"),
                     HasSubstr("resnet_shapes is not compared with gpt_markov, from which it "
                               "differs in model.kind")));
+}
+
+TEST(ComparisonReportTest, RunsThatNeverBeganAreOfNoOtherWorkload) {
+  RunRecord run;
+  run.problem = "not run";
+  EXPECT_THAT(Report({MakeRun("single"), run}),
+              AllOf(HasSubstr("not run"), Not(HasSubstr("is not compared with"))));
 }
 
 TEST(ComparisonReportTest, SaysWhatDiffers) {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -74,6 +77,18 @@ std::string MeasuredAndPredicted(const RunCost& cost) {
   const std::string measured = FormatBytes(std::llround(cost.measured));
   return cost.predicted ? absl::StrCat(measured, " / ", FormatBytes(std::llround(*cost.predicted)))
                         : absl::StrCat(measured, " / -");
+}
+
+// What a run names "all_reduce gradients" and "all_reduce loss", added up as "all_reduce". What is
+// not predicted counts as predicted to be nothing.
+std::map<std::string, RunCost> SentByOperation(const RunRecord& run) {
+  std::map<std::string, RunCost> sums;
+  for (const auto& [call, cost] : run.traffic) {
+    RunCost& sum = sums[call.substr(0, call.find(' '))];
+    sum.measured += cost.measured;
+    sum.predicted = sum.predicted.value_or(0) + cost.predicted.value_or(0);
+  }
+  return sums;
 }
 
 }  // namespace
@@ -152,13 +167,27 @@ Table MemoryTable(const ComparedWorkload& workload) {
 }
 
 Table TrafficTable(const ComparedWorkload& workload) {
-  Table table = {.title = "bytes that a rank sends in a step, most of any",
-                 .columns = {{"strategy", kLeft}, {"call", kLeft}, {"measured"}, {"predicted"}}};
-  for (const ComparedRun* compared : CompleteRuns(workload)) {
-    for (const auto& [call, cost] : compared->run.traffic) {
-      table.Add({compared->label, call, ExactBytes(cost.measured),
-                 cost.predicted ? ExactBytes(*cost.predicted) : "-"});
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
+  std::map<const ComparedRun*, std::map<std::string, RunCost>> sent;
+  std::set<std::string> operations;
+  for (const ComparedRun* compared : runs) {
+    sent[compared] = SentByOperation(compared->run);
+    for (const auto& entry : sent[compared]) operations.insert(entry.first);
+  }
+  Table table = {.title = "bytes that a rank sends in a step, most of any: measured / predicted",
+                 .columns = {{"strategy", kLeft}}};
+  if (operations.empty()) return table;
+  for (const std::string& operation : operations) table.columns.push_back({operation});
+  for (const ComparedRun* compared : runs) {
+    std::vector<std::string> cells = {compared->label};
+    for (const std::string& operation : operations) {
+      const auto cost = sent[compared].find(operation);
+      cells.push_back(cost == sent[compared].end()
+                          ? "-"
+                          : absl::StrCat(ExactBytes(cost->second.measured), " / ",
+                                         ExactBytes(*cost->second.predicted)));
     }
+    table.Add(std::move(cells));
   }
   return table;
 }

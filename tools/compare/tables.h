@@ -17,8 +17,8 @@ Table TimeTable(const ComparedWorkload& workload);
 // What the rank with most holds, measured beside predicted. Classes that no run has are left out.
 Table MemoryTable(const ComparedWorkload& workload);
 
-// What a rank sends in a step, a row a kind of call of each run, measured beside predicted. No row
-// for runs that send nothing.
+// What a rank sends in a step by operation, measured beside predicted. No row where no run sends
+// anything.
 Table TrafficTable(const ComparedWorkload& workload);
 
 // How the loss scale went; no row where losses are not scaled.
