@@ -171,19 +171,19 @@ std::string Config::Fingerprint() const {
   return absl::StrFormat("%016x", hash);
 }
 
-std::vector<std::string> Config::DifferingKeys(const Config& other) const {
+std::vector<Config::Difference> Config::Differences(const Config& other) const {
   std::map<std::string, std::string> ours;
   std::map<std::string, std::string> theirs;
   Flatten(Members(root_), "", &ours);
   Flatten(Members(other.root_), "", &theirs);
-  std::map<std::string, std::string> all = ours;
-  all.insert(theirs.begin(), theirs.end());
-  std::vector<std::string> differing;
-  for (const auto& [key, value] : all) {
-    const auto our = ours.find(key);
-    const auto their = theirs.find(key);
-    const bool equal = our != ours.end() && their != theirs.end() && our->second == their->second;
-    if (!equal) differing.push_back(key);
+  std::map<std::string, Difference> differences;
+  for (const auto& [key, value] : ours) differences[key].ours = value;
+  for (const auto& [key, value] : theirs) differences[key].theirs = value;
+  std::vector<Difference> differing;
+  for (auto& [key, difference] : differences) {
+    if (difference.ours == difference.theirs) continue;
+    difference.key = key;
+    differing.push_back(std::move(difference));
   }
   return differing;
 }

@@ -62,8 +62,14 @@ class Config {
   // checkpoints and compared between runs.
   std::string Fingerprint() const;
 
-  // Dotted keys whose values differ, or that only one of the two has; sorted.
-  std::vector<std::string> DifferingKeys(const Config& other) const;
+  // Values that differ, or that only one of the two has; sorted by key.
+  struct Difference {
+    std::string key;           // dotted
+    std::string ours, theirs;  // as TOML; empty where there is none
+
+    bool operator==(const Difference&) const = default;
+  };
+  std::vector<Difference> Differences(const Config& other) const;
 
  private:
   explicit Config(ConfigValue root) : root_(std::move(root)) {}

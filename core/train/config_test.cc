@@ -188,12 +188,14 @@ TEST(ConfigTest, FingerprintDependsOnValuesAlone) {
   }
 }
 
-TEST(ConfigTest, NamesTheKeysThatDiffer) {
+TEST(ConfigTest, TellsWhatDiffers) {
   const Config one = Parse("seed = 1\n[model]\nwidth = 64\nheads = 4\n[mesh]\ndp = 2\n[x]\n");
   const Config other = Parse("seed = 1.0\n[model]\nwidth = 65\nheads = 4\ndepth = 2\n[x]\n");
-  EXPECT_THAT(one.DifferingKeys(other),
-              ElementsAre("mesh.dp", "model.depth", "model.width", "seed"));
-  EXPECT_THAT(one.DifferingKeys(one), IsEmpty());
+  using Difference = Config::Difference;
+  EXPECT_THAT(one.Differences(other),
+              ElementsAre(Difference{"mesh.dp", "2", ""}, Difference{"model.depth", "", "2"},
+                          Difference{"model.width", "64", "65"}, Difference{"seed", "1", "1.0"}));
+  EXPECT_THAT(one.Differences(one), IsEmpty());
 }
 
 }  // namespace

@@ -24,10 +24,11 @@ bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord
          in_table(a.strategy) || in_table(b.strategy);
 }
 
-std::vector<std::string> DifferingKeys(const RunRecord& a, const RunRecord& b) {
-  std::vector<std::string> keys = a.config.DifferingKeys(b.config);
-  std::erase_if(keys, [&](const std::string& key) { return BelongsToTheRun(key, a, b); });
-  return keys;
+std::vector<Config::Difference> ConfigDifferences(const RunRecord& a, const RunRecord& b) {
+  std::vector<Config::Difference> differences = a.config.Differences(b.config);
+  std::erase_if(differences,
+                [&](const auto& difference) { return BelongsToTheRun(difference.key, a, b); });
+  return differences;
 }
 
 std::vector<LossPoint> Differences(const RunRecord& run, const RunRecord& reference, int64_t rows) {
@@ -51,7 +52,7 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   result.differences = Differences(run, *reference, result.curve->compared);
   result.same_length = run.losses.size() == reference->losses.size();
   result.same_parameters = run.parameter_hash == reference->parameter_hash;
-  result.differing_keys = DifferingKeys(run, *reference);
+  result.differences_of_config = ConfigDifferences(run, *reference);
   return result;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/train/config.h"
+#include "core/train/metrics.h"
 #include "tools/curve/curve_check.h"
 #include "tools/experiment/run_record.h"
 
@@ -21,9 +23,9 @@ struct ComparedRun {
   std::vector<LossPoint> differences;
   bool same_length = false;      // both have as many steps
   bool same_parameters = false;  // at the end
-  // What their configurations differ in beyond the strategy, e.g. "train.steps": then the curves
-  // may part for that reason.
-  std::vector<std::string> differing_keys;
+  // What their configurations differ in beyond the strategy, e.g. train.steps: then the curves may
+  // part for that reason.
+  std::vector<Config::Difference> differences_of_config;
 };
 
 // The runs of one workload.

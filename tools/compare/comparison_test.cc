@@ -99,15 +99,17 @@ TEST(CompareRunsTest, TellsRunsOfOneStrategyApart) {
   EXPECT_EQ(runs[2].label, "ddp (four)");
 }
 
-TEST(CompareRunsTest, NamesWhatDiffersBeyondTheStrategy) {
+TEST(CompareRunsTest, TellsWhatDiffersBeyondTheStrategy) {
   RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2),
             other = MakeRun("a", "ddp", 2);
   single.config = Toml("train.steps = 9\nbatch.shards = 2\nvalidation.every = 3");
   ddp.config = Toml("train.steps = 9\nmesh.dp = 2\nddp.bucket_bytes = 1\nrun.threads = 1");
   other.config = Toml("train.steps = 8\nmesh.dp = 2\nmodel.width = 3");
   const auto runs = CompareRuns({single, ddp, other})[0].runs;
-  EXPECT_THAT(runs[1].differing_keys, IsEmpty());
-  EXPECT_THAT(runs[2].differing_keys, ElementsAre("model.width", "train.steps"));
+  EXPECT_THAT(runs[1].differences_of_config, IsEmpty());
+  EXPECT_THAT(runs[2].differences_of_config,
+              ElementsAre(Config::Difference{"model.width", "3", ""},
+                          Config::Difference{"train.steps", "8", "9"}));
 }
 
 }  // namespace

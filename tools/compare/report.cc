@@ -27,10 +27,17 @@ std::string Plain(std::string name) {
   return name;
 }
 
-std::string List(std::vector<std::string> keys) {
-  const bool all = keys.size() <= kNamedKeys;
-  if (!all) keys.resize(kNamedKeys);
-  return absl::StrJoin(keys, ", ") + (all ? "" : ", ...");
+// "model.width (3, not 4), train.steps (8, not 9)"
+std::string List(std::vector<Config::Difference> differences) {
+  const bool all = differences.size() <= kNamedKeys;
+  if (!all) differences.resize(kNamedKeys);
+  const auto value = [](const std::string& text) { return text.empty() ? "none" : text; };
+  std::vector<std::string> listed;
+  for (const Config::Difference& difference : differences) {
+    listed.push_back(absl::StrCat(difference.key, " (", value(difference.ours), ", not ",
+                                  value(difference.theirs), ")"));
+  }
+  return absl::StrJoin(listed, ", ") + (all ? "" : ", ...");
 }
 
 void AddNotes(const ComparedWorkload& workload, Section& section) {
@@ -40,11 +47,11 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
       section.items.push_back(Paragraph{
           absl::StrCat(compared.label, ": FAILED, ", run.problem, " (", run.directory, ")"),
           Paragraph::Tone::kWarning});
-    } else if (!compared.differing_keys.empty()) {
-      section.items.push_back(
-          Paragraph{absl::StrCat(compared.label, " and its reference differ in ",
-                                 List(compared.differing_keys), ": their curves need not agree"),
-                    Paragraph::Tone::kWarning});
+    } else if (!compared.differences_of_config.empty()) {
+      section.items.push_back(Paragraph{
+          absl::StrCat(compared.label, " differs from its reference in ",
+                       List(compared.differences_of_config), ": their curves need not agree"),
+          Paragraph::Tone::kWarning});
     }
   }
 }
@@ -86,7 +93,7 @@ Section Differences(const std::vector<ComparedWorkload>& workloads) {
     section.items.push_back(Paragraph{
         absl::StrCat(workload.workload, " is not compared with ", first->workload,
                      ", from which it differs in ",
-                     List(first->runs[0].run.config.DifferingKeys(workload.runs[0].run.config))),
+                     List(workload.runs[0].run.config.Differences(first->runs[0].run.config))),
         Paragraph::Tone::kWarning});
   }
   return section;

@@ -101,7 +101,7 @@ TEST(ComparisonReportTest, OtherWorkloadsStandApart) {
   EXPECT_THAT(Report({MakeRun("single"), other}),
               AllOf(HasSubstr("\ngpt_markov\n"), HasSubstr("\nresnet_shapes\n"),
                     HasSubstr("resnet_shapes is not compared with gpt_markov, from which it "
-                              "differs in model.kind")));
+                              "differs in model.kind (\"resnet\", not none)")));
 }
 
 TEST(ComparisonReportTest, RunsThatNeverBeganAreOfNoOtherWorkload) {
@@ -115,7 +115,7 @@ TEST(ComparisonReportTest, SaysWhatDiffers) {
   RunRecord ddp = MakeRun("ddp");
   ddp.config = Config::FromString("model.width = 3", "test").value();
   EXPECT_THAT(Report({MakeRun("single"), ddp}),
-              HasSubstr("ddp and its reference differ in model.width"));
+              HasSubstr("ddp differs from its reference in model.width (3, not none)"));
 }
 
 }  // namespace
