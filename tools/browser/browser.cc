@@ -38,10 +38,10 @@ absl::StatusOr<std::string> FindBrowser() {
       "chromium-headless-shell fonts-dejavu-core");
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
-                                                 const BrowserOptions& options) {
+// Opens the page and runs its scripts; returns what the browser writes to its standard output.
+// `more` says what is to be done with the page.
+absl::StatusOr<std::string> Browse(const std::string& html, const BrowserOptions& options,
+                                   const std::vector<std::string>& more) {
   LS_ASSIGN_OR_RETURN(const std::string browser, FindBrowser());
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
   const std::string page = scratch.path() + "/page.html";
@@ -54,11 +54,12 @@ absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
       "--disable-background-networking", "--disable-component-update", "--no-first-run",
       "--host-resolver-rules=MAP * ~NOTFOUND",
       absl::StrCat("--user-data-dir=", scratch.path(), "/profile"),
-      absl::StrCat("--force-device-scale-factor=", options.scale), "--window-size=1280,1000",
-      "--virtual-time-budget=10000", "--dump-dom"};
+      absl::StrCat("--force-device-scale-factor=", options.scale), "--hide-scrollbars",
+      "--virtual-time-budget=10000"};
   if (!options.net_log.empty()) {
     arguments.push_back(absl::StrCat("--log-net-log=", options.net_log));
   }
+  arguments.insert(arguments.end(), more.begin(), more.end());
   arguments.push_back(absl::StrCat("file://", page));
   LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = arguments}));
   if (!result.ok()) {
@@ -66,6 +67,27 @@ absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
                                             absl::StripAsciiWhitespace(result.err)));
   }
   return result.out;
+}
+
+std::string WindowSize(int width, int height) {
+  return absl::StrCat("--window-size=", width, ",", height);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
+                                                 const BrowserOptions& options) {
+  return Browse(html, options, {WindowSize(kPageWidth, 1000), "--dump-dom"});
+}
+
+absl::StatusOr<std::string> PictureOf(const std::string& html, int width, int height,
+                                      const BrowserOptions& options) {
+  LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
+  const std::string path = scratch.path() + "/page.png";
+  LS_RETURN_IF_ERROR(
+      Browse(html, options, {WindowSize(width, height), absl::StrCat("--screenshot=", path)})
+          .status());
+  return ReadFile(path);
 }
 
 absl::StatusOr<std::string> TextOfPre(const std::string& document, const std::string& id) {

@@ -20,7 +20,7 @@ constexpr char kUsage[] =
     "usage: compare RUN_DIRECTORY... [--html PATH] [--png]\n"
     "Prints runs side by side, and writes a page with charts that needs nothing beside it.\n"
     "  --html   where the page goes; default: comparison.html in the folder that has all runs\n"
-    "  --png    each chart as a picture too, beside the page (by Chromium)\n";
+    "  --png    the page and each chart as pictures too, beside it (by Chromium)\n";
 
 // Whether all runs came to their end.
 absl::StatusOr<bool> Run(const std::vector<std::string>& command_line) {

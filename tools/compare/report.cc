@@ -70,43 +70,44 @@ Section SectionOf(const ComparedWorkload& workload) {
   }
   AddNotes(workload, section);
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));
+  return section;
+}
+
+// One step of each run.
+Section StepsOf(const ComparedWorkload& workload) {
+  const std::string name = NameOf(workload);
+  Section section = {.title = absl::StrCat(name, ", a step of each run"), .items = {}};
   for (size_t i = 0; i < workload.runs.size(); ++i) {
     if (!workload.runs[i].run.complete()) continue;  // a trace there would be an earlier run's
-    const std::string run = absl::StrCat(id, "-", i, "-", Plain(workload.runs[i].label));
-    for (Chart& chart : StepCharts(workload.runs[i], run)) {
+    const std::string id = absl::StrCat(Plain(name), "-", i, "-", Plain(workload.runs[i].label));
+    for (Chart& chart : StepCharts(workload.runs[i], id)) {
       section.items.push_back(std::move(chart));
     }
   }
   return section;
 }
 
-// What sets each workload apart from the first; nothing is known of runs that never began.
-Section Differences(const std::vector<ComparedWorkload>& workloads) {
-  Section section = {.title = "Different workloads", .items = {}};
-  const ComparedWorkload* first = nullptr;
-  for (const ComparedWorkload& workload : workloads) {
-    if (workload.workload.empty()) continue;
-    if (first == nullptr) {
-      first = &workload;
-      continue;
-    }
-    section.items.push_back(Paragraph{
-        absl::StrCat(workload.workload, " is not compared with ", first->workload,
-                     ", from which it differs in ",
-                     List(workload.runs[0].run.config.Differences(first->runs[0].run.config))),
-        Paragraph::Tone::kWarning});
-  }
-  return section;
+Paragraph SetApart(const ComparedWorkload& workload, const ComparedWorkload& first) {
+  return {absl::StrCat(workload.workload, " is not compared with ", first.workload,
+                       ", from which it differs in ",
+                       List(workload.runs[0].run.config.Differences(first.runs[0].run.config))),
+          Paragraph::Tone::kWarning};
 }
 
 }  // namespace
 
 Report ComparisonReport(const std::vector<ComparedWorkload>& workloads) {
   Report report = {.title = "Strategies side by side", .sections = {}};
-  Section differences = Differences(workloads);
-  if (!differences.items.empty()) report.sections.push_back(std::move(differences));
+  const ComparedWorkload* first = nullptr;  // of those that tell what they are
   for (const ComparedWorkload& workload : workloads) {
-    report.sections.push_back(SectionOf(workload));
+    Section section = SectionOf(workload);
+    if (first != nullptr && !workload.workload.empty()) {
+      section.items.insert(section.items.begin(), SetApart(workload, *first));
+    }
+    if (first == nullptr && !workload.workload.empty()) first = &workload;
+    report.sections.push_back(std::move(section));
+    Section steps = StepsOf(workload);
+    if (!steps.items.empty()) report.sections.push_back(std::move(steps));
   }
   return report;
 }

@@ -23,7 +23,7 @@ constexpr char kUsage[] =
     "Runs all strategies of an experiment one after another and shows them side by side: tables\n"
     "here, and a page with charts, comparison.html, beside the run directories.\n\n"
     "  --out DIR    directory that gets a run directory for each; default: runs\n"
-    "  --png        each chart of the report as a picture too (by Chromium)\n"
+    "  --png        the page and each of its charts as pictures too (by Chromium)\n"
     "  --help       this text\n"
     "Everything else, such as --set KEY=VALUE or --data DIR, is for each strategy's program.\n";
 

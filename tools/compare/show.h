@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct ShowOptions {
   std::string html;       // the page's path
-  bool pictures = false;  // each chart as a PNG file too, beside the page
+  bool pictures = false;  // the page and each chart as PNG files too, beside it
 };
 
 // The deepest directory that all runs are in, which is where their report goes by default.

@@ -143,10 +143,11 @@ TEST_F(BrowserTest, ThePagesPolicyForbidsRequests) {
               IsEmpty());
 }
 
-TEST_F(BrowserTest, PicturesArePngFilesOfEachChart) {
+TEST_F(BrowserTest, PicturesArePngFilesOfThePageAndEachChart) {
   const auto pictures = WritePictures(HtmlOf(EveryKind()), scratch_.path() + "/report");
   ASSERT_TRUE(pictures.ok()) << pictures.status();
-  ASSERT_EQ(pictures->size(), 6u);
+  ASSERT_EQ(pictures->size(), 7u);
+  EXPECT_EQ((*pictures)[0], scratch_.path() + "/report.png");
   for (const std::string& path : *pictures) {
     EXPECT_TRUE(ReadFile(path).value().starts_with("\x89PNG")) << path;
   }

@@ -14,7 +14,7 @@ constexpr int kScale = 2;
 
 constexpr char kBegin[] = "data:image/png;base64,";
 
-// Leaves an object from a chart's id to its picture.
+// Leaves an object from each chart's id to its picture, and how high the page's picture is to be.
 constexpr char kScript[] = R"(
   const pictures = {};
   for (const canvas of document.querySelectorAll('figure canvas')) {
@@ -22,7 +22,8 @@ constexpr char kScript[] = R"(
   }
   const found = document.createElement('pre');
   found.id = 'pictures';
-  found.textContent = JSON.stringify(pictures);
+  const end = document.querySelector('section').getBoundingClientRect().bottom;
+  found.textContent = JSON.stringify({pictures, height: Math.ceil(end) + 16});
   document.body.append(found);
 )";
 
@@ -33,10 +34,14 @@ absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,
   LS_ASSIGN_OR_RETURN(const std::string document,
                       DocumentAfterScripts(WithScript(html, kScript), {.scale = kScale}));
   LS_ASSIGN_OR_RETURN(const std::string text, TextOfPre(document, "pictures"));
-  const auto pictures = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!pictures.is_object()) return absl::InternalError("the browser's pictures are no JSON");
-  std::vector<std::string> paths;
-  for (const auto& [id, url] : pictures.items()) {
+  const auto found = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object()) return absl::InternalError("the browser's pictures are no JSON");
+  LS_ASSIGN_OR_RETURN(
+      const std::string page,
+      PictureOf(html, kPageWidth, found.at("height").get<int>(), {.scale = kScale}));
+  std::vector<std::string> paths = {path + ".png"};
+  LS_RETURN_IF_ERROR(WriteFileAtomically(paths[0], page));
+  for (const auto& [id, url] : found.at("pictures").items()) {
     const std::string data = url.get<std::string>();
     std::string png;
     if (!data.starts_with(kBegin) || !absl::Base64Unescape(data.substr(sizeof(kBegin) - 1), &png)) {

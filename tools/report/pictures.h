@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// Writes each chart of a page of HtmlOf as a PNG file <path>-<the chart's id>.png, at twice the
-// pixels that it has on a screen, and returns the files' paths. The browser that people see the
+// Writes PNG files, at twice the pixels of a screen, and returns their paths: of each chart of a
+// page of HtmlOf, <path>-<the chart's id>.png, and of the page from its top to the end of its first
+// section, <path>.png. The browser that people see the
 // page with draws them (Chromium, without a window): its pictures are the page's, and no second
 // renderer is needed.
 absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,

@@ -34,6 +34,7 @@ TEST(TextOfReportTest, HasTablesAndParagraphsOfEachSection) {
   Chart chart = {.id = "chart", .title = "not to be seen", .body = LineChart()};
   const Report report = {.title = "title",
                          .sections = {{.title = "one", .items = {Example(), titled, chart}},
+                                      {.title = "charts alone", .items = {chart}},
                                       {.title = "two", .items = {Paragraph{"All is well."}}}}};
   const std::string table = TextOf(Example());
   EXPECT_EQ(TextOf(report),
