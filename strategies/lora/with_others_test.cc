@@ -54,14 +54,9 @@ Adapted ResNet() {
   return {SmallResNetConfig(), {R"(lora.layers=["*"])", "lora.rank=2", "lora.dropout=0.1"}};
 }
 
-void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<RankReport>& alone) {
-  ASSERT_FALSE(alone[0].losses.empty());
+void ExpectBitsOfAlone(const std::vector<RankReport>& ranks, const std::vector<RankReport>& alone) {
   EXPECT_NE(alone[0].losses.front(), alone[0].losses.back());
-  for (const RankReport& rank : ranks) {
-    EXPECT_EQ(rank.losses, alone[0].losses);
-    EXPECT_EQ(rank.parameter_hash, alone[0].parameter_hash);
-    EXPECT_EQ(rank.validation.loss, alone[0].validation.loss);
-  }
+  ExpectSameBits(ranks, alone);
 }
 
 // Memory as theory has it, within what alignment and buckets add.
@@ -85,7 +80,7 @@ class LoraWithOthersTest : public ::testing::TestWithParam<std::string> {
 TEST_P(LoraWithOthersTest, DdpHasTheBits) {
   const auto alone = adapted().Alone({"batch.shards=2", "batch.micro_batches=2"});
   const auto ranks = adapted().Under(DdpStrategy(), {"mesh.dp=2", "batch.micro_batches=2"});
-  ExpectSameBits(ranks, alone);
+  ExpectBitsOfAlone(ranks, alone);
   ExpectPredictedMemory(ranks, 0.02);
   // Of the frozen base there is neither gradient nor state.
   EXPECT_LT(ranks[0].memory.peak(MemoryClass::kOptimizerState),
@@ -95,19 +90,19 @@ TEST_P(LoraWithOthersTest, DdpHasTheBits) {
 TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
   const Assignments cut = {"batch.micro_batches=4"};
   const auto alone = adapted().Alone(cut);
-  ExpectSameBits(adapted().Under(LayerwiseStrategy(), With(cut, {"mesh.pp=2"})), alone);
+  ExpectBitsOfAlone(adapted().Under(LayerwiseStrategy(), With(cut, {"mesh.pp=2"})), alone);
   for (const char* stages : {"mesh.pp=2", "mesh.pp=4"}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
       const auto ranks = adapted().Under(
           GPipeStrategy(), With(cut, {stages, absl::StrCat("gpipe.schedule=", schedule)}));
-      ExpectSameBits(ranks, alone);
+      ExpectBitsOfAlone(ranks, alone);
       ExpectPredictedMemory(ranks, 0.02);
     }
   }
   const auto shards = adapted().Alone({"batch.micro_batches=2", "batch.shards=2"});
-  ExpectSameBits(adapted().Under(GPipeStrategy(), {"batch.micro_batches=2", "mesh.pp=2",
-                                                   "mesh.dp=2", "gpipe.checkpoint=always"}),
-                 shards);
+  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"batch.micro_batches=2", "mesh.pp=2",
+                                                      "mesh.dp=2", "gpipe.checkpoint=always"}),
+                    shards);
 }
 
 // The frozen base is sharded too; what it needs in backward is gathered, and no gradients of it
@@ -119,15 +114,15 @@ TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
     const auto ranks = adapted().Under(
         FsdpStrategy(),
         With(cut, {"mesh.dp=2", absl::StrCat("fsdp.reshard_after_forward=", reshard)}));
-    ExpectSameBits(ranks, alone);
+    ExpectBitsOfAlone(ranks, alone);
     ExpectPredictedMemory(ranks, 0.05);
   }
   const auto four = adapted().Alone({"batch.shards=4", "batch.shard_groups=2"});
-  ExpectSameBits(adapted().Under(FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}), four);
+  ExpectBitsOfAlone(adapted().Under(FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}), four);
   const auto grouped = adapted().Alone({"batch.shards=4"});
   const auto neighbours =
       adapted().Under(FsdpStrategy(), {"mesh.dp=4", "fsdp.reshard_after_forward=2"});
-  ExpectSameBits(neighbours, grouped);
+  ExpectBitsOfAlone(neighbours, grouped);
   ExpectPredictedMemory(neighbours, 0.05);
 }
 
@@ -140,7 +135,7 @@ TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
           FsdpPipeStrategy(),
           With(cut, {"mesh.pp=2", "mesh.dp=2", absl::StrCat("fsdp_pipe.unshard=", unshard),
                      absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}));
-      ExpectSameBits(ranks, alone);
+      ExpectBitsOfAlone(ranks, alone);
       ExpectPredictedMemory(ranks, 0.05);
     }
   }
