@@ -25,6 +25,7 @@ class Skipper : public Block {
 
   Skipper(const std::string& name, int64_t outputs, const Names& stashes, const Names& pops)
       : Block(name) {
+    AddParameter("weight", {1}, Init::Constant(1));  // what gradients are sent for
     cost.output_elements = outputs;
     for (const std::string& skip : stashes) DeclareStash(skip, 2 * outputs);
     for (const std::string& skip : pops) DeclarePop(skip);
