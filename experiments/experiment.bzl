@@ -20,15 +20,21 @@ def _run(name, workload, strategy, configs):
     )
 
 def _compare(name, runs):
-    """A program that makes runs, a dict from name to label, and shows them side by side."""
+    """A program that makes runs and shows them side by side.
+
+    Args:
+      name: of the program.
+      runs: a dict from label to "WORKLOAD:NAME", the workload that the run has by its configuration
+        and the run's directory.
+    """
     program(
         name = name,
         binary = "//tools/compare:run_and_compare",
         # The same threads for every rank of every strategy: only then are sums made in the same
         # order, and the differences 0.
-        arguments = ["%s={path}/$(rootpath %s)" % run for run in runs.items()] +
+        arguments = ["%s={path}/$(rootpath %s)" % (run, label) for label, run in runs.items()] +
                     ["--", "--set", "run.threads=1"],
-        data = runs.values(),
+        data = runs.keys(),
     )
 
 def _curve_test(strategy, others, steps, tolerant_steps, golden_steps, golden_tolerance, tags, size):
@@ -120,7 +126,10 @@ def lockstep_experiment(
             tags,
             size,
         )
-    _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
+    _compare(
+        "compare",
+        {":" + strategy: "%s:%s/%s" % (workload, workload, strategy) for strategy in strategies},
+    )
     program(
         name = "update_expected",
         binary = "//tools/curve:update_expected",
@@ -143,11 +152,12 @@ def lockstep_quickstart(name):
     for workload in QUICKSTART:
         for strategy in EXPERIMENTS[workload]:
             run = "%s_%s_%s" % (name, workload, strategy)
+            shortened = "%s_%s" % (workload, name)  # as its quickstart.toml calls it
             folder = "//experiments/%s:" % workload
-            _run(run, "%s_%s" % (workload, name), strategy, [
+            _run(run, shortened, strategy, [
                 folder + "workload.toml",
                 folder + strategy + ".toml",
                 folder + "quickstart.toml",
             ])
-            runs["%s/%s_%s" % (name, workload, strategy)] = ":" + run
+            runs[":" + run] = "%s:%s/%s_%s" % (shortened, name, workload, strategy)
     _compare(name, runs)
