@@ -110,7 +110,7 @@ def lockstep_experiment(
     configs = ["workload.toml"] + [strategy + ".toml" for strategy in strategies]
     if workload in QUICKSTART:
         configs.append("quickstart.toml")
-    native.exports_files(configs, visibility = ["//experiments:__pkg__"])
+    native.exports_files(configs + ["expected_loss.csv"], visibility = ["//experiments:__pkg__"])
     with_curve = [strategy for strategy in strategies if STRATEGIES[strategy].has_curve]
     for strategy in strategies:
         _run(strategy, workload, strategy, [":workload.toml", ":%s.toml" % strategy])
@@ -145,6 +145,17 @@ def lockstep_experiment_aliases():
                 name = "%s_%s" % (workload, strategy),
                 actual = "//experiments/%s:%s" % (workload, strategy),
             )
+
+def lockstep_configurations(name):
+    """The files of all experiments: what is trained, and the expected curves."""
+    native.filegroup(
+        name = name,
+        srcs = [
+            "//experiments/%s:%s" % (workload, file)
+            for workload, strategies in EXPERIMENTS.items()
+            for file in ["workload.toml", "expected_loss.csv"] + [s + ".toml" for s in strategies]
+        ],
+    )
 
 def lockstep_quickstart(name):
     """Every strategy on a small GPT and a small ResNet, shortened, side by side."""
