@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -37,11 +39,10 @@ absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks
       }
     }
   }
-  const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);
-  kernels.CopyFromHost(&hash, sum);
-  LS_RETURN_IF_ERROR(ranks.AllReduce(sum, sum, ReduceOp::kSum, "parameter hash").Wait());
-  kernels.CopyToHost(sum, &hash);
-  return absl::StrFormat("%016x", hash);
+  auto sum = static_cast<int64_t>(hash);
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(&sum, 1), ReduceOp::kSum, "parameter hash"));
+  return absl::StrFormat("%016x", static_cast<uint64_t>(sum));
 }
 
 }  // namespace lockstep

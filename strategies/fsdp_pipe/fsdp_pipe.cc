@@ -58,7 +58,7 @@ class FsdpPipe : public Strategy {
         tied_(stage(), plan_, stages_,
               [this](const Parameter& parameter) { return part_.ShardOf(parameter); }),
         trained_(tensor_.Prepare(part_.Trained())),
-        norm_(NormOverRanks({&tensor_.ranks(), &stages_, &shards_}, inputs.rank.kernels)),
+        norm_(NormOverRanks({&tensor_.ranks(), &stages_, &shards_})),
         updater_(inputs.rank, settings_, trained_),
         runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
     tied_.SendValues();  // of which guests have none of their own

@@ -38,7 +38,7 @@ class Pipeline : public Strategy {
                    part_.CompleteGradient(parameter);
                  }),
         trained_(tensor_.Prepare(part_.Trained())),
-        norm_(NormOverRanks({&tensor_.ranks(), &stages_}, inputs.rank.kernels)),
+        norm_(NormOverRanks({&tensor_.ranks(), &stages_})),
         updater_(inputs.rank, settings_, trained_),
         runner_(part_, plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {}
 
