@@ -53,15 +53,17 @@ static __global__ void AddPartsKernel(int64_t parts, int64_t count, const double
   sums[i] = sum;
 }
 
-// sums[2][width]; scratch: 2 * kRowParts * width doubles. Requires a row and a column.
+// sums[2][width]; scratch: 2 * kRowParts * width doubles. Of no rows, 0.
 template <typename Terms>
 cudaError_t ColumnSumPairs(cudaStream_t stream, int64_t rows, int64_t width, Terms terms,
                            double* scratch, double* sums) {
   const int64_t rows_of_part = RowsOfPart(rows), parts = BlocksFor(rows, rows_of_part);
   const dim3 blocks(static_cast<unsigned>(BlocksFor(width, kColumnThreads)),
                     static_cast<unsigned>(parts));
-  PartColumnsKernel<<<blocks, kColumnThreads, 0, stream>>>(rows, rows_of_part, width, terms,
-                                                           scratch);
+  if (parts > 0) {
+    PartColumnsKernel<<<blocks, kColumnThreads, 0, stream>>>(rows, rows_of_part, width, terms,
+                                                             scratch);
+  }
   AddPartsKernel<<<BlocksFor(2 * width, kColumnThreads), kColumnThreads, 0, stream>>>(
       parts, 2 * width, scratch, sums);
   return cudaGetLastError();

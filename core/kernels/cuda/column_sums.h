@@ -16,7 +16,7 @@ inline constexpr int64_t kRowParts = 512;
 // Doubles of scratch that two sums a column need: those of the parts, then the sums, [2, width].
 inline int64_t ColumnScratch(int64_t width) { return 2 * (kRowParts + 1) * width; }
 
-// sums[width] (+)= the column sums of x[rows, width]; rows > 0.
+// sums[width] (+)= the column sums of x[rows, width].
 cudaError_t ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, Array x, double* scratch,
                        Write write, Array sums);
 

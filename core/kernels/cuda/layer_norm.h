@@ -25,7 +25,7 @@ struct LayerNormInputs {
 cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, Array residual,
                                    Array dx);
 // sums[0][width]: of scale's gradient, sums[1][width]: of shift's, behind 2 * kRowParts * width
-// doubles of scratch (column_sums.h); rows > 0.
+// doubles of scratch (column_sums.h).
 cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* scratch,
                           double* sums);
 

@@ -13,20 +13,24 @@ using cuda::MatrixProducts;
 void CudaKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                          Transpose transpose_b, Write write, const Tensor& c) {
   Span span(this);
+  const int64_t k = transpose_a == Transpose::kYes ? a.shape().rows() : a.shape()[-1];
+  const bool adds = write == Write::kAccumulate;
+  if (k == 0) {  // a sum of no terms, which cuBLASLt refuses
+    if (!adds) Fill(c, 0);
+    return;
+  }
   const bool direct = c.dtype() == a.dtype() || c.dtype() == DType::kF32;
   // A product of fp16 to bf16, say, is made in fp32 first.
   const Tensor product = direct ? c : Workspace(c.shape());
-  const bool adds = write == Write::kAccumulate;
-  products_->Run(allocator_,
-                 {.m = c.shape().rows(),
-                  .n = c.shape()[-1],
-                  .k = transpose_a == Transpose::kYes ? a.shape().rows() : a.shape()[-1],
-                  .a = a,
-                  .transpose_a = transpose_a,
-                  .b = b,
-                  .transpose_b = transpose_b,
-                  .addend = direct && adds ? c : Tensor(),
-                  .c = product});
+  products_->Run(allocator_, {.m = c.shape().rows(),
+                              .n = c.shape()[-1],
+                              .k = k,
+                              .a = a,
+                              .transpose_a = transpose_a,
+                              .b = b,
+                              .transpose_b = transpose_b,
+                              .addend = direct && adds ? c : Tensor(),
+                              .c = product});
   if (direct) return;
   adds ? Add(c, product, c) : Cast(product, c);
 }
@@ -70,7 +74,7 @@ void CudaKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& u
   const int64_t hidden = up.shape()[0], width = up.shape()[1], rows = x.elements() / width;
   CHECK_EQ(pre.elements(), rows * hidden);
   const Tensor gelu = Workspace({rows, hidden}, x.dtype());
-  if (MatrixProducts::FusesGelu(x.dtype(), hidden)) {
+  if (MatrixProducts::FusesGelu(x.dtype(), hidden, width)) {
     products_->Run(allocator_, {.m = rows,
                                 .n = hidden,
                                 .k = width,
@@ -95,7 +99,7 @@ void CudaKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const 
   const int64_t hidden = up.shape()[0], width = up.shape()[1], rows = x.elements() / width;
   const Tensor dpre = Workspace({rows, hidden}, dy.dtype());
   if (gradients.x.defined() || gradients.up.defined() || gradients.up_bias.defined()) {
-    if (MatrixProducts::FusesGelu(dy.dtype(), hidden)) {
+    if (MatrixProducts::FusesGelu(dy.dtype(), hidden, width)) {
       products_->Run(allocator_, {.m = rows,
                                   .n = hidden,
                                   .k = width,

@@ -46,9 +46,11 @@ class MatrixProducts {
   // Queues the product. Throws StatusException (Unimplemented) where cuBLASLt has no way to it.
   void Run(Allocator& allocator, const MatrixProduct& product);
 
-  // Whether a 16-bit product of this kind can have GELU as its epilogue, which wants rows at
-  // multiples of 16 bytes.
-  static bool FusesGelu(DType dtype, int64_t n) { return dtype != DType::kF32 && n % 8 == 0; }
+  // Whether a product of this kind can have GELU as its epilogue: one of 16 bits whose rows all
+  // begin at multiples of 16 bytes.
+  static bool FusesGelu(DType dtype, int64_t n, int64_t k) {
+    return dtype != DType::kF32 && n % 8 == 0 && k % 8 == 0;
+  }
 
  private:
   struct Plan;
