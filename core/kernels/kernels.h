@@ -2,74 +2,11 @@
 
 #include <cstdint>
 
+#include "core/kernels/options.h"
 #include "core/tensor/slice.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
-
-// Whether a kernel replaces what its output holds or adds to it.
-enum class Write { kOverwrite, kAccumulate };
-
-// What follows a matrix product or a normalisation while the result is still in cache.
-enum class Activation { kNone, kRelu };
-
-enum class Transpose { kNo, kYes };
-
-// A two-dimensional convolution or pooling window over [batch, height, width, channels].
-struct Window {
-  int kernel = 3;  // height and width
-  int stride = 1;
-  int padding = 0;  // zeros on each side
-
-  int64_t Output(int64_t extent) const { return (extent + 2 * padding - kernel) / stride + 1; }
-};
-
-// Where dropout's random numbers come from (contract 4 of the design): element i of the unsharded
-// tensor, in (step, micro_batch), keeps its value if Philox(key).Uniform(i, step << 32 |
-// micro_batch) is at least `probability`, and is scaled by 1 / (1 - probability).
-struct Dropout {
-  float probability = 0;  // of being zeroed, in [0, 1)
-  uint64_t key = 0;
-  uint64_t counter = 0;  // step << 32 | micro_batch
-};
-
-// Causal multi-head self-attention over packed projections.
-struct Attention {
-  int64_t heads = 1;       // that this call computes
-  int64_t head_width = 0;  // elements per head; the logits are scaled by its inverse square root
-  Dropout dropout;  // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
-  int64_t total_heads = 1;  // of the unsharded layer
-  int64_t first_head = 0;   // logical index of this call's first head
-};
-
-struct AdamW {
-  float learning_rate = 1e-3f;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
-  float weight_decay = 0;
-  int64_t step = 1;  // counted from 1; for the bias correction
-};
-
-struct Sgd {
-  float learning_rate = 0.1f;
-  float momentum = 0;
-  float weight_decay = 0;
-  bool nesterov = false;
-};
-
-// A sum of squares that does not depend on the order, the sharding or the number of threads: the
-// squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and
-// each bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",
-// ARITH 2013). Bins of partial sums with the same scale add up exactly.
-struct SquareSum {
-  double bins[3] = {0, 0, 0};
-
-  void Add(const SquareSum& other) {
-    for (int i = 0; i < 3; ++i) bins[i] += other.bins[i];
-  }
-  double Total() const { return bins[0] + bins[1] + bins[2]; }
-};
 
 // The arithmetic that a rank's device offers, without gradients. One object belongs to one rank: it
 // allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it

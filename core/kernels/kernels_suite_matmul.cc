@@ -100,12 +100,13 @@ TEST_P(KernelsSuite, LinearBackwardComputesWhatIsDefined) {
   }
 }
 
-// A network's inputs: width -> hidden -> width.
+// A network's inputs: width -> hidden -> width. The last one has the aligned rows that an epilogue
+// may want.
 struct NetworkShape {
   int64_t rows, width, hidden;
 };
-constexpr NetworkShape kNetworks[] = {{1, 3, 17},     {17, 5, 3},    {100, 17, 63},
-                                      {385, 24, 100}, {65, 20, 401}, {700, 33, 65}};
+constexpr NetworkShape kNetworks[] = {{1, 3, 17},    {17, 5, 3},    {100, 17, 63}, {385, 24, 100},
+                                      {65, 20, 401}, {700, 33, 65}, {130, 24, 80}};
 
 // Roundings: those of the two products, and GELU's eight. `pre` and its GELU are stored; the
 // reference's magnitude counts both, so that one rounding of it stands for the two.

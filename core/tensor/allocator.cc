@@ -17,14 +17,12 @@ namespace {
 // Larger blocks are aligned to huge pages: a step streams through them, and the page walks show.
 constexpr int64_t kHugePage = 2 << 20;
 
-[[noreturn]] void ThrowOutOfMemory(int64_t bytes, MemoryClass memory_class, int64_t limit,
+// `room`: what there would have been.
+[[noreturn]] void ThrowOutOfMemory(int64_t bytes, MemoryClass memory_class, const std::string& room,
                                    const MemoryBooks& books) {
   throw StatusException(absl::ResourceExhaustedError(absl::StrCat(
       "out of memory: ", FormatBytes(bytes), " asked for ", Name(memory_class), ", ",
-      FormatBytes(books.live_total()), " in use",
-      limit > 0 ? absl::StrCat(" of the limit of ", FormatBytes(limit), " per rank")
-                : std::string(" and the machine has no more"),
-      " (", books.ToString(),
+      FormatBytes(books.live_total()), " in use ", room, " (", books.ToString(),
       "). Use a smaller micro-batch or model, a strategy that shards, or raise memory.limit.")));
 }
 
@@ -35,10 +33,11 @@ void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class) {
   const int64_t rounded = AlignedBytes(bytes);
   std::lock_guard lock(mutex_);
   if (limit_ > 0 && books_.live_total() + rounded > limit_) {
-    ThrowOutOfMemory(rounded, memory_class, limit_, books_);
+    ThrowOutOfMemory(rounded, memory_class,
+                     absl::StrCat("of the limit of ", FormatBytes(limit_), " per rank"), books_);
   }
   void* block = AllocateBlock(rounded);
-  if (block == nullptr) ThrowOutOfMemory(rounded, memory_class, 0, books_);
+  if (block == nullptr) ThrowOutOfMemory(rounded, memory_class, Room(), books_);
   books_.Add(memory_class, rounded);
   NoteChange();
   return block;

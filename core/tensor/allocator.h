@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/tensor/device.h"
@@ -55,6 +56,8 @@ class Allocator {
   // The device's part. `bytes` is positive and a multiple of the alignment; null: no memory.
   virtual void* AllocateBlock(int64_t bytes) = 0;
   virtual void FreeBlock(void* block, int64_t bytes) = 0;
+  // What to say of the room that is left where AllocateBlock found none: "and GPU 0 has ...".
+  virtual std::string Room() const { return "and the machine has no more"; }
 
  private:
   // The books have changed. With the mutex held.

@@ -118,7 +118,9 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_THAT(Fail(kSingle, {"--resum"}), HasSubstr("did you mean --resume?"));
   EXPECT_THAT(Fail(kSingle, {"--set"}), HasSubstr("--set needs a value"));
   EXPECT_THAT(Fail(kSingle, {"--device", "gpu"}), HasSubstr("use cpu or cuda"));
-  EXPECT_THAT(Fail(kSingle, {"--device", "cuda"}), HasSubstr("built without CUDA"));
+  // Whether it was built without CUDA, there is no GPU, or there are too many ranks for it.
+  EXPECT_THAT(Fail(kDdp, {"--device", "cuda", "--set", "mesh.dp=2"}),
+              HasSubstr("use --device cpu"));
   EXPECT_THAT(Fail(kSingle, {"--config", Path("none.toml")}), HasSubstr("none.toml"));
 }
 

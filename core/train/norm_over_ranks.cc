@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -14,33 +16,25 @@ using Axes = std::vector<Communicator*>;
 
 // One axis after the other: largest magnitudes and the bins of SquareSum have no order of sums.
 template <typename T>
-std::vector<T> Reduce(const Axes& axes, Kernels& kernels, const std::vector<T>& values, DType dtype,
-                      ReduceOp op) {
-  const auto count = static_cast<int64_t>(values.size());
-  const Tensor sum = kernels.Empty({count}, dtype, MemoryClass::kCommunication);
-  kernels.CopyFromHost(values.data(), sum);
-  for (Communicator* axis : axes) ThrowIfError(axis->AllReduce(sum, sum, op, kLabel).Wait());
-  std::vector<T> reduced(values.size());
-  kernels.CopyToHost(sum, reduced.data());
-  return reduced;
+void Reduce(const Axes& axes, absl::Span<T> values, ReduceOp op) {
+  for (Communicator* axis : axes) ThrowIfError(AllReduceNumbers(*axis, values, op, kLabel));
 }
 
 }  // namespace
 
-NormReduction NormOverRanks(const Axes& axes, Kernels& kernels) {
+NormReduction NormOverRanks(const Axes& axes) {
   Axes divided = axes;
   std::erase_if(divided, [](const Communicator* axis) { return axis->size() == 1; });
   if (divided.empty()) return {};
   return {.max =
-              [divided, &kernels](float local) {
-                return Reduce<float>(divided, kernels, {local}, DType::kF32, ReduceOp::kMax)[0];
+              [divided](float largest) {
+                Reduce(divided, absl::MakeSpan(&largest, 1), ReduceOp::kMax);
+                return largest;
               },
           .sum =
-              [divided, &kernels](SquareSum local) {
-                const std::vector<double> bins =
-                    Reduce<double>(divided, kernels, {local.bins[0], local.bins[1], local.bins[2]},
-                                   DType::kF64, ReduceOp::kSum);
-                return SquareSum{{bins[0], bins[1], bins[2]}};
+              [divided](SquareSum sum) {
+                Reduce(divided, absl::MakeSpan(sum.bins), ReduceOp::kSum);
+                return sum;
               }};
 }
 

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -48,12 +50,10 @@ std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& sta
 
 absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
                                            const std::vector<StateTensor>& state) {
-  uint64_t hash = SumOfHashes(kernels, state);
-  const Tensor sum = kernels.Empty({1}, DType::kI64, MemoryClass::kCommunication);
-  kernels.CopyFromHost(&hash, sum);
-  LS_RETURN_IF_ERROR(ranks.AllReduce(sum, sum, ReduceOp::kSum, "parameter hash").Wait());
-  kernels.CopyToHost(sum, &hash);
-  return Format(hash);
+  auto sum = static_cast<int64_t>(SumOfHashes(kernels, state));
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(&sum, 1), ReduceOp::kSum, "parameter hash"));
+  return Format(static_cast<uint64_t>(sum));
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "core/train/data_config.h"
 #include "core/train/error_file.h"
 #include "core/train/model_weights.h"
+#include "core/train/rank_device.h"
 
 namespace lockstep {
 namespace {
@@ -95,14 +96,12 @@ std::string ModelFingerprint(const Config& config) {
 
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model, const RunPlace& place) {
-  if (command_line.device == DeviceType::kCuda) {
-    return absl::UnavailableError(
-        "--device cuda: this program was built without CUDA; use --device cpu");
-  }
   Run run;
+  run.device = command_line.device;
   LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
+  LS_RETURN_IF_ERROR(CheckDevice(run.device, run.settings.mesh.ranks()));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();

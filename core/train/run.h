@@ -8,6 +8,7 @@
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
 #include "core/nn/model.h"
+#include "core/tensor/device.h"
 #include "core/train/command_line.h"
 #include "core/train/config.h"
 #include "core/train/settings.h"
@@ -29,7 +30,8 @@ struct Run {
   ModelFactory make_model;  // adds adapters; has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
-  std::string out;  // run directory
+  DeviceType device = DeviceType::kCpu;  // of every rank
+  std::string out;                       // run directory
   bool resume = false;
 
   // "samples" or "tokens", and how many of them a sample has.

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 #include "core/nn/loss.h"
 #include "core/train/model_weights.h"
 #include "core/train/trace.h"
@@ -233,11 +235,8 @@ EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& ta
 }
 
 double Stage::SumLoss(Communicator& ranks) {
-  Tensor sum = rank_.kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
   double loss = loss_;
-  rank_.kernels.CopyFromHost(&loss, sum);
-  ThrowIfError(ranks.AllReduce(sum, sum, ReduceOp::kSum, "loss").Wait());
-  rank_.kernels.CopyToHost(sum, &loss);
+  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(&loss, 1), ReduceOp::kSum, "loss"));
   return loss;
 }
 

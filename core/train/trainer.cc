@@ -12,10 +12,11 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/agree.h"
 #include "core/data/prefetch.h"
-#include "core/kernels/cpu/cpu_kernels.h"
 #include "core/train/base_weights.h"
+#include "core/train/host_batches.h"
 #include "core/train/metrics.h"
 #include "core/train/parameter_hash.h"
+#include "core/train/rank_device.h"
 #include "core/train/reporter.h"
 #include "core/train/summary.h"
 #include "core/train/validation.h"
@@ -61,10 +62,10 @@ void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
 class PrefetchedBatches : public BatchSource {
  public:
   PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range)
-      : timer_(rank.timer) {
+      : timer_(rank.timer), host_(rank.kernels) {
     if (range.count == 0) return;
     prefetcher_.emplace(
-        run.dataset, *run.sampler, rank.allocator(),
+        run.dataset, *run.sampler, host_.allocator(),
         PrefetchOptions{.first_step = first_step,
                         .end_step = run.settings.steps,
                         .first_micro_batch = range.first,
@@ -79,7 +80,7 @@ class PrefetchedBatches : public BatchSource {
     StepTimer::Scope scope(timer_, Phase::kData);
     absl::StatusOr<Prefetcher::Item> item = prefetcher_->Next();
     ThrowIfError(item.status());
-    return std::move(item)->batch;
+    return host_.Deliver(std::move(item)->batch);
   }
 
  private:
@@ -93,6 +94,7 @@ class PrefetchedBatches : public BatchSource {
   }
 
   StepTimer& timer_;
+  HostBatches host_;
   std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for
 };
 
@@ -280,9 +282,9 @@ class Trainer {
 
 absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   SetThreads(static_cast<int>(run.settings.threads));
-  CpuAllocator allocator;
-  allocator.set_limit(run.settings.memory_limit);
-  CpuKernels kernels(allocator);
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<RankDevice> device, MakeRankDevice(run.device));
+  Kernels& kernels = device->kernels();
+  kernels.allocator().set_limit(run.settings.memory_limit);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, handle.comm()));
   report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
   StepTimer timer(

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -78,11 +80,8 @@ StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained
 bool Updater::AgreeOnOverflow(bool own) {
   Communicator& world = rank_.mesh.world();
   if (world.size() == 1) return own;
-  const Tensor flag = rank_.kernels.Empty({1}, DType::kF32, MemoryClass::kCommunication);
   float overflowed = own ? 1 : 0;
-  rank_.kernels.CopyFromHost(&overflowed, flag);
-  ThrowIfError(world.AllReduce(flag, flag, ReduceOp::kMax, "overflow").Wait());
-  rank_.kernels.CopyToHost(flag, &overflowed);
+  ThrowIfError(AllReduceNumbers(world, absl::MakeSpan(&overflowed, 1), ReduceOp::kMax, "overflow"));
   return overflowed > 0;
 }
 

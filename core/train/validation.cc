@@ -1,9 +1,13 @@
 #include "core/train/validation.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+#include "core/train/host_batches.h"
 
 namespace lockstep {
 
@@ -11,8 +15,8 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
   Communicator& ranks = rank.mesh.data();
-  Tensor sums = rank.kernels.Empty({2 * batches}, DType::kF64, MemoryClass::kCommunication);
-  std::vector<double> host(2 * batches, 0.0);
+  HostBatches host(rank.kernels);
+  std::vector<double> sums(2 * batches, 0.0);
   int64_t samples = 0;
   for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
     std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
@@ -20,23 +24,21 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
     samples += std::count_if(keys.begin(), keys.end(),
                              [](const SampleKey& key) { return key.index != kNoSample; });
     if (i % ranks.size() != ranks.rank()) continue;
-    const Batch batch = EmptyBatch(*run.dataset, size, rank.allocator(), MemoryClass::kActivations);
+    Batch batch = EmptyBatch(*run.dataset, size, host.allocator(), MemoryClass::kActivations);
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
-    const EvaluationSums evaluated = strategy.Evaluate(batch);
+    const EvaluationSums evaluated = strategy.Evaluate(host.Deliver(std::move(batch)));
     if (i >= batches) continue;
-    host[2 * i] = evaluated.loss;
-    host[2 * i + 1] = static_cast<double>(evaluated.correct);
+    sums[2 * i] = evaluated.loss;
+    sums[2 * i + 1] = static_cast<double>(evaluated.correct);
   }
-  rank.kernels.CopyFromHost(host.data(), sums);
-  ThrowIfError(ranks.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
-  Communicator& stages = rank.mesh.pp();
-  // Those that have no part in the loss add zeros.
-  ThrowIfError(stages.AllReduce(sums, sums, ReduceOp::kSum, "validation").Wait());
-  rank.kernels.CopyToHost(sums, host.data());
+  // Along pp, those that have no part in the loss add zeros.
+  for (Communicator* axis : {&ranks, &rank.mesh.pp()}) {
+    ThrowIfError(AllReduceNumbers(*axis, absl::MakeSpan(sums), ReduceOp::kSum, "validation"));
+  }
   ValidationResult result;
   for (int64_t i = 0; i < batches; ++i) {
-    result.loss += host[2 * i];
-    result.accuracy += host[2 * i + 1];
+    result.loss += sums[2 * i];
+    result.accuracy += sums[2 * i + 1];
   }
   const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
   result.loss /= targets;

@@ -50,7 +50,7 @@ class Fsdp : public Strategy {
             }),
         trained_(tensor_.Prepare(Trained())),
         // Replicas hold the same gradients by then.
-        norm_(NormOverRanks({&tensor_.ranks(), &groups_.shards}, kernels_)),
+        norm_(NormOverRanks({&tensor_.ranks(), &groups_.shards})),
         updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {

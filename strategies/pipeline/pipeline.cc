@@ -40,7 +40,7 @@ class Pipeline : public Strategy {
         tied_(stage(), plan_, stages_,
               [this](const Parameter& parameter) { return part_->ValuesOf(parameter); }),
         trained_(tensor_.Prepare(part_->Trained())),
-        norm_(NormOverRanks(GradientHolders(), inputs.rank.kernels)),
+        norm_(NormOverRanks(GradientHolders())),
         updater_(inputs.rank, settings_, trained_),
         runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
     tied_.SendValues();

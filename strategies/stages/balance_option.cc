@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -42,12 +44,8 @@ std::vector<int64_t> Measure(const StrategyInputs& inputs, BalanceOption::By by,
     costs = by == BalanceOption::By::kTime ? TimeCosts(profiles)
                                            : SizeCosts(profiles, micro_batches_in_flight);
   }
-  Kernels& kernels = inputs.rank.kernels;
-  const Tensor told =
-      kernels.Empty({static_cast<int64_t>(costs.size())}, DType::kI64, MemoryClass::kCommunication);
-  kernels.CopyFromHost(costs.data(), told);
-  ThrowIfError(inputs.rank.mesh.world().Broadcast(told, 0, "costs of blocks").Wait());
-  kernels.CopyToHost(told, costs.data());
+  ThrowIfError(
+      BroadcastNumbers(inputs.rank.mesh.world(), absl::MakeSpan(costs), 0, "costs of blocks"));
   return costs;
 }
 

@@ -1,6 +1,8 @@
 #include "strategies/stages/stage_loss.h"
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -11,12 +13,8 @@ constexpr char kLabel[] = "loss";
 
 double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages, int from) {
   double loss = stage.has_last() ? stage.SumLoss(shards) : 0;
-  Kernels& kernels = stage.rank().kernels;
-  const Tensor shared = kernels.Empty({1}, DType::kF64, MemoryClass::kCommunication);
-  kernels.CopyFromHost(&loss, shared);
   StepTimer::Scope scope(stage.rank().timer, Phase::kBubble);
-  ThrowIfError(stages.Broadcast(shared, from, kLabel).Wait());
-  kernels.CopyToHost(shared, &loss);
+  ThrowIfError(BroadcastNumbers(stages, absl::MakeSpan(&loss, 1), from, kLabel));
   return loss;
 }
 

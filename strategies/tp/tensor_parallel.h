@@ -40,7 +40,7 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 //   std::vector<TrainedTensor> trained = tensor.Prepare(stage.Trained());  // gradients in memory
 //   ... forward, backward, sums over the shards of the batch ...
 //   tensor.SumGradients();
-//   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}, kernels));
+//   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}));
 class TensorParallel {
  public:
   // Throws StatusException where a batch has fewer tokens than there are ranks to divide them.

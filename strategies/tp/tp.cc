@@ -25,7 +25,7 @@ class Tp : public Strategy {
         reducer_(replica_, shards_, settings_.precision.reduce, BucketLimits{},
                  [this](Parameter& parameter) { replica_.CompleteGradient(parameter); }),
         trained_(tensor_.Prepare(replica_.Trained())),
-        norm_(NormOverRanks({&tensor_.ranks()}, inputs.rank.kernels)),
+        norm_(NormOverRanks({&tensor_.ranks()})),
         updater_(inputs.rank, settings_, trained_) {}
 
   MicroBatchRange micro_batches() const override {

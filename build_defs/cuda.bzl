@@ -1,0 +1,115 @@
+"""Code for NVIDIA's GPUs, built under --config=cuda alone.
+
+    ls_cuda_library(
+        name = "reductions",
+        srcs = ["reductions.cu"],   # compiled by nvcc
+        hdrs = ["reductions.h"],    # plain C++: what other targets include
+        deps = [":elements"],
+    )
+
+A .cu file holds kernels and what starts them, on plain pointers; C++ around them (tensors, statuses) is
+compiled by the C++ compiler, as everywhere else, in targets with target_compatible_with = CUDA_ONLY.
+Without --config=cuda all of these are skipped.
+"""
+
+load("//build_defs:cc.bzl", "ls_cc_library")
+
+# The value of target_compatible_with for whatever needs CUDA.
+CUDA_ONLY = select({
+    "//build_defs:cuda": [],
+    "//conditions:default": ["//build_defs:skip"],
+})
+
+def if_cuda(values, otherwise = []):
+    """`values` under --config=cuda, else `otherwise`."""
+    return select({
+        "//build_defs:cuda": values,
+        "//conditions:default": otherwise,
+    })
+
+# A100; H100 and H200 with what only they have; and for whatever comes later, PTX.
+_ARCHITECTURES = [
+    "-gencode=arch=compute_80,code=sm_80",
+    "-gencode=arch=compute_90a,code=sm_90a",
+    "-gencode=arch=compute_90,code=compute_90",
+]
+
+_FLAGS = [
+    "-std=c++20",
+    "-O3",
+    # As on the CPU: a*b+c is fused only where the code says fmaf.
+    "-fmad=false",
+    # Profilers and compute-sanitizer name lines of the source.
+    "-lineinfo",
+    "-Werror=all-warnings",
+    "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror",
+]
+
+def _cuda_object_impl(ctx):
+    context = cc_common.merge_cc_infos(
+        cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+    ).compilation_context
+    output = ctx.actions.declare_file(ctx.label.name + ".pic.o")
+    arguments = ctx.actions.args()
+    arguments.add_all(_FLAGS + _ARCHITECTURES)
+    arguments.add("-I.")
+    arguments.add_all(context.quote_includes, format_each = "-I%s")
+    arguments.add_all(context.includes, format_each = "-I%s")
+    arguments.add_all(context.system_includes, before_each = "-isystem")
+    arguments.add_all(context.defines, format_each = "-D%s")
+    arguments.add("-c", ctx.file.src)
+    arguments.add("-o", output)
+    ctx.actions.run(
+        executable = ctx.file.nvcc,
+        arguments = [arguments],
+        inputs = depset([ctx.file.src] + ctx.files.hdrs, transitive = [context.headers]),
+        outputs = [output],
+        mnemonic = "CudaCompile",
+        progress_message = "Compiling %s with nvcc" % ctx.file.src.short_path,
+        use_default_shell_env = True,
+    )
+    return [DefaultInfo(files = depset([output]))]
+
+_cuda_object = rule(
+    implementation = _cuda_object_impl,
+    doc = "One .cu file as an object file.",
+    attrs = {
+        "src": attr.label(allow_single_file = [".cu"], mandatory = True),
+        "hdrs": attr.label_list(allow_files = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "nvcc": attr.label(allow_single_file = True),
+    },
+)
+
+def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
+    """A C++ library whose sources nvcc compiles.
+
+    Args:
+      name: of the library, which C++ targets depend on.
+      srcs: .cu files, and headers that only they include.
+      hdrs: what C++ includes too.
+      deps: C++ libraries whose headers the sources include.
+      **kwargs: as for ls_cc_library.
+    """
+    headers = [src for src in srcs if not src.endswith(".cu")]
+    objects = []
+    for src in srcs:
+        if src.endswith(".cu"):
+            objects.append("%s_%s" % (name, src[:-len(".cu")]))
+            _cuda_object(
+                name = objects[-1],
+                src = src,
+                nvcc = if_cuda("@system_cuda//:bin/nvcc", otherwise = None),
+                hdrs = hdrs + headers,
+                deps = deps,
+                target_compatible_with = CUDA_ONLY,
+                visibility = ["//visibility:private"],
+            )
+    ls_cc_library(
+        name = name,
+        srcs = objects + headers,
+        hdrs = hdrs,
+        deps = deps + ["//third_party/cuda:cudart"],
+        target_compatible_with = CUDA_ONLY,
+        **kwargs
+    )

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "cuda_runtime_api.h"
+
+namespace lockstep {
+
+// What a rank has of its GPU: the device, and the stream on which its kernels, its memory and its
+// copies have one order. Ranks that share a GPU have a context each.
+class CudaContext {
+ public:
+  // Of GPU `ordinal`; Unavailable, with what to do, where there is none that serves.
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int ordinal);
+
+  // Waits for what is queued.
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  int ordinal() const { return ordinal_; }
+  cudaStream_t stream() const { return stream_; }
+
+  // Makes the GPU that of the calling thread: CUDA remembers one for each thread, and starts with
+  // the first.
+  void MakeCurrent() const;
+
+  // Waits for what is queued; reports what went wrong in it.
+  void Synchronize() const;
+
+ private:
+  CudaContext(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(stream) {}
+
+  const int ordinal_;
+  const cudaStream_t stream_;
+};
+
+}  // namespace lockstep

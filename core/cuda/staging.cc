@@ -1,0 +1,60 @@
+#include "core/cuda/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/cuda/error.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+CudaStaging::CudaStaging(const CudaContext& context) : context_(context) {
+  context.MakeCurrent();
+  for (Slot& slot : slots_) {
+    LS_CUDA(cudaMallocHost(reinterpret_cast<void**>(&slot.memory), kSlotBytes));
+    LS_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
+  }
+}
+
+CudaStaging::~CudaStaging() {
+  for (Slot& slot : slots_) {
+    for (const cudaError_t error : {cudaEventSynchronize(slot.done), cudaEventDestroy(slot.done),
+                                    cudaFreeHost(slot.memory)}) {
+      if (error != cudaSuccess) LOG(ERROR) << cudaGetErrorName(error);
+    }
+  }
+}
+
+CudaStaging::Slot& CudaStaging::NextSlot() {
+  Slot& slot = slots_[next_];
+  next_ = (next_ + 1) % kSlots;
+  LS_CUDA(cudaEventSynchronize(slot.done));
+  return slot;
+}
+
+void CudaStaging::ToDevice(const void* host, void* device, int64_t bytes) {
+  const auto* from = static_cast<const std::byte*>(host);
+  auto* to = static_cast<std::byte*>(device);
+  for (int64_t at = 0; at < bytes; at += kSlotBytes) {
+    const auto size = static_cast<size_t>(std::min(kSlotBytes, bytes - at));
+    Slot& slot = NextSlot();
+    std::memcpy(slot.memory, from + at, size);
+    LS_CUDA(cudaMemcpyAsync(to + at, slot.memory, size, cudaMemcpyHostToDevice, context_.stream()));
+    LS_CUDA(cudaEventRecord(slot.done, context_.stream()));
+  }
+}
+
+void CudaStaging::ToHost(const void* device, void* host, int64_t bytes) {
+  const auto* from = static_cast<const std::byte*>(device);
+  auto* to = static_cast<std::byte*>(host);
+  for (int64_t at = 0; at < bytes; at += kSlotBytes) {
+    const auto size = static_cast<size_t>(std::min(kSlotBytes, bytes - at));
+    Slot& slot = NextSlot();
+    LS_CUDA(
+        cudaMemcpyAsync(slot.memory, from + at, size, cudaMemcpyDeviceToHost, context_.stream()));
+    context_.Synchronize();
+    std::memcpy(to + at, slot.memory, size);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Causal self-attention; shapes and dtypes as in core/kernels/kernels.h.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/kernels/cuda/array.h"
+#include "core/kernels/options.h"
+#include "cuda_runtime_api.h"
+
+namespace lockstep::cuda {
+
+// The widest head that there are kernels for.
+inline constexpr int64_t kWidestHead = 256;
+
+cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
+                             Array qkv, Array y, float* log_sum_exp);
+
+// products: scratch, [batch, heads, time].
+cudaError_t AttentionBackward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
+                              Array qkv, Array y, const float* log_sum_exp, Array dy,
+                              float* products, Array dqkv);
+
+}  // namespace lockstep::cuda

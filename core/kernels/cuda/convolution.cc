@@ -1,0 +1,107 @@
+// Convolutions; pooling and its opposite.
+
+#include "core/cuda/error.h"
+#include "core/kernels/cuda/convolutions.h"
+#include "core/kernels/cuda/cuda_kernels.h"
+#include "core/kernels/cuda/pooling.h"
+#include "core/kernels/cuda/span.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+using cuda::Of;
+using Pass = cuda::Convolutions::Pass;
+
+namespace {
+
+cuda::Pictures PicturesOf(const Tensor& x) {
+  return {.batch = x.shape()[0],
+          .height = x.shape()[1],
+          .width = x.shape()[2],
+          .channels = x.shape()[3]};
+}
+
+void CheckUpsampled(const Shape& small, const Shape& large) {
+  CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
+}
+
+}  // namespace
+
+void CudaKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
+                              const Window& window, const Tensor& y) {
+  Span span(this);
+  CHECK_EQ(x.shape()[-1], w.shape()[-1]);
+  CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
+  convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
+}
+
+void CudaKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
+                                           const Tensor& dx) {
+  Span span(this);
+  convolutions_->Run(allocator_, Pass::kBackwardInput, window, dx, w, Tensor(), dy);
+}
+
+void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
+                                            Write write, const Tensor& dw, const Tensor& dbias) {
+  Span span(this);
+  if (dbias.defined()) ColumnSums(dy, write, dbias);
+  if (dy.dtype() != DType::kF32) {
+    // cuDNN writes the gradient in its operands' dtype; ours is a sum in fp32.
+    const Tensor wide_dy = Workspace(dy.shape()), wide_x = Workspace(x.shape());
+    Cast(dy, wide_dy);
+    Cast(x, wide_x);
+    return ConvolutionBackwardWeight(wide_dy, wide_x, window, write, dw, Tensor());
+  }
+  const bool direct = write == Write::kOverwrite && dw.dtype() == DType::kF32;
+  const Tensor fresh = direct ? dw : Workspace(dw.shape());
+  convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy);
+  if (direct) return;
+  write == Write::kAccumulate ? Add(dw, fresh, dw) : Cast(fresh, dw);
+}
+
+void CudaKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
+                          const Tensor& argmax) {
+  Span span(this);
+  LS_CUDA(cuda::MaxPool(stream(), PicturesOf(x), Of(x), window, y.shape()[1], y.shape()[2], Of(y),
+                        argmax.data<int32_t>()));
+}
+
+void CudaKernels::MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) {
+  Span span(this);
+  const bool direct = dx.dtype() == DType::kF32;
+  const Tensor sums = direct ? dx : Workspace(dx.shape());
+  const cuda::Pictures in = PicturesOf(dx), out = PicturesOf(dy);
+  Fill(sums, 0);
+  LS_CUDA(cuda::MaxPoolBackward(stream(), in.batch, in.channels, in.height * in.width,
+                                out.height * out.width, Of(dy), argmax.data<int32_t>(),
+                                sums.data<float>()));
+  if (!direct) Cast(sums, dx);
+}
+
+void CudaKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
+  Span span(this);
+  const cuda::Pictures in = PicturesOf(x);
+  LS_CUDA(
+      cuda::GlobalAveragePool(stream(), in.batch, in.height * in.width, in.channels, Of(x), Of(y)));
+}
+
+void CudaKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
+  Span span(this);
+  const cuda::Pictures in = PicturesOf(dx);
+  LS_CUDA(cuda::GlobalAveragePoolBackward(stream(), in.batch, in.height * in.width, in.channels,
+                                          Of(dy), Of(dx)));
+}
+
+void CudaKernels::Upsample(const Tensor& x, const Tensor& y) {
+  Span span(this);
+  CheckUpsampled(x.shape(), y.shape());
+  LS_CUDA(cuda::Upsample(stream(), PicturesOf(x), Of(x), Of(y)));
+}
+
+void CudaKernels::UpsampleBackward(const Tensor& dy, const Tensor& dx) {
+  Span span(this);
+  CheckUpsampled(dx.shape(), dy.shape());
+  LS_CUDA(cuda::UpsampleBackward(stream(), PicturesOf(dx), Of(dy), Of(dx)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "core/cuda/context.h"
+#include "core/kernels/kernels.h"
+#include "cudnn.h"
+
+namespace lockstep::cuda {
+
+// Convolutions by cuDNN in channels-last layout, in fp32 whatever the operands are stored in, by
+// algorithms that repeat their bits. What it finds out about a convolution is kept for the next of
+// the same kind.
+class Convolutions {
+ public:
+  enum class Pass { kForward, kBackwardInput, kBackwardWeight };
+
+  // The context outlives it.
+  explicit Convolutions(const CudaContext& context);
+  ~Convolutions();
+  Convolutions(const Convolutions&) = delete;
+  Convolutions& operator=(const Convolutions&) = delete;
+
+  // Queues one of the passes between x [batch, height, width, in], w [out, kernel, kernel, in] and
+  // y [batch, h', w', out], all of one dtype; backward, x, w and y are their gradients where the
+  // pass writes or reads these. bias[out], forward alone, may be undefined.
+  void Run(Allocator& allocator, Pass pass, const Window& window, const Tensor& x, const Tensor& w,
+           const Tensor& bias, const Tensor& y);
+
+ private:
+  struct Plan;
+  using Key =
+      std::tuple<Pass, DType, bool, int64_t, int64_t, int64_t, int64_t, int64_t, int, int, int>;
+
+  Plan& PlanOf(Pass pass, const Window& window, const Tensor& x, const Tensor& w, bool has_bias,
+               const Tensor& y);
+
+  const CudaContext& context_;
+  cudnnHandle_t handle_ = nullptr;  // made by the first convolution: a transformer has none
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace lockstep::cuda

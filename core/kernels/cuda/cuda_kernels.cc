@@ -1,0 +1,20 @@
+#include "core/kernels/cuda/cuda_kernels.h"
+
+#include "core/kernels/cuda/convolutions.h"
+#include "core/kernels/cuda/matrix_products.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator)
+    : context_(context),
+      allocator_(allocator),
+      staging_(context),
+      products_(std::make_unique<cuda::MatrixProducts>(context)),
+      convolutions_(std::make_unique<cuda::Convolutions>(context)) {
+  CHECK(allocator.device() == (Device{DeviceType::kCuda, context.ordinal()}));
+}
+
+CudaKernels::~CudaKernels() = default;
+
+}  // namespace lockstep

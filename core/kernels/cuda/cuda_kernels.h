@@ -1,0 +1,160 @@
+#pragma once
+
+#include <memory>
+
+#include "core/cuda/context.h"
+#include "core/cuda/staging.h"
+#include "core/kernels/cuda/array.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+namespace cuda {
+class Convolutions;
+class MatrixProducts;
+}  // namespace cuda
+
+// The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
+// products stand on cuBLASLt, convolutions on cuDNN, both without TF32; the others are our own.
+//
+// Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
+// kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
+//
+// An error that CUDA reports is thrown as StatusException, with the call and its place.
+class CudaKernels final : public Kernels {
+ public:
+  // The context and the allocator, which is of the same GPU, outlive the kernels and all tensors
+  // made with them.
+  CudaKernels(CudaContext& context, Allocator& allocator);
+  ~CudaKernels() override;
+
+  Allocator& allocator() override { return allocator_; }
+
+  // The time in which the rank's thread queued kernels, or waited for their results.
+  int64_t busy_nanos() const override { return busy_nanos_; }
+
+  void Fill(const Tensor& y, float value) override;
+  void Copy(const Tensor& x, const Tensor& y) override;
+  void Cast(const Tensor& x, const Tensor& y) override;
+  void CopyColumns(const Tensor& x, int64_t first, int64_t count, const Tensor& y,
+                   int64_t from) override;
+  void CopyFromHost(const void* host, const Tensor& y) override;
+  void CopyToHost(const Tensor& x, void* host) override;
+
+  void Add(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void Multiply(const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void Scale(const Tensor& x, float factor, const Tensor& y) override;
+  void AddScaled(const Tensor& x, float factor, const Tensor& y) override;
+  void Relu(const Tensor& x, const Tensor& y) override;
+  void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void Gelu(const Tensor& x, const Tensor& y) override;
+  void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
+  void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
+                    const Tensor& y) override;
+
+  void MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+              Write write, const Tensor& c) override;
+  void Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual,
+              const Tensor& y) override;
+  void LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
+                      const Tensor& dx, const Tensor& dw, const Tensor& dbias) override;
+  void AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
+               const Tensor& y) override;
+  void ColumnSums(const Tensor& x, Write write, const Tensor& sums) override;
+  void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                   const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
+                   const Tensor& y) override;
+  void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias, const Tensor& residual,
+                  const Tensor& y) override;
+  void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
+                           const Tensor& dy, Write write,
+                           const GeluNetworkGradients& gradients) override;
+
+  void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
+                   const Tensor& y) override;
+  void ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
+                                const Tensor& dx) override;
+  void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
+                                 Write write, const Tensor& dw, const Tensor& dbias) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
+               const Tensor& argmax) override;
+  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
+  void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
+  void Upsample(const Tensor& x, const Tensor& y) override;
+  void UpsampleBackward(const Tensor& dy, const Tensor& dx) override;
+
+  void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
+                 float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
+                 const Tensor& variance) override;
+  void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                          const Tensor& residual, const Tensor& mean, const Tensor& variance,
+                          float epsilon, Activation activation, const Tensor& y) override;
+  void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                         const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
+                         const Tensor& dx, const Tensor& dresidual, Write write,
+                         const Tensor& dscale, const Tensor& dshift) override;
+  void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
+                     const Tensor& sums) override;
+  void UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows, float momentum,
+                               const Tensor& running_mean, const Tensor& running_variance) override;
+  void LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
+                 const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) override;
+  void LayerNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                         const Tensor& inverse_stddev, const Tensor& dy, const Tensor& residual,
+                         const Tensor& dx, Write write, const Tensor& dscale,
+                         const Tensor& dshift) override;
+
+  void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
+  void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
+                         const Tensor& dtable) override;
+  void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) override;
+  void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
+  void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
+  void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                        const Tensor& log_sum_exp) override;
+  void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
+                         const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
+
+  void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
+                           const Tensor& losses, const Tensor& dlogits) override;
+  int64_t CountCorrect(const Tensor& logits, const Tensor& targets) override;
+
+  void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
+                     const Tensor& where) override;
+  void SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
+                       const Tensor& targets, const Tensor& sums, const Tensor& gaps) override;
+  void SplitCrossEntropy(const Tensor& logits, const Range& classes, const Tensor& largest,
+                         const Tensor& sums, const Tensor& gaps, const Tensor& targets,
+                         float factor, const Tensor& losses, const Tensor& dlogits) override;
+
+  double Sum(const Tensor& x) override;
+  float MaxMagnitude(const Tensor& x) override;
+  SquareSum SumOfSquares(const Tensor& x, float scale) override;
+
+  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
+                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
+                 const Tensor& copy) override;
+  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
+               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+
+ private:
+  // Books the time of one kernel call.
+  class Span;
+
+  cudaStream_t stream() const { return context_.stream(); }
+
+  Tensor Workspace(const Shape& shape, DType dtype = DType::kF32) {
+    return Empty(shape, dtype, MemoryClass::kWorkspace);
+  }
+
+  CudaContext& context_;
+  Allocator& allocator_;
+  CudaStaging staging_;
+  std::unique_ptr<cuda::MatrixProducts> products_;
+  std::unique_ptr<cuda::Convolutions> convolutions_;
+  int64_t busy_nanos_ = 0;
+  int depth_ = 0;  // of nested kernel calls
+};
+
+}  // namespace lockstep

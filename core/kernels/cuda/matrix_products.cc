@@ -1,0 +1,163 @@
+#include "core/kernels/cuda/matrix_products.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "glog/logging.h"
+
+namespace lockstep::cuda {
+namespace {
+
+// The most that cuBLASLt may use to cut long sums; what it recommends for Hopper.
+constexpr uint64_t kWorkspaceBytes = 32 << 20;
+
+void ThrowIfFailed(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw StatusException(absl::InternalError(
+      absl::StrCat(__FILE__, ": ", call, ": ", cublasLtGetStatusString(status))));
+}
+
+#define LS_CUBLASLT(...) ThrowIfFailed((__VA_ARGS__), #__VA_ARGS__)
+
+cudaDataType TypeOf(DType dtype) {
+  CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) << Name(dtype);
+  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kNone:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kBiasAndGelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluSlope:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+cublasOperation_t OperationOf(Transpose transpose) {
+  return transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+std::string Describe(const MatrixProduct& p) {
+  return absl::StrCat(p.a.ToString(), p.transpose_a == Transpose::kYes ? "^T" : "", " times ",
+                      p.b.ToString(), p.transpose_b == Transpose::kYes ? "^T" : "", " to ",
+                      p.c.ToString());
+}
+
+}  // namespace
+
+// cuBLASLt's matrices are column-major: row-major ones are their transposes to it, so it computes
+// c^T[n, m] = op(b)^T op(a)^T. A stays for its first operand here, our b.
+struct MatrixProducts::Plan {
+  ~Plan() {
+    if (preference != nullptr) cublasLtMatmulPreferenceDestroy(preference);
+    for (cublasLtMatrixLayout_t layout : {a, b, c}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+  }
+
+  template <typename T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    LS_CUBLASLT(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)));
+  }
+  template <typename T>
+  void Prefer(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+    LS_CUBLASLT(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+  }
+
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtMatmulHeuristicResult_t way = {};
+};
+
+MatrixProducts::MatrixProducts(const CudaContext& context) : context_(context) {
+  context.MakeCurrent();
+  LS_CUBLASLT(cublasLtCreate(&handle_));
+}
+
+MatrixProducts::~MatrixProducts() { cublasLtDestroy(handle_); }
+
+MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
+  std::unique_ptr<Plan>& kept = plans_[Key{p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.a.dtype(),
+                                           p.c.dtype(), p.epilogue, p.addend.defined()}];
+  if (kept != nullptr) return *kept;
+  auto plan = std::make_unique<Plan>();
+  // Not the kind that rounds to TF32 on the way.
+  LS_CUBLASLT(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  plan->Set(CUBLASLT_MATMUL_DESC_TRANSA, OperationOf(p.transpose_b));
+  plan->Set(CUBLASLT_MATMUL_DESC_TRANSB, OperationOf(p.transpose_a));
+  plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(p.epilogue));
+  if (p.epilogue == Epilogue::kBiasAndGelu || p.epilogue == Epilogue::kGeluSlope) {
+    plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+  }
+  const auto layout = [](cublasLtMatrixLayout_t* made, DType dtype, int64_t rows, int64_t columns) {
+    LS_CUBLASLT(cublasLtMatrixLayoutCreate(made, TypeOf(dtype), rows, columns, rows));
+  };
+  const bool b_turned = p.transpose_b == Transpose::kYes;
+  const bool a_turned = p.transpose_a == Transpose::kYes;
+  layout(&plan->a, p.b.dtype(), b_turned ? p.k : p.n, b_turned ? p.n : p.k);
+  layout(&plan->b, p.a.dtype(), a_turned ? p.m : p.k, a_turned ? p.k : p.m);
+  layout(&plan->c, p.c.dtype(), p.n, p.m);
+  LS_CUBLASLT(cublasLtMatmulPreferenceCreate(&plan->preference));
+  plan->Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Parts of a long sum are added in fp32 and in one order: else two runs might differ, or a 16-bit
+  // result be rounded more than once.
+  plan->Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+               static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    plan->Prefer(attribute, static_cast<uint32_t>(kAlignment));
+  }
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->a, plan->b, plan->c, plan->c,
+                                     plan->preference, 1, &plan->way, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) {
+    throw StatusException(
+        absl::UnimplementedError(absl::StrCat("cuBLASLt has no algorithm for ", Describe(p),
+                                              ", epilogue ", static_cast<int>(p.epilogue))));
+  }
+  LS_CUBLASLT(status);
+  kept = std::move(plan);
+  return *kept;
+}
+
+void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
+  CHECK(p.a.dtype() == p.b.dtype()) << Describe(p);
+  CHECK(p.c.dtype() == p.a.dtype() || p.c.dtype() == DType::kF32) << Describe(p);
+  CHECK_EQ(p.a.elements(), p.m * p.k) << Describe(p);
+  CHECK_EQ(p.b.elements(), p.k * p.n) << Describe(p);
+  CHECK_EQ(p.c.elements(), p.m * p.n) << Describe(p);
+  if (p.c.elements() == 0) return;
+  CHECK_GT(p.k, 0) << Describe(p);
+  Plan& plan = PlanOf(p);
+  if (p.bias.defined()) {
+    CHECK_EQ(p.bias.elements(), p.n);
+    CHECK(p.bias.dtype() == p.c.dtype());
+    plan.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(p.bias.raw()));
+  }
+  if (p.pre.defined()) {
+    CHECK_EQ(p.pre.elements(), p.c.elements());
+    CHECK(p.pre.dtype() == p.c.dtype());
+    plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<void*>(p.pre.raw()));
+  }
+  const Tensor workspace = Tensor::Empty(allocator, {static_cast<int64_t>(plan.way.workspaceSize)},
+                                         DType::kU8, MemoryClass::kWorkspace);
+  const float one = 1, zero = 0;
+  const Tensor& addend = p.addend.defined() ? p.addend : p.c;
+  LS_CUBLASLT(cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), plan.a, p.a.raw(), plan.b,
+                             p.addend.defined() ? &one : &zero, addend.raw(), plan.c, p.c.raw(),
+                             plan.c, &plan.way.algo, workspace.raw(), plan.way.workspaceSize,
+                             context_.stream()));
+}
+
+}  // namespace lockstep::cuda

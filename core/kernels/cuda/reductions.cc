@@ -1,0 +1,59 @@
+// Reductions whose result goes to the host.
+
+#include "core/kernels/cuda/reductions.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/cuda/error.h"
+#include "core/kernels/cuda/cuda_kernels.h"
+#include "core/kernels/cuda/span.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+using cuda::kPartials;
+using cuda::Of;
+
+double CudaKernels::Sum(const Tensor& x) {
+  Span span(this);
+  const Tensor partial = Workspace({kPartials}, DType::kF64), sum = Workspace({1}, DType::kF64);
+  LS_CUDA(cuda::Sum(stream(), x.elements(), x.data<float>(), partial.data<double>(),
+                    sum.data<double>()));
+  double result;
+  CopyToHost(sum, &result);
+  return result;
+}
+
+float CudaKernels::MaxMagnitude(const Tensor& x) {
+  Span span(this);
+  const Tensor partial = Workspace({kPartials}, DType::kI32), largest = Workspace({1}, DType::kI32);
+  LS_CUDA(cuda::MaxMagnitude(stream(), x.elements(), Of(x),
+                             reinterpret_cast<uint32_t*>(partial.raw()),
+                             reinterpret_cast<uint32_t*>(largest.raw())));
+  uint32_t bits;
+  CopyToHost(largest, &bits);
+  constexpr uint32_t kInfinity = 0x7f800000;
+  return std::bit_cast<float>(std::min(bits, kInfinity));
+}
+
+SquareSum CudaKernels::SumOfSquares(const Tensor& x, float scale) {
+  Span span(this);
+  CHECK(scale > 0 && std::isfinite(scale)) << scale;
+  // Bin i holds multiples of bound * 2^-(20 + 21 i), where bound is a power of two above every
+  // square, as on the CPU: bins of both add up.
+  const double bound = std::ldexp(1.0, 2 * (std::ilogb(scale) + 1));
+  const cuda::SquareBins bins = {{bound * std::ldexp(1.5, 52 - 20),
+                                  bound * std::ldexp(1.5, 52 - 41),
+                                  bound * std::ldexp(1.5, 52 - 62)}};
+  const Tensor partial = Workspace({3 * kPartials}, DType::kF64);
+  const Tensor sums = Workspace({3}, DType::kF64);
+  LS_CUDA(cuda::SumOfSquares(stream(), x.elements(), Of(x), bins, partial.data<double>(),
+                             sums.data<double>()));
+  SquareSum result;
+  CopyToHost(sums, result.bins);
+  return result;
+}
+
+}  // namespace lockstep
