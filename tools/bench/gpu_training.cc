@@ -9,6 +9,8 @@
 // and its bytes at the rate of a copy, where parameters, gradients and optimizer state are read and
 // written once, and what is kept for backward is written once and read once.
 
+#include "tools/bench/gpu_training.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -112,12 +114,13 @@ absl::Status RunBenchmark() {
 }
 
 }  // namespace
-}  // namespace lockstep
 
-int main(int argc, char** argv) {
+int GpuTrainingMain(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunBenchmark();
+  const absl::Status status = RunBenchmark();
   if (status.ok()) return 0;
-  lockstep::PrintError(status);
+  PrintError(status);
   return 1;
 }
+
+}  // namespace lockstep
