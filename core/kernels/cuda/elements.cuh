@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/kernels/cuda/array.h"
 #include "cuda_bf16.h"
@@ -51,6 +52,10 @@ __device__ __forceinline__ void Load(const Array& x, int64_t at, float (&out)[kC
     Load(static_cast<const __nv_bfloat16*>(x.data), at, out);
   }
 }
+
+// What a pointer that WithType gives points to.
+template <typename Pointer>
+using ElementOf = std::remove_const_t<std::remove_pointer_t<Pointer>>;
 
 // f(x's elements, as a pointer of their type): for kernels that have many loads under way at a
 // time, which the compiler does not reorder around a choice of the dtype.
