@@ -171,6 +171,28 @@ TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
   ExpectNear(pipe, alone);
 }
 
+// What the base makes of the data is known before anything is trained, tied and sharded parameters
+// included; and asking for it changes nothing.
+TEST(LoraStartTest, IsValidatedAlikeByAll) {
+  const Assignments cut = {"batch.micro_batches=2", "validation.at_start=true"};
+  const auto alone = Gpt().Alone(With(cut, {"batch.shards=2"}));
+  EXPECT_GT(alone[0].validation_at_start.loss, 0);
+  EXPECT_NE(alone[0].validation_at_start.loss, alone[0].validation.loss);
+  ExpectSameBits(Gpt().Alone({"batch.micro_batches=2", "batch.shards=2"}), alone);
+  const auto expect = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
+    const auto ranks = Gpt().Under(strategy, With(cut, mesh));
+    ExpectSameBits(ranks, alone);
+    for (const RankReport& rank : ranks) {
+      EXPECT_EQ(rank.validation_at_start.loss, alone[0].validation_at_start.loss);
+    }
+  };
+  expect(DdpStrategy(), {"mesh.dp=2"});
+  expect(FsdpStrategy(), {"mesh.dp=2"});
+  expect(LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2"});
+  expect(GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2"});
+  expect(FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2"});
+}
+
 // Adapters of a base from a file, in whatever way each run cuts both.
 TEST(LoraCheckpointTest, AnyStrategyGoesOnFromAnyOther) {
   for (const char* precision : {"fp32", "bf16"}) {

@@ -57,21 +57,35 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
 }
 
 std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
-  const auto alike = std::count_if(
-      workload.runs.begin(), workload.runs.end(),
-      [&run](const ComparedRun& other) { return other.run.strategy == run.strategy; });
-  if (alike == 1) return run.strategy;
+  const auto count = [&workload](auto matches) {
+    return std::count_if(workload.runs.begin(), workload.runs.end(),
+                         [&](const ComparedRun& other) { return matches(other.run); });
+  };
+  const bool is_only_one =
+      count([&](const RunRecord& other) { return other.strategy == run.strategy; }) == 1;
+  // Beside runs with adapters, its strategy does not tell what a run without them is there for.
+  const bool tells = HasAdapters(run) || count(HasAdapters) == 0;
+  if (is_only_one && tells) return run.strategy;
   return absl::StrCat(run.strategy, " (", std::filesystem::path(run.directory).filename().string(),
                       ")");
 }
 
 }  // namespace
 
+bool HasAdapters(const RunRecord& run) {
+  const ConfigValue* lora = run.config.Table("lora").value;
+  return lora != nullptr && lora->As<ConfigValue::Table>() != nullptr;
+}
+
+bool IsAlone(const RunRecord& other, const RunRecord& run) {
+  return other.complete() && (other.strategy == "single" || other.strategy == "lora") &&
+         other.workload == run.workload && HasAdapters(other) == HasAdapters(run);
+}
+
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
   for (const RunRecord& other : runs) {
-    if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
-        other.shards == run.shards && other.shard_groups == run.shard_groups &&
-        other.micro_batches == run.micro_batches) {
+    if (IsAlone(other, run) && other.shards == run.shards &&
+        other.shard_groups == run.shard_groups && other.micro_batches == run.micro_batches) {
       return &other;
     }
   }

@@ -63,8 +63,8 @@ Section SectionOf(const ComparedWorkload& workload) {
       std::any_of(workload.runs.begin(), workload.runs.end(),
                   [](const ComparedRun& compared) { return compared.run.complete(); });
   if (any_complete) {
-    for (Table table : {ResultTable(workload), TimeTable(workload), MemoryTable(workload),
-                        TrafficTable(workload), LossScaleTable(workload)}) {
+    for (Table table : {ResultTable(workload), TrainedTable(workload), TimeTable(workload),
+                        MemoryTable(workload), TrafficTable(workload), LossScaleTable(workload)}) {
       if (!table.rows.empty()) section.items.push_back(std::move(table));
     }
   }
