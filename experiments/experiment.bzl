@@ -92,6 +92,7 @@ def lockstep_experiment(
         golden_tolerance,
         tolerant_steps = None,
         has_base = False,
+        curves_from_seed = False,
         real_data = False,
         size = "small",
         tags = []):
@@ -128,8 +129,9 @@ def lockstep_experiment(
         BUILD file says why its values tell that from a change of the mathematics.
       has_base: whether the workload goes on from a model that is trained first, which base.toml,
         laid over workload.toml, describes. `:base` trains it as a run to look at. Where that takes
-        real data, :compare does so first, and a user before any other run; the curve tests, which
-        should take seconds, start from the seed.
+        real data, :compare does so first, and a user before any other run.
+      curves_from_seed: whether the curve tests start from the seed all the same: where training the
+        base takes a user's data, or ends elsewhere on another machine. Each BUILD file says why.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -150,7 +152,7 @@ def lockstep_experiment(
         if not STRATEGIES[strategy].has_curve:
             continue
         programs[strategy] = ":" + strategy
-        if has_base and real_data:
+        if curves_from_seed:
             programs[strategy] += "_from_seed"
             _run(strategy + "_from_seed", workload, strategy, configs)
     for strategy in programs:

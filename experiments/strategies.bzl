@@ -44,6 +44,7 @@ EXPERIMENTS = {
     "gpt_wide": ["single", "ddp", "fsdp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
+    "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],
     "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "toy_layerwise": ["single", "layerwise"],
     "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
