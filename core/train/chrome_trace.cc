@@ -33,6 +33,10 @@ constexpr int kDataLine = 1000;
 
 constexpr int kMostRanks = 1'000'000;
 
+// chrome://tracing rounds to microseconds, and takes what then lies within another event of its
+// line for a part of it, to which no arrow leads: so far apart are calls on a line.
+constexpr int64_t kLeastGapNanos = 1000;
+
 constexpr char kMemory[] = "memory";
 constexpr char kFlow[] = "flow";
 
@@ -62,8 +66,11 @@ std::vector<Placed> Place(const Trace& trace) {
         break;
       case TraceTrack::kCommunication: {
         size_t lane = 0;
-        while (lane < lane_ends.size() && lane_ends[lane] > place.event.start_nanos) ++lane;
-        if (lane == lane_ends.size()) lane_ends.push_back(0);
+        while (lane < lane_ends.size() &&
+               lane_ends[lane] + kLeastGapNanos > place.event.start_nanos) {
+          ++lane;
+        }
+        if (lane == lane_ends.size()) lane_ends.emplace_back();
         lane_ends[lane] = place.event.start_nanos + place.event.duration_nanos;
         place.line = kCommunicationLine + static_cast<int>(lane);
         break;

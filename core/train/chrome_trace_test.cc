@@ -116,17 +116,18 @@ TEST_F(ChromeTraceTest, ShowsAProcessARankAndAThreadATrack) {
 // Slices of one thread of the format must nest; calls in flight together do not.
 TEST_F(ChromeTraceTest, CallsInFlightTogetherGetThreadsOfTheirOwn) {
   Trace& trace = AddRank(0);
-  const auto add = [&](const char* name, int64_t start, int64_t duration) {
+  const auto add = [&](const char* name, int64_t start_micros, int64_t micros) {
     trace.Add({.name = name,
                .track = TraceTrack::kCommunication,
-               .start_nanos = start,
-               .duration_nanos = duration});
+               .start_nanos = 1000 * start_micros,
+               .duration_nanos = 1000 * micros});
   };
   add("c", 150, 100);
   add("a", 0, 100);
   add("b", 50, 100);
   add("d", 160, 10);
-  add("e", 250, 10);
+  add("e", 251, 10);
+  add("f", 261, 10);  // as soon as e is over
   std::map<std::string, std::string> thread_of;
   const Json events = Written();
   const auto threads = NamesBy(events, "thread_name");
@@ -136,7 +137,7 @@ TEST_F(ChromeTraceTest, CallsInFlightTogetherGetThreadsOfTheirOwn) {
   EXPECT_THAT(thread_of, UnorderedElementsAre(
                              std::pair("a", "communication"), std::pair("b", "communication 2"),
                              std::pair("c", "communication"), std::pair("d", "communication 2"),
-                             std::pair("e", "communication")));
+                             std::pair("e", "communication"), std::pair("f", "communication 2")));
 }
 
 TEST_F(ChromeTraceTest, MemoryIsACounterOfEachRank) {

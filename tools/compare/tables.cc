@@ -11,26 +11,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "tools/compare/costs.h"
 #include "tools/compare/loss_scale_line.h"
+#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
 
 constexpr Table::Align kLeft = Table::Align::kLeft;
 
-// "pp=1,dp=2,tp=1" without the axes of size 1; "-" for a single rank.
-std::string ShortMesh(const std::string& mesh) {
-  std::vector<std::string> axes = absl::StrSplit(mesh, ',', absl::SkipEmpty());
-  std::erase_if(axes, [](const std::string& axis) { return axis.ends_with("=1"); });
-  return axes.empty() ? "-" : absl::StrJoin(axes, " ");
-}
-
-// A whole number of bytes, in groups of three digits: a byte too many is to be seen.
-std::string ExactBytes(double bytes) {
-  std::string digits = absl::StrFormat("%.0f", bytes);
+// A whole number, in groups of three digits: of bytes, one too many is to be seen.
+std::string InGroups(double number) {
+  std::string digits = absl::StrFormat("%.0f", number);
   for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
     digits.insert(place, ",");
   }
@@ -41,7 +34,8 @@ std::string Difference(const ComparedRun& compared) {
   if (compared.is_reference) return "reference";
   if (!compared.curve) {
     const RunRecord& run = compared.run;
-    return absl::StrFormat("no single of %d x %d", run.shards, run.micro_batches) +
+    return absl::StrFormat("no %s of %d x %d", HasAdapters(run) ? "lora" : "single", run.shards,
+                           run.micro_batches) +
            (run.shard_groups > 1 ? absl::StrFormat(" in %d groups", run.shard_groups) : "");
   }
   const CurveComparison& curve = *compared.curve;
@@ -55,13 +49,31 @@ std::string Difference(const ComparedRun& compared) {
   return compared.same_parameters ? "0 (exact)" : "0, but other parameters";
 }
 
+// With the accuracy of pictures' classes.
+std::string LossAndAccuracy(const RunRecord& run, double loss, double accuracy) {
+  const std::string text = absl::StrFormat("%.4f", loss);
+  return run.unit == "samples" ? absl::StrFormat("%s, accuracy %.2f %%", text, 100 * accuracy)
+                               : text;
+}
+
 std::string Validation(const RunRecord& run) {
-  if (run.unit == "samples") {
-    return absl::StrFormat("%.4f, accuracy %.2f %%", run.validation_loss,
-                           100 * run.validation_accuracy);
+  const std::string text = LossAndAccuracy(run, run.validation_loss, run.validation_accuracy);
+  return run.loss_floor ? absl::StrFormat("%s, floor %.4f", text, *run.loss_floor) : text;
+}
+
+std::string ValidationAtStart(const RunRecord& run) {
+  const auto& start = run.validation_at_start;
+  return start ? LossAndAccuracy(run, start->loss, start->accuracy) : "-";
+}
+
+// "loss against single", or whatever the references are.
+std::string DifferenceTitle(const std::vector<const ComparedRun*>& runs) {
+  std::set<std::string> references;
+  for (const ComparedRun* compared : runs) {
+    if (compared->is_reference) references.insert(compared->run.strategy);
   }
-  return run.loss_floor ? absl::StrFormat("%.4f, floor %.4f", run.validation_loss, *run.loss_floor)
-                        : absl::StrFormat("%.4f", run.validation_loss);
+  if (references.empty()) references.insert("single");
+  return "loss against " + absl::StrJoin(references, " or ");
 }
 
 std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
@@ -72,11 +84,29 @@ std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
   return runs;
 }
 
-// "4.0 MiB / 3.9 MiB"; "-" for what is not there, or not predicted.
+// "4.0 MiB / 3.9 MiB"; of what is not predicted the first alone.
 std::string MeasuredAndPredicted(const RunCost& cost) {
   const std::string measured = FormatBytes(std::llround(cost.measured));
   return cost.predicted ? absl::StrCat(measured, " / ", FormatBytes(std::llround(*cost.predicted)))
-                        : absl::StrCat(measured, " / -");
+                        : measured;
+}
+
+// The classes of which some run has memory; or only those that no run predicts.
+enum class Classes { kAll, kNotPredicted };
+std::vector<const MemoryPart*> MemoryClasses(const std::vector<const ComparedRun*>& runs,
+                                             Classes which) {
+  std::vector<const MemoryPart*> classes;
+  for (const MemoryPart& part : kMemoryParts) {
+    bool any = false, any_predicted = false;
+    for (const ComparedRun* compared : runs) {
+      const auto cost = compared->run.memory.find(part.name);
+      if (cost == compared->run.memory.end()) continue;
+      any |= cost->second.measured > 0;
+      any_predicted |= cost->second.predicted.has_value();
+    }
+    if (any && !(which == Classes::kNotPredicted && any_predicted)) classes.push_back(&part);
+  }
+  return classes;
 }
 
 // What a run names "all_reduce gradients" and "all_reduce loss", added up as "all_reduce". What is
@@ -94,19 +124,51 @@ std::map<std::string, RunCost> SentByOperation(const RunRecord& run) {
 }  // namespace
 
 Table ResultTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
   Table table = {.columns = {{"strategy", kLeft},
                              {"ranks"},
                              {"mesh", kLeft},
                              {"shards x micro"},
                              {"steps"},
                              {"final loss"},
-                             {"loss against single"},
+                             {DifferenceTitle(runs)},
                              {"validation loss", kLeft}}};
-  for (const ComparedRun* compared : CompleteRuns(workload)) {
+  const bool any_start = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+    return compared->run.validation_at_start.has_value();
+  });
+  if (any_start) table.columns.push_back({"at the start", kLeft});
+  for (const ComparedRun* compared : runs) {
     const RunRecord& run = compared->run;
-    table.Add({compared->label, absl::StrCat(run.ranks), ShortMesh(run.mesh),
-               absl::StrFormat("%d x %d", run.shards, run.micro_batches), absl::StrCat(run.steps),
-               absl::StrFormat("%.6f", run.loss), Difference(*compared), Validation(run)});
+    std::vector<std::string> cells = {compared->label,
+                                      absl::StrCat(run.ranks),
+                                      run.ranks == 1 ? "-" : ShortMesh(run.mesh),
+                                      absl::StrFormat("%d x %d", run.shards, run.micro_batches),
+                                      absl::StrCat(run.steps),
+                                      absl::StrFormat("%.6f", run.loss),
+                                      Difference(*compared),
+                                      Validation(run)};
+    if (any_start) cells.push_back(ValidationAtStart(run));
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table TrainedTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
+  Table table = {
+      .title = "what is trained, and what is kept of it",
+      .columns = {{"strategy", kLeft}, {"parameters"}, {"trained"}, {"of all"}, {"checkpoint"}}};
+  const bool any_frozen = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+    return compared->run.trained_parameters < compared->run.parameters;
+  });
+  if (!any_frozen) return table;
+  for (const ComparedRun* compared : runs) {
+    const RunRecord& run = compared->run;
+    table.Add({compared->label, InGroups(static_cast<double>(run.parameters)),
+               InGroups(static_cast<double>(run.trained_parameters)),
+               absl::StrFormat("%.2f %%", 100 * static_cast<double>(run.trained_parameters) /
+                                              static_cast<double>(run.parameters)),
+               run.checkpoint_bytes > 0 ? FormatBytes(run.checkpoint_bytes) : "-"});
   }
   return table;
 }
@@ -144,26 +206,29 @@ Table MemoryTable(const ComparedWorkload& workload) {
                      "memory of a rank, most of any: all at once, and each class at its own "
                      "peak, measured / predicted",
                  .columns = {{"strategy", kLeft}, {"peak"}}};
-  std::vector<std::string> classes;
-  for (const MemoryPart& part : kMemoryParts) {
-    const bool any = std::any_of(runs.begin(), runs.end(), [&](const auto* compared) {
-      const auto cost = compared->run.memory.find(part.name);
-      return cost != compared->run.memory.end() && cost->second.measured > 0;
-    });
-    if (!any) continue;
-    classes.push_back(part.name);
-    table.columns.push_back({part.title});
-  }
+  const std::vector<const MemoryPart*> classes = MemoryClasses(runs, Classes::kAll);
+  for (const MemoryPart* part : classes) table.columns.push_back({part->title});
   for (const ComparedRun* compared : runs) {
     const RunRecord& run = compared->run;
     std::vector<std::string> cells = {compared->label, FormatBytes(std::llround(run.memory_peak))};
-    for (const std::string& name : classes) {
-      const auto cost = run.memory.find(name);
+    for (const MemoryPart* part : classes) {
+      const auto cost = run.memory.find(part->name);
       cells.push_back(cost == run.memory.end() ? "-" : MeasuredAndPredicted(cost->second));
     }
     table.Add(std::move(cells));
   }
   return table;
+}
+
+std::string WhyNotPredicted(const ComparedWorkload& workload) {
+  std::vector<std::string> titles;
+  for (const MemoryPart* part : MemoryClasses(CompleteRuns(workload), Classes::kNotPredicted)) {
+    titles.push_back(part->title);
+  }
+  if (titles.empty()) return "";
+  return absl::StrCat("measured only: ", absl::StrJoin(titles, ", "),
+                      "; these follow from what the model's operations keep for backward and need "
+                      "meanwhile, for which strategies have no closed form");
 }
 
 Table TrafficTable(const ComparedWorkload& workload) {
@@ -184,8 +249,8 @@ Table TrafficTable(const ComparedWorkload& workload) {
       const auto cost = sent[compared].find(operation);
       cells.push_back(cost == sent[compared].end()
                           ? "-"
-                          : absl::StrCat(ExactBytes(cost->second.measured), " / ",
-                                         ExactBytes(*cost->second.predicted)));
+                          : absl::StrCat(InGroups(cost->second.measured), " / ",
+                                         InGroups(*cost->second.predicted)));
     }
     table.Add(std::move(cells));
   }

@@ -10,12 +10,18 @@ namespace lockstep {
 // Ranks, how the batch is cut, the loss and how far it is from the reference's, validation.
 Table ResultTable(const ComparedWorkload& workload);
 
+// How many parameters are trained, and the bytes of a checkpoint. No row where all runs train all.
+Table TrainedTable(const ComparedWorkload& workload);
+
 // Throughput of all ranks together, and where the time of a step went. Phases that no run has, such
 // as the bubble where there is no pipeline, are left out.
 Table TimeTable(const ComparedWorkload& workload);
 
 // What the rank with most holds, measured beside predicted. Classes that no run has are left out.
 Table MemoryTable(const ComparedWorkload& workload);
+
+// Of which classes that table has no prediction, and why; empty: of none.
+std::string WhyNotPredicted(const ComparedWorkload& workload);
 
 // What a rank sends in a step by operation, measured beside predicted. No row where no run sends
 // anything.

@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::json;
 using Thread = std::pair<int64_t, int64_t>;  // process and thread
 
+constexpr char kCommunication[] = "communication";
+
 // What stops the check.
 struct Fault {
   std::string text;
@@ -36,6 +38,9 @@ int64_t Nanos(const Json& event, const char* name) {
   Require(micros >= 0, event, "negative time");
   return static_cast<int64_t>(micros * 1000);
 }
+
+// As chrome://tracing rounds them.
+int64_t Micros(int64_t nanos) { return (nanos + 500) / 1000; }
 
 struct Slice {
   std::string name, category;
@@ -106,6 +111,9 @@ class TraceCheck {
     Require(slices.empty() || slices.back().begin <= begin, event, "before an earlier event");
     while (!open.empty() && open.back() <= begin) open.pop_back();
     Require(open.empty() || end <= open.back(), event, "overlaps another event of its thread");
+    Require(event.at("cat") != kCommunication || slices.empty() ||
+                Micros(slices.back().end) < Micros(begin),
+            event, "no microsecond behind another call");
     open.push_back(end);
     slices.push_back(
         {.name = event.at("name"), .category = event.at("cat"), .begin = begin, .end = end});
@@ -135,7 +143,7 @@ class TraceCheck {
       return slice.begin <= at && at <= slice.end;
     });
     Require(around != slices.rend(), event, "an arrow that touches no event");
-    Require(around->category == "communication", event, "an arrow to what is no communication");
+    Require(around->category == kCommunication, event, "an arrow to what is no communication");
     return around->name;
   }
 

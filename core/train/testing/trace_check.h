@@ -10,7 +10,8 @@ namespace lockstep {
 //
 // - each process and thread is named, once, before all events; a thread's number is in one process;
 // - of a thread, events come in order of time and nest, or lie apart, in the whole nanoseconds that
-//   Perfetto computes with: it drops what overlaps;
+//   Perfetto computes with: it drops what overlaps; calls are a microsecond apart, to which
+//   chrome://tracing rounds: it takes what then lies within another for its part;
 // - a counter's samples come in order of time and have the same series;
 // - an arrow has a start, an end that binds to the event around it ("bp": "e"), and perhaps steps
 // in

@@ -82,6 +82,19 @@ TEST(TraceCheckTest, EventsOfAThreadNest) {
   EXPECT_THAT(FaultWith(kForward, "ts", -1), HasSubstr("negative time"));
 }
 
+TEST(TraceCheckTest, CallsOfALineAreApart) {
+  const auto fault_of_next_send = [](double begin) {
+    return FaultWith([begin](Json& events) {
+      Json next = events[kSend];
+      next["ts"] = begin;
+      next["dur"] = 0.2;
+      events.insert(events.begin() + kSend + 1, next);
+    });
+  };
+  EXPECT_THAT(fault_of_next_send(7.2), HasSubstr("no microsecond behind another call"));
+  EXPECT_EQ(fault_of_next_send(7.6), "");
+}
+
 TEST(TraceCheckTest, SamplesAreInOrderAndAlike) {
   EXPECT_THAT(FaultWith(kFirstSample, "ts", 3), HasSubstr("before an earlier sample"));
   EXPECT_THAT(FaultWith(kSecondSample, "args", {{"gradients", 1}}), HasSubstr("other series"));
