@@ -8,9 +8,9 @@
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
 #include "core/nn/model.h"
-#include "core/tensor/device.h"
 #include "core/train/command_line.h"
 #include "core/train/config.h"
+#include "core/train/rank_device.h"
 #include "core/train/settings.h"
 #include "core/train/strategy.h"
 
@@ -30,8 +30,8 @@ struct Run {
   ModelFactory make_model;  // adds adapters; has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
-  DeviceType device = DeviceType::kCpu;  // of every rank
-  std::string out;                       // run directory
+  std::shared_ptr<RankDevices> devices;
+  std::string out;  // run directory
   bool resume = false;
 
   // "samples" or "tokens", and how many of them a sample has.
@@ -47,8 +47,10 @@ std::string ModelFingerprint(const Config& config);
 struct RunPlace {
   // Whether rank 0 is among them, which makes the run directory.
   bool has_first_rank = true;
-  // How many of them share the cores of this machine; 0: all.
-  int ranks_here = 0;
+  // How many of them are processes on this machine, where this one is number `own_number` of them;
+  // 0: all are threads of this process.
+  int processes = 0;
+  int own_number = 0;
 };
 
 // Reads and checks everything that a command line names: configuration, data, model. Makes the run
