@@ -1,5 +1,6 @@
 """An experiment: one workload under every strategy. See lockstep_experiment."""
 
+load("//build_defs:cuda.bzl", "CUDA_ONLY")
 load(":program.bzl", "program", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
@@ -31,32 +32,46 @@ def _compare(name, runs):
         data = runs.values(),
     )
 
-def _curve_test(strategy, others, steps, tolerant_steps, golden_steps, golden_tolerance, tags, size):
+def _curve_test(
+        strategy,
+        others,
+        steps,
+        tolerant_steps,
+        golden_steps,
+        golden_tolerance,
+        tags,
+        size,
+        device = "cpu",
+        **kwargs):
     tolerance = STRATEGIES[strategy].tolerance
     reference_steps = tolerant_steps if tolerance > 0 else steps
     steps = max(reference_steps, golden_steps)
     arguments = [
         "--candidate={path}/$(rootpath :%s)" % strategy,
         "--steps=%d" % steps,
+        "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
         "--golden_steps=%d" % golden_steps,
         "--golden_tolerance=%s" % golden_tolerance,
         "--all=" + ",".join(["%s={path}/$(rootpath :%s)" % (other, other) for other in others]),
     ]
-    if strategy != "single":
+
+    # On a GPU single is held to another run of its own: it repeats its bits.
+    if strategy != "single" or device != "cpu":
         arguments += [
             "--reference={path}/$(rootpath :single)",
             "--reference_steps=%d" % reference_steps,
             "--reference_tolerance=%s" % tolerance,
         ]
     program_test(
-        name = strategy + "_curve_test",
+        name = strategy + ("" if device == "cpu" else "_" + device) + "_curve_test",
         size = size,
         binary = "//tools/curve",
         arguments = arguments,
         data = [":" + other for other in others] + [":expected_loss.csv"],
         tags = tags,
+        **kwargs
     )
 
 def lockstep_experiment(
@@ -64,6 +79,7 @@ def lockstep_experiment(
         golden_steps,
         golden_tolerance,
         tolerant_steps = None,
+        cuda_tolerance = None,
         real_data = False,
         size = "small",
         tags = []):
@@ -77,6 +93,9 @@ def lockstep_experiment(
       :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to `single` run
                               in the same way (exact lane) and to expected_loss.csv (golden lane);
                               when it fails, it runs all strategies to tell which of them moved
+      :<strategy>_cuda_curve_test
+                              the same on a GPU that all ranks share, `single` held to a second run of
+                              itself; tagged "gpu"
 
     and for all of them:
 
@@ -93,6 +112,8 @@ def lockstep_experiment(
       golden_tolerance: how far from expected_loss.csv their losses may be, relatively. Not 0, since
         another machine's vector width, or another number of threads, adds in another order. Each
         BUILD file says why its values tell that from a change of the mathematics.
+      cuda_tolerance: the same on a GPU, whose libraries add in orders of their own and whose exp is
+        another; as long as it has not been measured, 30 times golden_tolerance.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -119,6 +140,18 @@ def lockstep_experiment(
             golden_tolerance,
             tags,
             size,
+        )
+        _curve_test(
+            strategy,
+            with_curve,
+            curve_steps,
+            tolerant_steps or curve_steps,
+            golden_steps,
+            cuda_tolerance or golden_tolerance * 30,
+            tags + ["gpu"],
+            "medium",
+            device = "cuda",
+            target_compatible_with = CUDA_ONLY,
         )
     _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
     program(
