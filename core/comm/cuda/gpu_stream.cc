@@ -8,7 +8,10 @@ namespace lockstep::cuda {
 
 GpuMark::GpuMark(cudaStream_t stream) {
   LS_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-  LS_CUDA(cudaEventRecord(event_, stream));
+  const cudaError_t error = cudaEventRecord(event_, stream);
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaEventDestroy(event_));
+  LS_CUDA(error);
 }
 
 GpuMark::~GpuMark() {

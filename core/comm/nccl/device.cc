@@ -1,6 +1,7 @@
 #include "core/comm/nccl/device.h"
 
-#include <cstring>  // std::memcpy
+#include <algorithm>  // std::max
+#include <cstring>    // std::memcpy
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,6 +15,10 @@ namespace lockstep {
 namespace {
 
 constexpr char kIdLabel[] = "nccl id";
+
+// NCCL takes its time to connect GPUs, and that is no sign of a rank that does not come: the host
+// sees those.
+constexpr std::chrono::minutes kLeastTimeout(1);
 
 // A name in host memory, on its way through the host's communicator.
 class TravellingId {
@@ -180,8 +185,9 @@ class NcclRoutes final : public DeviceRoutes {
 
 NcclGpu::NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, Communicator& world)
     : GpuDevice(context),
-      patience_{.timeout = timeout, .world_status = [&world] { return world.status(); }},
-      watch_(patience_) {}
+      patience_{.timeout = std::max<std::chrono::nanoseconds>(timeout, kLeastTimeout),
+                .world_status = [&world] { return world.status(); }},
+      watch_(context.ordinal(), patience_) {}
 
 absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& group) {
   if (group.size() == 1) {

@@ -36,6 +36,9 @@ void Watch::Add(std::shared_ptr<Comm> comm, DeviceMarkPtr end, std::string call,
 }
 
 void Watch::Run() {
+  // Else the thread's first call would set up the first GPU for it. An error shows at the next
+  // call.
+  static_cast<void>(cudaSetDevice(ordinal_));
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !under_way_.empty(); });

@@ -21,7 +21,8 @@ class Watch {
   // Tells the world that this rank has failed.
   using Fail = std::function<void(const absl::Status&)>;
 
-  explicit Watch(Patience patience) : patience_(std::move(patience)) {}
+  // Of GPU `ordinal`.
+  Watch(int ordinal, Patience patience) : ordinal_(ordinal), patience_(std::move(patience)) {}
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -42,6 +43,7 @@ class Watch {
   // Lets go of what is over; OK, or why the rest is to be aborted.
   absl::Status Look();
 
+  const int ordinal_;
   const Patience patience_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
