@@ -21,15 +21,21 @@ def _run(name, workload, strategy, configs):
     )
 
 def _compare(name, runs):
-    """A program that makes runs, a dict from name to label, and shows them side by side."""
+    """A program that makes runs and shows them side by side.
+
+    Args:
+      name: of the program.
+      runs: a dict from label to "WORKLOAD:NAME", the workload that the run has by its configuration
+        and the run's directory.
+    """
     program(
         name = name,
         binary = "//tools/compare:run_and_compare",
         # The same threads for every rank of every strategy: only then are sums made in the same
         # order, and the differences 0.
-        arguments = ["%s={path}/$(rootpath %s)" % run for run in runs.items()] +
+        arguments = ["%s={path}/$(rootpath %s)" % (run, label) for label, run in runs.items()] +
                     ["--", "--set", "run.threads=1"],
-        data = runs.values(),
+        data = runs.keys(),
     )
 
 def _curve_test(
@@ -125,7 +131,7 @@ def lockstep_experiment(
     configs = ["workload.toml"] + [strategy + ".toml" for strategy in strategies]
     if workload in QUICKSTART:
         configs.append("quickstart.toml")
-    native.exports_files(configs, visibility = ["//experiments:__pkg__"])
+    native.exports_files(configs + ["expected_loss.csv"], visibility = ["//experiments:__pkg__"])
     with_curve = [strategy for strategy in strategies if STRATEGIES[strategy].has_curve]
     for strategy in strategies:
         _run(strategy, workload, strategy, [":workload.toml", ":%s.toml" % strategy])
@@ -153,7 +159,10 @@ def lockstep_experiment(
             device = "cuda",
             target_compatible_with = CUDA_ONLY,
         )
-    _compare("compare", {"%s/%s" % (workload, strategy): ":" + strategy for strategy in strategies})
+    _compare(
+        "compare",
+        {":" + strategy: "%s:%s/%s" % (workload, workload, strategy) for strategy in strategies},
+    )
     program(
         name = "update_expected",
         binary = "//tools/curve:update_expected",
@@ -170,17 +179,29 @@ def lockstep_experiment_aliases():
                 actual = "//experiments/%s:%s" % (workload, strategy),
             )
 
+def lockstep_configurations(name):
+    """The files of all experiments: what is trained, and the expected curves."""
+    native.filegroup(
+        name = name,
+        srcs = [
+            "//experiments/%s:%s" % (workload, file)
+            for workload, strategies in EXPERIMENTS.items()
+            for file in ["workload.toml", "expected_loss.csv"] + [s + ".toml" for s in strategies]
+        ],
+    )
+
 def lockstep_quickstart(name):
     """Every strategy on a small GPT and a small ResNet, shortened, side by side."""
     runs = {}
     for workload in QUICKSTART:
         for strategy in EXPERIMENTS[workload]:
             run = "%s_%s_%s" % (name, workload, strategy)
+            shortened = "%s_%s" % (workload, name)  # as its quickstart.toml calls it
             folder = "//experiments/%s:" % workload
-            _run(run, "%s_%s" % (workload, name), strategy, [
+            _run(run, shortened, strategy, [
                 folder + "workload.toml",
                 folder + strategy + ".toml",
                 folder + "quickstart.toml",
             ])
-            runs["%s/%s_%s" % (name, workload, strategy)] = ":" + run
+            runs[":" + run] = "%s:%s/%s_%s" % (shortened, name, workload, strategy)
     _compare(name, runs)

@@ -59,13 +59,25 @@ void Prefetcher::Run() {
     Slot& slot = queue_[rendered_];
     // Next touches no slot that is not ready, and only adds others behind this one.
     lock.unlock();
-    const std::vector<SampleKey> keys = sampler_.TrainKeys(slot.item.step, slot.item.micro_batch);
-    slot.status = dataset_->Fill(Split::kTrain, keys, slot.item.batch);
+    Render(slot);
     lock.lock();
     slot.ready = true;
     ++rendered_;
     changed_.notify_all();
     if (!slot.status.ok()) return;  // nobody gets past this slot
+  }
+}
+
+void Prefetcher::Render(Slot& slot) {
+  const Item& item = slot.item;
+  const int64_t begin = NowNanos();
+  const std::vector<SampleKey> keys = sampler_.TrainKeys(item.step, item.micro_batch);
+  slot.status = dataset_->Fill(Split::kTrain, keys, item.batch);
+  if (options_.rendered) {
+    options_.rendered({.step = item.step,
+                       .micro_batch = item.micro_batch,
+                       .begin_nanos = begin,
+                       .end_nanos = NowNanos()});
   }
 }
 

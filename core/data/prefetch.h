@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -14,12 +15,22 @@
 
 namespace lockstep {
 
+// A micro-batch that was made, and when, by NowNanos.
+struct RenderedBatch {
+  int64_t step = 0;
+  int64_t micro_batch = 0;  // of the step's global micro-batches
+  int64_t begin_nanos = 0, end_nanos = 0;
+};
+
 struct PrefetchOptions {
   int64_t first_step = 0;                                  // a resumed run begins later
   int64_t end_step = std::numeric_limits<int64_t>::max();  // the first step that is not wanted
   int64_t first_micro_batch = 0;                           // of the step's global micro-batches
   int64_t micro_batches = 1;                               // from there on, in each step
   int64_t depth = 3;                                       // micro-batches rendered ahead
+  // Told of each micro-batch by the thread that renders them, before Next hands it out. May be
+  // null.
+  std::function<void(const RenderedBatch&)> rendered = nullptr;
 };
 
 // Renders the training micro-batches of one rank ahead of their use, in a thread of its own: those
@@ -67,6 +78,7 @@ class Prefetcher {
   };
 
   void Run();
+  void Render(Slot& slot);
   // Puts an unrendered slot with a batch of its own at the end of the queue, unless the last step's
   // last is there already. Call with the mutex held, or before the thread runs. Throws
   // StatusException when there is no room.

@@ -115,6 +115,33 @@ TEST(Prefetcher, HandsOutTheRanksMicroBatchesInOrder) {
   }
 }
 
+TEST(Prefetcher, TellsWhatItRenderedAndWhen) {
+  const auto dataset = std::make_shared<GatedImages>();
+  CpuAllocator allocator;
+  std::mutex mutex;
+  std::vector<RenderedBatch> rendered;
+  Prefetcher prefetcher(dataset, MakeSampler(*dataset), allocator,
+                        {.end_step = 2,
+                         .first_micro_batch = 1,
+                         .micro_batches = 2,
+                         .depth = 1,
+                         .rendered = [&](const RenderedBatch& batch) {
+                           std::lock_guard lock(mutex);
+                           rendered.push_back(batch);
+                         }});
+  for (size_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(prefetcher.Next().ok());
+    std::lock_guard lock(mutex);
+    ASSERT_GT(rendered.size(), i) << "it is told before the batch is handed out";
+    EXPECT_EQ(rendered[i].step, static_cast<int64_t>(i / 2));
+    EXPECT_EQ(rendered[i].micro_batch, static_cast<int64_t>(1 + i % 2));
+    EXPECT_LE(rendered[i].begin_nanos, rendered[i].end_nanos);
+    if (i > 0) {
+      EXPECT_LE(rendered[i - 1].end_nanos, rendered[i].begin_nanos);
+    }
+  }
+}
+
 TEST(Prefetcher, RendersAheadAndSaysHowLongItWaited) {
   const auto dataset = std::make_shared<GatedImages>();
   CpuAllocator allocator;

@@ -74,9 +74,10 @@ TEST_P(KernelsSuite, Positions) {
 struct AttentionCase {
   int64_t batch, heads, head_width, time;
 };
-constexpr AttentionCase kAttentions[] = {{1, 1, 1, 1},   {2, 3, 5, 1},    {1, 1, 20, 5},
-                                         {2, 3, 16, 5},  {2, 2, 20, 64},  {1, 3, 17, 65},
-                                         {2, 1, 8, 100}, {3, 2, 12, 130}, {1, 1, 64, 130}};
+constexpr AttentionCase kAttentions[] = {
+    {1, 1, 1, 1},    {2, 3, 5, 1},    {1, 1, 20, 5},   {2, 3, 16, 5},   {2, 2, 20, 64},
+    {1, 3, 17, 65},  {2, 1, 8, 100},  {3, 2, 12, 130}, {1, 1, 64, 130}, {2, 2, 64, 5},
+    {1, 2, 64, 128}, {1, 1, 64, 259}, {1, 2, 128, 17}, {2, 1, 128, 68}, {1, 1, 128, 130}};
 
 // Heads 2, 3, ... of a layer of nine, as a rank of tensor parallelism computes them.
 Attention Options(const AttentionCase& c, float dropout) {
@@ -88,7 +89,9 @@ Attention Options(const AttentionCase& c, float dropout) {
 }
 
 // The reference's condition counts what rounding of the logits does; the rest are two sums, over
-// the head's width and over the keys. Backward reads an output that was stored: one rounding of it.
+// the head's width and over the keys. Probabilities and, in backward, the logits' gradients may be
+// rounded to the compute dtype, as factors of products: one rounding of either, or of the output
+// that backward reads.
 double Roundings(const AttentionCase& c) { return SumRoundings(c.head_width + c.time) + 8; }
 
 TEST_P(KernelsSuite, Attention) {
@@ -101,7 +104,7 @@ TEST_P(KernelsSuite, Attention) {
       Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
       kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
       const reference::Attended expected = reference::AttentionForward(attention, qkv);
-      EXPECT_TRUE(Agrees(expected.y, y, Roundings(c)));
+      EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
       EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
       Tensor dqkv = Output(qkv.shape);
       kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
@@ -121,7 +124,7 @@ TEST_P(KernelsSuite, AttentionWithLargeLogits) {
   kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
   kernels().AttentionBackward(attention, qkv.tensor, y, log_sum_exp, dy.tensor, dqkv);
   const reference::Attended expected = reference::AttentionForward(attention, qkv);
-  EXPECT_TRUE(Agrees(expected.y, y, Roundings(c)));
+  EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
   EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
   EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
 }
@@ -165,20 +168,22 @@ TEST_P(KernelsSuite, AttentionOfOneHeadIsTheLayersHead) {
 }
 
 TEST_P(KernelsSuite, SequencesRepeatTheirBits) {
-  const AttentionCase c = {3, 2, 12, 130};
-  const Attention attention = Options(c, 0.1f);
-  const Input qkv = Normal({3, 130, 72}), dy = Normal({3, 130, 24});
-  const Tensor ids = Upload(Integers(390, 0, 9));
-  std::vector<std::vector<float>> first;
-  for (int round = 0; round < 3; ++round) {
-    const Tensor out[] = {Output(dy.shape), Output({3, 2, 130}, DType::kF32), Output(qkv.shape),
-                          Output({10, 24})};
-    kernels().AttentionForward(attention, qkv.tensor, out[0], out[1]);
-    kernels().AttentionBackward(attention, qkv.tensor, out[0], out[1], dy.tensor, out[2]);
-    kernels().EmbeddingBackward(ids, dy.tensor, Write::kOverwrite, out[3]);
-    for (size_t i = 0; i < 4; ++i) {
-      if (round == 0) first.push_back(Download(out[i]));
-      EXPECT_TRUE(SameBits(first[i], Download(out[i]))) << i;
+  for (const AttentionCase& c : {AttentionCase{3, 2, 12, 130}, AttentionCase{2, 1, 64, 130}}) {
+    const Attention attention = Options(c, 0.1f);
+    const int64_t width = c.heads * c.head_width;
+    const Input qkv = Normal({c.batch, c.time, 3 * width}), dy = Normal({c.batch, c.time, width});
+    const Tensor ids = Upload(Integers(c.batch * c.time, 0, 9));
+    std::vector<std::vector<float>> first;
+    for (int round = 0; round < 3; ++round) {
+      const Tensor out[] = {Output(dy.shape), Output({c.batch, c.heads, c.time}, DType::kF32),
+                            Output(qkv.shape), Output({10, width})};
+      kernels().AttentionForward(attention, qkv.tensor, out[0], out[1]);
+      kernels().AttentionBackward(attention, qkv.tensor, out[0], out[1], dy.tensor, out[2]);
+      kernels().EmbeddingBackward(ids, dy.tensor, Write::kOverwrite, out[3]);
+      for (size_t i = 0; i < 4; ++i) {
+        if (round == 0) first.push_back(Download(out[i]));
+        EXPECT_TRUE(SameBits(first[i], Download(out[i]))) << i;
+      }
     }
   }
 }

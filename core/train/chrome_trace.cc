@@ -1,10 +1,12 @@
 #include "core/train/chrome_trace.h"
 
 #include <algorithm>  // std::max, std::min, std::sort
+#include <cmath>      // std::nextafter
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -23,19 +25,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The format's thread numbers within a rank, also the order of their lines. Data comes last, after
-// however many lines communication takes.
-constexpr int kComputeThread = 0;
-constexpr int kCommunicationThread = 1;
-constexpr int kDataThread = 1000;
+// The lines of a rank, in their order. Data comes last, after however many lines communication
+// takes.
+constexpr int kComputeLine = 0;
+constexpr int kCommunicationLine = 1;
+constexpr int kDataLine = 1000;
 
-constexpr char kMemoryCounter[] = "memory";
+constexpr int kMostRanks = 1'000'000;
+
+// chrome://tracing rounds to microseconds, and takes what then lies within another event of its
+// line for a part of it, to which no arrow leads: so far apart are calls on a line.
+constexpr int64_t kLeastGapNanos = 1000;
+
+constexpr char kMemory[] = "memory";
+constexpr char kFlow[] = "flow";
 
 // An event and the line that it stands on.
 struct Placed {
   TraceEvent event;
   int rank = 0;
-  int thread = 0;
+  int line = 0;
 };
 
 // Sorts the events of one rank by start, the longer first, and gives each its line.
@@ -50,17 +59,20 @@ std::vector<Placed> Place(const Trace& trace) {
   for (Placed& place : placed) {
     switch (place.event.track) {
       case TraceTrack::kCompute:
-        place.thread = kComputeThread;
+        place.line = kComputeLine;
         break;
       case TraceTrack::kData:
-        place.thread = kDataThread;
+        place.line = kDataLine;
         break;
       case TraceTrack::kCommunication: {
         size_t lane = 0;
-        while (lane < lane_ends.size() && lane_ends[lane] > place.event.start_nanos) ++lane;
-        if (lane == lane_ends.size()) lane_ends.push_back(0);
+        while (lane < lane_ends.size() &&
+               lane_ends[lane] + kLeastGapNanos > place.event.start_nanos) {
+          ++lane;
+        }
+        if (lane == lane_ends.size()) lane_ends.emplace_back();
         lane_ends[lane] = place.event.start_nanos + place.event.duration_nanos;
-        place.thread = kCommunicationThread + static_cast<int>(lane);
+        place.line = kCommunicationLine + static_cast<int>(lane);
         break;
       }
     }
@@ -68,11 +80,39 @@ std::vector<Placed> Place(const Trace& trace) {
   return placed;
 }
 
-std::string ThreadName(int thread) {
-  if (thread == kComputeThread) return "compute";
-  if (thread == kDataThread) return "data";
-  if (thread == kCommunicationThread) return "communication";
-  return absl::StrCat("communication ", thread - kCommunicationThread + 1);
+const char* Name(TraceTrack track) {
+  switch (track) {
+    case TraceTrack::kCompute:
+      return "compute";
+    case TraceTrack::kCommunication:
+      return "communication";
+    case TraceTrack::kData:
+      return "data";
+  }
+  return "?";
+}
+
+std::string LineName(int line) {
+  if (line == kComputeLine) return Name(TraceTrack::kCompute);
+  if (line == kDataLine) return Name(TraceTrack::kData);
+  const char* communication = Name(TraceTrack::kCommunication);
+  if (line == kCommunicationLine) return communication;
+  return absl::StrCat(communication, " ", line - kCommunicationLine + 1);
+}
+
+// The format's number of a thread. Perfetto may know threads by it alone, so no two of a file are
+// alike; and takes the one with the process's number, here that of compute, for its main thread.
+int ThreadId(int rank, int line) { return line * kMostRanks + rank; }
+
+// The format's microseconds. Readers multiply them by 1000 and cut what is behind the point: the
+// nearest double below a nanosecond would become the one before it, and events that only touch each
+// other would overlap, for which Perfetto drops one of them.
+double Micros(int64_t nanos) {
+  double micros = static_cast<double>(nanos) / 1000;
+  while (micros * 1000 < static_cast<double>(nanos)) {
+    micros = std::nextafter(micros, std::numeric_limits<double>::infinity());
+  }
+  return micros;
 }
 
 // Writes the members of a JSON array, one a line.
@@ -80,8 +120,17 @@ class EventWriter {
  public:
   EventWriter(AtomicFileWriter& file, int64_t origin_nanos) : file_(file), origin_(origin_nanos) {}
 
-  absl::Status Metadata(const char* what, int rank, int thread, const Json& args) {
-    return Write({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", args}});
+  // What the process of a rank is called, and where it stands.
+  absl::Status Process(int rank) {
+    LS_RETURN_IF_ERROR(
+        Metadata("process_name", rank, kComputeLine, {{"name", absl::StrCat("rank ", rank)}}));
+    return Metadata("process_sort_index", rank, kComputeLine, {{"sort_index", rank}});
+  }
+
+  // The same of one of its threads.
+  absl::Status Thread(int rank, int line) {
+    LS_RETURN_IF_ERROR(Metadata("thread_name", rank, line, {{"name", LineName(line)}}));
+    return Metadata("thread_sort_index", rank, line, {{"sort_index", line}});
   }
 
   absl::Status Complete(const Placed& placed) {
@@ -93,8 +142,9 @@ class EventWriter {
     if (!event.detail.empty()) args["detail"] = event.detail;
     return Write({{"ph", "X"},
                   {"name", event.name},
+                  {"cat", Name(event.track)},
                   {"pid", placed.rank},
-                  {"tid", placed.thread},
+                  {"tid", ThreadId(placed.rank, placed.line)},
                   {"ts", Micros(event.start_nanos - origin_)},
                   {"dur", Micros(event.duration_nanos)},
                   {"args", args}});
@@ -107,8 +157,10 @@ class EventWriter {
       args[Name(static_cast<MemoryClass>(i))] = sample.live_bytes[i];
     }
     return Write({{"ph", "C"},
-                  {"name", kMemoryCounter},
+                  {"name", kMemory},
+                  {"cat", kMemory},
                   {"pid", rank},
+                  {"tid", ThreadId(rank, kComputeLine)},
                   {"ts", Micros(sample.nanos - origin_)},
                   {"args", args}});
   }
@@ -117,18 +169,24 @@ class EventWriter {
   // event on that line at that time.
   absl::Status Flow(const char* phase, int64_t id, const Placed& placed, int64_t nanos) {
     Json json = {{"ph", phase},
-                 {"name", "flow"},
-                 {"cat", "flow"},
+                 {"name", kFlow},
+                 {"cat", kFlow},
                  {"id", id},
                  {"pid", placed.rank},
-                 {"tid", placed.thread},
+                 {"tid", ThreadId(placed.rank, placed.line)},
                  {"ts", Micros(nanos - origin_)}};
     if (phase[0] == 'f') json["bp"] = "e";  // the enclosing event, not the next one
     return Write(json);
   }
 
  private:
-  static double Micros(int64_t nanos) { return static_cast<double>(nanos) / 1000; }
+  absl::Status Metadata(const char* what, int rank, int line, const Json& args) {
+    return Write({{"ph", "M"},
+                  {"name", what},
+                  {"pid", rank},
+                  {"tid", ThreadId(rank, line)},
+                  {"args", args}});
+  }
 
   absl::Status Write(const Json& json) {
     const std::string text =
@@ -181,26 +239,22 @@ absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* co
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append("{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
   EventWriter writer(file, origin);
-  std::map<std::string, std::vector<const Placed*>> flows;
+  // All names before the first event, so that no reader has to guess one.
   for (size_t i = 0; i < ranks.size(); ++i) {
     const int rank = traces[i]->rank();
-    LS_RETURN_IF_ERROR(
-        writer.Metadata("process_name", rank, 0, {{"name", absl::StrCat("rank ", rank)}}));
-    LS_RETURN_IF_ERROR(writer.Metadata("process_sort_index", rank, 0, {{"sort_index", rank}}));
-    std::map<int, bool> named;  // by thread
+    LS_RETURN_IF_ERROR(writer.Process(rank));
+    std::set<int> lines = {kComputeLine};  // which memory hangs on
+    for (const Placed& placed : ranks[i]) lines.insert(placed.line);
+    for (const int line : lines) LS_RETURN_IF_ERROR(writer.Thread(rank, line));
+  }
+  std::map<std::string, std::vector<const Placed*>> flows;
+  for (size_t i = 0; i < ranks.size(); ++i) {
     for (const Placed& placed : ranks[i]) {
-      const int thread = placed.thread;
-      if (named.emplace(thread, true).second) {
-        LS_RETURN_IF_ERROR(
-            writer.Metadata("thread_name", rank, thread, {{"name", ThreadName(thread)}}));
-        LS_RETURN_IF_ERROR(
-            writer.Metadata("thread_sort_index", rank, thread, {{"sort_index", thread}}));
-      }
       LS_RETURN_IF_ERROR(writer.Complete(placed));
       if (!placed.event.flow.empty()) flows[placed.event.flow].push_back(&placed);
     }
     for (const MemorySample& sample : traces[i]->Memory()) {
-      LS_RETURN_IF_ERROR(writer.Memory(rank, sample));
+      LS_RETURN_IF_ERROR(writer.Memory(traces[i]->rank(), sample));
     }
   }
   int64_t id = 0;

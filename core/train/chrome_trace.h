@@ -16,7 +16,8 @@ namespace lockstep {
 // counter "memory" with live bytes by class.
 //
 // Calls in flight at once overlap in time, which no thread of the format can show: communication
-// takes as many threads as a rank had calls in flight. Atomic. The ranks' events must be from
+// takes as many threads as a rank had calls in flight, or so close that readers could not tell them
+// apart. Atomic. The ranks' events must be from
 // clocks that agree, as those of one machine do.
 absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* const> traces);
 

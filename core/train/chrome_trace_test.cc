@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/file.h"
+#include "core/train/testing/trace_check.h"
 #include "core/train/trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,8 +39,9 @@ class ChromeTraceTest : public testing::Test {
     for (const auto& trace : traces_) traces.push_back(trace.get());
     const std::string path = testing::TempDir() + "/chrome_trace_test.json";
     EXPECT_EQ(WriteChromeTrace(path, traces), absl::OkStatus());
-    const Json document = Json::parse(ReadFile(path).value());
-    return document.at("traceEvents");
+    const std::string text = ReadFile(path).value();
+    EXPECT_EQ(TraceFault(text), "");
+    return Json::parse(text).at("traceEvents");
   }
 
   // Those of one phase: "X" complete, "M" metadata, "s" "t" "f" flow.
@@ -86,9 +88,9 @@ TEST_F(ChromeTraceTest, ShowsAProcessARankAndAThreadATrack) {
   const Json events = Written();
   EXPECT_THAT(NamesBy(events, "process_name"),
               UnorderedElementsAre(std::pair(std::pair(0, 0), "rank 0"),
-                                   std::pair(std::pair(3, 0), "rank 3")));
+                                   std::pair(std::pair(3, 3), "rank 3")));
   const auto threads = NamesBy(events, "thread_name");
-  ASSERT_EQ(threads.size(), 3u);
+  ASSERT_EQ(threads.size(), 4u);
   const std::vector<Json> complete = OfPhase(events, "X");
   ASSERT_EQ(complete.size(), 3u);
 
@@ -100,12 +102,12 @@ TEST_F(ChromeTraceTest, ShowsAProcessARankAndAThreadATrack) {
   EXPECT_EQ(threads.at({0, complete[0].at("tid").get<int>()}), "compute");
 
   EXPECT_EQ(complete[1].at("name"), "load \"x\"\n\xEF\xBF\xBD");
-  EXPECT_EQ(complete[1].at("ts").get<double>(), 1.001);
+  EXPECT_DOUBLE_EQ(complete[1].at("ts").get<double>(), 1.001);
   EXPECT_EQ(threads.at({0, complete[1].at("tid").get<int>()}), "data");
 
   EXPECT_EQ(complete[2].at("pid"), 3);
   EXPECT_EQ(complete[2].at("ts").get<double>(), 0.0);
-  EXPECT_EQ(complete[2].at("dur").get<double>(), 0.002);
+  EXPECT_DOUBLE_EQ(complete[2].at("dur").get<double>(), 0.002);
   EXPECT_EQ(complete[2].at("args"),
             Json({{"bytes", 4096}, {"sequence", 11}, {"detail", "'dp' [0, 3]"}}));
   EXPECT_EQ(threads.at({3, complete[2].at("tid").get<int>()}), "communication");
@@ -114,17 +116,18 @@ TEST_F(ChromeTraceTest, ShowsAProcessARankAndAThreadATrack) {
 // Slices of one thread of the format must nest; calls in flight together do not.
 TEST_F(ChromeTraceTest, CallsInFlightTogetherGetThreadsOfTheirOwn) {
   Trace& trace = AddRank(0);
-  const auto add = [&](const char* name, int64_t start, int64_t duration) {
+  const auto add = [&](const char* name, int64_t start_micros, int64_t micros) {
     trace.Add({.name = name,
                .track = TraceTrack::kCommunication,
-               .start_nanos = start,
-               .duration_nanos = duration});
+               .start_nanos = 1000 * start_micros,
+               .duration_nanos = 1000 * micros});
   };
   add("c", 150, 100);
   add("a", 0, 100);
   add("b", 50, 100);
   add("d", 160, 10);
-  add("e", 250, 10);
+  add("e", 251, 10);
+  add("f", 261, 10);  // as soon as e is over
   std::map<std::string, std::string> thread_of;
   const Json events = Written();
   const auto threads = NamesBy(events, "thread_name");
@@ -134,7 +137,7 @@ TEST_F(ChromeTraceTest, CallsInFlightTogetherGetThreadsOfTheirOwn) {
   EXPECT_THAT(thread_of, UnorderedElementsAre(
                              std::pair("a", "communication"), std::pair("b", "communication 2"),
                              std::pair("c", "communication"), std::pair("d", "communication 2"),
-                             std::pair("e", "communication")));
+                             std::pair("e", "communication"), std::pair("f", "communication 2")));
 }
 
 TEST_F(ChromeTraceTest, MemoryIsACounterOfEachRank) {
@@ -190,13 +193,13 @@ TEST_F(ChromeTraceTest, ArrowsJoinTheMembersOfACollective) {
 
 // A receiver that waits long before its message is sent is still where the arrow arrives.
 TEST_F(ChromeTraceTest, ArrowsOfMessagesPointToTheReceiver) {
-  AddRank(0).Add({.name = "recv",
+  AddRank(0).Add({.name = "recv activations",
                   .track = TraceTrack::kCommunication,
                   .start_nanos = 0,
                   .duration_nanos = 9'000,
                   .flow = "1 to 0, 7",
                   .flow_end = FlowEnd::kTarget});
-  AddRank(1).Add({.name = "send",
+  AddRank(1).Add({.name = "send activations",
                   .track = TraceTrack::kCommunication,
                   .start_nanos = 5'000,
                   .duration_nanos = 4'000,
@@ -210,10 +213,27 @@ TEST_F(ChromeTraceTest, ArrowsOfMessagesPointToTheReceiver) {
   EXPECT_EQ(starts[0].at("pid"), 1);
   EXPECT_EQ(starts[0].at("ts").get<double>(), 5.0);
   EXPECT_EQ(finishes[0].at("pid"), 0);
-  EXPECT_EQ(finishes[0].at("ts").get<double>(), 8.999) << "must lie inside the event";
+  EXPECT_DOUBLE_EQ(finishes[0].at("ts").get<double>(), 8.999) << "must lie inside the event";
   EXPECT_EQ(finishes[0].at("bp"), "e");
   EXPECT_EQ(starts[0].at("id"), finishes[0].at("id"));
   EXPECT_EQ(starts[0].at("cat"), finishes[0].at("cat"));
+}
+
+// Readers cut what is behind the nanosecond: neighbours must neither overlap nor lose one.
+TEST_F(ChromeTraceTest, NanosecondsSurvive) {
+  Trace& trace = AddRank(0);
+  constexpr int64_t kLong = 7'000'000'001;  // two hours in, the doubles are coarser
+  std::vector<int64_t> starts;
+  for (int64_t nanos = 0; nanos < 1000; ++nanos) starts.push_back(nanos);
+  for (int64_t nanos = 0; nanos < 1000; ++nanos) starts.push_back(1'000 * kLong + nanos);
+  for (const int64_t start : starts) {
+    trace.Add({.name = "instant", .start_nanos = start, .duration_nanos = 1});
+  }
+  const std::vector<Json> events = OfPhase(Written(), "X");
+  ASSERT_EQ(events.size(), starts.size());
+  for (size_t i = 0; i < starts.size(); ++i) {
+    EXPECT_EQ(static_cast<int64_t>(events[i].at("ts").get<double>() * 1000), starts[i]);
+  }
 }
 
 TEST_F(ChromeTraceTest, NoEventsGiveAnEmptyPicture) {

@@ -57,7 +57,10 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     return handle.rank() == 0 ? WriteRunSummary(*run, reports) : absl::OkStatus();
   };
   const auto say = [&](const mpi::Outcome& outcome) {
-    if (outcome.reported_by < 0 || outcome.reported_by == self) return PrintError(outcome.status);
+    if (outcome.reported_by < 0 || outcome.reported_by == self) {
+      LeaveError(command_line, run, outcome.status);
+      return PrintError(outcome.status);
+    }
     PrintError(absl::CancelledError(
         absl::StrCat("rank ", self, ": ended because rank ", outcome.reported_by, " has failed")));
   };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/train/error_file.h"
 
 namespace lockstep {
 
@@ -20,9 +21,10 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const Run& run, int64_t
                                                 ? MetricsJsonl::Resume(metrics_path, first_step)
                                                 : MetricsJsonl::Create(metrics_path));
   LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
-  // The summary of an earlier, shorter run is none of this one.
+  // The summary of an earlier, shorter run is none of this one, and neither is its error.
   std::error_code ignored;
   std::filesystem::remove(run.out + "/summary.json", ignored);
+  RemoveError(run.out);
   return std::unique_ptr<Reporter>(new Reporter(run, std::move(losses), std::move(metrics)));
 }
 

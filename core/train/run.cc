@@ -14,6 +14,7 @@
 #include "core/train/base_weights.h"
 #include "core/train/config_reader.h"
 #include "core/train/data_config.h"
+#include "core/train/error_file.h"
 #include "core/train/model_weights.h"
 
 namespace lockstep {
@@ -135,6 +136,13 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));
   return run;
+}
+
+void LeaveError(const CommandLine& command_line, const absl::StatusOr<Run>& run,
+                const absl::Status& error) {
+  const std::string out = run.ok() ? run->out : command_line.out;
+  if (out.empty() || (command_line.resume && fs::exists(out + "/summary.json"))) return;
+  WriteError(out, error);
 }
 
 }  // namespace lockstep

@@ -59,4 +59,10 @@ struct RunPlace {
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model, const RunPlace& place = {});
 
+// Leaves the error of a run in its directory (error_file.h), or if it was not prepared (`run` is an
+// error) in the one that the command line names, if any. Where a finished run was to be resumed,
+// nothing is touched.
+void LeaveError(const CommandLine& command_line, const absl::StatusOr<Run>& run,
+                const absl::Status& error);
+
 }  // namespace lockstep

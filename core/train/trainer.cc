@@ -42,31 +42,38 @@ void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
                         .bytes = entry.bytes,
                         .sequence = entry.sequence,
                         .detail = entry.group->ToString()};
+    // With its members: a mesh has several groups of one name.
+    const std::string group = entry.group->ToString();
     const int self = entry.group->rank, peer = entry.signature.root;
     if (operation == Operation::kSend) {
-      event.flow = absl::StrCat(entry.group->name, " ", self, ">", peer, " ", entry.sequence);
+      event.flow = absl::StrCat(group, " ", self, ">", peer, " ", entry.sequence);
       event.flow_end = FlowEnd::kSource;
     } else if (operation == Operation::kRecv) {
-      event.flow = absl::StrCat(entry.group->name, " ", peer, ">", self, " ", entry.sequence);
+      event.flow = absl::StrCat(group, " ", peer, ">", self, " ", entry.sequence);
       event.flow_end = FlowEnd::kTarget;
     } else {
-      event.flow = absl::StrCat(entry.group->ToString(), " ", entry.sequence);
+      event.flow = absl::StrCat(group, " ", entry.sequence);
     }
     trace.Add(std::move(event));
   }
 }
 
-// The prefetcher as strategies see it; waiting for it counts as time for data.
+// The prefetcher as strategies see it; waiting for it counts as time for data, and what it does
+// meanwhile is in the trace.
 class PrefetchedBatches : public BatchSource {
  public:
   PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range)
       : timer_(rank.timer), host_(rank.kernels) {
     if (range.count == 0) return;
-    prefetcher_.emplace(run.dataset, *run.sampler, host_.allocator(),
-                        PrefetchOptions{.first_step = first_step,
-                                        .end_step = run.settings.steps,
-                                        .first_micro_batch = range.first,
-                                        .micro_batches = range.count});
+    prefetcher_.emplace(
+        run.dataset, *run.sampler, host_.allocator(),
+        PrefetchOptions{.first_step = first_step,
+                        .end_step = run.settings.steps,
+                        .first_micro_batch = range.first,
+                        .micro_batches = range.count,
+                        .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
+                          trace.Add(LoadEvent(rendered));
+                        }});
   }
 
   Batch Next() override {
@@ -78,6 +85,15 @@ class PrefetchedBatches : public BatchSource {
   }
 
  private:
+  static TraceEvent LoadEvent(const RenderedBatch& rendered) {
+    return {.name = "load",
+            .track = TraceTrack::kData,
+            .start_nanos = rendered.begin_nanos,
+            .duration_nanos = rendered.end_nanos - rendered.begin_nanos,
+            .micro_batch = rendered.micro_batch,
+            .detail = absl::StrCat("of step ", rendered.step)};
+  }
+
   StepTimer& timer_;
   HostBatches host_;
   std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for

@@ -1,13 +1,12 @@
 #include "tools/compare/charts.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tools/compare/costs.h"
+#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
@@ -16,6 +15,8 @@ using Points = std::vector<std::pair<double, double>>;
 
 // The smallest difference that can be seen as one: about that of neighbours among floats.
 constexpr double kLeastDifference = 1e-7;
+
+LineChart::Axis Steps() { return {.title = "step", .whole = true}; }
 
 // Curves that differ by less, relatively, cannot be told apart where they lie on each other.
 constexpr double kVisible = 1e-3;
@@ -28,10 +29,10 @@ Points PointsOf(const std::vector<LossPoint>& curve) {
   return points;
 }
 
-// How far a run's curve is from its reference's, relatively; infinite where nobody knows.
+// How far a run's curve is from its reference's, relatively; 0 where nobody knows, since curves of
+// one workload mostly agree.
 double LargestDifference(const ComparedRun& compared) {
-  if (!compared.curve) return std::numeric_limits<double>::infinity();
-  return compared.curve->largest ? compared.curve->largest->relative : 0;
+  return compared.curve && compared.curve->largest ? compared.curve->largest->relative : 0;
 }
 
 // A run's line, in the run's colour. Where it `covers` the line of another, they show in turns.
@@ -50,8 +51,8 @@ LineChart::Line LineOf(const ComparedWorkload& workload, size_t i, bool covers, 
 
 void AddLossCharts(const ComparedWorkload& workload, const std::string& id,
                    std::vector<Chart>& charts) {
-  LineChart losses = {.x = {"step"}, .y = {"loss"}};
-  LineChart differences = {.x = {"step"},
+  LineChart losses = {.x = Steps(), .y = {"loss"}};
+  LineChart differences = {.x = Steps(),
                            .y = {.title = "relative difference", .least_range = kLeastDifference}};
   for (size_t i = 0; i < workload.runs.size(); ++i) {
     const ComparedRun& compared = workload.runs[i];
@@ -82,6 +83,14 @@ void DropEmptyParts(BarChart& chart) {
   });
 }
 
+// "ddp, rank 0", or "ddp, ranks 0 to 3" of those that are alike, or "single".
+std::string RanksLabel(const ComparedRun& compared, size_t first, size_t end) {
+  if (compared.run.per_rank.size() == 1) return compared.label;
+  if (end == first + 1) return absl::StrCat(compared.label, ", rank ", first);
+  return absl::StrCat(compared.label, ", ranks ", first, end == first + 2 ? " and " : " to ",
+                      end - 1);
+}
+
 void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
                     std::vector<Chart>& charts) {
   BarChart chart = {.quantity = Quantity::kBytes};
@@ -91,37 +100,37 @@ void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
   for (const ComparedRun& compared : workload.runs) {
     if (!compared.run.complete()) continue;
     const std::vector<RunRank>& ranks = compared.run.per_rank;
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      chart.rows.push_back(ranks.size() == 1 ? compared.label
-                                             : absl::StrCat(compared.label, ", rank ", rank));
+    for (size_t rank = 0, end; rank < ranks.size(); rank = end) {
+      const std::map<std::string, double>& memory = ranks[rank].memory_at_peak;
+      for (end = rank + 1; end < ranks.size() && ranks[end].memory_at_peak == memory;) ++end;
+      chart.rows.push_back(RanksLabel(compared, rank, end));
       for (size_t i = 0; i < std::size(kMemoryParts); ++i) {
-        const auto bytes = ranks[rank].memory_at_peak.find(kMemoryParts[i].name);
-        chart.parts[i].values.push_back(bytes == ranks[rank].memory_at_peak.end() ? 0
-                                                                                  : bytes->second);
+        const auto bytes = memory.find(kMemoryParts[i].name);
+        chart.parts[i].values.push_back(bytes == memory.end() ? 0 : bytes->second);
       }
     }
   }
   DropEmptyParts(chart);
   if (chart.parts.empty()) return;
   charts.push_back({.id = id + "-memory",
-                    .title = "Memory of each rank by class, when it had most",
+                    .title = "Memory of a rank by class, when it had most",
                     .body = std::move(chart)});
 }
 
 void AddTimeChart(const ComparedWorkload& workload, const std::string& id,
                   std::vector<Chart>& charts) {
   BarChart chart = {.quantity = Quantity::kSeconds};
-  // The last one happened beside the others.
-  for (size_t i = 0; i + 1 < std::size(kTimeParts); ++i) {
-    chart.parts.push_back(
-        {.name = kTimeParts[i].title, .colour = kTimeParts[i].colour, .values = {}});
+  for (const TimePart& part : kTimeParts) {
+    if (part.beside) continue;
+    BarChart::Part& bars = chart.parts.emplace_back();
+    bars.name = part.title;
+    bars.colour = part.colour;
+    for (const ComparedRun& compared : workload.runs) {
+      if (compared.run.complete()) bars.values.push_back(Spent(compared.run, part));
+    }
   }
   for (const ComparedRun& compared : workload.runs) {
-    if (!compared.run.complete()) continue;
-    chart.rows.push_back(compared.label);
-    for (size_t i = 0; i < chart.parts.size(); ++i) {
-      chart.parts[i].values.push_back(Spent(compared.run, kTimeParts[i]));
-    }
+    if (compared.run.complete()) chart.rows.push_back(compared.label);
   }
   DropEmptyParts(chart);
   if (chart.parts.empty()) return;
@@ -130,38 +139,83 @@ void AddTimeChart(const ComparedWorkload& workload, const std::string& id,
                     .body = std::move(chart)});
 }
 
-void AddThroughputChart(const ComparedWorkload& workload, const std::string& id,
-                        std::vector<Chart>& charts) {
-  std::map<std::string, std::map<int64_t, double>> best;  // by strategy and ranks
-  std::string unit;
-  for (const ComparedRun& compared : workload.runs) {
-    const RunRecord& run = compared.run;
-    if (!run.complete()) continue;
-    unit = run.unit;
-    double& throughput = best[run.strategy][run.ranks];
+// What makes a line over numbers of ranks: a strategy on one kind of mesh.
+struct Scaling {
+  int colour = 0;                       // of its first run
+  std::map<int64_t, double> best = {};  // units a second, by ranks
+
+  void Add(const RunRecord& run) {
+    double& throughput = best[run.ranks];
     throughput = std::max(throughput, run.units_per_second);
   }
-  const bool several = std::any_of(best.begin(), best.end(),
-                                   [](const auto& entry) { return entry.second.size() > 1; });
-  if (!several) return;
-  LineChart chart = {.x = {"ranks"}, .y = {unit + " a second"}};
-  for (const auto& [strategy, by_ranks] : best) {
+};
+
+// By strategy and kind of mesh. A strategy's runs of one rank are where each of its lines begins.
+std::map<std::pair<std::string, std::string>, Scaling> Scalings(const ComparedWorkload& workload) {
+  std::map<std::pair<std::string, std::string>, Scaling> scalings;
+  const auto runs_of = [&workload](bool of_one_rank) {
+    std::vector<size_t> runs;
+    for (size_t i = 0; i < workload.runs.size(); ++i) {
+      const RunRecord& run = workload.runs[i].run;
+      if (run.complete() && (run.ranks == 1) == of_one_rank) runs.push_back(i);
+    }
+    return runs;
+  };
+  for (const size_t i : runs_of(false)) {
+    const RunRecord& run = workload.runs[i].run;
+    const auto line = scalings.try_emplace({run.strategy, MeshKind(run.mesh)},
+                                           Scaling{.colour = static_cast<int>(i)});
+    line.first->second.Add(run);
+  }
+  for (const size_t i : runs_of(true)) {
+    const RunRecord& run = workload.runs[i].run;
+    bool has_line = false;
+    for (auto& [key, scaling] : scalings) {
+      if (key.first != run.strategy) continue;
+      scaling.Add(run);
+      has_line = true;
+    }
+    if (!has_line) {
+      Scaling& alone = scalings[{run.strategy, ""}];
+      alone.colour = static_cast<int>(i);
+      alone.Add(run);
+    }
+  }
+  return scalings;
+}
+
+void AddThroughputChart(const ComparedWorkload& workload, const std::string& id,
+                        std::vector<Chart>& charts) {
+  const auto scalings = Scalings(workload);
+  const bool several_sizes = std::any_of(scalings.begin(), scalings.end(), [](const auto& entry) {
+    return entry.second.best.size() > 1;
+  });
+  if (!several_sizes) return;
+  std::map<std::string, int> kinds;  // of meshes, by strategy
+  for (const auto& entry : scalings) ++kinds[entry.first.first];
+  const auto complete = std::find_if(workload.runs.begin(), workload.runs.end(),
+                                     [](const ComparedRun& run) { return run.run.complete(); });
+  LineChart chart = {.x = {.title = "ranks", .whole = true},
+                     .y = {.title = complete->run.unit + " a second", .from_zero = true}};
+  for (const auto& [key, scaling] : scalings) {
+    const auto& [strategy, kind] = key;
     Points points;
-    for (const auto& [ranks, throughput] : by_ranks) {
+    for (const auto& [ranks, throughput] : scaling.best) {
       points.emplace_back(static_cast<double>(ranks), throughput);
     }
-    chart.lines.push_back({.name = strategy,
-                           .colour = static_cast<int>(chart.lines.size()),
-                           .points = std::move(points)});
+    chart.lines.push_back(
+        {.name = kinds[strategy] > 1 ? absl::StrCat(strategy, " (", kind, ")") : strategy,
+         .colour = scaling.colour,
+         .points = std::move(points)});
   }
   charts.push_back({.id = id + "-throughput",
-                    .title = "Throughput of all ranks together",
+                    .title = "Throughput of all ranks together, by strategy and kind of mesh",
                     .body = std::move(chart)});
 }
 
 void AddLossScaleChart(const ComparedWorkload& workload, const std::string& id,
                        std::vector<Chart>& charts) {
-  LineChart chart = {.x = {"step"}, .y = {.title = "loss scale", .logarithmic = true}};
+  LineChart chart = {.x = Steps(), .y = {.title = "loss scale", .logarithmic = true}};
   for (size_t i = 0; i < workload.runs.size(); ++i) {
     const RunRecord& run = workload.runs[i].run;
     Points points;

@@ -11,8 +11,10 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 RunRecord MakeRun(const std::string& strategy, int64_t ranks = 2) {
@@ -90,6 +92,14 @@ TEST(ComparisonChartsTest, MemoryHasABarARank) {
   EXPECT_THAT(chart.parts[1].values, ElementsAre(32, 0));
 }
 
+TEST(ComparisonChartsTest, RanksThatAreAlikeShareABar) {
+  RunRecord run = MakeRun("gpipe", 6);
+  const RunRank first = run.per_rank[0], last = run.per_rank[1];
+  run.per_rank = {first, first, last, last, last, first};
+  EXPECT_THAT(BodyOf<BarChart>(ChartsOf({run}), "w-memory").rows,
+              ElementsAre("gpipe, ranks 0 and 1", "gpipe, ranks 2 to 4", "gpipe, rank 5"));
+}
+
 // What happened beside the others would make the bar longer than the step.
 TEST(ComparisonChartsTest, TimeHasNoHiddenCommunication) {
   const auto charts = ChartsOf({MakeRun("ddp")});
@@ -104,7 +114,32 @@ TEST(ComparisonChartsTest, ThroughputIsDrawnWhereSizesDiffer) {
   const auto& lines = BodyOf<LineChart>(charts, "w-throughput").lines;
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].name, "ddp");
+  EXPECT_EQ(lines[0].colour, 1) << "as in other charts";
   EXPECT_THAT(lines[0].points, ElementsAre(Pair(2, 200), Pair(4, 400)));
+}
+
+TEST(ComparisonChartsTest, ThroughputHasALineAKindOfMesh) {
+  const auto run = [](const std::string& mesh, int64_t ranks) {
+    RunRecord made = MakeRun("tp", ranks);
+    made.mesh = mesh;
+    return made;
+  };
+  const auto charts =
+      ChartsOf({run("pp=1,dp=1,tp=1", 1), run("pp=1,dp=1,tp=2", 2), run("pp=1,dp=2,tp=2", 4),
+                run("pp=1,dp=1,tp=4", 4), run("pp=1,dp=4,tp=2", 8)});
+  const auto& lines = BodyOf<LineChart>(charts, "w-throughput").lines;
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].name, "tp (dp x tp)");
+  EXPECT_THAT(lines[0].points, ElementsAre(Pair(1, 100), Pair(4, 400), Pair(8, 800)));
+  EXPECT_EQ(lines[1].name, "tp (tp)");
+  EXPECT_THAT(lines[1].points, ElementsAre(Pair(1, 100), Pair(2, 200), Pair(4, 400)));
+}
+
+TEST(ComparisonChartsTest, SizesOfDifferentKindsAreNoSeries) {
+  RunRecord tp = MakeRun("tp", 2), both = MakeRun("tp", 4);
+  tp.mesh = "pp=1,dp=1,tp=2";
+  both.mesh = "pp=1,dp=2,tp=2";
+  EXPECT_THAT(Ids(ChartsOf({tp, both})), Not(Contains("w-throughput")));
 }
 
 TEST(ComparisonChartsTest, LossScalesAreDrawnWhereThereAreAny) {
@@ -154,6 +189,18 @@ TEST(StepChartsTest, ShowsAllRanksWithTheirCalls) {
   EXPECT_EQ(chart.kinds[0].spans[1].label, "forward of micro-batch 1");
   EXPECT_EQ(chart.kinds[3].spans[0].row, 2);
   EXPECT_EQ(chart.kinds[3].spans[0].label, "all_reduce loss, 8 B");
+}
+
+TEST(StepChartsTest, BothEndsOfAMessageAreOfOneKind) {
+  ComparedRun compared = TracedRun();
+  compared.run.step_trace->ranks[0].calls = {{"send activations", 8, 0.4, 0.5}};
+  compared.run.step_trace->ranks[1].calls = {{"recv activations", 8, 0.1, 0.5}};
+  const auto charts = StepCharts(compared, "r");
+  const SpanChart::Kind& messages = BodyOf<SpanChart>(charts, "r-timeline").kinds.back();
+  EXPECT_EQ(messages.name, "send, recv activations");
+  ASSERT_EQ(messages.spans.size(), 2u);
+  EXPECT_EQ(messages.spans[0].label, "send activations, 8 B");
+  EXPECT_EQ(messages.spans[1].label, "recv activations, 8 B");
 }
 
 TEST(StepChartsTest, ShowsTheFullestRanksMemoryWithItsPeak) {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
@@ -56,13 +59,49 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   return result;
 }
 
+// Ways to tell a run from others of its strategy; empty: not so.
+std::string ByMesh(const RunRecord& run) {
+  if (!run.complete()) return "";
+  return run.ranks == 1 ? "1 rank" : ShortMesh(run.mesh);
+}
+
+std::string ByCut(const RunRecord& run) {
+  if (!run.complete()) return "";
+  const std::string cut = absl::StrCat(run.shards, " x ", run.micro_batches);
+  return run.shard_groups > 1 ? absl::StrCat(cut, " in ", run.shard_groups, " groups") : cut;
+}
+
+// The last `names` of its directory's.
+std::string ByDirectory(const RunRecord& run, int names) {
+  const std::filesystem::path path(run.directory);
+  std::filesystem::path last;
+  for (auto name = path.end(); names > 0 && name != path.begin(); --names) {
+    --name;
+    last = last.empty() ? *name : *name / last;
+  }
+  return last.string();
+}
+
+// The strategy, and where there are several runs of it, the first that tells each from all others.
 std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
-  const auto alike = std::count_if(
-      workload.runs.begin(), workload.runs.end(),
-      [&run](const ComparedRun& other) { return other.run.strategy == run.strategy; });
-  if (alike == 1) return run.strategy;
-  return absl::StrCat(run.strategy, " (", std::filesystem::path(run.directory).filename().string(),
-                      ")");
+  std::vector<const RunRecord*> alike;
+  for (const ComparedRun& other : workload.runs) {
+    if (other.run.strategy == run.strategy) alike.push_back(&other.run);
+  }
+  if (alike.size() == 1) return run.strategy;
+  constexpr int kMostNames = 8;
+  std::vector<std::function<std::string(const RunRecord&)>> ways = {ByMesh, ByCut};
+  for (int names = 1; names < kMostNames; ++names) {
+    ways.push_back([names](const RunRecord& of) { return ByDirectory(of, names); });
+  }
+  for (const auto& way : ways) {
+    std::set<std::string> names;
+    for (const RunRecord* other : alike) names.insert(way(*other));
+    if (names.size() == alike.size() && !names.contains("")) {
+      return absl::StrCat(run.strategy, " (", way(run), ")");
+    }
+  }
+  return absl::StrCat(run.strategy, " (", run.directory, ")");
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ namespace lockstep {
 // A run beside the one that it is measured by.
 struct ComparedRun {
   RunRecord run;
-  std::string label;  // the strategy; with the directory's last name where a strategy comes twice
+  // The strategy; where it comes twice, with the mesh, the batch's cut or the directory's last
+  // name, whichever tells its runs apart.
+  std::string label;
   bool is_reference = false;
   // Against the reference; none where there is no reference, or one of the two is not complete.
   std::optional<CurveComparison> curve;

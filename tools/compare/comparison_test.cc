@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 RunRecord MakeRun(const std::string& workload, const std::string& strategy, int64_t shards,
                   const std::vector<LossPoint>& losses = {{0, 2.0}, {1, 1.0}}) {
@@ -90,13 +91,29 @@ TEST(CompareRunsTest, TellsLengthAndParametersApart) {
 }
 
 TEST(CompareRunsTest, TellsRunsOfOneStrategyApart) {
-  RunRecord first = MakeRun("a", "ddp", 2), second = MakeRun("a", "ddp", 4);
-  first.directory = "/runs/two";
-  second.directory = "/runs/four";
-  const auto runs = CompareRuns({MakeRun("a", "single", 2), first, second})[0].runs;
-  EXPECT_EQ(runs[0].label, "single");
-  EXPECT_EQ(runs[1].label, "ddp (two)");
-  EXPECT_EQ(runs[2].label, "ddp (four)");
+  RunRecord first = MakeRun("a", "ddp", 2), second = MakeRun("a", "ddp", 2);
+  first.directory = "/runs/one";
+  second.directory = "/runs/two";
+  first.ranks = second.ranks = 4;
+  first.mesh = second.mesh = "pp=1,dp=4,tp=1";
+  const auto labels = [&] {
+    const auto runs = CompareRuns({MakeRun("a", "single", 2), first, second})[0].runs;
+    EXPECT_EQ(runs[0].label, "single");
+    return std::pair(runs[1].label, runs[2].label);
+  };
+  EXPECT_THAT(labels(), Pair("ddp (one)", "ddp (two)"));
+  first.directory = "/runs/a/ddp";
+  second.directory = "/runs/b/ddp";
+  EXPECT_THAT(labels(), Pair("ddp (a/ddp)", "ddp (b/ddp)"));
+  second.shards = 4;
+  EXPECT_THAT(labels(), Pair("ddp (2 x 1)", "ddp (4 x 1)"));
+  second.mesh = "pp=1,dp=2,tp=2";
+  EXPECT_THAT(labels(), Pair("ddp (dp=4)", "ddp (dp=2 tp=2)"));
+  second.ranks = 1;
+  second.mesh = "pp=1,dp=1,tp=1";
+  EXPECT_THAT(labels(), Pair("ddp (dp=4)", "ddp (1 rank)"));
+  second.state = RunRecord::State::kMissing;  // does not tell its mesh
+  EXPECT_THAT(labels(), Pair("ddp (a/ddp)", "ddp (b/ddp)"));
 }
 
 TEST(CompareRunsTest, TellsWhatDiffersBeyondTheStrategy) {

@@ -6,18 +6,23 @@
 
 namespace lockstep {
 
+// What both have, such as communication, has one colour in all charts.
 struct TimePart {
-  const char* name;   // in a run's summary
-  const char* title;  // in a report
-  int colour;         // tools/draw/palette.h
+  const char* name;     // in a run's summary
+  const char* title;    // in a report
+  int colour;           // tools/draw/palette.h
+  bool beside = false;  // happened beside the others, which add up to the step
 };
 
-// All but the last, which happened beside the others, add up to the step.
 inline constexpr TimePart kTimeParts[] = {
-    {"forward", "forward", 0},     {"backward", "backward", 1},
-    {"optimizer", "optimizer", 2}, {"communication_exposed", "comm.", 3},
-    {"data", "data", 6},           {"bubble", "bubble", 9},
-    {"other", "other", 5},         {"communication_overlapped", "hidden comm.", 12}};
+    {"forward", "forward", 0},
+    {"backward", "backward", 1},
+    {"communication_exposed", "comm. exposed", 3},
+    {.name = "communication_overlapped", .title = "comm. overlapped", .colour = 12, .beside = true},
+    {"optimizer", "optimizer", 2},
+    {"data", "data", 6},
+    {"bubble", "bubble", 9},
+    {"other", "other", 5}};
 
 // Seconds of a step, mean over ranks; 0 where the run knows no such part.
 inline double Spent(const RunRecord& run, const TimePart& part) {
@@ -34,7 +39,7 @@ struct MemoryPart {
 
 inline constexpr MemoryPart kMemoryParts[] = {
     {"parameters", "parameters", 0},           {"gradients", "gradients", 1},
-    {"optimizer_state", "optimizer state", 2}, {"activations", "activations", 3},
-    {"communication", "communication", 4},     {"workspace", "workspace", 5}};
+    {"optimizer_state", "optimizer state", 2}, {"activations", "activations", 4},
+    {"communication", "communication", 3},     {"workspace", "workspace", 5}};
 
 }  // namespace lockstep

@@ -63,10 +63,17 @@ Section SectionOf(const ComparedWorkload& workload) {
       std::any_of(workload.runs.begin(), workload.runs.end(),
                   [](const ComparedRun& compared) { return compared.run.complete(); });
   if (any_complete) {
-    for (Table table : {ResultTable(workload), TimeTable(workload), MemoryTable(workload),
-                        TrafficTable(workload), LossScaleTable(workload)}) {
+    const auto add = [&section](Table table) {
       if (!table.rows.empty()) section.items.push_back(std::move(table));
+    };
+    add(ResultTable(workload));
+    add(TimeTable(workload));
+    add(MemoryTable(workload));
+    if (const std::string why = WhyNotPredicted(workload); !why.empty()) {
+      section.items.push_back(Paragraph{why, Paragraph::Tone::kNote});
     }
+    add(TrafficTable(workload));
+    add(LossScaleTable(workload));
   }
   AddNotes(workload, section);
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));

@@ -50,9 +50,11 @@ TEST(ComparisonReportTest, ShowsARunInEachTable) {
                             ContainsRegex("single +2 +dp=2 +2 x 3 +2 +1.250000 +reference +1.5000, "
                                           "floor 1.4375"),
                             ContainsRegex("ddp +2 +dp=2 +2 x 3 +2 +1.250000 +0 \\(exact\\)")));
+  EXPECT_THAT(report, ContainsRegex("step +forward +backward +comm. exposed\n"));
   EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +100 ms +250 ms +50.0 ms"));
   EXPECT_THAT(report, Not(HasSubstr("bubble")));
-  EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB / 1.0 MiB +512 B / -"));
+  EXPECT_THAT(report, ContainsRegex("ddp +3.0 MiB +2.0 MiB / 1.0 MiB +512 B\n"));
+  EXPECT_THAT(report, HasSubstr("measured only: activations; "));
   EXPECT_THAT(report, ContainsRegex("ddp +1,234,576 / 1,234,575\n"));
 }
 

@@ -1,7 +1,7 @@
 // Runs strategies one after another and shows them side by side. An experiment's :compare and
 // //experiments:quickstart call it (//experiments:experiment.bzl):
 //
-//   run_and_compare NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
+//   run_and_compare WORKLOAD:NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
 //
 // Of the arguments behind the `--`, --out DIR is its own: the directory that gets one for each run;
 // "runs" where it is not given.
@@ -29,15 +29,19 @@ constexpr char kUsage[] =
 
 constexpr int kInterruptedExitCode = 130;  // as a shell tells of SIGINT
 
+// Of WORKLOAD:NAME=PROGRAM.
+PlannedRun Planned(const std::string& word) {
+  const size_t colon = word.find(':'), equals = word.find('=');
+  return {.name = word.substr(colon + 1, equals - colon - 1),
+          .program = word.substr(equals + 1),
+          .workload = word.substr(0, colon)};
+}
+
 int RunMain(const std::vector<std::string>& words) {
   RunAllOptions options = {.runs = {}, .out = "runs", .arguments = {}};
   bool pictures = false;
   size_t i = 0;
-  for (; i < words.size() && words[i] != "--"; ++i) {
-    const size_t equals = words[i].find('=');
-    options.runs.push_back(
-        {.name = words[i].substr(0, equals), .program = words[i].substr(equals + 1)});
-  }
+  for (; i < words.size() && words[i] != "--"; ++i) options.runs.push_back(Planned(words[i]));
   for (++i; i < words.size(); ++i) {
     if (words[i] == "--help") {
       std::fputs(kUsage, stdout);

@@ -4,18 +4,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/base/clock.h"
 #include "tools/compare/charts.h"
 #include "tools/compare/costs.h"
+#include "tools/draw/palette.h"
 
 namespace lockstep {
 namespace {
 
 // More samples than a chart has pixels would only make the page heavy.
 constexpr int kMemorySamples = 500;
-
-// Colours of calls, behind those of phases.
-constexpr int kFirstCallColour = 3;
 
 struct PhaseKind {
   StepTrace::Kind kind;
@@ -25,7 +24,28 @@ struct PhaseKind {
 constexpr PhaseKind kPhaseKinds[] = {{StepTrace::Kind::kForward, "forward", 0},
                                      {StepTrace::Kind::kBackward, "backward", 1},
                                      {StepTrace::Kind::kOptimizer, "optimizer", 2},
+                                     {StepTrace::Kind::kData, "data", 6},
                                      {StepTrace::Kind::kBubble, "idle", 9}};
+
+// The next colour behind `colour` that no phase has: for calls.
+int NextFreeColour(int colour) {
+  const auto is_taken = [](int of) {
+    return std::any_of(std::begin(kPhaseKinds), std::end(kPhaseKinds),
+                       [of](const PhaseKind& kind) { return kind.colour == of % kColours; });
+  };
+  do ++colour;
+  while (is_taken(colour));
+  return colour;
+}
+
+// What a call is drawn as. Both ends of a message have one colour: there are more names than these.
+std::string KindOf(const StepTrace::Call& call) {
+  for (const char* end : {"send ", "recv "}) {
+    absl::string_view label = call.name;
+    if (absl::ConsumePrefix(&label, end)) return absl::StrCat("send, recv ", label);
+  }
+  return call.name;
+}
 
 double Total(const StepTrace::Memory& sample) {
   double total = 0;
@@ -83,18 +103,17 @@ SpanChart Timeline(const StepTrace& trace) {
     if (traced.calls.empty()) continue;
     chart.rows.push_back(absl::StrCat("rank ", rank, " communicates"));
     for (const StepTrace::Call& call : traced.calls) {
-      calls[call.name].spans.push_back(
+      calls[KindOf(call)].spans.push_back(
           {.row = row + 1,
            .begin = call.begin,
            .end = call.end,
            .label = absl::StrCat(call.name, ", ", FormatBytes(call.bytes))});
     }
   }
-  int colour = kFirstCallColour;
+  int colour = 0;
   for (auto& [name, kind] : calls) {
     kind.name = name;
-    kind.colour = colour++;
-    if (colour == kPhaseKinds[3].colour) ++colour;
+    kind.colour = colour = NextFreeColour(colour);
     chart.kinds.push_back(std::move(kind));
   }
   std::erase_if(chart.kinds, [](const SpanChart::Kind& kind) { return kind.spans.empty(); });
@@ -103,7 +122,7 @@ SpanChart Timeline(const StepTrace& trace) {
 
 LineChart MemoryOverTime(const StepTrace::Rank& rank, double seconds) {
   LineChart chart = {.x = {.title = "time", .quantity = Quantity::kSeconds},
-                     .y = {.title = "", .quantity = Quantity::kBytes},
+                     .y = {.title = "memory", .quantity = Quantity::kBytes, .from_zero = true},
                      .stacked = true};
   const std::vector<StepTrace::Memory> samples = Thinned(rank.memory, seconds);
   for (const MemoryPart& part : kMemoryParts) {

@@ -11,22 +11,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "tools/compare/costs.h"
 #include "tools/compare/loss_scale_line.h"
+#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
 
 constexpr Table::Align kLeft = Table::Align::kLeft;
-
-// "pp=1,dp=2,tp=1" without the axes of size 1; "-" for a single rank.
-std::string ShortMesh(const std::string& mesh) {
-  std::vector<std::string> axes = absl::StrSplit(mesh, ',', absl::SkipEmpty());
-  std::erase_if(axes, [](const std::string& axis) { return axis.ends_with("=1"); });
-  return axes.empty() ? "-" : absl::StrJoin(axes, " ");
-}
 
 // A whole number of bytes, in groups of three digits: a byte too many is to be seen.
 std::string ExactBytes(double bytes) {
@@ -72,11 +65,29 @@ std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
   return runs;
 }
 
-// "4.0 MiB / 3.9 MiB"; "-" for what is not there, or not predicted.
+// "4.0 MiB / 3.9 MiB"; of what is not predicted the first alone.
 std::string MeasuredAndPredicted(const RunCost& cost) {
   const std::string measured = FormatBytes(std::llround(cost.measured));
   return cost.predicted ? absl::StrCat(measured, " / ", FormatBytes(std::llround(*cost.predicted)))
-                        : absl::StrCat(measured, " / -");
+                        : measured;
+}
+
+// The classes of which some run has memory; or only those that no run predicts.
+enum class Classes { kAll, kNotPredicted };
+std::vector<const MemoryPart*> MemoryClasses(const std::vector<const ComparedRun*>& runs,
+                                             Classes which) {
+  std::vector<const MemoryPart*> classes;
+  for (const MemoryPart& part : kMemoryParts) {
+    bool any = false, any_predicted = false;
+    for (const ComparedRun* compared : runs) {
+      const auto cost = compared->run.memory.find(part.name);
+      if (cost == compared->run.memory.end()) continue;
+      any |= cost->second.measured > 0;
+      any_predicted |= cost->second.predicted.has_value();
+    }
+    if (any && !(which == Classes::kNotPredicted && any_predicted)) classes.push_back(&part);
+  }
+  return classes;
 }
 
 // What a run names "all_reduce gradients" and "all_reduce loss", added up as "all_reduce". What is
@@ -104,7 +115,7 @@ Table ResultTable(const ComparedWorkload& workload) {
                              {"validation loss", kLeft}}};
   for (const ComparedRun* compared : CompleteRuns(workload)) {
     const RunRecord& run = compared->run;
-    table.Add({compared->label, absl::StrCat(run.ranks), ShortMesh(run.mesh),
+    table.Add({compared->label, absl::StrCat(run.ranks), run.ranks == 1 ? "-" : ShortMesh(run.mesh),
                absl::StrFormat("%d x %d", run.shards, run.micro_batches), absl::StrCat(run.steps),
                absl::StrFormat("%.6f", run.loss), Difference(*compared), Validation(run)});
   }
@@ -144,26 +155,29 @@ Table MemoryTable(const ComparedWorkload& workload) {
                      "memory of a rank, most of any: all at once, and each class at its own "
                      "peak, measured / predicted",
                  .columns = {{"strategy", kLeft}, {"peak"}}};
-  std::vector<std::string> classes;
-  for (const MemoryPart& part : kMemoryParts) {
-    const bool any = std::any_of(runs.begin(), runs.end(), [&](const auto* compared) {
-      const auto cost = compared->run.memory.find(part.name);
-      return cost != compared->run.memory.end() && cost->second.measured > 0;
-    });
-    if (!any) continue;
-    classes.push_back(part.name);
-    table.columns.push_back({part.title});
-  }
+  const std::vector<const MemoryPart*> classes = MemoryClasses(runs, Classes::kAll);
+  for (const MemoryPart* part : classes) table.columns.push_back({part->title});
   for (const ComparedRun* compared : runs) {
     const RunRecord& run = compared->run;
     std::vector<std::string> cells = {compared->label, FormatBytes(std::llround(run.memory_peak))};
-    for (const std::string& name : classes) {
-      const auto cost = run.memory.find(name);
+    for (const MemoryPart* part : classes) {
+      const auto cost = run.memory.find(part->name);
       cells.push_back(cost == run.memory.end() ? "-" : MeasuredAndPredicted(cost->second));
     }
     table.Add(std::move(cells));
   }
   return table;
+}
+
+std::string WhyNotPredicted(const ComparedWorkload& workload) {
+  std::vector<std::string> titles;
+  for (const MemoryPart* part : MemoryClasses(CompleteRuns(workload), Classes::kNotPredicted)) {
+    titles.push_back(part->title);
+  }
+  if (titles.empty()) return "";
+  return absl::StrCat("measured only: ", absl::StrJoin(titles, ", "),
+                      "; these follow from what the model's operations keep for backward and need "
+                      "meanwhile, for which strategies have no closed form");
 }
 
 Table TrafficTable(const ComparedWorkload& workload) {

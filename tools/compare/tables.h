@@ -17,6 +17,9 @@ Table TimeTable(const ComparedWorkload& workload);
 // What the rank with most holds, measured beside predicted. Classes that no run has are left out.
 Table MemoryTable(const ComparedWorkload& workload);
 
+// Of which classes that table has no prediction, and why; empty: of none.
+std::string WhyNotPredicted(const ComparedWorkload& workload);
+
 // What a rank sends in a step by operation, measured beside predicted. No row where no run sends
 // anything.
 Table TrafficTable(const ComparedWorkload& workload);

@@ -1,7 +1,6 @@
 #include "tools/draw/palette.h"
 
 #include <cstdint>
-#include <iterator>  // std::size
 
 #include "absl/strings/str_format.h"
 
@@ -9,11 +8,11 @@ namespace lockstep {
 namespace {
 
 // Neighbours differ in hue and in lightness.
-constexpr uint32_t kColours[] = {0x2f6fde, 0xd97706, 0x16915a, 0xd6336c, 0x7c4dcf, 0x8a6242,
-                                 0x0e94a8, 0x8f9a0c, 0xc0392b, 0x34495e, 0xb565c9, 0x1e5b3a,
-                                 0xe0609a, 0x4455b0, 0x9a5b13, 0x5fa52a};
+constexpr uint32_t kPalette[kColours] = {0x2f6fde, 0xd97706, 0x16915a, 0xd6336c, 0x7c4dcf, 0x8a6242,
+                                         0x0e94a8, 0x8f9a0c, 0xc0392b, 0x34495e, 0xb565c9, 0x1e5b3a,
+                                         0xe0609a, 0x4455b0, 0x9a5b13, 0x5fa52a};
 
-uint32_t ColourOf(int index) { return kColours[index % std::size(kColours)]; }
+uint32_t ColourOf(int index) { return kPalette[index % kColours]; }
 
 }  // namespace
 

@@ -6,7 +6,9 @@
 
 namespace lockstep {
 
-// "#2f6fde": for lines, dark enough to be seen on white. Sixteen, neighbours easy to tell apart;
+inline constexpr int kColours = 16;
+
+// "#2f6fde": for lines, dark enough to be seen on white. So many, neighbours easy to tell apart;
 // then they repeat.
 std::string Colour(int index);
 

@@ -6,15 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/subprocess.h"
+#include "core/train/error_file.h"
 
 namespace lockstep {
 namespace {
 
 // The record of a run that did not come to its end in this process. An earlier run in the directory
 // is none of its business.
-RunRecord Failed(RunRecord record, RunRecord::State state, const std::string& problem) {
+RunRecord Failed(RunRecord record, const PlannedRun& run, RunRecord::State state,
+                 const std::string& problem) {
   record.state = state;
   record.problem = problem;
+  if (record.workload.empty()) record.workload = run.workload;
   return record;
 }
 
@@ -25,22 +28,28 @@ RunRecord RunOne(const PlannedRun& run, const std::string& out,
   arguments.insert(arguments.end(), more.begin(), more.end());
   arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
   arguments.insert(arguments.end(), {"--out", out});
+  RemoveError(out);  // whatever is there later is this run's
   // The summary that a run prints is left out: the comparison follows.
   const absl::StatusOr<ProcessResult> result =
       RunProcess({.arguments = std::move(arguments), .err = ProcessOptions::Stream::kInherit});
   RunRecord record = ReadRunRecord(out);
   if (!result.ok()) {
-    return Failed(std::move(record), RunRecord::State::kMissing,
+    return Failed(std::move(record), run, RunRecord::State::kMissing,
                   std::string(result.status().message()));
   }
   interrupted = result->interrupted;
   if (result->ok()) return record;
-  const std::string reason =
-      interrupted ? "interrupted" : absl::StrCat(result->Describe(), ", see its message above");
-  const bool stopped = record.state == RunRecord::State::kUnfinished;
-  const std::string problem = stopped ? absl::StrCat(record.problem, ": ", reason) : reason;
-  return Failed(std::move(record),
-                stopped ? RunRecord::State::kUnfinished : RunRecord::State::kMissing, problem);
+  std::string reason = record.error;
+  if (reason.empty()) {
+    reason =
+        interrupted ? "interrupted" : absl::StrCat(result->Describe(), ", see its message above");
+  }
+  if (record.state != RunRecord::State::kUnfinished) {
+    return Failed(std::move(record), run, RunRecord::State::kMissing, reason);
+  }
+  const std::string problem =
+      record.error.empty() ? absl::StrCat(record.problem, ": ", reason) : record.problem;
+  return Failed(std::move(record), run, RunRecord::State::kUnfinished, problem);
 }
 
 // How long `left` runs will take, judged by those that came to their end; "" before the first has.
@@ -62,8 +71,8 @@ RunAllResult RunAll(const RunAllOptions& options) {
     const PlannedRun& run = options.runs[i];
     const std::string out = absl::StrCat(options.out, "/", run.name);
     if (result.interrupted) {
-      result.records.push_back(
-          Failed(ReadRunRecord(out), RunRecord::State::kMissing, "not run: interrupted before"));
+      result.records.push_back(Failed(ReadRunRecord(out), run, RunRecord::State::kMissing,
+                                      "not run: interrupted before"));
       continue;
     }
     std::fprintf(stderr, "[%zu/%zu] %s%s\n", i + 1, count, run.name.c_str(),

@@ -12,6 +12,7 @@ struct PlannedRun {
   std::string name;  // "gpt_markov/ddp": what messages call it, and its directory under `out`
   std::string program;
   std::vector<std::string> arguments = {};  // behind those of RunAllOptions
+  std::string workload = {};                // of a run that ends before it has told its own
 };
 
 struct RunAllOptions {

@@ -34,7 +34,7 @@ class RunAllTest : public testing::Test {
                                "\", \"steps\": 1}' > summary.json\n", end, "\n"))
             .ok());
     EXPECT_EQ(chmod(path.c_str(), 0755), 0);
-    return {.name = "w/" + name, .program = path};
+    return {.name = "w/" + name, .program = path, .workload = "w"};
   }
 
   std::string Calls() { return ReadFile(scratch_.path() + "/calls").value(); }
@@ -81,15 +81,35 @@ TEST_F(RunAllTest, ARunThatFailsDoesNotStopTheOthers) {
   EXPECT_TRUE(result.records[1].complete());
 }
 
+TEST_F(RunAllTest, WhatAProgramSaidOfItsFailureIsInItsRecord) {
+  const RunAllResult result =
+      RunAll({.runs = {Program("a", "rm summary.json; echo 'no memory' > error.txt; exit 1"),
+                       Program("b",
+                               "rm *; echo 'train.stps: did you mean steps?' > error.txt; "
+                               "exit 1")},
+              .out = scratch_.path() + "/runs",
+              .arguments = {}});
+  EXPECT_EQ(result.records[0].problem, "stopped after 1 of 1 steps: no memory");
+  EXPECT_EQ(result.records[1].problem, "train.stps: did you mean steps?");
+  EXPECT_EQ(result.records[1].workload, "w") << "as it was asked for";
+}
+
 // A program that refuses to start leaves what an earlier one left in the directory.
 TEST_F(RunAllTest, AnEarlierRunIsNotTakenForOneThatFailed) {
   const RunAllOptions options = {
       .runs = {Program("a")}, .out = scratch_.path() + "/runs", .arguments = {}};
   ASSERT_TRUE(RunAll(options).records[0].complete());
   Program("a", "exit 1");
-  const RunRecord record = RunAll(options).records[0];
+  RunRecord record = RunAll(options).records[0];
   EXPECT_EQ(record.state, RunRecord::State::kMissing);
   EXPECT_THAT(record.problem, HasSubstr("exit code 1"));
+  Program("a", "echo 'no such key' > error.txt; exit 1");
+  record = RunAll(options).records[0];
+  EXPECT_EQ(record.state, RunRecord::State::kMissing);
+  EXPECT_EQ(record.problem, "no such key");
+  Program("a", "exit 1");
+  record = RunAll(options).records[0];
+  EXPECT_THAT(record.problem, HasSubstr("exit code 1")) << "the error is an earlier run's";
 }
 
 TEST_F(RunAllTest, AnInterruptKeepsWhatIsDoneAndStartsNoMore) {

@@ -5,13 +5,16 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/train/config_reader.h"
+#include "core/train/error_file.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -167,9 +170,15 @@ RunRecord Missing(RunRecord record, const std::string& problem) {
   return record;
 }
 
-}  // namespace
+// On one line.
+std::string ReadError(const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadFile(absl::StrCat(directory, "/", kErrorFile));
+  if (!text.ok()) return "";
+  return absl::StrReplaceAll(absl::StripAsciiWhitespace(*text), {{"\n", " "}});
+}
 
-RunRecord ReadRunRecord(const std::string& directory) {
+// All but the error.
+RunRecord ReadFiles(const std::string& directory) {
   RunRecord record;
   record.directory = directory;
   record.strategy = LastName(directory);
@@ -200,6 +209,17 @@ RunRecord ReadRunRecord(const std::string& directory) {
   }
   record.step_trace = LastTracedStep(directory);
   record.state = RunRecord::State::kComplete;
+  return record;
+}
+
+}  // namespace
+
+RunRecord ReadRunRecord(const std::string& directory) {
+  RunRecord record = ReadFiles(directory);
+  record.error = ReadError(directory);
+  if (!record.complete() && !record.error.empty()) {
+    absl::StrAppend(&record.problem, ": ", record.error);
+  }
   return record;
 }
 

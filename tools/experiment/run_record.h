@@ -24,8 +24,9 @@ struct RunRank {
   std::map<std::string, double> memory_at_peak;  // by class; these add up to it
 };
 
-// A run as its directory tells it: losses.csv, config.toml, and, when it came to its end,
-// summary.json, the loss scale of metrics.jsonl and the last step of trace.json.
+// A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed, and, when
+// it came to its end, summary.json, the loss scale of metrics.jsonl and the last step of
+// trace.json.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read
@@ -35,6 +36,7 @@ struct RunRecord {
 
   State state = State::kMissing;
   std::string problem;  // unless complete: what is wrong, in a few words
+  std::string error;    // what the program said when it failed there; empty: nothing
 
   std::string directory;
   Config config;

@@ -120,6 +120,18 @@ TEST_F(RunRecordTest, ARunWithoutSummaryIsUnfinished) {
   EXPECT_EQ(record.losses.size(), 2u);
 }
 
+TEST_F(RunRecordTest, TheErrorOfARunThatFailedIsItsReason) {
+  Write("error.txt", "train.stps: no such key;\ndid you mean train.steps?\n");
+  RunRecord record = ReadRunRecord(run_);
+  EXPECT_EQ(record.error, "train.stps: no such key; did you mean train.steps?");
+  EXPECT_THAT(record.problem, HasSubstr("never began to train: train.stps: no such key; did"));
+  WriteRun();
+  record = ReadRunRecord(run_);
+  EXPECT_TRUE(record.complete()) << "a later try that failed takes nothing away";
+  std::filesystem::remove(run_ + "/summary.json");
+  EXPECT_THAT(ReadRunRecord(run_).problem, HasSubstr("stopped after 2 of 2 steps: train.stps"));
+}
+
 // --resume with more steps, and stopped again.
 TEST_F(RunRecordTest, TheSummaryOfAnEarlierRunDoesNotCount) {
   WriteRun();

@@ -11,7 +11,7 @@
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tools/browser/requests.h"
 #include "tools/experiment/paths.h"
 #include "tools/report/chart_pixels.h"
 #include "tools/report/html.h"
@@ -22,7 +22,6 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Json = nlohmann::json;
 
 LineChart Curves() {
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -49,8 +48,9 @@ LineChart Scales() {
 }
 
 LineChart Areas() {
-  LineChart chart = {
-      .x = {"time", Quantity::kSeconds}, .y = {"", Quantity::kBytes}, .stacked = true};
+  LineChart chart = {.x = {"time", Quantity::kSeconds},
+                     .y = {.quantity = Quantity::kBytes, .from_zero = true},
+                     .stacked = true};
   chart.lines = {{"parameters", 0, {{0, 64}, {0.5, 64}, {1, 64}}},
                  {"activations", 3, {{0, 0}, {0.5, 128}, {1, 0}}}};
   return chart;
@@ -84,22 +84,10 @@ class BrowserTest : public testing::Test {
  protected:
   BrowserTest() : scratch_(TemporaryDirectory::Create().value()) {}
 
-  // Addresses that the browser asked for while it had the page open, but for the page's own.
-  std::set<std::string> RequestsOf(const std::string& html) {
-    const std::string log = scratch_.path() + "/net.json";
-    const auto document = DocumentAfterScripts(html, {.net_log = log});
-    EXPECT_TRUE(document.ok()) << document.status();
-    const Json json = Json::parse(ReadFile(log).value(), nullptr, /*allow_exceptions=*/false);
-    EXPECT_TRUE(json.is_object()) << "the browser's log is no JSON";
-    std::set<std::string> requests;
-    for (const Json& event : json.at("events")) {
-      const Json parameters = event.value("params", Json::object());
-      const std::string url = parameters.value("url", "");
-      if (!url.empty() && !url.starts_with("file:") && !url.starts_with("data:")) {
-        requests.insert(url);
-      }
-    }
-    return requests;
+  static std::set<std::string> RequestsOf(const std::string& html) {
+    const auto requests = lockstep::RequestsOf(html);
+    EXPECT_TRUE(requests.ok()) << requests.status();
+    return requests.value_or(std::set<std::string>{"?"});
   }
 
   TemporaryDirectory scratch_;
@@ -114,7 +102,36 @@ TEST_F(BrowserTest, EveryChartDrawsAllItsSeries) {
   EXPECT_EQ(pixels->at("spans").size(), 2u);
 }
 
-// The test above can see a chart that stays blank.
+// Leaves the labels of rows and values that are wider than their place.
+constexpr char kFindCutLabels[] = R"(
+  const cut = [];
+  for (const canvas of document.querySelectorAll('figure canvas')) {
+    const scale = Chart.getChart(canvas).scales.y, pen = canvas.getContext('2d');
+    pen.font = Chart.defaults.font.size + 'px ' + Chart.defaults.font.family;
+    for (const {label} of scale.ticks) {
+      if (pen.measureText(label).width > scale.width) cut.push(label);
+    }
+  }
+  const result = document.createElement('pre');
+  result.id = 'result';
+  result.textContent = cut.join(', ');
+  document.body.append(result);
+)";
+
+TEST_F(BrowserTest, LabelsAreNotCut) {
+  BarChart bars = Bars();
+  bars.rows = {"fsdp_pipe_of_somebody (dp=2 tp=2), ranks 0 and 1", std::string(200, 'm')};
+  const auto document = DocumentAfterScripts(WithScript(
+      HtmlOf({.title = "",
+              .sections = {{.title = "",
+                            .items = {Chart{"loss", "", Curves()}, Chart{"bars", "", bars},
+                                      Chart{"spans", "", Spans()}}}}}),
+      kFindCutLabels));
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_EQ(TextOfPre(*document, "result").value_or("?"), "");
+}
+
+// The tests of pixels can see a chart that stays blank.
 TEST_F(BrowserTest, ABlankChartWouldBeSeen) {
   LineChart empty = Curves();
   for (LineChart::Line& line : empty.lines) line.points.clear();

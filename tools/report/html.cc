@@ -49,10 +49,9 @@ const char* Name(LineChart::Style style) {
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json AxisJson(const LineChart::Axis& axis) {
-  return {{"title", axis.title},
-          {"quantity", Name(axis.quantity)},
-          {"logarithmic", axis.logarithmic},
-          {"leastRange", axis.least_range}};
+  return {
+      {"title", axis.title}, {"quantity", Name(axis.quantity)}, {"logarithmic", axis.logarithmic},
+      {"whole", axis.whole}, {"fromZero", axis.from_zero},      {"leastRange", axis.least_range}};
 }
 
 Json BodyJson(const LineChart& chart) {
@@ -99,14 +98,20 @@ Json BodyJson(const SpanChart& chart) {
   return {{"kind", "spans"}, {"seconds", chart.seconds}, {"rows", chart.rows}, {"kinds", kinds}};
 }
 
-// Pixels: a row of a chart with rows needs its place.
+// Pixels: a row of a chart with rows needs its place, and so do the names of its series.
+int HeightOf(size_t rows, size_t series) {
+  constexpr size_t kAxis = 60, kRow = 24, kKeyLine = 22, kSeriesInAKeyLine = 7;
+  const size_t key_lines = (series + kSeriesInAKeyLine - 1) / kSeriesInAKeyLine;
+  return static_cast<int>(kAxis + kRow * rows + kKeyLine * key_lines);
+}
+
 int Height(const Chart& chart) {
-  constexpr int kLines = 300, kAxisAndKey = 90, kRow = 26;
+  constexpr int kLines = 300;
   if (const auto* bars = std::get_if<BarChart>(&chart.body)) {
-    return kAxisAndKey + kRow * static_cast<int>(bars->rows.size());
+    return HeightOf(bars->rows.size(), bars->parts.size());
   }
   if (const auto* spans = std::get_if<SpanChart>(&chart.body)) {
-    return kAxisAndKey + kRow * static_cast<int>(spans->rows.size());
+    return HeightOf(spans->rows.size(), spans->kinds.size());
   }
   return kLines;
 }
@@ -134,16 +139,40 @@ std::string Markup(const Table& table) {
   return html + "</tbody>\n</table>\n";
 }
 
+// As an attribute of a paragraph.
+const char* Class(Paragraph::Tone tone) {
+  switch (tone) {
+    case Paragraph::Tone::kPlain:
+      return "";
+    case Paragraph::Tone::kNote:
+      return " class=\"note\"";
+    case Paragraph::Tone::kWarning:
+      return " class=\"warning\"";
+  }
+  return "";
+}
+
 std::string Markup(const Paragraph& paragraph) {
-  const bool warns = paragraph.tone == Paragraph::Tone::kWarning;
-  return absl::StrCat("<p", warns ? " class=\"warning\"" : "", ">", Escaped(paragraph.text),
-                      "</p>\n");
+  return absl::StrCat("<p", Class(paragraph.tone), ">", Escaped(paragraph.text), "</p>\n");
 }
 
 std::string Markup(const Chart& chart) {
   return absl::StrCat("<figure id=\"", chart.id, "\">\n<figcaption>", Escaped(chart.title),
                       "</figcaption>\n<div class=\"plot\" style=\"height: ", Height(chart),
                       "px\"><canvas></canvas></div>\n</figure>\n");
+}
+
+std::string SectionId(size_t index) { return absl::StrCat("section.", index); }
+
+// Where to find what, unless there is only one thing.
+std::string Contents(const Report& report) {
+  if (report.sections.size() < 2) return "";
+  std::string html = "<nav>\n";
+  for (size_t i = 0; i < report.sections.size(); ++i) {
+    absl::StrAppend(&html, "<a href=\"#", SectionId(i), "\">", Escaped(report.sections[i].title),
+                    "</a>\n");
+  }
+  return html + "</nav>\n";
 }
 
 // As the text of a <script>, which "</script" would end.
@@ -156,9 +185,11 @@ std::string ForScript(const Json& json) {
 
 std::string HtmlOf(const Report& report) {
   Json charts = Json::object();
-  std::string body = absl::StrCat("<h1>", Escaped(report.title), "</h1>\n");
-  for (const Section& section : report.sections) {
-    absl::StrAppend(&body, "<section>\n<h2>", Escaped(section.title), "</h2>\n");
+  std::string body = absl::StrCat("<h1>", Escaped(report.title), "</h1>\n", Contents(report));
+  for (size_t i = 0; i < report.sections.size(); ++i) {
+    const Section& section = report.sections[i];
+    absl::StrAppend(&body, "<section id=\"", SectionId(i), "\">\n<h2>", Escaped(section.title),
+                    "</h2>\n");
     for (const auto& item : section.items) {
       body += std::visit([](const auto& any) { return Markup(any); }, item);
       const auto* chart = std::get_if<Chart>(&item);

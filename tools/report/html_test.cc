@@ -30,13 +30,24 @@ TEST(HtmlOfTest, IsWholeMarkupWithAllTextEscaped) {
   Table table = {.title = "1 < 2", .columns = {{"left", Table::Align::kLeft}, {"right"}}};
   table.Add({"a&b", "\"3\""});
   const std::string html = WithoutScripts(
-      HtmlOf(OneSection({table, Paragraph{"x < y", Paragraph::Tone::kWarning},
+      HtmlOf(OneSection({table, Paragraph{"small", Paragraph::Tone::kNote},
+                         Paragraph{"x < y", Paragraph::Tone::kWarning},
                          Chart{.id = "loss", .title = "loss & more", .body = LineChart()}})));
   EXPECT_EQ(MarkupFault(html), "");
-  EXPECT_THAT(html, AllOf(HasSubstr("<h1>R&amp;D</h1>"), HasSubstr("<h2>a &lt;b&gt;</h2>"),
+  EXPECT_THAT(html, AllOf(HasSubstr("<h1>R&amp;D</h1>"), HasSubstr("<p class=\"note\">small</p>"),
+                          HasSubstr("<h2>a &lt;b&gt;</h2>"),
                           HasSubstr("<td class=\"left\">a&amp;b</td><td>&quot;3&quot;</td>"),
                           HasSubstr("<p class=\"warning\">x &lt; y</p>"),
                           HasSubstr("<figure id=\"loss\">")));
+}
+
+TEST(HtmlOfTest, SeveralSectionsHaveContents) {
+  EXPECT_THAT(HtmlOf(OneSection({})), Not(HasSubstr("<nav>")));
+  const std::string html =
+      WithoutScripts(HtmlOf({.title = "", .sections = {{.title = "a & b"}, {.title = "c"}}}));
+  EXPECT_EQ(MarkupFault(html), "") << "links lead somewhere";
+  EXPECT_THAT(html, HasSubstr("<a href=\"#section.0\">a &amp; b</a>\n"
+                              "<a href=\"#section.1\">c</a>\n"));
 }
 
 TEST(HtmlOfTest, ForbidsRequests) {

@@ -2,7 +2,33 @@
 'use strict';
 
 (function () {
-  const kLabelWidth = 150;  // of the rows' names, and of the numbers beside areas: times align
+  const kWidestLabel = 280;  // pixels; what is wider is cut, and whole under the pointer
+  const kTickRoom = 14;      // between a label and its axis
+  const kFewPoints = 16;     // of a line: each is marked
+
+  const charts = JSON.parse(document.getElementById('charts').textContent);
+
+  Chart.defaults.animation = false;
+  Chart.defaults.maintainAspectRatio = false;
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.color = '#1b2330';
+
+  const ruler = document.createElement('canvas').getContext('2d');
+  ruler.font = Chart.defaults.font.size + 'px ' + Chart.defaults.font.family;
+  const widthOf = (text) => ruler.measureText(text).width;
+
+  function shortened(text) {
+    if (widthOf(text) <= kWidestLabel) return text;
+    let kept = text.length;
+    while (widthOf(text.slice(0, kept) + '…') > kWidestLabel) --kept;
+    return text.slice(0, kept) + '…';
+  }
+
+  // One width for the rows' names, and for the numbers beside lines and areas, of all charts: so
+  // those that share an axis below each other have it at the same place.
+  const labelWidth = kTickRoom + Math.ceil(Math.max(
+      70, ...Object.values(charts).flatMap((chart) => chart.rows || [])
+              .map((row) => widthOf(shortened(row)))));
 
   function significant(value) {
     return String(Number(value.toPrecision(3)));
@@ -10,12 +36,18 @@
 
   const units = {
     number: [[1, '']],
-    seconds: [[60, ' min'], [1, ' s'], [1e-3, ' ms'], [1e-6, ' µs'], [1e-9, ' ns']],
+    seconds: [[60, ' min'], [1, ' s'], [1e-3, ' ms'], [1e-6, ' us'], [1e-9, ' ns']],
     bytes: [[2 ** 30, ' GiB'], [2 ** 20, ' MiB'], [2 ** 10, ' KiB'], [1, ' B']],
   };
 
+  function number(value) {
+    const rounded = Number(value.toPrecision(9));
+    if (rounded !== 0 && Math.abs(rounded) < 1e-3) return rounded.toExponential();
+    return rounded.toLocaleString('en-US', {maximumFractionDigits: 9});
+  }
+
   function written(quantity, value) {
-    if (quantity === 'number' || value === 0) return String(Number(value.toPrecision(9)));
+    if (quantity === 'number' || value === 0) return number(value);
     const size = Math.abs(value);
     const all = units[quantity];
     const [unit, name] = all.find(([least]) => size >= least) || all[all.length - 1];
@@ -33,8 +65,11 @@
     const scale = {
       type: described.logarithmic ? 'logarithmic' : 'linear',
       title: {display: described.title !== '', text: described.title},
-      ticks: {callback: (value) => written(described.quantity, value)},
+      // Round numbers only, not where the data happen to end.
+      ticks: {callback: (value) => written(described.quantity, value), includeBounds: false},
+      beginAtZero: described.fromZero,
     };
+    if (described.whole) scale.ticks.precision = 0;
     if (described.quantity === 'bytes') scale.afterBuildTicks = binaryTicks;
     if (described.leastRange > 0) {
       scale.suggestedMin = -described.leastRange;
@@ -43,7 +78,18 @@
     return Object.assign(scale, more);
   }
 
-  const ofFixedWidth = (scale) => { scale.width = kLabelWidth; };
+  const ofFixedWidth = (scale) => { scale.width = labelWidth; };
+
+  const namedRows = {
+    afterFit: ofFixedWidth,
+    ticks: {autoSkip: false, callback(row) { return shortened(this.getLabelForValue(row)); }},
+  };
+
+  // Marks of lines that show in turns would all lie on each other.
+  function marked(line) {
+    return line.points.length === 1 ||
+        (line.points.length <= kFewPoints && line.style === 'plain');
+  }
 
   function lineData(chart, line, index, inTurns) {
     const dash = 8;
@@ -55,7 +101,7 @@
       borderWidth: line.style === 'wide' ? 7 : 2,
       borderJoinStyle: 'round',
       order: line.style === 'wide' ? 1 : 0,
-      pointRadius: line.points.length === 1 ? 3 : 0,
+      pointRadius: marked(line) ? 3 : 0,
       pointHitRadius: 6,
     };
     if (line.style === 'in turns' && inTurns.length > 1) {
@@ -63,7 +109,12 @@
       data.borderDashOffset = -dash * inTurns.indexOf(line);
     }
     if (chart.stacked) {
-      Object.assign(data, {stepped: true, fill: index === 0 ? 'origin' : '-1', borderWidth: 1});
+      Object.assign(data, {
+        stepped: true,
+        fill: index === 0 ? 'origin' : '-1',
+        borderWidth: 1,
+        pointRadius: 0,
+      });
     }
     return data;
   }
@@ -79,11 +130,7 @@
         interaction: {mode: 'nearest', axis: 'x', intersect: false},
         scales: {
           x: axis(chart.x, chart.stacked ? {min: 0, max: last} : {max: last}),
-          y: axis(chart.y, {
-            stacked: chart.stacked,
-            beginAtZero: chart.stacked,
-            afterFit: ofFixedWidth,
-          }),
+          y: axis(chart.y, {stacked: chart.stacked, afterFit: ofFixedWidth}),
         },
         plugins: {tooltip: {callbacks: {
           title: (items) => chart.x.title + ' ' + written(chart.x.quantity, items[0].parsed.x),
@@ -105,11 +152,13 @@
       options: {
         indexAxis: 'y',
         scales: {
-          x: axis({title: '', quantity: chart.quantity}, {stacked: true}),
-          y: {stacked: true, afterFit: ofFixedWidth},
+          x: axis({title: '', quantity: chart.quantity}, {stacked: true, beginAtZero: true}),
+          y: Object.assign({stacked: true}, namedRows),
         },
         plugins: {tooltip: {callbacks: {
           label: (item) => item.dataset.label + ': ' + written(chart.quantity, item.raw),
+          footer: ([item]) => 'together: ' + written(
+              chart.quantity, chart.parts.reduce((sum, part) => sum + part.values[item.dataIndex], 0)),
         }}},
       },
     };
@@ -134,7 +183,7 @@
         indexAxis: 'y',
         scales: {
           x: axis({title: '', quantity: 'seconds'}, {min: 0, max: chart.seconds}),
-          y: {afterFit: ofFixedWidth},
+          y: namedRows,
         },
         plugins: {tooltip: {callbacks: {
           label: (item) => item.raw.label + ': ' + written('seconds', item.raw.x[0]) + ' to ' +
@@ -155,20 +204,17 @@
     },
   };
 
-  Chart.defaults.animation = false;
-  Chart.defaults.maintainAspectRatio = false;
-  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-  Chart.defaults.color = '#1b2330';
+  Chart.defaults.plugins.legend.align = 'start';
   Chart.defaults.plugins.legend.labels.boxWidth = 14;
   Chart.defaults.plugins.legend.labels.boxHeight = 10;
-  // A patch of the colour, however its line is drawn.
+  // In the order of the tables, each a patch of the colour, however its line is drawn.
   Chart.overrides.line.plugins = {legend: {labels: {
     generateLabels: (chart) => Chart.defaults.plugins.legend.labels.generateLabels(chart).map(
         (label) => Object.assign(label, {fillStyle: label.strokeStyle, lineWidth: 0})),
+    sort: (a, b) => a.datasetIndex - b.datasetIndex,
   }}};
 
   const draw = {lines, bars, spans};
-  const charts = JSON.parse(document.getElementById('charts').textContent);
   for (const [id, chart] of Object.entries(charts)) {
     const canvas = document.querySelector('#' + CSS.escape(id) + ' canvas');
     new Chart(canvas, Object.assign({plugins: [paper]}, draw[chart.kind](chart)));

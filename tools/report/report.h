@@ -31,7 +31,11 @@ struct Table {
 };
 
 struct Paragraph {
-  enum class Tone { kPlain, kWarning };
+  enum class Tone {
+    kPlain,
+    kNote,  // less than the others: on the table above it
+    kWarning,
+  };
   std::string text;
   Tone tone = Tone::kPlain;
 };
@@ -57,6 +61,8 @@ struct LineChart {
     std::string title = {};
     Quantity quantity = Quantity::kNumber;
     bool logarithmic = false;
+    bool whole = false;      // of whole numbers, such as steps: only these are marked
+    bool from_zero = false;  // begins there
     double least_range = 0;  // the axis reaches from minus to plus this at least; 0: as the data
   };
 

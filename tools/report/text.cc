@@ -58,7 +58,7 @@ std::string TextOf(const Report& report) {
         after_table = true;
       } else if (const auto* paragraph = std::get_if<Paragraph>(&item)) {
         absl::StrAppend(&text, kGap, paragraph->text, "\n");
-        after_table = false;
+        after_table = paragraph->tone == Paragraph::Tone::kNote;  // belongs to it
       }
     }
   }

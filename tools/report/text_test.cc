@@ -41,5 +41,14 @@ TEST(TextOfReportTest, HasTablesAndParagraphsOfEachSection) {
             "\none\n" + table + "\n  what was counted\n" + table + "\ntwo\n  All is well.\n");
 }
 
+TEST(TextOfReportTest, ANoteBelongsToTheTableAboveIt) {
+  const Report report = {
+      .title = "",
+      .sections = {{.title = "one",
+                    .items = {Example(), Paragraph{"But x.", Paragraph::Tone::kNote}, Example()}}}};
+  const std::string table = TextOf(Example());
+  EXPECT_EQ(TextOf(report), "\none\n" + table + "  But x.\n\n" + table);
+}
+
 }  // namespace
 }  // namespace lockstep

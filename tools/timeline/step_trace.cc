@@ -23,6 +23,7 @@ std::optional<StepTrace::Kind> KindOf(const std::string& name) {
       *new std::map<std::string, StepTrace::Kind>{{"forward", StepTrace::Kind::kForward},
                                                   {"backward", StepTrace::Kind::kBackward},
                                                   {"optimizer", StepTrace::Kind::kOptimizer},
+                                                  {"data", StepTrace::Kind::kData},
                                                   {"bubble", StepTrace::Kind::kBubble}};
   const auto found = kinds.find(name);
   if (found == kinds.end()) return std::nullopt;

@@ -12,7 +12,7 @@ namespace lockstep {
 
 // What the ranks of a run did in one step, from its trace.
 struct StepTrace {
-  enum class Kind { kForward, kBackward, kOptimizer, kBubble };
+  enum class Kind { kForward, kBackward, kOptimizer, kData, kBubble };
   struct Phase {
     Kind kind;
     int64_t micro_batch;  // of the step's global batch; -1 where there is none

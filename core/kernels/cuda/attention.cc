@@ -16,8 +16,8 @@ using cuda::Of;
 
 namespace {
 
-// What a launch can carry in its second dimension.
-constexpr int64_t kMostHeads = 65535;
+// What a launch can carry in its second and third dimension: heads and samples.
+constexpr int64_t kMost = 65535;
 
 void CheckAttention(const Attention& attention, const Tensor& qkv) {
   CHECK_EQ(qkv.shape()[2], 3 * attention.heads * attention.head_width) << qkv.shape();
@@ -26,10 +26,10 @@ void CheckAttention(const Attention& attention, const Tensor& qkv) {
         absl::StrCat("attention on the GPU: heads of ", attention.head_width,
                      " elements; there are kernels for up to ", cuda::kWidestHead)));
   }
-  if (qkv.shape()[0] * attention.heads > kMostHeads) {
-    throw StatusException(absl::UnimplementedError(absl::StrCat(
-        "attention on the GPU: ", qkv.shape()[0], " samples of ", attention.heads,
-        " heads; use micro-batches of at most ", kMostHeads / attention.heads, " samples")));
+  if (qkv.shape()[0] > kMost || attention.heads > kMost) {
+    throw StatusException(absl::UnimplementedError(
+        absl::StrCat("attention on the GPU: ", qkv.shape()[0], " samples of ", attention.heads,
+                     " heads; there can be ", kMost, " of either")));
   }
 }
 

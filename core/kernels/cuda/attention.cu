@@ -1,12 +1,13 @@
 // Attention in tiles of 32 x 32 logits, made again in backward from the stored log-sum-exp of each
 // row (Dao et al., FlashAttention, 2022): nothing of size time x time is ever in memory. A lane has
 // a column of a tile, a warp some of its rows. Sums are in fp32, in one order: the gradients of
-// queries and of keys and values are two kernels, so that nothing is added across blocks.
+// queries and of keys and values are two kernels, so that nothing is added across blocks. These
+// kernels take any width and dtype; where tensor cores can, they compute instead (attention_mma.h).
 
 #include "core/kernels/cuda/attention.h"
-
+#include "core/kernels/cuda/attention_head.cuh"
+#include "core/kernels/cuda/attention_mma.h"
 #include "core/kernels/cuda/elements.cuh"
-#include "core/kernels/cuda/philox.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 
 namespace lockstep::cuda {
@@ -16,37 +17,6 @@ constexpr int kTile = kWarp;  // rows and columns
 constexpr int kWarps = 8;
 constexpr int kRows = kTile / kWarps;                             // of a warp
 constexpr int kSegments = static_cast<int>(kWidestHead) / kWarp;  // of a head's width, a lane each
-
-// One head of one sequence: where its rows lie in the tensors of all heads.
-struct Head {
-  Attention attention;
-  int64_t batch, head, time;
-  float scale;
-
-  __device__ Head(const Attention& a, int64_t time)
-      : attention(a),
-        batch(blockIdx.y / a.heads),
-        head(blockIdx.y % a.heads),
-        time(time),
-        scale(1.0f / sqrtf(static_cast<float>(a.head_width))) {}
-
-  __device__ int width() const { return static_cast<int>(attention.head_width); }
-  __device__ int64_t all() const { return attention.heads * attention.head_width; }
-  // The head's row at time t: of queries (0), keys (1) or values (2) in qkv, and in y.
-  __device__ int64_t InQkv(int which, int64_t t) const {
-    return ((batch * time + t) * 3 + which) * all() + head * width();
-  }
-  __device__ int64_t InY(int64_t t) const { return (batch * time + t) * all() + head * width(); }
-  // Of numbers [batch, heads, time].
-  __device__ int64_t InSums(int64_t t) const { return (batch * attention.heads + head) * time + t; }
-  // What the probability of query i and key j is multiplied by.
-  __device__ float DropoutOf(int64_t i, int64_t j) const {
-    const Dropout& dropout = attention.dropout;
-    if (dropout.probability <= 0) return 1;
-    const int64_t row = (batch * attention.total_heads + attention.first_head + head) * time + i;
-    return DropoutFactor(dropout, static_cast<uint64_t>(row * time + j));
-  }
-};
 
 // Rows of a head in shared memory, kTile of them; one element more a row, so that a column's
 // elements lie in different banks.
@@ -106,7 +76,7 @@ __device__ void StoreSegments(const float (&sum)[kSegments], float factor, int w
   }
 }
 
-// Block (tile of queries, head of a sequence).
+// Block (tile of queries, head, sequence).
 __global__ void ForwardKernel(Attention attention, int64_t time, Array qkv, Array y,
                               float* log_sum_exp) {
   extern __shared__ float shared[];
@@ -245,13 +215,16 @@ cudaError_t AllowShared(Kernel kernel, size_t bytes) {
 
 dim3 Blocks(const Attention& attention, int64_t batch, int64_t rows, int64_t rows_of_block) {
   return dim3(static_cast<unsigned>(BlocksFor(rows, rows_of_block)),
-              static_cast<unsigned>(batch * attention.heads));
+              static_cast<unsigned>(attention.heads), static_cast<unsigned>(batch));
 }
 
 }  // namespace
 
 cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                              Array qkv, Array y, float* log_sum_exp) {
+  if (FitsTensorCores(attention, time, {qkv, y})) {
+    return TensorCoreAttentionForward(stream, attention, batch, time, qkv, y, log_sum_exp);
+  }
   const size_t shared = SharedBytes(3, attention.head_width);
   const cudaError_t error = AllowShared(ForwardKernel, shared);
   if (error != cudaSuccess) return error;
@@ -263,6 +236,10 @@ cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t b
 cudaError_t AttentionBackward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                               Array qkv, Array y, const float* log_sum_exp, Array dy,
                               float* products, Array dqkv) {
+  if (FitsTensorCores(attention, time, {qkv, y, dy, dqkv})) {
+    return TensorCoreAttentionBackward(stream, attention, batch, time, qkv, y, log_sum_exp, dy,
+                                       products, dqkv);
+  }
   ProductsKernel<<<Blocks(attention, batch, time, kWarps), kWarps * kWarp, 0, stream>>>(
       attention, time, y, dy, products);
   const size_t shared = SharedBytes(4, attention.head_width);

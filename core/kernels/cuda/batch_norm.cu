@@ -1,5 +1,4 @@
 #include "core/kernels/cuda/batch_norm.h"
-
 #include "core/kernels/cuda/column_sums.cuh"
 #include "core/kernels/cuda/elements.cuh"
 
@@ -7,12 +6,20 @@ namespace lockstep::cuda {
 namespace {
 
 // Differences to the first row, which lies near the mean: the squares do not cancel.
+template <typename T>
 struct Deviations {
-  Array x;
+  static constexpr int kSums = 2;
+  const T* x;
   int64_t width;
-  __device__ void operator()(int64_t row, int64_t column, float& first, float& second) const {
-    first = LoadOne(x, row * width + column) - LoadOne(x, column);
-    second = first * first;
+  template <int kCount>
+  __device__ void operator()(int64_t row, int64_t column, float (&out)[2][kCount]) const {
+    float origin[kCount];
+    Load(x, row * width + column, out[0]);
+    Load(x, column, origin);
+    for (int i = 0; i < kCount; ++i) {
+      out[0][i] -= origin[i];
+      out[1][i] = out[0][i] * out[0][i];
+    }
   }
 };
 
@@ -75,13 +82,21 @@ struct Affine {
   }
 };
 
+// Slopes: a pointer of one type for x and dy, or Array.
+template <typename Slopes>
 struct GradientTerms {
-  BatchNormInputs n;
-  Array dy;
-  __device__ void operator()(int64_t row, int64_t column, float& of_scale, float& of_shift) const {
-    const int64_t at = row * n.width + column;
-    of_shift = LoadOne(dy, at);
-    of_scale = of_shift * (LoadOne(n.x, at) - n.mean[column]);
+  static constexpr int kSums = 2;
+  const float* mean;
+  int64_t width;
+  Slopes x, dy;
+  template <int kCount>
+  __device__ void operator()(int64_t row, int64_t column, float (&out)[2][kCount]) const {
+    const int64_t at = row * width + column;
+    float in[kCount], center[kCount];
+    Load(x, at, in);
+    Load(mean, column, center);
+    Load(dy, at, out[1]);
+    for (int i = 0; i < kCount; ++i) out[0][i] = out[1][i] * (in[i] - center[i]);
   }
 };
 
@@ -144,8 +159,9 @@ __global__ void UpdateRunningKernel(int64_t channels, const float* sums, double 
 cudaError_t BatchStatistics(cudaStream_t stream, int64_t rows, int64_t width, Array x,
                             double* scratch, float* mean, float* variance) {
   double* const sums = scratch + 2 * kRowParts * width;
-  const cudaError_t error =
-      ColumnSumPairs(stream, rows, width, Deviations{x, width}, scratch, sums);
+  const cudaError_t error = WithType(x, [&](const auto* data) {
+    return SumColumns(stream, rows, width, Deviations{data, width}, scratch, sums);
+  });
   if (error != cudaSuccess) return error;
   StatisticsKernel<<<BlocksFor(width, kThreads), kThreads, 0, stream>>>(rows, width, x, sums, mean,
                                                                         variance);
@@ -162,8 +178,15 @@ cudaError_t Normalize(cudaStream_t stream, int64_t rows, int64_t width, Array x,
 
 cudaError_t BatchNormSums(cudaStream_t stream, BatchNormInputs inputs, Array dy, double* scratch,
                           double* sums) {
+  const auto sum = [&](auto x, auto slopes) {
+    return SumColumns(stream, inputs.rows, inputs.width,
+                      GradientTerms<decltype(x)>{inputs.mean, inputs.width, x, slopes}, scratch,
+                      sums);
+  };
   const cudaError_t error =
-      ColumnSumPairs(stream, inputs.rows, inputs.width, GradientTerms{inputs, dy}, scratch, sums);
+      inputs.x.dtype != dy.dtype ? sum(inputs.x, dy) : WithType(inputs.x, [&](const auto* x) {
+        return sum(x, static_cast<decltype(x)>(dy.data));
+      });
   if (error != cudaSuccess) return error;
   ScaleSumsKernel<<<BlocksFor(inputs.width, kThreads), kThreads, 0, stream>>>(inputs, sums);
   return cudaGetLastError();

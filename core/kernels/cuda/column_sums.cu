@@ -1,16 +1,17 @@
 #include "core/kernels/cuda/column_sums.cuh"
-
 #include "core/kernels/cuda/column_sums.h"
 
 namespace lockstep::cuda {
 namespace {
 
+template <typename T>
 struct Element {
-  Array x;
+  static constexpr int kSums = 1;
+  const T* x;
   int64_t width;
-  __device__ void operator()(int64_t row, int64_t column, float& first, float& second) const {
-    first = LoadOne(x, row * width + column);
-    second = 0;
+  template <int kCount>
+  __device__ void operator()(int64_t row, int64_t column, float (&out)[1][kCount]) const {
+    Load(x, row * width + column, out[0]);
   }
 };
 
@@ -25,15 +26,17 @@ __global__ void WriteSumsKernel(int64_t width, const double* sums, Write write, 
 
 cudaError_t WriteSums(cudaStream_t stream, int64_t width, const double* sums, Write write,
                       Array gradient) {
-  WriteSumsKernel<<<BlocksFor(width, kColumnThreads), kColumnThreads, 0, stream>>>(width, sums,
-                                                                                   write, gradient);
+  WriteSumsKernel<<<BlocksFor(width, kThreads), kThreads, 0, stream>>>(width, sums, write,
+                                                                       gradient);
   return cudaGetLastError();
 }
 
 cudaError_t ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, Array x, double* scratch,
                        Write write, Array sums) {
   double* const totals = scratch + 2 * kRowParts * width;
-  const cudaError_t error = ColumnSumPairs(stream, rows, width, Element{x, width}, scratch, totals);
+  const cudaError_t error = WithType(x, [&](const auto* data) {
+    return SumColumns(stream, rows, width, Element{data, width}, scratch, totals);
+  });
   return error != cudaSuccess ? error : WriteSums(stream, width, totals, write, sums);
 }
 

@@ -1,5 +1,5 @@
-// Sums down the columns of a matrix [rows, width], two for each column: in fp32 over short runs of
-// rows, in double over these, in one order.
+// Sums down the columns of a matrix [rows, width], one or two for each column: in fp32 over short
+// runs of rows, in double over these, in one order.
 
 #pragma once
 
@@ -7,65 +7,123 @@
 
 #include "core/kernels/cuda/column_sums.h"
 #include "core/kernels/cuda/elements.cuh"
+#include "core/kernels/cuda/reduce.cuh"
 
 namespace lockstep::cuda {
 
-constexpr int64_t kFloatRows = 64;  // of a run in fp32
-constexpr int kColumnThreads = 128;
+constexpr int kFloatRows = 64;  // of a run in fp32
+constexpr int kAtOnce = 4;      // rows that a thread has under way
 
-inline int64_t RowsOfPart(int64_t rows) {
-  const int64_t even = BlocksFor(rows, kRowParts);
-  return BlocksFor(even < kFloatRows ? kFloatRows : even, kFloatRows) * kFloatRows;
-}
+// A block has rows of some columns: `across` threads have kCount columns each, the others the same
+// columns of the next rows.
+struct ColumnBlocks {
+  int64_t rows_of_part, parts;
+  int across;      // a power of two up to 32
+  int64_t beside;  // blocks
 
-// partial[part][2][width] = the sums of terms(row, column, first, second) over the part's rows.
-template <typename Terms>
-__global__ void PartColumnsKernel(int64_t rows, int64_t rows_of_part, int64_t width, Terms terms,
-                                  double* partial) {
-  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, part = blockIdx.y;
-  if (column >= width) return;
-  const int64_t begin = part * rows_of_part;
-  const int64_t end = begin + rows_of_part < rows ? begin + rows_of_part : rows;
-  double first_total = 0, second_total = 0;
-  for (int64_t run = begin; run < end; run += kFloatRows) {
-    const int64_t run_end = run + kFloatRows < end ? run + kFloatRows : end;
-    float first_sum = 0, second_sum = 0;
-    for (int64_t row = run; row < run_end; ++row) {
-      float first, second;
-      terms(row, column, first, second);
-      first_sum += first;
-      second_sum += second;
-    }
-    first_total += first_sum;
-    second_total += second_sum;
+  ColumnBlocks(int64_t rows, int64_t width, int count) : across(1) {
+    while (across < kWarp && across * count < width) across *= 2;
+    beside = BlocksFor(width, across * count);
+    constexpr int64_t kRowsOfThread = 16;  // at least: enough loads under way, few parts
+    const int64_t least = kThreads / across * kRowsOfThread, even = BlocksFor(rows, kRowParts);
+    rows_of_part = even < least ? least : even;
+    parts = BlocksFor(rows, rows_of_part);
   }
-  partial[(part * 2) * width + column] = first_total;
-  partial[(part * 2 + 1) * width + column] = second_total;
+};
+
+// Adds the terms of kRows rows, `down` apart. All of them are loaded before the first is added.
+template <int kRows, int kCount, int kSums, typename Terms>
+__device__ __forceinline__ void AddRows(const Terms& terms, int64_t row, int down, int64_t column,
+                                        float (&sums)[kSums][kCount]) {
+  float out[kRows][kSums][kCount];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) terms(row + r * down, column, out[r]);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    for (int s = 0; s < kSums; ++s) {
+      for (int i = 0; i < kCount; ++i) sums[s][i] += out[r][s][i];
+    }
+  }
 }
 
-// sums[i] = the parts' partial[part][i], added up; static, as every source has its own.
+// partial[part][sum][width] = the sums over the part's rows of what
+// terms(row, column, out[Terms::kSums][kCount]) gives.
+template <int kCount, typename Terms>
+__global__ void __launch_bounds__(kThreads, 2)
+    PartColumnsKernel(int64_t rows, int64_t width, ColumnBlocks blocks, Terms terms,
+                      double* partial) {
+  constexpr int kSums = Terms::kSums;
+  __shared__ double of_threads[kSums * kCount][kThreads];
+  const int across = blocks.across, down = kThreads / across;
+  const int x = static_cast<int>(threadIdx.x) % across, y = static_cast<int>(threadIdx.x) / across;
+  const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount, part = blockIdx.y;
+  const int64_t begin = part * blocks.rows_of_part;
+  const int64_t end = begin + blocks.rows_of_part < rows ? begin + blocks.rows_of_part : rows;
+  double totals[kSums][kCount] = {};
+  if (column < width) {
+    for (int64_t run = begin + y; run < end; run += kFloatRows * down) {
+      const int64_t run_end = run + kFloatRows * down < end ? run + kFloatRows * down : end;
+      float sums[kSums][kCount] = {};
+      int64_t row = run;
+      for (; row + (kAtOnce - 1) * down < run_end; row += kAtOnce * down) {
+        AddRows<kAtOnce>(terms, row, down, column, sums);
+      }
+      for (; row < run_end; row += down) AddRows<1>(terms, row, down, column, sums);
+      for (int s = 0; s < kSums; ++s) {
+        for (int i = 0; i < kCount; ++i) totals[s][i] += sums[s][i];
+      }
+    }
+  }
+  for (int s = 0; s < kSums; ++s) {
+    for (int i = 0; i < kCount; ++i) of_threads[s * kCount + i][threadIdx.x] = totals[s][i];
+  }
+  __syncthreads();
+  // A thread adds up a column's sums, of its rows in their order.
+  for (int j = threadIdx.x; j < kSums * kCount * across; j += kThreads) {
+    const int from = j % across, which = j / across;
+    const int64_t c = (int64_t{blockIdx.x} * across + from) * kCount + which % kCount;
+    if (c >= width) continue;
+    double sum = 0;
+    for (int k = 0; k < down; ++k) sum += of_threads[which][k * across + from];
+    partial[(part * kSums + which / kCount) * width + c] = sum;
+  }
+}
+
+// sums[i] = the parts' partial[part][i], added up, every eighth of them by a warp; static, as every
+// source has its own.
 static __global__ void AddPartsKernel(int64_t parts, int64_t count, const double* partial,
                                       double* sums) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ double of_warps[kWarps][kWarp];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t i = int64_t{blockIdx.x} * kWarp + lane;
   double sum = 0;
-  for (int64_t part = 0; part < parts; ++part) sum += partial[part * count + i];
+  if (i < count) {
+#pragma unroll 8
+    for (int64_t part = warp; part < parts; part += kWarps) sum += partial[part * count + i];
+  }
+  of_warps[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || i >= count) return;
+  for (int other = 1; other < kWarps; ++other) sum += of_warps[other][lane];
   sums[i] = sum;
 }
 
-// sums[2][width]; scratch: 2 * kRowParts * width doubles. Of no rows, 0.
+// sums[Terms::kSums][width]; scratch: Terms::kSums * kRowParts * width doubles. Of no rows, 0.
 template <typename Terms>
-cudaError_t ColumnSumPairs(cudaStream_t stream, int64_t rows, int64_t width, Terms terms,
-                           double* scratch, double* sums) {
-  const int64_t rows_of_part = RowsOfPart(rows), parts = BlocksFor(rows, rows_of_part);
-  const dim3 blocks(static_cast<unsigned>(BlocksFor(width, kColumnThreads)),
-                    static_cast<unsigned>(parts));
-  if (parts > 0) {
-    PartColumnsKernel<<<blocks, kColumnThreads, 0, stream>>>(rows, rows_of_part, width, terms,
-                                                             scratch);
+cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms terms,
+                       double* scratch, double* sums) {
+  const bool in_vectors = width % kVector == 0;
+  const ColumnBlocks blocks(rows, width, in_vectors ? kVector : 1);
+  const dim3 grid(static_cast<unsigned>(blocks.beside), static_cast<unsigned>(blocks.parts));
+  if (blocks.parts > 0) {
+    const auto kernel =
+        in_vectors ? PartColumnsKernel<kVector, Terms> : PartColumnsKernel<1, Terms>;
+    kernel<<<grid, kThreads, 0, stream>>>(rows, width, blocks, terms, scratch);
   }
-  AddPartsKernel<<<BlocksFor(2 * width, kColumnThreads), kColumnThreads, 0, stream>>>(
-      parts, 2 * width, scratch, sums);
+  const int64_t count = Terms::kSums * width;
+  AddPartsKernel<<<BlocksFor(count, kWarp), kThreads, 0, stream>>>(blocks.parts, count, scratch,
+                                                                   sums);
   return cudaGetLastError();
 }
 

@@ -1,132 +1,190 @@
-#include "core/kernels/cuda/cross_entropy.h"
-
 #include <climits>
 
+#include "core/kernels/cuda/cross_entropy.h"
 #include "core/kernels/cuda/elements.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 
 namespace lockstep::cuda {
 namespace {
 
-// A block computes a row.
+// A block computes a row. Rows of a vocabulary get large blocks: few rows are then under way at a
+// time, and what is read twice of them is still in the second cache.
+constexpr int kMostThreads = 512;
+constexpr int64_t kLongRow = 8192;
+
+int ThreadsFor(int64_t columns) { return columns < kLongRow ? kThreads : kMostThreads; }
 
 constexpr float kLowest = -3.402823466e38f;
+constexpr float kLog2E = 1.44269504f;
 
-// Calls f(column, value) for the columns below `count` of the row at element `row` that the calling
-// thread has, kCount side by side; `count` is a multiple of kCount.
-template <int kCount, typename Function>
-__device__ void ForRow(const Array& x, int64_t row, int64_t count, Function&& f) {
-  for (int64_t c = int64_t{threadIdx.x} * kCount; c < count; c += int64_t{blockDim.x} * kCount) {
+// e^(x - largest)
+__device__ __forceinline__ float Exponential(float x, float largest) {
+  return exp2f((x - largest) * kLog2E);
+}
+
+// Calls f(column, values) for the first `count` elements of `row` that the calling thread has,
+// kCount of them side by side or, behind the last whole group, one. Two groups are loaded at a
+// time.
+template <int kCount, typename T, typename Function>
+__device__ __forceinline__ void ForRow(const T* row, int64_t count, Function&& f) {
+  const int64_t whole = count - count % kCount, step = int64_t{blockDim.x} * kCount;
+  int64_t c = int64_t{threadIdx.x} * kCount;
+  for (; c + step < whole; c += 2 * step) {
+    float values[kCount], next[kCount];
+    Load(row, c, values);
+    Load(row, c + step, next);
+    f(c, values);
+    f(c + step, next);
+  }
+  if (c < whole) {
     float values[kCount];
-    Load(x, row + c, values);
-    for (int i = 0; i < kCount; ++i) f(c + i, values[i]);
+    Load(row, c, values);
+    f(c, values);
+  }
+  for (c = whole + threadIdx.x; c < count; c += blockDim.x) {
+    float value[1];
+    Load(row, c, value);
+    f(c, value);
   }
 }
 
-template <int kCount>
-__device__ float LargestOfRow(const Array& x, int64_t row, int64_t count) {
+template <int kCount, typename T>
+__device__ float LargestOfRow(const T* row, int64_t count) {
   float largest = kLowest;
-  ForRow<kCount>(x, row, count,
-                 [&](int64_t, float value) { largest = value > largest ? value : largest; });
+  ForRow<kCount>(row, count, [&](int64_t, const auto& values) {
+    for (const float value : values) largest = value > largest ? value : largest;
+  });
   return BlockReduce(largest, Larger{});
 }
 
-template <int kCount>
-__device__ float SumOfExponentials(const Array& x, int64_t row, int64_t count, float largest) {
+template <int kCount, typename T>
+__device__ float SumOfExponentials(const T* row, int64_t count, float largest) {
   float sum = 0;
-  ForRow<kCount>(x, row, count, [&](int64_t, float value) { sum += expf(value - largest); });
+  ForRow<kCount>(row, count, [&](int64_t, const auto& values) {
+    for (const float value : values) sum += Exponential(value, largest);
+  });
   return BlockReduce(sum, Plus{});
 }
 
-// dx = factor * (softmax - one_hot) for the columns below `count`; each thread writes what it
-// reads.
-template <int kCount>
-__device__ void WriteGradient(const Array& x, int64_t row, int64_t count, float largest, float sum,
-                              int64_t target, float factor, const Array& dx) {
+// Both at once: a thread's sum is relative to the largest that it has seen so far (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018).
+struct LargestAndSum {
+  float largest, sum;
+};
+template <int kCount, typename T>
+__device__ LargestAndSum Normalizer(const T* row, int64_t count) {
+  float largest = kLowest, sum = 0;
+  ForRow<kCount>(row, count, [&](int64_t, const auto& values) {
+    float above = largest;
+    for (const float value : values) above = value > above ? value : above;
+    sum *= Exponential(largest, above);
+    largest = above;
+    for (const float value : values) sum += Exponential(value, largest);
+  });
+  const float of_all = BlockReduce(largest, Larger{});
+  return {of_all, BlockReduce(sum * Exponential(largest, of_all), Plus{})};
+}
+
+// dx = factor * (softmax - one_hot) for the first `count` elements of `row`, which is row `first`
+// of dx or dx itself: each thread writes what it reads.
+template <int kCount, typename T>
+__device__ void WriteGradient(const T* row, int64_t count, float largest, float sum, int64_t target,
+                              float factor, const Array& dx, int64_t first) {
   const float inverse = factor / sum;
-  for (int64_t c = int64_t{threadIdx.x} * kCount; c < count; c += int64_t{blockDim.x} * kCount) {
-    float values[kCount];
-    Load(x, row + c, values);
-    for (int i = 0; i < kCount; ++i) {
-      values[i] = expf(values[i] - largest) * inverse - (c + i == target ? factor : 0.0f);
+  ForRow<kCount>(row, count, [&]<int kSize>(int64_t c, float(&values)[kSize]) {
+    for (float& value : values) value = Exponential(value, largest) * inverse;
+    for (int i = 0; i < kSize; ++i) {
+      if (c + i == target) values[i] -= factor;
     }
-    Store(dx, row + c, values);
-  }
+    Store(dx, first + c, values);
+  });
 }
 
 __device__ void WriteZeros(int64_t row, int64_t begin, int64_t end, const Array& dx) {
   for (int64_t c = begin + threadIdx.x; c < end; c += blockDim.x) StoreOne(dx, row + c, 0);
 }
 
-template <int kCount>
-__global__ void CrossEntropyKernel(int64_t classes, Array logits, const int32_t* targets,
-                                   float factor, float* losses, Array dlogits) {
-  const int64_t row = int64_t{blockIdx.x} * classes;
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    CrossEntropyKernel(int64_t classes, const T* logits, const int32_t* targets, float factor,
+                       float* losses, Array dlogits) {
+  const int64_t first = int64_t{blockIdx.x} * classes;
   const int32_t target = targets[blockIdx.x];
   if (target < 0) {
     if (threadIdx.x == 0) losses[blockIdx.x] = 0;
-    if (dlogits.data != nullptr) WriteZeros(row, 0, classes, dlogits);
+    if (dlogits.data != nullptr) WriteZeros(first, 0, classes, dlogits);
     return;
   }
-  const float chosen = LoadOne(logits, row + target);
-  const float largest = LargestOfRow<kCount>(logits, row, classes);
-  const float sum = SumOfExponentials<kCount>(logits, row, classes, largest);
-  if (threadIdx.x == 0) losses[blockIdx.x] = logf(sum) + (largest - chosen);
+  const T* const row = logits + first;
+  const float chosen = ToFloat(row[target]);
+  const LargestAndSum n = Normalizer<kCount>(row, classes);
+  if (threadIdx.x == 0) losses[blockIdx.x] = logf(n.sum) + (n.largest - chosen);
   if (dlogits.data == nullptr) return;
-  WriteGradient<kCount>(logits, row, classes, largest, sum, target, factor, dlogits);
+  WriteGradient<kCount>(row, classes, n.largest, n.sum, target, factor, dlogits, first);
 }
 
-__device__ int FirstOf(const Array& x, int64_t row, int64_t count, float value) {
+template <int kCount, typename T>
+__device__ int FirstOf(const T* row, int64_t count, float wanted) {
   int first = INT_MAX;
-  ForRow<1>(x, row, count, [&](int64_t c, float v) {
-    if (v == value && c < first) first = static_cast<int>(c);
+  ForRow<kCount>(row, count, [&]<int kSize>(int64_t c, const float(&values)[kSize]) {
+    for (int i = 0; i < kSize; ++i) {
+      if (values[i] == wanted && c + i < first) first = static_cast<int>(c + i);
+    }
   });
   return BlockReduce(first, Smaller{});
 }
 
-__global__ void CountCorrectKernel(int64_t classes, Array logits, const int32_t* targets,
-                                   unsigned long long* correct) {
-  const int64_t row = int64_t{blockIdx.x} * classes;
-  const float largest = LargestOfRow<1>(logits, row, classes);
-  const int first = FirstOf(logits, row, classes, largest);
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    CountCorrectKernel(int64_t classes, const T* logits, const int32_t* targets,
+                       unsigned long long* correct) {
+  const T* const row = logits + int64_t{blockIdx.x} * classes;
+  const float largest = LargestOfRow<kCount>(row, classes);
+  const int first = FirstOf<kCount>(row, classes, largest);
   // Integers add up to the same in any order.
   if (threadIdx.x == 0 && first == targets[blockIdx.x]) atomicAdd(correct, 1ull);
 }
 
-__global__ void LargestLogitsKernel(SplitLogits split, float* largest, int32_t* where) {
-  const int64_t row = int64_t{blockIdx.x} * split.columns;
-  const float best = LargestOfRow<1>(split.logits, row, split.count);
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    LargestLogitsKernel(SplitLogits split, const T* logits, float* largest, int32_t* where) {
+  const T* const row = logits + int64_t{blockIdx.x} * split.columns;
+  const float best = LargestOfRow<kCount>(row, split.count);
   if (threadIdx.x == 0) largest[blockIdx.x] = best;
   if (where == nullptr) return;
-  const int first = FirstOf(split.logits, row, split.count, best);
+  const int first = FirstOf<kCount>(row, split.count, best);
   if (threadIdx.x != 0) return;
   where[blockIdx.x] = first == INT_MAX ? INT_MAX : static_cast<int32_t>(split.first + first);
 }
 
-__global__ void SumExponentialsKernel(SplitLogits split, const float* largest,
-                                      const int32_t* targets, float* sums, float* gaps) {
-  const int64_t row = int64_t{blockIdx.x} * split.columns;
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    SumExponentialsKernel(SplitLogits split, const T* logits, const float* largest,
+                          const int32_t* targets, float* sums, float* gaps) {
+  const T* const row = logits + int64_t{blockIdx.x} * split.columns;
   const float shift = largest[blockIdx.x];
-  const float sum = SumOfExponentials<1>(split.logits, row, split.count, shift);
+  const float sum = SumOfExponentials<kCount>(row, split.count, shift);
   if (threadIdx.x != 0) return;
   sums[blockIdx.x] = sum;
   const int64_t target = targets[blockIdx.x] - split.first;
   const bool is_here = target >= 0 && target < split.count;
-  gaps[blockIdx.x] = is_here ? shift - LoadOne(split.logits, row + target) : 0;
+  gaps[blockIdx.x] = is_here ? shift - ToFloat(row[target]) : 0;
 }
 
-__global__ void SplitCrossEntropyKernel(SplitLogits split, const float* largest, const float* sums,
-                                        const float* gaps, const int32_t* targets, float factor,
-                                        float* losses, Array dlogits) {
-  const int64_t row = int64_t{blockIdx.x} * split.columns;
+template <int kCount, typename T>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    SplitCrossEntropyKernel(SplitLogits split, const T* logits, const float* largest,
+                            const float* sums, const float* gaps, const int32_t* targets,
+                            float factor, float* losses, Array dlogits) {
+  const int64_t first = int64_t{blockIdx.x} * split.columns;
   const int32_t target = targets[blockIdx.x];
   const float sum = sums[blockIdx.x];
   if (threadIdx.x == 0) losses[blockIdx.x] = target < 0 ? 0 : logf(sum) + gaps[blockIdx.x];
   if (dlogits.data == nullptr) return;
   const int64_t filled = target < 0 ? 0 : split.count;
-  WriteGradient<1>(split.logits, row, filled, largest[blockIdx.x], sum, target - split.first,
-                   factor, dlogits);
-  WriteZeros(row, filled, split.columns, dlogits);
+  WriteGradient<kCount>(logits + first, filled, largest[blockIdx.x], sum, target - split.first,
+                        factor, dlogits, first);
+  WriteZeros(first, filled, split.columns, dlogits);
 }
 
 }  // namespace
@@ -135,38 +193,63 @@ cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, int64_t rows, int64_t class
                                 const int32_t* targets, float factor, float* losses,
                                 Array dlogits) {
   if (rows == 0) return cudaSuccess;
-  const auto kernel = classes % kVector == 0 ? CrossEntropyKernel<kVector> : CrossEntropyKernel<1>;
-  kernel<<<rows, kThreads, 0, stream>>>(classes, logits, targets, factor, losses, dlogits);
-  return cudaGetLastError();
+  return WithType(logits, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto kernel =
+        classes % kVector == 0 ? CrossEntropyKernel<kVector, T> : CrossEntropyKernel<1, T>;
+    kernel<<<rows, ThreadsFor(classes), 0, stream>>>(classes, x, targets, factor, losses, dlogits);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t CountCorrect(cudaStream_t stream, int64_t rows, int64_t classes, Array logits,
                          const int32_t* targets, unsigned long long* correct) {
   if (rows == 0) return cudaSuccess;
-  CountCorrectKernel<<<rows, kThreads, 0, stream>>>(classes, logits, targets, correct);
-  return cudaGetLastError();
+  return WithType(logits, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto kernel =
+        classes % kVector == 0 ? CountCorrectKernel<kVector, T> : CountCorrectKernel<1, T>;
+    kernel<<<rows, ThreadsFor(classes), 0, stream>>>(classes, x, targets, correct);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t LargestLogits(cudaStream_t stream, SplitLogits split, float* largest, int32_t* where) {
   if (split.rows == 0) return cudaSuccess;
-  LargestLogitsKernel<<<split.rows, kThreads, 0, stream>>>(split, largest, where);
-  return cudaGetLastError();
+  return WithType(split.logits, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto kernel =
+        split.columns % kVector == 0 ? LargestLogitsKernel<kVector, T> : LargestLogitsKernel<1, T>;
+    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, where);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t SumExponentials(cudaStream_t stream, SplitLogits split, const float* largest,
                             const int32_t* targets, float* sums, float* gaps) {
   if (split.rows == 0) return cudaSuccess;
-  SumExponentialsKernel<<<split.rows, kThreads, 0, stream>>>(split, largest, targets, sums, gaps);
-  return cudaGetLastError();
+  return WithType(split.logits, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto kernel = split.columns % kVector == 0 ? SumExponentialsKernel<kVector, T>
+                                                     : SumExponentialsKernel<1, T>;
+    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, targets, sums,
+                                                                 gaps);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t SplitCrossEntropy(cudaStream_t stream, SplitLogits split, const float* largest,
                               const float* sums, const float* gaps, const int32_t* targets,
                               float factor, float* losses, Array dlogits) {
   if (split.rows == 0) return cudaSuccess;
-  SplitCrossEntropyKernel<<<split.rows, kThreads, 0, stream>>>(split, largest, sums, gaps, targets,
-                                                               factor, losses, dlogits);
-  return cudaGetLastError();
+  return WithType(split.logits, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto kernel = split.columns % kVector == 0 ? SplitCrossEntropyKernel<kVector, T>
+                                                     : SplitCrossEntropyKernel<1, T>;
+    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, sums, gaps,
+                                                                 targets, factor, losses, dlogits);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace lockstep::cuda

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/kernels/cuda/array.h"
 #include "cuda_bf16.h"
@@ -22,39 +23,47 @@ inline int64_t BlocksFor(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
 
+__device__ __forceinline__ float ToFloat(float x) { return x; }
+__device__ __forceinline__ float ToFloat(__half x) { return __half2float(x); }
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+
 // Elements at, at + 1, ... of x; `at` is a multiple of kCount, which is 1 or kVector.
+template <int kCount, typename T>
+__device__ __forceinline__ void Load(const T* x, int64_t at, float (&out)[kCount]) {
+  static_assert(kCount == 1 || kCount == kVector);
+  if constexpr (kCount == 1) {
+    out[0] = ToFloat(x[at]);
+  } else {
+    alignas(16) T parts[kCount];
+    for (int i = 0; i < static_cast<int>(sizeof(parts) / sizeof(uint4)); ++i) {
+      reinterpret_cast<uint4*>(parts)[i] = reinterpret_cast<const uint4*>(x + at)[i];
+    }
+    for (int i = 0; i < kCount; ++i) out[i] = ToFloat(parts[i]);
+  }
+}
+
 template <int kCount>
 __device__ __forceinline__ void Load(const Array& x, int64_t at, float (&out)[kCount]) {
-  static_assert(kCount == 1 || kCount == kVector);
   if (x.dtype == DType::kF32) {
-    const float* from = static_cast<const float*>(x.data) + at;
-    if constexpr (kCount == 1) {
-      out[0] = *from;
-    } else {
-      const float4 low = reinterpret_cast<const float4*>(from)[0];
-      const float4 high = reinterpret_cast<const float4*>(from)[1];
-      out[0] = low.x, out[1] = low.y, out[2] = low.z, out[3] = low.w;
-      out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
-    }
+    Load(static_cast<const float*>(x.data), at, out);
   } else if (x.dtype == DType::kF16) {
-    const __half* from = static_cast<const __half*>(x.data) + at;
-    alignas(16) __half parts[kCount];
-    if constexpr (kCount == 1) {
-      parts[0] = *from;
-    } else {
-      *reinterpret_cast<uint4*>(parts) = *reinterpret_cast<const uint4*>(from);
-    }
-    for (int i = 0; i < kCount; ++i) out[i] = __half2float(parts[i]);
+    Load(static_cast<const __half*>(x.data), at, out);
   } else {
-    const __nv_bfloat16* from = static_cast<const __nv_bfloat16*>(x.data) + at;
-    alignas(16) __nv_bfloat16 parts[kCount];
-    if constexpr (kCount == 1) {
-      parts[0] = *from;
-    } else {
-      *reinterpret_cast<uint4*>(parts) = *reinterpret_cast<const uint4*>(from);
-    }
-    for (int i = 0; i < kCount; ++i) out[i] = __bfloat162float(parts[i]);
+    Load(static_cast<const __nv_bfloat16*>(x.data), at, out);
   }
+}
+
+// What a pointer that WithType gives points to.
+template <typename Pointer>
+using ElementOf = std::remove_const_t<std::remove_pointer_t<Pointer>>;
+
+// f(x's elements, as a pointer of their type): for kernels that have many loads under way at a
+// time, which the compiler does not reorder around a choice of the dtype.
+template <typename Function>
+cudaError_t WithType(const Array& x, Function&& f) {
+  if (x.dtype == DType::kF32) return f(static_cast<const float*>(x.data));
+  if (x.dtype == DType::kF16) return f(static_cast<const __half*>(x.data));
+  return f(static_cast<const __nv_bfloat16*>(x.data));
 }
 
 // Rounds to the nearest, ties to even; beyond fp16's range to infinity.

@@ -1,7 +1,6 @@
-#include "core/kernels/cuda/layer_norm.h"
-
 #include "core/kernels/cuda/column_sums.cuh"
 #include "core/kernels/cuda/elements.cuh"
+#include "core/kernels/cuda/layer_norm.h"
 #include "core/kernels/cuda/reduce.cuh"
 
 namespace lockstep::cuda {
@@ -85,12 +84,20 @@ __global__ void InputGradientKernel(LayerNormInputs n, Array residual, Array dx)
   });
 }
 
+// Slopes: a pointer of one type for x and dy, or Array.
+template <typename Slopes>
 struct GradientTerms {
+  static constexpr int kSums = 2;
   LayerNormInputs n;
-  __device__ void operator()(int64_t row, int64_t column, float& of_scale, float& of_shift) const {
+  Slopes x, dy;
+  template <int kCount>
+  __device__ void operator()(int64_t row, int64_t column, float (&out)[2][kCount]) const {
     const int64_t at = row * n.width + column;
-    of_shift = LoadOne(n.dy, at);
-    of_scale = of_shift * ((LoadOne(n.x, at) - n.mean[row]) * n.inverse_stddev[row]);
+    const float center = n.mean[row], inverse = n.inverse_stddev[row];
+    float in[kCount];
+    Load(x, at, in);
+    Load(dy, at, out[1]);
+    for (int i = 0; i < kCount; ++i) out[0][i] = out[1][i] * ((in[i] - center) * inverse);
   }
 };
 
@@ -117,7 +124,13 @@ cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, 
 
 cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* scratch,
                           double* sums) {
-  return ColumnSumPairs(stream, inputs.rows, inputs.width, GradientTerms{inputs}, scratch, sums);
+  const auto sum = [&](auto x, auto dy) {
+    return SumColumns(stream, inputs.rows, inputs.width, GradientTerms<decltype(x)>{inputs, x, dy},
+                      scratch, sums);
+  };
+  if (inputs.x.dtype != inputs.dy.dtype) return sum(inputs.x, inputs.dy);
+  return WithType(inputs.x,
+                  [&](const auto* x) { return sum(x, static_cast<decltype(x)>(inputs.dy.data)); });
 }
 
 }  // namespace lockstep::cuda

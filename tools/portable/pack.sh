@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# pack PROGRAM... DIR: lays the programs, the shared libraries that a bare machine lacks and the
+# experiments' configurations into the folder DIR, which then runs where there is a Linux of glibc 2.36
+# or later, with `DIR/run PROGRAM`. CUDA's libraries are taken to be there.
+#
+#   ./bazelw run --config=cuda --config=portable //tools/portable:pack -- DIR
+set -euo pipefail
+
+readonly most_bytes=60000000
+
+fail() {
+  echo "pack: $*" >&2
+  exit 1
+}
+
+programs=("${@:1:$#-1}")
+((${#programs[@]} > 0 && $# > 1)) || fail "the last argument is the folder to make"
+folder="${*: -1}"
+[[ "${folder}" == /* ]] || folder="${BUILD_WORKING_DIRECTORY:-${PWD}}/${folder}"
+[[ ! -e "${folder}" ]] || fail "${folder} is there already; remove it or name another folder"
+
+# Beside its name first: a folder that is there is whole.
+parts="${folder}.parts"
+rm -rf "${parts}"
+trap 'rm -rf "${parts}"' EXIT
+mkdir -p "${parts}/bin" "${parts}/lib"
+
+for program in "${programs[@]}"; do
+  install -m 755 "${program}" "${parts}/bin/"
+  while read -r name arrow path _; do
+    case "${name}" in
+      # glibc's and the kernel's own, which every machine has; CUDA's, which are large.
+      linux-vdso.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | /*/ld-linux*) ;;
+      libcuda.so.* | libcublas*.so.* | libcudnn*.so.* | libnccl.so.*) ;;
+      *)
+        [[ "${arrow}" == "=>" && "${path}" == /* ]] || fail "${program} needs ${name}, which this machine lacks"
+        install -m 644 "${path}" "${parts}/lib/${name}"
+        ;;
+    esac
+  done < <(ldd "${program}")
+done
+install -m 755 tools/portable/run.sh "${parts}/run"
+find -L experiments -type f -exec cp --parents --target-directory="${parts}" {} +
+
+bytes="$(du -sb "${parts}" | cut -f 1)"
+((bytes <= most_bytes)) || fail "${bytes} bytes are more than ${most_bytes}: $(du -ab "${parts}" | sort -nr | head -9 | paste -sd ' ')"
+mv "${parts}" "${folder}"
+trap - EXIT
+echo "pack: ${folder}: $((bytes / 1000000)) MB; ${folder}/run PROGRAM starts $(ls "${folder}/bin" | paste -sd ' ')"
