@@ -1,5 +1,6 @@
 """An experiment: one workload under every strategy. See lockstep_experiment."""
 
+load("//build_defs:cuda.bzl", "CUDA_ONLY")
 load(":base.bzl", "trained_weights")
 load(":program.bzl", "program", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
@@ -60,7 +61,17 @@ def _compare(name, runs, base = None):
         data = runs.keys(),
     )
 
-def _curve_test(strategy, programs, steps, tolerant_steps, golden_steps, golden_tolerance, tags, size):
+def _curve_test(
+        strategy,
+        programs,
+        steps,
+        tolerant_steps,
+        golden_steps,
+        golden_tolerance,
+        tags,
+        size,
+        device = "cpu",
+        **kwargs):
     """`programs`: those of all strategies with a curve, by strategy; of the first is the reference."""
     tolerance = STRATEGIES[strategy].tolerance
     reference_steps = tolerant_steps if tolerance > 0 else steps
@@ -68,6 +79,7 @@ def _curve_test(strategy, programs, steps, tolerant_steps, golden_steps, golden_
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
         "--steps=%d" % steps,
+        "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
         "--golden_steps=%d" % golden_steps,
@@ -75,19 +87,22 @@ def _curve_test(strategy, programs, steps, tolerant_steps, golden_steps, golden_
         "--all=" + ",".join(["%s={path}/$(rootpath %s)" % other for other in programs.items()]),
     ]
     reference = programs.keys()[0]
-    if strategy != reference:
+
+    # On a GPU the reference is held to another run of its own: it repeats its bits.
+    if strategy != reference or device != "cpu":
         arguments += [
             "--reference={path}/$(rootpath %s)" % programs[reference],
             "--reference_steps=%d" % reference_steps,
             "--reference_tolerance=%s" % tolerance,
         ]
     program_test(
-        name = strategy + "_curve_test",
+        name = strategy + ("" if device == "cpu" else "_" + device) + "_curve_test",
         size = size,
         binary = "//tools/curve",
         arguments = arguments,
         data = programs.values() + [":expected_loss.csv"],
         tags = tags,
+        **kwargs
     )
 
 def lockstep_experiment(
@@ -97,6 +112,7 @@ def lockstep_experiment(
         tolerant_steps = None,
         has_base = False,
         curves_from_seed = False,
+        cuda_tolerance = None,
         real_data = False,
         size = "small",
         tags = []):
@@ -111,6 +127,9 @@ def lockstep_experiment(
                               reference run in the same way (exact lane) and to expected_loss.csv
                               (golden lane); when it fails, it runs all strategies to tell which of
                               them moved
+      :<strategy>_cuda_curve_test
+                              the same on a GPU that all ranks share, the reference held to a second
+                              run of itself; tagged "gpu"
 
     and for all of them:
 
@@ -136,6 +155,8 @@ def lockstep_experiment(
         real data, :compare does so first, and a user before any other run.
       curves_from_seed: whether the curve tests start from the seed all the same: where training the
         base takes a user's data, or ends elsewhere on another machine. Each BUILD file says why.
+      cuda_tolerance: the same on a GPU, whose libraries add in orders of their own and whose exp is
+        another; as long as it has not been measured, 30 times golden_tolerance.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -169,6 +190,18 @@ def lockstep_experiment(
             golden_tolerance,
             tags,
             size,
+        )
+        _curve_test(
+            strategy,
+            programs,
+            curve_steps,
+            tolerant_steps or curve_steps,
+            golden_steps,
+            cuda_tolerance or golden_tolerance * 30,
+            tags + ["gpu"],
+            "medium",
+            device = "cuda",
+            target_compatible_with = CUDA_ONLY,
         )
     base_run = {":base": "base"} if has_base and real_data else {}
     runs = dict(base_run.items() + [(":" + strategy, strategy) for strategy in strategies])

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/comm/signature.h"
@@ -16,6 +17,9 @@ struct Call {
   Tensor input;
   Tensor output;
   std::string label;  // what the call is for: "gradients", "parameters", ...
+  // Where the number of the call's ledger entry goes, if it is whoever made this that finishes the
+  // entry and books what the rank waits; null: the backend does.
+  int64_t* open_entry = nullptr;
 };
 
 }  // namespace lockstep

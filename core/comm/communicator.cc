@@ -23,7 +23,7 @@ Signature OfParts(Operation operation, const Tensor& whole, const Tensor& part,
                   absl::Span<const int64_t> counts, const GroupInfo& group) {
   const Tensor& any = whole.defined() ? whole : part;
   CHECK(any.defined()) << Name(operation);
-  Signature signature{.operation = operation, .dtype = any.dtype()};
+  Signature signature{.operation = operation, .dtype = any.dtype(), .memory = any.device().type};
   if (counts.empty()) {
     signature.count = part.defined() ? part.elements() * group.size() : whole.elements();
     CHECK_EQ(signature.count % group.size(), 0)
@@ -47,6 +47,7 @@ Signature OfParts(Operation operation, const Tensor& whole, const Tensor& part,
   }
   if (whole.defined() && part.defined()) {
     CHECK(whole.dtype() == part.dtype()) << Name(operation);
+    CHECK(whole.device() == part.device()) << Name(operation);
     // In place the part lies where it belongs; else the two are apart.
     const std::byte* at =
         whole.raw() + PartOf(signature, group.size(), group.rank).begin * SizeOf(whole.dtype());
@@ -62,12 +63,16 @@ Signature OfPair(Operation operation, const Tensor& input, const Tensor& output)
   CHECK(input.defined()) << Name(operation);
   if (output.defined()) {
     CHECK(input.dtype() == output.dtype()) << Name(operation);
+    CHECK(input.device() == output.device()) << Name(operation);
     CHECK_EQ(input.elements(), output.elements()) << Name(operation);
     CHECK(input.raw() == output.raw() || input.raw() + input.bytes() <= output.raw() ||
           output.raw() + output.bytes() <= input.raw())
         << Name(operation) << ": input and output overlap, and are not the same";
   }
-  return {.operation = operation, .dtype = input.dtype(), .count = input.elements()};
+  return {.operation = operation,
+          .dtype = input.dtype(),
+          .count = input.elements(),
+          .memory = input.device().type};
 }
 
 void SetReduction(ReduceOp op, Signature& signature) {

@@ -24,8 +24,8 @@ namespace lockstep {
 //
 // Rules for all operations:
 // - All members make the same calls in the same order, with the same sizes, dtype, reduction and
-//   root. Backends for the CPU compare this before data moves; what differs is an error on every
-//   member. Labels may differ.
+//   root. This is compared before data moves; what differs is an error on every member. Labels may
+//   differ.
 // - Calls return at once; Work tells when the tensors may be used again. Members may have any
 //   number of calls in flight, in any number of groups.
 // - Collectives of one group take effect in the order of their calls: one may read what an earlier
@@ -35,14 +35,16 @@ namespace lockstep {
 //   different groups have and whatever it waits for. Only a cycle of waits can block: rank 0
 //   waiting in group A for rank 1, who waits in group B for rank 0 and would call in A only
 //   afterwards. The timeout ends that, naming both.
-// - Reductions combine elements in rank order, ((x0 + x1) + x2) + ..., on every backend for the
-//   CPU, so that results agree to the bit; the 16-bit types add up in float and round once. NCCL
-//   has an order of its own.
+// - Reductions combine elements in rank order, ((x0 + x1) + x2) + ..., on every backend but NCCL,
+// so
+//   that results agree to the bit; the 16-bit types add up in float and round once. NCCL has an
+//   order and a rounding of its own, and may lose a NaN under kMin and kMax.
 // - dtypes: f32, f16, bf16, f64, i32, i64, and u8 where nothing is reduced. Empty tensors are fine.
 // - In place means exactly what each operation says; other overlap is a CHECK, as are dtypes, sizes
 //   or roots that cannot be right by themselves.
 // - An error is for good: all later calls and waits, in all groups of the world, return it.
-// - Devices: an operation reads and writes in the order of the rank's compute stream.
+// - Devices: an operation reads and writes in the order of the rank's compute stream. A
+//   communicator of ranks on devices takes tensors of either memory, one call's all in the same.
 //
 // `label` says what a call is for ("gradients", "parameters", "statistics", ...): the rank's ledger
 // adds up time and bytes by operation and label.
@@ -120,12 +122,19 @@ class Communicator {
   virtual absl::Status status() const = 0;
 
  protected:
+  // Makes calls of a host's group for tensors that it moves itself.
+  friend class DeviceCommunicator;
+
   // The ledger outlives the communicator.
   Communicator(std::shared_ptr<const GroupInfo> group, Ledger& ledger)
       : group_(std::move(group)), ledger_(ledger) {}
 
   // Begins a call and enters it into the ledger.
   virtual Work Start(Call call) = 0;
+
+  // This rank goes away amid a call, as a step does that ends with an error: fails the world until
+  // the rank's runner says why.
+  virtual void GiveUp(absl::string_view call) = 0;
 
   const std::shared_ptr<const GroupInfo>& shared_group() const { return group_; }
 

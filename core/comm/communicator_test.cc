@@ -32,6 +32,7 @@ class Recorder final : public Communicator {
     calls.push_back(std::move(call));
     return Work();
   }
+  void GiveUp(absl::string_view) override {}
 };
 
 class CommunicatorTest : public testing::Test {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>  // std::ssize
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,7 +20,9 @@ namespace {
 
 std::string InBrackets(const Signature& signature, absl::string_view label) {
   const std::string arguments = DescribeArguments(signature);
-  return absl::StrCat("(", arguments, arguments.empty() ? "" : ", ", "\"", label, "\")");
+  return absl::StrCat(
+      "(", arguments, arguments.empty() ? "" : ", ", "\"", label, "\")",
+      signature.memory == DeviceType::kCpu ? "" : absl::StrCat(" on ", Name(signature.memory)));
 }
 
 }  // namespace
@@ -77,6 +80,13 @@ void Ledger::AddExposed(int64_t id, int64_t nanos) {
   if (entry == nullptr) return;  // finished long ago: the wait cost nothing
   entry->exposed_nanos += nanos;
   if (entry->state == LedgerEntry::State::kDone) TotalOf(*entry).exposed_nanos += nanos;
+}
+
+std::string Ledger::Describe(int64_t id) const {
+  std::lock_guard lock(mutex_);
+  if (id < first_id_) return "a call that was over long ago";
+  CHECK_LT(id - first_id_, std::ssize(entries_));
+  return entries_[static_cast<size_t>(id - first_id_)].ToString();
 }
 
 CommTotals Ledger::Mark() const {

@@ -38,7 +38,7 @@ struct LedgerEntry {
   std::string ToString() const;
 };
 
-// "all_reduce (f32 x 1024, sum, "gradients")"
+// "all_reduce (f32 x 1024, sum, "gradients")", followed by " on cuda" where that is where it moves
 std::string DescribeCall(const Signature& signature, absl::string_view label);
 // "all_reduce #11 of 'dp' [0, 2] (f32 x 1024, sum, "gradients")"
 std::string DescribeCall(const Signature& signature, absl::string_view label,
@@ -69,6 +69,8 @@ class Ledger {
   void Finish(int64_t id, LedgerEntry::State state, int64_t end_nanos);
   // The rank was blocked for the call.
   void AddExposed(int64_t id, int64_t nanos);
+  // As DescribeCall, of one of the entries at hand.
+  std::string Describe(int64_t id) const;
 
   // --- for everybody -----------------------------------------------------------------------------
   // Totals since the ledger was made. Calls in flight count once they end: a step waits for its

@@ -4,7 +4,9 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "core/comm/operation.h"
 #include "core/comm/signature.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 
@@ -14,17 +16,43 @@ struct MemberBuffers {
   std::byte* output = nullptr;
 };
 
-// Bytes that member `rank` brings into the collective, and the most that any member does.
+// What moves elements from member to member: where their memory is, decides how.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+
+  virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // As ReduceInOrder (reduce.h), for memory that may not be the host's.
+  virtual void Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
+                      absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) = 0;
+  virtual void Swap(std::byte* one, std::byte* other, int64_t bytes) = 0;
+};
+
+// A share of the work of a collective: number `index` of `count`.
+struct Share {
+  int index = 0;
+  int count = 1;
+};
+
+// Does a share of a collective: when all are done, all outputs are filled. Shares may be done at
+// the same time without meeting each other, also in place: together they read every input once and
+// write every output once, straight from and to the members' memory.
+void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, Share share,
+               Mover& mover);
+
+// --- in host memory
+// -------------------------------------------------------------------------------
+
+// Bytes that member `rank` brings into the collective, and the most that any member does; none of
+// what is in a device's memory.
 int64_t InputBytes(const Signature& signature, int size, int rank);
 int64_t LargestInputBytes(const Signature& signature, int size);
 
 // Fills the output of member `rank` from the inputs of all, which nobody changes meanwhile, and
-// touches no other output.
+// touches no other output. Nothing of what is in a device's memory.
 void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> members, int rank);
 
-// Does the share of member `rank` in a collective. Once every member's share is done, all outputs
-// are filled. Shares run at the same time without meeting each other, also in place: together they
-// read every input once and write every output once, straight from and to the members' memory.
+// Does the share of member `rank`, of as many as there are members.
 void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, int rank);
 
 }  // namespace lockstep

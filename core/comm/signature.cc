@@ -23,6 +23,10 @@ int64_t PayloadBytes(const Signature& signature) {
   return signature.count * SizeOf(signature.dtype);
 }
 
+int64_t HostBytes(const Signature& signature) {
+  return signature.memory == DeviceType::kCpu ? PayloadBytes(signature) : 0;
+}
+
 std::string DescribeArguments(const Signature& signature) {
   if (signature.operation == Operation::kBarrier || signature.operation == Operation::kSplit) {
     return "";

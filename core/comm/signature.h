@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/comm/operation.h"
+#include "core/tensor/device.h"
 #include "core/tensor/dtype.h"
 
 namespace lockstep {
@@ -21,6 +22,9 @@ struct Signature {
   int64_t count = 0;
   // Elements of each member's part where these differ; empty: `count` divides evenly.
   std::vector<int64_t> counts{};
+  // Whose memory the payload is in. What is a device's moves on devices (core/comm/device); a
+  // host's backend sees that all members make the call, and touches no data.
+  DeviceType memory = DeviceType::kCpu;
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };
@@ -36,7 +40,10 @@ Part PartOf(const Signature& signature, int size, int rank);
 // bandwidth.)
 int64_t PayloadBytes(const Signature& signature);
 
-// "f32 x 1024, sum" or "i32 x 10 (3+3+4), root 0": all but the operation.
+// Those of them that a host's backend moves: all or none.
+int64_t HostBytes(const Signature& signature);
+
+// "f32 x 1024, sum" or "i32 x 10 (3+3+4), root 0": all but the operation and the memory.
 std::string DescribeArguments(const Signature& signature);
 
 // Bytes that member `rank` of `size` must send, by the best known algorithms (Thakur, Rabenseifner

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>  // std::max
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "core/kernels/options.h"
 #include "core/tensor/slice.h"
 #include "core/tensor/tensor.h"
@@ -229,6 +231,17 @@ class Kernels {
   virtual float MaxMagnitude(const Tensor& x) = 0;
   // Requires scale >= MaxMagnitude(x), finite and positive.
   virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
+  // The same of all tensors together: a device is waited for once.
+  virtual float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) {
+    float largest = 0;
+    for (const Tensor& x : tensors) largest = std::max(largest, MaxMagnitude(x));
+    return largest;
+  }
+  virtual SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) {
+    SquareSum sum;
+    for (const Tensor& x : tensors) sum.Add(SumOfSquares(x, scale));
+    return sum;
+  }
 
   // --- optimizers, in place -------------------------------------------------------------------
   // `parameter` is the fp32 master. `copy`, which may be undefined, is the same parameter in the

@@ -175,6 +175,12 @@ TEST_P(KernelsSuite, SumOfSquaresDoesNotDependOnCuts) {
       EXPECT_EQ(backward.bins[bin], whole.bins[bin]) << parts << " parts, bin " << bin;
     }
   }
+  const std::vector<Tensor> halves = {slice(0, kCount / 2), slice(kCount / 2, kCount)};
+  const SquareSum together = kernels().SumOfSquaresOfAll(halves, scale);
+  for (int bin = 0; bin < 3; ++bin) EXPECT_EQ(together.bins[bin], whole.bins[bin]) << bin;
+  EXPECT_EQ(kernels().MaxMagnitudeOfAll(halves), kernels().MaxMagnitude(x.tensor));
+  EXPECT_EQ(kernels().MaxMagnitudeOfAll({}), 0);
+  EXPECT_EQ(kernels().SumOfSquaresOfAll({}, scale).Total(), 0);
   std::vector<float> reversed(x.value.rbegin(), x.value.rend());
   const SquareSum mirrored = kernels().SumOfSquares(Upload({kCount}, reversed), scale);
   for (int bin = 0; bin < 3; ++bin) EXPECT_EQ(mirrored.bins[bin], whole.bins[bin]) << bin;

@@ -70,4 +70,9 @@ struct SquareSum {
   double Total() const { return bins[0] + bins[1] + bins[2]; }
 };
 
+// What GPUs multiply fp32 numbers in, in matrix products and convolutions: all of fp32's bits, or
+// the 10 of TF32's mantissa, which tensor cores are several times as fast with. Sums are fp32 in
+// any case.
+enum class Fp32Products { kFp32, kTf32 };
+
 }  // namespace lockstep

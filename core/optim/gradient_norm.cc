@@ -8,19 +8,16 @@ namespace lockstep {
 
 double GradientNorm(Kernels& kernels, const std::vector<TrainedTensor>& trained,
                     const NormReduction& reduction) {
-  float largest = 0;
+  std::vector<Tensor> gradients, in_norm;
   for (const TrainedTensor& tensor : trained) {
-    largest = std::max(largest, kernels.MaxMagnitude(tensor.gradient));
+    gradients.push_back(tensor.gradient);
+    if (tensor.in_norm) in_norm.push_back(tensor.gradient);
   }
-  largest = reduction.max(largest);
+  const float largest = reduction.max(kernels.MaxMagnitudeOfAll(gradients));
   if (!std::isfinite(largest)) return std::numeric_limits<double>::infinity();
   // Squares of what is smaller than this are lost even in double; the norm is zero for any purpose.
   if (largest < std::numeric_limits<float>::min()) return 0;
-  SquareSum sum;
-  for (const TrainedTensor& tensor : trained) {
-    if (tensor.in_norm) sum.Add(kernels.SumOfSquares(tensor.gradient, largest));
-  }
-  return std::sqrt(reduction.sum(sum).Total());
+  return std::sqrt(reduction.sum(kernels.SumOfSquaresOfAll(in_norm, largest)).Total());
 }
 
 float ClipFactor(double norm, double max_norm) {

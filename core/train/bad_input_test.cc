@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kSingle[] = "strategies/single/main";
@@ -77,7 +78,8 @@ class BadInputTest : public ::testing::Test {
     ProcessOptions options;
     options.arguments = {binary, "--config", Path("workload.toml"), "--out", Path("out")};
     options.arguments.insert(options.arguments.end(), more.begin(), more.end());
-    options.environment = {{"LOCKSTEP_DATA", ""}};
+    // Nor is there a GPU, wherever this runs.
+    options.environment = {{"LOCKSTEP_DATA", ""}, {"CUDA_VISIBLE_DEVICES", "-1"}};
     return options;
   }
 
@@ -118,9 +120,9 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_THAT(Fail(kSingle, {"--resum"}), HasSubstr("did you mean --resume?"));
   EXPECT_THAT(Fail(kSingle, {"--set"}), HasSubstr("--set needs a value"));
   EXPECT_THAT(Fail(kSingle, {"--device", "gpu"}), HasSubstr("use cpu or cuda"));
-  // Whether it was built without CUDA, there is no GPU, or there are too many ranks for it.
+  // Whether it was built without CUDA, or there is no driver or no GPU.
   EXPECT_THAT(Fail(kDdp, {"--device", "cuda", "--set", "mesh.dp=2"}),
-              HasSubstr("use --device cpu"));
+              AllOf(HasSubstr("--device cuda: "), HasSubstr("use --device cpu")));
   EXPECT_THAT(Fail(kSingle, {"--config", Path("none.toml")}), HasSubstr("none.toml"));
 }
 

@@ -5,7 +5,6 @@
 namespace lockstep {
 
 // The part of rank_device.h that knows CUDA; --config=cuda decides which of two sources it is.
-absl::Status CheckCudaDevice();
-absl::StatusOr<std::unique_ptr<RankDevice>> MakeCudaRankDevice();
+absl::StatusOr<std::shared_ptr<RankDevices>> CreateCudaRankDevices(const RanksHere& ranks);
 
 }  // namespace lockstep

@@ -21,7 +21,8 @@ absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& comm
                             const StrategyDefinition& strategy, const ModelFactory& make_model) {
   LS_ASSIGN_OR_RETURN(Run run, PrepareRun(command_line, strategy, make_model,
                                           {.has_first_rank = process.rank() == 0,
-                                           .ranks_here = process.ranks_here()}));
+                                           .processes = process.ranks_here(),
+                                           .own_number = process.number_here()}));
   if (run.settings.mesh.ranks() != process.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),

@@ -2,12 +2,10 @@
 
 namespace lockstep {
 
-absl::Status CheckCudaDevice() {
+absl::StatusOr<std::shared_ptr<RankDevices>> CreateCudaRankDevices(const RanksHere&) {
   return absl::UnavailableError(
       "--device cuda: this program was built without CUDA; build it with --config=cuda, or use "
       "--device cpu");
 }
-
-absl::StatusOr<std::unique_ptr<RankDevice>> MakeCudaRankDevice() { return CheckCudaDevice(); }
 
 }  // namespace lockstep

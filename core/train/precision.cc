@@ -18,6 +18,9 @@ absl::StatusOr<Precision> ReadPrecision(const Config& config) {
   reader.ReadChoice("compute", &precision.compute, dtypes);
   precision.reduce = precision.compute;
   reader.ReadChoice("reduce", &precision.reduce, dtypes);
+  bool tf32 = false;
+  reader.Read("tf32", &tf32);
+  if (tf32) precision.fp32_products = Fp32Products::kTf32;
   LossScaleOptions& scale = precision.loss_scale;
   if (precision.compute == DType::kF16) scale.kind = Kind::kDynamic;
   reader.ReadChoice(

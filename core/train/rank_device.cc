@@ -1,7 +1,5 @@
 #include "core/train/rank_device.h"
 
-#include "absl/strings/str_cat.h"
-#include "core/base/status.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/train/cuda_rank_device.h"
 
@@ -10,28 +8,30 @@ namespace {
 
 class CpuRankDevice final : public RankDevice {
  public:
+  explicit CpuRankDevice(Communicator& world) : world_(world) {}
+
   Kernels& kernels() override { return kernels_; }
+  Communicator& world() override { return world_; }
 
  private:
+  Communicator& world_;
   CpuAllocator allocator_;
   CpuKernels kernels_{allocator_};
 };
 
+class CpuRankDevices final : public RankDevices {
+ public:
+  absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world, const Options&) override {
+    return std::make_unique<CpuRankDevice>(world);
+  }
+};
+
 }  // namespace
 
-absl::Status CheckDevice(DeviceType type, int64_t ranks) {
-  if (type == DeviceType::kCpu) return absl::OkStatus();
-  LS_RETURN_IF_ERROR(CheckCudaDevice());
-  if (ranks == 1) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("--device cuda: the mesh has ", ranks,
-                   " ranks, and ranks on GPUs cannot communicate yet; run one rank, or use "
-                   "--device cpu"));
-}
-
-absl::StatusOr<std::unique_ptr<RankDevice>> MakeRankDevice(DeviceType type) {
-  if (type == DeviceType::kCuda) return MakeCudaRankDevice();
-  return std::make_unique<CpuRankDevice>();
+absl::StatusOr<std::shared_ptr<RankDevices>> RankDevices::Create(DeviceType type,
+                                                                 const RanksHere& ranks) {
+  if (type == DeviceType::kCuda) return CreateCudaRankDevices(ranks);
+  return std::make_shared<CpuRankDevices>();
 }
 
 }  // namespace lockstep

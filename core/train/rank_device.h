@@ -1,12 +1,15 @@
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/options.h"
 #include "core/tensor/device.h"
+#include "core/train/gpu_places.h"
 
 namespace lockstep {
 
@@ -15,14 +18,27 @@ class RankDevice {
  public:
   virtual ~RankDevice() = default;
   virtual Kernels& kernels() = 0;
+  // All ranks, for tensors of this device and of the host.
+  virtual Communicator& world() = 0;
 };
 
-// Whether this program and this machine can run `ranks` ranks on such a device: Unavailable where
-// the program was built without it, or the machine has none; Unimplemented where that many ranks
-// could not talk to each other.
-absl::Status CheckDevice(DeviceType type, int64_t ranks);
+// The devices of the ranks of this process.
+class RankDevices {
+ public:
+  // Unavailable where the program was built without such devices, the machine has none, or they are
+  // too few for the ranks.
+  static absl::StatusOr<std::shared_ptr<RankDevices>> Create(DeviceType type,
+                                                             const RanksHere& ranks);
+  virtual ~RankDevices() = default;
 
-// For the calling thread, which is a rank's. Requires that CheckDevice is OK.
-absl::StatusOr<std::unique_ptr<RankDevice>> MakeRankDevice(DeviceType type);
+  struct Options {
+    std::chrono::nanoseconds timeout;  // of waits for other ranks
+    Fp32Products fp32_products = Fp32Products::kFp32;
+  };
+  // For the calling thread, which is a rank's; called by all ranks. `world` is all of them on the
+  // host, and outlives the device.
+  virtual absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
+                                                           const Options& options) = 0;
+};
 
 }  // namespace lockstep

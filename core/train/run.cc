@@ -16,7 +16,6 @@
 #include "core/train/data_config.h"
 #include "core/train/error_file.h"
 #include "core/train/model_weights.h"
-#include "core/train/rank_device.h"
 
 namespace lockstep {
 namespace {
@@ -101,15 +100,18 @@ std::string ModelFingerprint(const Config& config) {
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model, const RunPlace& place) {
   Run run;
-  run.device = command_line.device;
   LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
-  LS_RETURN_IF_ERROR(CheckDevice(run.device, run.settings.mesh.ranks()));
+  LS_ASSIGN_OR_RETURN(run.devices,
+                      RankDevices::Create(command_line.device,
+                                          {.ranks = static_cast<int>(run.settings.mesh.ranks()),
+                                           .processes = place.processes,
+                                           .own_number = place.own_number}));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();
-    const int64_t sharers = place.ranks_here > 0 ? place.ranks_here : run.settings.mesh.ranks();
+    const int64_t sharers = place.processes > 0 ? place.processes : run.settings.mesh.ranks();
     run.settings.threads = std::max<int64_t>(1, cores / sharers);
   }
   run.strategy = strategy;

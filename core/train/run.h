@@ -8,9 +8,9 @@
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
 #include "core/nn/model.h"
-#include "core/tensor/device.h"
 #include "core/train/command_line.h"
 #include "core/train/config.h"
+#include "core/train/rank_device.h"
 #include "core/train/settings.h"
 #include "core/train/strategy.h"
 
@@ -32,8 +32,8 @@ struct Run {
   std::shared_ptr<const Sampler> sampler;
   // Elements of the whole model's parameters, and of those that are trained.
   int64_t parameters = 0, trained_parameters = 0;
-  DeviceType device = DeviceType::kCpu;  // of every rank
-  std::string out;                       // run directory
+  std::shared_ptr<RankDevices> devices;
+  std::string out;  // run directory
   bool resume = false;
 
   std::string checkpoints() const;  // their folder
@@ -51,8 +51,10 @@ std::string ModelFingerprint(const Config& config);
 struct RunPlace {
   // Whether rank 0 is among them, which makes the run directory.
   bool has_first_rank = true;
-  // How many of them share the cores of this machine; 0: all.
-  int ranks_here = 0;
+  // How many of them are processes on this machine, where this one is number `own_number` of them;
+  // 0: all are threads of this process.
+  int processes = 0;
+  int own_number = 0;
 };
 
 // Reads and checks everything that a command line names: configuration, data, model. Makes the run

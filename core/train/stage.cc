@@ -200,6 +200,7 @@ void Stage::Clear(double loss_scale) {
   for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
   loss_ = 0;
+  losses_.clear();
   loss_scale_ = loss_scale;
 }
 
@@ -224,8 +225,12 @@ CrossEntropy Stage::Loss(Pass& pass, Variable logits, const Tensor& targets) {
                              static_cast<float>(loss_scale_ / target_count_));
 }
 
-void Stage::AddLoss(const CrossEntropy& result) {
-  loss_ += rank_.kernels.Sum(result.losses) / target_count_;
+void Stage::AddLoss(const CrossEntropy& result) { losses_.push_back(result.losses); }
+
+double Stage::loss() {
+  for (const Tensor& losses : losses_) loss_ += rank_.kernels.Sum(losses) / target_count_;
+  losses_.clear();
+  return loss_;
 }
 
 EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
@@ -235,9 +240,9 @@ EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& ta
 }
 
 double Stage::SumLoss(Communicator& ranks) {
-  double loss = loss_;
-  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(&loss, 1), ReduceOp::kSum, "loss"));
-  return loss;
+  double sum = loss();
+  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(&sum, 1), ReduceOp::kSum, "loss"));
+  return sum;
 }
 
 Work Stage::SumStatistics(Communicator& ranks) {

@@ -86,8 +86,9 @@ class Stage {
   // Behind the last block: what evaluation wants to know of a batch.
   EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
 
-  // The sum of the losses since Clear, divided by the global count of targets.
-  double loss() const { return loss_; }
+  // The sum of the losses since Clear, divided by the global count of targets. Waits for the device,
+  // which it was queued on: called once, behind all micro-batches.
+  double loss();
   // Of all ranks together, added in rank order. Throws StatusException.
   double SumLoss(Communicator& ranks);
   // Begins to sum the batch statistics over the ranks; nothing without any.
@@ -158,6 +159,7 @@ class Stage {
   std::vector<RunningStatistics*> layers_, frozen_layers_;
   Tensor statistics_;
   double loss_ = 0;
+  std::vector<Tensor> losses_;  // of micro-batches, which loss_ has not yet
   double loss_scale_ = 1;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
@@ -284,10 +285,14 @@ class Trainer {
 
 absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   SetThreads(static_cast<int>(run.settings.threads));
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<RankDevice> device, MakeRankDevice(run.device));
+  const auto timeout = absl::ToChronoNanoseconds(absl::Seconds(run.settings.timeout_seconds));
+  LS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RankDevice> device,
+      run.devices->Make(handle.comm(), {.timeout = timeout,
+                                        .fp32_products = run.settings.precision.fp32_products}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);
-  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, handle.comm()));
+  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));
   report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
   StepTimer timer(
       {.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },

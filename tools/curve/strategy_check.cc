@@ -24,6 +24,9 @@ std::vector<std::string> Arguments(const StrategyCheckOptions& options) {
         std::string("trace.steps=0")}) {
     arguments.insert(arguments.end(), {"--set", assignment});
   }
+  if (options.device != "cpu") {
+    arguments.insert(arguments.end(), {"--device", options.device});
+  }
   return arguments;
 }
 
@@ -31,7 +34,9 @@ absl::StatusOr<RunRecord> Run(const std::string& program, const std::string& out
                               std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), program);
   arguments.insert(arguments.end(), {"--out", out});
-  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = arguments}));
+  LS_ASSIGN_OR_RETURN(
+      const ProcessResult result,
+      RunProcess({.arguments = arguments, .environment = {{"CUDA_VISIBLE_DEVICES", "0"}}}));
   if (!result.ok()) {
     return absl::AbortedError(absl::StrCat(program, ": ", result.Describe(), "\n",
                                            absl::StripAsciiWhitespace(result.err)));

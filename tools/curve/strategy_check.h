@@ -17,6 +17,9 @@ namespace lockstep {
 struct StrategyCheckOptions {
   std::string candidate = {};  // program that runs the strategy, its configuration included
   int64_t steps = 0;
+  // "cuda": all programs run on the first GPU, which their ranks share: sums over ranks have rank
+  // order there.
+  std::string device = "cpu";
 
   // Exact lane, unless empty: the program that runs `single`. It is told the candidate's shards and
   // micro-batches.

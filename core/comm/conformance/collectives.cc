@@ -2,7 +2,9 @@
 
 #include <algorithm>  // std::min
 #include <cmath>      // std::isnan
+#include <cstddef>
 #include <cstdint>
+#include <cstring>  // std::memcpy
 #include <limits>
 #include <vector>
 
@@ -12,7 +14,6 @@
 #include "core/base/status.h"
 #include "core/comm/conformance/running_case.h"
 #include "core/comm/conformance/suite.h"
-#include "core/tensor/allocator.h"
 
 namespace lockstep {
 namespace {
@@ -26,10 +27,22 @@ constexpr int64_t kTotals[] = {0, 1, 5, 700, 20'000};
 // For reductions but the sum, which take the same paths.
 constexpr int64_t kFewTotals[] = {3, 2500};
 
+template <typename T>
+Bytes BytesOf(const std::vector<T>& values) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  return {bytes, bytes + values.size() * sizeof(T)};
+}
+
+template <typename T>
+std::vector<T> ValuesOf(const Bytes& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
 // Runs one operation for all sizes, dtypes, reductions, roots, even and uneven, in and out of
 // place.
-absl::Status Sweep(Operation operation, RankHandle& handle) {
-  CpuAllocator allocator;
+absl::Status Sweep(Operation operation, RankUnderTest& handle) {
   uint64_t seed = 0;
   const bool uneven_allowed = operation == Operation::kGather || operation == Operation::kScatter ||
                               operation == Operation::kAllGather ||
@@ -53,7 +66,7 @@ absl::Status Sweep(Operation operation, RankHandle& handle) {
                    .counts = PartsFor(total, handle.size(), even, in_place, dtype, seed),
                    .in_place = in_place,
                    .seed = seed};
-            RunningCase(c, handle.comm(), allocator).WaitAndCheck();
+            RunningCase(c, handle.comm(), handle).WaitAndCheck();
             // A rank that has found one mismatch would find hundreds.
             if (testing::Test::HasFailure()) return absl::InternalError(ToString(c));
           }
@@ -67,9 +80,9 @@ absl::Status Sweep(Operation operation, RankHandle& handle) {
 }  // namespace
 
 // One operation, in worlds of all sizes.
-#define LOCKSTEP_SWEEP(operation)                                               \
-  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {                          \
-    RunOk(ranks, [](RankHandle& h) { return Sweep(Operation::operation, h); }); \
+#define LOCKSTEP_SWEEP(operation)                                                  \
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {                             \
+    RunOk(ranks, [](RankUnderTest& h) { return Sweep(Operation::operation, h); }); \
   }
 
 TEST_P(CommConformance, AllReduce) { LOCKSTEP_SWEEP(kAllReduce); }
@@ -84,14 +97,15 @@ TEST_P(CommConformance, AllToAll) { LOCKSTEP_SWEEP(kAllToAll); }
 // (((1e8 + 1) - 1e8) + 1) is 1 in float; any other order gives 0 or 2.
 TEST_P(CommConformance, AddsInRankOrder) {
   if (max_ranks() < 4) return;
-  RunOk(4, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
+  RunOk(4, [](RankUnderTest& handle) -> absl::Status {
+    if (handle.arithmetic() == Arithmetic::kAnyOrder) return absl::OkStatus();
+    TestMemory& memory = handle.memory();
     const float values[] = {1e8f, 1, -1e8f, 1};
     for (const int64_t count : {1, 16, 1000, 1001, 30'000, 100'003}) {
-      Tensor x = Tensor::Empty(allocator, {count}, DType::kF32, MemoryClass::kGradients);
-      for (float& element : x.span<float>()) element = values[handle.rank()];
+      const std::vector<float> own(static_cast<size_t>(count), values[handle.rank()]);
+      const Tensor x = memory.TensorOf(BytesOf(own), DType::kF32);
       LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait());
-      for (const float element : x.span<float>()) {
+      for (const float element : ValuesOf<float>(memory.Read(x))) {
         if (element != 1) return absl::InternalError(absl::StrCat("got ", element));
       }
     }
@@ -103,30 +117,33 @@ TEST_P(CommConformance, AddsInRankOrder) {
 // twice.
 TEST_P(CommConformance, RoundsHalfOnce) {
   if (max_ranks() < 3) return;
-  RunOk(3, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
-    const Tensor x = Tensor::Empty(allocator, {1}, DType::kF16, MemoryClass::kGradients);
+  RunOk(3, [](RankUnderTest& handle) -> absl::Status {
+    if (handle.arithmetic() == Arithmetic::kAnyOrder) return absl::OkStatus();
+    TestMemory& memory = handle.memory();
     const uint16_t k2048 = 0x6800;
     const uint16_t k1 = 0x3c00;
     const uint16_t k2050 = 0x6801;
-    *reinterpret_cast<uint16_t*>(x.raw()) = handle.rank() == 0 ? k2048 : k1;
+    const std::vector<uint16_t> own = {handle.rank() == 0 ? k2048 : k1};
+    const Tensor x = memory.TensorOf(BytesOf(own), DType::kF16);
     LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait());
-    EXPECT_EQ(*reinterpret_cast<uint16_t*>(x.raw()), k2050);
+    EXPECT_EQ(ValuesOf<uint16_t>(memory.Read(x))[0], k2050);
     return absl::OkStatus();
   });
 }
 
 TEST_P(CommConformance, NanReachesMinAndMaxFromAnyRank) {
   const int ranks = std::min(3, max_ranks());
-  RunOk(ranks, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
+  RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
+    if (handle.arithmetic() == Arithmetic::kAnyOrder) return absl::OkStatus();
+    TestMemory& memory = handle.memory();
     for (int bad = 0; bad < handle.size(); ++bad) {
       for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-        const Tensor x = Tensor::Empty(allocator, {20}, DType::kF32, MemoryClass::kGradients);
-        for (float& element : x.span<float>()) element = static_cast<float>(handle.rank());
-        if (handle.rank() == bad) x.data<float>()[13] = std::numeric_limits<float>::quiet_NaN();
+        std::vector<float> own(20, static_cast<float>(handle.rank()));
+        if (handle.rank() == bad) own[13] = std::numeric_limits<float>::quiet_NaN();
+        const Tensor x = memory.TensorOf(BytesOf(own), DType::kF32);
         LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, op, "overflow").Wait());
-        for (int i = 0; i < 20; ++i) EXPECT_EQ(std::isnan(x.data<float>()[i]), i == 13);
+        const std::vector<float> got = ValuesOf<float>(memory.Read(x));
+        for (size_t i = 0; i < 20; ++i) EXPECT_EQ(std::isnan(got[i]), i == 13);
       }
     }
     return absl::OkStatus();

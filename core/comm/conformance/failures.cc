@@ -14,7 +14,6 @@
 #include "core/base/status.h"
 #include "core/comm/conformance/running_case.h"
 #include "core/comm/conformance/suite.h"
-#include "core/tensor/allocator.h"
 #include "gmock/gmock.h"
 
 namespace lockstep {
@@ -28,8 +27,8 @@ constexpr absl::Duration kShort = absl::Milliseconds(400);
 // For waits that end because of something else.
 constexpr absl::Duration kLong = absl::Minutes(5);
 
-Tensor Zeros(int64_t count, DType dtype, Allocator& allocator) {
-  return TensorOf(Bytes(static_cast<size_t>(count * SizeOf(dtype))), dtype, allocator);
+Tensor Zeros(int64_t count, DType dtype, TestMemory& memory) {
+  return memory.TensorOf(Bytes(static_cast<size_t>(count * SizeOf(dtype))), dtype);
 }
 
 // A rank that is alive but does not come: it does nothing until the others have given up.
@@ -43,9 +42,9 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 TEST_P(CommConformance, MissingRankIsNamed) {
   if (max_ranks() < 3) return;
   for (const int64_t count : {4, 100'000}) {
-    const absl::Status status = Run(3, kShort, [count](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Zeros(count, DType::kF32, allocator);
+    const absl::Status status = Run(3, kShort, [count](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
+      const Tensor x = Zeros(count, DType::kF32, memory);
       LS_RETURN_IF_ERROR(handle.comm().Broadcast(x, 0, "parameters").Wait());
       if (handle.rank() == 1) return StayAway(handle.comm());
       const absl::Status error = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait();
@@ -67,7 +66,7 @@ TEST_P(CommConformance, MissingRankIsNamed) {
 
 TEST_P(CommConformance, CycleOfWaitsEnds) {
   if (max_ranks() < 2) return;
-  const absl::Status status = Run(2, kShort, [](RankHandle& handle) -> absl::Status {
+  const absl::Status status = Run(2, kShort, [](RankUnderTest& handle) -> absl::Status {
     LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> a, handle.comm().Split(0, 0, "a"));
     LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> b, handle.comm().Split(0, 0, "b"));
     const absl::Status error = (handle.rank() == 0 ? a : b)->Barrier("first").Wait();
@@ -107,7 +106,8 @@ std::vector<Mismatch> Mismatches() {
        text, text},
       {"dtype", all_reduce,
        [](Communicator& comm, const Tensor& x) {
-         const Tensor y = Zeros(x.elements(), DType::kI32, x.allocator());
+         const Tensor y =
+             Tensor::Empty(x.allocator(), {x.elements()}, DType::kI32, MemoryClass::kWorkspace);
          return comm.AllReduce(y, y, ReduceOp::kSum, "gradients");
        },
        text, "all_reduce (i32 x "},
@@ -121,12 +121,14 @@ std::vector<Mismatch> Mismatches() {
        "root 1"},
       {"parts",
        [](Communicator& comm, const Tensor& x) {
-         const Tensor whole = Zeros(3 * x.elements(), DType::kF32, x.allocator());
+         const Tensor whole =
+             Tensor::Empty(x.allocator(), {3 * x.elements()}, DType::kF32, MemoryClass::kWorkspace);
          return comm.AllGather(x, whole, "p");
        },
        [](Communicator& comm, const Tensor& x) {
          const int64_t n = x.elements();
-         const Tensor whole = Zeros(3 * n, DType::kF32, x.allocator());
+         const Tensor whole =
+             Tensor::Empty(x.allocator(), {3 * n}, DType::kF32, MemoryClass::kWorkspace);
          return comm.AllGather(x, whole, "p", {n + 1, n, n - 1});
        },
        "all_gather (f32 x ", "+"},
@@ -138,10 +140,10 @@ TEST_P(CommConformance, DifferentCallsAreShownToAll) {
   for (const Mismatch& mismatch : Mismatches()) {
     for (const int64_t count : {32, 100'000}) {
       SCOPED_TRACE(absl::StrCat(mismatch.name, ", ", count));
-      const absl::Status status = Run(3, kLong, [&](RankHandle& handle) -> absl::Status {
-        CpuAllocator allocator;
+      const absl::Status status = Run(3, kLong, [&](RankUnderTest& handle) -> absl::Status {
+        TestMemory& memory = handle.memory();
         LS_RETURN_IF_ERROR(handle.comm().Barrier("start").Wait());
-        const Tensor x = Zeros(count, DType::kF32, allocator);
+        const Tensor x = Zeros(count, DType::kF32, memory);
         const absl::Status error =
             (handle.rank() == 1 ? mismatch.other : mismatch.usual)(handle.comm(), x).Wait();
         EXPECT_EQ(error.code(), absl::StatusCode::kFailedPrecondition) << error;
@@ -158,10 +160,10 @@ TEST_P(CommConformance, DifferentCallsAreShownToAll) {
 
 TEST_P(CommConformance, WrongOrderIsShown) {
   if (max_ranks() < 2) return;
-  const absl::Status status = Run(2, kLong, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
-    const Tensor x = Zeros(100, DType::kF32, allocator);
-    const Tensor y = Zeros(100, DType::kF32, allocator);
+  const absl::Status status = Run(2, kLong, [](RankUnderTest& handle) -> absl::Status {
+    TestMemory& memory = handle.memory();
+    const Tensor x = Zeros(100, DType::kF32, memory);
+    const Tensor y = Zeros(100, DType::kF32, memory);
     std::vector<Work> works;
     if (handle.rank() == 0) {
       works.push_back(handle.comm().AllReduce(x, x, ReduceOp::kSum, "x"));
@@ -183,9 +185,9 @@ TEST_P(CommConformance, WrongOrderIsShown) {
 TEST_P(CommConformance, MessagesOfDifferentSizeAreShownToBoth) {
   if (max_ranks() < 2) return;
   for (const int first : {0, 1}) {  // who calls first
-    const absl::Status status = Run(2, kLong, [first](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Zeros(4 + handle.rank(), DType::kF32, allocator);
+    const absl::Status status = Run(2, kLong, [first](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
+      const Tensor x = Zeros(4 + handle.rank(), DType::kF32, memory);
       Work work;
       const auto call = [&] {
         work = handle.rank() == 0 ? handle.comm().Send(x, 1, "activations")
@@ -208,10 +210,10 @@ TEST_P(CommConformance, MessagesOfDifferentSizeAreShownToBoth) {
 TEST_P(CommConformance, MessageWithoutPeerIsNamed) {
   if (max_ranks() < 2) return;
   for (const bool sends : {true, false}) {
-    (void)Run(2, kShort, [sends](RankHandle& handle) -> absl::Status {
+    (void)Run(2, kShort, [sends](RankUnderTest& handle) -> absl::Status {
       if (handle.rank() == 1) return StayAway(handle.comm());
-      CpuAllocator allocator;
-      const Tensor x = Zeros(4, DType::kF32, allocator);
+      TestMemory& memory = handle.memory();
+      const Tensor x = Zeros(4, DType::kF32, memory);
       const absl::Status error =
           (sends ? handle.comm().Send(x, 1, "x") : handle.comm().Recv(x, 1, "x")).Wait();
       EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
@@ -226,9 +228,9 @@ TEST_P(CommConformance, MessageWithoutPeerIsNamed) {
 TEST_P(CommConformance, AbortEndsAllWaits) {
   if (max_ranks() < 4) return;
   for (const int64_t count : {4, 100'000}) {
-    const absl::Status status = Run(4, kLong, [count](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Zeros(count, DType::kF32, allocator);
+    const absl::Status status = Run(4, kLong, [count](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
+      const Tensor x = Zeros(count, DType::kF32, memory);
       // A group that the failing rank does not belong to.
       LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> pair,
                           handle.comm().Split(handle.rank() / 2, 0, "pair"));
@@ -251,9 +253,9 @@ TEST_P(CommConformance, AbortEndsAllWaits) {
 
 TEST_P(CommConformance, ExceptionAmidCallsIsTheFirstCause) {
   if (max_ranks() < 3) return;
-  const absl::Status status = Run(3, kLong, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
-    const Tensor x = Zeros(100'000, DType::kF32, allocator);
+  const absl::Status status = Run(3, kLong, [](RankUnderTest& handle) -> absl::Status {
+    TestMemory& memory = handle.memory();
+    const Tensor x = Zeros(100'000, DType::kF32, memory);
     Work in_flight = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
     if (handle.rank() == 2) throw std::runtime_error("no convergence");
     absl::Status error = in_flight.Wait();
@@ -267,9 +269,9 @@ TEST_P(CommConformance, ExceptionAmidCallsIsTheFirstCause) {
 
 TEST_P(CommConformance, RankThatLeavesIsNamed) {
   if (max_ranks() < 3) return;
-  const absl::Status status = Run(3, kLong, [](RankHandle& handle) -> absl::Status {
-    CpuAllocator allocator;
-    const Tensor x = Zeros(10, DType::kF32, allocator);
+  const absl::Status status = Run(3, kLong, [](RankUnderTest& handle) -> absl::Status {
+    TestMemory& memory = handle.memory();
+    const Tensor x = Zeros(10, DType::kF32, memory);
     LS_RETURN_IF_ERROR(handle.comm().Broadcast(x, 1, "parameters").Wait());
     if (handle.rank() == 0) return absl::OkStatus();
     const absl::Status error = handle.rank() == 1 ? handle.comm().Barrier("end").Wait()
@@ -284,7 +286,7 @@ TEST_P(CommConformance, RankThatLeavesIsNamed) {
 
 TEST_P(CommConformance, RankMayLeaveWhenNobodyNeedsIt) {
   if (max_ranks() < 3) return;
-  RunOk(3, [](RankHandle& handle) -> absl::Status {
+  RunOk(3, [](RankUnderTest& handle) -> absl::Status {
     LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                         handle.comm().Split(handle.rank() == 0 ? 0 : 1, 0, "rest"));
     if (handle.rank() == 0) return absl::OkStatus();
@@ -296,9 +298,9 @@ TEST_P(CommConformance, RankMayLeaveWhenNobodyNeedsIt) {
 TEST_P(CommConformance, DroppedWorkFailsAll) {
   if (max_ranks() < 2) return;
   for (const int64_t count : {4, 100'000}) {
-    (void)Run(2, kLong, [count](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Zeros(count, DType::kF32, allocator);
+    (void)Run(2, kLong, [count](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
+      const Tensor x = Zeros(count, DType::kF32, memory);
       if (handle.rank() == 0) {
         { const Work dropped = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients"); }
         return StayAway(handle.comm());
@@ -313,7 +315,7 @@ TEST_P(CommConformance, DroppedWorkFailsAll) {
 
 TEST_P(CommConformance, SplitWithTwoNamesIsRefused) {
   if (max_ranks() < 2) return;
-  (void)Run(2, kLong, [](RankHandle& handle) -> absl::Status {
+  (void)Run(2, kLong, [](RankUnderTest& handle) -> absl::Status {
     auto group = handle.comm().Split(0, 0, handle.rank() == 0 ? "dp" : "tp");
     // Whoever comes first gets a group, but one that fails.
     const absl::Status error = group.ok() ? (*group)->Barrier("use").Wait() : group.status();
@@ -327,15 +329,15 @@ TEST_P(CommConformance, SplitWithTwoNamesIsRefused) {
 TEST_P(CommConformance, MemoryIsFreeAfterAFailure) {
   const int ranks = std::min(4, max_ranks());
   for (int round = 0; round < 20; ++round) {
-    (void)Run(ranks, kLong, [round](RankHandle& handle) -> absl::Status {
+    (void)Run(ranks, kLong, [round](RankUnderTest& handle) -> absl::Status {
       const int failing = round % handle.size();
-      CpuAllocator allocator;
+      TestMemory& memory = handle.memory();
       for (int call = 0;; ++call) {
-        const Tensor x = Zeros(60'000, DType::kF32, allocator);
-        const Tensor message = Zeros(60'000, DType::kF32, allocator);
+        const Tensor x = Zeros(60'000, DType::kF32, memory);
+        const Tensor message = Zeros(60'000, DType::kF32, memory);
         Work sum = handle.comm().AllReduce(x, x, ReduceOp::kSum, "x");
         Work send = handle.comm().Send(message, (handle.rank() + 1) % handle.size(), "ring");
-        const Tensor got = Zeros(60'000, DType::kF32, allocator);
+        const Tensor got = Zeros(60'000, DType::kF32, memory);
         Work recv =
             handle.comm().Recv(got, (handle.rank() + handle.size() - 1) % handle.size(), "ring");
         if (handle.rank() == failing && call == round % 3) return absl::DataLossError("over");

@@ -25,16 +25,14 @@ Case Message(int from, int to, int64_t number, int64_t count) {
   return {.counts = {count}, .seed = static_cast<uint64_t>((number * 64 + from) * 64 + to)};
 }
 
-Tensor SendTensor(int from, int to, int64_t number, int64_t count, Allocator& allocator) {
-  return TensorOf(InputOf(Message(from, to, number, count), 0), DType::kF32, allocator);
+Tensor SendTensor(int from, int to, int64_t number, int64_t count, TestMemory& memory) {
+  return memory.TensorOf(InputOf(Message(from, to, number, count), 0), DType::kF32);
 }
 
-Tensor RecvTensor(int64_t count, Allocator& allocator) {
-  return Tensor::Empty(allocator, {count}, DType::kF32, MemoryClass::kActivations);
-}
+Tensor RecvTensor(int64_t count, TestMemory& memory) { return memory.Empty(count, DType::kF32); }
 
-void ExpectMessage(const Tensor& tensor, int from, int to, int64_t number) {
-  EXPECT_TRUE(BytesOf(tensor) == InputOf(Message(from, to, number, tensor.elements()), 0))
+void ExpectMessage(TestMemory& memory, const Tensor& tensor, int from, int to, int64_t number) {
+  EXPECT_TRUE(memory.Read(tensor) == InputOf(Message(from, to, number, tensor.elements()), 0))
       << "message " << number << " from " << from << " to " << to;
 }
 
@@ -43,21 +41,21 @@ constexpr int64_t kCounts[] = {0, 1, 900, 50'000};
 // Everybody sends to everybody before receiving anything: sends block nothing.
 TEST_P(CommConformance, SendsBeforeReceives) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
-    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
+    RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
       const int self = handle.rank();
       std::vector<Work> works;
       for (int to = 0; to < handle.size(); ++to) {
         for (int64_t i = 0; i < 4; ++i) {
-          works.push_back(handle.comm().Send(SendTensor(self, to, i, kCounts[i], allocator), to,
-                                             "activations"));
+          works.push_back(
+              handle.comm().Send(SendTensor(self, to, i, kCounts[i], memory), to, "activations"));
         }
       }
       for (int from = 0; from < handle.size(); ++from) {
         for (int64_t i = 0; i < 4; ++i) {
-          const Tensor tensor = RecvTensor(kCounts[i], allocator);
+          const Tensor tensor = RecvTensor(kCounts[i], memory);
           LS_RETURN_IF_ERROR(handle.comm().Recv(tensor, from, "activations").Wait());
-          ExpectMessage(tensor, from, self, i);
+          ExpectMessage(memory, tensor, from, self, i);
         }
       }
       return WaitAll(absl::MakeSpan(works));
@@ -68,27 +66,27 @@ TEST_P(CommConformance, SendsBeforeReceives) {
 // The other way round: all receives are posted, and waited for in reverse order.
 TEST_P(CommConformance, ReceivesBeforeSends) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
-    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
+    RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
       const int self = handle.rank();
       std::vector<Tensor> tensors;
       std::vector<Work> receives;
       for (int from = 0; from < handle.size(); ++from) {
         for (const int64_t count : kCounts) {
-          tensors.push_back(RecvTensor(count, allocator));
+          tensors.push_back(RecvTensor(count, memory));
           receives.push_back(handle.comm().Recv(tensors.back(), from, "activations"));
         }
       }
       std::vector<Work> sends;
       for (int to = 0; to < handle.size(); ++to) {
         for (int64_t i = 0; i < 4; ++i) {
-          sends.push_back(handle.comm().Send(SendTensor(self, to, i, kCounts[i], allocator), to,
-                                             "activations"));
+          sends.push_back(
+              handle.comm().Send(SendTensor(self, to, i, kCounts[i], memory), to, "activations"));
         }
       }
       for (int k = static_cast<int>(receives.size()) - 1; k >= 0; --k) {
         LS_RETURN_IF_ERROR(receives[static_cast<size_t>(k)].Wait());
-        ExpectMessage(tensors[static_cast<size_t>(k)], k / 4, self, k % 4);
+        ExpectMessage(memory, tensors[static_cast<size_t>(k)], k / 4, self, k % 4);
       }
       return WaitAll(absl::MakeSpan(sends));
     });
@@ -99,8 +97,8 @@ TEST_P(CommConformance, ReceivesBeforeSends) {
 // each with the receive after its send.
 TEST_P(CommConformance, PipelineOfNeighbours) {
   for (int ranks = 2; ranks <= max_ranks(); ++ranks) {
-    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
+    RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
       constexpr int64_t kCount = 30'000;
       const int self = handle.rank();
       const bool has_next = self + 1 < handle.size();
@@ -108,19 +106,19 @@ TEST_P(CommConformance, PipelineOfNeighbours) {
       std::deque<Work> sends;
       for (int64_t i = 0; i < 8; ++i) {
         if (has_previous) {
-          const Tensor activation = RecvTensor(kCount, allocator);
+          const Tensor activation = RecvTensor(kCount, memory);
           LS_RETURN_IF_ERROR(handle.comm().Recv(activation, self - 1, "activations").Wait());
-          ExpectMessage(activation, self - 1, self, i);
+          ExpectMessage(memory, activation, self - 1, self, i);
         }
         if (has_next) {
-          sends.push_back(handle.comm().Send(SendTensor(self, self + 1, i, kCount, allocator),
+          sends.push_back(handle.comm().Send(SendTensor(self, self + 1, i, kCount, memory),
                                              self + 1, "activations"));
-          const Tensor gradient = RecvTensor(kCount, allocator);
+          const Tensor gradient = RecvTensor(kCount, memory);
           LS_RETURN_IF_ERROR(handle.comm().Recv(gradient, self + 1, "gradients").Wait());
-          ExpectMessage(gradient, self + 1, self, i);
+          ExpectMessage(memory, gradient, self + 1, self, i);
         }
         if (has_previous) {
-          sends.push_back(handle.comm().Send(SendTensor(self, self - 1, i, kCount, allocator),
+          sends.push_back(handle.comm().Send(SendTensor(self, self - 1, i, kCount, memory),
                                              self - 1, "gradients"));
         }
         while (sends.size() > 4) {
@@ -138,19 +136,19 @@ TEST_P(CommConformance, PipelineOfNeighbours) {
 TEST_P(CommConformance, MessagesPassCollectives) {
   if (max_ranks() < 2) return;
   for (const int64_t count : kCounts) {
-    RunOk(2, [count](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
+    RunOk(2, [count](RankUnderTest& handle) -> absl::Status {
+      TestMemory& memory = handle.memory();
       const int peer = 1 - handle.rank();
-      const Tensor sum = TensorOf(Bytes(200'000), DType::kF32, allocator);
+      const Tensor sum = memory.TensorOf(Bytes(200'000), DType::kF32);
       Work reduced;
       if (handle.rank() == 0) {
         reduced = handle.comm().AllReduce(sum, sum, ReduceOp::kSum, "gradients");
       }
-      Work sent = handle.comm().Send(SendTensor(handle.rank(), peer, 7, count, allocator), peer,
+      Work sent = handle.comm().Send(SendTensor(handle.rank(), peer, 7, count, memory), peer,
                                      "activations");
-      const Tensor got = RecvTensor(count, allocator);
+      const Tensor got = RecvTensor(count, memory);
       LS_RETURN_IF_ERROR(handle.comm().Recv(got, peer, "activations").Wait());
-      ExpectMessage(got, peer, handle.rank(), 7);
+      ExpectMessage(memory, got, peer, handle.rank(), 7);
       LS_RETURN_IF_ERROR(sent.Wait());
       if (handle.rank() == 1) {
         reduced = handle.comm().AllReduce(sum, sum, ReduceOp::kSum, "gradients");
@@ -163,7 +161,7 @@ TEST_P(CommConformance, MessagesPassCollectives) {
 // Nobody gets out of a barrier before all have come in, by the clock that they share.
 TEST_P(CommConformance, BarrierHoldsBack) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
-    RunOk(ranks, [](RankHandle& handle) -> absl::Status {
+    RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
       CpuAllocator allocator;
       const Tensor own = Tensor::Empty(allocator, {2}, DType::kI64, MemoryClass::kWorkspace);
       const Tensor all =
@@ -185,7 +183,7 @@ TEST_P(CommConformance, BarrierHoldsBack) {
 
 TEST_P(CommConformance, SplitByColorOrderedByKey) {
   if (max_ranks() < 5) return;
-  RunOk(5, [](RankHandle& handle) -> absl::Status {
+  RunOk(5, [](RankUnderTest& handle) -> absl::Status {
     // Ranks 0, 2, 4 in reverse order, 1 and 3 in theirs.
     const int self = handle.rank();
     const bool even = self % 2 == 0;
@@ -199,10 +197,9 @@ TEST_P(CommConformance, SplitByColorOrderedByKey) {
     }
     EXPECT_EQ(group->members()[static_cast<size_t>(group->rank())], self);
 
-    CpuAllocator allocator;
     const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(group->size()), 100),
                  .seed = even ? 1u : 2u};
-    RunningCase(c, *group, allocator).WaitAndCheck();
+    RunningCase(c, *group, handle).WaitAndCheck();
 
     // Of the group a group, without rank 2.
     LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> inner,
@@ -221,20 +218,19 @@ TEST_P(CommConformance, SplitByColorOrderedByKey) {
 TEST_P(CommConformance, GroupsDoNotOrderEachOther) {
   if (max_ranks() < 2) return;
   for (const int64_t count : {10, 100'000}) {
-    RunOk(2, [count](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
+    RunOk(2, [count](RankUnderTest& handle) -> absl::Status {
       LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> a, handle.comm().Split(0, 0, "a"));
       LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> b, handle.comm().Split(0, 0, "b"));
       const Case in_a{.counts = {count, count}, .seed = 1};
       const Case in_b{.counts = {count, count}, .seed = 2};
       if (handle.rank() == 0) {
-        RunningCase first(in_a, *a, allocator);
-        RunningCase second(in_b, *b, allocator);
+        RunningCase first(in_a, *a, handle);
+        RunningCase second(in_b, *b, handle);
         first.WaitAndCheck();
         second.WaitAndCheck();
       } else {
-        RunningCase second(in_b, *b, allocator);
-        RunningCase first(in_a, *a, allocator);
+        RunningCase second(in_b, *b, handle);
+        RunningCase first(in_a, *a, handle);
         first.WaitAndCheck();
         second.WaitAndCheck();
       }
@@ -247,17 +243,17 @@ TEST_P(CommConformance, GroupsDoNotOrderEachOther) {
 TEST_P(CommConformance, CallsOfAGroupTakeEffectInOrder) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
     for (const int64_t part : {16, 16 * 1024}) {
-      RunOk(ranks, [part](RankHandle& handle) -> absl::Status {
-        CpuAllocator allocator;
+      RunOk(ranks, [part](RankUnderTest& handle) -> absl::Status {
+        TestMemory& memory = handle.memory();
         const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(handle.size()), part),
                      .seed = 5};
-        const Tensor whole = TensorOf(InputOf(c, handle.rank()), DType::kF32, allocator);
+        const Tensor whole = memory.TensorOf(InputOf(c, handle.rank()), DType::kF32);
         const Tensor own = whole.View(part * handle.rank(), {part});
         Work scattered = handle.comm().ReduceScatter(whole, own, ReduceOp::kSum, "gradients");
         Work gathered = handle.comm().AllGather(own, whole, "parameters");
         LS_RETURN_IF_ERROR(gathered.Wait());
         LS_RETURN_IF_ERROR(scattered.Wait());
-        EXPECT_TRUE(BytesOf(whole) == OutputOf(c, handle.rank()));
+        EXPECT_TRUE(memory.Read(whole) == OutputOf(c, handle.rank()));
         return absl::OkStatus();
       });
     }

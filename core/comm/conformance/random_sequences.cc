@@ -15,7 +15,6 @@
 #include "core/base/status.h"
 #include "core/comm/conformance/running_case.h"
 #include "core/comm/conformance/suite.h"
-#include "core/tensor/allocator.h"
 
 namespace lockstep {
 namespace {
@@ -63,8 +62,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> RandomGroups(uint64_t
 // Something that is called, and what is to be done when all has been called.
 using Start = std::function<std::function<absl::Status()>()>;
 
-absl::Status RunRandomSequence(uint64_t seed, RankHandle& handle) {
-  CpuAllocator allocator;
+absl::Status RunRandomSequence(uint64_t seed, RankUnderTest& handle) {
+  TestMemory& memory = handle.memory();
   LS_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Communicator>> groups,
                       RandomGroups(seed, handle.comm()));
   std::vector<Communicator*> all = {&handle.comm()};
@@ -79,12 +78,12 @@ absl::Status RunRandomSequence(uint64_t seed, RankHandle& handle) {
       // A group is known by its split and its first member.
       const uint64_t group_seed =
           RandomBits(seed, batch * 1000 + g * 100 + static_cast<uint64_t>(comm->members()[0]));
-      starts.push_back([=, &allocator] {
+      starts.push_back([=, &handle] {
         // Several in a row: the order within a group is the same for all.
         auto running = std::make_shared<std::vector<std::unique_ptr<RunningCase>>>();
         for (uint64_t i = 0; i < 1 + group_seed % 3; ++i) {
           running->push_back(std::make_unique<RunningCase>(
-              RandomCase(RandomBits(group_seed, i), comm->size()), *comm, allocator));
+              RandomCase(RandomBits(group_seed, i), comm->size()), *comm, handle));
         }
         return [running] {
           for (auto it = running->rbegin(); it != running->rend(); ++it) (*it)->WaitAndCheck();
@@ -100,17 +99,17 @@ absl::Status RunRandomSequence(uint64_t seed, RankHandle& handle) {
                            .seed = static_cast<uint64_t>(comm->rank())};
       Case to_here = from_here;
       to_here.seed = static_cast<uint64_t>(previous);
-      starts.push_back([=, &allocator] {
-        const Tensor out = TensorOf(InputOf(from_here, 0), DType::kF32, allocator);
+      starts.push_back([=, &memory] {
+        const Tensor out = memory.TensorOf(InputOf(from_here, 0), DType::kF32);
         auto work = std::make_shared<Work>(comm->Send(out, next, "ring"));
         return [work] { return work->Wait(); };
       });
-      starts.push_back([=, &allocator] {
-        const Tensor in = TensorOf(InputOf(from_here, 0), DType::kF32, allocator);
+      starts.push_back([=, &memory] {
+        const Tensor in = memory.TensorOf(InputOf(from_here, 0), DType::kF32);
         auto work = std::make_shared<Work>(comm->Recv(in, previous, "ring"));
-        return [work, in, to_here]() -> absl::Status {
+        return [work, in, to_here, &memory]() -> absl::Status {
           LS_RETURN_IF_ERROR(work->Wait());
-          EXPECT_TRUE(BytesOf(in) == InputOf(to_here, 0));
+          EXPECT_TRUE(memory.Read(in) == InputOf(to_here, 0));
           return absl::OkStatus();
         };
       });
@@ -131,7 +130,7 @@ absl::Status RunRandomSequence(uint64_t seed, RankHandle& handle) {
 TEST_P(CommConformance, RandomSequencesOnRandomGroups) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
-      RunOk(ranks, [seed](RankHandle& handle) { return RunRandomSequence(seed, handle); });
+      RunOk(ranks, [seed](RankUnderTest& handle) { return RunRandomSequence(seed, handle); });
     }
   }
 }

@@ -1,7 +1,6 @@
 #include "core/comm/conformance/running_case.h"
 
 #include <cstdint>
-#include <cstring>  // std::memcpy
 #include <string>
 #include <vector>
 
@@ -13,14 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr char kLabel[] = "conformance";
-
-Tensor EmptyOf(int64_t count, DType dtype, Allocator& allocator) {
-  return Tensor::Empty(allocator, {count}, dtype, MemoryClass::kCommunication);
-}
-
-void CopyInto(const Bytes& bytes, const Tensor& tensor) {
-  if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
-}
 
 }  // namespace
 
@@ -45,44 +36,34 @@ std::vector<int64_t> PartsFor(int64_t total, int size, bool even, bool in_place,
   return parts;
 }
 
-Tensor TensorOf(const Bytes& bytes, DType dtype, Allocator& allocator) {
-  Tensor tensor = EmptyOf(static_cast<int64_t>(bytes.size()) / SizeOf(dtype), dtype, allocator);
-  CopyInto(bytes, tensor);
-  return tensor;
-}
-
-Bytes BytesOf(const Tensor& tensor) {
-  return tensor.bytes() == 0 ? Bytes() : Bytes(tensor.raw(), tensor.raw() + tensor.bytes());
-}
-
-RunningCase::RunningCase(const Case& c, Communicator& comm, Allocator& allocator)
-    : case_(c), member_(comm.rank()) {
+RunningCase::RunningCase(const Case& c, Communicator& comm, const RankUnderTest& rank)
+    : case_(c), member_(comm.rank()), memory_(rank.memory()), arithmetic_(rank.arithmetic()) {
   const Bytes input = InputOf(c, member_);
   const int64_t begin = c.begin_of(member_);
   const int64_t count = c.counts[member_];
   const bool root = member_ == c.root;
   if (!c.in_place) {
-    input_ = TensorOf(input, c.dtype, allocator);
-    output_ = EmptyOf(OutputCount(c, member_), c.dtype, allocator);
+    input_ = memory_.TensorOf(input, c.dtype);
+    output_ = memory_.Empty(OutputCount(c, member_), c.dtype);
     if (c.operation == Operation::kBroadcast) {  // which knows no other way
-      output_ = EmptyOf(c.total(), c.dtype, allocator);
-      CopyInto(input, output_);
+      output_ = memory_.Empty(c.total(), c.dtype);
+      if (!input.empty()) memory_.Write(input, output_);
       input_ = output_;
     }
   } else if (c.operation == Operation::kAllGather || (c.operation == Operation::kGather && root)) {
-    output_ = EmptyOf(c.total(), c.dtype, allocator);
+    output_ = memory_.Empty(c.total(), c.dtype);
     input_ = output_.View(begin, {count});
-    CopyInto(input, input_);
+    if (!input.empty()) memory_.Write(input, input_);
   } else if (c.operation == Operation::kReduceScatter ||
              (c.operation == Operation::kScatter && root)) {
-    input_ = TensorOf(input, c.dtype, allocator);
+    input_ = memory_.TensorOf(input, c.dtype);
     output_ = input_.View(begin, {count});
   } else if (c.operation == Operation::kGather || c.operation == Operation::kScatter) {
-    input_ = TensorOf(input, c.dtype, allocator);
-    output_ = EmptyOf(OutputCount(c, member_), c.dtype, allocator);
+    input_ = memory_.TensorOf(input, c.dtype);
+    output_ = memory_.Empty(OutputCount(c, member_), c.dtype);
   } else {
-    output_ = EmptyOf(c.total(), c.dtype, allocator);
-    CopyInto(input, output_);
+    output_ = memory_.Empty(c.total(), c.dtype);
+    if (!input.empty()) memory_.Write(input, output_);
     input_ = output_;
   }
 
@@ -121,12 +102,12 @@ void RunningCase::WaitAndCheck() {
   ASSERT_TRUE(status.ok()) << status;
   if (OutputCount(case_, member_) > 0) {
     // As one comparison: a million elements are not worth a million expectations.
-    EXPECT_TRUE(BytesOf(output_) == OutputOf(case_, member_))
+    EXPECT_TRUE(Agrees(case_, member_, memory_.Read(output_), arithmetic_))
         << ToString(case_) << ", member " << member_;
   }
   const bool input_is_own = !case_.in_place && case_.operation != Operation::kBroadcast;
   if (input_is_own && InputCount(case_, member_) > 0) {
-    EXPECT_TRUE(BytesOf(input_) == InputOf(case_, member_))
+    EXPECT_TRUE(memory_.Read(input_) == InputOf(case_, member_))
         << ToString(case_) << ", input of member " << member_;
   }
 }

@@ -4,7 +4,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/comm/conformance/serial_model.h"
-#include "core/tensor/allocator.h"
+#include "core/comm/conformance/test_memory.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -19,7 +19,7 @@ std::vector<int64_t> PartsFor(int64_t total, int size, bool even, bool in_place,
 // A case that one rank has started in a group of matching size.
 class RunningCase {
  public:
-  RunningCase(const Case& c, Communicator& comm, Allocator& allocator);
+  RunningCase(const Case& c, Communicator& comm, const RankUnderTest& rank);
 
   // Waits and expects what the serial model says, and inputs unchanged where not in place.
   void WaitAndCheck();
@@ -28,13 +28,11 @@ class RunningCase {
  private:
   Case case_;
   int member_;
+  TestMemory& memory_;
+  Arithmetic arithmetic_;
   Tensor input_;
   Tensor output_;
   Work work_;
 };
-
-// A tensor with these contents; undefined for none.
-Tensor TensorOf(const Bytes& bytes, DType dtype, Allocator& allocator);
-Bytes BytesOf(const Tensor& tensor);
 
 }  // namespace lockstep

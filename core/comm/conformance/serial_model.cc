@@ -1,6 +1,7 @@
 #include "core/comm/conformance/serial_model.h"
 
-#include <bit>  // std::bit_cast
+#include <bit>    // std::bit_cast
+#include <cmath>  // std::abs
 #include <cstdint>
 #include <cstring>  // std::memcpy
 #include <numeric>  // std::accumulate
@@ -99,6 +100,33 @@ Bytes Reduced(const Case& c, int64_t begin, int64_t count) {
       break;
   }
   LOG(FATAL) << "no reduction of " << Name(c.dtype);
+}
+
+// Half the distance from 1 to the next number.
+double UnitRoundoff(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    case DType::kF32:
+      return 0x1p-24;
+    default:
+      return 0x1p-53;
+  }
+}
+
+double NumberAt(const Bytes& bytes, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kBF16:
+      return BFloat16ToFloat(Load<uint16_t>(bytes, i));
+    case DType::kF16:
+      return HalfToFloat(Load<uint16_t>(bytes, i));
+    case DType::kF32:
+      return Load<float>(bytes, i);
+    default:
+      return Load<double>(bytes, i);
+  }
 }
 
 }  // namespace
@@ -209,6 +237,24 @@ Bytes OutputOf(const Case& c, int member) {
       break;
   }
   LOG(FATAL) << Name(c.operation) << " has no output";
+}
+
+bool Agrees(const Case& c, int member, const Bytes& actual, Arithmetic arithmetic) {
+  const Bytes expected = OutputOf(c, member);
+  const bool is_float = c.dtype != DType::kI32 && c.dtype != DType::kI64 && c.dtype != DType::kU8;
+  const bool rounds = c.reduce_op != ReduceOp::kMin && c.reduce_op != ReduceOp::kMax;
+  if (arithmetic == Arithmetic::kRankOrder || !Reduces(c.operation) || !is_float || !rounds) {
+    return actual == expected;
+  }
+  if (actual.size() != expected.size()) return false;
+  const double roundings = c.size() * UnitRoundoff(c.dtype);
+  for (int64_t i = 0; i < static_cast<int64_t>(expected.size()) / SizeOf(c.dtype); ++i) {
+    const double want = NumberAt(expected, c.dtype, i), got = NumberAt(actual, c.dtype, i);
+    // Of a sum, no part is larger than all members' largest numbers together.
+    const double largest = c.reduce_op == ReduceOp::kProduct ? std::abs(want) : c.size() * 0x1p9;
+    if (!(std::abs(got - want) <= roundings * largest)) return false;
+  }
+  return true;
 }
 
 }  // namespace lockstep

@@ -7,14 +7,18 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/comm/rank_handle.h"
+#include "core/comm/conformance/test_memory.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
+
+// What a rank does in a test.
+using RankBody = std::function<absl::Status(RankUnderTest&)>;
 
 class BackendUnderTest {
  public:
@@ -23,9 +27,9 @@ class BackendUnderTest {
   // Bodies are run with 1 to this many ranks.
   virtual int max_ranks() const = 0;
 
-  // Runs `body` on each rank of a new world, as RunRanks does. Where ranks are processes, each
-  // returns what its own rank knows as the first cause.
-  virtual absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) = 0;
+  // Runs `body` on each rank of a new world, as RunRanks (core/comm/launch.h) does. Where ranks are
+  // processes, each returns what its own rank knows as the first cause.
+  virtual absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) = 0;
 };
 
 using BackendFactory = std::unique_ptr<BackendUnderTest> (*)();
@@ -37,11 +41,11 @@ class CommConformance : public testing::TestWithParam<BackendFactory> {
   int max_ranks() const { return backend_->max_ranks(); }
 
   // For bodies in which nobody fails: a timeout that no healthy run meets.
-  void RunOk(int ranks, const RankFunction& body) {
+  void RunOk(int ranks, const RankBody& body) {
     const absl::Status status = backend_->Run(ranks, absl::Minutes(5), body);
     EXPECT_TRUE(status.ok()) << status;
   }
-  absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) {
+  absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) {
     return backend_->Run(ranks, timeout, body);
   }
 

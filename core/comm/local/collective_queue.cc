@@ -67,6 +67,7 @@ Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
   state->small = group_->IsSmall(state->call.signature);
   state->ledger_id =
       ledger_.Begin(info_, state->sequence, state->call.signature, state->call.label);
+  if (state->call.open_entry != nullptr) *state->call.open_entry = state->ledger_id;
   calls_.push_back(state);
   UpdateNeedy();  // before arriving: the last to arrive must see it
   const bool stopped = Carry(lock, kAtOnceBytes);
@@ -111,7 +112,9 @@ absl::Status CollectiveQueue::Wait(CallState& call) {
   absl::Status status = call.status;
   lock.unlock();
   if (wake) engine_.WakeWorker();
-  ledger_.AddExposed(call.ledger_id, NowNanos() - begin_nanos);
+  if (call.call.open_entry == nullptr) {
+    ledger_.AddExposed(call.ledger_id, NowNanos() - begin_nanos);
+  }
   return status;
 }
 
@@ -244,8 +247,11 @@ void CollectiveQueue::FailForTimeout(CallState& waited) {
 
 void CollectiveQueue::EndHead(const absl::Status& status) {
   CallState& head = *calls_.front();
-  ledger_.Finish(head.ledger_id,
-                 status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed, NowNanos());
+  if (head.call.open_entry == nullptr) {
+    ledger_.Finish(head.ledger_id,
+                   status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
+                   NowNanos());
+  }
   head.call.input = Tensor();
   head.call.output = Tensor();
   head.status = status;

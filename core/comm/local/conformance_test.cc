@@ -10,8 +10,12 @@ namespace {
 class LocalBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return 8; }
-  absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) override {
-    return RunRanks(ranks, {.timeout = timeout}, body);
+  absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
+    return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) {
+      HostMemory memory;
+      RankUnderTest rank(handle.comm(), memory);
+      return body(rank);
+    });
   }
 };
 

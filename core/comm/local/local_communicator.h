@@ -35,6 +35,7 @@ class LocalCommunicator final : public Communicator {
                     Ledger& ledger);
 
   Work Start(Call call) override;
+  void GiveUp(absl::string_view call) override { world_->FailDropped(ledger().rank(), call); }
 
   const Kind kind_;
   const std::shared_ptr<WorldState> world_;

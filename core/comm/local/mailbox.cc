@@ -39,7 +39,7 @@ Mailbox::Posted Mailbox::Post(int from, const Call& call, RankEngine& engine) {
     auto transfer = std::make_shared<Transfer>();
     transfer->signature = signature;
     transfer->label = call.label;
-    transfer->bytes = PayloadBytes(signature);
+    transfer->bytes = HostBytes(signature);
     TakeSide(call, engine, *transfer);
     waiting.push_back(transfer);
     return {std::move(transfer), Meeting::kFirst};
@@ -48,7 +48,8 @@ Mailbox::Posted Mailbox::Post(int from, const Call& call, RankEngine& engine) {
   waiting.erase(waiting.begin());
   // Sides that disagree stay half, so that nothing moves.
   if (transfer->signature.count != signature.count ||
-      transfer->signature.dtype != signature.dtype) {
+      transfer->signature.dtype != signature.dtype ||
+      transfer->signature.memory != signature.memory) {
     return {std::move(transfer), Meeting::kDisagree};
   }
   TakeSide(call, engine, *transfer);

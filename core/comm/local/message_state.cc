@@ -28,6 +28,7 @@ MessageState::MessageState(std::shared_ptr<WorldState> world, LocalGroup& group,
       call_(std::move(call)),
       sequence_(sequence),
       ledger_id_(ledger.Begin(info_, sequence, call_.signature, call_.label)) {
+  if (call_.open_entry != nullptr) *call_.open_entry = ledger_id_;
   if (world_->failed()) return;
   const bool sends = call_.signature.operation == Operation::kSend;
   const int root = call_.signature.root;
@@ -56,7 +57,7 @@ absl::Status MessageState::Wait() {
     FailForTimeout();
     engine.WaitUntil(over, Parking::TimePoint::max());  // the failure ends it
   }
-  ledger_.AddExposed(ledger_id_, NowNanos() - begin_nanos);
+  if (call_.open_entry == nullptr) ledger_.AddExposed(ledger_id_, NowNanos() - begin_nanos);
   return status_;
 }
 
@@ -94,8 +95,11 @@ bool MessageState::Carry() {
 }
 
 void MessageState::End(const absl::Status& status, int64_t end_nanos) {
-  ledger_.Finish(ledger_id_, status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
-                 end_nanos);
+  if (call_.open_entry == nullptr) {
+    ledger_.Finish(ledger_id_,
+                   status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
+                   end_nanos);
+  }
   call_.input = Tensor();
   call_.output = Tensor();
   status_ = status;

@@ -15,7 +15,8 @@ Announcement Example() {
                         .reduce_op = ReduceOp::kMax,
                         .root = -1,
                         .count = 10,
-                        .counts = {3, 3, 4}},
+                        .counts = {3, 3, 4},
+                        .memory = DeviceType::kCuda},
           .label = "gradients",
           .data = {std::byte{1}, std::byte{2}, std::byte{0}}};
 }

@@ -17,7 +17,9 @@ CallState::CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const Grou
       queue_(std::move(queue)),
       call_(std::move(call)),
       sequence_(sequence),
-      ledger_id_(rank_->ledger().Begin(group_, sequence, call_.signature, call_.label)) {}
+      ledger_id_(rank_->ledger().Begin(group_, sequence, call_.signature, call_.label)) {
+  if (call_.open_entry != nullptr) *call_.open_entry = ledger_id_;
+}
 
 absl::Status CallState::Wait() {
   RankState::Lock lock(rank_->mutex());
@@ -31,7 +33,9 @@ absl::Status CallState::Wait() {
                      DescribeMissing())));
     rank_->WaitUntil(lock, is_over, RankState::TimePoint::max());  // the failure ends it
   }
-  rank_->ledger().AddExposed(ledger_id_, NowNanos() - begin_nanos);
+  if (call_.open_entry == nullptr) {
+    rank_->ledger().AddExposed(ledger_id_, NowNanos() - begin_nanos);
+  }
   return status_;
 }
 
@@ -54,9 +58,11 @@ std::string CallState::Describe() const {
 }
 
 void CallState::End(const absl::Status& status) {
-  rank_->ledger().Finish(ledger_id_,
-                         status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
-                         NowNanos());
+  if (call_.open_entry == nullptr) {
+    rank_->ledger().Finish(ledger_id_,
+                           status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
+                           NowNanos());
+  }
   call_.input = Tensor();
   call_.output = Tensor();
   status_ = status;

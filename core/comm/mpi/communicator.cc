@@ -127,6 +127,12 @@ void MpiCommunicator::Abort(const absl::Status& cause) {
   rank_->Wake();
 }
 
+void MpiCommunicator::GiveUp(absl::string_view call) {
+  RankState::Lock lock(rank_->mutex());
+  rank_->FailDropped(call);
+  rank_->Wake();
+}
+
 absl::Status MpiCommunicator::status() const {
   RankState::Lock lock(rank_->mutex());
   return rank_->status();

@@ -10,8 +10,8 @@
 
 namespace lockstep::mpi {
 
-// A membership in a group of ranks that are processes under MPI. On the CPU alone; reductions are
-// in rank order, as everywhere on the CPU.
+// A membership in a group of ranks that are processes under MPI, for tensors in host memory;
+// reductions are in rank order.
 class MpiCommunicator final : public Communicator {
  public:
   // Of all ranks of the world.
@@ -27,6 +27,7 @@ class MpiCommunicator final : public Communicator {
                   int context);
 
   Work Start(Call call) override;
+  void GiveUp(absl::string_view call) override;
 
   const std::shared_ptr<RankState> rank_;
   const std::shared_ptr<CollectiveQueue> collectives_;

@@ -22,10 +22,15 @@ class MpiBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return g_process->size(); }
 
-  absl::Status Run(int ranks, absl::Duration timeout, const RankFunction& body) override {
+  absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
     // No timeout of one run counts what others still do in the run before.
     MPI_Barrier(MPI_COMM_WORLD);
-    const absl::Status status = RunRank(*g_process, ranks, {.timeout = timeout}, body).status;
+    const auto run = [&](RankHandle& handle) {
+      HostMemory memory;
+      RankUnderTest rank(handle.comm(), memory);
+      return body(rank);
+    };
+    const absl::Status status = RunRank(*g_process, ranks, {.timeout = timeout}, run).status;
     // Processes that were no rank take rank 0's word.
     char message[4096] = {};
     int code = static_cast<int>(status.code());

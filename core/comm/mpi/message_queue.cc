@@ -13,7 +13,7 @@
 namespace lockstep::mpi {
 namespace {
 
-bool IsSmall(const Signature& signature) { return PayloadBytes(signature) <= kSmallBytes; }
+bool IsSmall(const Signature& signature) { return HostBytes(signature) <= kSmallBytes; }
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void MessageQueue::Announce(const Message& send) {
       .sequence = send.sequence(), .signature = send.signature(), .label = send.call().label};
   if (IsSmall(send.signature())) {
     const std::byte* from = MemoryOf(send.call().input);
-    announcement.data.assign(from, from + PayloadBytes(send.signature()));
+    announcement.data.assign(from, from + HostBytes(send.signature()));
   }
   rank_->transport().Post(AddressOf(send.member(), Transport::Channel::kMessage),
                           Encode(announcement));
@@ -179,7 +179,7 @@ void MessageQueue::Take(int member, const Announcement& announcement) {
   const std::shared_ptr<Message> head = peer.receives.front();
   const Signature& own = head->signature();
   const Signature& theirs = announcement.signature;
-  if (theirs.dtype != own.dtype || theirs.count != own.count) {
+  if (theirs.dtype != own.dtype || theirs.count != own.count || theirs.memory != own.memory) {
     return rank_->FailCall(absl::FailedPreconditionError(
         absl::StrCat("ranks disagree on message #", head->sequence(), " from rank ", head->peer(),
                      " to rank ", rank_->rank(), " of ", group_->ToString(), ": rank ",

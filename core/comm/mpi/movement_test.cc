@@ -11,7 +11,7 @@
 
 #include "core/comm/conformance/running_case.h"
 #include "core/comm/conformance/serial_model.h"
-#include "core/tensor/allocator.h"
+#include "core/comm/conformance/test_memory.h"
 #include "gtest/gtest.h"
 
 namespace lockstep::mpi {
@@ -49,21 +49,22 @@ void Carry(std::vector<Exchange>& exchanges) {
 void Check(const Case& c) {
   SCOPED_TRACE(ToString(c));
   const int size = c.size();
-  CpuAllocator allocator;
+  HostMemory memory;
   std::vector<Tensor> inputs, outputs;
   std::vector<std::unique_ptr<Movement>> movements;
   for (int member = 0; member < size; ++member) {
-    inputs.push_back(TensorOf(InputOf(c, member), c.dtype, allocator));
+    inputs.push_back(memory.TensorOf(InputOf(c, member), c.dtype));
     const Bytes nothing(static_cast<size_t>(OutputCount(c, member) * SizeOf(c.dtype)));
     if (c.operation == Operation::kBroadcast && member != c.root) {
-      inputs.back() = TensorOf(nothing, c.dtype, allocator);  // what is sent lies where it arrives
+      inputs.back() = memory.TensorOf(nothing, c.dtype);  // what is sent lies where it arrives
     }
     const bool same = c.in_place || c.operation == Operation::kBroadcast;
-    outputs.push_back(same ? inputs.back() : TensorOf(nothing, c.dtype, allocator));
+    outputs.push_back(same ? inputs.back() : memory.TensorOf(nothing, c.dtype));
     const auto at = [](const Tensor& t) { return t.defined() ? t.raw() : nullptr; };
     movements.push_back(std::make_unique<Movement>(
         SignatureOf(c), size, member,
-        MemberBuffers{.input = at(inputs.back()), .output = at(outputs.back())}, allocator));
+        MemberBuffers{.input = at(inputs.back()), .output = at(outputs.back())},
+        memory.allocator()));
   }
   std::vector<Exchange> exchanges(static_cast<size_t>(size));
   for (;;) {
@@ -77,7 +78,7 @@ void Check(const Case& c) {
   }
   for (int member = 0; member < size; ++member) {
     if (OutputCount(c, member) == 0) continue;
-    EXPECT_TRUE(BytesOf(outputs[member]) == OutputOf(c, member)) << "member " << member;
+    EXPECT_TRUE(memory.Read(outputs[member]) == OutputOf(c, member)) << "member " << member;
   }
 }
 

@@ -32,14 +32,16 @@ void Describe(cudnnTensorDescriptor_t descriptor, const Tensor& x) {
                                       extent(3), extent(1), extent(2)));
 }
 
-// The first of cuDNN's proposals, fastest first, that works, repeats its bits and uses no TF32.
+// The first of cuDNN's proposals, fastest first, that works, repeats its bits and, where `exact`,
+// does without TF32.
 template <typename Result, size_t kCount>
-const Result& Choose(const std::array<Result, kCount>& proposals, int returned, DType dtype) {
+const Result& Choose(const std::array<Result, kCount>& proposals, int returned, DType dtype,
+                     bool exact) {
   for (int i = 0; i < returned; ++i) {
     const Result& proposal = proposals[static_cast<size_t>(i)];
-    const bool exact = dtype != DType::kF32 || proposal.mathType == CUDNN_FMA_MATH ||
-                       proposal.mathType == CUDNN_DEFAULT_MATH;
-    if (proposal.status == CUDNN_STATUS_SUCCESS && exact &&
+    const bool serves =
+        !exact || proposal.mathType == CUDNN_FMA_MATH || proposal.mathType == CUDNN_DEFAULT_MATH;
+    if (proposal.status == CUDNN_STATUS_SUCCESS && serves &&
         proposal.determinism == CUDNN_DETERMINISTIC) {
       return proposal;
     }
@@ -79,7 +81,8 @@ struct Convolutions::Plan {
   size_t workspace = 0;
 };
 
-Convolutions::Convolutions(const CudaContext& context) : context_(context) {}
+Convolutions::Convolutions(const CudaContext& context, Fp32Products fp32_products)
+    : context_(context), fp32_products_(fp32_products) {}
 
 Convolutions::~Convolutions() {
   plans_.clear();
@@ -103,9 +106,12 @@ Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, const 
   LS_CUDNN(cudnnSetConvolution2dDescriptor(plan->convolution, window.padding, window.padding,
                                            window.stride, window.stride, 1, 1,
                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
-  // The default would take TF32 for fp32.
-  LS_CUDNN(cudnnSetConvolutionMathType(
-      plan->convolution, dtype == DType::kF32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH));
+  // The default takes TF32 for fp32.
+  const bool exact = dtype == DType::kF32 && fp32_products_ == Fp32Products::kFp32;
+  LS_CUDNN(cudnnSetConvolutionMathType(plan->convolution, exact ? CUDNN_FMA_MATH
+                                                          : dtype == DType::kF32
+                                                              ? CUDNN_DEFAULT_MATH
+                                                              : CUDNN_TENSOR_OP_MATH));
   LS_CUDNN(cudnnSetActivationDescriptor(plan->identity, CUDNN_ACTIVATION_IDENTITY,
                                         CUDNN_PROPAGATE_NAN, 0));
   int returned = 0;
@@ -116,7 +122,7 @@ Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, const 
       LS_CUDNN(cudnnGetConvolutionForwardAlgorithm_v7(handle_, plan->x, plan->w, plan->convolution,
                                                       plan->y, CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
                                                       &returned, proposals.data()));
-      const auto& chosen = Choose(proposals, returned, dtype);
+      const auto& chosen = Choose(proposals, returned, dtype, exact);
       math = chosen.mathType;
       // With a bias and nothing else behind it there is one algorithm.
       if (!has_bias) plan->forward = chosen.algo;
@@ -128,7 +134,7 @@ Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, const 
       LS_CUDNN(cudnnGetConvolutionBackwardDataAlgorithm_v7(
           handle_, plan->w, plan->y, plan->convolution, plan->x,
           CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, &returned, proposals.data()));
-      const auto& chosen = Choose(proposals, returned, dtype);
+      const auto& chosen = Choose(proposals, returned, dtype, exact);
       math = chosen.mathType;
       plan->backward_input = chosen.algo;
       break;
@@ -139,13 +145,13 @@ Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, const 
       LS_CUDNN(cudnnGetConvolutionBackwardFilterAlgorithm_v7(
           handle_, plan->x, plan->y, plan->convolution, plan->w,
           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, &returned, proposals.data()));
-      const auto& chosen = Choose(proposals, returned, dtype);
+      const auto& chosen = Choose(proposals, returned, dtype, exact);
       math = chosen.mathType;
       plan->backward_weight = chosen.algo;
       break;
     }
   }
-  if (dtype == DType::kF32) math = CUDNN_FMA_MATH;
+  if (exact) math = CUDNN_FMA_MATH;
   LS_CUDNN(cudnnSetConvolutionMathType(plan->convolution, math));
   switch (pass) {
     case Pass::kForward:

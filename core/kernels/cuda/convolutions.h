@@ -10,15 +10,15 @@
 
 namespace lockstep::cuda {
 
-// Convolutions by cuDNN in channels-last layout, in fp32 whatever the operands are stored in, by
-// algorithms that repeat their bits. What it finds out about a convolution is kept for the next of
-// the same kind.
+// Convolutions by cuDNN in channels-last layout, added up in fp32 whatever the operands are stored
+// in, by algorithms that repeat their bits. What it finds out about a convolution is kept for the
+// next of the same kind.
 class Convolutions {
  public:
   enum class Pass { kForward, kBackwardInput, kBackwardWeight };
 
   // The context outlives it.
-  explicit Convolutions(const CudaContext& context);
+  Convolutions(const CudaContext& context, Fp32Products fp32_products);
   ~Convolutions();
   Convolutions(const Convolutions&) = delete;
   Convolutions& operator=(const Convolutions&) = delete;
@@ -38,6 +38,7 @@ class Convolutions {
                const Tensor& y);
 
   const CudaContext& context_;
+  const Fp32Products fp32_products_;
   cudnnHandle_t handle_ = nullptr;  // made by the first convolution: a transformer has none
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator)
+CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Products fp32_products)
     : context_(context),
       allocator_(allocator),
       staging_(context),
-      products_(std::make_unique<cuda::MatrixProducts>(context)),
-      convolutions_(std::make_unique<cuda::Convolutions>(context)) {
+      products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
+      convolutions_(std::make_unique<cuda::Convolutions>(context, fp32_products)) {
   CHECK(allocator.device() == (Device{DeviceType::kCuda, context.ordinal()}));
 }
 

@@ -15,7 +15,8 @@ class MatrixProducts;
 }  // namespace cuda
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
-// products stand on cuBLASLt, convolutions on cuDNN, both without TF32; the others are our own.
+// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for; the
+// others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -25,7 +26,8 @@ class CudaKernels final : public Kernels {
  public:
   // The context and the allocator, which is of the same GPU, outlive the kernels and all tensors
   // made with them.
-  CudaKernels(CudaContext& context, Allocator& allocator);
+  CudaKernels(CudaContext& context, Allocator& allocator,
+              Fp32Products fp32_products = Fp32Products::kFp32);
   ~CudaKernels() override;
 
   Allocator& allocator() override { return allocator_; }
@@ -131,6 +133,8 @@ class CudaKernels final : public Kernels {
   double Sum(const Tensor& x) override;
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
+  float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;
+  SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) override;
 
   void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
                  const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,

@@ -78,7 +78,8 @@ struct MatrixProducts::Plan {
   cublasLtMatmulHeuristicResult_t way = {};
 };
 
-MatrixProducts::MatrixProducts(const CudaContext& context) : context_(context) {
+MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products)
+    : context_(context), fp32_products_(fp32_products) {
   context.MakeCurrent();
   LS_CUBLASLT(cublasLtCreate(&handle_));
 }
@@ -90,8 +91,9 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
                                            p.c.dtype(), p.epilogue, p.addend.defined()}];
   if (kept != nullptr) return *kept;
   auto plan = std::make_unique<Plan>();
-  // Not the kind that rounds to TF32 on the way.
-  LS_CUBLASLT(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const bool rounds = p.a.dtype() == DType::kF32 && fp32_products_ == Fp32Products::kTf32;
+  LS_CUBLASLT(cublasLtMatmulDescCreate(
+      &plan->operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSA, OperationOf(p.transpose_b));
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSB, OperationOf(p.transpose_a));
   plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(p.epilogue));

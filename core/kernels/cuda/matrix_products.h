@@ -33,12 +33,12 @@ struct MatrixProduct {
   Tensor pre = {};  // [m, n], dtype of c
 };
 
-// Matrix products by cuBLASLt, in fp32 whatever the operands are stored in, rounded once. What it
-// finds out about a product is kept for the next of the same kind.
+// Matrix products by cuBLASLt, added up in fp32 whatever the operands are stored in, rounded once.
+// What it finds out about a product is kept for the next of the same kind.
 class MatrixProducts {
  public:
   // The context outlives it.
-  explicit MatrixProducts(const CudaContext& context);
+  MatrixProducts(const CudaContext& context, Fp32Products fp32_products);
   ~MatrixProducts();
   MatrixProducts(const MatrixProducts&) = delete;
   MatrixProducts& operator=(const MatrixProducts&) = delete;
@@ -60,6 +60,7 @@ class MatrixProducts {
   Plan& PlanOf(const MatrixProduct& product);
 
   const CudaContext& context_;
+  const Fp32Products fp32_products_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

@@ -1,0 +1,34 @@
+#include <memory>
+
+#include "core/comm/conformance/suite.h"
+#include "core/comm/device/device_communicator.h"
+#include "core/comm/device/testing/made_up_device.h"
+#include "core/comm/launch.h"
+
+namespace lockstep {
+namespace {
+
+// Every rank has a thread to compute, one for each lane, and one for each stream: 4 of them show
+// what 8 would.
+class SharedDeviceBackend final : public BackendUnderTest {
+ public:
+  int max_ranks() const override { return 4; }
+  absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
+    const auto boards = std::make_shared<RoundBoards>();
+    return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) -> absl::Status {
+      MadeUpDevice device(boards);
+      MadeUpMemory memory(device.computes());
+      auto comm = DeviceCommunicator::Create(handle.comm(), device);
+      if (!comm.ok()) return comm.status();
+      RankUnderTest rank(**comm, memory);
+      return body(rank);
+    });
+  }
+};
+
+std::unique_ptr<BackendUnderTest> MakeBackend() { return std::make_unique<SharedDeviceBackend>(); }
+
+INSTANTIATE_TEST_SUITE_P(SharedDevice, CommConformance, testing::Values(&MakeBackend));
+
+}  // namespace
+}  // namespace lockstep

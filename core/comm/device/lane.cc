@@ -1,0 +1,129 @@
+#include "core/comm/device/lane.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+// One call: what Work holds.
+class Lane::InFlight final : public WorkState {
+ public:
+  InFlight(Lane& lane, DeviceCall call) : lane_(lane), call(std::move(call)) {}
+
+  absl::Status Wait() override {
+    const int64_t begin_nanos = NowNanos();
+    AwaitOver();
+    lane_.owner_.book().AddExposed(ledger_entry, NowNanos() - begin_nanos);
+    LetGo();
+    return status;
+  }
+
+  bool Done() override {
+    std::lock_guard lock(lane_.mutex_);
+    return over;
+  }
+
+  void Drop() override {
+    lane_.owner_.Abandon(lane_.owner_.book().Describe(ledger_entry));
+    AwaitOver();
+    LetGo();
+  }
+
+ private:
+  void AwaitOver() {
+    std::unique_lock lock(lane_.mutex_);
+    lane_.changed_.wait(lock, [this] { return over; });
+  }
+
+  // Lets go of the tensors, whose memory is given back in the order in which the rank computes.
+  void LetGo() {
+    if (let_go_) return;
+    let_go_ = true;
+    try {
+      if (mark != nullptr) lane_.owner_.device().ComputeAwaits(*mark);
+    } catch (const StatusException& error) {
+      if (status.ok()) status = error.status();
+    }
+    mark = nullptr;
+    call = {};
+  }
+
+  Lane& lane_;
+  bool let_go_ = false;
+
+ public:  // the lane's, until `over`, which its mutex guards
+  DeviceCall call;
+  int64_t ledger_entry = 0;
+  Work meeting;
+  DeviceMarkPtr mark;
+  absl::Status status;
+  bool over = false;
+};
+
+Lane::Lane(Owner& owner, std::unique_ptr<DeviceCarrier> carrier)
+    : owner_(owner), carrier_(std::move(carrier)), thread_([this] { Run(); }) {}
+
+Lane::~Lane() {
+  {
+    std::lock_guard lock(mutex_);
+    CHECK(calls_.empty()) << "a communicator goes before its works";
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Work Lane::Issue(Call call) {
+  auto in_flight =
+      std::make_shared<InFlight>(*this, DeviceCall{.call = std::move(call),
+                                                   .number = next_number_++,
+                                                   .ready = owner_.device().Computed()});
+  carrier_->Begin(in_flight->call);
+  in_flight->meeting = owner_.Meet(in_flight->call, &in_flight->ledger_entry);
+  {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(in_flight);
+  }
+  changed_.notify_all();
+  return Work(std::move(in_flight));
+}
+
+void Lane::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !calls_.empty(); });
+    if (stop_) return;
+    const std::shared_ptr<InFlight> call = calls_.front();
+    lock.unlock();
+    Carry(*call);
+    lock.lock();
+    calls_.pop_front();
+    call->over = true;
+    changed_.notify_all();
+  }
+}
+
+void Lane::Carry(InFlight& call) {
+  call.status = call.meeting.Wait();
+  if (call.status.ok()) {
+    try {
+      call.mark = carrier_->Move(call.call);
+      if (call.mark == nullptr) call.status = owner_.WorldStatus();
+      CHECK(call.mark != nullptr || !call.status.ok()) << "a call was given up in a sound world";
+    } catch (const StatusException& error) {
+      call.status = Annotate(error.status(), owner_.book().Describe(call.ledger_entry));
+      owner_.Fail(call.status);
+    }
+  } else {
+    call.mark = carrier_->GiveUp(call.call);
+  }
+  owner_.book().Finish(call.ledger_entry,
+                       call.status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
+                       NowNanos());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/comm/conformance/suite.h"
+#include "core/comm/cuda/gpu_memory.h"
+#include "core/comm/device/device_communicator.h"
+#include "core/comm/launch.h"
+#include "core/comm/nccl/device.h"
+#include "core/cuda/context.h"
+#include "core/cuda/device.h"
+
+namespace lockstep {
+namespace {
+
+// How many ranks there are; 0, with what is missing, where NCCL has nobody to talk to.
+int Ranks() {
+  const absl::StatusOr<int> gpus = cuda::CountDevices();
+  if (!gpus.ok()) {
+    ADD_FAILURE() << gpus.status().message();
+    return 0;
+  }
+  if (*gpus < 2) {
+    ADD_FAILURE() << "NCCL needs a GPU for each rank, and this test two or more: this machine has "
+                  << *gpus;
+    return 0;
+  }
+  return std::min(*gpus, 8);
+}
+
+class NcclBackend final : public BackendUnderTest {
+ public:
+  int max_ranks() const override { return ranks_; }
+  absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
+    return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) -> absl::Status {
+      LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context,
+                          CudaContext::Create(handle.rank()));
+      GpuMemory memory(*context);
+      NcclGpu device(*context, absl::ToChronoNanoseconds(timeout), handle.comm());
+      LS_ASSIGN_OR_RETURN(const auto comm, DeviceCommunicator::Create(handle.comm(), device));
+      RankUnderTest rank(*comm, memory, Arithmetic::kAnyOrder);
+      return body(rank);
+    });
+  }
+
+ private:
+  const int ranks_ = Ranks();
+};
+
+std::unique_ptr<BackendUnderTest> MakeBackend() { return std::make_unique<NcclBackend>(); }
+
+INSTANTIATE_TEST_SUITE_P(Nccl, CommConformance, testing::Values(&MakeBackend));
+
+}  // namespace
+}  // namespace lockstep

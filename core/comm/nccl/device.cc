@@ -1,0 +1,203 @@
+#include "core/comm/nccl/device.h"
+
+#include <algorithm>  // std::max
+#include <cstring>    // std::memcpy
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/comm/nccl/calls.h"
+#include "core/tensor/allocator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kIdLabel[] = "nccl id";
+
+// NCCL takes its time to connect GPUs, and that is no sign of a rank that does not come: the host
+// sees those.
+constexpr std::chrono::minutes kLeastTimeout(1);
+
+// A name in host memory, on its way through the host's communicator.
+class TravellingId {
+ public:
+  TravellingId()
+      : tensor_(Tensor::Empty(allocator_, {NCCL_UNIQUE_ID_BYTES}, DType::kU8,
+                              MemoryClass::kCommunication)) {}
+
+  const Tensor& tensor() const { return tensor_; }
+  void Set(const ncclUniqueId& id) { std::memcpy(tensor_.raw(), &id, sizeof(id)); }
+  ncclUniqueId Get() const {
+    ncclUniqueId id;
+    std::memcpy(&id, tensor_.raw(), sizeof(id));
+    return id;
+  }
+
+ private:
+  CpuAllocator allocator_;
+  const Tensor tensor_;
+};
+
+template <typename T>
+T ValueOrThrow(absl::StatusOr<T> value) {
+  ThrowIfError(value.status());
+  return *std::move(value);
+}
+
+// One group as its carriers share it.
+struct NcclGroup {
+  NcclGroup(std::unique_ptr<Communicator> ids_of_group, nccl::Patience for_others,
+            nccl::Watch& over_gpu)
+      : ids(std::move(ids_of_group)), patience(std::move(for_others)), watch(over_gpu) {}
+
+  // Lanes have threads of their own, and share `ids`: they take turns to call, and wait together.
+  Work Call(const std::function<Work(Communicator&)>& call) {
+    std::lock_guard lock(mutex);
+    return call(*ids);
+  }
+
+  const std::unique_ptr<Communicator> ids;  // the group's, for names alone
+  const nccl::Patience patience;
+  nccl::Watch& watch;
+  std::mutex mutex;
+};
+
+// What the two kinds of carriers share: queueing, and the watch over what is queued.
+class NcclCarrier : public DeviceCarrier {
+ public:
+  NcclCarrier(std::shared_ptr<NcclGroup> group, std::unique_ptr<DeviceStream> stream)
+      : group_(std::move(group)), stream_(std::move(stream)) {}
+
+  void Begin(const DeviceCall&) override {}
+
+  DeviceMarkPtr Move(const DeviceCall& call) final {
+    gpu_stream().MakeCurrent();
+    const std::shared_ptr<nccl::Comm> comm = Connected();
+    stream_->Await(*call.ready);
+    Queue(*comm, call.call, gpu_stream());
+    DeviceMarkPtr end = stream_->Mark();
+    group_->watch.Add(comm, end,
+                      absl::StrCat(DescribeCall(call.call.signature, call.call.label), " in ",
+                                   group_->ids->group().ToString()),
+                      [group = group_](const absl::Status& cause) { group->ids->Abort(cause); });
+    return end;
+  }
+
+  // NCCL moves nothing without this member.
+  DeviceMarkPtr GiveUp(const DeviceCall&) final { return nullptr; }
+
+ protected:
+  // Made where it is first needed, with all that have a part in it.
+  virtual std::shared_ptr<nccl::Comm> Connected() = 0;
+  virtual void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) = 0;
+
+  NcclGroup& group() { return *group_; }
+
+ private:
+  cuda::GpuStream& gpu_stream() { return static_cast<cuda::GpuStream&>(*stream_); }
+
+  const std::shared_ptr<NcclGroup> group_;
+  const std::unique_ptr<DeviceStream> stream_;
+};
+
+class NcclCollectives final : public NcclCarrier {
+ public:
+  using NcclCarrier::NcclCarrier;
+
+ private:
+  std::shared_ptr<nccl::Comm> Connected() override {
+    if (comm_ != nullptr) return comm_;
+    TravellingId id;
+    const int rank = group().ids->rank();
+    if (rank == 0) id.Set(ValueOrThrow(nccl::Comm::NewId()));
+    ThrowIfError(
+        group()
+            .Call([&](Communicator& ids) { return ids.Broadcast(id.tensor(), 0, kIdLabel); })
+            .Wait());
+    comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), group().ids->size(), rank, group().patience));
+    return comm_;
+  }
+  void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) override {
+    nccl::QueueCollective(comm, call, group().ids->size(), group().ids->rank(), stream);
+  }
+
+  std::shared_ptr<nccl::Comm> comm_;
+};
+
+class NcclMessages final : public NcclCarrier {
+ public:
+  NcclMessages(std::shared_ptr<NcclGroup> group, std::unique_ptr<DeviceStream> stream,
+               DeviceRoutes::Direction direction, int member)
+      : NcclCarrier(std::move(group), std::move(stream)),
+        sends_(direction == DeviceRoutes::Direction::kTo),
+        member_(member) {}
+
+ private:
+  std::shared_ptr<nccl::Comm> Connected() override {
+    if (comm_ != nullptr) return comm_;
+    TravellingId id;
+    if (sends_) id.Set(ValueOrThrow(nccl::Comm::NewId()));
+    ThrowIfError(group()
+                     .Call([&](Communicator& ids) {
+                       return sends_ ? ids.Send(id.tensor(), member_, kIdLabel)
+                                     : ids.Recv(id.tensor(), member_, kIdLabel);
+                     })
+                     .Wait());
+    comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), 2, sends_ ? 0 : 1, group().patience));
+    return comm_;
+  }
+  void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) override {
+    nccl::QueueMessage(comm, call, stream);
+  }
+
+  const bool sends_;
+  const int member_;
+  std::shared_ptr<nccl::Comm> comm_;
+};
+
+// NCCL where there is somebody else; what a rank does with itself needs no more than a stream.
+class NcclRoutes final : public DeviceRoutes {
+ public:
+  NcclRoutes(std::shared_ptr<NcclGroup> group, DeviceStreamFactory make_stream)
+      : group_(std::move(group)),
+        rank_(group_->ids->rank()),
+        make_stream_(std::move(make_stream)),
+        alone_(std::make_shared<RoundBoard>(), group_->ids->size(), rank_, make_stream_) {}
+
+  std::unique_ptr<DeviceCarrier> Collectives() override {
+    return std::make_unique<NcclCollectives>(group_, make_stream_());
+  }
+  std::unique_ptr<DeviceCarrier> Messages(Direction direction, int member) override {
+    if (member == rank_) return alone_.Messages(direction, member);
+    return std::make_unique<NcclMessages>(group_, make_stream_(), direction, member);
+  }
+
+ private:
+  const std::shared_ptr<NcclGroup> group_;
+  const int rank_;
+  const DeviceStreamFactory make_stream_;
+  SharedDeviceRoutes alone_;
+};
+
+}  // namespace
+
+NcclGpu::NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, Communicator& world)
+    : GpuDevice(context),
+      patience_{.timeout = std::max<std::chrono::nanoseconds>(timeout, kLeastTimeout),
+                .world_status = [&world] { return world.status(); }},
+      watch_(context.ordinal(), patience_) {}
+
+absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& group) {
+  if (group.size() == 1) {
+    return std::make_unique<SharedDeviceRoutes>(std::make_shared<RoundBoard>(), 1, 0,
+                                                StreamFactory());
+  }
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> ids,
+                      group.Split(0, group.rank(), absl::StrCat(group.name(), ".nccl")));
+  auto shared = std::make_shared<NcclGroup>(std::move(ids), patience_, watch_);
+  return std::make_unique<NcclRoutes>(std::move(shared), StreamFactory());
+}
+
+}  // namespace lockstep
