@@ -41,6 +41,7 @@ EXPERIMENTS = {
     "gpt_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "full"],
     "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
+    "gpt_war_and_peace": ["full", "lora_r1", "lora_r4", "lora_r16"],
     "gpt_wide": ["single", "ddp", "fsdp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],

@@ -126,6 +126,22 @@ TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
   ExpectPredictedMemory(neighbours, 0.05);
 }
 
+// By hand, as the prediction knows what the strategy does: with adapters in the second layer alone,
+// the first is not gathered for backward.
+TEST(LoraTrafficTest, WhatNeedsNoGradientIsGatheredForForwardOnly) {
+  const auto sent_with_adapters_in = [](int layer) {
+    const Adapted gpt = {
+        SmallGptConfig(),
+        {absl::StrCat("lora.layers=[\"blocks.", layer, ".attention.qkv\"]"), "lora.rank=2"}};
+    const auto ranks = gpt.Under(FsdpStrategy(), {"mesh.dp=2", "batch.micro_batches=3"});
+    return ranks[0].traffic.Of(Operation::kAllGather, "parameters").wire_bytes /
+           static_cast<double>(ranks[0].steps);
+  };
+  constexpr double kLayerBytes = 4 * (12 * 32 * 32 + 13 * 32), kOfOthers = 1.0 / 2;
+  EXPECT_DOUBLE_EQ(sent_with_adapters_in(0) - sent_with_adapters_in(1),
+                   3 * kLayerBytes * kOfOthers);
+}
+
 TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
   const Assignments cut = {"batch.micro_batches=3"};
   const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));

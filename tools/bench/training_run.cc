@@ -38,6 +38,17 @@ TrainingWorkload GptWorkload() {
               "--batch 16"};
 }
 
+TrainingWorkload WideGptWorkload() {
+  return {.name = "GPT 8 x 1024, context 32, batch 1",
+          .batch = 1,
+          .config =
+              "[model]\nkind = 'transformer'\nlayers = 8\nheads = 16\nwidth = 1024\n"
+              "[data]\nkind = 'markov'\nvocabulary = 64\norder = 1\ncontext = 32\n"
+              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0001\n"
+              "[checkpoint]\nkeep = 0\n",
+          .torch_arguments = ""};
+}
+
 absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
                                                const StrategyDefinition& strategy, int steps,
                                                int shards, int threads,
@@ -71,10 +82,15 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
   const double macs =
       static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
   double step = 0;
-  for (const RankReport& report : reports) step = std::max(step, report.median_step_seconds);
+  int64_t peak = 0;
+  for (const RankReport& report : reports) {
+    step = std::max(step, report.median_step_seconds);
+    peak = std::max(peak, report.memory.peak_total());
+  }
   const RankReport& first = reports.front();
   TrainingTiming timing = {
       .step_seconds = step,
+      .peak_bytes = peak,
       .gflops = 6 * macs * static_cast<double>(run.settings.batch.size) / step * 1e-9,
       .outside_kernels =
           1 - static_cast<double>(first.kernel_nanos) / static_cast<double>(first.times.total),

@@ -26,9 +26,13 @@ struct TrainingWorkload {
 // ResNet-18 on 32x32 pictures, and a GPT of six layers: the sizes of the PyTorch side.
 TrainingWorkload ResNetWorkload();
 TrainingWorkload GptWorkload();
+// The model of experiments/gpt_wide, which weighs more than what it computes, on one sequence a
+// step. Without a PyTorch side.
+TrainingWorkload WideGptWorkload();
 
 struct TrainingTiming {
-  double step_seconds = 0;      // of the slowest rank, in the median
+  double step_seconds = 0;      // median, of the slowest rank
+  int64_t peak_bytes = 0;       // of the rank that holds most
   double gflops = 0;            // model GFLOP/s over all ranks: 6 multiply-adds of forward
   double outside_kernels = 0;   // fraction of a step
   double bubble = 0;            // the same, that ranks wait for other stages, in the mean
