@@ -19,8 +19,8 @@ struct Case {
   int64_t rows, width;
 };
 // The last ones take several threads, and several blocks of rows.
-constexpr Case kCases[] = {{1, 3},   {3, 17},   {17, 63},   {63, 65},
-                           {100, 1}, {65, 100}, {600, 100}, {5000, 17}};
+constexpr Case kCases[] = {{1, 3},     {3, 17},    {17, 63},  {63, 65},  {100, 1}, {65, 100},
+                           {600, 100}, {5000, 17}, {2100, 8}, {300, 64}, {7, 768}, {5, 1032}};
 
 testing::Message Named(const Case& c) { return testing::Message() << c.rows << " x " << c.width; }
 

@@ -10,7 +10,7 @@ namespace {
 TEST_P(KernelsSuite, Embedding) {
   struct {
     int64_t rows, vocabulary, width;
-  } const cases[] = {{1, 1, 1}, {3, 7, 17}, {100, 5, 63}, {300, 65, 130}};
+  } const cases[] = {{1, 1, 1}, {3, 7, 17}, {100, 5, 63}, {300, 65, 130}, {1500, 900, 24}};
   for (const auto& c : cases) {
     // Few words for many rows: most are summed several times. The first and the last occur.
     std::vector<int32_t> words = Integers(c.rows, 0, static_cast<int32_t>(c.vocabulary) - 1);
@@ -56,7 +56,8 @@ TEST_P(KernelsSuite16, GradientsOfTablesAreRoundedOnce) {
 TEST_P(KernelsSuite, Positions) {
   struct {
     int64_t batch, time, width, longest;
-  } const cases[] = {{1, 1, 1, 1}, {2, 3, 17, 5}, {3, 65, 63, 65}, {5, 100, 33, 128}};
+  } const cases[] = {
+      {1, 1, 1, 1}, {2, 3, 17, 5}, {3, 65, 63, 65}, {5, 100, 33, 128}, {6, 17, 24, 20}};
   for (const auto& c : cases) {
     const Input x = Normal({c.batch, c.time, c.width}), table = Normal({c.longest, c.width});
     Tensor y = Output(x.shape);
