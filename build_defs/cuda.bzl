@@ -12,7 +12,7 @@ compiled by the C++ compiler, as everywhere else, in targets with target_compati
 Without --config=cuda all of these are skipped.
 """
 
-load("//build_defs:cc.bzl", "ls_cc_library")
+load("//build_defs:cc.bzl", "ls_cc_library", "ls_cc_test")
 
 # The value of target_compatible_with for whatever needs CUDA.
 CUDA_ONLY = select({
@@ -41,6 +41,8 @@ _FLAGS = [
     "-fmad=false",
     # Profilers and compute-sanitizer name lines of the source.
     "-lineinfo",
+    # A fifth of the default's size; unpacked when a program starts.
+    "--compress-mode=size",
     "-Werror=all-warnings",
     "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror",
 ]
@@ -112,4 +114,34 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         deps = deps + ["//third_party/cuda:cudart"],
         target_compatible_with = CUDA_ONLY,
         **kwargs
+    )
+
+def ls_gpu_test(name, srcs, deps, size = "small"):
+    """A test that needs a GPU; it fails where there is none.
+
+    Its cases, :<name>_cases, are a library too, for programs that take tests to a GPU (//tools/portable).
+
+    Args:
+      name: of the test.
+      srcs: of GoogleTest's tests.
+      deps: without GoogleTest.
+      size: Bazel's size of the test.
+    """
+    ls_cc_library(
+        name = name + "_cases",
+        testonly = True,
+        srcs = srcs,
+        alwayslink = True,
+        target_compatible_with = CUDA_ONLY,
+        deps = deps + ["//third_party/gtest:gmock"],
+    )
+    ls_cc_test(
+        name = name,
+        size = size,
+        tags = ["gpu"],
+        target_compatible_with = CUDA_ONLY,
+        deps = [
+            ":%s_cases" % name,
+            "//third_party/gtest:gtest_main",
+        ],
     )

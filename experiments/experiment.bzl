@@ -1,46 +1,69 @@
 """An experiment: one workload under every strategy. See lockstep_experiment."""
 
 load("//build_defs:cuda.bzl", "CUDA_ONLY")
+load(":base.bzl", "trained_weights")
 load(":program.bzl", "program", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
-def _run(name, workload, strategy, configs):
-    """A program that trains with a strategy: `configs`, then what the user adds."""
-    arguments = []
+def _run(name, workload, strategy, configs, arguments = [], data = []):
+    """A program that trains with a strategy: `configs`, `arguments`, then what the user adds."""
+    all_arguments = []
     for config in configs:
-        arguments += ["--config", "{source}/$(rootpath %s)" % config]
+        all_arguments += ["--config", "{source}/$(rootpath %s)" % config]
     if STRATEGIES[strategy].program:
         # The program would name the run after itself.
-        arguments += ["--out", "runs/%s/%s" % (workload, strategy)]
+        all_arguments += ["--out", "runs/%s/%s" % (workload, strategy)]
     program(
         name = name,
         binary = "//strategies/%s:main" % (STRATEGIES[strategy].program or strategy),
-        arguments = arguments,
-        data = configs,
+        arguments = all_arguments + arguments,
+        data = configs + data,
         visibility = ["//visibility:public"],
     )
 
-def _compare(name, runs):
+def _base(workload, real_data):
+    """The model that a workload starts from, and what the runs of the workload are told about it.
+
+    Built-in data needs nothing but the program that trains: the weights are made with the runs.
+    Real data is the user's; there the program makes them, and leaves them where runs look for them.
+    """
+    configs = [":workload.toml", ":base.toml"]
+    _run("base", workload, "base", configs)
+    if real_data:
+        return struct(arguments = ["--set", "model.init=runs/%s/base" % workload], data = [])
+    trained_weights(
+        name = "base_weights",
+        configs = configs,
+        trainer = "//strategies/single:main",
+    )
+    return struct(
+        arguments = ["--set", "model.init={source}/$(rootpath :base_weights)"],
+        data = [":base_weights"],
+    )
+
+def _compare(name, runs, base = None):
     """A program that makes runs and shows them side by side.
 
     Args:
       name: of the program.
       runs: a dict from label to "WORKLOAD:NAME", the workload that the run has by its configuration
         and the run's directory.
+      base: the directory of the one among them that the others start from.
     """
     program(
         name = name,
         binary = "//tools/compare:run_and_compare",
         # The same threads for every rank of every strategy: only then are sums made in the same
         # order, and the differences 0.
-        arguments = ["%s={path}/$(rootpath %s)" % (run, label) for label, run in runs.items()] +
+        arguments = (["--base", base] if base else []) +
+                    ["%s={path}/$(rootpath %s)" % (run, label) for label, run in runs.items()] +
                     ["--", "--set", "run.threads=1"],
         data = runs.keys(),
     )
 
 def _curve_test(
         strategy,
-        others,
+        programs,
         steps,
         tolerant_steps,
         golden_steps,
@@ -49,24 +72,26 @@ def _curve_test(
         size,
         device = "cpu",
         **kwargs):
+    """`programs`: those of all strategies with a curve, by strategy; of the first is the reference."""
     tolerance = STRATEGIES[strategy].tolerance
     reference_steps = tolerant_steps if tolerance > 0 else steps
     steps = max(reference_steps, golden_steps)
     arguments = [
-        "--candidate={path}/$(rootpath :%s)" % strategy,
+        "--candidate={path}/$(rootpath %s)" % programs[strategy],
         "--steps=%d" % steps,
         "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
         "--golden_steps=%d" % golden_steps,
         "--golden_tolerance=%s" % golden_tolerance,
-        "--all=" + ",".join(["%s={path}/$(rootpath :%s)" % (other, other) for other in others]),
+        "--all=" + ",".join(["%s={path}/$(rootpath %s)" % other for other in programs.items()]),
     ]
+    reference = programs.keys()[0]
 
-    # On a GPU single is held to another run of its own: it repeats its bits.
-    if strategy != "single" or device != "cpu":
+    # On a GPU the reference is held to another run of its own: it repeats its bits.
+    if strategy != reference or device != "cpu":
         arguments += [
-            "--reference={path}/$(rootpath :single)",
+            "--reference={path}/$(rootpath %s)" % programs[reference],
             "--reference_steps=%d" % reference_steps,
             "--reference_tolerance=%s" % tolerance,
         ]
@@ -75,7 +100,7 @@ def _curve_test(
         size = size,
         binary = "//tools/curve",
         arguments = arguments,
-        data = [":" + other for other in others] + [":expected_loss.csv"],
+        data = programs.values() + [":expected_loss.csv"],
         tags = tags,
         **kwargs
     )
@@ -85,6 +110,8 @@ def lockstep_experiment(
         golden_steps,
         golden_tolerance,
         tolerant_steps = None,
+        has_base = False,
+        curves_from_seed = False,
         cuda_tolerance = None,
         real_data = False,
         size = "small",
@@ -92,22 +119,27 @@ def lockstep_experiment(
     """All targets of the experiment in whose BUILD file this is called.
 
     The folder holds workload.toml (all that makes the loss curve, the number of shards excepted),
-    a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of `single`, with its
-    shards). For each strategy that strategies.bzl names for this workload:
+    a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of the reference, with
+    its shards). For each strategy that strategies.bzl names for this workload:
 
       :<strategy>             trains; arguments behind `--` are passed on
-      :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to `single` run
-                              in the same way (exact lane) and to expected_loss.csv (golden lane);
-                              when it fails, it runs all strategies to tell which of them moved
+      :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to the
+                              reference run in the same way (exact lane) and to expected_loss.csv
+                              (golden lane); when it fails, it runs all strategies to tell which of
+                              them moved
       :<strategy>_cuda_curve_test
-                              the same on a GPU that all ranks share, `single` held to a second run of
-                              itself; tagged "gpu"
+                              the same on a GPU that all ranks share, the reference held to a second
+                              run of itself; tagged "gpu"
 
     and for all of them:
 
-      :compare                runs them one after another and shows them side by side, as tables and a page; and `single`
-                              once more for each other cut of the batch among them, as a reference
+      :compare                runs them one after another and shows them side by side, as tables and
+                              a page; and the reference once more for each other cut of the batch
+                              among them
       :update_expected        makes expected_loss.csv anew
+
+    The reference is the first strategy that has a curve: `single`, or `lora` where adapters are
+    trained.
 
     Args:
       curve_steps: how many steps the curve tests walk, and hold to `single`. The schedule must not
@@ -118,6 +150,11 @@ def lockstep_experiment(
       golden_tolerance: how far from expected_loss.csv their losses may be, relatively. Not 0, since
         another machine's vector width, or another number of threads, adds in another order. Each
         BUILD file says why its values tell that from a change of the mathematics.
+      has_base: whether the workload goes on from a model that is trained first, which base.toml,
+        laid over workload.toml, describes. `:base` trains it as a run to look at. Where that takes
+        real data, :compare does so first, and a user before any other run.
+      curves_from_seed: whether the curve tests start from the seed all the same: where training the
+        base takes a user's data, or ends elsewhere on another machine. Each BUILD file says why.
       cuda_tolerance: the same on a GPU, whose libraries add in orders of their own and whose exp is
         another; as long as it has not been measured, 30 times golden_tolerance.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
@@ -132,14 +169,21 @@ def lockstep_experiment(
     if workload in QUICKSTART:
         configs.append("quickstart.toml")
     native.exports_files(configs + ["expected_loss.csv"], visibility = ["//experiments:__pkg__"])
-    with_curve = [strategy for strategy in strategies if STRATEGIES[strategy].has_curve]
+    base = _base(workload, real_data) if has_base else struct(arguments = [], data = [])
+    programs = {}  # of strategies with a curve
     for strategy in strategies:
-        _run(strategy, workload, strategy, [":workload.toml", ":%s.toml" % strategy])
-        if strategy not in with_curve:
+        configs = [":workload.toml", ":%s.toml" % strategy]
+        _run(strategy, workload, strategy, configs, base.arguments, base.data)
+        if not STRATEGIES[strategy].has_curve:
             continue
+        programs[strategy] = ":" + strategy
+        if curves_from_seed:
+            programs[strategy] += "_from_seed"
+            _run(strategy + "_from_seed", workload, strategy, configs)
+    for strategy in programs:
         _curve_test(
             strategy,
-            with_curve,
+            programs,
             curve_steps,
             tolerant_steps or curve_steps,
             golden_steps,
@@ -149,7 +193,7 @@ def lockstep_experiment(
         )
         _curve_test(
             strategy,
-            with_curve,
+            programs,
             curve_steps,
             tolerant_steps or curve_steps,
             golden_steps,
@@ -159,15 +203,19 @@ def lockstep_experiment(
             device = "cuda",
             target_compatible_with = CUDA_ONLY,
         )
+    base_run = {":base": "base"} if has_base and real_data else {}
+    runs = dict(base_run.items() + [(":" + strategy, strategy) for strategy in strategies])
     _compare(
         "compare",
-        {":" + strategy: "%s:%s/%s" % (workload, workload, strategy) for strategy in strategies},
+        {label: "%s:%s/%s" % (workload, workload, run) for label, run in runs.items()},
+        base = "%s/base" % workload if base_run else None,
     )
+    reference = programs.values()[0]
     program(
         name = "update_expected",
         binary = "//tools/curve:update_expected",
-        arguments = [native.package_name() + "/expected_loss.csv", "{path}/$(rootpath :single)"],
-        data = [":single"],
+        arguments = [native.package_name() + "/expected_loss.csv", "{path}/$(rootpath %s)" % reference],
+        data = [reference],
     )
 
 def lockstep_experiment_aliases():

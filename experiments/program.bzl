@@ -4,8 +4,9 @@
 script of a few lines that hands over to a binary.
 
 In `arguments`, "{path}/$(rootpath LABEL)" stands for the path of a file of `data`, and
-"{source}/$(rootpath LABEL)" for the file of the source tree behind it, which is what messages about
-it should name. The user's own arguments come behind.
+"{source}/$(rootpath LABEL)", with which an argument ends, for the file itself behind it, in the
+source tree or as it was built, which is what messages about it should name. The user's own
+arguments come behind.
 """
 
 _SCRIPT = """#!/usr/bin/env bash
@@ -24,8 +25,9 @@ def _shell_word(text):
     for character in ["\"", "\\", "`", "$"]:
         if character in text:
             fail("no quoting for '%s' in '%s'" % (character, text))
-    if text.startswith("{source}/"):
-        return "\"$(readlink -f \"${path}/%s\")\"" % text[len("{source}/"):]
+    if "{source}/" in text:
+        before, file = text.split("{source}/")
+        return "\"%s$(readlink -f \"${path}/%s\")\"" % (before, file)
     return "\"%s\"" % text.replace("{path}", "${path}")
 
 def _program_impl(ctx):

@@ -23,16 +23,29 @@ STRATEGIES = {
     "tp": _strategy(tolerance = 1e-5),
     "dp_tp": _strategy(tolerance = 1e-5, program = "tp"),
     "single_unscaled": _strategy(program = "single", has_curve = False),
+    # Where a workload trains adapters, all strategies do; `lora` on one rank is what they are held to,
+    # and `full`, which trains the whole model instead, what adapters are compared with.
+    "lora": _strategy(),
+    "lora_r1": _strategy(program = "lora", has_curve = False),
+    "lora_r4": _strategy(program = "lora"),
+    "lora_r16": _strategy(program = "lora", has_curve = False),
+    "full": _strategy(program = "single", has_curve = False),
+    # The model that such a workload starts from.
+    "base": _strategy(program = "single", has_curve = False),
 }
 
-# Workload (its folder) -> its strategies, in the order of the comparison.
+# Workload (its folder) -> its strategies, in the order of the comparison. The first with a curve is
+# the reference.
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
+    "gpt_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "full"],
     "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
+    "gpt_war_and_peace": ["full", "lora_r1", "lora_r4", "lora_r16"],
     "gpt_wide": ["single", "ddp", "fsdp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
+    "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],
     "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "toy_layerwise": ["single", "layerwise"],
     "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],

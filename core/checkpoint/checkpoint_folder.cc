@@ -134,6 +134,21 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoin
   return paths;
 }
 
+absl::StatusOr<int64_t> CheckpointBytes(const std::string& checkpoint) {
+  std::vector<std::string> files = {checkpoint};
+  if (fs::is_directory(checkpoint)) {
+    LS_ASSIGN_OR_RETURN(files, ListShards(checkpoint));
+  }
+  int64_t bytes = 0;
+  for (const std::string& file : files) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(file, error);
+    if (error) return absl::NotFoundError(absl::StrCat(file, ": ", error.message()));
+    bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 std::string DraftPath(const std::string& checkpoint) {
   return absl::StrCat(checkpoint, kDraftMark);
 }

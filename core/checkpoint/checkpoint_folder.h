@@ -39,6 +39,9 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& 
 // there.
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoint);
 
+// Bytes of a checkpoint on the disk, all its files together.
+absl::StatusOr<int64_t> CheckpointBytes(const std::string& checkpoint);
+
 // --- for the one rank that tidies up; nobody else changes the folder meanwhile ------------------
 
 // The name, beside its own, under which a checkpoint is written.

@@ -236,6 +236,15 @@ TEST_F(CheckpointTest, WhatOneRankSavesIsOneFile) {
   EXPECT_EQ(Save(1, States({77, 77, 77}, 1)), folder_ + "/step-00000001.safetensors");
 }
 
+TEST_F(CheckpointTest, ItsBytesAreThoseOfAllItsFiles) {
+  const std::string file = Save(1, States({77}, 1)), shards = Save(2, States({40, 77}, 1));
+  EXPECT_EQ(CheckpointBytes(file).value(), ReadFile(file)->size());
+  EXPECT_EQ(CheckpointBytes(shards).value(),
+            ReadFile(shards + "/shard-00001-of-00002.safetensors")->size() +
+                ReadFile(shards + "/shard-00002-of-00002.safetensors")->size());
+  EXPECT_FALSE(CheckpointBytes(folder_ + "/step-00000009.safetensors").ok());
+}
+
 TEST_F(CheckpointTest, TheWholeFileDoesNotShowWhoWroteIt) {
   const std::string alone = *ReadFile(Save(1, States({77}, 1)));
   for (const Ends& ends : {Ends{20, 77}, Ends{0, 33, 33, 77}}) {

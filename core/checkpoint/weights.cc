@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>  // std::back_inserter
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_metadata.h"
 #include "core/checkpoint/published_weights.h"
 #include "core/checkpoint/safetensors.h"
@@ -15,6 +17,15 @@ namespace lockstep {
 namespace {
 
 enum class Kind { kCheckpoint, kPublished };
+
+// What `path` stands for: of a run's directory the newest checkpoint.
+absl::StatusOr<std::string> FileOf(const std::string& path) {
+  const std::string folder = path + "/checkpoints";
+  if (!std::filesystem::is_directory(folder)) return path;
+  LS_ASSIGN_OR_RETURN(const std::optional<std::string> newest, NewestCheckpoint(folder));
+  if (newest) return *newest;
+  return absl::NotFoundError(absl::StrCat(folder, ": holds no checkpoint to start from"));
+}
 
 absl::StatusOr<Kind> KindOf(const std::string& path, const PublishedNames& names) {
   if (std::filesystem::is_directory(path)) return Kind::kCheckpoint;
@@ -36,8 +47,9 @@ std::vector<StateTensor> Weights(const std::vector<StateTensor>& state) {
 
 }  // namespace
 
-absl::Status CheckWeights(const std::string& path, const PublishedNames& names,
+absl::Status CheckWeights(const std::string& named, const PublishedNames& names,
                           const std::vector<StateTensor>& state) {
+  LS_ASSIGN_OR_RETURN(const std::string path, FileOf(named));
   LS_ASSIGN_OR_RETURN(const Kind kind, KindOf(path, names));
   if (kind == Kind::kPublished) {
     LS_ASSIGN_OR_RETURN(const PublishedWeights file, PublishedWeights::Open(path, names));
@@ -47,8 +59,9 @@ absl::Status CheckWeights(const std::string& path, const PublishedNames& names,
   return stored.Check(Weights(state), StoredCheckpoint::Contents::kWeights);
 }
 
-absl::Status LoadWeights(const std::string& path, const PublishedNames& names,
+absl::Status LoadWeights(const std::string& named, const PublishedNames& names,
                          const std::vector<StateTensor>& state, Kernels& kernels) {
+  LS_ASSIGN_OR_RETURN(const std::string path, FileOf(named));
   LS_ASSIGN_OR_RETURN(const Kind kind, KindOf(path, names));
   const std::vector<StateTensor> weights = Weights(state);
   if (kind == Kind::kPublished) {

@@ -11,7 +11,8 @@
 namespace lockstep {
 
 // Weights to start from: a checkpoint of ours (a whole file or a folder of shards), of which the
-// optimizer's state is left alone, or a safetensors file with the names of `names`.
+// optimizer's state is left alone; a run's directory, which stands for its newest checkpoint; or a
+// safetensors file with the names of `names`.
 
 // Whether the file at `path` holds exactly the weights of `state`: parameters and running
 // statistics, or parts of them; what belongs to the optimizer in it is passed over. An error names

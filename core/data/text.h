@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/data/running_text.h"
@@ -20,6 +21,10 @@ struct TextOptions {
   std::string path = "tinyshakespeare/input.txt";  // under the data directory, or absolute
   int64_t context = 64;                            // tokens that the model sees at once
   Vocabulary vocabulary = Vocabulary::kTrain;
+  // Files, under the data directory or absolute, whose characters all of them together make the
+  // vocabulary, in place of `vocabulary`. A model that is to be adapted to another text needs one
+  // that covers both, from the start.
+  std::vector<std::string> vocabulary_of = {};
 };
 
 // Character-level text from one UTF-8 file: the first nine tenths of its characters are for
@@ -28,7 +33,8 @@ struct TextOptions {
 class Text final : public RunningText {
  public:
   // The error names the file and says what is wrong with it: missing (and where to get it), empty,
-  // no UTF-8, too short for the context, or an unknown character (which, and at which byte).
+  // no UTF-8, too short for the context, or an unknown character (which, and at which byte). So of
+  // the files that make the vocabulary.
   static absl::StatusOr<std::shared_ptr<const Text>> Load(const std::string& data_directory,
                                                           const TextOptions& options);
 

@@ -91,6 +91,31 @@ TEST_F(TextTest, AnUnknownCharacterInValidationIsAnError) {
   EXPECT_EQ((*all)->classes(), 2);
 }
 
+// A text and the one that its model is adapted to have the same tokens, given the same files.
+TEST_F(TextTest, AVocabularyMayBeThatOfSeveralFiles) {
+  directory_.Write("one.txt", std::string(50, 'c') + std::string(50, 'a'));
+  directory_.Write("other.txt", std::string(60, 'b') + std::string(40, 'c'));
+  const auto load = [&](const std::string& path, const std::vector<std::string>& files) {
+    return Text::Load(directory_.path(), {.path = path, .context = 4, .vocabulary_of = files});
+  };
+  const auto one = load("one.txt", {"one.txt", "other.txt"});
+  const auto other = load("other.txt", {"other.txt", "one.txt"});
+  ASSERT_TRUE(one.ok() && other.ok()) << one.status() << other.status();
+  EXPECT_EQ((*one)->vocabulary().characters(), U"abc");
+  EXPECT_EQ((*other)->vocabulary().characters(), U"abc");
+  EXPECT_THAT(FillSamples<int32_t>(**one, Split::kTrain, {{.index = 0}}).inputs, testing::Each(2));
+  EXPECT_THAT(FillSamples<int32_t>(**other, Split::kTrain, {{.index = 0}}).inputs,
+              testing::Each(1));
+  // In the training split too a character may be missing.
+  EXPECT_THAT(
+      std::string(load("other.txt", {"one.txt"}).status().message()),
+      AllOf(HasSubstr("/other.txt\": character 'b' (U+0062) at byte offset 0 occurs in none "
+                      "of the files that vocabulary_of names"),
+            HasSubstr("name this file too")));
+  EXPECT_THAT(std::string(load("one.txt", {"one.txt", "gone.txt"}).status().message()),
+              HasSubstr("/gone.txt\""));
+}
+
 TEST_F(TextTest, SaysWhatIsWrongWithTheFile) {
   EXPECT_THAT(LoadError(4), AllOf(HasSubstr("cannot read \"" + directory_.path() + "/text.txt\""),
                                   HasSubstr("--data"), HasSubstr("LOCKSTEP_DATA")));

@@ -49,6 +49,14 @@ int64_t Model::ParameterCount() const {
   return count;
 }
 
+int64_t Model::TrainedCount() const {
+  int64_t count = 0;
+  for (const Parameter* parameter : Parameters()) {
+    if (parameter->trainable && parameter->tied_to == nullptr) count += parameter->shape.elements();
+  }
+  return count;
+}
+
 int64_t Model::ForwardMacsPerSample() const {
   int64_t macs = 0;
   for (const auto& block : blocks) macs += block->cost.forward_macs;

@@ -41,6 +41,8 @@ struct Model {
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;
+  // Of these, what is trained.
+  int64_t TrainedCount() const;
 
   // Of all blocks; see BlockCost.
   int64_t ForwardMacsPerSample() const;

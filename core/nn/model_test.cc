@@ -44,6 +44,9 @@ TEST(ModelTest, CountsTiedParametersOnce) {
   model.blocks.push_back(std::move(first));
   model.blocks.push_back(std::move(last));
   EXPECT_EQ(model.ParameterCount(), 12 + 3 + 3);
+  EXPECT_EQ(model.TrainedCount(), 12 + 3 + 3);
+  model.blocks[0]->Parameters()[0]->trainable = false;
+  EXPECT_EQ(model.TrainedCount(), 3 + 3);
 }
 
 }  // namespace

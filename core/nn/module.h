@@ -87,6 +87,9 @@ struct BlockCost {
   // full. A training step costs 6 times as many floating-point operations.
   int64_t forward_macs = 0;
   int64_t output_elements = 0;  // that it hands on, in the dtype that is computed with
+  // Of forward_macs, products of activations with each other, as attention has them: no weight can
+  // be frozen there.
+  int64_t activation_macs = 0;
 };
 
 // One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.

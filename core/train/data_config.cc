@@ -52,6 +52,10 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
   reader.ReadChoice(
       "vocabulary", &options.vocabulary,
       {{"train", TextOptions::Vocabulary::kTrain}, {"all", TextOptions::Vocabulary::kAll}});
+  reader.Read("vocabulary_of", &options.vocabulary_of);
+  if (!options.vocabulary_of.empty() && reader.Has("vocabulary")) {
+    reader.AddProblem("vocabulary_of", "is given beside data.vocabulary; one of them is enough");
+  }
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "text"));
   return Text::Load(data_directory, options);

@@ -131,6 +131,7 @@ std::vector<std::byte> Encode(const RankReport& report) {
   writer.Put(report.losses);
   writer.Put(report.loss_scale);
   writer.Put(report.skipped_steps);
+  writer.Put(report.validation_at_start);
   writer.Put(report.validation);
   writer.Put(report.parameter_hash);
   return writer.Take();
@@ -151,6 +152,7 @@ absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes) {
   reader.Get(&report.losses);
   reader.Get(&report.loss_scale);
   reader.Get(&report.skipped_steps);
+  reader.Get(&report.validation_at_start);
   reader.Get(&report.validation);
   reader.Get(&report.parameter_hash);
   if (!reader.complete()) return absl::DataLossError("bytes that are no report of a rank");

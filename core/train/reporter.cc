@@ -35,6 +35,11 @@ Reporter::Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics)
       progress_options_(ProgressLine::ForStderr(run.settings.steps, run.unit())),
       progress_(progress_options_) {}
 
+void Reporter::Start(const ValidationResult& result) {
+  Note(absl::StrFormat("at the start  validation loss %.4f  accuracy %.2f %%", result.loss,
+                       100 * result.accuracy));
+}
+
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
   LS_RETURN_IF_ERROR(losses_.Append(step, result.loss));

@@ -18,6 +18,8 @@ class Reporter {
   // Opens the files; those of a resumed run from `first_step` on.
   static absl::StatusOr<std::unique_ptr<Reporter>> Open(const Run& run, int64_t first_step);
 
+  // What the model makes of the data before the first step.
+  void Start(const ValidationResult& result);
   absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);

@@ -81,12 +81,16 @@ std::string Run::unit() const {
   return dataset->task() == Task::kLanguageModel ? "tokens" : "samples";
 }
 
+std::string Run::checkpoints() const { return out + "/checkpoints"; }
+
 int64_t Run::units_per_sample() const {
   return dataset->task() == Task::kLanguageModel ? dataset->target_shape().elements() : 1;
 }
 
 std::string ModelFingerprint(const Config& config) {
   Config part = config.Only({"model", "lora"}).Without("model.init");
+  const ConfigValue* lora = part.Table("lora").value;
+  if (lora != nullptr && lora->As<ConfigValue::Table>() == nullptr) part = part.Without("lora");
   for (const char* key : {"lora.learning_rate", "lora.weight_decay", "lora.dropout"}) {
     part = part.Without(key);
   }
@@ -117,6 +121,8 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
+  run.parameters = model.ParameterCount();
+  run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of
   // adapters is in no checkpoint of theirs.
   if (!model.initial_weights.empty() && (!command_line.resume || lora)) {

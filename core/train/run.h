@@ -30,9 +30,13 @@ struct Run {
   ModelFactory make_model;  // adds adapters; has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
+  // Elements of the whole model's parameters, and of those that are trained.
+  int64_t parameters = 0, trained_parameters = 0;
   std::shared_ptr<RankDevices> devices;
   std::string out;  // run directory
   bool resume = false;
+
+  std::string checkpoints() const;  // their folder
 
   // "samples" or "tokens", and how many of them a sample has.
   std::string unit() const;

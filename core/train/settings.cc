@@ -128,6 +128,7 @@ absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSched
 
 absl::Status ReadRest(const Config& config, Settings& settings) {
   ConfigReader validation(config.Table("validation"));
+  validation.Read("at_start", &settings.validation.at_start);
   validation.Read("every", &settings.validation.every, kNotNegative);
   validation.Read("batches", &settings.validation.batches, kNotNegative);
   validation.Read("batch_size", &settings.validation.batch_size, kNotNegative);
@@ -160,6 +161,11 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
   return run.Finish();
 }
 
+bool IsFalse(const ConfigValue& value) {
+  const bool* on = value.As<bool>();
+  return on != nullptr && !*on;
+}
+
 }  // namespace
 
 int64_t BatchSettings::samples_of(int64_t micro_batch) const {
@@ -168,7 +174,7 @@ int64_t BatchSettings::samples_of(int64_t micro_batch) const {
 
 absl::Status ReadLora(const Config& config, Settings& settings) {
   const ConfigTable table = config.Table("lora");
-  if (table.value == nullptr) return absl::OkStatus();
+  if (table.value == nullptr || IsFalse(*table.value)) return absl::OkStatus();
   LoraOptions options;
   ConfigReader reader(table);
   reader.Require("layers", &options.layers);

@@ -35,6 +35,7 @@ struct BatchSettings {
 };
 
 struct ValidationSettings {
+  bool at_start = false;   // before the first step too: what a model to adapt makes of the data
   int64_t every = 0;       // steps; 0: only at the end
   int64_t batches = 0;     // at most so many; 0: the whole split
   int64_t batch_size = 0;  // samples; 0: the largest micro-batch's
@@ -78,7 +79,8 @@ struct Settings {
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 
-// The table lora alone: settings.lora, and what it says in place of schedule and optimizer.
+// The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its
+// place `lora = false` takes back what an earlier layer of the configuration says: no adapters.
 absl::Status ReadLora(const Config& config, Settings& settings);
 
 // The names of those tables.

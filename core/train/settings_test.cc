@@ -55,6 +55,23 @@ TEST(BatchSettingsTest, ShardsHaveOneSize) {
   EXPECT_FALSE(Read("size = 2\nshards = 3").ok());
 }
 
+// As a later layer of a configuration may say.
+TEST(LoraSettingsTest, FalseTakesTheTableBack) {
+  Config config =
+      Config::FromString("[lora]\nlayers = [\"*\"]\nlearning_rate = 0.5\n", "a").value();
+  Settings settings;
+  ASSERT_TRUE(ReadLora(config, settings).ok());
+  EXPECT_TRUE(settings.lora.has_value());
+  ASSERT_TRUE(config.Set("lora=false").ok());
+  Settings without;
+  ASSERT_TRUE(ReadLora(config, without).ok());
+  EXPECT_FALSE(without.lora.has_value());
+  EXPECT_NE(without.schedule.peak, 0.5);
+  ASSERT_TRUE(config.Set("lora=true").ok());
+  EXPECT_THAT(std::string(ReadLora(config, without).message()),
+              HasSubstr("lora is true, expected a table"));
+}
+
 TEST(BatchSettingsTest, ValidationMayHaveItsOwn) {
   EXPECT_EQ(
       Read("size = 10\nmicro_batches = 4", "[validation]\nbatch_size = 7\n")->validation.batch_size,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/train/chrome_trace.h"
 #include "core/train/metrics.h"
 
@@ -147,6 +148,13 @@ bool ScalesLosses(const Run& run) {
   return run.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone;
 }
 
+// Of the newest; 0 where the run keeps none.
+int64_t BytesOfCheckpoint(const Run& run) {
+  const auto newest = NewestCheckpoint(run.checkpoints());
+  if (!newest.ok() || !*newest) return 0;
+  return CheckpointBytes(**newest).value_or(0);
+}
+
 MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   MetricsRow memory, traffic, traffic_once;
@@ -190,6 +198,8 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("micro_batches", run.settings.batch.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())
+      .Set("parameters", run.parameters)
+      .Set("trained_parameters", run.trained_parameters)
       .Set("loss", LastLoss(first))
       .Set("validation_loss", first.validation.loss)
       .Set("validation_accuracy", first.validation.accuracy)
@@ -205,6 +215,12 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("traffic_bytes_once", traffic_once)
       .Set("bubble_fraction", BubbleRow(MeanBubble(reports)))
       .Set("per_rank", ranks);
+  if (run.settings.validation.at_start) {
+    row.Set("validation_at_start", MetricsRow()
+                                       .Set("loss", first.validation_at_start.loss)
+                                       .Set("accuracy", first.validation_at_start.accuracy));
+  }
+  if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) row.Set("checkpoint_bytes", bytes);
   if (ScalesLosses(run)) {
     row.Set("loss_scale", first.loss_scale).Set("skipped_steps", first.skipped_steps);
   }
@@ -256,6 +272,15 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
       run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
+  if (run.settings.validation.at_start) {
+    absl::StrAppendFormat(&text, "  at the start: validation loss %.4f   accuracy %.2f %%\n",
+                          first.validation_at_start.loss, 100 * first.validation_at_start.accuracy);
+  }
+  if (run.trained_parameters < run.parameters) {
+    absl::StrAppend(&text, "  trains ", FormatCount(run.trained_parameters), " of ",
+                    FormatCount(run.parameters), " parameters   checkpoint ",
+                    FormatBytes(BytesOfCheckpoint(run)), "\n");
+  }
   if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
   if (const auto floor = run.dataset->loss_floor()) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,

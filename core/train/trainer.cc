@@ -29,8 +29,6 @@ namespace {
 // Steps that compile primitives and fill the allocator; times are taken after them.
 constexpr int64_t kWarmUpSteps = 2;
 
-std::string CheckpointFolder(const Run& run) { return run.out + "/checkpoints"; }
-
 // Draws the calls of a step into the trace; those of one collective are joined across ranks.
 void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
   for (const LedgerEntry& entry : entries) {
@@ -128,6 +126,10 @@ class Trainer {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
     }
+    if (step == 0 && run_.settings.validation.at_start) {
+      report_.validation_at_start = Validate(run_, rank_, strategy_);
+      if (reporter_ != nullptr) reporter_->Start(report_.validation_at_start);
+    }
     PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
     rank_.allocator().ResetPeaks();
     for (; step < run_.settings.steps; ++step) {
@@ -181,7 +183,7 @@ class Trainer {
   // Steps behind the newest checkpoint, from which the state is filled; 0 if there is none.
   absl::StatusOr<int64_t> LoadNewest() {
     LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
-                        NewestCheckpoint(CheckpointFolder(run_)));
+                        NewestCheckpoint(run_.checkpoints()));
     if (!path) return 0;
     LS_ASSIGN_OR_RETURN(
         const CheckpointInfo info,
@@ -256,7 +258,7 @@ class Trainer {
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
     if (checkpoint.keep > 0 && due(checkpoint.every)) {
       const absl::Status saved = SaveCheckpoint(
-          CheckpointFolder(run_),
+          run_.checkpoints(),
           {.step = step + 1,
            .model = ModelFingerprint(run_.config),
            .strategy = run_.strategy.name,

@@ -141,7 +141,7 @@ void StateCosts(const TransformerOptions& options, Model& model) {
   const int64_t d = options.width, t = options.context;
   model.blocks.front()->cost = {0, t * d};
   for (size_t i = 1; i + 1 < model.blocks.size(); ++i) {
-    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d), t * d};
+    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d), t * d, 2 * t * t * d};
   }
   model.blocks.back()->cost = {t * options.vocabulary * d, t * options.vocabulary};
 }

@@ -126,6 +126,22 @@ TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
   ExpectPredictedMemory(neighbours, 0.05);
 }
 
+// By hand, as the prediction knows what the strategy does: with adapters in the second layer alone,
+// the first is not gathered for backward.
+TEST(LoraTrafficTest, WhatNeedsNoGradientIsGatheredForForwardOnly) {
+  const auto sent_with_adapters_in = [](int layer) {
+    const Adapted gpt = {
+        SmallGptConfig(),
+        {absl::StrCat("lora.layers=[\"blocks.", layer, ".attention.qkv\"]"), "lora.rank=2"}};
+    const auto ranks = gpt.Under(FsdpStrategy(), {"mesh.dp=2", "batch.micro_batches=3"});
+    return ranks[0].traffic.Of(Operation::kAllGather, "parameters").wire_bytes /
+           static_cast<double>(ranks[0].steps);
+  };
+  constexpr double kLayerBytes = 4 * (12 * 32 * 32 + 13 * 32), kOfOthers = 1.0 / 2;
+  EXPECT_DOUBLE_EQ(sent_with_adapters_in(0) - sent_with_adapters_in(1),
+                   3 * kLayerBytes * kOfOthers);
+}
+
 TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
   const Assignments cut = {"batch.micro_batches=3"};
   const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));
@@ -169,6 +185,64 @@ TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
   EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
   const auto pipe = adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "mesh.tp=2"}));
   ExpectNear(pipe, alone);
+}
+
+// Outputs that are gathered, of features that do not divide: of 7 hidden ones ranks have 4 and 3,
+// or 2, 2, 2 and 1; of 10 classes 3, 3, 2 and 2; and of each B the same rows.
+TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
+  const ModelFactory make_model = [](const Config& config, const Dataset& dataset) {
+    absl::StatusOr<Model> model = MakeModel(config, dataset);
+    if (model.ok()) model->split_plan = {{"net*.linear", SplitStyle::kColumnGathered}};
+    return model;
+  };
+  const std::string config = R"(
+      train = {steps = 6, seed = 7}
+      model = {kind = "toy", hidden = 7}
+      data = {kind = "shapes"}
+      lora = {layers = ["*"], rank = 3, dropout = 0.1}
+      batch = {size = 12, micro_batches = 2}
+      optimizer = {kind = "adamw"}
+      schedule = {learning_rate = 0.01}
+      validation = {batches = 2}
+      run = {threads = 1, timeout_seconds = 30})";
+  const auto train = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
+    return RunStrategy(strategy, make_model, config, mesh);
+  };
+  const auto alone = train(LoraStrategy(), {"batch.shards=2"});
+  EXPECT_NE(alone[0].losses.front(), alone[0].losses.back());
+  for (const char* ranks : {"mesh.tp=2", "mesh.tp=4"}) {
+    const auto tp = train(TpStrategy(), {"mesh.dp=2", ranks});
+    ExpectNear(tp, alone);
+    for (const char* reshard : {"true", "false"}) {
+      const auto fsdp =
+          train(FsdpStrategy(),
+                {"mesh.dp=2", ranks, absl::StrCat("fsdp.reshard_after_forward=", reshard)});
+      EXPECT_EQ(fsdp[0].losses, tp[0].losses);
+      EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
+    }
+  }
+}
+
+// What the base makes of the data is known before anything is trained, tied and sharded parameters
+// included; and asking for it changes nothing.
+TEST(LoraStartTest, IsValidatedAlikeByAll) {
+  const Assignments cut = {"batch.micro_batches=2", "validation.at_start=true"};
+  const auto alone = Gpt().Alone(With(cut, {"batch.shards=2"}));
+  EXPECT_GT(alone[0].validation_at_start.loss, 0);
+  EXPECT_NE(alone[0].validation_at_start.loss, alone[0].validation.loss);
+  ExpectSameBits(Gpt().Alone({"batch.micro_batches=2", "batch.shards=2"}), alone);
+  const auto expect = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
+    const auto ranks = Gpt().Under(strategy, With(cut, mesh));
+    ExpectSameBits(ranks, alone);
+    for (const RankReport& rank : ranks) {
+      EXPECT_EQ(rank.validation_at_start.loss, alone[0].validation_at_start.loss);
+    }
+  };
+  expect(DdpStrategy(), {"mesh.dp=2"});
+  expect(FsdpStrategy(), {"mesh.dp=2"});
+  expect(LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2"});
+  expect(GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2"});
+  expect(FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2"});
 }
 
 // Adapters of a base from a file, in whatever way each run cuts both.

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 // The part of a step for which a rank waits for others, by simulation: a stage takes as long as the
-// multiply-adds of its blocks, its backward twice as long and once more where activations are
-// computed again, and transfers take no time.
+// multiply-adds of its blocks, forward and backward (block_work.h), once more forward where
+// activations are computed again, and transfers take no time.
 double BubbleFraction(const Model& model, const StagePlan& plan, const Schedule& schedule,
                       Checkpointing checkpointing, int rank);
 

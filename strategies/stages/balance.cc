@@ -1,12 +1,14 @@
 #include "strategies/stages/balance.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>  // std::ssize
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
+#include "strategies/stages/block_work.h"
 
 namespace lockstep {
 namespace {
@@ -51,10 +53,7 @@ absl::Status Check(const Model& model, const std::vector<int64_t>& balance, int 
 
 std::vector<int64_t> BlockCosts(const Model& model) {
   std::vector<int64_t> costs;
-  for (const auto& block : model.blocks) costs.push_back(block->cost.forward_macs);
-  const bool stated =
-      std::any_of(costs.begin(), costs.end(), [](int64_t cost) { return cost > 0; });
-  if (!stated) std::fill(costs.begin(), costs.end(), 1);
+  for (const BlockWork& work : WorkOfBlocks(model)) costs.push_back(std::llround(work.total()));
   return costs;
 }
 

@@ -10,8 +10,7 @@
 
 namespace lockstep {
 
-// What each block costs, relative to the others: the multiply-adds of its forward pass (backward
-// has twice as many), or 1 in a model that states none.
+// What each block costs, relative to the others: the multiply-adds of a step (block_work.h).
 std::vector<int64_t> BlockCosts(const Model& model);
 
 // How many blocks each of `stages` stages gets, in order, so that the costliest stage costs as

@@ -15,7 +15,7 @@ namespace lockstep {
 struct BalanceOption {
   enum class By {
     kGiven,  // [n1, n2, ...]
-    kCost,   // "cost", the default: multiply-adds of the forward pass, as the model states them
+    kCost,   // "cost", the default: multiply-adds of a step, as the model states them
     kTime,   // "time": forward and backward, measured
     kSize,   // "size": bytes of activations, measured, and of what is kept for parameters
   };

@@ -22,6 +22,7 @@
 #include "core/base/status.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
+#include "strategies/lora/lora.h"
 #include "strategies/single/single.h"
 #include "strategies/tp/tp.h"
 #include "tools/bench/fma_limit.h"
@@ -32,7 +33,8 @@ ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
-ABSL_FLAG(std::vector<std::string>, tables, {}, "of limit, bf16, ranks, fsdp, tp; default: all");
+ABSL_FLAG(std::vector<std::string>, tables, {},
+          "of limit, bf16, ranks, fsdp, tp, lora; default: all");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -172,6 +174,34 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
+// What adapters on queries and values save, against training all of a wide model.
+absl::Status CompareAdapters() {
+  const int steps = absl::GetFlag(FLAGS_steps);
+  std::printf("\none rank, 2 threads: lora, rank 4 on queries and values\n%-36s %9s %9s %9s %9s\n",
+              "", "peak MiB", "of full", "step ms", "speed-up");
+  const TrainingWorkload workload = WideGptWorkload();
+  TrainingTiming full, lora;
+  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    LS_ASSIGN_OR_RETURN(const TrainingTiming all,
+                        MeasureTraining(workload, SingleStrategy(), steps, 1, 2));
+    LS_ASSIGN_OR_RETURN(const TrainingTiming adapters,
+                        MeasureTraining(workload, LoraStrategy(), steps, 1, 2,
+                                        {"lora.layers=[\"*.qkv.q\", \"*.qkv.v\"]", "lora.rank=4"}));
+    if (round == 0 || all.step_seconds < full.step_seconds) full = all;
+    if (round == 0 || adapters.step_seconds < lora.step_seconds) lora = adapters;
+  }
+  std::printf("%s\n", workload.name.c_str());
+  for (const auto& [name, timing] :
+       {std::pair("full fine-tuning", &full), std::pair("lora", &lora)}) {
+    std::printf("  %-34s %9.1f %9.3f %9.1f %9.2f\n", name,
+                static_cast<double>(timing->peak_bytes) / (1 << 20),
+                static_cast<double>(timing->peak_bytes) / static_cast<double>(full.peak_bytes),
+                1e3 * timing->step_seconds, full.step_seconds / timing->step_seconds);
+  }
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
 absl::Status RunBenchmark() {
   const auto peer_at = [](const std::string& script) {
     std::string reason;
@@ -186,13 +216,14 @@ absl::Status RunBenchmark() {
       {"ranks", [] { return CompareRanks(); }},
       {"fsdp", [&] { return CompareSharding(peer); }},
       {"tp",
-       [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }}};
+       [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
+      {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     const auto named = [&name](const auto& table) { return table.first == name; };
     if (std::none_of(tables.begin(), tables.end(), named)) {
       return absl::InvalidArgumentError("--tables: there is no '" + name +
-                                        "', only limit, bf16, ranks, fsdp and tp");
+                                        "', only limit, bf16, ranks, fsdp, tp and lora");
     }
   }
   for (const auto& [name, compare] : tables) {

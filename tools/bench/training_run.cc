@@ -38,6 +38,17 @@ TrainingWorkload GptWorkload() {
               "--batch 16"};
 }
 
+TrainingWorkload WideGptWorkload() {
+  return {.name = "GPT 8 x 1024, context 32, batch 1",
+          .batch = 1,
+          .config =
+              "[model]\nkind = 'transformer'\nlayers = 8\nheads = 16\nwidth = 1024\n"
+              "[data]\nkind = 'markov'\nvocabulary = 64\norder = 1\ncontext = 32\n"
+              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0001\n"
+              "[checkpoint]\nkeep = 0\n",
+          .torch_arguments = ""};
+}
+
 absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
                                                const StrategyDefinition& strategy, int steps,
                                                int shards, int threads,
@@ -55,23 +66,35 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
   CommandLine command_line;
   command_line.configs = {config_path};
   command_line.out = out + "/run";
+  command_line.device = workload.device;
   command_line.assignments = {absl::StrCat("train.steps=", steps + kWarmUpSteps),
                               absl::StrCat("batch.size=", workload.batch * shards),
                               absl::StrCat("mesh.dp=", shards),
                               absl::StrCat("run.threads=", threads), "validation.batches=1"};
   command_line.assignments.insert(command_line.assignments.end(), assignments.begin(),
                                   assignments.end());
-  LS_ASSIGN_OR_RETURN(const Run run, PrepareRun(command_line, strategy, MakeModel));
+  const ModelFactory make_model = [&workload](const Config& config, const Dataset& configured) {
+    return MakeModel(config, workload.dataset != nullptr ? *workload.dataset : configured);
+  };
+  LS_ASSIGN_OR_RETURN(Run run, PrepareRun(command_line, strategy, make_model));
+  if (workload.dataset != nullptr) run.dataset = workload.dataset;
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =
       static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
   double step = 0;
-  for (const RankReport& report : reports) step = std::max(step, report.median_step_seconds);
+  int64_t peak = 0;
+  for (const RankReport& report : reports) {
+    step = std::max(step, report.median_step_seconds);
+    peak = std::max(peak, report.memory.peak_total());
+  }
   const RankReport& first = reports.front();
   TrainingTiming timing = {
+      .step_seconds = step,
+      .peak_bytes = peak,
       .gflops = 6 * macs * static_cast<double>(run.settings.batch.size) / step * 1e-9,
       .outside_kernels =
-          1 - static_cast<double>(first.kernel_nanos) / static_cast<double>(first.times.total)};
+          1 - static_cast<double>(first.kernel_nanos) / static_cast<double>(first.times.total),
+      .memory = first.memory};
   const auto ranks = static_cast<double>(reports.size());
   for (const RankReport& report : reports) {
     timing.bubble += static_cast<double>(report.times.Of(Phase::kBubble)) /

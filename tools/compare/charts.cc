@@ -71,7 +71,7 @@ void AddLossCharts(const ComparedWorkload& workload, const std::string& id,
   }
   if (!differences.lines.empty()) {
     charts.push_back({.id = id + "-difference",
-                      .title = "Difference of the loss to single's, relative",
+                      .title = "Difference of the loss to the reference's, relative",
                       .body = std::move(differences)});
   }
 }

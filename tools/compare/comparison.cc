@@ -88,7 +88,12 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
   for (const ComparedRun& other : workload.runs) {
     if (other.run.strategy == run.strategy) alike.push_back(&other.run);
   }
-  if (alike.size() == 1) return run.strategy;
+  // Beside runs with adapters, its strategy does not tell what a run without them is there for.
+  const bool tells = HasAdapters(run) ||
+                     std::none_of(workload.runs.begin(), workload.runs.end(),
+                                  [](const ComparedRun& other) { return HasAdapters(other.run); });
+  if (alike.size() == 1 && tells) return run.strategy;
+  if (alike.size() == 1) return absl::StrCat(run.strategy, " (", ByDirectory(run, 1), ")");
   constexpr int kMostNames = 8;
   std::vector<std::function<std::string(const RunRecord&)>> ways = {ByMesh, ByCut};
   for (int names = 1; names < kMostNames; ++names) {
@@ -106,11 +111,20 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
 
 }  // namespace
 
+bool HasAdapters(const RunRecord& run) {
+  const ConfigValue* lora = run.config.Table("lora").value;
+  return lora != nullptr && lora->As<ConfigValue::Table>() != nullptr;
+}
+
+bool IsAlone(const RunRecord& other, const RunRecord& run) {
+  return other.complete() && (other.strategy == "single" || other.strategy == "lora") &&
+         other.workload == run.workload && HasAdapters(other) == HasAdapters(run);
+}
+
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
   for (const RunRecord& other : runs) {
-    if (other.complete() && other.strategy == "single" && other.workload == run.workload &&
-        other.shards == run.shards && other.shard_groups == run.shard_groups &&
-        other.micro_batches == run.micro_batches) {
+    if (IsAlone(other, run) && other.shards == run.shards &&
+        other.shard_groups == run.shard_groups && other.micro_batches == run.micro_batches) {
       return &other;
     }
   }

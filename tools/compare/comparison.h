@@ -15,8 +15,8 @@ namespace lockstep {
 // A run beside the one that it is measured by.
 struct ComparedRun {
   RunRecord run;
-  // The strategy; where it comes twice, with the mesh, the batch's cut or the directory's last
-  // name, whichever tells its runs apart.
+  // The strategy; where that does not tell runs apart, or what a run is there for, with the mesh,
+  // the batch's cut or the directory's last name, whichever does.
   std::string label;
   bool is_reference = false;
   // Against the reference; none where there is no reference, or one of the two is not complete.
@@ -36,8 +36,16 @@ struct ComparedWorkload {
   std::vector<ComparedRun> runs;
 };
 
-// What a run is measured by: the first complete run of `single` with the same workload, shards, in
-// the same groups, and micro-batches (contract 3 of the design). Null if there is none.
+// Whether a run trains adapters on a frozen model.
+bool HasAdapters(const RunRecord& run);
+
+// Whether `other` could be what `run` is measured by, but for how it cuts the batch: a complete run
+// on one rank, of `single` or `lora`, that trains what `run` does of the same workload: all of the
+// model, or adapters.
+bool IsAlone(const RunRecord& other, const RunRecord& run);
+
+// What a run is measured by: the first such run with the same shards, in the same groups, and
+// micro-batches (contract 3 of the design). Null if there is none.
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs);
 
 // Groups runs by workload, in the order in which they are given.

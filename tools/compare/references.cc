@@ -9,21 +9,18 @@
 namespace lockstep {
 namespace {
 
-// The first run of `single` with the workload of `record`; null if there is none.
-const PlannedRun* SingleOf(const RunRecord& record, const std::vector<PlannedRun>& runs,
-                           const std::vector<RunRecord>& records) {
+// The first run on one rank that trains what `record` does; null if there is none.
+const PlannedRun* AloneOf(const RunRecord& record, const std::vector<PlannedRun>& runs,
+                          const std::vector<RunRecord>& records) {
   for (size_t i = 0; i < records.size(); ++i) {
-    if (records[i].complete() && records[i].strategy == "single" &&
-        records[i].workload == record.workload) {
-      return &runs[i];
-    }
+    if (IsAlone(records[i], record)) return &runs[i];
   }
   return nullptr;
 }
 
 // That run with the batch of `record`: "gpt_markov/single_1x2".
-PlannedRun CutAs(const RunRecord& record, const PlannedRun& single) {
-  PlannedRun run = single;
+PlannedRun CutAs(const RunRecord& record, const PlannedRun& alone) {
+  PlannedRun run = alone;
   absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches);
   if (record.shard_groups > 1) absl::StrAppend(&run.name, "_in_", record.shard_groups);
   for (const auto& [key, value] :
@@ -41,9 +38,9 @@ std::vector<PlannedRun> MissingReferences(const std::vector<PlannedRun>& runs,
   std::vector<PlannedRun> missing;
   for (const RunRecord& record : records) {
     if (!record.complete() || FindReference(record, records) != nullptr) continue;
-    const PlannedRun* single = SingleOf(record, runs, records);
-    if (single == nullptr) continue;
-    PlannedRun reference = CutAs(record, *single);
+    const PlannedRun* alone = AloneOf(record, runs, records);
+    if (alone == nullptr) continue;
+    PlannedRun reference = CutAs(record, *alone);
     const bool is_planned =
         std::any_of(missing.begin(), missing.end(),
                     [&](const PlannedRun& other) { return other.name == reference.name; });

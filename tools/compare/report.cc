@@ -67,6 +67,7 @@ Section SectionOf(const ComparedWorkload& workload) {
       if (!table.rows.empty()) section.items.push_back(std::move(table));
     };
     add(ResultTable(workload));
+    add(TrainedTable(workload));
     add(TimeTable(workload));
     add(MemoryTable(workload));
     if (const std::string why = WhyNotPredicted(workload); !why.empty()) {

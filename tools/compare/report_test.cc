@@ -79,6 +79,27 @@ TEST(ComparisonReportTest, ShowsAccuracyForPictures) {
   EXPECT_THAT(Report({run}), AllOf(HasSubstr("1.5000, accuracy 93.75 %"), HasSubstr("samples/s")));
 }
 
+TEST(ComparisonReportTest, ShowsWhatAdaptersCostAndGain) {
+  RunRecord full = MakeRun("single"), lora = MakeRun("lora"), ddp = MakeRun("ddp");
+  full.directory = "runs/gpt/full";
+  for (RunRecord* run : {&full, &lora, &ddp}) run->parameters = run->trained_parameters = 1234567;
+  EXPECT_THAT(Report({full, lora, ddp}), Not(HasSubstr("what is trained")));
+  for (RunRecord* run : {&lora, &ddp}) {
+    run->config = Config::FromString("lora.rank = 4", "test").value();
+    run->trained_parameters = 12345;
+    run->checkpoint_bytes = 3 << 20;
+  }
+  lora.validation_at_start = {.loss = 2.75, .accuracy = 0.5};
+  const std::string report = Report({full, lora, ddp});
+  EXPECT_THAT(report, ContainsRegex("single \\(full\\) +1,234,567 +1,234,567 +100.00 % +-\n"));
+  EXPECT_THAT(report, ContainsRegex("lora +1,234,567 +12,345 +1.00 % +3.0 MiB\n"));
+  EXPECT_THAT(report, AllOf(HasSubstr("loss against lora or single"), HasSubstr("at the start"),
+                            ContainsRegex("lora .* reference +1.5000, floor 1.4375 +2.7500\n"),
+                            ContainsRegex("ddp .* 0 \\(exact\\)")));
+  // Adapters are not measured by a run that trains all of the model.
+  EXPECT_THAT(Report({full, ddp}), HasSubstr("no lora of 2 x 3"));
+}
+
 TEST(ComparisonReportTest, ShowsRunsThatFailed) {
   RunRecord ddp = MakeRun("ddp");
   ddp.state = RunRecord::State::kUnfinished;

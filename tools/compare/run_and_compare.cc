@@ -1,15 +1,17 @@
 // Runs strategies one after another and shows them side by side. An experiment's :compare and
 // //experiments:quickstart call it (//experiments:experiment.bzl):
 //
-//   run_and_compare WORKLOAD:NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
+//   run_and_compare [--base NAME] WORKLOAD:NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
 //
-// Of the arguments behind the `--`, --out DIR is its own: the directory that gets one for each run;
-// "runs" where it is not given.
+// `--base` names the first of them, whose model the others start from. Of the arguments behind the
+// `--`, --out DIR is its own: the directory that gets one for each run; "runs" where it is not
+// given.
 
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "tools/compare/references.h"
@@ -40,8 +42,15 @@ PlannedRun Planned(const std::string& word) {
 int RunMain(const std::vector<std::string>& words) {
   RunAllOptions options = {.runs = {}, .out = "runs", .arguments = {}};
   bool pictures = false;
+  std::string base;
   size_t i = 0;
-  for (; i < words.size() && words[i] != "--"; ++i) options.runs.push_back(Planned(words[i]));
+  for (; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i] == "--base") {
+      base = words[++i];
+    } else {
+      options.runs.push_back(Planned(words[i]));
+    }
+  }
   for (++i; i < words.size(); ++i) {
     if (words[i] == "--help") {
       std::fputs(kUsage, stdout);
@@ -58,6 +67,10 @@ int RunMain(const std::vector<std::string>& words) {
     }
   }
   options.out = UserPath(options.out);
+  for (PlannedRun& run : options.runs) {
+    if (base.empty() || run.name == base) continue;
+    run.arguments = {"--set", absl::StrCat("model.init=", options.out, "/", base)};
+  }
 
   RunAllResult result = RunAll(options);
   options.runs = MissingReferences(options.runs, result.records);

@@ -21,9 +21,9 @@ namespace {
 
 constexpr Table::Align kLeft = Table::Align::kLeft;
 
-// A whole number of bytes, in groups of three digits: a byte too many is to be seen.
-std::string ExactBytes(double bytes) {
-  std::string digits = absl::StrFormat("%.0f", bytes);
+// A whole number, in groups of three digits: of bytes, one too many is to be seen.
+std::string InGroups(double number) {
+  std::string digits = absl::StrFormat("%.0f", number);
   for (int place = static_cast<int>(digits.size()) - 3; place > 0; place -= 3) {
     digits.insert(place, ",");
   }
@@ -34,7 +34,8 @@ std::string Difference(const ComparedRun& compared) {
   if (compared.is_reference) return "reference";
   if (!compared.curve) {
     const RunRecord& run = compared.run;
-    return absl::StrFormat("no single of %d x %d", run.shards, run.micro_batches) +
+    return absl::StrFormat("no %s of %d x %d", HasAdapters(run) ? "lora" : "single", run.shards,
+                           run.micro_batches) +
            (run.shard_groups > 1 ? absl::StrFormat(" in %d groups", run.shard_groups) : "");
   }
   const CurveComparison& curve = *compared.curve;
@@ -48,13 +49,31 @@ std::string Difference(const ComparedRun& compared) {
   return compared.same_parameters ? "0 (exact)" : "0, but other parameters";
 }
 
+// With the accuracy of pictures' classes.
+std::string LossAndAccuracy(const RunRecord& run, double loss, double accuracy) {
+  const std::string text = absl::StrFormat("%.4f", loss);
+  return run.unit == "samples" ? absl::StrFormat("%s, accuracy %.2f %%", text, 100 * accuracy)
+                               : text;
+}
+
 std::string Validation(const RunRecord& run) {
-  if (run.unit == "samples") {
-    return absl::StrFormat("%.4f, accuracy %.2f %%", run.validation_loss,
-                           100 * run.validation_accuracy);
+  const std::string text = LossAndAccuracy(run, run.validation_loss, run.validation_accuracy);
+  return run.loss_floor ? absl::StrFormat("%s, floor %.4f", text, *run.loss_floor) : text;
+}
+
+std::string ValidationAtStart(const RunRecord& run) {
+  const auto& start = run.validation_at_start;
+  return start ? LossAndAccuracy(run, start->loss, start->accuracy) : "-";
+}
+
+// "loss against single", or whatever the references are.
+std::string DifferenceTitle(const std::vector<const ComparedRun*>& runs) {
+  std::set<std::string> references;
+  for (const ComparedRun* compared : runs) {
+    if (compared->is_reference) references.insert(compared->run.strategy);
   }
-  return run.loss_floor ? absl::StrFormat("%.4f, floor %.4f", run.validation_loss, *run.loss_floor)
-                        : absl::StrFormat("%.4f", run.validation_loss);
+  if (references.empty()) references.insert("single");
+  return "loss against " + absl::StrJoin(references, " or ");
 }
 
 std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
@@ -105,19 +124,51 @@ std::map<std::string, RunCost> SentByOperation(const RunRecord& run) {
 }  // namespace
 
 Table ResultTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
   Table table = {.columns = {{"strategy", kLeft},
                              {"ranks"},
                              {"mesh", kLeft},
                              {"shards x micro"},
                              {"steps"},
                              {"final loss"},
-                             {"loss against single"},
+                             {DifferenceTitle(runs)},
                              {"validation loss", kLeft}}};
-  for (const ComparedRun* compared : CompleteRuns(workload)) {
+  const bool any_start = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+    return compared->run.validation_at_start.has_value();
+  });
+  if (any_start) table.columns.push_back({"at the start", kLeft});
+  for (const ComparedRun* compared : runs) {
     const RunRecord& run = compared->run;
-    table.Add({compared->label, absl::StrCat(run.ranks), run.ranks == 1 ? "-" : ShortMesh(run.mesh),
-               absl::StrFormat("%d x %d", run.shards, run.micro_batches), absl::StrCat(run.steps),
-               absl::StrFormat("%.6f", run.loss), Difference(*compared), Validation(run)});
+    std::vector<std::string> cells = {compared->label,
+                                      absl::StrCat(run.ranks),
+                                      run.ranks == 1 ? "-" : ShortMesh(run.mesh),
+                                      absl::StrFormat("%d x %d", run.shards, run.micro_batches),
+                                      absl::StrCat(run.steps),
+                                      absl::StrFormat("%.6f", run.loss),
+                                      Difference(*compared),
+                                      Validation(run)};
+    if (any_start) cells.push_back(ValidationAtStart(run));
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table TrainedTable(const ComparedWorkload& workload) {
+  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
+  Table table = {
+      .title = "what is trained, and what is kept of it",
+      .columns = {{"strategy", kLeft}, {"parameters"}, {"trained"}, {"of all"}, {"checkpoint"}}};
+  const bool any_frozen = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+    return compared->run.trained_parameters < compared->run.parameters;
+  });
+  if (!any_frozen) return table;
+  for (const ComparedRun* compared : runs) {
+    const RunRecord& run = compared->run;
+    table.Add({compared->label, InGroups(static_cast<double>(run.parameters)),
+               InGroups(static_cast<double>(run.trained_parameters)),
+               absl::StrFormat("%.2f %%", 100 * static_cast<double>(run.trained_parameters) /
+                                              static_cast<double>(run.parameters)),
+               run.checkpoint_bytes > 0 ? FormatBytes(run.checkpoint_bytes) : "-"});
   }
   return table;
 }
@@ -198,8 +249,8 @@ Table TrafficTable(const ComparedWorkload& workload) {
       const auto cost = sent[compared].find(operation);
       cells.push_back(cost == sent[compared].end()
                           ? "-"
-                          : absl::StrCat(ExactBytes(cost->second.measured), " / ",
-                                         ExactBytes(*cost->second.predicted)));
+                          : absl::StrCat(InGroups(cost->second.measured), " / ",
+                                         InGroups(*cost->second.predicted)));
     }
     table.Add(std::move(cells));
   }

@@ -10,6 +10,9 @@ namespace lockstep {
 // Ranks, how the batch is cut, the loss and how far it is from the reference's, validation.
 Table ResultTable(const ComparedWorkload& workload);
 
+// How many parameters are trained, and the bytes of a checkpoint. No row where all runs train all.
+Table TrainedTable(const ComparedWorkload& workload);
+
 // Throughput of all ranks together, and where the time of a step went. Phases that no run has, such
 // as the bubble where there is no pipeline, are left out.
 Table TimeTable(const ComparedWorkload& workload);

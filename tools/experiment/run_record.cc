@@ -115,6 +115,13 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.loss = Number(summary, "loss");
   record.validation_loss = Number(summary, "validation_loss");
   record.validation_accuracy = Number(summary, "validation_accuracy");
+  if (const Json& start = Member(summary, "validation_at_start"); !start.empty()) {
+    record.validation_at_start = {.loss = Number(start, "loss"),
+                                  .accuracy = Number(start, "accuracy")};
+  }
+  record.parameters = Integer(summary, "parameters", 0);
+  record.trained_parameters = Integer(summary, "trained_parameters", 0);
+  record.checkpoint_bytes = Integer(summary, "checkpoint_bytes", 0);
   if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
   *scales_losses = summary.contains("loss_scale");
   record.step_seconds = Number(summary, "step_seconds");

@@ -55,6 +55,14 @@ struct RunRecord {
   double loss = 0;             // of the last step
   double validation_loss = 0;  // NaN where it is not finite, as in JSON
   double validation_accuracy = 0;
+  // The same before the first step, where the run asked for it.
+  struct Start {
+    double loss = 0, accuracy = 0;
+  };
+  std::optional<Start> validation_at_start;
+  // Elements of all parameters, and of those that it trained; 0 where unknown.
+  int64_t parameters = 0, trained_parameters = 0;
+  int64_t checkpoint_bytes = 0;      // of the newest; 0: none is kept
   std::optional<double> loss_floor;  // that the data allows
   double step_seconds = 0;
   std::string unit;                        // "samples" or "tokens"

@@ -26,6 +26,8 @@ constexpr char kSummary[] = R"({
   "per_rank": [{"time": {"forward": 0.1, "communication_exposed": 0.02}},
                {"time": {"forward": 0.3, "communication_exposed": 0.04}, "memory_peak": 96,
                 "memory_at_peak": {"parameters": 64, "gradients": 32}}],
+  "validation_at_start": {"loss": 3.5, "accuracy": 0.125},
+  "parameters": 1000, "trained_parameters": 30, "checkpoint_bytes": 512,
   "loss_floor": 1.4})";
 
 class RunRecordTest : public testing::Test {
@@ -67,6 +69,12 @@ TEST_F(RunRecordTest, ReadsAWholeRun) {
   EXPECT_EQ(record.validation_loss, 1.625);
   EXPECT_EQ(record.validation_accuracy, 0.25);
   EXPECT_EQ(record.loss_floor, 1.4);
+  ASSERT_TRUE(record.validation_at_start.has_value());
+  EXPECT_EQ(record.validation_at_start->loss, 3.5);
+  EXPECT_EQ(record.validation_at_start->accuracy, 0.125);
+  EXPECT_EQ(record.parameters, 1000);
+  EXPECT_EQ(record.trained_parameters, 30);
+  EXPECT_EQ(record.checkpoint_bytes, 512);
   EXPECT_EQ(record.step_seconds, 0.5);
   EXPECT_EQ(record.unit, "tokens");
   EXPECT_EQ(record.units_per_second, 2048);

@@ -1,36 +1,22 @@
-// All strategies in one program, which takes less room than one program each: `lockstep ddp ...`
-// does what the program of ddp does.
+// All strategies in one program, and with CUDA the tests and benchmarks of GPUs: `lockstep ddp ...`
+// does what the program of ddp does. Kernels of GPUs are large; here they are once.
 
 #include <cstdio>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_join.h"
-#include "core/base/nearest.h"
-#include "core/train/main.h"
-#include "models/models.h"
-#include "strategies/ddp/ddp.h"
-#include "strategies/fsdp/fsdp.h"
-#include "strategies/fsdp_pipe/fsdp_pipe.h"
-#include "strategies/gpipe/gpipe.h"
-#include "strategies/layerwise/layerwise.h"
-#include "strategies/lora/lora.h"
-#include "strategies/single/single.h"
-#include "strategies/tp/tp.h"
+#include "tools/portable/commands.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  const std::vector<StrategyDefinition> strategies = {
-      SingleStrategy(), DdpStrategy(),   LayerwiseStrategy(), TpStrategy(),
-      FsdpStrategy(),   GPipeStrategy(), FsdpPipeStrategy(),  LoraStrategy()};
-  std::vector<std::string> names;
-  for (const StrategyDefinition& strategy : strategies) names.push_back(strategy.name);
+  std::vector<Command> commands = StrategyCommands();
+  for (Command& command : GpuCommands()) commands.push_back(std::move(command));
   const std::string wanted = argc > 1 ? argv[1] : "";
-  for (const StrategyDefinition& strategy : strategies) {
-    if (strategy.name == wanted) return TrainMain(argc - 1, argv + 1, strategy, MakeModel);
+  std::string names;
+  for (const Command& command : commands) {
+    if (command.name == wanted) return command.run(argc - 1, argv + 1);
+    names += (names.empty() ? "" : ", ") + command.name;
   }
-  std::fprintf(stderr, "lockstep: the first argument is a strategy, one of %s%s\n",
-               absl::StrJoin(names, ", ").c_str(),
+  std::fprintf(stderr, "lockstep: the first argument is one of %s%s\n", names.c_str(),
                wanted.empty() ? "" : ("; there is none \"" + wanted + "\"").c_str());
   return 1;
 }

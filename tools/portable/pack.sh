@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pack PROGRAM... DIR: lays the programs, the shared libraries that a bare machine lacks and the
+# pack PROGRAM... DIR: lays programs, the shared libraries that a bare machine lacks and the
 # experiments' configurations into the folder DIR, which then runs where there is a Linux of glibc 2.36
 # or later, with `DIR/run PROGRAM`. CUDA's libraries are taken to be there.
 #

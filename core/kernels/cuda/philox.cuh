@@ -24,13 +24,18 @@ __device__ inline uint4 PhiloxBlock(uint64_t key, uint64_t block, uint64_t hi) {
   return c;
 }
 
-// What element `index` is multiplied by: 1 / (1 - probability) where it is kept, else 0.
+// What an element is multiplied by whose random bits are `bits`: 1 / (1 - probability) where it is
+// kept, else 0.
+__device__ inline float DropoutFactorOf(const Dropout& dropout, uint32_t bits) {
+  const float uniform = static_cast<float>(bits >> 8) * 0x1p-24f;
+  return uniform >= dropout.probability ? 1.0f / (1.0f - dropout.probability) : 0.0f;
+}
+
+// The same for element `index`.
 __device__ inline float DropoutFactor(const Dropout& dropout, uint64_t index) {
   const uint4 c = PhiloxBlock(dropout.key, index / 4, dropout.counter);
   const uint32_t word = index % 4;
-  const uint32_t bits = word == 0 ? c.x : word == 1 ? c.y : word == 2 ? c.z : c.w;
-  const float uniform = static_cast<float>(bits >> 8) * 0x1p-24f;
-  return uniform >= dropout.probability ? 1.0f / (1.0f - dropout.probability) : 0.0f;
+  return DropoutFactorOf(dropout, word == 0 ? c.x : word == 1 ? c.y : word == 2 ? c.z : c.w);
 }
 
 }  // namespace lockstep::cuda

@@ -1,19 +1,36 @@
-#include "core/kernels/cuda/reductions.h"
-
 #include "core/kernels/cuda/elements.cuh"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/cuda/reductions.h"
 
 namespace lockstep::cuda {
 namespace {
 
-// partial[block] = the elements of the block's part, a run of consecutive ones, combined.
-template <typename T, typename Value, typename Op>
-__global__ void PartialKernel(int64_t elements, int64_t part, Value value, Op op, T start,
-                              T* partial) {
+// partial[block] = value(element) of the block's part, a run of consecutive elements that begins at
+// a multiple of kVector, combined. Two vectors are loaded at a time.
+template <typename T, typename Element, typename Value, typename Op>
+__global__ void PartialKernel(int64_t elements, int64_t part, const Element* x, Value value, Op op,
+                              T start, T* partial) {
   const int64_t first = int64_t{blockIdx.x} * part;
   const int64_t last = first + part < elements ? first + part : elements;
+  const int64_t whole = last - (last - first) % kVector, step = int64_t{blockDim.x} * kVector;
   T sum = start;
-  for (int64_t i = first + threadIdx.x; i < last; i += blockDim.x) sum = op(sum, value(i));
+  const auto add = [&](const float(&values)[kVector]) {
+    for (const float one : values) sum = op(sum, value(one));
+  };
+  int64_t i = first + int64_t{threadIdx.x} * kVector;
+  for (; i + step < whole; i += 2 * step) {
+    float values[kVector], next[kVector];
+    Load(x, i, values);
+    Load(x, i + step, next);
+    add(values);
+    add(next);
+  }
+  if (i < whole) {
+    float values[kVector];
+    Load(x, i, values);
+    add(values);
+  }
+  for (i = whole + threadIdx.x; i < last; i += blockDim.x) sum = op(sum, value(ToFloat(x[i])));
   sum = BlockReduce(sum, op);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -27,29 +44,28 @@ __global__ void FinishKernel(int64_t count, const T* partial, Op op, T start, T*
 }
 
 template <typename T, typename Value, typename Op>
-cudaError_t Reduce(cudaStream_t stream, int64_t elements, Value value, Op op, T start, T* partial,
-                   T* result) {
-  constexpr int64_t kSmallestPart = 8 * kThreads;
-  int64_t part = BlocksFor(elements, kPartials);
-  part = part < kSmallestPart ? kSmallestPart : part;
-  const int64_t parts = BlocksFor(elements, part);
+cudaError_t Reduce(cudaStream_t stream, int64_t elements, Array x, Value value, Op op, T start,
+                   T* partial, T* result) {
+  constexpr int64_t kSmallestPart = kVector * kThreads;
+  const int64_t part = BlocksFor(BlocksFor(elements, kPartials), kSmallestPart) * kSmallestPart;
+  const int64_t parts = elements == 0 ? 0 : BlocksFor(elements, part);
   if (parts > 0) {
-    PartialKernel<<<parts, kThreads, 0, stream>>>(elements, part, value, op, start, partial);
+    WithType(x, [&](const auto* data) {
+      PartialKernel<<<parts, kThreads, 0, stream>>>(elements, part, data, value, op, start,
+                                                    partial);
+      return cudaSuccess;
+    });
   }
   FinishKernel<<<1, kThreads, 0, stream>>>(parts, partial, op, start, result);
   return cudaGetLastError();
 }
 
 struct AsDouble {
-  const float* x;
-  __device__ double operator()(int64_t i) const { return x[i]; }
+  __device__ double operator()(float x) const { return x; }
 };
 
 struct MagnitudeBits {
-  Array x;
-  __device__ uint32_t operator()(int64_t i) const {
-    return __float_as_uint(LoadOne(x, i)) & 0x7fffffffu;
-  }
+  __device__ uint32_t operator()(float x) const { return __float_as_uint(x) & 0x7fffffffu; }
 };
 
 struct Binned {
@@ -63,10 +79,9 @@ struct PlusBins {
 };
 
 struct BinnedSquare {
-  Array x;
   SquareBins bins;
-  __device__ Binned operator()(int64_t i) const {
-    const double value = LoadOne(x, i);
+  __device__ Binned operator()(float x) const {
+    const double value = x;
     double rest = value * value;  // exact: 48 bits
     Binned result;
     for (int bin = 0; bin < 3; ++bin) {
@@ -87,18 +102,19 @@ __device__ Binned WarpReduce(Binned value, PlusBins) {
 
 cudaError_t Sum(cudaStream_t stream, int64_t elements, const float* x, double* partial,
                 double* sum) {
-  return Reduce(stream, elements, AsDouble{x}, Plus{}, 0.0, partial, sum);
+  return Reduce(stream, elements, Array{const_cast<float*>(x)}, AsDouble{}, Plus{}, 0.0, partial,
+                sum);
 }
 
 cudaError_t MaxMagnitude(cudaStream_t stream, int64_t elements, Array x, uint32_t* partial,
                          uint32_t* largest) {
-  return Reduce(stream, elements, MagnitudeBits{x}, Larger{}, 0u, partial, largest);
+  return Reduce(stream, elements, x, MagnitudeBits{}, Larger{}, 0u, partial, largest);
 }
 
 cudaError_t SumOfSquares(cudaStream_t stream, int64_t elements, Array x, SquareBins bins,
                          double* partial, double* sums) {
   static_assert(sizeof(Binned) == 3 * sizeof(double));
-  return Reduce(stream, elements, BinnedSquare{x, bins}, PlusBins{}, Binned{},
+  return Reduce(stream, elements, x, BinnedSquare{bins}, PlusBins{}, Binned{},
                 reinterpret_cast<Binned*>(partial), reinterpret_cast<Binned*>(sums));
 }
 

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/nn/model.h"
+
+namespace lockstep {
+
+// What a step computes in a block, in multiply-adds of a sample.
+struct BlockWork {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+
+  double total() const { return forward + input_gradient + weight_gradient; }
+};
+
+// Of each block, from what the model states (BlockCost); the same for all in one that states
+// nothing.
+//
+// Where all of it is trained, backward has two products for each of forward. A frozen weight has
+// none for its own gradient, and the one for its input's only where something is trained before it:
+// in an earlier block, or in a layer that comes before in this one. Adapters have all three, but
+// the first of them, whose input needs no gradient. Weights of a block are taken to be used equally
+// often, as in transformers and in the basic blocks of ResNets they are; and its layers to run in
+// the order of its parameters, with products of activations behind the first, as attention is.
+std::vector<BlockWork> WorkOfBlocks(const Model& model);
+
+}  // namespace lockstep

@@ -1,0 +1,7 @@
+#include "tools/portable/commands.h"
+
+namespace lockstep {
+
+std::vector<Command> GpuCommands() { return {}; }
+
+}  // namespace lockstep
