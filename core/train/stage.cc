@@ -225,7 +225,11 @@ CrossEntropy Stage::Loss(Pass& pass, Variable logits, const Tensor& targets) {
                              static_cast<float>(loss_scale_ / target_count_));
 }
 
-void Stage::AddLoss(const CrossEntropy& result) { losses_.push_back(result.losses); }
+void Stage::AddLoss(const CrossEntropy& result) {
+  // Kept for the end of the step, behind all activations.
+  losses_.push_back(result.losses);
+  losses_.back().storage().Rebook(MemoryClass::kWorkspace);
+}
 
 double Stage::loss() {
   for (const Tensor& losses : losses_) loss_ += rank_.kernels.Sum(losses) / target_count_;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
@@ -20,7 +21,8 @@ absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& st
                                                     const ModelFactory& make_model,
                                                     const std::string& config,
                                                     const Assignments& assignments,
-                                                    Start start = Start::kFresh) {
+                                                    Start start = Start::kFresh,
+                                                    std::shared_ptr<RankDevices> devices = {}) {
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -34,6 +36,7 @@ absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& st
   command_line.resume = start == Start::kResume;
   auto run = PrepareRun(command_line, strategy, make_model);
   if (!run.ok()) return run.status();
+  if (devices != nullptr) run->devices = std::move(devices);
   return TrainRanks(*run);
 }
 
@@ -64,8 +67,10 @@ Assignments With(Assignments assignments, const Assignments& more) {
 
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
-                                    const Assignments& assignments) {
-  auto reports = TryStrategy(strategy, make_model, config, assignments);
+                                    const Assignments& assignments,
+                                    std::shared_ptr<RankDevices> devices) {
+  auto reports =
+      TryStrategy(strategy, make_model, config, assignments, Start::kFresh, std::move(devices));
   if (!reports.ok()) {
     ADD_FAILURE() << strategy.name << ": " << reports.status();
     return std::vector<RankReport>(1);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,11 @@ Assignments With(Assignments assignments, const Assignments& more);
 
 // Trains with a strategy, for tests: `config` is TOML text, `assignments` are laid over it as --set
 // does. Losses, hashes and books come back; files go to a folder of the test's own. Fails the test
-// on an error.
+// on an error. Ranks compute on the CPU unless `devices` are given.
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
-                                    const Assignments& assignments);
+                                    const Assignments& assignments,
+                                    std::shared_ptr<RankDevices> devices = nullptr);
 
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,

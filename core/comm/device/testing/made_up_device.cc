@@ -49,6 +49,12 @@ void MadeUpStream::Queue(std::function<void()> work) {
   queued_.notify_one();
 }
 
+void MadeUpStream::Finish() {
+  std::promise<void> done;
+  Queue([&done] { done.set_value(); });
+  done.get_future().wait();
+}
+
 void MadeUpStream::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -96,12 +102,9 @@ void MadeUpMemory::Write(const Bytes& bytes, const Tensor& tensor) {
 
 Bytes MadeUpMemory::Read(const Tensor& tensor) {
   Bytes bytes(static_cast<size_t>(tensor.bytes()));
-  std::promise<void> done;
-  computes_.Queue([&, from = tensor.raw()] {
-    if (!bytes.empty()) std::memcpy(bytes.data(), from, bytes.size());
-    done.set_value();
-  });
-  done.get_future().wait();
+  if (bytes.empty()) return bytes;
+  computes_.Queue([&bytes, from = tensor.raw()] { std::memcpy(bytes.data(), from, bytes.size()); });
+  computes_.Finish();
   return bytes;
 }
 
@@ -114,6 +117,11 @@ void MadeUpMemory::StreamAllocator::FreeBlock(void* block, int64_t bytes) {
     std::memset(block, 0xee, static_cast<size_t>(bytes));
     std::free(block);
   });
+}
+
+void MadeUpDevice::ComputeAwaits(const DeviceMark& mark) {
+  computes_.Await(mark);
+  if (where_ == Computes::kInRanksThreads) computes_.Finish();
 }
 
 absl::StatusOr<std::unique_ptr<DeviceRoutes>> MadeUpDevice::Connect(Communicator& group) {

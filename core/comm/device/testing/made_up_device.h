@@ -28,6 +28,8 @@ class MadeUpStream final : public DeviceStream {
   ~MadeUpStream() override;
 
   void Queue(std::function<void()> work);
+  // Waits until all that is queued is done.
+  void Finish();
 
   void Await(const DeviceMark& mark) override;
   DeviceMarkPtr Mark() override;
@@ -76,15 +78,21 @@ class MadeUpMemory final : public TestMemory {
 // A rank's view of it, which it shares with the ranks of the same boards.
 class MadeUpDevice final : public CommDevice {
  public:
-  explicit MadeUpDevice(std::shared_ptr<RoundBoards> boards) : connector_(std::move(boards)) {}
+  enum class Computes {
+    kOnAStream,       // computes()
+    kInRanksThreads,  // which wait where the stream would
+  };
+  explicit MadeUpDevice(std::shared_ptr<RoundBoards> boards, Computes where = Computes::kOnAStream)
+      : where_(where), connector_(std::move(boards)) {}
 
   MadeUpStream& computes() { return computes_; }
 
   DeviceMarkPtr Computed() override { return computes_.Mark(); }
-  void ComputeAwaits(const DeviceMark& mark) override { computes_.Await(mark); }
+  void ComputeAwaits(const DeviceMark& mark) override;
   absl::StatusOr<std::unique_ptr<DeviceRoutes>> Connect(Communicator& group) override;
 
  private:
+  const Computes where_;
   MadeUpStream computes_;
   SharedDeviceConnector connector_;
 };
