@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,10 @@ struct RankReport {
   CommTotals traffic;        // of all steps
   int64_t steps = 0;         // run here
   CostPrediction prediction;
-  std::vector<double> losses;            // of the steps run here; the same on all ranks
-  double loss_scale = 1;                 // of the last step
-  int64_t skipped_steps = 0;             // of those run here
-  ValidationResult validation_at_start;  // where it was asked for, and the run began here
+  std::vector<double> losses;  // of the steps run here; the same on all ranks
+  double loss_scale = 1;       // of the last step
+  int64_t skipped_steps = 0;   // of those run here
+  std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
   ValidationResult validation;
   // Of the bits of the parameters and buffers that this rank holds at the end.
   std::string parameter_hash;

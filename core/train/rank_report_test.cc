@@ -36,7 +36,7 @@ RankReport Example(int rank) {
   report.prediction.memory = {{MemoryClass::kGradients, 77}};
   report.prediction.bubble_fraction = 0.5;
   report.losses = {2.5, 1.5};
-  report.validation_at_start = {.loss = 2.25, .accuracy = 0.125};
+  report.validation_at_start = ValidationResult{.loss = 2.25, .accuracy = 0.125};
   report.validation = {.loss = 1.25, .accuracy = 0.75};
   report.parameter_hash = "0123456789abcdef";
   return report;
@@ -77,8 +77,9 @@ void ExpectExample(const RankReport& report, int rank) {
   EXPECT_EQ(report.prediction.memory[0].bytes, 77);
   EXPECT_EQ(report.prediction.bubble_fraction, 0.5);
   EXPECT_EQ(report.losses, (std::vector<double>{2.5, 1.5}));
-  EXPECT_EQ(report.validation_at_start.loss, 2.25);
-  EXPECT_EQ(report.validation_at_start.accuracy, 0.125);
+  ASSERT_TRUE(report.validation_at_start.has_value());
+  EXPECT_EQ(report.validation_at_start->loss, 2.25);
+  EXPECT_EQ(report.validation_at_start->accuracy, 0.125);
   EXPECT_EQ(report.validation.loss, 1.25);
   EXPECT_EQ(report.validation.accuracy, 0.75);
   EXPECT_EQ(report.parameter_hash, "0123456789abcdef");

@@ -215,10 +215,9 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("traffic_bytes_once", traffic_once)
       .Set("bubble_fraction", BubbleRow(MeanBubble(reports)))
       .Set("per_rank", ranks);
-  if (run.settings.validation.at_start) {
-    row.Set("validation_at_start", MetricsRow()
-                                       .Set("loss", first.validation_at_start.loss)
-                                       .Set("accuracy", first.validation_at_start.accuracy));
+  if (const auto& start = first.validation_at_start) {
+    row.Set("validation_at_start",
+            MetricsRow().Set("loss", start->loss).Set("accuracy", start->accuracy));
   }
   if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) row.Set("checkpoint_bytes", bytes);
   if (ScalesLosses(run)) {
@@ -272,9 +271,9 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
       run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
-  if (run.settings.validation.at_start) {
+  if (const auto& start = first.validation_at_start) {
     absl::StrAppendFormat(&text, "  at the start: validation loss %.4f   accuracy %.2f %%\n",
-                          first.validation_at_start.loss, 100 * first.validation_at_start.accuracy);
+                          start->loss, 100 * start->accuracy);
   }
   if (run.trained_parameters < run.parameters) {
     absl::StrAppend(&text, "  trains ", FormatCount(run.trained_parameters), " of ",

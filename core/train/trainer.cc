@@ -128,7 +128,7 @@ class Trainer {
     }
     if (step == 0 && run_.settings.validation.at_start) {
       report_.validation_at_start = Validate(run_, rank_, strategy_);
-      if (reporter_ != nullptr) reporter_->Start(report_.validation_at_start);
+      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
     }
     PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
     rank_.allocator().ResetPeaks();

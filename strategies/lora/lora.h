@@ -10,7 +10,8 @@ namespace lockstep {
 // are all that checkpoints hold.
 //
 // Keys: layers (patterns), rank (8), alpha (rank), dropout (0), rank_stabilised (false); and
-// learning_rate and weight_decay, in place of those of [schedule] and [optimizer].
+// learning_rate and weight_decay, in place of those of [schedule] and [optimizer]. In a later layer
+// of a configuration, `lora = false` takes the table back.
 StrategyDefinition LoraStrategy();
 
 }  // namespace lockstep
