@@ -12,6 +12,7 @@
   Chart.defaults.maintainAspectRatio = false;
   Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
   Chart.defaults.color = '#1b2330';
+  Chart.defaults.layout.padding = {right: 6};
 
   const ruler = document.createElement('canvas').getContext('2d');
   ruler.font = Chart.defaults.font.size + 'px ' + Chart.defaults.font.family;
@@ -102,6 +103,7 @@
       borderJoinStyle: 'round',
       order: line.style === 'wide' ? 1 : 0,
       pointRadius: marked(line) ? 3 : 0,
+      clip: 4,  // a mark on the edge is whole
       pointHitRadius: 6,
     };
     if (line.style === 'in turns' && inTurns.length > 1) {
