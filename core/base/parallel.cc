@@ -27,6 +27,9 @@ void HappensAfter([[maybe_unused]] char& edge) {
 #endif
 }
 
+// Of a thread, as the number of its OpenMP threads is.
+thread_local int skips = 0;
+
 }  // namespace
 
 int MaxThreads() { return omp_get_max_threads(); }
@@ -35,6 +38,11 @@ void SetThreads(int threads) {
   CHECK_GE(threads, 1);
   omp_set_num_threads(threads);
 }
+
+LoopsSkipped::LoopsSkipped() { ++skips; }
+LoopsSkipped::~LoopsSkipped() { --skips; }
+
+bool SkipsLoops() { return skips > 0; }
 
 int ParallelParts(int64_t n, int64_t grain) {
   DCHECK_GE(grain, 1);

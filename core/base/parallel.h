@@ -16,6 +16,20 @@ int MaxThreads();
 // Sets MaxThreads for the calling thread, and for it alone. Requires threads >= 1.
 void SetThreads(int threads);
 
+// While one lives, parallel loops of the calling thread return at once, without a call of their
+// bodies: what allocates memory and then computes does only the former. core/train/rehearsal.h
+// finds out so what a step will need.
+class LoopsSkipped {
+ public:
+  LoopsSkipped();
+  ~LoopsSkipped();
+  LoopsSkipped(const LoopsSkipped&) = delete;
+  LoopsSkipped& operator=(const LoopsSkipped&) = delete;
+};
+
+// Whether one lives in the calling thread: for work that is no loop of these.
+bool SkipsLoops();
+
 // How many parts ParallelFor(n, grain, ...) makes when called here: at most MaxThreads(), none
 // shorter than `grain` where there is more than one; 1 inside another parallel loop. Requires
 // grain >= 1.
@@ -41,13 +55,14 @@ void RunParts(int parts, void (*run)(void* context, int part), void* context);
 // Calls fn(part, begin, end) for each of the ParallelParts(n, grain) contiguous parts of [0, n), in
 // parallel, and returns when all are done. Which elements make a part depends on (n, grain,
 // MaxThreads()) and nothing else, so a reduction that keeps one partial result a part and adds them
-// in order gives the same bits each time. With n <= 0 nothing is called. One part runs inline, at
-// the cost of a call; more cost a fork and a join of OpenMP, a few microseconds.
+// in order gives the same bits each time. With n <= 0, or while SkipsLoops(), nothing is called.
+// One part runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a few
+// microseconds.
 //
 // `fn` must not throw.
 template <typename Function>
 void ParallelForParts(int64_t n, int64_t grain, Function&& fn) {
-  if (n <= 0) return;
+  if (n <= 0 || SkipsLoops()) return;
   const int parts = ParallelParts(n, grain);
   if (parts == 1) {
     fn(0, int64_t{0}, n);

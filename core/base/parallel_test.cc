@@ -133,5 +133,16 @@ TEST(ParallelFor, OrdersMemoryBetweenLoops) {
   EXPECT_EQ(sum, kCount + 50 * 3333 * 3);
 }
 
+TEST(LoopsSkippedTest, LoopsOfTheThreadDoNothingMeanwhile) {
+  {
+    const LoopsSkipped skipped;
+    EXPECT_TRUE(SkipsLoops());
+    EXPECT_TRUE(PartsOf(100, 1).empty());
+    std::thread([] { EXPECT_EQ(PartsOf(100, 100).size(), 1u); }).join();
+  }
+  EXPECT_FALSE(SkipsLoops());
+  EXPECT_EQ(PartsOf(100, 100).size(), 1u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -122,8 +122,9 @@ class Communicator {
   virtual absl::Status status() const = 0;
 
  protected:
-  // Makes calls of a host's group for tensors that it moves itself.
+  // Make calls of a host's group, for tensors that they move themselves or not at all.
   friend class DeviceCommunicator;
+  friend class QuietCommunicator;
 
   // The ledger outlives the communicator.
   Communicator(std::shared_ptr<const GroupInfo> group, Ledger& ledger)

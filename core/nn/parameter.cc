@@ -13,6 +13,7 @@ namespace {
 // Fills the runs of `values`, which belong to elements of the parameter; what none covers is 0.
 void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector<PartRun>& runs,
                     Kernels& kernels, const Tensor& values) {
+  if (SkipsLoops()) return;
   const Parameter& owner = parameter.tied_to != nullptr ? *parameter.tied_to : parameter;
   const float value = owner.init.value;
   const Philox philox(PhiloxKey(seed, "init", owner.name));

@@ -11,6 +11,7 @@
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
 #include "core/train/rank_report.h"
+#include "core/train/rehearsal.h"
 #include "core/train/summary.h"
 #include "core/train/trainer.h"
 
@@ -53,8 +54,10 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
-    LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, GatherReports(handle, own));
-    return handle.rank() == 0 ? WriteRunSummary(*run, reports) : absl::OkStatus();
+    LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
+    if (handle.rank() != 0) return absl::OkStatus();
+    PredictMemory(*run, reports);
+    return WriteRunSummary(*run, reports);
   };
   const auto say = [&](const mpi::Outcome& outcome) {
     if (outcome.reported_by < 0 || outcome.reported_by == self) {

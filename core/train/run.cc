@@ -103,11 +103,12 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
-  LS_ASSIGN_OR_RETURN(run.devices,
-                      RankDevices::Create(command_line.device,
-                                          {.ranks = static_cast<int>(run.settings.mesh.ranks()),
-                                           .processes = place.processes,
-                                           .own_number = place.own_number}));
+  run.device = command_line.device;
+  LS_ASSIGN_OR_RETURN(
+      run.devices,
+      RankDevices::Create(run.device, {.ranks = static_cast<int>(run.settings.mesh.ranks()),
+                                       .processes = place.processes,
+                                       .own_number = place.own_number}));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();

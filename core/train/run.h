@@ -8,6 +8,7 @@
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
 #include "core/nn/model.h"
+#include "core/tensor/device.h"
 #include "core/train/command_line.h"
 #include "core/train/config.h"
 #include "core/train/rank_device.h"
@@ -32,6 +33,7 @@ struct Run {
   std::shared_ptr<const Sampler> sampler;
   // Elements of the whole model's parameters, and of those that are trained.
   int64_t parameters = 0, trained_parameters = 0;
+  DeviceType device = DeviceType::kCpu;  // that ranks compute on
   std::shared_ptr<RankDevices> devices;
   std::string out;  // run directory
   bool resume = false;

@@ -12,12 +12,12 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/agree.h"
-#include "core/data/prefetch.h"
 #include "core/train/base_weights.h"
-#include "core/train/host_batches.h"
 #include "core/train/metrics.h"
 #include "core/train/parameter_hash.h"
+#include "core/train/prefetched_batches.h"
 #include "core/train/rank_device.h"
+#include "core/train/rehearsal.h"
 #include "core/train/reporter.h"
 #include "core/train/summary.h"
 #include "core/train/validation.h"
@@ -55,47 +55,6 @@ void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
     trace.Add(std::move(event));
   }
 }
-
-// The prefetcher as strategies see it; waiting for it counts as time for data, and what it does
-// meanwhile is in the trace.
-class PrefetchedBatches : public BatchSource {
- public:
-  PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range)
-      : timer_(rank.timer), host_(rank.kernels) {
-    if (range.count == 0) return;
-    prefetcher_.emplace(
-        run.dataset, *run.sampler, host_.allocator(),
-        PrefetchOptions{.first_step = first_step,
-                        .end_step = run.settings.steps,
-                        .first_micro_batch = range.first,
-                        .micro_batches = range.count,
-                        .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
-                          trace.Add(LoadEvent(rendered));
-                        }});
-  }
-
-  Batch Next() override {
-    CHECK(prefetcher_.has_value()) << "this rank takes no micro-batches";
-    StepTimer::Scope scope(timer_, Phase::kData);
-    absl::StatusOr<Prefetcher::Item> item = prefetcher_->Next();
-    ThrowIfError(item.status());
-    return host_.Deliver(std::move(item)->batch);
-  }
-
- private:
-  static TraceEvent LoadEvent(const RenderedBatch& rendered) {
-    return {.name = "load",
-            .track = TraceTrack::kData,
-            .start_nanos = rendered.begin_nanos,
-            .duration_nanos = rendered.end_nanos - rendered.begin_nanos,
-            .micro_batch = rendered.micro_batch,
-            .detail = absl::StrCat("of step ", rendered.step)};
-  }
-
-  StepTimer& timer_;
-  HostBatches host_;
-  std::optional<Prefetcher> prefetcher_;  // none where no batch is asked for
-};
 
 // What the model that went to the strategy had to say of where its parameters start.
 struct InitialWeights {
@@ -335,7 +294,8 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
 std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; }
 
 absl::Status Train(const Run& run) {
-  LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
+  LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
+  PredictMemory(run, reports);
   return WriteRunSummary(run, reports);
 }
 

@@ -17,12 +17,9 @@ enum class Start { kFresh, kResume };
 
 std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
 
-absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
-                                                    const ModelFactory& make_model,
-                                                    const std::string& config,
-                                                    const Assignments& assignments,
-                                                    Start start = Start::kFresh,
-                                                    std::shared_ptr<RankDevices> devices = {}) {
+absl::StatusOr<Run> Prepare(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                            const std::string& config, const Assignments& assignments,
+                            Start start) {
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -34,7 +31,16 @@ absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& st
   command_line.assignments = assignments;
   command_line.out = RunFolder();
   command_line.resume = start == Start::kResume;
-  auto run = PrepareRun(command_line, strategy, make_model);
+  return PrepareRun(command_line, strategy, make_model);
+}
+
+absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
+                                                    const ModelFactory& make_model,
+                                                    const std::string& config,
+                                                    const Assignments& assignments,
+                                                    Start start = Start::kFresh,
+                                                    std::shared_ptr<RankDevices> devices = {}) {
+  auto run = Prepare(strategy, make_model, config, assignments, start);
   if (!run.ok()) return run.status();
   if (devices != nullptr) run->devices = std::move(devices);
   return TrainRanks(*run);
@@ -76,6 +82,17 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
     return std::vector<RankReport>(1);
   }
   return *std::move(reports);
+}
+
+std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
+                                        const ModelFactory& make_model, const std::string& config,
+                                        const Assignments& assignments) {
+  const auto run = Prepare(strategy, make_model, config, assignments, Start::kFresh);
+  EXPECT_TRUE(run.ok()) << strategy.name << ": " << run.status();
+  if (!run.ok()) return {};
+  auto ranks = Rehearse(*run);
+  EXPECT_TRUE(ranks.ok()) << strategy.name << ": " << ranks.status();
+  return ranks.ok() ? *std::move(ranks) : std::vector<Rehearsed>();
 }
 
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,

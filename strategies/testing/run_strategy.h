@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/train/rehearsal.h"
 #include "core/train/run.h"
 #include "core/train/trainer.h"
 
@@ -20,6 +21,11 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
                                     const Assignments& assignments,
                                     std::shared_ptr<RankDevices> devices = nullptr);
+
+// What the memory of such a run comes to over shapes alone, by rank (core/train/rehearsal.h).
+std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
+                                        const ModelFactory& make_model, const std::string& config,
+                                        const Assignments& assignments);
 
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,

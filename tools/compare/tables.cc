@@ -226,9 +226,10 @@ std::string WhyNotPredicted(const ComparedWorkload& workload) {
     titles.push_back(part->title);
   }
   if (titles.empty()) return "";
-  return absl::StrCat("measured only: ", absl::StrJoin(titles, ", "),
-                      "; these follow from what the model's operations keep for backward and need "
-                      "meanwhile, for which strategies have no closed form");
+  return absl::StrCat(
+      "measured only: ", absl::StrJoin(titles, ", "),
+      "; no rehearsal of the run says what these come to, as where blocks are divided "
+      "by measured times, or kernels are a GPU's");
 }
 
 Table TrafficTable(const ComparedWorkload& workload) {

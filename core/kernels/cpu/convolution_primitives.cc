@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/base/parallel.h"  // MaxThreads
+#include "core/base/parallel.h"  // MaxThreads, SkipsLoops
 #include "glog/logging.h"
 
 namespace lockstep::cpu {
@@ -66,7 +66,7 @@ void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x
     if (convolution.reorders[i]) {
       ordered[i] = Scratch(convolution.wanted[i]);
       operands[i] = Memory(convolution.wanted[i], ordered[i].raw());
-      if (i != written) {
+      if (i != written && !SkipsLoops()) {
         dnnl::memory plain = Memory(convolution.plain[i], data[i]);
         convolution.reorders[i].execute(stream_, plain, operands[i]);
       }
@@ -76,6 +76,7 @@ void ConvolutionPrimitives::Run(Pass pass, const Window& window, const Tensor& x
   }
   const bool input = pass == Pass::kBackwardInput, weight = pass == Pass::kBackwardWeight;
   Tensor scratch = Scratch(convolution.scratch);
+  if (SkipsLoops()) return;
   std::unordered_map<int, dnnl::memory> arguments = {
       {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, operands[0]},
       {weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, operands[1]},

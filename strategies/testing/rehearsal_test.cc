@@ -1,0 +1,116 @@
+// Rehearsals, of every strategy: what they say of a run's memory is what the run's books say.
+
+#include "core/train/rehearsal.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/ddp/ddp.h"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/fsdp_pipe/fsdp_pipe.h"
+#include "strategies/gpipe/gpipe.h"
+#include "strategies/layerwise/layerwise.h"
+#include "strategies/lora/lora.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+#include "strategies/tp/tp.h"
+
+namespace lockstep {
+namespace {
+
+struct Case {
+  StrategyDefinition strategy;
+  Assignments assignments;
+};
+
+// What a rank sends to other stages in a step, and to tell them of it.
+int64_t BytesInFlight(const RankReport& report) {
+  double bytes = 0;
+  for (const CostPrediction::Traffic& traffic : report.prediction.traffic) {
+    if (traffic.operation == Operation::kSend) bytes += traffic.wire_bytes;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+// Exact, but that what is sent stays until it has been taken, which a rehearsal does not know.
+void ExpectRehearsed(const Case& c, const std::string& config) {
+  SCOPED_TRACE(c.strategy.name + " " + absl::StrJoin(c.assignments, " "));
+  const auto rehearsed = RehearseStrategy(c.strategy, MakeModel, config, c.assignments);
+  const auto ran = RunStrategy(c.strategy, MakeModel, config, c.assignments);
+  ASSERT_EQ(rehearsed.size(), ran.size());
+  for (size_t rank = 0; rank < ran.size(); ++rank) {
+    const int64_t in_flight = BytesInFlight(ran[rank]);
+    for (int i = 0; i < kMemoryClasses; ++i) {
+      const auto memory_class = static_cast<MemoryClass>(i);
+      SCOPED_TRACE(absl::StrCat(Name(memory_class), " of rank ", rank));
+      const int64_t expected = rehearsed[rank].memory.peak(memory_class);
+      EXPECT_GE(ran[rank].memory.peak(memory_class), expected);
+      EXPECT_LE(ran[rank].memory.peak(memory_class), expected + in_flight);
+    }
+  }
+}
+
+class RehearsalTest : public ::testing::TestWithParam<SmallModel> {};
+
+TEST_P(RehearsalTest, OfOneMicroBatchAfterTheOther) {
+  const std::string config = SmallConfig(GetParam());
+  for (const Case& c :
+       {Case{SingleStrategy(), {}}, Case{SingleStrategy(), {"batch.shards=2"}},
+        Case{SingleStrategy(), {"batch.size=10", "batch.micro_batches=4"}},
+        Case{SingleStrategy(), {"run.threads=2"}}, Case{DdpStrategy(), {"mesh.dp=2"}},
+        Case{FsdpStrategy(), {"mesh.dp=3"}},
+        Case{FsdpStrategy(), {"mesh.dp=2", "fsdp.reshard_after_forward=false"}},
+        Case{TpStrategy(), {"mesh.tp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}}}) {
+    ExpectRehearsed(c, config);
+  }
+}
+
+TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
+  const std::string config = SmallConfig(GetParam());
+  for (const Case& c :
+       {Case{LayerwiseStrategy(), {"mesh.pp=3"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.checkpoint=never"}},
+        Case{GPipeStrategy(), {"mesh.pp=3", "gpipe.checkpoint=always"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=1f1b", "gpipe.balance=\"size\""}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "gpipe.schedule=zb_h1"}},
+        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
+    ExpectRehearsed({c.strategy, With(c.assignments, {"batch.micro_batches=3"})}, config);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RehearsalTest,
+                         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                           SmallModel::kUNet),
+                         [](const auto& parameter) { return Name(parameter.param); });
+
+TEST(RehearsalOfDtypesTest, SixteenBits) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    for (const char* compute : {"precision.compute=\"bf16\"", "precision.compute=\"fp16\""}) {
+      ExpectRehearsed({DdpStrategy(), {"mesh.dp=2", compute}}, config);
+    }
+  }
+}
+
+TEST(RehearsalOfAdaptersTest, KeepsLess) {
+  const Assignments adapters = {"lora.rank=2", "lora.layers=[\"*attention*\"]"};
+  ExpectRehearsed({LoraStrategy(), adapters}, SmallGptConfig());
+}
+
+// A rehearsal touches nothing and computes nothing: of a model that no machine could hold twice.
+TEST(RehearsalTest, OfMoreThanThereIs) {
+  const auto ranks =
+      RehearseStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
+                       {"mesh.dp=4", "model.width=8192", "model.heads=64", "model.layers=12"});
+  ASSERT_EQ(ranks.size(), 4u);
+  // 12 width^2 a layer; what the embeddings add is below a percent.
+  EXPECT_NEAR(static_cast<double>(ranks[3].memory.peak(MemoryClass::kParameters)),
+              4.0 * 12 * 12 * 8192 * 8192, 0.01 * 4.0 * 12 * 12 * 8192 * 8192);
+}
+
+}  // namespace
+}  // namespace lockstep
