@@ -87,9 +87,9 @@ def _curve_test(
         "--all=" + ",".join(["%s={path}/$(rootpath %s)" % other for other in programs.items()]),
     ]
     reference = programs.keys()[0]
-
-    # On a GPU the reference is held to another run of its own: it repeats its bits.
-    if strategy != reference or device != "cpu":
+    if device != "cpu":
+        arguments.append("--repeat")
+    if strategy != reference:
         arguments += [
             "--reference={path}/$(rootpath %s)" % programs[reference],
             "--reference_steps=%d" % reference_steps,
@@ -128,8 +128,8 @@ def lockstep_experiment(
                               (golden lane); when it fails, it runs all strategies to tell which of
                               them moved
       :<strategy>_cuda_curve_test
-                              the same on a GPU that all ranks share, the reference held to a second
-                              run of itself; tagged "gpu"
+                              the same on a GPU that all ranks share, and a second run has the bits of
+                              the first; tagged "gpu"
 
     and for all of them:
 

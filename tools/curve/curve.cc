@@ -1,7 +1,7 @@
 // The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls
 // it.
 //
-//   curve --candidate=PROGRAM --steps=N [--device=cuda]
+//   curve --candidate=PROGRAM --steps=N [--device=cuda] [--repeat]
 //         [--reference=PROGRAM [--reference_steps=N] [--reference_tolerance=X]]
 //         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X
 //          [--all=NAME=PROGRAM,...]]
@@ -31,6 +31,7 @@
 ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
 ABSL_FLAG(int32_t, steps, 0, "how many steps to run");
 ABSL_FLAG(std::string, device, "cpu", "where: cpu, or cuda for the first GPU");
+ABSL_FLAG(bool, repeat, false, "whether a second run must have the bits of the first");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
 ABSL_FLAG(int32_t, reference_steps, 0, "how many of the steps are held to single; 0: all");
 ABSL_FLAG(double, reference_tolerance, 0, "relative; 0: to the bit, final parameters included");
@@ -50,6 +51,7 @@ StrategyCheckOptions OptionsOfFlags(const std::string& scratch) {
   return {.candidate = absl::GetFlag(FLAGS_candidate),
           .steps = absl::GetFlag(FLAGS_steps),
           .device = absl::GetFlag(FLAGS_device),
+          .repeat = absl::GetFlag(FLAGS_repeat),
           .reference = absl::GetFlag(FLAGS_reference),
           .reference_steps = absl::GetFlag(FLAGS_reference_steps),
           .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
