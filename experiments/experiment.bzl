@@ -1,8 +1,7 @@
 """An experiment: one workload under every strategy. See lockstep_experiment."""
 
-load("//build_defs:cuda.bzl", "CUDA_ONLY")
 load(":base.bzl", "trained_weights")
-load(":program.bzl", "program", "program_test")
+load(":program.bzl", "program", "program_files", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
 def _run(name, workload, strategy, configs, arguments = [], data = []):
@@ -201,7 +200,8 @@ def lockstep_experiment(
             tags + ["gpu"],
             "medium",
             device = "cuda",
-            target_compatible_with = CUDA_ONLY,
+            # For the list of all of them.
+            visibility = ["//experiments:__pkg__"],
         )
     base_run = {":base": "base"} if has_base and real_data else {}
     runs = dict(base_run.items() + [(":" + strategy, strategy) for strategy in strategies])
@@ -235,6 +235,19 @@ def lockstep_configurations(name):
             "//experiments/%s:%s" % (workload, file)
             for workload, strategies in EXPERIMENTS.items()
             for file in ["workload.toml", "expected_loss.csv"] + [s + ".toml" for s in strategies]
+        ],
+    )
+
+def lockstep_gpu_curve_tests(name):
+    """The curve tests on a GPU of all experiments, as program_files."""
+    program_files(
+        name = name,
+        testonly = True,
+        programs = [
+            "//experiments/%s:%s_cuda_curve_test" % (workload, strategy)
+            for workload, strategies in EXPERIMENTS.items()
+            for strategy in strategies
+            if STRATEGIES[strategy].has_curve
         ],
     )
 
