@@ -42,10 +42,14 @@ check() {
 
 check
 [[ ${code} == 0 ]] || fail "all passes: exit code ${code}: ${output}"
-for call in "nvidia-smi" "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Nccl*" \
-  "curves --jobs 8 --out ${box}/results/curves *" "run lockstep gpu_training --python ${box}/bin/python" \
-  "--tool memcheck" "--tool racecheck" "--tool initcheck" "--tool synccheck"; do
-  grep -qF -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
+for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Nccl*" \
+  "curves --jobs 8 --out ${box}/results/curves *" \
+  "run lockstep gpu_training --python ${box}/bin/python --torch_peer "; do
+  grep -qFx -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
+done
+for tool in memcheck racecheck initcheck synccheck; do
+  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Nccl\*$" <<<"${calls}" ||
+    fail "all: no ${tool} in ${calls}"
 done
 grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
 [[ "$(grep -c ': PASS' <<<"${summary}")" == 12 ]] || fail "all: ${summary}"
@@ -85,6 +89,8 @@ FAILING='import torch' check --torch_peer "${box}/calls" benchmarks
 [[ ${code} == 1 && "${output}" == *"no file"* ]] || fail "no file: ${output}"
 FAILING='import torch' check --torch_peer "${box}/packed/commit" benchmarks
 [[ ${code} == 1 && "${output}" == *"no PyTorch"* ]] || fail "no PyTorch: ${output}"
+check --torch_peer "${box}/packed/commit" benchmarks
+[[ ${code} == 0 && "${calls}" == *"gpu_training"*"--torch_peer ${box}/packed/commit" ]] || fail "a peer: ${calls}"
 FAILING='import torch' check hardware
 [[ ${code} == 0 && "${summary}" == *"note: ${box}/bin/python has no PyTorch"* ]] || fail "PyTorch: ${summary}"
 
