@@ -77,7 +77,7 @@ def _curve_test(
     steps = max(reference_steps, golden_steps)
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
-        "--steps=%d" % steps,
+        "--candidate_steps=%d" % steps,
         "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",

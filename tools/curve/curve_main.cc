@@ -1,13 +1,15 @@
 // The test of one strategy's loss curve; lockstep_experiment (//experiments:experiment.bzl) calls
 // it.
 //
-//   curve --candidate=PROGRAM --steps=N [--device=cuda] [--repeat]
+//   curve --candidate=PROGRAM --candidate_steps=N [--device=cuda] [--repeat]
 //         [--reference=PROGRAM [--reference_steps=N] [--reference_tolerance=X]]
 //         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X
 //          [--all=NAME=PROGRAM,...]]
 //
 // When a lane fails, all the workload's strategies (--all) are run and held to the kept curve: who
 // moved tells where to look. Their curves are left as loss_curves.html among the test's outputs.
+
+#include "tools/curve/curve_main.h"
 
 #include <cstdio>
 #include <cstdlib>  // std::getenv
@@ -29,7 +31,7 @@
 #include "tools/report/text.h"
 
 ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
-ABSL_FLAG(int32_t, steps, 0, "how many steps to run");
+ABSL_FLAG(int32_t, candidate_steps, 0, "how many steps to run");
 ABSL_FLAG(std::string, device, "cpu", "where: cpu, or cuda for the first GPU");
 ABSL_FLAG(bool, repeat, false, "whether a second run must have the bits of the first");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
@@ -49,7 +51,7 @@ constexpr char kGoldenHint[] =
 
 StrategyCheckOptions OptionsOfFlags(const std::string& scratch) {
   return {.candidate = absl::GetFlag(FLAGS_candidate),
-          .steps = absl::GetFlag(FLAGS_steps),
+          .steps = absl::GetFlag(FLAGS_candidate_steps),
           .device = absl::GetFlag(FLAGS_device),
           .repeat = absl::GetFlag(FLAGS_repeat),
           .reference = absl::GetFlag(FLAGS_reference),
@@ -90,7 +92,7 @@ absl::Status ShowWhoMoved(const StrategyCheckOptions& options) {
 }
 
 // Returns whether all lanes passed.
-absl::StatusOr<bool> RunMain() {
+absl::StatusOr<bool> RunTest() {
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
   const StrategyCheckOptions options = OptionsOfFlags(scratch.path());
   LS_ASSIGN_OR_RETURN(const std::vector<LaneResult> lanes, CheckStrategy(options));
@@ -109,15 +111,16 @@ absl::StatusOr<bool> RunMain() {
 }
 
 }  // namespace
-}  // namespace lockstep
 
-int main(int argc, char** argv) {
+int CurveMain(int argc, char** argv) {
   absl::SetProgramUsageMessage("Checks the loss curve of a strategy's first steps.");
   absl::ParseCommandLine(argc, argv);
-  const absl::StatusOr<bool> passed = lockstep::RunMain();
+  const absl::StatusOr<bool> passed = RunTest();
   if (!passed.ok()) {
     std::fprintf(stderr, "%s\n", std::string(passed.status().message()).c_str());
     return 1;
   }
   return *passed ? 0 : 1;
 }
+
+}  // namespace lockstep

@@ -46,14 +46,12 @@ done
 find -L experiments -type f -exec cp --parents --target-directory="${parts}" {} +
 
 # The experiments' own scripts start the binaries that Bazel would lay beside them. Here stands a line
-# of shell for each, that starts what is packed.
+# of shell for each, that starts lockstep with the command of this name; main has that of its folder.
 while read -r binary; do
-  words="$(basename "${binary}")"
-  [[ "${words}" != main ]] || words="lockstep $(basename "$(dirname "${binary}")")"
-  [[ -x "${parts}/bin/${words%% *}" ]] || fail "the experiments need ${binary}, and there is no program ${words%% *}"
+  command="$(basename "${binary%/main}")"
   mkdir -p "${parts}/$(dirname "${binary}")"
-  printf '#!/usr/bin/env bash\npath="$(realpath "$0")"\nexec "${path%%/%s}/run" %s "$@"\n' \
-    "${binary}" "${words}" >"${parts}/${binary}"
+  printf '#!/usr/bin/env bash\npath="$(realpath "$0")"\nexec "${path%%/%s}/run" lockstep %s "$@"\n' \
+    "${binary}" "${command}" >"${parts}/${binary}"
   chmod 755 "${parts}/${binary}"
 done <experiments/gpu_curve_tests.binaries
 
