@@ -10,7 +10,7 @@
 #
 #   --results DIR        where output goes; results_<date>_<time> if not given
 #   --limit SECONDS      how long a command may take; 1200
-#   --tests PATTERNS     of GoogleTest, which tests run, also under compute-sanitizer; '*'
+#   --tests PATTERNS     of GoogleTest without a '-', which tests run, also under compute-sanitizer; '*'
 #   --curves PATTERN     which curve tests run; '*'
 #   --jobs N             how many of them at a time; 8
 #   --tools LIST         of compute-sanitizer; memcheck,racecheck,initcheck,synccheck
@@ -115,7 +115,11 @@ curves() {
 }
 
 benchmarks() {
-  record benchmarks "${root}/run" lockstep gpu_training --python "${python}" --torch_peer "${torch_peer}"
+  # PyTorch is to find its own libraries, not those that `run` finds for ours.
+  local own="${results}/python"
+  printf '#!/usr/bin/env bash\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "${LD_LIBRARY_PATH:-}" "${python}" >"${own}"
+  chmod +x "${own}"
+  record benchmarks "${root}/run" lockstep gpu_training --python "${own}" --torch_peer "${torch_peer}"
 }
 
 sanitizer() {

@@ -44,7 +44,7 @@ check
 [[ ${code} == 0 ]] || fail "all passes: exit code ${code}: ${output}"
 for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Nccl*" \
   "curves --jobs 8 --out ${box}/results/curves *" \
-  "run lockstep gpu_training --python ${box}/bin/python --torch_peer "; do
+  "run lockstep gpu_training --python ${box}/results/python --torch_peer "; do
   grep -qFx -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
 done
 for tool in memcheck racecheck initcheck synccheck; do
@@ -91,6 +91,8 @@ FAILING='import torch' check --torch_peer "${box}/packed/commit" benchmarks
 [[ ${code} == 1 && "${output}" == *"no PyTorch"* ]] || fail "no PyTorch: ${output}"
 check --torch_peer "${box}/packed/commit" benchmarks
 [[ ${code} == 0 && "${calls}" == *"gpu_training"*"--torch_peer ${box}/packed/commit" ]] || fail "a peer: ${calls}"
+grep -qx "LD_LIBRARY_PATH=libraries exec ${box}/bin/python \"\$@\"" \
+  <(LD_LIBRARY_PATH=libraries check benchmarks && cat "${box}/results/python") || fail "PyTorch's libraries"
 FAILING='import torch' check hardware
 [[ ${code} == 0 && "${summary}" == *"note: ${box}/bin/python has no PyTorch"* ]] || fail "PyTorch: ${summary}"
 
