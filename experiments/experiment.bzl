@@ -1,8 +1,7 @@
 """An experiment: one workload under every strategy. See lockstep_experiment."""
 
-load("//build_defs:cuda.bzl", "CUDA_ONLY")
 load(":base.bzl", "trained_weights")
-load(":program.bzl", "program", "program_test")
+load(":program.bzl", "program", "program_files", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
 def _run(name, workload, strategy, configs, arguments = [], data = []):
@@ -78,7 +77,7 @@ def _curve_test(
     steps = max(reference_steps, golden_steps)
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
-        "--steps=%d" % steps,
+        "--candidate_steps=%d" % steps,
         "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
@@ -87,9 +86,9 @@ def _curve_test(
         "--all=" + ",".join(["%s={path}/$(rootpath %s)" % other for other in programs.items()]),
     ]
     reference = programs.keys()[0]
-
-    # On a GPU the reference is held to another run of its own: it repeats its bits.
-    if strategy != reference or device != "cpu":
+    if device != "cpu":
+        arguments.append("--repeat")
+    if strategy != reference:
         arguments += [
             "--reference={path}/$(rootpath %s)" % programs[reference],
             "--reference_steps=%d" % reference_steps,
@@ -128,8 +127,8 @@ def lockstep_experiment(
                               (golden lane); when it fails, it runs all strategies to tell which of
                               them moved
       :<strategy>_cuda_curve_test
-                              the same on a GPU that all ranks share, the reference held to a second
-                              run of itself; tagged "gpu"
+                              the same on a GPU that all ranks share, and a second run has the bits of
+                              the first; tagged "gpu"
 
     and for all of them:
 
@@ -201,7 +200,8 @@ def lockstep_experiment(
             tags + ["gpu"],
             "medium",
             device = "cuda",
-            target_compatible_with = CUDA_ONLY,
+            # For the list of all of them.
+            visibility = ["//experiments:__pkg__"],
         )
     base_run = {":base": "base"} if has_base and real_data else {}
     runs = dict(base_run.items() + [(":" + strategy, strategy) for strategy in strategies])
@@ -235,6 +235,19 @@ def lockstep_configurations(name):
             "//experiments/%s:%s" % (workload, file)
             for workload, strategies in EXPERIMENTS.items()
             for file in ["workload.toml", "expected_loss.csv"] + [s + ".toml" for s in strategies]
+        ],
+    )
+
+def lockstep_gpu_curve_tests(name):
+    """The curve tests on a GPU of all experiments, as program_files."""
+    program_files(
+        name = name,
+        testonly = True,
+        programs = [
+            "//experiments/%s:%s_cuda_curve_test" % (workload, strategy)
+            for workload, strategies in EXPERIMENTS.items()
+            for strategy in strategies
+            if STRATEGIES[strategy].has_curve
         ],
     )
 

@@ -48,25 +48,42 @@ absl::StatusOr<RunRecord> Run(const std::string& program, const std::string& out
   return record;
 }
 
+// Of runs whose losses are the same.
+absl::Status CheckParameters(const RunRecord& actual, const RunRecord& expected,
+                             const CurveNames& names) {
+  if (actual.parameter_hash == expected.parameter_hash) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      names.actual, " has the losses of ", names.expected, " in all ", actual.steps,
+      " steps, but other final parameters (hash ", actual.parameter_hash, ", expected ",
+      expected.parameter_hash, "): the last update differs, or a part that no loss shows"));
+}
+
+LaneResult Repeat(const StrategyCheckOptions& options, const RunRecord& first,
+                  const RunRecord& second) {
+  const CurveNames names = {.actual = "the second run", .expected = "the first"};
+  LaneResult result = {
+      .lane = "repeat",
+      .status = CheckCurve(second.losses, first.losses, {.steps = options.steps}, names),
+      .summary = absl::StrFormat("%d steps, losses and parameters of a second run to the bit",
+                                 options.steps)};
+  if (result.status.ok()) result.status = CheckParameters(second, first, names);
+  return result;
+}
+
 LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate,
                  const RunRecord& reference) {
   const int64_t steps = options.reference_steps > 0 ? options.reference_steps : options.steps;
+  const CurveNames names = {.actual = candidate.strategy, .expected = reference.strategy};
   LaneResult result = {
       .lane = "exact",
       .status = CheckCurve(candidate.losses, reference.losses,
-                           {.steps = steps, .tolerance = options.reference_tolerance},
-                           {.actual = candidate.strategy, .expected = reference.strategy})};
+                           {.steps = steps, .tolerance = options.reference_tolerance}, names)};
   if (options.reference_tolerance > 0) {
     result.summary = absl::StrFormat("%d steps within %g of %s", steps, options.reference_tolerance,
                                      reference.strategy);
     return result;
   }
-  if (result.status.ok() && candidate.parameter_hash != reference.parameter_hash) {
-    result.status = absl::OutOfRangeError(absl::StrCat(
-        candidate.strategy, " has the losses of ", reference.strategy, " in all ", options.steps,
-        " steps, but other final parameters (hash ", candidate.parameter_hash, ", expected ",
-        reference.parameter_hash, "): the last update differs, or a part that no loss shows"));
-  }
+  if (result.status.ok()) result.status = CheckParameters(candidate, reference, names);
   result.summary = absl::StrFormat("%d steps, losses and parameters are %s's to the bit",
                                    options.steps, reference.strategy);
   return result;
@@ -98,8 +115,10 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
 }  // namespace
 
 absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options) {
-  if (options.steps < 1 || (options.reference.empty() && options.golden.empty())) {
-    return absl::InvalidArgumentError("nothing to check: give steps, and a reference or a golden");
+  if (options.steps < 1 ||
+      (!options.repeat && options.reference.empty() && options.golden.empty())) {
+    return absl::InvalidArgumentError(
+        "nothing to check: give steps, and repeat, a reference or a golden");
   }
   if (options.reference_steps < 0 || options.reference_steps > options.steps) {
     return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
@@ -115,6 +134,11 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   LS_ASSIGN_OR_RETURN(const RunRecord candidate,
                       Run(options.candidate, options.scratch + "/candidate", Arguments(options)));
   std::vector<LaneResult> lanes;
+  if (options.repeat) {
+    LS_ASSIGN_OR_RETURN(const RunRecord again,
+                        Run(options.candidate, options.scratch + "/again", Arguments(options)));
+    lanes.push_back(Repeat(options, candidate, again));
+  }
   if (!options.reference.empty()) {
     std::vector<std::string> arguments = Arguments(options);
     arguments.insert(arguments.end(),

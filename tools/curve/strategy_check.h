@@ -21,6 +21,10 @@ struct StrategyCheckOptions {
   // order there.
   std::string device = "cpu";
 
+  // Repeat lane: the candidate runs once more and must have the same bits, on whatever device. On
+  // the CPU the exact lane shows as much, since it holds another program to the same bits.
+  bool repeat = false;
+
   // Exact lane, unless empty: the program that runs `single`. It is told the candidate's shards and
   // micro-batches.
   std::string reference = {};
@@ -40,7 +44,7 @@ struct StrategyCheckOptions {
 
 // How one lane went. `status` says what is wrong; `summary` is a line for a lane that passed.
 struct LaneResult {
-  std::string lane;  // "exact", "golden"
+  std::string lane;  // "repeat", "exact", "golden"
   absl::Status status;
   std::string summary = {};
 };

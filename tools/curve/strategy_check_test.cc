@@ -115,6 +115,46 @@ TEST_F(StrategyCheckTest, OtherParametersFailTheExactLane) {
               AllOf(HasSubstr("hash ffff"), HasSubstr("expected 0123456789abcdef")));
 }
 
+// A program whose second run, and any after it, is another one.
+class RepeatTest : public StrategyCheckTest {
+ protected:
+  absl::StatusOr<std::vector<LaneResult>> Check(const FakeRun& first, const FakeRun& second) {
+    StrategyCheckOptions options = Options({}, kSingle);
+    options.reference = options.golden = "";
+    options.repeat = true;
+    options.candidate =
+        Write("twice.sh", absl::StrCat("#!/bin/sh\ncd ", scratch_.path(), "\n[ -e once ] && exec ",
+                                       Program("second.sh", second), " \"$@\"\ntouch once\nexec ",
+                                       Program("first.sh", first), " \"$@\"\n"));
+    EXPECT_EQ(chmod(options.candidate.c_str(), 0755), 0);
+    return CheckStrategy(options);
+  }
+};
+
+TEST_F(RepeatTest, ASecondRunWithTheSameBitsPasses) {
+  const auto lanes = Check({}, {});
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  ASSERT_EQ(lanes->size(), 1u);
+  EXPECT_EQ((*lanes)[0].lane, "repeat");
+  EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
+}
+
+TEST_F(RepeatTest, ALastDigitFails) {
+  const auto lanes = Check({}, {.losses = {"2.5", "2.25000024", "2.125"}});
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  EXPECT_THAT(std::string((*lanes)[0].status.message()),
+              HasSubstr("the second run leaves the first, relative tolerance 0, at step 1: "
+                        "2.25000024, expected 2.25"));
+}
+
+TEST_F(RepeatTest, OtherParametersFail) {
+  const auto lanes = Check({}, {.hash = "ffff"});
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  EXPECT_THAT(std::string((*lanes)[0].status.message()),
+              AllOf(HasSubstr("the second run has the losses of the first in all 3 steps"),
+                    HasSubstr("hash ffff")));
+}
+
 TEST_F(StrategyCheckTest, AStatedToleranceReplacesEquality) {
   StrategyCheckOptions options =
       Options({.losses = {"2.5", "2.25000024", "2.125"}, .hash = "ffff"}, kSingle);

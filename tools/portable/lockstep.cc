@@ -1,14 +1,17 @@
-// All strategies in one program, and with CUDA the tests and benchmarks of GPUs: `lockstep ddp ...`
-// does what the program of ddp does. Kernels of GPUs are large; here they are once.
+// All strategies in one program, the checker of their curves, and with CUDA the tests and
+// benchmarks of GPUs: `lockstep ddp ...` does what the program of ddp does. Kernels of GPUs are
+// large; here they are once.
 
 #include <cstdio>
 #include <string>
 
+#include "tools/curve/curve_main.h"
 #include "tools/portable/commands.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;
   std::vector<Command> commands = StrategyCommands();
+  commands.push_back({"curve", CurveMain});
   for (Command& command : GpuCommands()) commands.push_back(std::move(command));
   const std::string wanted = argc > 1 ? argv[1] : "";
   std::string names;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# pack PROGRAM... DIR: lays programs, the shared libraries that a bare machine lacks and the
-# experiments' configurations into the folder DIR, which then runs where there is a Linux of glibc 2.36
-# or later, with `DIR/run PROGRAM`. CUDA's libraries are taken to be there.
+# pack PROGRAM... DIR: lays programs, the shared libraries that a bare machine lacks, the experiments'
+# configurations and their curve tests on GPUs into the folder DIR, which then runs where there is a
+# Linux of glibc 2.36 or later: with `DIR/run PROGRAM`, `DIR/curves` and `DIR/check`. CUDA's libraries
+# are taken to be there.
 #
 #   ./bazelw run --config=cuda --config=portable //tools/portable:pack -- DIR
 set -euo pipefail
@@ -39,8 +40,24 @@ for program in "${programs[@]}"; do
     esac
   done < <(ldd "${program}")
 done
-install -m 755 tools/portable/run.sh "${parts}/run"
+for script in run curves check; do
+  install -m 755 "tools/portable/${script}.sh" "${parts}/${script}"
+done
 find -L experiments -type f -exec cp --parents --target-directory="${parts}" {} +
+
+# The experiments' own scripts start the binaries that Bazel would lay beside them. Here stands a line
+# of shell for each, that starts lockstep with the command of this name; main has that of its folder.
+while read -r binary; do
+  command="$(basename "${binary%/main}")"
+  mkdir -p "${parts}/$(dirname "${binary}")"
+  printf '#!/usr/bin/env bash\npath="$(realpath "$0")"\nexec "${path%%/%s}/run" lockstep %s "$@"\n' \
+    "${binary}" "${command}" >"${parts}/${binary}"
+  chmod 755 "${parts}/${binary}"
+done <experiments/gpu_curve_tests.binaries
+
+# For whoever reads results: what was packed.
+git -C "${BUILD_WORKSPACE_DIRECTORY:-/}" describe --always --dirty >"${parts}/commit" 2>/dev/null ||
+  echo unknown >"${parts}/commit"
 
 bytes="$(du -sb "${parts}" | cut -f 1)"
 ((bytes <= most_bytes)) || fail "${bytes} bytes are more than ${most_bytes}: $(du -ab "${parts}" | sort -nr | head -9 | paste -sd ' ')"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# pack_test PROGRAM...: what is packed trains, without the libraries of this machine but glibc and CUDA.
+# pack_test PROGRAM...: what is packed trains and checks itself, without the libraries of this machine
+# but glibc and CUDA.
 set -u
 
 folder="${TEST_TMPDIR}/packed"
@@ -19,13 +20,52 @@ elsewhere="$(env -i PATH=/usr/bin:/bin LD_TRACE_LOADED_OBJECTS=1 "${folder}/run"
 
 cd "${TEST_TMPDIR}" || exit 1
 workload="${folder}/experiments/gpt_markov"
+# A word without quotes is an exception inside toml++: raised in one library, caught in another.
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep ddp --config "${workload}/workload.toml" \
-  --config "${workload}/ddp.toml" --set train.steps=2 --set run.threads=1 --out out >log 2>&1 ||
+  --config "${workload}/ddp.toml" --set train.steps=2 --set run.threads=1 --set checkpoint.files=whole \
+  --out out >log 2>&1 ||
   fail "training: $(cat log)"
 # The first two steps of the expected curve, which a machine may round otherwise.
 diverged="$(paste -d , out/losses.csv "${workload}/expected_loss.csv" | head -3 |
   awk -F , 'NR > 1 && ($1 != $3 || ($2 - $4) ^ 2 > (1e-5 * $4) ^ 2); END { if (NR != 3) print NR }')"
 [[ -z "${diverged}" ]] || fail "not the expected losses: ${diverged}"
+
+# bare COMMAND...: runs it in the folder, without this shell's environment; leaves exit code and output.
+bare() {
+  output="$(env -i PATH=/usr/bin:/bin TMPDIR="${TEST_TMPDIR}" "${folder}/$1" "${@:2}" 2>&1)"
+  code=$?
+}
+
+# What the experiments' scripts start is there.
+for program in "${folder}"/strategies/*/main "${folder}/tools/curve/curve"; do
+  bare "${program#"${folder}"/}" --help
+  [[ "${output}" == *"Trains a model with the strategy"* || "${output}" == *"Checks the loss curve"* ]] ||
+    fail "${program}: ${output}"
+done
+
+# A curve test, which holds the GPU's tolerance on the CPU too: by itself, and where the expected
+# curve has moved by more than that.
+bare curves --device cpu --jobs 2 --out curves 'toy_layerwise:*'
+[[ ${code} == 0 && "${output}" == *"2 of 2 passed on cpu"* ]] || fail "curves: ${output}"
+grep -q '^repeat: PASS, 20 steps' curves/toy_layerwise.layerwise.txt || fail "no second run"
+expected="${folder}/experiments/toy_layerwise/expected_loss.csv"
+awk -F , -v OFS=, '$1 == 7 { $2 *= 1.0001 } { print }' "${expected}" >moved && mv moved "${expected}"
+bare curves --device cpu 'toy_layerwise:single'
+[[ ${code} == 1 && "${output}" == *"FAIL toy_layerwise:single"*"repeat: PASS"*"golden: FAIL"*"at step 7"* ]] ||
+  fail "curves after a change: ${output}"
+bare curves --device cpu 'toy:*'
+[[ ${code} == 1 && "${output}" == *"no curve test to run"* ]] || fail "curves of none: ${output}"
+bare curves --device cpu 'gpt_shakespeare:*'
+[[ ${code} == 1 && "${output}" == *"8 on real data are left out"* ]] || fail "curves of real data: ${output}"
+
+# Without a GPU nothing passes that needs one.
+if ! nvidia-smi >/dev/null 2>&1; then
+  bare check --results checked --curves 'toy_layerwise:single'
+  for name in gpu libraries tests curves benchmarks memcheck racecheck initcheck synccheck; do
+    grep -q "^${name}: FAIL" checked/summary.txt || fail "check: ${name}: ${output}"
+  done
+  ((code == 1)) || fail "check: exit code ${code}"
+fi
 
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep dpp 2>&1 | grep -q 'there is none "dpp"' ||
   fail "no message about a strategy that is none"

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# check [OPTION]... [PART]...: all that a machine with a GPU is wanted for, in a packed folder. Parts, the
+# quickest first, since such a machine may be lent for minutes; all of them if none is named:
+#
+#   hardware    what the machine is, and the versions of what is installed
+#   tests       the tests of GPUs; those of NCCL where there are two
+#   curves      the loss curves of the experiments
+#   benchmarks  the speed of training
+#   sanitizer   the tests, but for NCCL's, under compute-sanitizer
+#
+#   --results DIR        where output goes; results_<date>_<time> if not given
+#   --limit SECONDS      how long a command may take; 1200
+#   --tests PATTERNS     of GoogleTest without a '-', which tests run, also under compute-sanitizer; '*'
+#   --curves PATTERN     which curve tests run; '*'
+#   --jobs N             how many of them at a time; 8
+#   --tools LIST         of compute-sanitizer; memcheck,racecheck,initcheck,synccheck
+#   --python PYTHON      with PyTorch, to compare with; python3
+#   --torch_peer SCRIPT  of the PyTorch side of the benchmarks; without it nothing is compared
+#
+# A command that fails does not keep the others from running. Each leaves its output in DIR/<name>.txt,
+# and DIR/summary.txt says how all of them went. Exit code 0 only if all passed.
+set -uo pipefail
+
+root="$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")" && pwd)"
+readonly all_parts=(hardware tests curves benchmarks sanitizer)
+
+fail() {
+  echo "check: $*" >&2
+  exit 1
+}
+
+results="results_$(date +%Y-%m-%d_%H%M%S)"
+limit=1200
+tests='*'
+curves='*'
+jobs=8
+tools=memcheck,racecheck,initcheck,synccheck
+python=python3
+torch_peer=
+parts=()
+while (($# > 0)); do
+  case "$1" in
+    --results | --limit | --tests | --curves | --jobs | --tools | --python | --torch_peer)
+      (($# > 1)) || fail "$1 takes a value"
+      declare "${1#--}=$2"
+      shift
+      ;;
+    *)
+      [[ " ${all_parts[*]} " == *" $1 "* ]] ||
+        fail "\"$1\" is neither an option nor one of the parts ${all_parts[*]}; see the head of this script"
+      parts+=("$1")
+      ;;
+  esac
+  shift
+done
+((${#parts[@]} > 0)) || parts=("${all_parts[@]}")
+if [[ -n "${torch_peer}" ]]; then
+  # The benchmark would go on without.
+  [[ -f "${torch_peer}" ]] || fail "--torch_peer: there is no file ${torch_peer}"
+  "${python}" -c 'import torch' || fail "--torch_peer: ${python} has no PyTorch; name another by --python"
+fi
+mkdir -p "${results}" || exit 1
+results="$(realpath "${results}")"
+summary="${results}/summary.txt"
+: >"${summary}" || exit 1
+
+# record NAME COMMAND...: runs it, shows and keeps its output, and notes how it went.
+record() {
+  local name="$1" log="${results}/$1.txt" start="${SECONDS}" code verdict=PASS
+  shift
+  {
+    echo "== ${name}, $(date --iso-8601=seconds)"
+    printf '$'
+    printf ' %q' "$@"
+    printf '\n'
+    timeout --kill-after=30 "${limit}" "$@"
+  } 2>&1 | tee "${log}"
+  code="${PIPESTATUS[0]}"
+  ((code == 0)) || verdict=FAIL
+  ((code != 124 && code != 137)) || verdict="FAIL, not done after ${limit} s"
+  echo "exit code ${code}" >>"${log}"
+  echo "${name}: ${verdict} (exit code ${code}, $((SECONDS - start)) s)" >>"${summary}"
+}
+
+# note WORDS...: what a reader of the summary should know.
+note() {
+  echo "note: $*" | tee -a "${summary}"
+}
+
+hardware() {
+  local torch='import torch; print("PyTorch", torch.__version__, "for CUDA", torch.version.cuda)'
+  record packed cat "${root}/commit"
+  record gpu nvidia-smi
+  record processor lscpu
+  record libraries "${root}/run" lockstep gpu_versions
+  if "${python}" -c 'import torch' 2>/dev/null; then
+    record pytorch "${python}" -c "${torch}"
+  else
+    note "${python} has no PyTorch"
+  fi
+}
+
+tests() {
+  local filter="${tests}" gpus
+  gpus="$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')"
+  if ((gpus < 2)); then
+    note "the tests of NCCL take two GPUs, and are left out: this machine has ${gpus}"
+    filter+='-Nccl*'
+  fi
+  record tests "${root}/run" lockstep gpu_tests --gtest_filter="${filter}"
+}
+
+curves() {
+  record curves "${root}/curves" --jobs "${jobs}" --out "${results}/curves" "${curves}"
+}
+
+benchmarks() {
+  # PyTorch is to find its own libraries, not those that `run` finds for ours.
+  local own="${results}/python"
+  printf '#!/usr/bin/env bash\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "${LD_LIBRARY_PATH:-}" "${python}" >"${own}"
+  chmod +x "${own}"
+  record benchmarks "${root}/run" lockstep gpu_training --python "${own}" --torch_peer "${torch_peer}"
+}
+
+sanitizer() {
+  local program tool options
+  program="$(command -v compute-sanitizer)" || program=/usr/local/cuda/bin/compute-sanitizer
+  for tool in ${tools//,/ }; do
+    options=(--tool "${tool}" --target-processes all --error-exitcode 1)
+    case "${tool}" in
+      # Tests make calls fail on purpose, and judge that themselves.
+      memcheck) options+=(--report-api-errors no) ;;
+      # Kernels of NVIDIA's libraries are not ours to judge. The other tools must see what these write.
+      racecheck) options+=(--kernel-regex kns=lockstep) ;;
+    esac
+    record "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
+      --gtest_filter="${tests}-Nccl*"
+  done
+}
+
+for part in "${parts[@]}"; do "${part}"; done
+
+printf '\n== summary, %s\n' "${results}"
+cat "${summary}"
+grep -q ': PASS' "${summary}" && ! grep -q ': FAIL' "${summary}"

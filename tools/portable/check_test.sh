@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# What check starts and makes of it: all that it calls, nvidia-smi and compute-sanitizer included, are
+# stand-ins that write down how they were called and fail where they are told to.
+set -uo pipefail
+
+box="${TEST_TMPDIR}/box"
+mkdir -p "${box}/packed" "${box}/bin"
+install -m 755 tools/portable/check.sh "${box}/packed/check"
+echo 1234567 >"${box}/packed/commit"
+
+failures=0
+fail() {
+  echo "FAIL: $*"
+  failures=$((failures + 1))
+}
+
+# stand_in PATH: fails for calls with the words of ${FAILING}; two GPUs if ${GPUS} says so.
+stand_in() {
+  cat >"${box}/$1" <<'END'
+#!/usr/bin/env bash
+echo "$(basename "$0") $*" >>"${BOX}/calls"
+if [[ "$1" == --list-gpus ]]; then seq -f 'GPU %g' "${GPUS}"; fi
+if [[ -n "${SLEEPING}" && "$*" == *"${SLEEPING}"* ]]; then sleep 60; fi
+[[ -z "${FAILING}" || "$*" != *"${FAILING}"* ]]
+END
+  chmod +x "${box}/$1"
+}
+for program in packed/run packed/curves bin/nvidia-smi bin/lscpu bin/compute-sanitizer bin/python; do
+  stand_in "${program}"
+done
+
+# check ARGUMENT...: runs it; leaves exit code, output, calls and summary.
+check() {
+  rm -rf "${box}/calls" "${box}/results"
+  output="$(PATH="${box}/bin:${PATH}" BOX="${box}" GPUS="${GPUS:-1}" FAILING="${FAILING:-}" \
+    SLEEPING="${SLEEPING:-}" "${box}/packed/check" --results "${box}/results" --python "${box}/bin/python" \
+    "$@" 2>&1)"
+  code=$?
+  calls="$(cat "${box}/calls" 2>/dev/null)"
+  summary="$(cat "${box}/results/summary.txt" 2>/dev/null)"
+}
+
+check
+[[ ${code} == 0 ]] || fail "all passes: exit code ${code}: ${output}"
+for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Nccl*" \
+  "curves --jobs 8 --out ${box}/results/curves *" \
+  "run lockstep gpu_training --python ${box}/results/python --torch_peer "; do
+  grep -qFx -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
+done
+for tool in memcheck racecheck initcheck synccheck; do
+  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Nccl\*$" <<<"${calls}" ||
+    fail "all: no ${tool} in ${calls}"
+done
+grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
+[[ "$(grep -c ': PASS' <<<"${summary}")" == 12 ]] || fail "all: ${summary}"
+
+GPUS=2 check tests
+grep -qFx "run lockstep gpu_tests --gtest_filter=*" <<<"${calls}" || fail "two GPUs: ${calls}"
+
+# One that fails: the others run, and the exit code tells.
+for failing in "lockstep gpu_tests --gtest_filter" "--jobs" "gpu_training" "--tool racecheck"; do
+  FAILING="${failing}" check
+  [[ ${code} == 1 ]] || fail "${failing}: exit code ${code}"
+  grep -q ': FAIL (exit code 1' <<<"${summary}" || fail "${failing}: ${summary}"
+  grep -qF -- "--tool synccheck" <<<"${calls}" || fail "${failing}: the end was not reached"
+done
+grep -q 'racecheck: FAIL' <<<"${output}" || fail "the summary is not shown"
+grep -qx 'exit code 1' "${box}/results/racecheck.txt" || fail "no exit code in the output's file"
+
+# One that never ends.
+SLEEPING=gpu_training check --limit 1 benchmarks hardware
+grep -q 'benchmarks: FAIL, not done after 1 s' <<<"${summary}" || fail "no limit: ${summary}"
+grep -q '^processor: ' <<<"${summary}" || fail "nothing after the limit: ${summary}"
+
+# Chosen parts, and within them.
+check --tools initcheck --tests 'Cuda*' sanitizer
+[[ "$(wc -l <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Nccl*" ]] ||
+  fail "chosen: ${calls}"
+check --curves 'gpt_*:single' --jobs 2 curves
+[[ "${calls}" == "curves --jobs 2 --out ${box}/results/curves gpt_*:single" ]] || fail "chosen: ${calls}"
+
+# What asks for nothing that there is.
+for wrong in gpu --limits --limit "--torch_peer nowhere"; do
+  # shellcheck disable=SC2086  # two words
+  check ${wrong}
+  [[ ${code} == 1 && -z "${summary}" ]] || fail "${wrong}: exit code ${code}"
+done
+FAILING='import torch' check --torch_peer "${box}/calls" benchmarks
+[[ ${code} == 1 && "${output}" == *"no file"* ]] || fail "no file: ${output}"
+FAILING='import torch' check --torch_peer "${box}/packed/commit" benchmarks
+[[ ${code} == 1 && "${output}" == *"no PyTorch"* ]] || fail "no PyTorch: ${output}"
+check --torch_peer "${box}/packed/commit" benchmarks
+[[ ${code} == 0 && "${calls}" == *"gpu_training"*"--torch_peer ${box}/packed/commit" ]] || fail "a peer: ${calls}"
+grep -qx "LD_LIBRARY_PATH=libraries exec ${box}/bin/python \"\$@\"" \
+  <(LD_LIBRARY_PATH=libraries check benchmarks && cat "${box}/results/python") || fail "PyTorch's libraries"
+FAILING='import torch' check hardware
+[[ ${code} == 0 && "${summary}" == *"note: ${box}/bin/python has no PyTorch"* ]] || fail "PyTorch: ${summary}"
+
+((failures == 0))
