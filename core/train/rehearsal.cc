@@ -53,14 +53,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
                .trace = trace};
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   try {
-    const std::unique_ptr<Strategy> strategy = run.strategy.make(
-        {.rank = rank,
-         .model = std::move(model),
-         .settings = run.settings,
-         .targets_per_sample = run.dataset->target_shape().elements(),
-         .config = run.config,
-         .another_model = [&] { return run.make_model(run.config, *run.dataset); },
-         .dataset = *run.dataset});
+    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
     const Run shorter = WithShortValidation(run, mesh);
     // Once for ranks to tell each other the shapes of what they send.
     GoThrough(shorter, rank, *strategy);

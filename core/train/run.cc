@@ -97,6 +97,17 @@ std::string ModelFingerprint(const Config& config) {
   return part.Fingerprint();
 }
 
+std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model) {
+  return run.strategy.make(
+      {.rank = rank,
+       .model = std::move(model),
+       .settings = run.settings,
+       .targets_per_sample = run.dataset->target_shape().elements(),
+       .config = run.config,
+       .another_model = [&run] { return run.make_model(run.config, *run.dataset); },
+       .dataset = *run.dataset});
+}
+
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model, const RunPlace& place) {
   Run run;

@@ -45,6 +45,9 @@ struct Run {
   int64_t units_per_sample() const;
 };
 
+// A rank's strategy; `model` is what run.make_model made for it. Throws StatusException.
+std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model);
+
 // What must be equal between a run and a checkpoint that it goes on from: the table [model], but
 // for what it started from, and what [lora] says of what adapters compute.
 std::string ModelFingerprint(const Config& config);

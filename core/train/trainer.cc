@@ -264,16 +264,9 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
                .trace = *report.trace};
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   InitialWeights initial = {.path = model.initial_weights, .names = model.published};
-  // The one place where what was thrown inside a pass becomes a status again.
+  // Here what was thrown inside a pass becomes a status again.
   try {
-    const std::unique_ptr<Strategy> strategy = run.strategy.make(
-        {.rank = rank,
-         .model = std::move(model),
-         .settings = run.settings,
-         .targets_per_sample = run.dataset->target_shape().elements(),
-         .config = run.config,
-         .another_model = [&] { return run.make_model(run.config, *run.dataset); },
-         .dataset = *run.dataset});
+    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
     report.prediction = strategy->Predict();
     return Trainer(run, std::move(initial), rank, handle.ledger(), *strategy, report).Run();
   } catch (const StatusException& error) {

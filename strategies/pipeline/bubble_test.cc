@@ -1,39 +1,21 @@
 #include "strategies/pipeline/bubble.h"
 
-#include <memory>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "strategies/pipeline/testing/model_of_costs.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/stages/balance.h"
 
 namespace lockstep {
 namespace {
 
-class Empty : public Block {
- public:
-  using Block::Block;
-
- protected:
-  Variables Forward(Pass&, Variables inputs) override { return inputs; }
-};
-
-Model ModelOf(const std::vector<int64_t>& macs) {
-  Model model;
-  for (const int64_t cost : macs) {
-    model.blocks.push_back(std::make_unique<Empty>(absl::StrCat("b", model.blocks.size())));
-    model.blocks.back()->cost.forward_macs = cost;
-  }
-  return model;
-}
-
 // Of rank `rank`, where each stage has one block of a cost.
 double Bubble(const std::vector<int64_t>& macs, const Schedule& schedule, int rank,
               Checkpointing checkpointing = Checkpointing::kNever) {
   StagePlan plan = {.stages = {}, .rank_of_stage = schedule.rank_of_stage};
   for (int64_t i = 0; i < schedule.stages(); ++i) plan.stages.push_back({i, i + 1});
-  return BubbleFraction(ModelOf(macs), plan, schedule, checkpointing, rank);
+  return BubbleFraction(ModelOfCosts(macs), plan, schedule, checkpointing, rank);
 }
 
 TEST(BubbleFractionTest, IsThatOfThePapersWhereStagesAreEqual) {

@@ -1,15 +1,14 @@
 #include "strategies/pipeline/plan.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/comm/launch.h"
 #include "core/data/dataset.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "strategies/pipeline/testing/model_of_costs.h"
 #include "strategies/schedules/schedules.h"
 
 namespace lockstep {
@@ -19,29 +18,12 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class Empty : public Block {
- public:
-  using Block::Block;
-
- protected:
-  Variables Forward(Pass&, Variables inputs) override { return inputs; }
-};
-
-Model ModelOf(const std::vector<int64_t>& macs) {
-  Model model;
-  for (const int64_t cost : macs) {
-    model.blocks.push_back(std::make_unique<Empty>(absl::StrCat("b", model.blocks.size())));
-    model.blocks.back()->cost.forward_macs = cost;
-  }
-  return model;
-}
-
 BalanceOption Given(const std::vector<int64_t>& balance) {
   return {.by = BalanceOption::By::kGiven, .given = balance};
 }
 
 TEST(CheckPlanTest, AcceptsABalanceOfAllStages) {
-  const Model model = ModelOf({1, 1, 1, 1});
+  const Model model = ModelOfCosts({1, 1, 1, 1});
   EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), {}, "gpipe").ok());
   EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), Given({1, 3}), "gpipe").ok());
   const Schedule interleaved = *InterleavedSchedule(2, 2, 2);
@@ -51,7 +33,7 @@ TEST(CheckPlanTest, AcceptsABalanceOfAllStages) {
 
 TEST(CheckPlanTest, RefusesWhatCannotBeDivided) {
   const auto problem = [](const Schedule& schedule, const BalanceOption& option) {
-    const absl::Status status = CheckPlan(ModelOf({1, 1, 1, 1}), schedule, option, "mine");
+    const absl::Status status = CheckPlan(ModelOfCosts({1, 1, 1, 1}), schedule, option, "mine");
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
@@ -97,11 +79,11 @@ StagePlan Plan(const std::vector<int64_t>& macs, const Schedule& schedule,
     const NoData dataset;
     const StrategyInputs inputs = {
         .rank = rank,
-        .model = ModelOf(macs),
+        .model = ModelOfCosts(macs),
         .settings = settings,
         .targets_per_sample = 1,
         .config = config,
-        .another_model = [&]() -> absl::StatusOr<Model> { return ModelOf(macs); },
+        .another_model = [&]() -> absl::StatusOr<Model> { return ModelOfCosts(macs); },
         .dataset = dataset};
     plan = MakePlan(inputs, schedule, option, "gpipe");
     return absl::OkStatus();
