@@ -130,11 +130,10 @@ class CpuKernels final : public Kernels {
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
-                 const Tensor& copy) override;
-  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+  void AdamWStep(const AdamW& options, float gradient_factor,
+                 absl::Span<const OptimizedTensor> tensors) override;
+  void SgdStep(const Sgd& options, float gradient_factor,
+               absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.

@@ -136,11 +136,10 @@ class CudaKernels final : public Kernels {
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;
   SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
-                 const Tensor& copy) override;
-  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+  void AdamWStep(const AdamW& options, float gradient_factor,
+                 absl::Span<const OptimizedTensor> tensors) override;
+  void SgdStep(const Sgd& options, float gradient_factor,
+               absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.
