@@ -125,10 +125,11 @@ class Kernels {
                                         const Tensor& dx) = 0;
   virtual void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                          Write write, const Tensor& dw, const Tensor& dbias) = 0;
-  // `argmax` (i32, shaped as y) keeps where each maximum was found: its offset within the picture.
-  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-                       const Tensor& argmax) = 0;
-  virtual void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) = 0;
+  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y) = 0;
+  // x and y are the forward's. Of a window's elements that equal its maximum, the first in the
+  // order of memory gets the gradient.
+  virtual void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
+                               const Tensor& dy, const Tensor& dx) = 0;
   // y[batch, channels] = mean over height and width
   virtual void GlobalAveragePool(const Tensor& x, const Tensor& y) = 0;
   virtual void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) = 0;

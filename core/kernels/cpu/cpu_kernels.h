@@ -74,9 +74,9 @@ class CpuKernels final : public Kernels {
                                 const Tensor& dx) override;
   void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                  Write write, const Tensor& dw, const Tensor& dbias) override;
-  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-               const Tensor& argmax) override;
-  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y) override;
+  void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y, const Tensor& dy,
+                       const Tensor& dx) override;
   void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
   void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
   void Upsample(const Tensor& x, const Tensor& y) override;
