@@ -299,13 +299,13 @@ Variable MaxPool(Tape& tape, const Variable& x, const Window& window) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
   Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), s[3]}, x.value.dtype());
-  Tensor argmax = k.Empty(y.shape(), DType::kI32);
-  k.MaxPool(x.value, window, y, argmax);
+  k.MaxPool(x.value, window, y);
   Variable out = tape.Result(y, x.needs_gradient());
-  tape.Record(out, [&k, argmax, shape = s, x = x.gradient](Tensor dy) {
-    Tensor dx = k.Empty(shape, dy.dtype());
-    k.MaxPoolBackward(dy, argmax, dx);
-    x->Add(k, std::move(dx));
+  // In training, what made x and what reads y keep them too.
+  tape.Record(out, [&k, x, window, y](Tensor dy) {
+    Tensor dx = k.EmptyLike(x.value);
+    k.MaxPoolBackward(x.value, window, y, dy, dx);
+    x.gradient->Add(k, std::move(dx));
   });
   return out;
 }
@@ -366,21 +366,22 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
                    const Tensor& variance) {
   Kernels& k = tape.kernels();
   Tensor y = k.EmptyLike(x.value);
-  k.BatchNorm(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
-              options.epsilon, options.activation, y, mean, variance);
+  Tensor of_device =
+      k.BatchNorm(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
+                  options.epsilon, options.activation, y, mean, variance);
   Variable out =
       tape.Result(y, x.needs_gradient() || Needs(residual) || scale.trainable || shift.trainable);
   // Backward needs the output only to know where the activation let gradients pass.
   Tensor kept = options.activation == Activation::kNone ? Tensor() : y;
-  auto backward = [&tape, &k, x, &scale, &shift, kept, mean, variance, epsilon = options.epsilon,
-                   residual = SlotOf(residual)](Tensor dy) {
+  auto backward = [&tape, &k, x, &scale, &shift, kept, mean, variance, of_device,
+                   epsilon = options.epsilon, residual = SlotOf(residual)](Tensor dy) {
     // One kernel gives all gradients: there is no half of it to defer.
     const Destinations d =
         NextContributions(k, {.inputs = true, .weights = true}, {&scale, &shift});
     Tensor dx = k.EmptyLike(x.value);
     Tensor dresidual = residual ? k.EmptyLike(dy) : Tensor();
-    k.BatchNormBackward(x.value, scale.value, mean, variance, epsilon, kept, dy, dx, dresidual,
-                        d.write, d[0], d[1]);
+    k.BatchNormBackward(x.value, scale.value, mean, variance, of_device, epsilon, kept, dy, dx,
+                        dresidual, d.write, d[0], d[1]);
     AddTo(k, x.gradient, std::move(dx));
     AddTo(k, residual, std::move(dresidual));
     tape.CountDown({&scale, &shift});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>  // std::max
+#include <array>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -124,10 +125,11 @@ class Kernels {
                                         const Tensor& dx) = 0;
   virtual void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                          Write write, const Tensor& dw, const Tensor& dbias) = 0;
-  // `argmax` (i32, shaped as y) keeps where each maximum was found: its offset within the picture.
-  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-                       const Tensor& argmax) = 0;
-  virtual void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) = 0;
+  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y) = 0;
+  // x and y are the forward's. Of a window's elements that equal its maximum, the first in the
+  // order of memory gets the gradient.
+  virtual void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
+                               const Tensor& dy, const Tensor& dx) = 0;
   // y[batch, channels] = mean over height and width
   virtual void GlobalAveragePool(const Tensor& x, const Tensor& y) = 0;
   virtual void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) = 0;
@@ -139,22 +141,25 @@ class Kernels {
   // --- normalisation --------------------------------------------------------------------------
   // Batch normalisation over all but the last dimension, with this batch's statistics (Ioffe and
   // Szegedy, 2015): y = activation((x - mean) * inverse_stddev * scale + shift + residual).
-  // Writes mean and biased variance, [channels] each; residual may be undefined.
-  virtual void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                         const Tensor& residual, float epsilon, Activation activation,
-                         const Tensor& y, const Tensor& mean, const Tensor& variance) = 0;
+  // Writes mean and biased variance, [channels] each, the latter as exact as variance + epsilon is;
+  // residual may be undefined. In 16 bits what the residual is added to may have been rounded.
+  // Returns what this device keeps for BatchNormBackward besides; undefined: nothing.
+  virtual Tensor BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                           const Tensor& residual, float epsilon, Activation activation,
+                           const Tensor& y, const Tensor& mean, const Tensor& variance) = 0;
   // The same with given statistics; for evaluation.
   virtual void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
                                   const Tensor& residual, const Tensor& mean,
                                   const Tensor& variance, float epsilon, Activation activation,
                                   const Tensor& y) = 0;
-  // `y` is the forward's output where an activation followed, else undefined. Writes dx, and the
-  // residual's gradient where `dresidual` is defined; adds to or overwrites dscale and dshift where
-  // these are defined.
+  // `kept` is what the forward has returned, `y` its output where an activation followed, else
+  // undefined. Writes dx, and the residual's gradient where `dresidual` is defined; adds to or
+  // overwrites dscale and dshift where these are defined.
   virtual void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                                 const Tensor& variance, float epsilon, const Tensor& y,
-                                 const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
-                                 Write write, const Tensor& dscale, const Tensor& dshift) = 0;
+                                 const Tensor& variance, const Tensor& kept, float epsilon,
+                                 const Tensor& y, const Tensor& dy, const Tensor& dx,
+                                 const Tensor& dresidual, Write write, const Tensor& dscale,
+                                 const Tensor& dshift) = 0;
   // Batch statistics of several micro-batches, for the running estimate: adds mean, variance and
   // mean^2 of one micro-batch, times `weight`, to the rows of sums [3, channels].
   virtual void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
@@ -244,19 +249,25 @@ class Kernels {
   }
 
   // --- optimizers, in place -------------------------------------------------------------------
-  // `parameter` is the fp32 master. `copy`, which may be undefined, is the same parameter in the
-  // compute dtype; it is written anew from the updated master. The gradient may have any floating
-  // dtype.
-
-  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW; the gradient is
+  // One of the tensors that a step updates; all of its tensors have the same number of elements,
+  // which may be 0.
+  struct OptimizedTensor {
+    Tensor gradient;   // of any floating dtype
+    Tensor parameter;  // the fp32 master
+    Tensor copy = {};  // the parameter in the compute dtype, written anew; or undefined
+    std::array<Tensor, 2> states = {};  // AdamW: first and second moment; SGD: the momentum buffer
+    bool decays = true;                 // whether the options' weight decay applies
+  };
+  // Steps of all tensors together: a device is given as few launches as there can be. Gradients are
   // first multiplied by `gradient_factor`.
-  virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                         const Tensor& parameter, const Tensor& first_moment,
-                         const Tensor& second_moment, const Tensor& copy) = 0;
-  // As torch.optim.SGD without dampening, whose first step is that of a `momentum` buffer of zeros;
-  // undefined when options.momentum is 0.
-  virtual void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-                       const Tensor& parameter, const Tensor& momentum, const Tensor& copy) = 0;
+
+  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW.
+  virtual void AdamWStep(const AdamW& options, float gradient_factor,
+                         absl::Span<const OptimizedTensor> tensors) = 0;
+  // As torch.optim.SGD without dampening, whose first step is that of a momentum buffer of zeros;
+  // there is none, and it is not looked at, when options.momentum is 0.
+  virtual void SgdStep(const Sgd& options, float gradient_factor,
+                       absl::Span<const OptimizedTensor> tensors) = 0;
 };
 
 }  // namespace lockstep

@@ -10,13 +10,16 @@
 namespace lockstep {
 
 namespace cuda {
+class BatchNorms;
 class Convolutions;
+class Cudnn;
 class MatrixProducts;
+class Poolings;
 }  // namespace cuda
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
-// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for; the
-// others are our own.
+// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for;
+// pooling and batch normalisation stand on cuDNN too; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -78,23 +81,23 @@ class CudaKernels final : public Kernels {
                                 const Tensor& dx) override;
   void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                  Write write, const Tensor& dw, const Tensor& dbias) override;
-  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-               const Tensor& argmax) override;
-  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y) override;
+  void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y, const Tensor& dy,
+                       const Tensor& dx) override;
   void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
   void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
   void Upsample(const Tensor& x, const Tensor& y) override;
   void UpsampleBackward(const Tensor& dy, const Tensor& dx) override;
 
-  void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
-                 float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
-                 const Tensor& variance) override;
+  Tensor BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                   const Tensor& residual, float epsilon, Activation activation, const Tensor& y,
+                   const Tensor& mean, const Tensor& variance) override;
   void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
                           const Tensor& residual, const Tensor& mean, const Tensor& variance,
                           float epsilon, Activation activation, const Tensor& y) override;
   void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                         const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dresidual, Write write,
+                         const Tensor& variance, const Tensor& kept, float epsilon, const Tensor& y,
+                         const Tensor& dy, const Tensor& dx, const Tensor& dresidual, Write write,
                          const Tensor& dscale, const Tensor& dshift) override;
   void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
                      const Tensor& sums) override;
@@ -136,11 +139,10 @@ class CudaKernels final : public Kernels {
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;
   SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
-                 const Tensor& copy) override;
-  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+  void AdamWStep(const AdamW& options, float gradient_factor,
+                 absl::Span<const OptimizedTensor> tensors) override;
+  void SgdStep(const Sgd& options, float gradient_factor,
+               absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.
@@ -156,7 +158,10 @@ class CudaKernels final : public Kernels {
   Allocator& allocator_;
   CudaStaging staging_;
   std::unique_ptr<cuda::MatrixProducts> products_;
+  std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::Convolutions> convolutions_;
+  std::unique_ptr<cuda::Poolings> poolings_;
+  std::unique_ptr<cuda::BatchNorms> batch_norms_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };
