@@ -23,12 +23,12 @@ Poolings::Poolings(Cudnn& cudnn) : cudnn_(cudnn) {}
 Poolings::~Poolings() = default;
 
 Poolings::Frame Poolings::Maximum(const Window& window) {
-  // Of what equals the maximum, the first gets the gradient; the other mode adds by atomics.
+  // Of what equals the maximum, the first gets the gradient. CUDNN_POOLING_MAX would not repeat its
+  // bits.
   return {.mode = CUDNN_POOLING_MAX_DETERMINISTIC,
           .height = window.kernel,
           .width = window.kernel,
-          .stride_down = window.stride,
-          .stride_right = window.stride,
+          .stride = window.stride,
           .padding = window.padding};
 }
 
@@ -37,8 +37,7 @@ Poolings::Frame Poolings::WholeOf(const Tensor& x) {
   return {.mode = CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
           .height = pictures.height,
           .width = pictures.width,
-          .stride_down = pictures.height,
-          .stride_right = pictures.width,
+          .stride = 1,
           .padding = 0};
 }
 
@@ -49,16 +48,15 @@ const Poolings::Plan& Poolings::PlanOf(const Frame& frame, const Tensor& x, cons
   if (kept != nullptr) return *kept;
   auto plan = std::make_unique<Plan>();
   const auto height = static_cast<int>(frame.height), width = static_cast<int>(frame.width);
-  const auto padding = static_cast<int>(frame.padding);
+  const auto stride = static_cast<int>(frame.stride), padding = static_cast<int>(frame.padding);
   LS_CUDNN(cudnnSetPooling2dDescriptor(plan->pooling, frame.mode, CUDNN_PROPAGATE_NAN, height,
-                                       width, padding, padding, static_cast<int>(frame.stride_down),
-                                       static_cast<int>(frame.stride_right)));
-  const auto output = [&](int64_t extent, int64_t kernel, int64_t stride) {
-    return (extent + 2 * frame.padding - kernel) / stride + 1;
+                                       width, padding, padding, stride, stride));
+  const auto output = [&](int64_t extent, int64_t kernel) {
+    return (extent + 2 * frame.padding - kernel) / frame.stride + 1;
   };
   const Pictures pooled = {.batch = pictures.batch,
-                           .height = output(pictures.height, frame.height, frame.stride_down),
-                           .width = output(pictures.width, frame.width, frame.stride_right),
+                           .height = output(pictures.height, frame.height),
+                           .width = output(pictures.width, frame.width),
                            .channels = pictures.channels};
   CHECK_EQ(y.elements(), pooled.batch * pooled.height * pooled.width * pooled.channels);
   Describe(plan->x, x.dtype(), pictures);

@@ -30,7 +30,7 @@ class Poolings {
   // What cuDNN slides over pictures.
   struct Frame {
     cudnnPoolingMode_t mode;
-    int64_t height, width, stride_down, stride_right, padding;
+    int64_t height, width, stride, padding;
 
     auto operator<=>(const Frame&) const = default;
   };
