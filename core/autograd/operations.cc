@@ -299,13 +299,13 @@ Variable MaxPool(Tape& tape, const Variable& x, const Window& window) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
   Tensor y = k.Empty({s[0], window.Output(s[1]), window.Output(s[2]), s[3]}, x.value.dtype());
-  Tensor argmax = k.Empty(y.shape(), DType::kI32);
-  k.MaxPool(x.value, window, y, argmax);
+  k.MaxPool(x.value, window, y);
   Variable out = tape.Result(y, x.needs_gradient());
-  tape.Record(out, [&k, argmax, shape = s, x = x.gradient](Tensor dy) {
-    Tensor dx = k.Empty(shape, dy.dtype());
-    k.MaxPoolBackward(dy, argmax, dx);
-    x->Add(k, std::move(dx));
+  // In training, what made x and what reads y keep them too.
+  tape.Record(out, [&k, x, window, y](Tensor dy) {
+    Tensor dx = k.EmptyLike(x.value);
+    k.MaxPoolBackward(x.value, window, y, dy, dx);
+    x.gradient->Add(k, std::move(dx));
   });
   return out;
 }

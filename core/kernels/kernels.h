@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>  // std::max
+#include <array>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -124,10 +125,11 @@ class Kernels {
                                         const Tensor& dx) = 0;
   virtual void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                          Write write, const Tensor& dw, const Tensor& dbias) = 0;
-  // `argmax` (i32, shaped as y) keeps where each maximum was found: its offset within the picture.
-  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-                       const Tensor& argmax) = 0;
-  virtual void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) = 0;
+  virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y) = 0;
+  // x and y are the forward's. Of a window's elements that equal its maximum, the first in the
+  // order of memory gets the gradient.
+  virtual void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
+                               const Tensor& dy, const Tensor& dx) = 0;
   // y[batch, channels] = mean over height and width
   virtual void GlobalAveragePool(const Tensor& x, const Tensor& y) = 0;
   virtual void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) = 0;
@@ -244,19 +246,25 @@ class Kernels {
   }
 
   // --- optimizers, in place -------------------------------------------------------------------
-  // `parameter` is the fp32 master. `copy`, which may be undefined, is the same parameter in the
-  // compute dtype; it is written anew from the updated master. The gradient may have any floating
-  // dtype.
-
-  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW; the gradient is
+  // One of the tensors that a step updates; all of its tensors have the same number of elements,
+  // which may be 0.
+  struct OptimizedTensor {
+    Tensor gradient;   // of any floating dtype
+    Tensor parameter;  // the fp32 master
+    Tensor copy = {};  // the parameter in the compute dtype, written anew; or undefined
+    std::array<Tensor, 2> states = {};  // AdamW: first and second moment; SGD: the momentum buffer
+    bool decays = true;                 // whether the options' weight decay applies
+  };
+  // Steps of all tensors together: a device is given as few launches as there can be. Gradients are
   // first multiplied by `gradient_factor`.
-  virtual void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                         const Tensor& parameter, const Tensor& first_moment,
-                         const Tensor& second_moment, const Tensor& copy) = 0;
-  // As torch.optim.SGD without dampening, whose first step is that of a `momentum` buffer of zeros;
-  // undefined when options.momentum is 0.
-  virtual void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-                       const Tensor& parameter, const Tensor& momentum, const Tensor& copy) = 0;
+
+  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW.
+  virtual void AdamWStep(const AdamW& options, float gradient_factor,
+                         absl::Span<const OptimizedTensor> tensors) = 0;
+  // As torch.optim.SGD without dampening, whose first step is that of a momentum buffer of zeros;
+  // there is none, and it is not looked at, when options.momentum is 0.
+  virtual void SgdStep(const Sgd& options, float gradient_factor,
+                       absl::Span<const OptimizedTensor> tensors) = 0;
 };
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -122,6 +123,21 @@ class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
       std::function<void(const std::vector<Tensor>& inputs, const Tensor& output)>;
   testing::AssertionResult CutsDoNotShow(const std::vector<Input>& inputs,
                                          const ElementKernel& run);
+
+  // A tensor that an optimizer updates together with others, and what the reference makes of it.
+  struct Optimized {
+    Kernels::OptimizedTensor tensor;
+    Input gradient;
+    reference::Result parameter;
+    std::array<reference::Result, 2> states;
+  };
+  // One for each size, with `states` states of zeros; gradients and copies have the dtypes of mixed
+  // precision, each every one, some tensors have no copy, and some do not decay.
+  std::vector<Optimized> MakeOptimized(absl::Span<const int64_t> sizes, size_t states);
+  // Gives each a new gradient, and lists what a kernel is given.
+  std::vector<Kernels::OptimizedTensor> NextGradients(std::vector<Optimized>& all);
+  // Whether parameters and states are the reference's, and copies those of the parameters.
+  testing::AssertionResult Agrees(const std::vector<Optimized>& all, double roundings);
 
  private:
   std::unique_ptr<Allocator> allocator_;

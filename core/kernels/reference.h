@@ -96,8 +96,8 @@ struct ConvolutionGradients {
 ConvolutionGradients ConvolutionBackward(const Array& dy, const Array& x, const Array& w,
                                          const Window& window);
 Result MaxPool(const Array& x, const Window& window);
-// `argmax`: offsets within the picture, as Kernels::MaxPool writes them.
-Result MaxPoolBackward(const Array& dy, const std::vector<int32_t>& argmax, const Shape& x);
+// To the first element of a window that equals the maximum.
+Result MaxPoolBackward(const Array& x, const Window& window, const Array& dy);
 Result GlobalAveragePool(const Array& x);
 Result GlobalAveragePoolBackward(const Array& dy, const Shape& x);
 Result Upsample(const Array& x);

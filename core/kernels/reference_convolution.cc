@@ -84,12 +84,19 @@ Result MaxPool(const Array& x, const Window& window) {
   return y;
 }
 
-Result MaxPoolBackward(const Array& dy, const std::vector<int32_t>& argmax, const Shape& x) {
-  Result dx(x);
-  const int64_t x_picture = dx.elements() / x[0], y_picture = dy.elements() / x[0];
-  for (int64_t i = 0; i < dy.elements(); ++i) {
-    dx.Add(i / y_picture * x_picture + argmax[i], dy[i]);
-  }
+Result MaxPoolBackward(const Array& x, const Window& window, const Array& dy) {
+  const int64_t channels = x.shape[3];
+  const Result y = MaxPool(x, window);
+  Result dx(x.shape);
+  std::vector<bool> found(y.elements());
+  ForTaps(x.shape, y.shape, window, [&](int64_t from, int64_t, int64_t to) {
+    for (int64_t c = 0; c < channels; ++c) {
+      const int64_t i = to * channels + c;
+      if (found[i] || x[from * channels + c] != y[i]) continue;
+      found[i] = true;
+      dx.Add(from * channels + c, dy[i]);
+    }
+  });
   return dx;
 }
 

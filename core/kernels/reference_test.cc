@@ -122,7 +122,12 @@ TEST(ReferenceTest, ConvolutionGradients) {
 TEST(ReferenceTest, Pooling) {
   const Array x(Shape{1, 2, 3, 1}, {-1, -2, -3, -4, -5, -6});
   EXPECT_EQ(MaxPool(x, {3, 2, 1}).value, (std::vector<double>{-1, -2}));
+  EXPECT_EQ(MaxPoolBackward(Array(x.shape), {2, 1, 0}, Array(Shape{1, 1, 2, 1}, {1, 2})).value,
+            (std::vector<double>{1, 2, 0, 0, 0, 0}));
   EXPECT_EQ(GlobalAveragePool(x).value, std::vector<double>{-3.5});
+  const auto maxima = [](const Array& v) { return MaxPool(v, {3, 2, 1}); };
+  const Array large = Random({2, 5, 4, 3}, 1), slopes = Random(maxima(large).shape, 2);
+  ExpectGradient(maxima, large, slopes, MaxPoolBackward(large, {3, 2, 1}, slopes));
   const Array wide = Random({2, 3, 2, 3}, 1), dy = Random({2, 3}, 2);
   ExpectGradient(GlobalAveragePool, wide, dy, GlobalAveragePoolBackward(dy, wide.shape));
 }

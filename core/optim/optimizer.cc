@@ -23,26 +23,29 @@ Optimizer::Optimizer(const OptimizerOptions& options, Kernels& kernels,
 
 void Optimizer::Step(int64_t step, double learning_rate, float gradient_factor,
                      const std::vector<TrainedTensor>& trained) {
+  std::vector<Kernels::OptimizedTensor> tensors;
   for (size_t i = 0; i < trained.size(); ++i) {
     const TrainedTensor& tensor = trained[i];
-    const float decay = tensor.decays ? options_.weight_decay : 0;
-    if (options_.kind == OptimizerOptions::Kind::kAdamW) {
-      const AdamW adamw = {.learning_rate = static_cast<float>(learning_rate),
-                           .beta1 = options_.beta1,
-                           .beta2 = options_.beta2,
-                           .epsilon = options_.epsilon,
-                           .weight_decay = decay,
-                           .step = step + 1};
-      kernels_.AdamWStep(adamw, gradient_factor, tensor.gradient, tensor.value,
-                         states_[0].tensors[i], states_[1].tensors[i], tensor.copy);
-    } else {
-      const Sgd sgd = {.learning_rate = static_cast<float>(learning_rate),
-                       .momentum = options_.momentum,
-                       .weight_decay = decay,
-                       .nesterov = options_.nesterov};
-      kernels_.SgdStep(sgd, gradient_factor, tensor.gradient, tensor.value,
-                       states_.empty() ? Tensor() : states_[0].tensors[i], tensor.copy);
-    }
+    tensors.push_back({.gradient = tensor.gradient,
+                       .parameter = tensor.value,
+                       .copy = tensor.copy,
+                       .decays = tensor.decays});
+    for (size_t s = 0; s < states_.size(); ++s) tensors.back().states[s] = states_[s].tensors[i];
+  }
+  if (options_.kind == OptimizerOptions::Kind::kAdamW) {
+    const AdamW adamw = {.learning_rate = static_cast<float>(learning_rate),
+                         .beta1 = options_.beta1,
+                         .beta2 = options_.beta2,
+                         .epsilon = options_.epsilon,
+                         .weight_decay = options_.weight_decay,
+                         .step = step + 1};
+    kernels_.AdamWStep(adamw, gradient_factor, tensors);
+  } else {
+    const Sgd sgd = {.learning_rate = static_cast<float>(learning_rate),
+                     .momentum = options_.momentum,
+                     .weight_decay = options_.weight_decay,
+                     .nesterov = options_.nesterov};
+    kernels_.SgdStep(sgd, gradient_factor, tensors);
   }
 }
 

@@ -81,25 +81,8 @@ Value DoubleGraph::Convolution(Value x, Value w, const Window& window) {
 }
 
 Value DoubleGraph::MaxPool(Value x, const Window& window) {
-  const Shape s = value(x).shape;
-  const Array y = reference::MaxPool(value(x), window);
-  // Each maximum belongs to the pixel that equals it; ties have no place in a test.
-  std::vector<int64_t> from(y.elements());
-  for (int64_t i = 0; i < y.elements(); ++i) {
-    const int64_t c = i % s[3], ox = i / s[3] % y.shape[2];
-    const int64_t oy = i / s[3] / y.shape[2] % y.shape[1], b = i / s[3] / y.shape[2] / y.shape[1];
-    for (int64_t tap = 0; tap < window.kernel * window.kernel; ++tap) {
-      const int64_t iy = oy * window.stride + tap / window.kernel - window.padding;
-      const int64_t ix = ox * window.stride + tap % window.kernel - window.padding;
-      if (iy < 0 || iy >= s[1] || ix < 0 || ix >= s[2]) continue;
-      const int64_t at = ((b * s[1] + iy) * s[2] + ix) * s[3] + c;
-      if (value(x)[at] == y[i]) from[i] = at;
-    }
-  }
-  return Make(y, [this, x, s, from](const Array& dy) {
-    Array dx(s);
-    for (int64_t i = 0; i < dy.elements(); ++i) dx.value[from[i]] += dy[i];
-    AddTo(x, dx);
+  return Make(reference::MaxPool(value(x), window), [this, x, window](const Array& dy) {
+    AddTo(x, reference::MaxPoolBackward(value(x), window, dy));
   });
 }
 

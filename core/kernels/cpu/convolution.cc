@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>  // std::memcpy
+#include <utility>  // std::exchange
+#include <vector>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/convolution_primitives.h"
@@ -16,6 +18,22 @@ namespace lockstep {
 using Pass = cpu::ConvolutionPrimitives::Pass;
 
 namespace {
+
+// Calls f(row * width + column) for the pixels of a pooling window, in their order: the window
+// whose result is at (out_row, out_column).
+template <typename Function>
+void ForPixels(const Window& window, int64_t height, int64_t width, int64_t out_row,
+               int64_t out_column, Function&& f) {
+  const int64_t top = out_row * window.stride - window.padding;
+  const int64_t left = out_column * window.stride - window.padding;
+  const int64_t bottom = std::min(top + window.kernel, height);
+  const int64_t right = std::min(left + window.kernel, width);
+  for (int64_t row = std::max<int64_t>(top, 0); row < bottom; ++row) {
+    for (int64_t column = std::max<int64_t>(left, 0); column < right; ++column) {
+      f(row * width + column);
+    }
+  }
+}
 
 void CheckUpsampled(const Shape& small, const Shape& large) {
   CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
@@ -80,68 +98,70 @@ void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, co
   }
 }
 
-void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-                         const Tensor& argmax) {
+void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
   Span span(this);
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide(*this, y);
-    MaxPool(cpu::Wide(*this, x), window, wide.tensor(), argmax);
+    MaxPool(cpu::Wide(*this, x), window, wide.tensor());
     return wide.Round();
   }
   const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
   const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
   ParallelFor(y.shape()[0] * out_height, 4, [&](int64_t begin, int64_t end) {
     for (int64_t line = begin; line < end; ++line) {
-      const int64_t picture = line / out_height,
-                    top = line % out_height * window.stride - window.padding;
-      const float* in = x.data<float>() + picture * height * width * channels;
+      const float* in = x.data<float>() + line / out_height * height * width * channels;
       for (int64_t ox = 0; ox < out_width; ++ox) {
-        const int64_t at = (line * out_width + ox) * channels;
-        float* best = y.data<float>() + at;
-        int32_t* where = argmax.data<int32_t>() + at;
-        const int64_t left = ox * window.stride - window.padding;
-        // From the window's first pixel on, so that one of its own wins whatever they hold.
-        const int64_t first =
-            (std::max<int64_t>(top, 0) * width + std::max<int64_t>(left, 0)) * channels;
-        for (int64_t c = 0; c < channels; ++c) {
-          best[c] = in[first + c];
-          where[c] = static_cast<int32_t>(first + c);
-        }
-        for (int64_t ky = 0; ky < window.kernel; ++ky) {
-          const int64_t iy = top + ky;
-          if (iy < 0 || iy >= height) continue;
-          for (int64_t kx = 0; kx < window.kernel; ++kx) {
-            const int64_t ix = left + kx;
-            if (ix < 0 || ix >= width) continue;
-            const int64_t pixel = (iy * width + ix) * channels;
-            for (int64_t c = 0; c < channels; ++c) {
-              const float value = in[pixel + c];
-              const bool larger = value > best[c] || value != value;  // NaN passes
-              best[c] = larger ? value : best[c];
-              where[c] = larger ? static_cast<int32_t>(pixel + c) : where[c];
-            }
+        float* best = y.data<float>() + (line * out_width + ox) * channels;
+        bool first = true;
+        ForPixels(window, height, width, line % out_height, ox, [&](int64_t pixel) {
+          const float* values = in + pixel * channels;
+          if (std::exchange(first, false)) {
+            std::copy_n(values, channels, best);
+            return;
           }
-        }
+          for (int64_t c = 0; c < channels; ++c) {
+            const bool larger = values[c] > best[c] || values[c] != values[c];  // NaN passes
+            best[c] = larger ? values[c] : best[c];
+          }
+        });
       }
     }
   });
 }
 
-void CpuKernels::MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) {
+void CpuKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
+                                 const Tensor& dy, const Tensor& dx) {
   Span span(this);
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide(*this, dx);
-    MaxPoolBackward(cpu::Wide(*this, dy), argmax, wide.tensor());
+    MaxPoolBackward(cpu::Wide(*this, x), window, cpu::Wide(*this, y), cpu::Wide(*this, dy),
+                    wide.tensor());
     return wide.Round();
   }
-  const int64_t in = dx.elements() / dx.shape()[0], out = dy.elements() / dy.shape()[0];
-  ParallelFor(dx.shape()[0], 1, [&](int64_t begin, int64_t end) {
+  const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
+  const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
+  // Windows overlap: a picture belongs to one thread.
+  ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> slopes(channels);  // what has not found its element yet
     for (int64_t picture = begin; picture < end; ++picture) {
-      float* to = dx.data<float>() + picture * in;
-      std::fill_n(to, in, 0.0f);
-      const float* from = dy.data<float>() + picture * out;
-      const int32_t* where = argmax.data<int32_t>() + picture * out;
-      for (int64_t i = 0; i < out; ++i) to[where[i]] += from[i];
+      const float* in = x.data<float>() + picture * height * width * channels;
+      float* to = dx.data<float>() + picture * height * width * channels;
+      std::fill_n(to, height * width * channels, 0.0f);
+      for (int64_t i = 0; i < out_height * out_width; ++i) {
+        const int64_t at = (picture * out_height * out_width + i) * channels;
+        const float* best = y.data<float>() + at;
+        float* rest = slopes.data();
+        std::copy_n(dy.data<float>() + at, channels, rest);
+        ForPixels(window, height, width, i / out_width, i % out_width, [&](int64_t pixel) {
+          const float* values = in + pixel * channels;
+          float* sums = to + pixel * channels;
+          for (int64_t c = 0; c < channels; ++c) {
+            const bool found = values[c] == best[c] || values[c] != values[c];
+            sums[c] += found ? rest[c] : 0;
+            rest[c] = found ? 0 : rest[c];
+          }
+        });
+      }
     }
   });
 }

@@ -74,9 +74,9 @@ class CpuKernels final : public Kernels {
                                 const Tensor& dx) override;
   void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                  Write write, const Tensor& dw, const Tensor& dbias) override;
-  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-               const Tensor& argmax) override;
-  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y) override;
+  void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y, const Tensor& dy,
+                       const Tensor& dx) override;
   void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
   void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
   void Upsample(const Tensor& x, const Tensor& y) override;
@@ -130,11 +130,10 @@ class CpuKernels final : public Kernels {
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
-                 const Tensor& copy) override;
-  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+  void AdamWStep(const AdamW& options, float gradient_factor,
+                 absl::Span<const OptimizedTensor> tensors) override;
+  void SgdStep(const Sgd& options, float gradient_factor,
+               absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.

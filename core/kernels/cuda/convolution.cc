@@ -1,25 +1,20 @@
-// Convolutions; pooling and its opposite.
+// Convolutions and pooling, by cuDNN; the opposite of pooling.
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/convolutions.h"
 #include "core/kernels/cuda/cuda_kernels.h"
-#include "core/kernels/cuda/pooling.h"
+#include "core/kernels/cuda/poolings.h"
 #include "core/kernels/cuda/span.h"
+#include "core/kernels/cuda/upsample.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
 using cuda::Of;
+using cuda::PicturesOf;
 using Pass = cuda::Convolutions::Pass;
 
 namespace {
-
-cuda::Pictures PicturesOf(const Tensor& x) {
-  return {.batch = x.shape()[0],
-          .height = x.shape()[1],
-          .width = x.shape()[2],
-          .channels = x.shape()[3]};
-}
 
 void CheckUpsampled(const Shape& small, const Shape& large) {
   CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
@@ -59,37 +54,25 @@ void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, c
   write == Write::kAccumulate ? Add(dw, fresh, dw) : Cast(fresh, dw);
 }
 
-void CudaKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-                          const Tensor& argmax) {
+void CudaKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
   Span span(this);
-  LS_CUDA(cuda::MaxPool(stream(), PicturesOf(x), Of(x), window, y.shape()[1], y.shape()[2], Of(y),
-                        argmax.data<int32_t>()));
+  poolings_->Max(x, window, y);
 }
 
-void CudaKernels::MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) {
+void CudaKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
+                                  const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  const bool direct = dx.dtype() == DType::kF32;
-  const Tensor sums = direct ? dx : Workspace(dx.shape());
-  const cuda::Pictures in = PicturesOf(dx), out = PicturesOf(dy);
-  Fill(sums, 0);
-  LS_CUDA(cuda::MaxPoolBackward(stream(), in.batch, in.channels, in.height * in.width,
-                                out.height * out.width, Of(dy), argmax.data<int32_t>(),
-                                sums.data<float>()));
-  if (!direct) Cast(sums, dx);
+  poolings_->MaxBackward(x, window, y, dy, dx);
 }
 
 void CudaKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
   Span span(this);
-  const cuda::Pictures in = PicturesOf(x);
-  LS_CUDA(
-      cuda::GlobalAveragePool(stream(), in.batch, in.height * in.width, in.channels, Of(x), Of(y)));
+  poolings_->GlobalAverage(x, y);
 }
 
 void CudaKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  const cuda::Pictures in = PicturesOf(dx);
-  LS_CUDA(cuda::GlobalAveragePoolBackward(stream(), in.batch, in.height * in.width, in.channels,
-                                          Of(dy), Of(dx)));
+  poolings_->GlobalAverageBackward(dy, dx);
 }
 
 void CudaKernels::Upsample(const Tensor& x, const Tensor& y) {

@@ -4,9 +4,8 @@
 #include <memory>
 #include <tuple>
 
-#include "core/cuda/context.h"
+#include "core/kernels/cuda/cudnn.h"
 #include "core/kernels/kernels.h"
-#include "cudnn.h"
 
 namespace lockstep::cuda {
 
@@ -17,8 +16,8 @@ class Convolutions {
  public:
   enum class Pass { kForward, kBackwardInput, kBackwardWeight };
 
-  // The context outlives it.
-  Convolutions(const CudaContext& context, Fp32Products fp32_products);
+  // The rank's cuDNN outlives it.
+  Convolutions(Cudnn& cudnn, Fp32Products fp32_products);
   ~Convolutions();
   Convolutions(const Convolutions&) = delete;
   Convolutions& operator=(const Convolutions&) = delete;
@@ -34,12 +33,11 @@ class Convolutions {
   using Key =
       std::tuple<Pass, DType, bool, int64_t, int64_t, int64_t, int64_t, int64_t, int, int, int>;
 
-  Plan& PlanOf(Pass pass, const Window& window, const Tensor& x, const Tensor& w, bool has_bias,
-               const Tensor& y);
+  const Plan& PlanOf(Pass pass, const Window& window, const Tensor& x, const Tensor& w,
+                     bool has_bias, const Tensor& y);
 
-  const CudaContext& context_;
+  Cudnn& cudnn_;
   const Fp32Products fp32_products_;
-  cudnnHandle_t handle_ = nullptr;  // made by the first convolution: a transformer has none
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 

@@ -11,12 +11,14 @@ namespace lockstep {
 
 namespace cuda {
 class Convolutions;
+class Cudnn;
 class MatrixProducts;
+class Poolings;
 }  // namespace cuda
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
-// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for; the
-// others are our own.
+// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for;
+// pooling stands on cuDNN too; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -78,9 +80,9 @@ class CudaKernels final : public Kernels {
                                 const Tensor& dx) override;
   void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                  Write write, const Tensor& dw, const Tensor& dbias) override;
-  void MaxPool(const Tensor& x, const Window& window, const Tensor& y,
-               const Tensor& argmax) override;
-  void MaxPoolBackward(const Tensor& dy, const Tensor& argmax, const Tensor& dx) override;
+  void MaxPool(const Tensor& x, const Window& window, const Tensor& y) override;
+  void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y, const Tensor& dy,
+                       const Tensor& dx) override;
   void GlobalAveragePool(const Tensor& x, const Tensor& y) override;
   void GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) override;
   void Upsample(const Tensor& x, const Tensor& y) override;
@@ -136,11 +138,10 @@ class CudaKernels final : public Kernels {
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;
   SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                 const Tensor& parameter, const Tensor& first_moment, const Tensor& second_moment,
-                 const Tensor& copy) override;
-  void SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-               const Tensor& parameter, const Tensor& momentum, const Tensor& copy) override;
+  void AdamWStep(const AdamW& options, float gradient_factor,
+                 absl::Span<const OptimizedTensor> tensors) override;
+  void SgdStep(const Sgd& options, float gradient_factor,
+               absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.
@@ -156,7 +157,9 @@ class CudaKernels final : public Kernels {
   Allocator& allocator_;
   CudaStaging staging_;
   std::unique_ptr<cuda::MatrixProducts> products_;
+  std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::Convolutions> convolutions_;
+  std::unique_ptr<cuda::Poolings> poolings_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };

@@ -3,6 +3,7 @@
 #include "core/kernels/cuda/optimizer.h"
 
 #include <cmath>
+#include <vector>
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
@@ -15,19 +16,35 @@ using cuda::Of;
 
 namespace {
 
-void CheckOperands(const Tensor& gradient, const Tensor& parameter, const Tensor& copy) {
-  CHECK_EQ(gradient.elements(), parameter.elements());
-  CHECK(!copy.defined() || copy.elements() == parameter.elements());
-  CHECK(parameter.dtype() == DType::kF32) << "a master in " << Name(parameter.dtype());
+std::vector<cuda::OptimizedArrays> ArraysOf(absl::Span<const Kernels::OptimizedTensor> tensors,
+                                            size_t states) {
+  std::vector<cuda::OptimizedArrays> result;
+  result.reserve(tensors.size());
+  for (const Kernels::OptimizedTensor& tensor : tensors) {
+    const Tensor& parameter = tensor.parameter;
+    CHECK_EQ(tensor.gradient.elements(), parameter.elements());
+    CHECK(!tensor.copy.defined() || tensor.copy.elements() == parameter.elements());
+    CHECK(parameter.dtype() == DType::kF32) << "a master in " << Name(parameter.dtype());
+    cuda::OptimizedArrays arrays = {.elements = parameter.elements(),
+                                    .gradient = Of(tensor.gradient),
+                                    .parameter = parameter.data<float>(),
+                                    .states = {},
+                                    .copy = Of(tensor.copy),
+                                    .decays = tensor.decays};
+    for (size_t s = 0; s < states; ++s) {
+      CHECK_EQ(tensor.states[s].elements(), parameter.elements());
+      arrays.states[s] = tensor.states[s].data<float>();
+    }
+    result.push_back(arrays);
+  }
+  return result;
 }
 
 }  // namespace
 
-void CudaKernels::AdamWStep(const AdamW& options, float gradient_factor, const Tensor& gradient,
-                            const Tensor& parameter, const Tensor& first_moment,
-                            const Tensor& second_moment, const Tensor& copy) {
+void CudaKernels::AdamWStep(const AdamW& options, float gradient_factor,
+                            absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  CheckOperands(gradient, parameter, copy);
   const double correction1 =
       1 - std::pow(static_cast<double>(options.beta1), static_cast<double>(options.step));
   const double correction2 =
@@ -40,25 +57,19 @@ void CudaKernels::AdamWStep(const AdamW& options, float gradient_factor, const T
       .rate = static_cast<float>(options.learning_rate / correction1),
       .root = static_cast<float>(1 / std::sqrt(correction2)),
       .keep = 1 - options.learning_rate * options.weight_decay};
-  LS_CUDA(cuda::AdamWStep(stream(), parameter.elements(), factors, Of(gradient),
-                          parameter.data<float>(), first_moment.data<float>(),
-                          second_moment.data<float>(), Of(copy)));
+  LS_CUDA(cuda::AdamWStep(stream(), factors, ArraysOf(tensors, 2)));
 }
 
-void CudaKernels::SgdStep(const Sgd& options, float gradient_factor, const Tensor& gradient,
-                          const Tensor& parameter, const Tensor& momentum, const Tensor& copy) {
+void CudaKernels::SgdStep(const Sgd& options, float gradient_factor,
+                          absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  CheckOperands(gradient, parameter, copy);
-  CHECK(momentum.defined() || options.momentum == 0);
   const cuda::SgdFactors factors = {.gradient = gradient_factor,
                                     .rate = options.learning_rate,
                                     .decay = options.weight_decay,
                                     .momentum = options.momentum,
                                     .slope = options.nesterov ? 1.0f : 0.0f,
                                     .buffer = options.nesterov ? options.momentum : 1.0f};
-  float* const buffer = options.momentum == 0 ? nullptr : momentum.data<float>();
-  LS_CUDA(cuda::SgdStep(stream(), parameter.elements(), factors, Of(gradient),
-                        parameter.data<float>(), buffer, Of(copy)));
+  LS_CUDA(cuda::SgdStep(stream(), factors, ArraysOf(tensors, options.momentum == 0 ? 0 : 1)));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,58 @@
+#include "core/kernels/cuda/cudnn.h"
+
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "glog/logging.h"
+
+namespace lockstep::cuda {
+namespace {
+
+int Extent(int64_t extent) {
+  CHECK(extent > 0 && extent <= std::numeric_limits<int>::max()) << extent;
+  return static_cast<int>(extent);
+}
+
+}  // namespace
+
+void ThrowIfCudnnFailed(cudnnStatus_t status, const char* call, const char* file) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  throw StatusException(
+      absl::InternalError(absl::StrCat(file, ": ", call, ": ", cudnnGetErrorString(status))));
+}
+
+Cudnn::~Cudnn() {
+  if (handle_ != nullptr) cudnnDestroy(handle_);
+}
+
+cudnnHandle_t Cudnn::handle() {
+  if (handle_ == nullptr) {
+    LS_CUDNN(cudnnCreate(&handle_));
+    LS_CUDNN(cudnnSetStream(handle_, context_.stream()));
+  }
+  return handle_;
+}
+
+cudnnDataType_t CudnnType(DType dtype) {
+  CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) << Name(dtype);
+  return dtype == DType::kF32   ? CUDNN_DATA_FLOAT
+         : dtype == DType::kF16 ? CUDNN_DATA_HALF
+                                : CUDNN_DATA_BFLOAT16;
+}
+
+Pictures PicturesOf(const Tensor& x) {
+  return {.batch = x.shape()[0],
+          .height = x.shape()[1],
+          .width = x.shape()[2],
+          .channels = x.shape()[3]};
+}
+
+void Describe(const TensorDescriptor& descriptor, DType dtype, const Pictures& pictures) {
+  LS_CUDNN(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NHWC, CudnnType(dtype),
+                                      Extent(pictures.batch), Extent(pictures.channels),
+                                      Extent(pictures.height), Extent(pictures.width)));
+}
+
+}  // namespace lockstep::cuda

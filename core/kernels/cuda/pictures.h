@@ -1,0 +1,15 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace lockstep::cuda {
+
+// The extents of [batch, height, width, channels].
+struct Pictures {
+  int64_t batch, height, width, channels;
+
+  auto operator<=>(const Pictures&) const = default;
+};
+
+}  // namespace lockstep::cuda

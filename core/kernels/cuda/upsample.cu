@@ -1,0 +1,63 @@
+#include "core/kernels/cuda/upsample.h"
+
+#include "core/kernels/cuda/elements.cuh"
+
+namespace lockstep::cuda {
+namespace {
+
+// Calls f(i) in a thread for each i below `count`.
+template <typename Function>
+__global__ void ForEachKernel(int64_t count, Function f) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) f(i);
+}
+
+template <typename Function>
+cudaError_t ForEach(cudaStream_t stream, int64_t count, Function f) {
+  if (count == 0) return cudaSuccess;
+  ForEachKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(count, f);
+  return cudaGetLastError();
+}
+
+// The element of the large pictures at row 2 r + down, column 2 c + right of what is element i, at
+// row r and column c, of the small ones.
+__device__ int64_t Doubled(const Pictures& small, int64_t i, int down, int right) {
+  const int64_t channel = i % small.channels, pixel = i / small.channels;
+  const int64_t column = pixel % small.width, row = pixel / small.width;  // over all pictures
+  return ((2 * row + down) * 2 * small.width + 2 * column + right) * small.channels + channel;
+}
+
+struct UpsampleOne {
+  Pictures small;
+  Array x, y;
+  __device__ void operator()(int64_t i) const {
+    const float value = LoadOne(x, i);
+    for (int down = 0; down < 2; ++down) {
+      for (int right = 0; right < 2; ++right) StoreOne(y, Doubled(small, i, down, right), value);
+    }
+  }
+};
+
+struct UpsampleBackwardOne {
+  Pictures small;
+  Array dy, dx;
+  __device__ void operator()(int64_t i) const {
+    const float above = LoadOne(dy, Doubled(small, i, 0, 0)) + LoadOne(dy, Doubled(small, i, 0, 1));
+    const float below = LoadOne(dy, Doubled(small, i, 1, 0)) + LoadOne(dy, Doubled(small, i, 1, 1));
+    StoreOne(dx, i, above + below);
+  }
+};
+
+int64_t Elements(const Pictures& p) { return p.batch * p.height * p.width * p.channels; }
+
+}  // namespace
+
+cudaError_t Upsample(cudaStream_t stream, Pictures small, Array x, Array y) {
+  return ForEach(stream, Elements(small), UpsampleOne{small, x, y});
+}
+
+cudaError_t UpsampleBackward(cudaStream_t stream, Pictures small, Array dy, Array dx) {
+  return ForEach(stream, Elements(small), UpsampleBackwardOne{small, dy, dx});
+}
+
+}  // namespace lockstep::cuda
