@@ -366,21 +366,22 @@ Variable BatchNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift,
                    const Tensor& variance) {
   Kernels& k = tape.kernels();
   Tensor y = k.EmptyLike(x.value);
-  k.BatchNorm(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
-              options.epsilon, options.activation, y, mean, variance);
+  Tensor of_device =
+      k.BatchNorm(x.value, scale.value, shift.value, residual ? residual->value : Tensor(),
+                  options.epsilon, options.activation, y, mean, variance);
   Variable out =
       tape.Result(y, x.needs_gradient() || Needs(residual) || scale.trainable || shift.trainable);
   // Backward needs the output only to know where the activation let gradients pass.
   Tensor kept = options.activation == Activation::kNone ? Tensor() : y;
-  auto backward = [&tape, &k, x, &scale, &shift, kept, mean, variance, epsilon = options.epsilon,
-                   residual = SlotOf(residual)](Tensor dy) {
+  auto backward = [&tape, &k, x, &scale, &shift, kept, mean, variance, of_device,
+                   epsilon = options.epsilon, residual = SlotOf(residual)](Tensor dy) {
     // One kernel gives all gradients: there is no half of it to defer.
     const Destinations d =
         NextContributions(k, {.inputs = true, .weights = true}, {&scale, &shift});
     Tensor dx = k.EmptyLike(x.value);
     Tensor dresidual = residual ? k.EmptyLike(dy) : Tensor();
-    k.BatchNormBackward(x.value, scale.value, mean, variance, epsilon, kept, dy, dx, dresidual,
-                        d.write, d[0], d[1]);
+    k.BatchNormBackward(x.value, scale.value, mean, variance, of_device, epsilon, kept, dy, dx,
+                        dresidual, d.write, d[0], d[1]);
     AddTo(k, x.gradient, std::move(dx));
     AddTo(k, residual, std::move(dresidual));
     tape.CountDown({&scale, &shift});

@@ -142,22 +142,25 @@ class Kernels {
   // --- normalisation --------------------------------------------------------------------------
   // Batch normalisation over all but the last dimension, with this batch's statistics (Ioffe and
   // Szegedy, 2015): y = activation((x - mean) * inverse_stddev * scale + shift + residual).
-  // Writes mean and biased variance, [channels] each; residual may be undefined.
-  virtual void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                         const Tensor& residual, float epsilon, Activation activation,
-                         const Tensor& y, const Tensor& mean, const Tensor& variance) = 0;
+  // Writes mean and biased variance, [channels] each, the latter as exact as variance + epsilon is;
+  // residual may be undefined. In 16 bits what the residual is added to may have been rounded.
+  // Returns what this device keeps for BatchNormBackward besides; undefined: nothing.
+  virtual Tensor BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                           const Tensor& residual, float epsilon, Activation activation,
+                           const Tensor& y, const Tensor& mean, const Tensor& variance) = 0;
   // The same with given statistics; for evaluation.
   virtual void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
                                   const Tensor& residual, const Tensor& mean,
                                   const Tensor& variance, float epsilon, Activation activation,
                                   const Tensor& y) = 0;
-  // `y` is the forward's output where an activation followed, else undefined. Writes dx, and the
-  // residual's gradient where `dresidual` is defined; adds to or overwrites dscale and dshift where
-  // these are defined.
+  // `kept` is what the forward has returned, `y` its output where an activation followed, else
+  // undefined. Writes dx, and the residual's gradient where `dresidual` is defined; adds to or
+  // overwrites dscale and dshift where these are defined.
   virtual void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                                 const Tensor& variance, float epsilon, const Tensor& y,
-                                 const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
-                                 Write write, const Tensor& dscale, const Tensor& dshift) = 0;
+                                 const Tensor& variance, const Tensor& kept, float epsilon,
+                                 const Tensor& y, const Tensor& dy, const Tensor& dx,
+                                 const Tensor& dresidual, Write write, const Tensor& dscale,
+                                 const Tensor& dshift) = 0;
   // Batch statistics of several micro-batches, for the running estimate: adds mean, variance and
   // mean^2 of one micro-batch, times `weight`, to the rows of sums [3, channels].
   virtual void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,

@@ -82,15 +82,15 @@ class CpuKernels final : public Kernels {
   void Upsample(const Tensor& x, const Tensor& y) override;
   void UpsampleBackward(const Tensor& dy, const Tensor& dx) override;
 
-  void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
-                 float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
-                 const Tensor& variance) override;
+  Tensor BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                   const Tensor& residual, float epsilon, Activation activation, const Tensor& y,
+                   const Tensor& mean, const Tensor& variance) override;
   void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
                           const Tensor& residual, const Tensor& mean, const Tensor& variance,
                           float epsilon, Activation activation, const Tensor& y) override;
   void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                         const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dresidual, Write write,
+                         const Tensor& variance, const Tensor& kept, float epsilon, const Tensor& y,
+                         const Tensor& dy, const Tensor& dx, const Tensor& dresidual, Write write,
                          const Tensor& dscale, const Tensor& dshift) override;
   void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
                      const Tensor& sums) override;

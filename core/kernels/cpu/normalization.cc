@@ -101,9 +101,9 @@ void NormalizeColumns(const Tensor& x, const Tensor& scale, const Tensor& shift,
 
 }  // namespace
 
-void CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                           const Tensor& residual, float epsilon, Activation activation,
-                           const Tensor& y, const Tensor& mean, const Tensor& variance) {
+Tensor CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                             const Tensor& residual, float epsilon, Activation activation,
+                             const Tensor& y, const Tensor& mean, const Tensor& variance) {
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   CHECK_EQ(scale.elements(), width);
@@ -132,6 +132,7 @@ void CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& s
   }
   NormalizeColumns(x, scale, shift, residual, mean.data<float>(), variance.data<float>(), epsilon,
                    activation, y);
+  return Tensor();
 }
 
 void CpuKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
@@ -144,9 +145,10 @@ void CpuKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const 
 }
 
 void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                                   const Tensor& variance, float epsilon, const Tensor& y,
-                                   const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
-                                   Write write, const Tensor& dscale, const Tensor& dshift) {
+                                   const Tensor& variance, const Tensor& /*kept*/, float epsilon,
+                                   const Tensor& y, const Tensor& dy, const Tensor& dx,
+                                   const Tensor& dresidual, Write write, const Tensor& dscale,
+                                   const Tensor& dshift) {
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;

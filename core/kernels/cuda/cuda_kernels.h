@@ -10,6 +10,7 @@
 namespace lockstep {
 
 namespace cuda {
+class BatchNorms;
 class Convolutions;
 class Cudnn;
 class MatrixProducts;
@@ -18,7 +19,7 @@ class Poolings;
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
 // products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for;
-// pooling stands on cuDNN too; the others are our own.
+// pooling and batch normalisation stand on cuDNN too; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -88,15 +89,15 @@ class CudaKernels final : public Kernels {
   void Upsample(const Tensor& x, const Tensor& y) override;
   void UpsampleBackward(const Tensor& dy, const Tensor& dx) override;
 
-  void BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& residual,
-                 float epsilon, Activation activation, const Tensor& y, const Tensor& mean,
-                 const Tensor& variance) override;
+  Tensor BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                   const Tensor& residual, float epsilon, Activation activation, const Tensor& y,
+                   const Tensor& mean, const Tensor& variance) override;
   void BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
                           const Tensor& residual, const Tensor& mean, const Tensor& variance,
                           float epsilon, Activation activation, const Tensor& y) override;
   void BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                         const Tensor& variance, float epsilon, const Tensor& y, const Tensor& dy,
-                         const Tensor& dx, const Tensor& dresidual, Write write,
+                         const Tensor& variance, const Tensor& kept, float epsilon, const Tensor& y,
+                         const Tensor& dy, const Tensor& dx, const Tensor& dresidual, Write write,
                          const Tensor& dscale, const Tensor& dshift) override;
   void AddStatistics(const Tensor& mean, const Tensor& variance, float weight, Write write,
                      const Tensor& sums) override;
@@ -161,6 +162,7 @@ class CudaKernels final : public Kernels {
   std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::Convolutions> convolutions_;
   std::unique_ptr<cuda::Poolings> poolings_;
+  std::unique_ptr<cuda::BatchNorms> batch_norms_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };

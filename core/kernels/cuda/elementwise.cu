@@ -43,6 +43,9 @@ struct First {
 struct Sum {
   __device__ float operator()(int64_t, float a, float b) const { return a + b; }
 };
+struct PositiveSum {
+  __device__ float operator()(int64_t, float a, float b) const { return a + b < 0 ? 0 : a + b; }
+};
 struct Product {
   __device__ float operator()(int64_t, float a, float b) const { return a * b; }
 };
@@ -140,6 +143,10 @@ cudaError_t NarrowToFloat(cudaStream_t stream, int64_t elements, const double* x
 
 cudaError_t Add(cudaStream_t stream, int64_t elements, Array a, Array b, Array y) {
   return Map(stream, elements, Sum{}, a, b, y);
+}
+
+cudaError_t AddRelu(cudaStream_t stream, int64_t elements, Array a, Array b, Array y) {
+  return Map(stream, elements, PositiveSum{}, a, b, y);
 }
 
 cudaError_t Multiply(cudaStream_t stream, int64_t elements, Array a, Array b, Array y) {

@@ -16,6 +16,8 @@ cudaError_t Cast(cudaStream_t stream, int64_t elements, Array x, Array y);
 cudaError_t WidenToDouble(cudaStream_t stream, int64_t elements, const float* x, double* y);
 cudaError_t NarrowToFloat(cudaStream_t stream, int64_t elements, const double* x, float* y);
 cudaError_t Add(cudaStream_t stream, int64_t elements, Array a, Array b, Array y);
+// y = max(a + b, 0), but NaN passes.
+cudaError_t AddRelu(cudaStream_t stream, int64_t elements, Array a, Array b, Array y);
 cudaError_t Multiply(cudaStream_t stream, int64_t elements, Array a, Array b, Array y);
 cudaError_t Scale(cudaStream_t stream, int64_t elements, Array x, float factor, Array y);
 // y += factor * x

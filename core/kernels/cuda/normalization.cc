@@ -1,9 +1,11 @@
 // Batch and layer normalisation.
 
 #include "core/cuda/error.h"
-#include "core/kernels/cuda/batch_norm.h"
+#include "core/kernels/cuda/batch_norms.h"
+#include "core/kernels/cuda/batch_statistics.h"
 #include "core/kernels/cuda/column_sums.h"
 #include "core/kernels/cuda/cuda_kernels.h"
+#include "core/kernels/cuda/elementwise.h"
 #include "core/kernels/cuda/layer_norm.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
@@ -14,6 +16,26 @@ using cuda::Of;
 
 namespace {
 
+// The tensor itself where it is fp32, else a copy of it in fp32.
+Tensor Wide(Kernels& kernels, const Tensor& x) {
+  if (x.dtype() == DType::kF32) return x;
+  Tensor wide = kernels.Empty(x.shape(), DType::kF32, MemoryClass::kWorkspace);
+  kernels.Cast(x, wide);
+  return wide;
+}
+
+// y = activation(y + residual). In 16 bits, y has been rounded before.
+cudaError_t Finish(cudaStream_t stream, const Tensor& residual, Activation activation,
+                   const Tensor& y) {
+  const int64_t elements = y.elements();
+  if (activation == Activation::kNone) {
+    if (!residual.defined()) return cudaSuccess;
+    return cuda::Add(stream, elements, Of(y), Of(residual), Of(y));
+  }
+  if (!residual.defined()) return cuda::Relu(stream, elements, Of(y), Of(y));
+  return cuda::AddRelu(stream, elements, Of(y), Of(residual), Of(y));
+}
+
 // Where two sums a column are left behind the scratch that they needed.
 double* SumsIn(const Tensor& scratch, int64_t width) {
   return scratch.data<double>() + 2 * cuda::kRowParts * width;
@@ -21,16 +43,18 @@ double* SumsIn(const Tensor& scratch, int64_t width) {
 
 }  // namespace
 
-void CudaKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
-                            const Tensor& residual, float epsilon, Activation activation,
-                            const Tensor& y, const Tensor& mean, const Tensor& variance) {
+Tensor CudaKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                              const Tensor& residual, float epsilon, Activation activation,
+                              const Tensor& y, const Tensor& mean, const Tensor& variance) {
   Span span(this);
-  const int64_t width = x.shape()[-1], rows = x.shape().rows();
-  CHECK_EQ(scale.elements(), width);
-  const Tensor scratch = Workspace({cuda::ColumnScratch(width)}, DType::kF64);
-  LS_CUDA(cuda::BatchStatistics(stream(), rows, width, Of(x), scratch.data<double>(),
-                                mean.data<float>(), variance.data<float>()));
-  BatchNormInference(x, scale, shift, residual, mean, variance, epsilon, activation, y);
+  CHECK_EQ(scale.elements(), x.shape()[-1]);
+  // cuDNN leaves the inverse standard deviation where the variance goes.
+  Tensor kept = batch_norms_->Forward(allocator_, x, Wide(*this, scale), Wide(*this, shift),
+                                      epsilon, y, mean, variance);
+  float* const spread = variance.data<float>();
+  LS_CUDA(cuda::Variances(stream(), variance.elements(), spread, epsilon, spread));
+  LS_CUDA(Finish(stream(), residual, activation, y));
+  return kept;
 }
 
 void CudaKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const Tensor& shift,
@@ -38,46 +62,45 @@ void CudaKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const
                                      const Tensor& variance, float epsilon, Activation activation,
                                      const Tensor& y) {
   Span span(this);
-  const int64_t width = x.shape()[-1], rows = x.shape().rows();
-  const Tensor factors = Workspace({2, width});
-  LS_CUDA(cuda::Normalize(stream(), rows, width, Of(x), Of(scale), Of(shift), Of(residual),
-                          mean.data<float>(), variance.data<float>(), epsilon, activation,
-                          factors.data<float>(), Of(y)));
+  batch_norms_->Inference(x, Wide(*this, scale), Wide(*this, shift), mean, variance, epsilon, y);
+  LS_CUDA(Finish(stream(), residual, activation, y));
 }
 
 void CudaKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const Tensor& mean,
-                                    const Tensor& variance, float epsilon, const Tensor& y,
-                                    const Tensor& dy, const Tensor& dx, const Tensor& dresidual,
-                                    Write write, const Tensor& dscale, const Tensor& dshift) {
+                                    const Tensor& variance, const Tensor& kept, float epsilon,
+                                    const Tensor& y, const Tensor& dy, const Tensor& dx,
+                                    const Tensor& dresidual, Write write, const Tensor& dscale,
+                                    const Tensor& dshift) {
   Span span(this);
-  const int64_t width = x.shape()[-1];
-  // The gradient behind the activation goes to the residual as it is; without a residual of its own
-  // it is kept in dx, which is then rewritten in place. It is dy or zero: storing it rounds
-  // nothing.
-  const Tensor& kept = dresidual.defined() ? dresidual : dx;
-  CHECK(kept.dtype() == dy.dtype()) << Name(kept.dtype()) << " and " << Name(dy.dtype());
-  const Tensor* slopes = &dy;
+  // The gradient behind the activation is the residual's as it is. It is dy or zero: storing it
+  // rounds nothing.
+  Tensor slopes = dy;
   if (y.defined()) {
-    ReluBackward(y, dy, kept);
-    slopes = &kept;
+    slopes =
+        dresidual.defined() ? dresidual : Empty(dy.shape(), dy.dtype(), MemoryClass::kWorkspace);
+    ReluBackward(y, dy, slopes);
   } else if (dresidual.defined()) {
     Copy(dy, dresidual);
   }
-  const cuda::BatchNormInputs inputs = {.rows = x.shape().rows(),
-                                        .width = width,
-                                        .x = Of(x),
-                                        .scale = Of(scale),
-                                        .mean = mean.data<float>(),
-                                        .variance = variance.data<float>(),
-                                        .epsilon = epsilon};
-  const Tensor scratch = Workspace({cuda::ColumnScratch(width)}, DType::kF64);
-  const Tensor factors = Workspace({3, width});
-  double* const sums = SumsIn(scratch, width);
-  LS_CUDA(cuda::BatchNormSums(stream(), inputs, Of(*slopes), scratch.data<double>(), sums));
-  if (dscale.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums, write, Of(dscale)));
-  if (dshift.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums + width, write, Of(dshift)));
-  LS_CUDA(cuda::BatchNormInputGradient(stream(), inputs, Of(*slopes), sums, factors.data<float>(),
-                                       Of(dx)));
+  const Tensor inverse_stddev = Workspace(variance.shape());
+  LS_CUDA(cuda::InverseStddevs(stream(), variance.elements(), variance.data<float>(), epsilon,
+                               inverse_stddev.data<float>()));
+  // cuDNN gives both gradients, in fp32, and can add them to what is there.
+  const auto is_direct = [](const Tensor& gradient) {
+    return gradient.defined() && gradient.dtype() == DType::kF32;
+  };
+  const bool direct = is_direct(dscale) && is_direct(dshift);
+  const Tensor scale_sums = direct ? dscale : Workspace(variance.shape());
+  const Tensor shift_sums = direct ? dshift : Workspace(variance.shape());
+  batch_norms_->Backward(allocator_, x, Wide(*this, scale), mean, inverse_stddev, kept, epsilon,
+                         slopes, dx, direct ? write : Write::kOverwrite, scale_sums, shift_sums);
+  if (direct) return;
+  const auto give = [&](const Tensor& sums, const Tensor& gradient) {
+    if (!gradient.defined()) return;
+    write == Write::kAccumulate ? Add(gradient, sums, gradient) : Cast(sums, gradient);
+  };
+  give(scale_sums, dscale);
+  give(shift_sums, dshift);
 }
 
 void CudaKernels::AddStatistics(const Tensor& mean, const Tensor& variance, float weight,
