@@ -155,7 +155,9 @@ def lockstep_experiment(
       curves_from_seed: whether the curve tests start from the seed all the same: where training the
         base takes a user's data, or ends elsewhere on another machine. Each BUILD file says why.
       cuda_tolerance: the same on a GPU, whose libraries add in orders of their own and whose exp is
-        another; as long as it has not been measured, 30 times golden_tolerance.
+        another. 3 times golden_tolerance where nothing else is said: other orders of all sums, tried
+        out on a CPU, move these losses by about a tenth of golden_tolerance at most. Batch statistics
+        make more of it: there it is 10 times what they made, as each BUILD file says.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -196,7 +198,7 @@ def lockstep_experiment(
             curve_steps,
             tolerant_steps or curve_steps,
             golden_steps,
-            cuda_tolerance or golden_tolerance * 30,
+            cuda_tolerance or golden_tolerance * 3,
             tags + ["gpu"],
             "medium",
             device = "cuda",

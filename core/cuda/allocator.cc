@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"  // FormatBytes
 #include "core/cuda/error.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 
@@ -21,10 +20,7 @@ CudaAllocator::CudaAllocator(CudaContext& context) : context_(context) {
   LS_CUDA(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
 }
 
-CudaAllocator::~CudaAllocator() {
-  const cudaError_t error = cudaMemPoolDestroy(pool_);
-  if (error != cudaSuccess) LOG(ERROR) << cudaGetErrorName(error);
-}
+CudaAllocator::~CudaAllocator() { cuda::LogError(cudaMemPoolDestroy(pool_), "cudaMemPoolDestroy"); }
 
 void* CudaAllocator::AllocateBlock(int64_t bytes) {
   context_.MakeCurrent();
@@ -49,10 +45,8 @@ void* CudaAllocator::AllocateBlock(int64_t bytes) {
 }
 
 void CudaAllocator::FreeBlock(void* block, int64_t) {
-  // Called from destructors, where nothing can be thrown: what has gone wrong before, the next
-  // call reports.
-  const cudaError_t error = cudaFreeAsync(block, context_.stream());
-  if (error != cudaSuccess) LOG(ERROR) << "cudaFreeAsync: " << cudaGetErrorName(error);
+  // Called from destructors.
+  cuda::LogError(cudaFreeAsync(block, context_.stream()), "cudaFreeAsync");
 }
 
 std::string CudaAllocator::Room() const {

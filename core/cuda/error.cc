@@ -1,6 +1,7 @@
 #include "core/cuda/error.h"
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -33,6 +34,11 @@ absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int
           ? ", in work that was queued before; run again with CUDA_LAUNCH_BLOCKING=1, or under "
             "compute-sanitizer, to see where"
           : ""));
+}
+
+void LogError(cudaError_t error, const char* call) {
+  if (error == cudaSuccess || IsOfEarlierWork(error)) return;
+  LOG(ERROR) << call << ": " << cudaGetErrorName(error);
 }
 
 }  // namespace lockstep::cuda

@@ -10,6 +10,10 @@ namespace lockstep::cuda {
 // What a kernel does wrong on the device shows at a later call: the message says so.
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line);
 
+// For destructors, which can throw nothing: logs the error, if it is one. Not one of work that was
+// queued earlier: whoever waits for that work reports it, and here every object would once more.
+void LogError(cudaError_t error, const char* call);
+
 }  // namespace lockstep::cuda
 
 // Throws a StatusException if the call, a cudaError_t, fails.

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/cuda/error.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 
@@ -18,10 +17,9 @@ CudaStaging::CudaStaging(const CudaContext& context) : context_(context) {
 
 CudaStaging::~CudaStaging() {
   for (Slot& slot : slots_) {
-    for (const cudaError_t error : {cudaEventSynchronize(slot.done), cudaEventDestroy(slot.done),
-                                    cudaFreeHost(slot.memory)}) {
-      if (error != cudaSuccess) LOG(ERROR) << cudaGetErrorName(error);
-    }
+    cuda::LogError(cudaEventSynchronize(slot.done), "cudaEventSynchronize");
+    cuda::LogError(cudaEventDestroy(slot.done), "cudaEventDestroy");
+    cuda::LogError(cudaFreeHost(slot.memory), "cudaFreeHost");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>  // std::max
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "core/kernels/options.h"
@@ -236,7 +237,12 @@ class Kernels {
   virtual float MaxMagnitude(const Tensor& x) = 0;
   // Requires scale >= MaxMagnitude(x), finite and positive.
   virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
-  // The same of all tensors together: a device is waited for once.
+  // The same of each tensor, or of all together: a device is waited for once.
+  virtual std::vector<double> SumOfEach(absl::Span<const Tensor> tensors) {
+    std::vector<double> sums;
+    for (const Tensor& x : tensors) sums.push_back(Sum(x));
+    return sums;
+  }
   virtual float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) {
     float largest = 0;
     for (const Tensor& x : tensors) largest = std::max(largest, MaxMagnitude(x));

@@ -93,6 +93,8 @@ TEST_P(KernelsSuite, CountCorrect) {
 }
 
 TEST_P(KernelsSuite, Sum) {
+  std::vector<Tensor> all;
+  std::vector<double> sums;
   for (int64_t n : {1, 3, 17, 63, 65, 100, 50001}) {
     const Input x = Normal({n}, 1, 100, DType::kF32);
     double sum = 0, magnitude = 0;
@@ -101,7 +103,10 @@ TEST_P(KernelsSuite, Sum) {
       magnitude += std::abs(value);
     }
     EXPECT_NEAR(kernels().Sum(x.tensor), sum, 1e-14 * magnitude);
+    all.push_back(x.tensor);
+    sums.push_back(kernels().Sum(x.tensor));
   }
+  EXPECT_EQ(kernels().SumOfEach(all), sums);
 }
 
 TEST_P(KernelsSuite, MaxMagnitude) {

@@ -232,7 +232,8 @@ void Stage::AddLoss(const CrossEntropy& result) {
 }
 
 double Stage::loss() {
-  for (const Tensor& losses : losses_) loss_ += rank_.kernels.Sum(losses) / target_count_;
+  if (losses_.empty()) return loss_;
+  for (const double sum : rank_.kernels.SumOfEach(losses_)) loss_ += sum / target_count_;
   losses_.clear();
   return loss_;
 }

@@ -9,8 +9,10 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/comm/conformance/test_memory.h"
 #include "gtest/gtest.h"
@@ -27,6 +29,9 @@ class BackendUnderTest {
   // Bodies are run with 1 to this many ranks.
   virtual int max_ranks() const = 0;
 
+  // How many calls the backend itself makes in a group before it hands it out.
+  virtual int own_calls() const { return 0; }
+
   // Runs `body` on each rank of a new world, as RunRanks (core/comm/launch.h) does. Where ranks are
   // processes, each returns what its own rank knows as the first cause.
   virtual absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) = 0;
@@ -39,6 +44,11 @@ class CommConformance : public testing::TestWithParam<BackendFactory> {
   CommConformance() : backend_(GetParam()()) {}
 
   int max_ranks() const { return backend_->max_ranks(); }
+
+  // As errors write the number of a test's call in its group, from 0.
+  std::string Number(int call) const { return absl::StrCat("#", backend_->own_calls() + call); }
+  // As errors write the last call of a rank that has made none in a test.
+  std::string NoCall() const { return backend_->own_calls() == 0 ? "no call yet" : "split #0"; }
 
   // For bodies in which nobody fails: a timeout that no healthy run meets.
   void RunOk(int ranks, const RankBody& body) {

@@ -14,10 +14,7 @@ GpuMark::GpuMark(cudaStream_t stream) {
   LS_CUDA(error);
 }
 
-GpuMark::~GpuMark() {
-  const cudaError_t error = cudaEventDestroy(event_);
-  if (error != cudaSuccess) LOG(ERROR) << "cudaEventDestroy: " << cudaGetErrorName(error);
-}
+GpuMark::~GpuMark() { LogError(cudaEventDestroy(event_), "cudaEventDestroy"); }
 
 void GpuMark::HoldBack(cudaStream_t stream) const {
   LS_CUDA(cudaStreamWaitEvent(stream, event_, 0));

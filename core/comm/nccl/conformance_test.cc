@@ -32,6 +32,7 @@ int Ranks() {
 class NcclBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return ranks_; }
+  int own_calls() const override { return 1; }  // the split for names of NCCL's communicators
   absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
     return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) -> absl::Status {
       LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context,

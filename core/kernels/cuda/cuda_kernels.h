@@ -134,6 +134,7 @@ class CudaKernels final : public Kernels {
                          float factor, const Tensor& losses, const Tensor& dlogits) override;
 
   double Sum(const Tensor& x) override;
+  std::vector<double> SumOfEach(absl::Span<const Tensor> tensors) override;
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;

@@ -1,5 +1,6 @@
 #include "core/kernels/cuda/matrix_products.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -97,7 +98,13 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSA, OperationOf(p.transpose_b));
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSB, OperationOf(p.transpose_a));
   plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(p.epilogue));
-  if (p.epilogue == Epilogue::kBiasAndGelu || p.epilogue == Epilogue::kGeluSlope) {
+  // A way is chosen for these pointers' alignment, and null would count as aligned to anything.
+  const auto aligned = reinterpret_cast<void*>(uintptr_t{kAlignment});
+  if (p.bias.defined()) {
+    plan->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(aligned));
+  }
+  if (p.pre.defined()) {
+    plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
   const auto layout = [](cublasLtMatrixLayout_t* made, DType dtype, int64_t rows, int64_t columns) {

@@ -18,14 +18,20 @@ namespace lockstep {
 using cuda::kPartials;
 using cuda::Of;
 
-double CudaKernels::Sum(const Tensor& x) {
+double CudaKernels::Sum(const Tensor& x) { return SumOfEach({x}).front(); }
+
+std::vector<double> CudaKernels::SumOfEach(absl::Span<const Tensor> tensors) {
   Span span(this);
-  const Tensor partial = Workspace({kPartials}, DType::kF64), sum = Workspace({1}, DType::kF64);
-  LS_CUDA(cuda::Sum(stream(), x.elements(), x.data<float>(), partial.data<double>(),
-                    sum.data<double>()));
-  double result;
-  CopyToHost(sum, &result);
-  return result;
+  const Tensor partial = Workspace({kPartials}, DType::kF64);
+  const Tensor sums = Workspace({static_cast<int64_t>(tensors.size())}, DType::kF64);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& x = tensors[i];
+    LS_CUDA(cuda::Sum(stream(), x.elements(), x.data<float>(), partial.data<double>(),
+                      sums.data<double>() + i));
+  }
+  std::vector<double> results(tensors.size());
+  CopyToHost(sums, results.data());
+  return results;
 }
 
 float CudaKernels::MaxMagnitude(const Tensor& x) { return MaxMagnitudeOfAll({x}); }
