@@ -1,30 +1,11 @@
 #include "core/kernels/cuda/elements.cuh"
 #include "core/kernels/cuda/optimizer.h"
+#include "core/kernels/cuda/tensor_batch.cuh"
 
 namespace lockstep::cuda {
 namespace {
 
-// The tensors of one launch, as an argument of the kernel: the device reads them without a copy
-// that the host would have to wait for. An argument may have 32,764 bytes.
-struct Batch {
-  static constexpr int kMost = 424;
-  int count = 0;
-  uint32_t blocks = 0;               // of all tensors
-  uint32_t first_block[kMost] = {};  // of each: ascending, as none is empty
-  OptimizedArrays tensors[kMost] = {};
-};
-
 constexpr int kBlockElements = kThreads * kVector;
-
-// The last tensor that begins at or before the block.
-__device__ int TensorOf(const Batch& batch, uint32_t block) {
-  int low = 0, high = batch.count;  // it is in [low, high)
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (batch.first_block[middle] <= block ? low : high) = middle;
-  }
-  return low;
-}
 
 // Updates kCount elements from `at` on: update(decays, slope, parameter, one state, another).
 template <int kCount, typename Update>
@@ -43,7 +24,8 @@ __device__ void UpdateAt(const Update& update, int64_t at, const OptimizedArrays
 }
 
 template <typename Update>
-__global__ void UpdateKernel(Update update, const __grid_constant__ Batch batch) {
+__global__ void UpdateKernel(Update update,
+                             const __grid_constant__ TensorBatch<OptimizedArrays> batch) {
   const int tensor = TensorOf(batch, blockIdx.x);
   const OptimizedArrays& of = batch.tensors[tensor];
   const int64_t block = blockIdx.x - batch.first_block[tensor];
@@ -56,29 +38,12 @@ __global__ void UpdateKernel(Update update, const __grid_constant__ Batch batch)
 }
 
 template <typename Update>
-cudaError_t Launch(cudaStream_t stream, Update update, const Batch& batch) {
-  static_assert(sizeof(Update) + alignof(Batch) + sizeof(Batch) <= 32764);
-  if (batch.count == 0) return cudaSuccess;
-  UpdateKernel<<<batch.blocks, kThreads, 0, stream>>>(update, batch);
-  return cudaGetLastError();
-}
-
-template <typename Update>
 cudaError_t Run(cudaStream_t stream, Update update, std::span<const OptimizedArrays> tensors) {
-  Batch batch;
-  for (const OptimizedArrays& tensor : tensors) {
-    if (tensor.elements == 0) continue;
-    if (batch.count == Batch::kMost) {
-      const cudaError_t error = Launch(stream, update, batch);
-      if (error != cudaSuccess) return error;
-      batch.count = 0;
-      batch.blocks = 0;
-    }
-    batch.first_block[batch.count] = batch.blocks;
-    batch.tensors[batch.count++] = tensor;
-    batch.blocks += static_cast<uint32_t>(BlocksFor(tensor.elements, kBlockElements));
-  }
-  return Launch(stream, update, batch);
+  static_assert(sizeof(Update) <= kOtherArgumentBytes);
+  return ForBatches(tensors, kBlockElements, [&](const TensorBatch<OptimizedArrays>& batch) {
+    UpdateKernel<<<batch.blocks, kThreads, 0, stream>>>(update, batch);
+    return cudaGetLastError();
+  });
 }
 
 struct AdamWUpdate {

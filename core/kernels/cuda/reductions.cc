@@ -15,19 +15,30 @@
 
 namespace lockstep {
 
-using cuda::kPartials;
 using cuda::Of;
+using cuda::ReducedArray;
+
+namespace {
+
+std::vector<ReducedArray> ArraysOf(absl::Span<const Tensor> tensors) {
+  std::vector<ReducedArray> arrays;
+  for (const Tensor& x : tensors) arrays.push_back({.elements = x.elements(), .x = Of(x)});
+  return arrays;
+}
+
+}  // namespace
 
 double CudaKernels::Sum(const Tensor& x) { return SumOfEach({x}).front(); }
 
 std::vector<double> CudaKernels::SumOfEach(absl::Span<const Tensor> tensors) {
   Span span(this);
-  const Tensor partial = Workspace({kPartials}, DType::kF64);
   const Tensor sums = Workspace({static_cast<int64_t>(tensors.size())}, DType::kF64);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& x = tensors[i];
-    LS_CUDA(cuda::Sum(stream(), x.elements(), x.data<float>(), partial.data<double>(),
-                      sums.data<double>() + i));
+    CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
+    const ReducedArray array = {.elements = x.elements(), .x = Of(x)};
+    const Tensor partial = Workspace({cuda::PartialsOf({&array, 1})}, DType::kF64);
+    LS_CUDA(cuda::Sum(stream(), array, partial.data<double>(), sums.data<double>() + i));
   }
   std::vector<double> results(tensors.size());
   CopyToHost(sums, results.data());
@@ -42,21 +53,15 @@ SquareSum CudaKernels::SumOfSquares(const Tensor& x, float scale) {
 
 float CudaKernels::MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) {
   Span span(this);
-  const auto count = static_cast<int64_t>(tensors.size());
-  const Tensor partial = Workspace({kPartials}, DType::kI32);
-  const Tensor largest = Workspace({count}, DType::kI32);
-  for (int64_t i = 0; i < count; ++i) {
-    const Tensor& x = tensors[static_cast<size_t>(i)];
-    LS_CUDA(cuda::MaxMagnitude(stream(), x.elements(), Of(x),
-                               reinterpret_cast<uint32_t*>(partial.raw()),
-                               reinterpret_cast<uint32_t*>(largest.raw()) + i));
-  }
-  std::vector<uint32_t> bits(tensors.size());
-  CopyToHost(largest, bits.data());
+  const std::vector<ReducedArray> arrays = ArraysOf(tensors);
+  const Tensor partial = Workspace({cuda::PartialsOf(arrays)}, DType::kI32);
+  const Tensor largest = Workspace({1}, DType::kI32);
+  LS_CUDA(cuda::MaxMagnitude(stream(), arrays, reinterpret_cast<uint32_t*>(partial.raw()),
+                             reinterpret_cast<uint32_t*>(largest.raw())));
+  uint32_t bits = 0;
+  CopyToHost(largest, &bits);
   constexpr uint32_t kInfinity = 0x7f800000;
-  uint32_t most = 0;
-  for (const uint32_t each : bits) most = std::max(most, each);
-  return std::bit_cast<float>(std::min(most, kInfinity));
+  return std::bit_cast<float>(std::min(bits, kInfinity));
 }
 
 SquareSum CudaKernels::SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) {
@@ -68,19 +73,13 @@ SquareSum CudaKernels::SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float
   const cuda::SquareBins bins = {{bound * std::ldexp(1.5, 52 - 20),
                                   bound * std::ldexp(1.5, 52 - 41),
                                   bound * std::ldexp(1.5, 52 - 62)}};
-  const auto count = static_cast<int64_t>(tensors.size());
-  const Tensor partial = Workspace({3 * kPartials}, DType::kF64);
-  const Tensor sums = Workspace({3 * count}, DType::kF64);
-  for (int64_t i = 0; i < count; ++i) {
-    const Tensor& x = tensors[static_cast<size_t>(i)];
-    LS_CUDA(cuda::SumOfSquares(stream(), x.elements(), Of(x), bins, partial.data<double>(),
-                               sums.data<double>() + 3 * i));
-  }
-  std::vector<SquareSum> parts(tensors.size());
-  static_assert(sizeof(SquareSum) == 3 * sizeof(double));
-  CopyToHost(sums, parts.data());
+  const std::vector<ReducedArray> arrays = ArraysOf(tensors);
+  const Tensor partial = Workspace({3 * cuda::PartialsOf(arrays)}, DType::kF64);
+  const Tensor sums = Workspace({3}, DType::kF64);
+  LS_CUDA(cuda::SumOfSquares(stream(), arrays, bins, partial.data<double>(), sums.data<double>()));
   SquareSum sum;
-  for (const SquareSum& part : parts) sum.Add(part);
+  static_assert(sizeof(SquareSum) == 3 * sizeof(double));
+  CopyToHost(sums, &sum);
   return sum;
 }
 

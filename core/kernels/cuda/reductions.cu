@@ -1,17 +1,25 @@
 #include "core/kernels/cuda/elements.cuh"
 #include "core/kernels/cuda/reduce.cuh"
 #include "core/kernels/cuda/reductions.h"
+#include "core/kernels/cuda/tensor_batch.cuh"
 
 namespace lockstep::cuda {
 namespace {
 
-// partial[block] = value(element) of the block's part, a run of consecutive elements that begins at
-// a multiple of kVector, combined. Two vectors are loaded at a time.
-template <typename T, typename Element, typename Value, typename Op>
-__global__ void PartialKernel(int64_t elements, int64_t part, const Element* x, Value value, Op op,
-                              T start, T* partial) {
-  const int64_t first = int64_t{blockIdx.x} * part;
-  const int64_t last = first + part < elements ? first + part : elements;
+using Batch = TensorBatch<ReducedArray>;
+
+// Elements of a block: some vectors for each of its threads.
+constexpr int64_t kBlockElements = 16 * kVector * kThreads;
+
+// partial[block] = value(element) of the block's part of a tensor, combined. Two vectors are loaded
+// at a time.
+template <typename T, typename Value, typename Op>
+__global__ void PartialKernel(Value value, Op op, T start, T* partial,
+                              const __grid_constant__ Batch batch) {
+  const int tensor = TensorOf(batch, blockIdx.x);
+  const ReducedArray& of = batch.tensors[tensor];
+  const int64_t first = (int64_t{blockIdx.x} - batch.first_block[tensor]) * kBlockElements;
+  const int64_t last = first + kBlockElements < of.elements ? first + kBlockElements : of.elements;
   const int64_t whole = last - (last - first) % kVector, step = int64_t{blockDim.x} * kVector;
   T sum = start;
   const auto add = [&](const float(&values)[kVector]) {
@@ -20,17 +28,17 @@ __global__ void PartialKernel(int64_t elements, int64_t part, const Element* x, 
   int64_t i = first + int64_t{threadIdx.x} * kVector;
   for (; i + step < whole; i += 2 * step) {
     float values[kVector], next[kVector];
-    Load(x, i, values);
-    Load(x, i + step, next);
+    Load(of.x, i, values);
+    Load(of.x, i + step, next);
     add(values);
     add(next);
   }
   if (i < whole) {
     float values[kVector];
-    Load(x, i, values);
+    Load(of.x, i, values);
     add(values);
   }
-  for (i = whole + threadIdx.x; i < last; i += blockDim.x) sum = op(sum, value(ToFloat(x[i])));
+  for (i = whole + threadIdx.x; i < last; i += blockDim.x) sum = op(sum, value(LoadOne(of.x, i)));
   sum = BlockReduce(sum, op);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -44,18 +52,17 @@ __global__ void FinishKernel(int64_t count, const T* partial, Op op, T start, T*
 }
 
 template <typename T, typename Value, typename Op>
-cudaError_t Reduce(cudaStream_t stream, int64_t elements, Array x, Value value, Op op, T start,
-                   T* partial, T* result) {
-  constexpr int64_t kSmallestPart = kVector * kThreads;
-  const int64_t part = BlocksFor(BlocksFor(elements, kPartials), kSmallestPart) * kSmallestPart;
-  const int64_t parts = elements == 0 ? 0 : BlocksFor(elements, part);
-  if (parts > 0) {
-    WithType(x, [&](const auto* data) {
-      PartialKernel<<<parts, kThreads, 0, stream>>>(elements, part, data, value, op, start,
-                                                    partial);
-      return cudaSuccess;
-    });
-  }
+cudaError_t Reduce(cudaStream_t stream, std::span<const ReducedArray> tensors, Value value, Op op,
+                   T start, T* partial, T* result) {
+  static_assert(sizeof(Value) + sizeof(Op) + sizeof(T) + sizeof(T*) + 3 * alignof(T) <=
+                kOtherArgumentBytes);
+  int64_t parts = 0;
+  const cudaError_t error = ForBatches(tensors, kBlockElements, [&](const Batch& batch) {
+    PartialKernel<<<batch.blocks, kThreads, 0, stream>>>(value, op, start, partial + parts, batch);
+    parts += batch.blocks;
+    return cudaGetLastError();
+  });
+  if (error != cudaSuccess) return error;
   FinishKernel<<<1, kThreads, 0, stream>>>(parts, partial, op, start, result);
   return cudaGetLastError();
 }
@@ -100,21 +107,25 @@ __device__ Binned WarpReduce(Binned value, PlusBins) {
 
 }  // namespace
 
-cudaError_t Sum(cudaStream_t stream, int64_t elements, const float* x, double* partial,
-                double* sum) {
-  return Reduce(stream, elements, Array{const_cast<float*>(x)}, AsDouble{}, Plus{}, 0.0, partial,
-                sum);
+int64_t PartialsOf(std::span<const ReducedArray> tensors) {
+  int64_t parts = 0;
+  for (const ReducedArray& tensor : tensors) parts += BlocksFor(tensor.elements, kBlockElements);
+  return parts;
 }
 
-cudaError_t MaxMagnitude(cudaStream_t stream, int64_t elements, Array x, uint32_t* partial,
-                         uint32_t* largest) {
-  return Reduce(stream, elements, x, MagnitudeBits{}, Larger{}, 0u, partial, largest);
+cudaError_t Sum(cudaStream_t stream, const ReducedArray& tensor, double* partial, double* sum) {
+  return Reduce(stream, {&tensor, 1}, AsDouble{}, Plus{}, 0.0, partial, sum);
 }
 
-cudaError_t SumOfSquares(cudaStream_t stream, int64_t elements, Array x, SquareBins bins,
-                         double* partial, double* sums) {
+cudaError_t MaxMagnitude(cudaStream_t stream, std::span<const ReducedArray> tensors,
+                         uint32_t* partial, uint32_t* largest) {
+  return Reduce(stream, tensors, MagnitudeBits{}, Larger{}, 0u, partial, largest);
+}
+
+cudaError_t SumOfSquares(cudaStream_t stream, std::span<const ReducedArray> tensors,
+                         SquareBins bins, double* partial, double* sums) {
   static_assert(sizeof(Binned) == 3 * sizeof(double));
-  return Reduce(stream, elements, x, BinnedSquare{bins}, PlusBins{}, Binned{},
+  return Reduce(stream, tensors, BinnedSquare{bins}, PlusBins{}, Binned{},
                 reinterpret_cast<Binned*>(partial), reinterpret_cast<Binned*>(sums));
 }
 

@@ -1,8 +1,10 @@
-// Sums over all elements, in an order that depends on their number alone.
+// Reductions of all elements of one tensor, or of many in one launch, in an order that depends on
+// their sizes alone.
 
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/kernels/cuda/array.h"
 #include "core/kernels/options.h"
@@ -10,17 +12,21 @@
 
 namespace lockstep::cuda {
 
-// Partial results of a reduction, the most that there are of each.
-inline constexpr int64_t kPartials = 1024;
+struct ReducedArray {
+  int64_t elements;
+  Array x;
+};
 
-// sum[0] = the sum in double. partial: [kPartials].
-cudaError_t Sum(cudaStream_t stream, int64_t elements, const float* x, double* partial,
-                double* sum);
+// How many partial results their reduction has.
+int64_t PartialsOf(std::span<const ReducedArray> tensors);
 
-// largest[0] = the bits of the largest magnitude as fp32, of NaN above those of infinity. partial:
-// [kPartials].
-cudaError_t MaxMagnitude(cudaStream_t stream, int64_t elements, Array x, uint32_t* partial,
-                         uint32_t* largest);
+// sum[0] = the sum of an fp32 tensor in double. partial: [PartialsOf].
+cudaError_t Sum(cudaStream_t stream, const ReducedArray& tensor, double* partial, double* sum);
+
+// largest[0] = the bits of the largest magnitude as fp32, of NaN above those of infinity; 0 of
+// none. partial: [PartialsOf].
+cudaError_t MaxMagnitude(cudaStream_t stream, std::span<const ReducedArray> tensors,
+                         uint32_t* partial, uint32_t* largest);
 
 // What cuts a square into the bins of SquareSum: adding and subtracting middle[i] rounds to a
 // multiple of bin i's unit.
@@ -28,8 +34,8 @@ struct SquareBins {
   double middle[3];
 };
 
-// sums: [3]; partial: [3 * kPartials].
-cudaError_t SumOfSquares(cudaStream_t stream, int64_t elements, Array x, SquareBins bins,
-                         double* partial, double* sums);
+// sums: [3]; partial: [3 * PartialsOf].
+cudaError_t SumOfSquares(cudaStream_t stream, std::span<const ReducedArray> tensors,
+                         SquareBins bins, double* partial, double* sums);
 
 }  // namespace lockstep::cuda
