@@ -43,11 +43,15 @@ std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arg
   const std::string torchrun =
       ranks == 1 ? ""
                  : absl::StrCat("-m torch.distributed.run --standalone --nproc_per_node ", ranks);
-  const auto output = Capture(absl::StrCat(Quoted(peer.python), " ", torchrun, " ",
-                                           Quoted(peer.script), " ", arguments, " 2>/dev/null"));
-  if (!output) return std::nullopt;
-  const nlohmann::json json = nlohmann::json::parse(*output, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.contains("model_gflops_per_s")) return std::nullopt;
+  const std::string command =
+      absl::StrCat(Quoted(peer.python), " ", torchrun, " ", Quoted(peer.script), " ", arguments);
+  const auto output = Capture(command + " 2>/dev/null");
+  const nlohmann::json json =
+      nlohmann::json::parse(output.value_or(""), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.contains("model_gflops_per_s")) {
+    std::fprintf(stderr, "PyTorch's side has failed; to see why, run: %s\n", command.c_str());
+    return std::nullopt;
+  }
   return json["model_gflops_per_s"].get<double>();
 }
 

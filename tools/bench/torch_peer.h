@@ -17,7 +17,8 @@ std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::str
                                        std::string* reason);
 
 // Runs the script with `arguments`, several ranks by torchrun, and returns "model_gflops_per_s",
-// over all ranks, of the JSON that it prints.
+// over all ranks, of the JSON that it prints. Where there is none, says on the standard error how
+// to see why.
 std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments,
                                    int ranks = 1);
 
