@@ -43,6 +43,9 @@ struct KernelsBackend {
   std::function<std::unique_ptr<Allocator>()> make_allocator;
   std::function<std::unique_ptr<Kernels>(Allocator&)> make_kernels;
   DType dtype = DType::kF32;  // the compute dtype
+  // Whether batch normalisation is a library's: its result is stored before the residual is added,
+  // and the variance is as exact as 1 / sqrt(variance + epsilon) gives it.
+  bool batch_norm_of_library = false;
 
   friend void PrintTo(const KernelsBackend& backend, std::ostream* out) { *out << backend.name; }
 };

@@ -47,7 +47,8 @@ KernelsBackend Computing(const char* name, DType dtype) {
                 auto& poisoned = dynamic_cast<PoisonedAllocator&>(allocator);
                 return std::make_unique<CudaKernels>(poisoned.context(), allocator);
               },
-          .dtype = dtype};
+          .dtype = dtype,
+          .batch_norm_of_library = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, KernelsSuite,
