@@ -18,7 +18,7 @@ TEST_P(KernelsSuite, CrossEntropy) {
     int64_t rows, classes;
     double spread;
   } const cases[] = {{1, 1, 1},      {3, 2, 1},     {17, 10, 1},  {65, 63, 3}, {100, 65, 3},
-                     {40, 1000, 10}, {7, 100, 1e4}, {3, 9001, 2}, {3, 9008, 2}};
+                     {40, 1000, 10}, {7, 100, 1e4}, {3, 9001, 2}, {3, 9008, 5}};
   for (const auto& c : cases) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.classes);
     const Input logits = Normal({c.rows, c.classes}, 2, c.spread);
