@@ -47,8 +47,12 @@ void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& 
 void WriteSums(const float* sums, Write write, const Tensor& to) {
   if (!to.defined()) return;
   FloatOutput output(to, to.elements());
-  float* out = output.OpenSums(write, 0, to.elements());
-  for (int64_t i = 0; i < to.elements(); ++i) out[i] += sums[i];
+  if (write == Write::kOverwrite) {
+    std::copy_n(sums, to.elements(), output.Open(0, to.elements()));
+  } else {
+    float* out = output.OpenSums(write, 0, to.elements());
+    for (int64_t i = 0; i < to.elements(); ++i) out[i] += sums[i];
+  }
   output.Close();
 }
 

@@ -1,0 +1,56 @@
+#include "core/kernels/cpu/leaf_sums.h"
+
+#include "glog/logging.h"
+
+namespace lockstep::cpu {
+namespace {
+
+void AddTo(const float* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+}  // namespace
+
+LeafSums::LeafSums(int64_t leaves, int parts, int64_t width)
+    : leaves_(leaves), width_(width), parts_(parts) {}
+
+float* LeafSums::Open(int part, int64_t leaf) {
+  Part& p = parts_[part];
+  if (p.stack.empty()) p.stack.emplace_back(leaves_, leaf);
+  if (p.nodes == p.values.size()) p.values.emplace_back(width_);
+  float* sums = p.values[p.nodes].data();
+  std::fill_n(sums, width_, 0.0f);
+  return sums;
+}
+
+void LeafSums::Close(int part) {
+  Part& p = parts_[part];
+  CHECK(!p.stack.empty()) << "no leaf is open";
+  for (int64_t merged = p.stack.front().Push(); merged > 0; --merged, --p.nodes) {
+    AddTo(p.values[p.nodes].data(), width_, p.values[p.nodes - 1].data());
+  }
+  ++p.nodes;
+}
+
+const float* LeafSums::Finish() {
+  std::vector<TreeNode> nodes;
+  std::vector<float*> values;
+  for (Part& part : parts_) {
+    if (part.stack.empty()) continue;
+    const std::vector<TreeNode>& of_part = part.stack.front().nodes();
+    for (size_t i = 0; i < of_part.size(); ++i) {
+      nodes.push_back(of_part[i]);
+      values.push_back(part.values[i].data());
+    }
+  }
+  if (nodes.empty()) {
+    zeros_.assign(width_, 0.0f);
+    return zeros_.data();
+  }
+  for (const TreeAddition& addition : TreeAdditions(nodes, leaves_)) {
+    AddTo(values[addition.right], width_, values[addition.left]);
+  }
+  return values.front();
+}
+
+}  // namespace lockstep::cpu
