@@ -35,10 +35,9 @@ bool SkipsLoops();
 // grain >= 1.
 int ParallelParts(int64_t n, int64_t grain);
 
-namespace parallel_internal {
-
-// Start of part `part` of [0, n) cut into `parts`; part == parts gives n. In long ranges boundaries
-// are multiples of 16: where elements are floats, each part starts on a cache line.
+// Start of part `part` of [0, n) cut into `parts` as loops cut it; part == parts gives n. In long
+// ranges boundaries are multiples of 16: where elements are floats, each part starts on a cache
+// line.
 inline int64_t PartBegin(int64_t n, int parts, int part) {
   constexpr int64_t kLine = 16;
   constexpr int64_t kLong = 1024;  // from this length on, rounding moves work by at most 1.6 %
@@ -47,6 +46,8 @@ inline int64_t PartBegin(int64_t n, int parts, int part) {
   return n / parts >= kLong ? begin / kLine * kLine : begin;
 }
 
+namespace parallel_internal {
+
 // Calls run(context, part) for each part, each on one thread, and returns when all have returned.
 void RunParts(int parts, void (*run)(void* context, int part), void* context);
 
@@ -54,9 +55,9 @@ void RunParts(int parts, void (*run)(void* context, int part), void* context);
 
 // Calls fn(part, begin, end) for each of the ParallelParts(n, grain) contiguous parts of [0, n), in
 // parallel, and returns when all are done. Which elements make a part depends on (n, grain,
-// MaxThreads()) and nothing else, so a reduction that keeps one partial result a part and adds them
-// in order gives the same bits each time. With n <= 0, or while SkipsLoops(), nothing is called.
-// One part runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a few
+// MaxThreads()): a sum whose order must not depend on threads keeps one partial result for each
+// node of a tree (sum_tree.h), not for each part. With n <= 0, or while SkipsLoops(), nothing is
+// called. One part runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a few
 // microseconds.
 //
 // `fn` must not throw.
@@ -77,8 +78,7 @@ void ParallelForParts(int64_t n, int64_t grain, Function&& fn) {
       parts,
       [](void* opaque, int part) {
         const Context& c = *static_cast<Context*>(opaque);
-        c.fn(part, parallel_internal::PartBegin(c.n, c.parts, part),
-             parallel_internal::PartBegin(c.n, c.parts, part + 1));
+        c.fn(part, PartBegin(c.n, c.parts, part), PartBegin(c.n, c.parts, part + 1));
       },
       &context);
 }

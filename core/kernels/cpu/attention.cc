@@ -327,6 +327,7 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
     const auto add_transposed = [&](const float* from, const Rows& by, const Rows& to) {
       cpu::PackLeftTransposed(from, tile_row, seen, rows, at(pieces.left));
       cpu::PackRight({by.At(first), by.stride}, rows, width, at(pieces.right));
+      const float* const held = to.first;
       cpu::Multiply({.m = seen,
                      .n = width,
                      .k = rows,
@@ -334,7 +335,7 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
                      .packed_b = at(pieces.right),
                      .c = to.first,
                      .c_stride = to.stride,
-                     .addend = seen == head.time ? nullptr : to.first,
+                     .addends = {&held, seen == head.time ? size_t{0} : size_t{1}},
                      .addend_stride = to.stride});
     };
     add_transposed(tile, doutputs, dvalues.rows());

@@ -10,6 +10,7 @@
 #include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/vector_math.h"
+#include "core/kernels/cpu/weight_sum.h"
 #include "glog/logging.h"
 
 namespace lockstep::cpu {
@@ -60,51 +61,54 @@ class Bf16RowProduct {
   const Bf16Products::Product* last_;  // of the last tile, which may be shorter
 };
 
-// dw[out, in] (+)= dy^T x over all tiles, from the tiles' dy [rows, out] and x [rows, in].
+// dw[out, in] (+)= dy^T x over all leaves, from the leaves' dy [rows, out] and x [rows, in].
 class Bf16WeightGradient {
  public:
-  Bf16WeightGradient(Kernels& kernels, Bf16Products& products, const Cut& tiles, Write write,
+  Bf16WeightGradient(Kernels& kernels, Bf16Products& products, const Cut& leaves, Write write,
                      const Tensor& dw)
-      : tile_rows_(tiles.size), sum_(kernels, TileParts(tiles), write, dw) {
+      : leaf_rows_(leaves.size), sum_(kernels, leaves, TileParts(leaves), write, dw) {
     for (const bool last : {false, true}) {
-      for (const Write mode : {Write::kOverwrite, Write::kAccumulate}) {
-        const Spec spec = {.m = sum_.out(),
-                           .n = sum_.in(),
-                           .k = last ? tiles.Size(tiles.count - 1) : tiles.size,
-                           .transpose_a = Transpose::kYes,
-                           .write = mode,
-                           .c = DType::kF32};
-        products_[last][static_cast<int>(mode)] = &products.Get(spec);
-      }
+      products_[last] = &products.Get({.m = sum_.out(),
+                                       .n = sum_.in(),
+                                       .k = last ? leaves.Size(leaves.count - 1) : leaves.size,
+                                       .transpose_a = Transpose::kYes,
+                                       .c = DType::kF32});
     }
+    product_ =
+        kernels.Empty({TileParts(leaves), dw.elements()}, DType::kF32, MemoryClass::kWorkspace);
   }
 
   int64_t scratch_bytes() const {
-    int64_t bytes = 0;
-    for (const auto& of_rows : products_) {
-      for (const auto* product : of_rows) bytes = std::max(bytes, product->scratch_bytes());
-    }
-    return bytes;
+    return std::max(products_[0]->scratch_bytes(), products_[1]->scratch_bytes());
   }
-  void Run(int part, bool first, int64_t rows, const Bits* dy, const Bits* x, void* scratch) const {
-    const int mode = static_cast<int>(sum_.WriteOf(part, first));
-    products_[rows != tile_rows_][mode]->Run(dy, x, nullptr, sum_.Target(part), scratch);
+  void Run(int part, int64_t leaf, int64_t rows, const Bits* dy, const Bits* x,
+           void* scratch) const {
+    const int64_t elements = sum_.out() * sum_.in();
+    float* product = product_.data<float>() + part * elements;
+    products_[rows != leaf_rows_]->Run(dy, x, nullptr, product, scratch);
+    const WeightSum::Place place = sum_.PlaceOf(part, leaf);
+    for (const float* addend : place.addends()) {
+      for (int64_t i = 0; i < elements; ++i) product[i] += addend[i];
+    }
+    std::copy_n(product, elements, place.to);
   }
   void Finish() const { sum_.Finish(); }
 
  private:
-  int64_t tile_rows_;
+  int64_t leaf_rows_;
   WeightSum sum_;
-  const Bf16Products::Product* products_[2][2];  // by whether the tile is the last, and by Write
+  Tensor product_;
+  const Bf16Products::Product* products_[2];  // by whether the leaf is the last
 };
 
-// Adds the columns of dy [rows, width], all of them, to a bias's gradient.
-void AddRows(const Bits* dy, int64_t rows, int64_t width, int part, std::vector<float>& row,
-             BiasGradient& gradient) {
+// Adds the rows of dy [rows, width] to the sums of a leaf.
+void AddBf16Rows(const Bits* dy, int64_t rows, int64_t width, int part, int64_t leaf,
+                 LeafSums& sums) {
+  float* leaf_sums = sums.Open(part, leaf);
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < width; ++i) row[i] = BFloat16ToFloat(dy[r * width + i]);
-    gradient.Run(part, row.data(), width, 1, 0, width);
+    for (int64_t i = 0; i < width; ++i) leaf_sums[i] += BFloat16ToFloat(dy[r * width + i]);
   }
+  sums.Close(part);
 }
 
 // What a product adds to must be there before: the tile of the residual.
@@ -121,13 +125,13 @@ int64_t Floats(int64_t bytes) { return (bytes + 3) / 4; }
 void LinearBf16(Kernels& kernels, Bf16Products& products, const Tensor& x, const Tensor& w,
                 const Tensor& bias, const Tensor& residual, const Tensor& y) {
   const int64_t in = w.shape()[1], out = w.shape()[0];
-  const Cut tiles = RowTiles(x.elements() / in);
+  const Cut tiles = LeafTiles(x.elements() / in);
   const Bf16RowProduct product(products, tiles, w, Transpose::kYes, bias,
                                residual.defined() ? Write::kAccumulate : Write::kOverwrite);
   Scratch scratch;
   const int64_t place = scratch.Add(Floats(product.scratch_bytes()));
   scratch.Allocate(kernels, TileParts(tiles));
-  ForTiles(tiles, [&](int part, int64_t tile, bool) {
+  ForTiles(tiles, [&](int part, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
     CopyTile(residual, first * out, rows * out, y);
     product.Run(rows, Data(x) + first * in, Data(y) + first * out, scratch.At(part, place));
@@ -138,11 +142,11 @@ void LinearBackwardBf16(Kernels& kernels, Bf16Products& products, const Tensor& 
                         const Tensor& w, Write write, const Tensor& dx, const Tensor& dw,
                         const Tensor& dbias) {
   const int64_t in = w.shape()[1], out = w.shape()[0];
-  const Cut tiles = RowTiles(dy.elements() / out);
+  const Cut tiles = LeafTiles(dy.elements() / out);
   const int parts = TileParts(tiles);
   std::optional<Bf16RowProduct> to_input;
   std::optional<Bf16WeightGradient> weight;
-  std::optional<BiasGradient> bias;
+  std::optional<LeafSums> bias;
   int64_t scratch_bytes = 0;
   if (dx.defined()) {
     to_input.emplace(products, tiles, w, Transpose::kNo, Tensor(), Write::kOverwrite);
@@ -152,28 +156,27 @@ void LinearBackwardBf16(Kernels& kernels, Bf16Products& products, const Tensor& 
     weight.emplace(kernels, products, tiles, write, dw);
     scratch_bytes = std::max(scratch_bytes, weight->scratch_bytes());
   }
-  if (dbias.defined()) bias.emplace(parts, write, dbias);
+  if (dbias.defined()) bias.emplace(tiles.count, parts, out);
   Scratch scratch;
   const int64_t place = scratch.Add(Floats(scratch_bytes));
   scratch.Allocate(kernels, parts);
-  ForTiles(tiles, [&](int part, int64_t tile, bool first_tile) {
+  ForTiles(tiles, [&](int part, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
     const Bits* dy_tile = Data(dy) + first * out;
     void* memory = scratch.At(part, place);
     if (to_input) to_input->Run(rows, dy_tile, Data(dx) + first * in, memory);
-    if (weight) weight->Run(part, first_tile, rows, dy_tile, Data(x) + first * in, memory);
-    std::vector<float> row(bias ? out : 0);
-    if (bias) AddRows(dy_tile, rows, out, part, row, *bias);
+    if (weight) weight->Run(part, tile, rows, dy_tile, Data(x) + first * in, memory);
+    if (bias) AddBf16Rows(dy_tile, rows, out, part, tile, *bias);
   });
   if (weight) weight->Finish();
-  if (bias) bias->Finish();
+  if (bias) WriteSums(bias->Finish(), write, dbias);
 }
 
 void GeluNetworkBf16(Kernels& kernels, Bf16Products& products, const Tensor& x, const Tensor& up,
                      const Tensor& up_bias, const Tensor& down, const Tensor& down_bias,
                      const Tensor& residual, const Tensor& pre, const Tensor& y) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut tiles = RowTiles(x.elements() / width);
+  const Cut tiles = LeafTiles(x.elements() / width);
   const Bf16RowProduct to_hidden(products, tiles, up, Transpose::kYes, up_bias, Write::kOverwrite);
   const Bf16RowProduct to_output(products, tiles, down, Transpose::kYes, down_bias,
                                  residual.defined() ? Write::kAccumulate : Write::kOverwrite);
@@ -183,7 +186,7 @@ void GeluNetworkBf16(Kernels& kernels, Bf16Products& products, const Tensor& x, 
   const int64_t place =
       scratch.Add(Floats(std::max(to_hidden.scratch_bytes(), to_output.scratch_bytes())));
   scratch.Allocate(kernels, TileParts(tiles));
-  ForTiles(tiles, [&](int part, int64_t tile, bool) {
+  ForTiles(tiles, [&](int part, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
     void* memory = scratch.At(part, place);
     Bits* pre_tile = Data(pre) + first * hidden;
@@ -202,7 +205,7 @@ void GeluNetworkBackwardBf16(Kernels& kernels, Bf16Products& products, const Ten
                              const Tensor& dy, Write write,
                              const Kernels::GeluNetworkGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut tiles = RowTiles(dy.elements() / width);
+  const Cut tiles = LeafTiles(dy.elements() / width);
   const int parts = TileParts(tiles);
   const Bf16RowProduct to_hidden(products, tiles, down, Transpose::kNo, Tensor(),
                                  Write::kOverwrite);
@@ -213,7 +216,7 @@ void GeluNetworkBackwardBf16(Kernels& kernels, Bf16Products& products, const Ten
     scratch_bytes = std::max(scratch_bytes, to_input->scratch_bytes());
   }
   std::optional<Bf16WeightGradient> up_gradient, down_gradient;
-  std::optional<BiasGradient> up_bias, down_bias;
+  std::optional<LeafSums> up_bias, down_bias;
   if (gradients.up.defined()) {
     up_gradient.emplace(kernels, products, tiles, write, gradients.up);
     scratch_bytes = std::max(scratch_bytes, up_gradient->scratch_bytes());
@@ -222,14 +225,14 @@ void GeluNetworkBackwardBf16(Kernels& kernels, Bf16Products& products, const Ten
     down_gradient.emplace(kernels, products, tiles, write, gradients.down);
     scratch_bytes = std::max(scratch_bytes, down_gradient->scratch_bytes());
   }
-  if (gradients.up_bias.defined()) up_bias.emplace(parts, write, gradients.up_bias);
-  if (gradients.down_bias.defined()) down_bias.emplace(parts, write, gradients.down_bias);
+  if (gradients.up_bias.defined()) up_bias.emplace(tiles.count, parts, hidden);
+  if (gradients.down_bias.defined()) down_bias.emplace(tiles.count, parts, width);
   Scratch scratch;
   const int64_t tile_floats = Floats(tiles.size * hidden * static_cast<int64_t>(sizeof(Bits)));
   const int64_t hidden_gelu = scratch.Add(tile_floats), hidden_gradient = scratch.Add(tile_floats);
   const int64_t place = scratch.Add(Floats(scratch_bytes));
   scratch.Allocate(kernels, parts);
-  ForTiles(tiles, [&](int part, int64_t tile, bool first_tile) {
+  ForTiles(tiles, [&](int part, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
     const Bits* dy_tile = Data(dy) + first * width;
     const Bits* pre_tile = Data(pre) + first * hidden;
@@ -244,17 +247,16 @@ void GeluNetworkBackwardBf16(Kernels& kernels, Bf16Products& products, const Ten
     }
     if (to_input) to_input->Run(rows, dpre, Data(gradients.x) + first * width, memory);
     if (up_gradient) {
-      up_gradient->Run(part, first_tile, rows, dpre, Data(x) + first * width, memory);
+      up_gradient->Run(part, tile, rows, dpre, Data(x) + first * width, memory);
     }
-    if (down_gradient) down_gradient->Run(part, first_tile, rows, dy_tile, gelu, memory);
-    std::vector<float> row(std::max(width, hidden));
-    if (up_bias) AddRows(dpre, rows, hidden, part, row, *up_bias);
-    if (down_bias) AddRows(dy_tile, rows, width, part, row, *down_bias);
+    if (down_gradient) down_gradient->Run(part, tile, rows, dy_tile, gelu, memory);
+    if (up_bias) AddBf16Rows(dpre, rows, hidden, part, tile, *up_bias);
+    if (down_bias) AddBf16Rows(dy_tile, rows, width, part, tile, *down_bias);
   });
   if (up_gradient) up_gradient->Finish();
   if (down_gradient) down_gradient->Finish();
-  if (up_bias) up_bias->Finish();
-  if (down_bias) down_bias->Finish();
+  if (up_bias) WriteSums(up_bias->Finish(), write, gradients.up_bias);
+  if (down_bias) WriteSums(down_bias->Finish(), write, gradients.down_bias);
 }
 
 }  // namespace lockstep::cpu

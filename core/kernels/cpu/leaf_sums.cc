@@ -53,4 +53,8 @@ const float* LeafSums::Finish() {
   return values.front();
 }
 
+void AddRows(const float* x, int64_t stride, int64_t rows, int64_t columns, float* sums) {
+  for (int64_t r = 0; r < rows; ++r) AddTo(x + r * stride, columns, sums);
+}
+
 }  // namespace lockstep::cpu

@@ -83,4 +83,7 @@ class LeafSums {
   std::vector<Part> parts_;
 };
 
+// sums[i] += x[r * stride + i] for `rows` rows r in order and i < columns.
+void AddRows(const float* x, int64_t stride, int64_t rows, int64_t columns, float* sums);
+
 }  // namespace lockstep::cpu

@@ -1,4 +1,4 @@
-// Linear layers and plain matrix products, tile by tile.
+// Linear layers and plain matrix products in fp32, tile by tile.
 
 #include <optional>
 #include <vector>
@@ -9,13 +9,14 @@
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
+#include "core/kernels/cpu/weight_sum.h"
 #include "core/kernels/cpu/wide.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
-using cpu::BiasGradient;
 using cpu::Cut;
+using cpu::LeafSums;
 using cpu::RowProduct;
 using cpu::WeightGradient;
 
@@ -33,21 +34,20 @@ void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
   CHECK_EQ(a.elements(), m * k) << a.shape() << " " << c.shape();
   CHECK_EQ(b.elements(), n * k) << b.shape() << " " << c.shape();
   const RowProduct product(*this, {b.data<float>(), b.shape()[-1], transpose_b}, k, n);
-  const Cut tiles = cpu::RowTiles(m);
+  const cpu::ProductTiles tiles = cpu::CutProducts(m, n);
   cpu::Scratch scratch;
   const bool packs = transpose_a == Transpose::kYes;
-  const int64_t packed = scratch.Add(packs ? cpu::PackedLeftSize(tiles.size, k) : 0);
-  scratch.Allocate(*this, cpu::TileParts(tiles));
-  cpu::ForTiles(tiles, [&](int part, int64_t tile, bool) {
-    const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
+  const int64_t packed = scratch.Add(packs ? cpu::PackedLeftSize(tiles.rows.size, k) : 0);
+  scratch.Allocate(*this, cpu::ProductParts(tiles));
+  cpu::ForProducts(tiles, [&](int part, int64_t first, int64_t rows, int64_t panel, int64_t end) {
     const float* a_tile = a.data<float>() + first * k;
     if (packs) {
       cpu::PackLeftTransposed(a.data<float>() + first, m, rows, k, scratch.At(part, packed));
       a_tile = scratch.At(part, packed);
     }
     float* c_tile = c.data<float>() + first * n;
-    product.Run(rows, a_tile, packs ? 0 : k, c_tile, n,
-                write == Write::kAccumulate ? c_tile : nullptr, n);
+    product.RunPanels(panel, end, rows, a_tile, packs ? 0 : k, c_tile, n,
+                      write == Write::kAccumulate ? c_tile : nullptr, n);
   });
 }
 
@@ -68,13 +68,53 @@ void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   }
   const RowProduct product(*this, {w.data<float>(), in, Transpose::kYes}, in, out,
                            bias.defined() ? bias.data<float>() : nullptr);
-  const Cut tiles = cpu::RowTiles(rows);
-  cpu::ForTiles(tiles, [&](int, int64_t tile, bool) {
-    const int64_t first = tiles.Begin(tile);
-    product.Run(tiles.Size(tile), x.data<float>() + first * in, in, y.data<float>() + first * out,
-                out, residual.defined() ? residual.data<float>() + first * out : nullptr, out);
+  cpu::ForProducts(cpu::CutProducts(rows, out), [&](int, int64_t first, int64_t count,
+                                                    int64_t panel, int64_t end) {
+    product.RunPanels(panel, end, count, x.data<float>() + first * in, in,
+                      y.data<float>() + first * out, out,
+                      residual.defined() ? residual.data<float>() + first * out : nullptr, out);
   });
 }
+
+namespace {
+
+// dw (+)= dy^T x where the leaves are too few for the threads: these share the rows of dw, each in
+// all leaves.
+void WeightGradientByOutputs(Kernels& kernels, const Tensor& dy, const Tensor& x, Write write,
+                             const Tensor& dw) {
+  const int64_t out = dw.shape()[0], in = dw.elements() / out;
+  const Cut leaves = cpu::LeafTiles(dy.elements() / out);
+  const WeightGradient weight(kernels, leaves, /*parts=*/1, write, dw);
+  const int64_t x_size = cpu::PackedRightSize(leaves.size, in);
+  const Tensor packed_x =
+      kernels.Empty({leaves.count, x_size}, DType::kF32, MemoryClass::kWorkspace);
+  const int64_t panels = cpu::RightPanels(in);
+  ParallelFor(leaves.count * panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t leaf = i / panels, panel = i % panels;
+      cpu::PackRight({x.data<float>() + leaves.Begin(leaf) * in, in}, leaves.Size(leaf), in, panel,
+                     panel + 1, packed_x.data<float>() + leaf * x_size);
+    }
+  });
+  const Cut blocks = cpu::OutputBlocks(out);
+  cpu::Scratch scratch;
+  const int64_t packed_dy = scratch.Add(cpu::PackedLeftSize(blocks.size, leaves.size));
+  scratch.Allocate(kernels, cpu::TileParts(blocks));
+  cpu::ForTiles(blocks, [&](int part, int64_t block) {
+    const int64_t first_out = blocks.Begin(block), outs = blocks.Size(block);
+    float* packed = scratch.At(part, packed_dy);
+    for (int64_t leaf = 0; leaf < leaves.count; ++leaf) {
+      const int64_t rows = leaves.Size(leaf);
+      cpu::PackLeftTransposed(dy.data<float>() + leaves.Begin(leaf) * out + first_out, out, outs,
+                              rows, packed);
+      weight.Run(0, leaf, rows, packed, first_out, outs, packed_x.data<float>() + leaf * x_size, 0,
+                 in);
+    }
+  });
+  weight.Finish();
+}
+
+}  // namespace
 
 void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
                                 const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
@@ -90,11 +130,18 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
                    wide_dx.tensor(), dw, dbias);
     return wide_dx.Round();
   }
-  const Cut tiles = cpu::RowTiles(rows), blocks = cpu::WidthBlocks(out);
-  const int parts = cpu::TileParts(tiles);
+  const Cut leaves = cpu::LeafTiles(rows);
+  if (!cpu::LeavesSuffice(leaves)) {
+    if (dx.defined()) MatMul(dy, Transpose::kNo, w, Transpose::kNo, Write::kOverwrite, dx);
+    if (dw.defined()) WeightGradientByOutputs(*this, dy, x, write, dw);
+    if (dbias.defined()) ColumnSums(dy, write, dbias);
+    return;
+  }
+  const Cut blocks = cpu::InnerBlocks(out);
+  const int parts = cpu::TileParts(leaves);
   std::vector<RowProduct> to_input;  // one a block of w's rows
   std::optional<WeightGradient> weight;
-  std::optional<BiasGradient> bias;
+  std::optional<LeafSums> bias;
   for (int64_t b = 0; dx.defined() && b < blocks.count; ++b) {
     to_input.emplace_back(*this, cpu::MatrixView{w.data<float>() + blocks.Begin(b) * in, in},
                           blocks.Size(b), in);
@@ -102,35 +149,37 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   cpu::Scratch scratch;
   int64_t packed_x = 0, packed_dy = 0;
   if (dw.defined()) {
-    weight.emplace(*this, parts, write, dw);
-    packed_x = scratch.Add(cpu::PackedRightSize(tiles.size, in));
-    packed_dy = scratch.Add(cpu::PackedLeftSize(blocks.size, tiles.size));
+    weight.emplace(*this, leaves, parts, write, dw);
+    packed_x = scratch.Add(cpu::PackedRightSize(leaves.size, in));
+    packed_dy = scratch.Add(cpu::PackedLeftSize(blocks.size, leaves.size));
   }
   scratch.Allocate(*this, parts);
-  if (dbias.defined()) bias.emplace(parts, write, dbias);
+  if (dbias.defined()) bias.emplace(leaves.count, parts, out);
 
-  cpu::ForTiles(tiles, [&](int part, int64_t tile, bool first_tile) {
-    const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
+  cpu::ForTiles(leaves, [&](int part, int64_t leaf) {
+    const int64_t first = leaves.Begin(leaf), leaf_rows = leaves.Size(leaf);
     if (weight) {
-      cpu::PackRight({x.data<float>() + first * in, in}, tile_rows, in, scratch.At(part, packed_x));
+      cpu::PackRight({x.data<float>() + first * in, in}, leaf_rows, in, scratch.At(part, packed_x));
     }
+    float* bias_sums = bias ? bias->Open(part, leaf) : nullptr;
     for (int64_t b = 0; b < blocks.count; ++b) {
       const int64_t begin = blocks.Begin(b), width = blocks.Size(b);
       const float* dy_block = dy.data<float>() + first * out + begin;
       if (dx.defined()) {
         float* dx_tile = dx.data<float>() + first * in;
-        to_input[b].Run(tile_rows, dy_block, out, dx_tile, in, b > 0 ? dx_tile : nullptr, in);
+        to_input[b].Run(leaf_rows, dy_block, out, dx_tile, in, b > 0 ? dx_tile : nullptr, in);
       }
       if (weight) {
-        cpu::PackLeftTransposed(dy_block, out, width, tile_rows, scratch.At(part, packed_dy));
-        weight->Run(part, first_tile, tile_rows, scratch.At(part, packed_dy), begin, width,
+        cpu::PackLeftTransposed(dy_block, out, width, leaf_rows, scratch.At(part, packed_dy));
+        weight->Run(part, leaf, leaf_rows, scratch.At(part, packed_dy), begin, width,
                     scratch.At(part, packed_x), 0, in);
       }
-      if (bias) bias->Run(part, dy_block, out, tile_rows, begin, width);
+      if (bias) cpu::AddRows(dy_block, out, leaf_rows, width, bias_sums + begin);
     }
+    if (bias) bias->Close(part);
   });
   if (weight) weight->Finish();
-  if (bias) bias->Finish();
+  if (bias) cpu::WriteSums(bias->Finish(), write, dbias);
 }
 
 }  // namespace lockstep

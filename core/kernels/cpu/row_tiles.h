@@ -1,15 +1,19 @@
-// What linear layers are made of. Their rows are cut into tiles, one thread each: whatever
-// surrounds a product (bias, GELU, the next product that reads the same rows) meets its tile in the
-// second-level cache, and so do the tile's operands. At a transformer's sizes the arithmetic would
-// otherwise wait for memory a third of the time.
+// How the rows of linear layers are cut. Whatever surrounds a product (bias, GELU, the next product
+// that reads the same rows) meets its tile of rows in the second-level cache, and so do the tile's
+// operands. At a transformer's sizes the arithmetic would otherwise wait for memory a third of the
+// time.
+//
+// An element of a product is one chain over the inner dimension, in fixed blocks: how rows and
+// columns are cut changes no bit (tile_gemm.h). Sums over rows are cut into leaves of kLeafRows
+// rows, whatever the number of threads (weight_sum.h).
 
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "core/base/parallel.h"
+#include "core/kernels/cpu/leaf_sums.h"  // kLeafRows
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/kernels.h"
 
@@ -23,21 +27,51 @@ struct Cut {
   int64_t Size(int64_t i) const { return std::min(size, total - i * size); }
 };
 
-// Tiles of at most 128 rows, as many for each thread: with so many a weight's panels, which come
-// from memory once a tile, are paid for, and all that belongs to a tile of a wide layer fits into 2
-// MiB.
-Cut RowTiles(int64_t rows);
+// The leaves of a sum over `rows` rows as tiles: kLeafRows rows each, the last one perhaps fewer.
+// With so many, a weight's panels, which come from memory once a tile, are paid for, and all that
+// belongs to a tile of a wide layer fits into 1 or 2 MiB.
+Cut LeafTiles(int64_t rows);
 
-// Blocks of a hidden or output width, so that what a tile holds of it fits as well.
-Cut WidthBlocks(int64_t width);
+// Whether there are leaves enough for the calling thread's threads to share them evenly. If not,
+// products share their columns as well (ForProducts).
+bool LeavesSuffice(const Cut& leaves);
 
-// Calls run(part, tile, first) for all tiles, in parallel, each part's in order; `first` for the
-// first of a part.
+// Blocks of a hidden or output width that is summed over, kInnerBlock each (tile_gemm.h): the sum
+// over blocks is what one product over the whole width gives.
+Cut InnerBlocks(int64_t width);
+
+// Blocks of the outputs of a layer for threads that share them.
+Cut OutputBlocks(int64_t out);
+
+// Calls run(part, tile) for all tiles, in parallel, each part's in order.
 int TileParts(const Cut& tiles);
 template <typename Function>
 void ForTiles(const Cut& tiles, Function&& run) {
   ParallelForParts(tiles.count, 1, [&](int part, int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile) run(part, tile, tile == begin);
+    for (int64_t tile = begin; tile < end; ++tile) run(part, tile);
+  });
+}
+
+// How the products of [rows, columns] outputs are shared among threads: tiles of rows, and where
+// these are fewer than the threads, ranges of panels of columns.
+struct ProductTiles {
+  Cut rows, panels;
+
+  int64_t count() const { return rows.count * panels.count; }
+};
+ProductTiles CutProducts(int64_t rows, int64_t columns);
+
+// Calls run(part, first row, rows, first panel, end panel) for all tiles, in parallel.
+int ProductParts(const ProductTiles& tiles);
+template <typename Function>
+void ForProducts(const ProductTiles& tiles, Function&& run) {
+  ParallelForParts(tiles.count(), 1, [&](int part, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / tiles.panels.count, panel = i % tiles.panels.count;
+      const int64_t first_panel = tiles.panels.Begin(panel);
+      run(part, tiles.rows.Begin(row), tiles.rows.Size(row), first_panel,
+          first_panel + tiles.panels.Size(panel));
+    }
   });
 }
 
@@ -61,70 +95,20 @@ class RowProduct {
   RowProduct(Kernels& kernels, const MatrixView& b, int64_t k, int64_t n,
              const float* bias = nullptr);
 
+  // All columns, or those of panels [first_panel, end_panel); a, c and addend are given from their
+  // first column on in either case.
   void Run(int64_t rows, const float* a, int64_t a_stride, float* c, int64_t c_stride,
-           const float* addend = nullptr, int64_t addend_stride = 0) const;
+           const float* addend = nullptr, int64_t addend_stride = 0) const {
+    RunPanels(0, RightPanels(n_), rows, a, a_stride, c, c_stride, addend, addend_stride);
+  }
+  void RunPanels(int64_t first_panel, int64_t end_panel, int64_t rows, const float* a,
+                 int64_t a_stride, float* c, int64_t c_stride, const float* addend = nullptr,
+                 int64_t addend_stride = 0) const;
 
  private:
   int64_t k_, n_;
   const float* bias_;
   Tensor packed_;
-};
-
-// The sum of a weight's gradient over all tiles. Each thread adds up its tiles in order, in fp32:
-// the first thread in an fp32 dw itself, the others in partial results, which are then added in
-// order.
-class WeightSum {
- public:
-  // dw [out, in] of any floating dtype; `write` says whether the sum replaces what it holds.
-  WeightSum(Kernels& kernels, int parts, Write write, const Tensor& dw);
-
-  // Where a part adds up, [out, in], and whether its next contribution replaces what is there;
-  // `first` as from ForTiles.
-  float* Target(int part) const;
-  Write WriteOf(int part, bool first) const;
-  void Finish() const;
-
-  int64_t out() const { return dw_.shape()[0]; }
-  int64_t in() const { return dw_.elements() / dw_.shape()[0]; }
-
- private:
-  Write write_;
-  int parts_;
-  bool in_place_;  // the first part adds up in dw
-  Tensor dw_, partial_;
-};
-
-// dw (+)= dy^T x
-class WeightGradient {
- public:
-  WeightGradient(Kernels& kernels, int parts, Write write, const Tensor& dw)
-      : sum_(kernels, parts, write, dw) {}
-
-  // A tile's share of the block dw[first_out .. first_out + outs, first_in .. first_in + ins], from
-  // its dy and x, packed: PackLeftTransposed and PackRight.
-  void Run(int part, bool first, int64_t rows, const float* dy, int64_t first_out, int64_t outs,
-           const float* x, int64_t first_in, int64_t ins) const;
-  void Finish() const { sum_.Finish(); }
-
- private:
-  WeightSum sum_;
-};
-
-// dbias[width] (+)= the column sums of all tiles; dbias of any floating dtype, the order of sums as
-// for the weights.
-class BiasGradient {
- public:
-  BiasGradient(int parts, Write write, const Tensor& dbias);
-
-  // A tile's share of dbias[first .. first + columns].
-  void Run(int part, const float* dy, int64_t stride, int64_t rows, int64_t first, int64_t columns);
-  void Finish() const;
-
- private:
-  int64_t width_;
-  Write write_;
-  Tensor dbias_;
-  std::vector<float> sums_;
 };
 
 }  // namespace lockstep::cpu

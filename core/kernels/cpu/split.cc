@@ -90,14 +90,16 @@ void CpuKernels::AddBias(const Tensor& x, const Tensor& bias, const Tensor& resi
 void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
   Span span(this);
   const int64_t width = x.shape()[-1];
-  const cpu::Cut tiles = cpu::RowTiles(x.shape().rows());
-  cpu::BiasGradient gradient(cpu::TileParts(tiles), write, sums);
-  cpu::ForTiles(tiles, [&](int part, int64_t tile, bool) {
-    const int64_t rows = tiles.Size(tile);
+  const cpu::Cut leaves = cpu::LeafTiles(x.shape().rows());
+  cpu::LeafSums leaf_sums(leaves.count, cpu::TileParts(leaves), width);
+  cpu::ForTiles(leaves, [&](int part, int64_t leaf) {
+    const int64_t rows = leaves.Size(leaf);
     FloatInput input(x, rows * width);
-    gradient.Run(part, input.Load(tiles.Begin(tile) * width, rows * width), width, rows, 0, width);
+    cpu::AddRows(input.Load(leaves.Begin(leaf) * width, rows * width), width, rows, width,
+                 leaf_sums.Open(part, leaf));
+    leaf_sums.Close(part);
   });
-  gradient.Finish();
+  cpu::WriteSums(leaf_sums.Finish(), write, sums);
 }
 
 void CpuKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) {

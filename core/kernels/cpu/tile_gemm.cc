@@ -9,10 +9,6 @@
 namespace lockstep::cpu {
 namespace {
 
-// Steps of k between two visits of a block of c. The more, the rarer the visits; but so many steps
-// of a panel of b (72 KiB) are swept by all rows of a, and ought to stay near.
-constexpr int64_t kDepth = 384;
-
 constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t RoundUp(int64_t n, int64_t step) { return CeilDivide(n, step) * step; }
 
@@ -102,22 +98,29 @@ InstructionSet WidestInstructionSet() {
 }
 
 void Multiply(const TileProduct& product, InstructionSet instructions) {
+  MultiplyPanels(product, 0, RightPanels(product.n), instructions);
+}
+
+void MultiplyPanels(const TileProduct& product, int64_t first_panel, int64_t end_panel,
+                    InstructionSet instructions) {
   const auto multiply =
       instructions == InstructionSet::kAvx512 ? MultiplyPanelAvx512 : MultiplyPanelAvx2;
   const int64_t packed_k = product.packed_k == 0 ? product.k : product.packed_k;
+  const float* const c = product.c;
   const Panels panels(product.n);
   TilePanel tile;
   tile.m = product.m;
   tile.a_row = product.a_stride;
   tile.a_panel = product.k * kBlockRows;
   tile.c_row = product.c_stride;
-  for (int64_t panel = 0; panel < panels.count; ++panel) {
+  for (int64_t panel = first_panel; panel < end_panel; ++panel) {
     const int64_t first = panels.Begin(panel), width = panels.Begin(panel + 1) - first;
-    const bool last = panel + 1 == panels.count;
+    const bool last = panel + 1 == end_panel;
     tile.columns = static_cast<int>(std::min(width, product.n - first));
     tile.c = product.c + first;
-    for (int64_t p = 0; p < product.k; p += kDepth) {
-      tile.k = std::min(kDepth, product.k - p);
+    tile.addend_offset = first;
+    for (int64_t p = 0; p < product.k; p += kInnerBlock) {
+      tile.k = std::min(kInnerBlock, product.k - p);
       tile.a = product.a + (product.a_stride == 0 ? p * kBlockRows : p);
       tile.b = product.packed_b + first * packed_k + p * width;
       tile.next_b = tile.b + width * packed_k;
@@ -125,7 +128,8 @@ void Multiply(const TileProduct& product, InstructionSet instructions) {
           last ? 0 : CeilDivide(width * tile.k / 16, RoundUp(product.m, kBlockRows)));
       // What is to be added is added once; from then on it is c that is added to.
       tile.bias = p == 0 && product.bias != nullptr ? product.bias + first : nullptr;
-      tile.addend = p > 0 ? tile.c : product.addend == nullptr ? nullptr : product.addend + first;
+      tile.addends = p > 0 ? &c : product.addends.data();
+      tile.addend_count = p > 0 ? 1 : static_cast<int>(product.addends.size());
       tile.addend_row = p > 0 ? product.c_stride : product.addend_stride;
       multiply(tile);
     }

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "core/kernels/kernels.h"  // Transpose
+#include "absl/types/span.h"
+#include "core/kernels/options.h"  // Transpose
 
 namespace lockstep::cpu {
 
@@ -12,8 +13,13 @@ namespace lockstep::cpu {
 // them (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
 // microkernel as in BLIS, Van Zee and van de Geijn, 2015).
 //
-// The bits of an element depend on its row of a, its column of b and k, and on nothing else: not on
-// the tile that it falls into, on m or n, or on the processor.
+// The bits of an element depend on its row of a, its column of b, its addends and k, and on nothing
+// else: not on the tile that it falls into, on m or n, or on the processor.
+
+// Steps of k that make one chain of multiply-adds; the sums of further blocks are added to the
+// first, in order. It bounds how often a block of c is visited, and keeps what all rows of a sweep,
+// so many steps of a panel of b (72 KiB), near. Changing it changes bits.
+inline constexpr int64_t kInnerBlock = 384;
 
 // A matrix in memory: element (i, j) at data[i * stride + j], or, where its transpose lies there,
 // at data[j * stride + i].
@@ -41,7 +47,7 @@ enum class InstructionSet { kAvx2, kAvx512 };
 // The widest of this processor; it has AVX2 at least.
 InstructionSet WidestInstructionSet();
 
-// c[m, n] = a[m, k] b[k, n] (+ bias[n]) (+ addend[m, n]).
+// c[m, n] = a[m, k] b[k, n] (+ bias[n]) (+ each addend[m, n], in order).
 struct TileProduct {
   int64_t m, n, k;
   const float* a;
@@ -52,9 +58,12 @@ struct TileProduct {
   float* c;
   int64_t c_stride;
   const float* bias = nullptr;
-  const float* addend = nullptr;  // may be c: the product is added to it
-  int64_t addend_stride = 0;
+  absl::Span<const float* const> addends = {};  // one may be c: the product is added to it
+  int64_t addend_stride = 0;                    // between the rows of each
 };
 void Multiply(const TileProduct& product, InstructionSet instructions = WidestInstructionSet());
+// The same for the columns of panels [first_panel, end_panel) of RightPanels(n) alone.
+void MultiplyPanels(const TileProduct& product, int64_t first_panel, int64_t end_panel,
+                    InstructionSet instructions = WidestInstructionSet());
 
 }  // namespace lockstep::cpu

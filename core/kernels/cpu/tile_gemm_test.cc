@@ -77,7 +77,7 @@ class TileGemmTest : public testing::TestWithParam<InstructionSet> {
                            .c = c.begin(),
                            .c_stride = c.stride,
                            .bias = bias,
-                           .addend = addend,
+                           .addends = {&addend, addend != nullptr ? size_t{1} : size_t{0}},
                            .addend_stride = addend_stride};
     if (left_transposed) {
       packed_a.assign(PackedLeftSize(c.rows, k), NAN);

@@ -14,7 +14,7 @@ inline constexpr int kBlockColumns = 48;
 // Panels of b may be narrower than that by multiples of this: a register of AVX-512, two of AVX2.
 inline constexpr int kColumnStep = 16;
 
-// c[m, columns] = a[m, k] b[k, columns] + bias + addend, for one panel of b.
+// c[m, columns] = a[m, k] b[k, columns] + bias + the addends, for one panel of b.
 struct TilePanel {
   int64_t m, k;
   // Element (i, p) lies at a[i * a_row + p]; or, if a_row is 0, a is packed: panels of kBlockRows
@@ -26,9 +26,12 @@ struct TilePanel {
   int columns;  // 1 .. kBlockColumns
   float* c;
   int64_t c_row;
-  const float* bias;    // one row, or null
-  const float* addend;  // rows addend_row apart, or null; may be c
-  int64_t addend_row;
+  const float* bias;  // one row, or null
+  // Added in order; the panel's first element of each lies at addends[i][addend_offset], and its
+  // rows are addend_row apart. One of them may be c.
+  const float* const* addends;
+  int addend_count;
+  int64_t addend_offset, addend_row;
   // What will be read as b after this: each block of rows fetches its share, eight times so many
   // cache lines, into the second-level cache meanwhile.
   const float* next_b;
@@ -36,7 +39,7 @@ struct TilePanel {
 };
 
 // Each element is one chain of fused multiply-adds over p = 0, 1, ... from zero, to which bias and
-// then addend are added: both instruction sets give the same bits.
+// then each addend are added: both instruction sets give the same bits.
 void MultiplyPanelAvx2(const TilePanel& panel);
 void MultiplyPanelAvx512(const TilePanel& panel);
 

@@ -38,7 +38,7 @@ void MultiplyPanelAvx2(const TilePanel& panel) {
   half.b += width;
   half.c += width;
   if (half.bias != nullptr) half.bias += width;
-  if (half.addend != nullptr) half.addend += width;
+  half.addend_offset += width;
   half.next_b_lines = 0;
   MultiplyPanel<kBlockRows / 2>(half, vectors);
 }

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "core/base/sum_tree.h"
+#include "core/kernels/cpu/row_tiles.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep::cpu {
+
+// A weight's gradient: the sum over all row leaves of a call, by the tree of docs/numerics.md,
+// which is complete before it is added to what the gradient holds. Each part of the leaves, a
+// thread's, keeps a stack of partial sums. What a leaf completes is added while the product of the
+// leaf is in registers, so that the tree moves as many bytes as a running sum: one read and one
+// write a leaf.
+//
+//   WeightSum sum(kernels, leaves, parts, write, dw);
+//   ForTiles(leaves, [&](int part, int64_t leaf, bool) {
+//     const WeightSum::Place place = sum.PlaceOf(part, leaf);
+//     *place.to = product of the leaf + *place.addends[0] + *place.addends[1] + ...;
+//   });
+//   sum.Finish();
+class WeightSum {
+ public:
+  // dw [out, in] of any floating dtype; `write` says whether the sum replaces what it holds.
+  // `parts` is how many parts ForTiles makes of `leaves`; or 1, where each thread computes the same
+  // rows of dw in all leaves.
+  WeightSum(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw);
+
+  // Matrices [out, in] in fp32 without gaps.
+  static constexpr int kMostAddends = 48;  // leaves have 64-bit numbers; a run of 2^46 is no batch
+  struct Place {
+    float* to;
+    std::array<const float*, kMostAddends> pointers;
+    int count;
+
+    absl::Span<const float* const> addends() const {
+      return {pointers.data(), static_cast<size_t>(count)};
+    }
+  };
+  Place PlaceOf(int part, int64_t leaf) const;
+
+  // After the last leaf: adds the sums of the parts, and stores them in dw.
+  void Finish() const;
+
+  int64_t out() const { return dw_.shape()[0]; }
+  int64_t in() const { return dw_.elements() / dw_.shape()[0]; }
+
+ private:
+  // Where a leaf goes on the stack of its part, and how many partial sums it completes: those from
+  // `slot` on.
+  struct Step {
+    int slot, merged;
+  };
+
+  // The partial sum at a place of a part's stack.
+  float* Slot(int part, int slot) const;
+  // Whether all leaves have one stack, whose last product is dw itself.
+  bool LastLeafCompletes() const { return parts_ == 1 && is_f32_; }
+
+  Write write_;
+  int parts_;
+  bool is_f32_;
+  Tensor dw_, partial_;
+  int64_t leaves_;
+  std::vector<Step> steps_;          // of each leaf
+  std::vector<int64_t> first_slot_;  // of each part, among the slots of all
+  std::vector<TreeNode> nodes_;      // what is left of all parts' stacks, in order
+  std::vector<int64_t> slots_;       // where: part's first slot + place on the stack
+  bool first_slot_is_dw_;
+};
+
+// dw (+)= dy^T x
+class WeightGradient {
+ public:
+  WeightGradient(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
+      : sum_(kernels, leaves, parts, write, dw) {}
+
+  // A leaf's product for the block dw[first_out .. first_out + outs, first_in .. first_in + ins],
+  // from its dy and x, packed: PackLeftTransposed and PackRight.
+  void Run(int part, int64_t leaf, int64_t rows, const float* dy, int64_t first_out, int64_t outs,
+           const float* x, int64_t first_in, int64_t ins) const;
+  void Finish() const { sum_.Finish(); }
+
+ private:
+  WeightSum sum_;
+};
+
+}  // namespace lockstep::cpu
