@@ -2,12 +2,13 @@
 
 #include <algorithm>  // std::min
 #include <array>
-#include <cmath>  // std::log, std::sqrt, std::sin, std::cos, std::nextafter
+#include <cmath>  // std::sqrt, std::nextafter
 #include <cstddef>
 #include <cstdint>
-#include <numbers>  // pi
 #include <span>
 #include <string_view>
+
+#include "core/base/elementary.h"
 
 namespace lockstep {
 namespace {
@@ -60,14 +61,13 @@ void MakeBlocks(uint64_t key, uint64_t first_block, uint64_t counter_hi, Blocks<
 
 float ToUniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Two independent standard normals from two words. The only place where normals are computed, and
-// never inlined: every caller gets the same instructions, hence the same bits.
-[[gnu::noinline]] std::array<float, 2> ToNormals(uint32_t bits0, uint32_t bits1) {
+// Two independent standard normals from two words. Without branches or calls: a loop over it
+// vectorises, and each element gets the bits that it gets alone.
+inline std::array<float, 2> ToNormals(uint32_t bits0, uint32_t bits1) {
   const double u = (static_cast<double>(bits0) + 0.5) * 0x1p-32;  // in (0, 1): the log is finite
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  const double angle = 2.0 * std::numbers::pi * (static_cast<double>(bits1) * 0x1p-32);
-  return {static_cast<float>(radius * std::cos(angle)),
-          static_cast<float>(radius * std::sin(angle))};
+  const double radius = std::sqrt(-2.0 * Log(u));
+  const SineAndCosine angle = SineAndCosineOfTurns(static_cast<double>(bits1) * 0x1p-32);
+  return {static_cast<float>(radius * angle.cosine), static_cast<float>(radius * angle.sine)};
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 
 #include <algorithm>  // std::fill, std::max, std::min, std::upper_bound
 #include <array>
-#include <cmath>  // std::abs, std::log
+#include <cmath>  // std::abs
 #include <cstddef>
 #include <numeric>  // std::iota
 #include <utility>  // std::swap
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/elementary.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ constexpr int kMaxIterations = 10000;
 constexpr double kStillness = 2e-15;
 
 double Surprise(double probability) {
-  return probability > 0 ? -probability * std::log(probability) : 0;
+  return probability > 0 ? -probability * Log(probability) : 0;
 }
 
 absl::Status Check(const MarkovSourceOptions& options) {

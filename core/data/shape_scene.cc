@@ -1,9 +1,10 @@
 #include "core/data/shape_scene.h"
 
 #include <algorithm>  // std::clamp, std::max, std::min
-#include <cmath>      // std::abs, std::cos, std::sin, std::sqrt
+#include <cmath>      // std::abs, std::sqrt
 #include <numbers>    // pi
 
+#include "core/base/elementary.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -87,8 +88,9 @@ float Corner(float x, float y) {
 // A loop of its own for each kind, so that the compiler vectorises it.
 template <float (*kDistance)(float, float)>
 void Draw(const ShapeScene& scene, float* coverage) {
-  const float cosine = std::cos(scene.angle) / scene.radius;
-  const float sine = std::sin(scene.angle) / scene.radius;
+  const SineAndCosine direction = SineAndCosineOfTurns(scene.angle / (2 * std::numbers::pi));
+  const float cosine = static_cast<float>(direction.cosine) / scene.radius;
+  const float sine = static_cast<float>(direction.sine) / scene.radius;
   for (int row = 0; row < kShapeSide; ++row) {
     const float dy = static_cast<float>(row) + 0.5f - scene.center_y;
     for (int column = 0; column < kShapeSide; ++column) {

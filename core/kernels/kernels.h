@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/base/exact_sum.h"
 #include "core/kernels/options.h"
 #include "core/tensor/slice.h"
 #include "core/tensor/tensor.h"
@@ -231,18 +232,14 @@ class Kernels {
                                  float factor, const Tensor& losses, const Tensor& dlogits) = 0;
 
   // --- reductions to the host; wait for the device ---------------------------------------------
-  // The sum of an fp32 tensor, in row order in double.
-  virtual double Sum(const Tensor& x) = 0;
+  // The exact sum of fp32 tensors: in one call, since a device is waited for once.
+  virtual ExactSum SumOfAll(absl::Span<const Tensor> tensors) = 0;
+  ExactSum Sum(const Tensor& x) { return SumOfAll({x}); }
   // The largest magnitude; infinity if any element is infinite or NaN.
   virtual float MaxMagnitude(const Tensor& x) = 0;
   // Requires scale >= MaxMagnitude(x), finite and positive.
   virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
-  // The same of each tensor, or of all together: a device is waited for once.
-  virtual std::vector<double> SumOfEach(absl::Span<const Tensor> tensors) {
-    std::vector<double> sums;
-    for (const Tensor& x : tensors) sums.push_back(Sum(x));
-    return sums;
-  }
+  // The same of all tensors together: a device is waited for once.
   virtual float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) {
     float largest = 0;
     for (const Tensor& x : tensors) largest = std::max(largest, MaxMagnitude(x));

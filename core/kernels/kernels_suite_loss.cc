@@ -94,19 +94,23 @@ TEST_P(KernelsSuite, CountCorrect) {
 
 TEST_P(KernelsSuite, Sum) {
   std::vector<Tensor> all;
-  std::vector<double> sums;
+  ExactSum whole;
   for (int64_t n : {1, 3, 17, 63, 65, 100, 50001}) {
     const Input x = Normal({n}, 1, 100, DType::kF32);
     double sum = 0, magnitude = 0;
+    ExactSum exact;
     for (double value : x.value) {
       sum += value;
       magnitude += std::abs(value);
+      exact.Add(static_cast<float>(value));
     }
-    EXPECT_NEAR(kernels().Sum(x.tensor), sum, 1e-14 * magnitude);
+    EXPECT_NEAR(kernels().Sum(x.tensor).Total(), sum, 1e-14 * magnitude);
+    EXPECT_EQ(kernels().Sum(x.tensor), exact);
     all.push_back(x.tensor);
-    sums.push_back(kernels().Sum(x.tensor));
+    whole.Add(exact);
   }
-  EXPECT_EQ(kernels().SumOfEach(all), sums);
+  EXPECT_EQ(kernels().SumOfAll(all), whole);
+  EXPECT_EQ(kernels().SumOfAll({}), ExactSum());
 }
 
 TEST_P(KernelsSuite, MaxMagnitude) {

@@ -1,8 +1,8 @@
 #include "core/optim/learning_rate_schedule.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "core/base/elementary.h"
 
 namespace lockstep {
 
@@ -16,12 +16,12 @@ double LearningRateSchedule::RateAt(int64_t step) const {
     case Kind::kCosine: {
       const double span = static_cast<double>(std::max<int64_t>(1, total_steps - warmup_steps));
       const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) / span);
-      return floor + 0.5 * (1 + std::cos(std::numbers::pi * progress)) * (peak - floor);
+      return floor + 0.5 * (1 + SineAndCosineOfTurns(progress / 2).cosine) * (peak - floor);
     }
     case Kind::kStep: {
       const auto passed = std::count_if(milestones.begin(), milestones.end(),
                                         [step](int64_t milestone) { return milestone <= step; });
-      return peak * std::pow(factor, static_cast<double>(passed));
+      return peak * Power(factor, passed);
     }
   }
   return peak;

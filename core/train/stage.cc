@@ -199,7 +199,7 @@ void Stage::AllocateGradients() {
 void Stage::Clear(double loss_scale) {
   for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
-  loss_ = 0;
+  loss_sum_ = {};
   losses_.clear();
   loss_scale_ = loss_scale;
 }
@@ -231,12 +231,13 @@ void Stage::AddLoss(const CrossEntropy& result) {
   losses_.back().storage().Rebook(MemoryClass::kWorkspace);
 }
 
-double Stage::loss() {
-  if (losses_.empty()) return loss_;
-  for (const double sum : rank_.kernels.SumOfEach(losses_)) loss_ += sum / target_count_;
+ExactSum Stage::LossSum() {
+  if (!losses_.empty()) loss_sum_.Add(rank_.kernels.SumOfAll(losses_));
   losses_.clear();
-  return loss_;
+  return loss_sum_;
 }
+
+double Stage::MeanLoss(const ExactSum& sum) const { return sum.Total() / target_count_; }
 
 EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
   const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
@@ -245,9 +246,9 @@ EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& ta
 }
 
 double Stage::SumLoss(Communicator& ranks) {
-  double sum = loss();
-  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(&sum, 1), ReduceOp::kSum, "loss"));
-  return sum;
+  ExactSum sum = LossSum();
+  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(sum.bins()), ReduceOp::kSum, "loss"));
+  return MeanLoss(sum);
 }
 
 Work Stage::SumStatistics(Communicator& ranks) {

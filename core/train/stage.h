@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/autograd/operations.h"
+#include "core/base/exact_sum.h"
 #include "core/nn/model.h"
 #include "core/train/rank.h"
 #include "core/train/settings.h"
@@ -80,16 +81,18 @@ class Stage {
   // Runs blocks of one range forward, in training or evaluation as `pass` says.
   Variables Run(Pass& pass, const BlockRange& blocks, Variables inputs);
   // Behind the last block: the loss of a micro-batch, from which backward starts; and what to add
-  // to loss() of it.
+  // to LossSum() of it.
   CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
   void AddLoss(const CrossEntropy& result);
   // Behind the last block: what evaluation wants to know of a batch.
   EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
 
-  // The sum of the losses since Clear, divided by the global count of targets. Waits for the device,
-  // which it was queued on: called once, behind all micro-batches.
-  double loss();
-  // Of all ranks together, added in rank order. Throws StatusException.
+  // The sum of the losses of all targets since Clear. Waits for the device: called once, after all
+  // micro-batches.
+  ExactSum LossSum();
+  // The mean over all targets of the global batch, from the sum of their losses.
+  double MeanLoss(const ExactSum& sum) const;
+  // The mean loss of the global batch, from the sums of all ranks. Throws StatusException.
   double SumLoss(Communicator& ranks);
   // Begins to sum the batch statistics over the ranks; nothing without any.
   Work SumStatistics(Communicator& ranks);
@@ -158,8 +161,8 @@ class Stage {
   std::vector<Parameter*> with_gradient_;
   std::vector<RunningStatistics*> layers_, frozen_layers_;
   Tensor statistics_;
-  double loss_ = 0;
-  std::vector<Tensor> losses_;  // of micro-batches, which loss_ has not yet
+  ExactSum loss_sum_;
+  std::vector<Tensor> losses_;  // of micro-batches, which loss_sum_ has not yet
   double loss_scale_ = 1;
 };
 

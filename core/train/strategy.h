@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/exact_sum.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/operation.h"
 #include "core/data/dataset.h"
@@ -43,7 +44,7 @@ struct StepResult {
 
 // Sums over the targets of a batch that are not ignored.
 struct EvaluationSums {
-  double loss = 0;
+  ExactSum loss;
   int64_t correct = 0;  // classification: how often the largest logit was at the target
 };
 

@@ -16,7 +16,8 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
   Communicator& ranks = rank.mesh.data();
   HostBatches host(rank.kernels);
-  std::vector<double> sums(2 * batches, 0.0);
+  ExactSum loss;
+  int64_t correct = 0;
   int64_t samples = 0;
   for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
     std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
@@ -28,22 +29,18 @@ ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
     const EvaluationSums evaluated = strategy.Evaluate(host.Deliver(std::move(batch)));
     if (i >= batches) continue;
-    sums[2 * i] = evaluated.loss;
-    sums[2 * i + 1] = static_cast<double>(evaluated.correct);
+    loss.Add(evaluated.loss);
+    correct += evaluated.correct;
   }
   // Along pp, those that have no part in the loss add zeros.
   for (Communicator* axis : {&ranks, &rank.mesh.pp()}) {
-    ThrowIfError(AllReduceNumbers(*axis, absl::MakeSpan(sums), ReduceOp::kSum, "validation"));
-  }
-  ValidationResult result;
-  for (int64_t i = 0; i < batches; ++i) {
-    result.loss += sums[2 * i];
-    result.accuracy += sums[2 * i + 1];
+    ThrowIfError(
+        AllReduceNumbers(*axis, absl::MakeSpan(loss.bins()), ReduceOp::kSum, "validation"));
+    ThrowIfError(
+        AllReduceNumbers(*axis, absl::MakeSpan(&correct, 1), ReduceOp::kSum, "validation"));
   }
   const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
-  result.loss /= targets;
-  result.accuracy /= targets;
-  return result;
+  return {.loss = loss.Total() / targets, .accuracy = static_cast<double>(correct) / targets};
 }
 
 }  // namespace lockstep

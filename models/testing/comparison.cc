@@ -55,7 +55,7 @@ double TrainOnce(Model& model, Pass& pass, const Tensor& inputs, const Tensor& t
   const CrossEntropy result =
       SoftmaxCrossEntropy(pass.tape, std::move(logits[0]), targets, static_cast<float>(1 / count));
   pass.tape.Backward();
-  return kernels.Sum(result.losses) / count;
+  return kernels.Sum(result.losses).Total() / count;
 }
 
 }  // namespace lockstep

@@ -76,7 +76,7 @@ class Ddp : public Strategy {
     const double n = ranks_.size(), share = 2 * (n - 1) / n;
     const auto gradients = static_cast<double>(reducer_.bytes());
     prediction.traffic.push_back({Operation::kAllReduce, "gradients", share * gradients});
-    prediction.traffic.push_back({Operation::kAllReduce, "loss", share * sizeof(double)});
+    prediction.traffic.push_back({Operation::kAllReduce, "loss", share * sizeof(ExactSum)});
     if (replica_.statistics().defined()) {
       prediction.traffic.push_back({Operation::kAllReduce, "statistics",
                                     share * static_cast<double>(replica_.statistics().bytes())});

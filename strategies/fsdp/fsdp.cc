@@ -132,7 +132,7 @@ class Fsdp : public Strategy {
     prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
                           {Operation::kReduceScatter, "gradients",
                            static_cast<double>(sums_.sums_per_step()) * reduced},
-                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(double)}};
+                          {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(ExactSum)}};
     tensor_.AddTraffic(replica_, 1, prediction);
     AddNormTraffic({&tensor_.ranks(), &groups_.shards}, prediction);
     if (groups_.replicas.size() > 1) {

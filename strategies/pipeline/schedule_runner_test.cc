@@ -390,8 +390,8 @@ TEST(ScheduleRunnerTest, EvaluationLeavesNothingBehindAndRecordsNothing) {
                                      EXPECT_EQ(books.live(MemoryClass::kActivations), 0);
                                    });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(sums[0].loss, 0);
-  EXPECT_GT(sums[1].loss, 0);
+  EXPECT_EQ(sums[0].loss.Total(), 0);
+  EXPECT_GT(sums[1].loss.Total(), 0);
   EXPECT_THAT(events.all(), ElementsAreArray({"F0 0", "F1 0", "F2 0", "F3 0"}));
 }
 

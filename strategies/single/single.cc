@@ -39,19 +39,19 @@ class Single : public Strategy {
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    double loss = 0;
+    ExactSum loss;
     for (int64_t shard = 0; shard < batch_.shards; ++shard) {
       replica_.Clear(updater_.loss_scale());
       for (int64_t i = 0; i < batch_.micro_batches; ++i) {
         replica_.ForwardBackward(step, shard * batch_.micro_batches + i, batches.Next());
       }
       replica_.CompleteGradients();
-      loss += replica_.loss();
+      loss.Add(replica_.LossSum());
       if (batch_.shards > 1) AddShard(shard);
     }
     StepResult result = updater_.Step(step, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
-    result.loss = loss;
+    result.loss = replica_.MeanLoss(loss);
     return result;
   }
 

@@ -22,7 +22,8 @@ void AddLossTraffic(const Stage& stage, const Communicator& shards, const Commun
                     int from, CostPrediction& prediction) {
   if (stage.has_last()) {
     const double n = shards.size();
-    prediction.traffic.push_back({Operation::kAllReduce, kLabel, 2 * (n - 1) / n * sizeof(double)});
+    prediction.traffic.push_back(
+        {Operation::kAllReduce, kLabel, 2 * (n - 1) / n * sizeof(ExactSum)});
   }
   // Around a ring from the last stage, whose predecessor has nobody left to tell.
   const bool tells = (stages.rank() + 1) % stages.size() != from;

@@ -78,7 +78,7 @@ class Tp : public Strategy {
       prediction.AddTraffic(Operation::kAllReduce, label, share * bytes);
     };
     add("gradients", static_cast<double>(reducer_.bytes()));
-    add("loss", sizeof(double));
+    add("loss", sizeof(ExactSum));
     if (replica_.statistics().defined()) {
       add("statistics", static_cast<double>(replica_.statistics().bytes()));
     }

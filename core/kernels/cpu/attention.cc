@@ -10,6 +10,7 @@
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
+#include "core/kernels/cpu/row_sums.h"
 #include "core/kernels/cpu/row_tiles.h"  // Scratch
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
@@ -23,7 +24,7 @@ namespace {
 // of what causality forbids, but lose more on the way in and out of each product.
 constexpr int64_t kTile = 48;
 // Rows of a tile are padded to whole vectors: loops over them have no tails.
-constexpr int64_t kVector = 16;
+constexpr int64_t kVector = cpu::kLanes;
 
 int64_t Padded(int64_t count) { return (count + kVector - 1) & ~(kVector - 1); }
 
@@ -178,45 +179,19 @@ void DropoutFactors(const Head& head, int64_t i, int64_t count, float* factors) 
   }
 }
 
-// The largest and the sum of whole vectors of elements, in kVector chains side by side.
-float Largest(const float* x, int64_t padded) {
-  float lanes[kVector];
-  std::copy_n(x, kVector, lanes);
-  for (int64_t j = kVector; j < padded; j += kVector) {
-    for (int64_t l = 0; l < kVector; ++l) lanes[l] = x[j + l] > lanes[l] ? x[j + l] : lanes[l];
-  }
-  for (int64_t half = kVector / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) {
-      lanes[l] = lanes[l + half] > lanes[l] ? lanes[l + half] : lanes[l];
-    }
-  }
-  return lanes[0];
-}
-
-float Sum(const float* x, int64_t padded) {
-  float lanes[kVector] = {};
-  for (int64_t j = 0; j < padded; j += kVector) {
-    for (int64_t l = 0; l < kVector; ++l) lanes[l] += x[j + l];
-  }
-  for (int64_t half = kVector / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  }
-  return lanes[0];
-}
-
 // Softmax of `scale` times one row's first `count` logits in place, the rest up to `seen` zeroed;
 // returns the log-sum-exp.
 float SoftmaxRow(float* row, int64_t count, int64_t seen, float scale) {
   const int64_t padded = Padded(count);
   std::fill(row + count, row + padded, std::numeric_limits<float>::lowest());
-  const float largest = Largest(row, padded);
+  const float largest = cpu::LargestOfRow(row, padded);
   for (int64_t j = 0; j < padded; ++j) row[j] = cpu::Exp((row[j] - largest) * scale);
   // The padding adds e^-87 at most to a sum of 1 at least: nothing.
-  const float sum = Sum(row, padded);
+  const float sum = cpu::SumRow(padded, [row](int64_t j) { return row[j]; });
   const float inverse = 1.0f / sum;
   for (int64_t j = 0; j < padded; ++j) row[j] *= inverse;
   std::fill(row + count, row + std::max(seen, padded), 0.0f);
-  return largest * scale + std::log(sum);
+  return largest * scale + cpu::Log(sum);
 }
 
 // From one row's first `count` logits p and products d of dy with the values, the probabilities (as
@@ -316,9 +291,7 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
       // sum_j p_j d_j equals the product of y and dy along the row (FlashAttention, section B.4).
       const float* y_row = outputs.At(i);
       const float* dy_row = doutputs.At(i);
-      float product = 0;
-#pragma omp simd reduction(+ : product)
-      for (int64_t c = 0; c < width; ++c) product += dy_row[c] * y_row[c];
+      const float product = cpu::SumRow(width, [=](int64_t c) { return dy_row[c] * y_row[c]; });
       if (factors != nullptr) DropoutFactors(head, i, count, factors);
       SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row, count, seen, head.scale,
                          log_sum_exp.data<float>()[head.sums() + i], product, factors);

@@ -126,7 +126,7 @@ class CpuKernels final : public Kernels {
                          const Tensor& sums, const Tensor& gaps, const Tensor& targets,
                          float factor, const Tensor& losses, const Tensor& dlogits) override;
 
-  double Sum(const Tensor& x) override;
+  ExactSum SumOfAll(absl::Span<const Tensor> tensors) override;
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
 

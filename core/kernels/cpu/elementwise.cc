@@ -108,7 +108,11 @@ void CpuKernels::AddScaled(const Tensor& x, float factor, const Tensor& y) {
 
 void CpuKernels::Relu(const Tensor& x, const Tensor& y) {
   Span span(this);
-  ForRanges([](auto out, auto in) { out = in.max(0.0f); }, y, x);
+  ForRanges(
+      [](auto out, auto in) {
+        for (int64_t i = 0; i < out.size(); ++i) out[i] = in[i] < 0 ? 0 : in[i];  // NaN passes
+      },
+      y, x);
 }
 
 void CpuKernels::ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) {

@@ -1,13 +1,13 @@
 // The two ends of a language model: rows looked up by token, and cross entropy over the vocabulary.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
+#include "core/kernels/cpu/row_sums.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "glog/logging.h"
@@ -24,25 +24,18 @@ float RowLoss(const float* row, int64_t classes, int32_t target, float factor, f
     if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
     return 0;
   }
-  float largest = row[0];
-#pragma omp simd reduction(max : largest)
-  for (int64_t i = 0; i < classes; ++i) largest = std::max(largest, row[i]);
+  const float largest = cpu::LargestOfRow(row, classes);
   const float gap = largest - row[target];
   float sum = 0;
   if (gradient == nullptr) {
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < classes; ++i) sum += cpu::Exp(row[i] - largest);
+    sum = cpu::SumRow(classes, [=](int64_t i) { return cpu::Exp(row[i] - largest); });
   } else {
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < classes; ++i) {
-      gradient[i] = cpu::Exp(row[i] - largest);
-      sum += gradient[i];
-    }
+    sum = cpu::SumRow(classes, [=](int64_t i) { return gradient[i] = cpu::Exp(row[i] - largest); });
     const float inverse = factor / sum;
     for (int64_t i = 0; i < classes; ++i) gradient[i] *= inverse;
     gradient[target] -= factor;
   }
-  return std::log(sum) + gap;
+  return cpu::Log(sum) + gap;
 }
 
 }  // namespace
@@ -69,10 +62,11 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
   Span span(this);
   if (write == Write::kOverwrite) Fill(dtable, 0);
   const int64_t rows = ids.elements(), vocabulary = dtable.shape()[0], width = dtable.shape()[1];
-  const int32_t* id = ids.data<int32_t>();
-  // A 16-bit table would be rounded at each row: the words that occur are summed up beside it.
-  const bool direct = dtable.dtype() == DType::kF32;
-  std::vector<int32_t> place(id, id + rows), words;
+  // The sum of this call is complete before it is added to what the table holds: the words that
+  // occur are summed up beside the table. Where the table held nothing, and is not rounded at each
+  // row, it takes the sums itself.
+  const bool direct = write == Write::kOverwrite && dtable.dtype() == DType::kF32;
+  std::vector<int32_t> place(ids.data<int32_t>(), ids.data<int32_t>() + rows), words;
   Tensor sums = dtable;
   if (!direct) {
     std::vector<int32_t> place_of_word(vocabulary, -1);
@@ -85,14 +79,17 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
       }
       word = at;
     }
-    sums = Workspace({static_cast<int64_t>(words.size()), width});
-    Fill(sums, 0);
+    // Of a size that does not depend on the words: each step takes the same memory.
+    sums = Workspace({std::min(rows, vocabulary), width});
   }
   // Threads divide the columns: each adds all rows in order, so the sums do not depend on how many
   // threads there are.
   ParallelFor(width, 64, [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin;
     FloatInput gradient(dy, count);
+    for (size_t w = 0; w < words.size(); ++w) {
+      std::fill_n(sums.data<float>() + static_cast<int64_t>(w) * width + begin, count, 0.0f);
+    }
     for (int64_t r = 0; r < rows; ++r) {
       if (place[r] < 0) continue;
       float* to = sums.data<float>() + place[r] * width + begin;
@@ -132,17 +129,23 @@ void CpuKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor
 
 void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) {
   Span span(this);
-  if (write == Write::kOverwrite) Fill(dtable, 0);
   const int64_t batch = dy.shape()[0], time = dy.shape()[1], width = dy.shape()[2];
-  ParallelFor(time, 16, [&](int64_t begin, int64_t end) {
+  const int64_t rows = dtable.shape()[0];
+  ParallelFor(rows, 16, [&](int64_t begin, int64_t end) {
     FloatInput gradient(dy, width);
     FloatOutput output(dtable, width);
+    cpu::FloatBuffer buffer(width);
+    float* sums = buffer.data();
     for (int64_t t = begin; t < end; ++t) {
-      float* to = output.OpenSums(Write::kAccumulate, t * width, width);
-      for (int64_t b = 0; b < batch; ++b) {
+      if (t >= time && write == Write::kAccumulate) break;
+      // The sum over the batch is complete before it is added to what the table holds.
+      std::fill_n(sums, width, 0.0f);
+      for (int64_t b = 0; b < batch && t < time; ++b) {
         const float* from = gradient.Load((b * time + t) * width, width);
-        for (int64_t i = 0; i < width; ++i) to[i] += from[i];
+        for (int64_t i = 0; i < width; ++i) sums[i] += from[i];
       }
+      float* to = output.OpenSums(write, t * width, width);
+      for (int64_t i = 0; i < width; ++i) to[i] += sums[i];
       output.Close();
     }
   });

@@ -9,6 +9,8 @@
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
+#include "core/kernels/cpu/leaf_sums.h"
+#include "core/kernels/cpu/row_sums.h"
 #include "core/kernels/cpu/span.h"
 #include "glog/logging.h"
 
@@ -279,13 +281,9 @@ void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& s
       for (int64_t r = 0; r < count; ++r) {
         const float* row = in + r * width;
         float* out = results + r * width;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < width; ++i) sum += row[i];
-        const float center = sum / width;
-        float squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t i = 0; i < width; ++i) squares += (row[i] - center) * (row[i] - center);
+        const float center = cpu::SumRow(width, [=](int64_t i) { return row[i]; }) / width;
+        const float squares =
+            cpu::SumRow(width, [=](int64_t i) { return (row[i] - center) * (row[i] - center); });
         const float inverse = 1.0f / std::sqrt(squares / width + epsilon);
         for (int64_t i = 0; i < width; ++i) {
           out[i] = (row[i] - center) * inverse * gamma[i] + beta[i];
@@ -307,14 +305,14 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
   FloatInput scales(scale);
   const float* all_scales = scales.LoadAll();
   const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
-  const int parts = ParallelParts(rows, RowGrain(width));
-  std::vector<float> partial(parts * 2 * width, 0.0f);
-  ParallelForParts(rows, RowGrain(width), [&](int part, int64_t begin, int64_t end) {
+  const int64_t grain = RowGrain(width);
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafParts(rows, grain), 2 * width);
+  cpu::ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t begin, int64_t leaf_rows) {
     FloatInput input(x, longest), gradient(dy, longest), addend(residual, longest);
     FloatOutput output(dx, longest);
-    float* scale_sums = partial.data() + part * 2 * width;
+    float* scale_sums = leaves.Open(part, leaf);
     float* shift_sums = scale_sums + width;
-    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+    cpu::ForStretches(begin, begin + leaf_rows, stretch, [&](int64_t first, int64_t count) {
       const int64_t at = first * width, elements = count * width;
       const float* in = input.Load(at, elements);
       const float* slopes = gradient.Load(at, elements);
@@ -327,16 +325,13 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
         float* out = results + r * width;
         const float center = mean.data<float>()[first + r];
         const float inverse = inverse_stddev.data<float>()[first + r];
-        float sum = 0, products = 0;
-#pragma omp simd reduction(+ : sum, products)
-        for (int64_t i = 0; i < width; ++i) {
+        const cpu::TwoSums sums = cpu::SumRowTwice(width, [=](int64_t i) -> cpu::TwoSums {
           const float normalized = (row[i] - center) * inverse, g = dy_row[i] * gamma[i];
-          sum += g;
-          products += g * normalized;
           scale_sums[i] += dy_row[i] * normalized;
           shift_sums[i] += dy_row[i];
-        }
-        const float mean_g = sum / width, mean_product = products / width;
+          return {g, g * normalized};
+        });
+        const float mean_g = sums.first / width, mean_product = sums.second / width;
         if (addends != nullptr) {
           const float* add = addends + r * width;
           for (int64_t i = 0; i < width; ++i) {
@@ -352,12 +347,11 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
       }
       output.Close();
     });
+    leaves.Close(part);
   });
-  for (int part = 1; part < parts; ++part) {
-    for (int64_t i = 0; i < 2 * width; ++i) partial[i] += partial[part * 2 * width + i];
-  }
-  cpu::WriteSums(partial.data(), write, dscale);
-  cpu::WriteSums(partial.data() + width, write, dshift);
+  const float* sums = leaves.Finish();
+  cpu::WriteSums(sums, write, dscale);
+  cpu::WriteSums(sums + width, write, dshift);
 }
 
 }  // namespace lockstep

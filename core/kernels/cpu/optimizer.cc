@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/elementary.h"  // Power
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
@@ -55,8 +56,8 @@ void ForParameters(absl::Span<const Kernels::OptimizedTensor> tensors, size_t st
 void CpuKernels::AdamWStep(const AdamW& options, float gradient_factor,
                            absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  const double correction1 = 1 - std::pow(static_cast<double>(options.beta1), options.step);
-  const double correction2 = 1 - std::pow(static_cast<double>(options.beta2), options.step);
+  const double correction1 = 1 - Power(options.beta1, options.step);
+  const double correction2 = 1 - Power(options.beta2, options.step);
   const float rate = static_cast<float>(options.learning_rate / correction1);
   const float root = static_cast<float>(1 / std::sqrt(correction2));
   const float decayed = 1 - options.learning_rate * options.weight_decay;

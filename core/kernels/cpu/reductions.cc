@@ -52,11 +52,13 @@ SquareSum AddSquares(Bins bins, const float* data, int64_t count) {
 
 }  // namespace
 
-double CpuKernels::Sum(const Tensor& x) {
+ExactSum CpuKernels::SumOfAll(absl::Span<const Tensor> tensors) {
   Span span(this);
-  CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
-  double sum = 0;
-  for (float value : x.span<float>()) sum += value;
+  ExactSum sum;
+  for (const Tensor& x : tensors) {
+    CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
+    for (float value : x.span<float>()) sum.Add(value);
+  }
   return sum;
 }
 

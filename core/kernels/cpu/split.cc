@@ -2,14 +2,14 @@
 // from several, and the steps of a cross entropy between which they reduce.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
-#include "core/kernels/cpu/row_tiles.h"
+#include "core/kernels/cpu/leaf_sums.h"
+#include "core/kernels/cpu/row_sums.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "glog/logging.h"
@@ -89,17 +89,19 @@ void CpuKernels::AddBias(const Tensor& x, const Tensor& bias, const Tensor& resi
 
 void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
   Span span(this);
-  const int64_t width = x.shape()[-1];
-  const cpu::Cut leaves = cpu::LeafTiles(x.shape().rows());
-  cpu::LeafSums leaf_sums(leaves.count, cpu::TileParts(leaves), width);
-  cpu::ForTiles(leaves, [&](int part, int64_t leaf) {
-    const int64_t rows = leaves.Size(leaf);
-    FloatInput input(x, rows * width);
-    cpu::AddRows(input.Load(leaves.Begin(leaf) * width, rows * width), width, rows, width,
-                 leaf_sums.Open(part, leaf));
-    leaf_sums.Close(part);
+  const int64_t width = x.shape()[-1], rows = x.shape().rows();
+  const int64_t grain = std::max<int64_t>(1, (1 << 14) / width), stretch = cpu::StretchRows(width);
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafParts(rows, grain), width);
+  cpu::ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t begin, int64_t leaf_rows) {
+    float* leaf_sums = leaves.Open(part, leaf);
+    FloatInput input(x, stretch * width);
+    cpu::ForStretches(begin, begin + leaf_rows, stretch, [&](int64_t first, int64_t count) {
+      const float* in = input.Load(first * width, count * width);
+      cpu::AddRows(in, width, count, width, leaf_sums);
+    });
+    leaves.Close(part);
   });
-  cpu::WriteSums(leaf_sums.Finish(), write, sums);
+  cpu::WriteSums(leaves.Finish(), write, sums);
 }
 
 void CpuKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) {
@@ -115,8 +117,8 @@ void CpuKernels::LargestLogits(const Tensor& logits, const Range& classes, const
                                const Tensor& where) {
   Span span(this);
   ForLogits(logits, Tensor(), [&](int64_t r, const float* row, float*) {
-    float best = std::numeric_limits<float>::lowest();
-    for (int64_t c = 0; c < classes.count; ++c) best = std::max(best, row[c]);
+    const float best =
+        std::max(std::numeric_limits<float>::lowest(), cpu::LargestOfRow(row, classes.count));
     largest.data<float>()[r] = best;
     if (!where.defined()) return;
     const int64_t at = std::find(row, row + classes.count, best) - row;
@@ -131,10 +133,8 @@ void CpuKernels::SumExponentials(const Tensor& logits, const Range& classes, con
   CHECK_EQ(targets.elements(), logits.shape().rows());
   ForLogits(logits, Tensor(), [&](int64_t r, const float* row, float*) {
     const float shift = largest.data<float>()[r];
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < classes.count; ++c) sum += cpu::Exp(row[c] - shift);
-    sums.data<float>()[r] = sum;
+    sums.data<float>()[r] =
+        cpu::SumRow(classes.count, [=](int64_t c) { return cpu::Exp(row[c] - shift); });
     const int64_t target = targets.data<int32_t>()[r] - classes.first;
     gaps.data<float>()[r] = target >= 0 && target < classes.count ? shift - row[target] : 0;
   });
@@ -149,7 +149,7 @@ void CpuKernels::SplitCrossEntropy(const Tensor& logits, const Range& classes,
   ForLogits(logits, dlogits, [&](int64_t r, const float* row, float* gradient) {
     const int32_t target = targets.data<int32_t>()[r];
     const float sum = sums.data<float>()[r];
-    losses.data<float>()[r] = target < 0 ? 0 : std::log(sum) + gaps.data<float>()[r];
+    losses.data<float>()[r] = target < 0 ? 0 : cpu::Log(sum) + gaps.data<float>()[r];
     if (gradient == nullptr) return;
     const int64_t filled = target < 0 ? 0 : classes.count;
     const float shift = largest.data<float>()[r], inverse = factor / sum;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace lockstep::cpu {
 
@@ -31,6 +32,30 @@ inline float Exp(float x) {
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
   return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// The natural logarithm within 2 ulp, for every x: NaN below 0, -infinity at 0; subnormal numbers
+// count as the smallest normal one. x = 2^k m, m in [sqrt(1/2), sqrt(2)); with f = m - 1 and
+// s = f / (2 + f), log m = 2 atanh s = f - s (f - 2 (s^2 / 3 + s^4 / 5 + ...)), |s| < 0.172: the
+// terms left out are below 2^-27.
+inline float Log(float x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  constexpr uint32_t kRootOfHalf = 0x3f3504f3;  // the bits of sqrt(1/2)
+  const float normal = x < kSmallest ? kSmallest : x;
+  const uint32_t moved = std::bit_cast<uint32_t>(normal) + (0x3f800000 - kRootOfHalf);
+  const float f = std::bit_cast<float>((moved & 0x007fffff) + kRootOfHalf) - 1.0f;
+  const float k = static_cast<float>(static_cast<int32_t>(moved >> 23) - 127);
+  const float s = f / (2.0f + f);
+  const float z = s * s;
+  float p = 2.0f / 9;
+  p = std::fma(p, z, 2.0f / 7);
+  p = std::fma(p, z, 2.0f / 5);
+  p = std::fma(p, z, 2.0f / 3);
+  const float small = std::fma(k, 1.42860677e-6f, -s * std::fma(-p, z, f));
+  const float result = std::fma(k, 0.693145752f, f + small);
+  const float at_end = x > 0 ? x : x == 0 ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
+  return x > 0 && x < kInfinity ? result : at_end;
 }
 
 // GELU by the tanh approximation: x/2 (1 + tanh u) = x / (1 + e^-2u),

@@ -51,21 +51,53 @@ TEST(VectorMathTest, ExpAtTheEnds) {
   EXPECT_TRUE(std::isnan(Exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorMathTest, LogIsWithinTwoUlp) {
+  double worst = 0;
+  for (uint32_t bits = std::bit_cast<uint32_t>(std::numeric_limits<float>::min());
+       bits < 0x7f800000; bits += 499) {
+    const float x = std::bit_cast<float>(bits);
+    if (x == 1) continue;
+    const double exact = std::log(static_cast<double>(x));
+    worst = std::max(worst, std::abs(Log(x) - exact) / Ulp(exact));
+  }
+  for (uint32_t step = 1; step < 1 << 20; ++step) {  // where the result is small
+    for (const uint32_t bits : {0x3f800000 + step, 0x3f800000 - step}) {
+      const double exact = std::log(static_cast<double>(std::bit_cast<float>(bits)));
+      worst = std::max(worst, std::abs(Log(std::bit_cast<float>(bits)) - exact) / Ulp(exact));
+    }
+  }
+  EXPECT_LE(worst, 2);
+  EXPECT_GE(worst, 0.4);  // the sweep has seen something
+}
+
+TEST(VectorMathTest, LogAtTheEnds) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Log(1.0f), 0);
+  EXPECT_EQ(Log(infinity), infinity);
+  EXPECT_EQ(Log(0.0f), -infinity);
+  EXPECT_EQ(Log(-0.0f), -infinity);
+  EXPECT_EQ(Log(1e-40f), Log(std::numeric_limits<float>::min()));
+  EXPECT_TRUE(std::isnan(Log(-1.0f)));
+  EXPECT_TRUE(std::isnan(Log(std::numeric_limits<float>::quiet_NaN())));
+}
+
 // Not inlined, one at a time: what a loop's tail does.
 [[gnu::noinline]] float ExpAlone(float x) { return Exp(x); }
+[[gnu::noinline]] float LogAlone(float x) { return Log(x); }
 [[gnu::noinline]] float GeluAlone(float x) { return Gelu(x); }
 [[gnu::noinline]] float SlopeAlone(float x) { return GeluWithDerivative(x).slope; }
 
 TEST(VectorMathTest, VectorsAndTailsGiveTheSameBits) {
   const std::vector<float> at = Sweep();
-  std::vector<float> exp(at.size()), gelu(at.size()), slope(at.size());
+  std::vector<float> exp(at.size()), log(at.size()), gelu(at.size()), slope(at.size());
   for (size_t i = 0; i < at.size(); ++i) exp[i] = Exp(at[i]);
+  for (size_t i = 0; i < at.size(); ++i) log[i] = Log(std::abs(at[i]));
   for (size_t i = 0; i < at.size(); ++i) gelu[i] = Gelu(at[i]);
   for (size_t i = 0; i < at.size(); ++i) slope[i] = GeluWithDerivative(at[i]).slope;
   int64_t differ = 0;
   for (size_t i = 0; i < at.size(); i += 7) {
-    differ +=
-        exp[i] != ExpAlone(at[i]) || gelu[i] != GeluAlone(at[i]) || slope[i] != SlopeAlone(at[i]);
+    differ += exp[i] != ExpAlone(at[i]) || log[i] != LogAlone(std::abs(at[i])) ||
+              gelu[i] != GeluAlone(at[i]) || slope[i] != SlopeAlone(at[i]);
   }
   EXPECT_EQ(differ, 0);
 }

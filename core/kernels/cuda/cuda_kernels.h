@@ -133,8 +133,7 @@ class CudaKernels final : public Kernels {
                          const Tensor& sums, const Tensor& gaps, const Tensor& targets,
                          float factor, const Tensor& losses, const Tensor& dlogits) override;
 
-  double Sum(const Tensor& x) override;
-  std::vector<double> SumOfEach(absl::Span<const Tensor> tensors) override;
+  ExactSum SumOfAll(absl::Span<const Tensor> tensors) override;
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/elementary.h"  // Power
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/span.h"
@@ -45,10 +46,8 @@ std::vector<cuda::OptimizedArrays> ArraysOf(absl::Span<const Kernels::OptimizedT
 void CudaKernels::AdamWStep(const AdamW& options, float gradient_factor,
                             absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  const double correction1 =
-      1 - std::pow(static_cast<double>(options.beta1), static_cast<double>(options.step));
-  const double correction2 =
-      1 - std::pow(static_cast<double>(options.beta2), static_cast<double>(options.step));
+  const double correction1 = 1 - Power(options.beta1, options.step);
+  const double correction2 = 1 - Power(options.beta2, options.step);
   const cuda::AdamWFactors factors = {
       .gradient = gradient_factor,
       .beta1 = options.beta1,

@@ -28,21 +28,19 @@ std::vector<ReducedArray> ArraysOf(absl::Span<const Tensor> tensors) {
 
 }  // namespace
 
-double CudaKernels::Sum(const Tensor& x) { return SumOfEach({x}).front(); }
-
-std::vector<double> CudaKernels::SumOfEach(absl::Span<const Tensor> tensors) {
+// On the host: what is summed up are losses, a few kilobytes, and exact sums there have the bits of
+// the CPU's.
+ExactSum CudaKernels::SumOfAll(absl::Span<const Tensor> tensors) {
   Span span(this);
-  const Tensor sums = Workspace({static_cast<int64_t>(tensors.size())}, DType::kF64);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& x = tensors[i];
+  ExactSum sum;
+  std::vector<float> values;
+  for (const Tensor& x : tensors) {
     CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
-    const ReducedArray array = {.elements = x.elements(), .x = Of(x)};
-    const Tensor partial = Workspace({cuda::PartialsOf({&array, 1})}, DType::kF64);
-    LS_CUDA(cuda::Sum(stream(), array, partial.data<double>(), sums.data<double>() + i));
+    values.resize(x.elements());
+    CopyToHost(x, values.data());
+    for (const float value : values) sum.Add(value);
   }
-  std::vector<double> results(tensors.size());
-  CopyToHost(sums, results.data());
-  return results;
+  return sum;
 }
 
 float CudaKernels::MaxMagnitude(const Tensor& x) { return MaxMagnitudeOfAll({x}); }

@@ -67,10 +67,6 @@ cudaError_t Reduce(cudaStream_t stream, std::span<const ReducedArray> tensors, V
   return cudaGetLastError();
 }
 
-struct AsDouble {
-  __device__ double operator()(float x) const { return x; }
-};
-
 struct MagnitudeBits {
   __device__ uint32_t operator()(float x) const { return __float_as_uint(x) & 0x7fffffffu; }
 };
@@ -111,10 +107,6 @@ int64_t PartialsOf(std::span<const ReducedArray> tensors) {
   int64_t parts = 0;
   for (const ReducedArray& tensor : tensors) parts += BlocksFor(tensor.elements, kBlockElements);
   return parts;
-}
-
-cudaError_t Sum(cudaStream_t stream, const ReducedArray& tensor, double* partial, double* sum) {
-  return Reduce(stream, {&tensor, 1}, AsDouble{}, Plus{}, 0.0, partial, sum);
 }
 
 cudaError_t MaxMagnitude(cudaStream_t stream, std::span<const ReducedArray> tensors,

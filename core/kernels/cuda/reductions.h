@@ -20,9 +20,6 @@ struct ReducedArray {
 // How many partial results their reduction has.
 int64_t PartialsOf(std::span<const ReducedArray> tensors);
 
-// sum[0] = the sum of an fp32 tensor in double. partial: [PartialsOf].
-cudaError_t Sum(cudaStream_t stream, const ReducedArray& tensor, double* partial, double* sum);
-
 // largest[0] = the bits of the largest magnitude as fp32, of NaN above those of infinity; 0 of
 // none. partial: [PartialsOf].
 cudaError_t MaxMagnitude(cudaStream_t stream, std::span<const ReducedArray> tensors,

@@ -167,11 +167,11 @@ TEST(DeferredBatchNormTest, Evaluation) {
     // One sample alone has no statistics of its own to speak of.
     EvaluationSums one_by_one;
     for (int i = 0; i < 5; ++i) {
-      one_by_one.loss += rank.runner().Evaluate(rank.MakeBatch(i, 1)).loss;
+      one_by_one.loss.Add(rank.runner().Evaluate(rank.MakeBatch(i, 1)).loss);
     }
-    EXPECT_NEAR(one_by_one.loss, sums[0].loss, 1e-5);
+    EXPECT_NEAR(one_by_one.loss.Total(), sums[0].loss.Total(), 1e-5);
     if (rank.index() == 1) {
-      EXPECT_GT(sums[0].loss, 0);
+      EXPECT_GT(sums[0].loss.Total(), 0);
     }
     if (rank.index() == 0) ExpectNear(Estimate::Of(stage), before);
   });
@@ -214,7 +214,7 @@ TEST(DeferredBatchNormTest, Optimize) {
           }
         }
       }
-      const double evaluated = rank.runner().Evaluate(rank.MakeBatch(0, kSamples)).loss;
+      const double evaluated = rank.runner().Evaluate(rank.MakeBatch(0, kSamples)).loss.Total();
       if (rank.index() == 0) trained.estimate = Estimate::Of(rank.stage());
       if (rank.index() == 1) trained.evaluated = evaluated;
     });

@@ -114,7 +114,7 @@ absl::StatusOr<StepOutcome> RunPipeline(const PipelineUnderTest& pipeline,
                  for (int64_t step = 0; step < pipeline.steps; ++step) rank.Step(step);
                  look(rank);
                  const std::lock_guard lock(mutex);
-                 outcome.loss += rank.stage().loss();
+                 outcome.loss += rank.stage().MeanLoss(rank.stage().LossSum());
                  for (const Parameter* parameter : rank.stage().parameters()) {
                    const auto gradient = parameter->gradient.span<float>();
                    outcome.gradients[parameter->name] = {gradient.begin(), gradient.end()};
