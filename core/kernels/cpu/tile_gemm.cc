@@ -1,6 +1,6 @@
 #include "core/kernels/cpu/tile_gemm.h"
 
-#include <immintrin.h>  // SSE, which every x86-64 has
+#include <immintrin.h>  // AVX
 
 #include <algorithm>
 
@@ -21,19 +21,38 @@ struct Panels {
   int64_t Begin(int64_t panel) const { return steps * panel / count * kColumnStep; }
 };
 
+// Transposes 8 rows of 8 elements: to[p * to_stride + j] = from[j * from_stride + p].
+void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  __m256 pairs[8], quads[8];
+  for (int j = 0; j < 8; j += 2) {
+    const __m256 even = _mm256_loadu_ps(from + j * from_stride);
+    const __m256 odd = _mm256_loadu_ps(from + (j + 1) * from_stride);
+    pairs[j] = _mm256_unpacklo_ps(even, odd);      // steps 0 1 and 4 5 of rows j, j + 1
+    pairs[j + 1] = _mm256_unpackhi_ps(even, odd);  // steps 2 3 and 6 7
+  }
+  for (int j = 0; j < 8; j += 4) {
+    quads[j] = _mm256_shuffle_ps(pairs[j], pairs[j + 2], 0x44);          // steps 0 and 4
+    quads[j + 1] = _mm256_shuffle_ps(pairs[j], pairs[j + 2], 0xee);      // 1 and 5
+    quads[j + 2] = _mm256_shuffle_ps(pairs[j + 1], pairs[j + 3], 0x44);  // 2 and 6
+    quads[j + 3] = _mm256_shuffle_ps(pairs[j + 1], pairs[j + 3], 0xee);  // 3 and 7
+  }
+  for (int p = 0; p < 4; ++p) {
+    _mm256_storeu_ps(to + p * to_stride, _mm256_permute2f128_ps(quads[p], quads[p + 4], 0x20));
+    _mm256_storeu_ps(to + (p + 4) * to_stride,
+                     _mm256_permute2f128_ps(quads[p], quads[p + 4], 0x31));
+  }
+}
+
 // to[p * width + j] = from[j * stride + p] for `columns` of kColumnStep columns j, zero in the
 // others.
 void PackColumns(const float* from, int64_t stride, int64_t columns, int64_t k, float* to,
                  int64_t width) {
-  constexpr int kSide = 4;  // of the squares that registers transpose
+  constexpr int kSide = 8;  // of the squares that registers transpose
   columns = std::min<int64_t>(columns, kColumnStep);
   const int64_t whole_k = k / kSide * kSide, whole_columns = columns / kSide * kSide;
   for (int64_t p = 0; p < whole_k; p += kSide) {
     for (int64_t j = 0; j < whole_columns; j += kSide) {
-      __m128 rows[kSide];
-      for (int r = 0; r < kSide; ++r) rows[r] = _mm_loadu_ps(from + (j + r) * stride + p);
-      _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
-      for (int r = 0; r < kSide; ++r) _mm_storeu_ps(to + (p + r) * width + j, rows[r]);
+      TransposeSquare(from + j * stride + p, stride, to + p * width + j, width);
     }
   }
   for (int64_t p = 0; p < k; ++p) {
@@ -58,8 +77,11 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, i
     float* to = packed + first * k;
     if (b.transposed == Transpose::kNo) {
       const float* from = b.data + first;
+      const int64_t whole = columns / kColumnStep * kColumnStep;
       for (int64_t p = 0; p < k; ++p, to += width, from += b.stride) {
-        std::copy_n(from, columns, to);
+        // Copies of a constant size take no call.
+        for (int64_t j = 0; j < whole; j += kColumnStep) std::copy_n(from + j, kColumnStep, to + j);
+        std::copy(from + whole, from + columns, to + whole);
         std::fill(to + columns, to + width, 0.0f);
       }
       continue;
