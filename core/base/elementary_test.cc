@@ -1,6 +1,7 @@
 #include "core/base/elementary.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -95,6 +96,22 @@ TEST(ElementaryTest, VectorsAndTailsGiveTheSameBits) {
     differ += log[i] != LogAlone(at[i] + 0x1p-33) || cosine[i] != CosineAlone(at[i]);
   }
   EXPECT_EQ(differ, 0);
+}
+
+// The bits of a processor with AVX-512, which any other must give.
+TEST(ElementaryTest, BitsAreTheSameOnEveryProcessor) {
+  const std::vector<double> samples = Samples(4);
+  const auto hash = [&samples](const auto& function) {
+    uint64_t state = 0xcbf29ce484222325;  // FNV-1a
+    for (const double x : samples) {
+      state = (state ^ std::bit_cast<uint64_t>(function(x))) * 0x100000001b3;
+    }
+    return state;
+  };
+  EXPECT_EQ(hash([](double x) { return Log(x + 0x1p-60); }), 0x3d87418f3e4d7505u);
+  EXPECT_EQ(hash([](double x) { return SineAndCosineOfTurns(x).sine; }), 0x4ce8a0cd74db516au);
+  EXPECT_EQ(hash([](double x) { return SineAndCosineOfTurns(x).cosine; }), 0x29825c97feecc1b0u);
+  EXPECT_EQ(hash([](double x) { return Power(x, 11); }), 0xead5151245b31134u);
 }
 
 TEST(ElementaryTest, PowersAreCloseToExact) {

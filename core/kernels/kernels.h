@@ -186,7 +186,7 @@ class Kernels {
   // y[rows, width] = table[ids[rows]]; ids i32 below the vocabulary. A negative id is no row of
   // this table: y is zero there, and nothing goes back.
   virtual void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
-  // dtable (+)= dy summed by id, in row order.
+  // dtable (+)= dy summed by id, in row order: the sum is complete before it is added.
   virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
                                  const Tensor& dtable) = 0;
   // Ids as a table of the rows in `rows` alone knows them: y = ids - rows.first, or -1 for those
@@ -232,7 +232,7 @@ class Kernels {
                                  float factor, const Tensor& losses, const Tensor& dlogits) = 0;
 
   // --- reductions to the host; wait for the device ---------------------------------------------
-  // The exact sum of fp32 tensors: in one call, since a device is waited for once.
+  // The exact sum of fp32 tensors.
   virtual ExactSum SumOfAll(absl::Span<const Tensor> tensors) = 0;
   ExactSum Sum(const Tensor& x) { return SumOfAll({x}); }
   // The largest magnitude; infinity if any element is infinite or NaN.

@@ -5,6 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/comm/mpi/process.h"
+#include "core/kernels/cpu/instruction_set.h"
 #include "core/train/command_line.h"
 #include "core/train/launched.h"
 #include "core/train/trainer.h"
@@ -35,6 +36,11 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
   if (command_line->help) {
     std::fputs(Usage(strategy.name).c_str(), stdout);
     return 0;
+  }
+  if (!HasAvx2AndFma()) {
+    PrintError(absl::UnavailableError(
+        "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later"));
+    return 1;
   }
   const absl::StatusOr<bool> launched = mpi::Process::IsLaunched();
   if (!launched.ok()) {

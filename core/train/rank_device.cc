@@ -8,7 +8,8 @@ namespace {
 
 class CpuRankDevice final : public RankDevice {
  public:
-  explicit CpuRankDevice(Communicator& world) : world_(world) {}
+  CpuRankDevice(Communicator& world, InstructionSet instructions)
+      : world_(world), kernels_(allocator_, instructions) {}
 
   Kernels& kernels() override { return kernels_; }
   Communicator& world() override { return world_; }
@@ -16,22 +17,33 @@ class CpuRankDevice final : public RankDevice {
  private:
   Communicator& world_;
   CpuAllocator allocator_;
-  CpuKernels kernels_{allocator_};
+  CpuKernels kernels_;
 };
 
 class CpuRankDevices final : public RankDevices {
  public:
+  explicit CpuRankDevices(InstructionSet instructions) : instructions_(instructions) {}
+
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world, const Options&) override {
-    return std::make_unique<CpuRankDevice>(world);
+    return std::make_unique<CpuRankDevice>(world, instructions_);
   }
+
+ private:
+  InstructionSet instructions_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<RankDevices>> RankDevices::Create(DeviceType type,
-                                                                 const RanksHere& ranks) {
+                                                                 const RanksHere& ranks,
+                                                                 InstructionSet instructions) {
   if (type == DeviceType::kCuda) return CreateCudaRankDevices(ranks);
-  return std::make_shared<CpuRankDevices>();
+  if (!CpuKernels::LimitLibraries(instructions)) {
+    return absl::FailedPreconditionError(
+        "run.instructions must be chosen before this process computes: oneDNN already uses wider "
+        "instructions than AVX2");
+  }
+  return std::make_shared<CpuRankDevices>(instructions);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/comm/communicator.h"
+#include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/options.h"
 #include "core/tensor/device.h"
@@ -25,10 +26,11 @@ class RankDevice {
 // The devices of the ranks of this process.
 class RankDevices {
  public:
-  // Unavailable where the program was built without such devices, the machine has none, or they are
-  // too few for the ranks.
+  // `instructions` are those of ranks that compute on the CPU. Unavailable where the program was
+  // built without such devices, the machine has none, or they are too few for the ranks.
   static absl::StatusOr<std::shared_ptr<RankDevices>> Create(DeviceType type,
-                                                             const RanksHere& ranks);
+                                                             const RanksHere& ranks,
+                                                             InstructionSet instructions);
   virtual ~RankDevices() = default;
 
   struct Options {

@@ -7,7 +7,8 @@ namespace lockstep {
 namespace {
 
 TEST(RankDeviceTest, OnTheCpuARankTalksThroughTheHostsWorld) {
-  const auto devices = RankDevices::Create(DeviceType::kCpu, {.ranks = 1000});
+  const auto devices =
+      RankDevices::Create(DeviceType::kCpu, {.ranks = 1000}, WidestInstructionSet());
   ASSERT_TRUE(devices.ok());
   const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
     const auto device = (*devices)->Make(handle.comm(), {.timeout = std::chrono::seconds(1)});

@@ -40,7 +40,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
   const LoopsSkipped skipped;
   CpuAllocator allocator;
-  CpuKernels kernels(allocator);
+  CpuKernels kernels(allocator, run.settings.instructions);
   QuietCommunicator world(handle.comm());
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
   Trace trace(handle.rank(), Trace::Window{});

@@ -115,11 +115,12 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
   run.device = command_line.device;
-  LS_ASSIGN_OR_RETURN(
-      run.devices,
-      RankDevices::Create(run.device, {.ranks = static_cast<int>(run.settings.mesh.ranks()),
-                                       .processes = place.processes,
-                                       .own_number = place.own_number}));
+  LS_ASSIGN_OR_RETURN(run.devices,
+                      RankDevices::Create(run.device,
+                                          {.ranks = static_cast<int>(run.settings.mesh.ranks()),
+                                           .processes = place.processes,
+                                           .own_number = place.own_number},
+                                          run.settings.instructions));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();

@@ -157,6 +157,8 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
 
   ConfigReader run(config.Table("run"));
   run.Read("threads", &settings.threads, kNotNegative);
+  run.ReadChoice("instructions", &settings.instructions,
+                 {{"widest", WidestInstructionSet()}, {"avx2", InstructionSet::kAvx2}});
   run.Read("timeout_seconds", &settings.timeout_seconds, {.greater_than = 0});
   return run.Finish();
 }

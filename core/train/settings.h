@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/mesh_shape.h"
+#include "core/kernels/cpu/instruction_set.h"
 #include "core/nn/lora.h"
 #include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
@@ -64,9 +65,10 @@ struct Settings {
   ValidationSettings validation;
   CheckpointSettings checkpoint;
   Trace::Window trace;
-  int64_t memory_limit = 0;     // bytes a rank; 0: none
-  int64_t threads = 0;          // a rank; 0: the machine's cores divided by the ranks
-  double timeout_seconds = 60;  // of communication
+  int64_t memory_limit = 0;  // bytes a rank; 0: none
+  int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
+  InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU
+  double timeout_seconds = 60;                           // of communication
 };
 
 // Reads the tables train, batch, mesh, precision, optimizer, schedule, lora, validation,

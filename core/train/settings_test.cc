@@ -78,5 +78,15 @@ TEST(BatchSettingsTest, ValidationMayHaveItsOwn) {
       7);
 }
 
+TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
+  EXPECT_EQ(Read("size = 1")->instructions, WidestInstructionSet());
+  EXPECT_EQ(Read("size = 1", "[run]\ninstructions = \"widest\"\n")->instructions,
+            WidestInstructionSet());
+  EXPECT_EQ(Read("size = 1", "[run]\ninstructions = \"avx2\"\n")->instructions,
+            InstructionSet::kAvx2);
+  EXPECT_THAT(Read("size = 1", "[run]\ninstructions = \"sse\"\n").status().message(),
+              HasSubstr("run.instructions"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -155,6 +155,11 @@ int64_t BytesOfCheckpoint(const Run& run) {
   return CheckpointBytes(**newest).value_or(0);
 }
 
+// What the ranks compute with.
+std::string_view InstructionsOf(const Run& run) {
+  return run.device == DeviceType::kCpu ? Name(run.settings.instructions) : "CUDA";
+}
+
 MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   MetricsRow memory, traffic, traffic_once;
@@ -208,6 +213,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set(run.unit() + "_per_second", UnitsPerSecond(run, reports))
       .Set("memory_peak", peak)
       .Set("memory", memory)
+      .Set("instructions", InstructionsOf(run))
       .Set("compute", Name(run.settings.precision.compute))
       .Set("reduce", Name(run.settings.precision.reduce))
       .Set("bytes_per_parameter", per_parameter)
@@ -267,10 +273,11 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
   std::string text = absl::StrFormat(
       "%s  %s  %s\n"
       "  loss %.6f   validation loss %.4f   accuracy %.2f %%\n"
-      "  step %s   %s %s/s\n",
+      "  step %s   %s %s/s   %s\n",
       run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
-      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit());
+      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit(),
+      InstructionsOf(run));
   if (const auto& start = first.validation_at_start) {
     absl::StrAppendFormat(&text, "  at the start: validation loss %.4f   accuracy %.2f %%\n",
                           start->loss, 100 * start->accuracy);

@@ -33,6 +33,7 @@ struct Head {
   const Attention& attention;
   int64_t batch, head, time, row;  // row: elements between two time steps of qkv
   float scale;
+  InstructionSet instructions;
 
   int64_t width() const { return attention.head_width; }
   int64_t y_row() const { return attention.heads * attention.head_width; }
@@ -145,7 +146,8 @@ void Against(const Head& head, const float* a, int64_t a_row, int64_t rows, cons
                    .a_stride = a_row,
                    .packed_b = blocks + first * head.width(),
                    .c = tile + first,
-                   .c_stride = tile_row});
+                   .c_stride = tile_row},
+                  head.instructions);
   }
 }
 
@@ -160,7 +162,8 @@ void Weigh(const Head& head, const float* tile, int64_t tile_row, int64_t rows, 
                  .packed_b = steps,
                  .packed_k = head.time,
                  .c = out,
-                 .c_stride = out_row});
+                 .c_stride = out_row},
+                head.instructions);
 }
 
 // For row i of the unsharded attention matrix: 1 / (1 - p) where a probability is kept, else 0.
@@ -187,7 +190,7 @@ float SoftmaxRow(float* row, int64_t count, int64_t seen, float scale) {
   const float largest = cpu::LargestOfRow(row, padded);
   for (int64_t j = 0; j < padded; ++j) row[j] = cpu::Exp((row[j] - largest) * scale);
   // The padding adds e^-87 at most to a sum of 1 at least: nothing.
-  const float sum = cpu::SumRow(padded, [row](int64_t j) { return row[j]; });
+  const float sum = cpu::SumOfRow(row, padded);
   const float inverse = 1.0f / sum;
   for (int64_t j = 0; j < padded; ++j) row[j] *= inverse;
   std::fill(row + count, row + std::max(seen, padded), 0.0f);
@@ -309,7 +312,8 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
                      .c = to.first,
                      .c_stride = to.stride,
                      .addends = {&held, seen == head.time ? size_t{0} : size_t{1}},
-                     .addend_stride = to.stride});
+                     .addend_stride = to.stride},
+                    head.instructions);
     };
     add_transposed(tile, doutputs, dvalues.rows());
     add_transposed(dtile, queries, dkeys.rows());
@@ -322,12 +326,14 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
 // Calls run(head, next, part) for all (batch, head) pairs, in parallel; `next` is the pair that the
 // thread computes after it, or the same where it is the last.
 template <typename Function>
-void ForHeads(const Attention& attention, const Tensor& qkv, Function&& run) {
+void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet instructions,
+              Function&& run) {
   const int64_t time = qkv.shape()[1], row = qkv.shape()[2];
   CHECK_EQ(row, 3 * attention.heads * attention.head_width) << qkv.shape();
   const float scale = 1.0f / std::sqrt(static_cast<float>(attention.head_width));
   const auto head = [&](int64_t i) {
-    return Head{attention, i / attention.heads, i % attention.heads, time, row, scale};
+    return Head{attention, i / attention.heads, i % attention.heads, time, row,
+                scale,     instructions};
   };
   ParallelForParts(qkv.shape()[0] * attention.heads, 1, [&](int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -343,7 +349,7 @@ void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv,
   Span span(this);
   Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
   pieces.scratch.Allocate(*this, MaxThreads());
-  ForHeads(attention, qkv, [&](const Head& head, const Head& next, int part) {
+  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int part) {
     ForwardHead(head, next, pieces, part, qkv, y, log_sum_exp);
   });
 }
@@ -354,7 +360,7 @@ void CpuKernels::AttentionBackward(const Attention& attention, const Tensor& qkv
   Span span(this);
   Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
   pieces.scratch.Allocate(*this, MaxThreads());
-  ForHeads(attention, qkv, [&](const Head& head, const Head& next, int part) {
+  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int part) {
     BackwardHead(head, next, pieces, part, qkv, y, log_sum_exp, dy, dqkv);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
 
 namespace lockstep {
@@ -24,8 +25,15 @@ class ConvolutionPrimitives;
 class CpuKernels final : public Kernels {
  public:
   // The allocator outlives the kernels and all tensors made with them.
-  explicit CpuKernels(Allocator& allocator);
+  // Matrix products of bf16 tensors use the processor's own only with the widest instructions.
+  explicit CpuKernels(Allocator& allocator, InstructionSet instructions = WidestInstructionSet());
   ~CpuKernels() override;
+
+  // Keeps oneDNN, which the whole process shares, to these instructions. False where it cannot be
+  // kept so any more: call it before the first CpuKernels computes.
+  static bool LimitLibraries(InstructionSet instructions);
+
+  InstructionSet instructions() const { return instructions_; }
 
   Allocator& allocator() override { return allocator_; }
 
@@ -144,9 +152,10 @@ class CpuKernels final : public Kernels {
   }
 
   // Whether products of such a tensor are computed in bf16.
-  static bool MultipliesBf16(const Tensor& x);
+  bool MultipliesBf16(const Tensor& x) const;
 
   Allocator& allocator_;
+  InstructionSet instructions_;
   std::unique_ptr<cpu::ConvolutionPrimitives> convolutions_;
   std::unique_ptr<cpu::Bf16Products> bf16_products_;
   int64_t busy_nanos_ = 0;

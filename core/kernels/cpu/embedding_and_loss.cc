@@ -62,47 +62,47 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
   Span span(this);
   if (write == Write::kOverwrite) Fill(dtable, 0);
   const int64_t rows = ids.elements(), vocabulary = dtable.shape()[0], width = dtable.shape()[1];
-  // The sum of this call is complete before it is added to what the table holds: the words that
-  // occur are summed up beside the table. Where the table held nothing, and is not rounded at each
-  // row, it takes the sums itself.
-  const bool direct = write == Write::kOverwrite && dtable.dtype() == DType::kF32;
-  std::vector<int32_t> place(ids.data<int32_t>(), ids.data<int32_t>() + rows), words;
-  Tensor sums = dtable;
-  if (!direct) {
-    std::vector<int32_t> place_of_word(vocabulary, -1);
-    for (int32_t& word : place) {
-      if (word < 0) continue;
-      int32_t& at = place_of_word[word];
-      if (at < 0) {
-        at = static_cast<int32_t>(words.size());
-        words.push_back(word);
-      }
-      word = at;
-    }
-    // Of a size that does not depend on the words: each step takes the same memory.
-    sums = Workspace({std::min(rows, vocabulary), width});
+  const int32_t* id = ids.data<int32_t>();
+  // The sum of this call is complete before it is added to what the table holds, and it is rounded
+  // once: words that occur several times are summed up beside the table.
+  std::vector<int32_t> occurrences(vocabulary, 0), place(vocabulary, -1), words;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (id[r] < 0 || ++occurrences[id[r]] != 2) continue;
+    place[id[r]] = static_cast<int32_t>(words.size());
+    words.push_back(id[r]);
   }
+  // Of a size that does not depend on the words: each step takes the same memory.
+  const Tensor sums = Workspace({std::min(rows / 2, vocabulary), width});
   // Threads divide the columns: each adds all rows in order, so the sums do not depend on how many
   // threads there are.
   ParallelFor(width, 64, [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin;
     FloatInput gradient(dy, count);
-    for (size_t w = 0; w < words.size(); ++w) {
-      std::fill_n(sums.data<float>() + static_cast<int64_t>(w) * width + begin, count, 0.0f);
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      if (place[r] < 0) continue;
-      float* to = sums.data<float>() + place[r] * width + begin;
-      const float* from = gradient.Load(r * width + begin, count);
-      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-    }
-    if (direct) return;
     FloatOutput output(dtable, count);
-    for (size_t w = 0; w < words.size(); ++w) {
-      const float* from = sums.data<float>() + static_cast<int64_t>(w) * width + begin;
-      float* to = output.OpenSums(Write::kAccumulate, words[w] * width + begin, count);
+    const auto add_to_table = [&](int32_t word, const float* from) {
+      float* to = output.OpenSums(Write::kAccumulate, word * width + begin, count);
       for (int64_t i = 0; i < count; ++i) to[i] += from[i];
       output.Close();
+    };
+    std::vector<bool> started(words.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      if (id[r] < 0) continue;
+      const float* from = gradient.Load(r * width + begin, count);
+      const int32_t at = place[id[r]];
+      if (at < 0) {
+        add_to_table(id[r], from);
+        continue;
+      }
+      float* to = sums.data<float>() + at * width + begin;
+      if (started[at]) {
+        for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+      } else {
+        std::copy_n(from, count, to);
+        started[at] = true;
+      }
+    }
+    for (size_t w = 0; w < words.size(); ++w) {
+      add_to_table(words[w], sums.data<float>() + static_cast<int64_t>(w) * width + begin);
     }
   });
 }

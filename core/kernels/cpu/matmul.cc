@@ -80,7 +80,7 @@ namespace {
 
 // dw (+)= dy^T x where the leaves are too few for the threads: these share the rows of dw, each in
 // all leaves.
-void WeightGradientByOutputs(Kernels& kernels, const Tensor& dy, const Tensor& x, Write write,
+void WeightGradientByOutputs(CpuKernels& kernels, const Tensor& dy, const Tensor& x, Write write,
                              const Tensor& dw) {
   const int64_t out = dw.shape()[0], in = dw.elements() / out;
   const Cut leaves = cpu::LeafTiles(dy.elements() / out);

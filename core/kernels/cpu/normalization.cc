@@ -281,7 +281,7 @@ void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& s
       for (int64_t r = 0; r < count; ++r) {
         const float* row = in + r * width;
         float* out = results + r * width;
-        const float center = cpu::SumRow(width, [=](int64_t i) { return row[i]; }) / width;
+        const float center = cpu::SumOfRow(row, width) / width;
         const float squares =
             cpu::SumRow(width, [=](int64_t i) { return (row[i] - center) * (row[i] - center); });
         const float inverse = 1.0f / std::sqrt(squares / width + epsilon);

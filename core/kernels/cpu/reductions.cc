@@ -34,6 +34,7 @@ struct Bins {
 SquareSum AddSquares(Bins bins, const float* data, int64_t count) {
   const double m0 = bins.m0, m1 = bins.m1, m2 = bins.m2;
   double sum0 = 0, sum1 = 0, sum2 = 0;
+  // Any order gives the same bits: no addition of bins rounds.
 #pragma omp simd reduction(+ : sum0, sum1, sum2)
   for (int64_t i = 0; i < count; ++i) {
     const double value = data[i];

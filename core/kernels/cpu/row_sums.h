@@ -4,36 +4,112 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace lockstep::cpu {
 
 inline constexpr int64_t kLanes = 16;
 
-// The sum of 16 lanes: the upper half is added to the lower one until one lane is left.
-inline float SumLanes(float* lanes) {
-  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+namespace row_sums_internal {
+
+#ifdef __AVX512F__
+constexpr int kRegisters = 1;
+#else
+constexpr int kRegisters = 2;
+#endif
+
+// The lanes in vector registers. Written as an array of floats, compilers keep them in memory
+// between the elements of a row.
+struct Lanes {
+  typedef float Register __attribute__((vector_size(64 / kRegisters)));
+
+  Register registers[kRegisters];
+
+  static Lanes Of(float value) {
+    Lanes lanes;
+    for (Register& lane : lanes.registers) lane = Register{} + value;
+    return lanes;
   }
-  return lanes[0];
+  static Lanes From(const float* values) {
+    Lanes lanes;
+    for (int r = 0; r < kRegisters; ++r) {
+      std::memcpy(&lanes.registers[r], values + r * kLanes / kRegisters, sizeof(Register));
+    }
+    return lanes;
+  }
+  void Add(const Lanes& other) {
+    for (int r = 0; r < kRegisters; ++r) registers[r] += other.registers[r];
+  }
+  // Keeps the larger of each two; its own where the other is NaN.
+  void Max(const Lanes& other) {
+    for (int r = 0; r < kRegisters; ++r) {
+      registers[r] = other.registers[r] > registers[r] ? other.registers[r] : registers[r];
+    }
+  }
+};
+
+// Merges lanes until one is left: the upper half into the lower half.
+template <typename Merge>
+inline float MergeLanes(const Lanes& lanes, Merge&& merge) {
+  static_assert(kLanes == 16);
+  float values[kLanes];
+  for (int r = 0; r < kRegisters; ++r) {
+    std::memcpy(values + r * kLanes / kRegisters, &lanes.registers[r], sizeof(Lanes::Register));
+  }
+  for (int l = 0; l < 8; ++l) values[l] = merge(values[l], values[l + 8]);
+  for (int l = 0; l < 4; ++l) values[l] = merge(values[l], values[l + 4]);
+  for (int l = 0; l < 2; ++l) values[l] = merge(values[l], values[l + 2]);
+  return merge(values[0], values[1]);
 }
 
-// The sum of term(i) for i in [0, count), where term returns a float and has no side effects other
-// than writing element i of arrays: it is called once for each i.
+inline float SumOf(const Lanes& lanes) {
+  return MergeLanes(lanes, [](float a, float b) { return a + b; });
+}
+
+// The last `count` < 16 elements of a row, and `padding` in the other lanes.
+inline Lanes Rest(const float* x, int64_t count, float padding) {
+  float values[kLanes];
+#pragma omp simd
+  for (int64_t l = 0; l < kLanes; ++l) values[l] = l < count ? x[l] : padding;
+  return Lanes::From(values);
+}
+
+}  // namespace row_sums_internal
+
+// The sum of term(i) for i in [0, count). term returns a float and is called once for each i; it
+// may write elements i of arrays, and depends on no other call.
 //
-//   const float mean = SumRow(width, [&](int64_t i) { return row[i]; }) / width;
+//   const float squares = SumRow(width, [=](int64_t i) { return row[i] * row[i]; });
 template <typename Term>
 inline float SumRow(int64_t count, Term&& term) {
-  float lanes[kLanes] = {};
-  const int64_t whole = count / kLanes * kLanes;
+  using row_sums_internal::Lanes;
+  Lanes sum = Lanes::Of(0);
+  const int64_t whole = count / kLanes * kLanes, rest = count - whole;
+  float terms[kLanes];
   for (int64_t i = 0; i < whole; i += kLanes) {
 #pragma omp simd
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
+    for (int64_t l = 0; l < kLanes; ++l) terms[l] = term(i + l);
+    sum.Add(Lanes::From(terms));
   }
-  for (int64_t i = whole; i < count; ++i) lanes[i - whole] += term(i);
-  return SumLanes(lanes);
+  if (rest > 0) {
+    // Zeros change no lane: none is ever -0.
+#pragma omp simd
+    for (int64_t l = 0; l < kLanes; ++l) terms[l] = l < rest ? term(whole + l) : 0.0f;
+    sum.Add(Lanes::From(terms));
+  }
+  return row_sums_internal::SumOf(sum);
+}
+
+// The sum of x[0 .. count).
+inline float SumOfRow(const float* x, int64_t count) {
+  using row_sums_internal::Lanes;
+  Lanes sum = Lanes::Of(0);
+  const int64_t whole = count / kLanes * kLanes, rest = count - whole;
+  for (int64_t i = 0; i < whole; i += kLanes) sum.Add(Lanes::From(x + i));
+  if (rest > 0) sum.Add(row_sums_internal::Rest(x + whole, rest, 0));
+  return row_sums_internal::SumOf(sum);
 }
 
 // Two sums at once: the same with a term that returns {first, second}.
@@ -41,42 +117,45 @@ struct TwoSums {
   float first, second;
 };
 template <typename Terms>
-inline TwoSums SumRowTwice(int64_t count, Terms&& terms) {
-  float first[kLanes] = {}, second[kLanes] = {};
-  const int64_t whole = count / kLanes * kLanes;
+inline TwoSums SumRowTwice(int64_t count, Terms&& terms_of) {
+  using row_sums_internal::Lanes;
+  Lanes sum = Lanes::Of(0), other_sum = Lanes::Of(0);
+  const int64_t whole = count / kLanes * kLanes, rest = count - whole;
+  float terms[kLanes], others[kLanes];
+  const auto add = [&] {
+    sum.Add(Lanes::From(terms));
+    other_sum.Add(Lanes::From(others));
+  };
   for (int64_t i = 0; i < whole; i += kLanes) {
 #pragma omp simd
     for (int64_t l = 0; l < kLanes; ++l) {
-      const TwoSums both = terms(i + l);
-      first[l] += both.first;
-      second[l] += both.second;
+      const TwoSums both = terms_of(i + l);
+      terms[l] = both.first;
+      others[l] = both.second;
     }
+    add();
   }
-  for (int64_t i = whole; i < count; ++i) {
-    const TwoSums both = terms(i);
-    first[i - whole] += both.first;
-    second[i - whole] += both.second;
+  if (rest > 0) {
+#pragma omp simd
+    for (int64_t l = 0; l < kLanes; ++l) {
+      const TwoSums both = l < rest ? terms_of(whole + l) : TwoSums{0, 0};
+      terms[l] = both.first;
+      others[l] = both.second;
+    }
+    add();
   }
-  return {SumLanes(first), SumLanes(second)};
+  return {row_sums_internal::SumOf(sum), row_sums_internal::SumOf(other_sum)};
 }
 
 // The largest of x[0 .. count), NaN ignored; -infinity where there is none.
 inline float LargestOfRow(const float* x, int64_t count) {
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -std::numeric_limits<float>::infinity());
-  const int64_t whole = count / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  }
-  for (int64_t i = whole; i < count; ++i) {
-    lanes[i - whole] = x[i] > lanes[i - whole] ? x[i] : lanes[i - whole];
-  }
-  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) {
-      lanes[l] = lanes[l + half] > lanes[l] ? lanes[l + half] : lanes[l];
-    }
-  }
-  return lanes[0];
+  using row_sums_internal::Lanes;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  Lanes largest = Lanes::Of(kLowest);
+  const int64_t whole = count / kLanes * kLanes, rest = count - whole;
+  for (int64_t i = 0; i < whole; i += kLanes) largest.Max(Lanes::From(x + i));
+  if (rest > 0) largest.Max(row_sums_internal::Rest(x + whole, rest, kLowest));
+  return row_sums_internal::MergeLanes(largest, [](float a, float b) { return b > a ? b : a; });
 }
 
 }  // namespace lockstep::cpu

@@ -40,6 +40,7 @@ TEST(RowSumsTest, SumsFollowTheLanes) {
   for (const int64_t count : kCounts) {
     const std::vector<float> x = Values(count);
     EXPECT_EQ(SumRow(count, [&](int64_t i) { return x[i]; }), ByDefinition(x)) << count;
+    EXPECT_EQ(SumOfRow(x.data(), count), ByDefinition(x)) << count;
     std::vector<float> squares(x);
     for (float& value : squares) value *= value;
     std::vector<int> calls(count);

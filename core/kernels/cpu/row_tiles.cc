@@ -62,9 +62,10 @@ void Scratch::Allocate(Kernels& kernels, int parts) {
   if (size_ > 0) data_ = kernels.Empty({parts, size_}, DType::kF32, MemoryClass::kWorkspace);
 }
 
-RowProduct::RowProduct(Kernels& kernels, const MatrixView& b, int64_t k, int64_t n,
+RowProduct::RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
                        const float* bias)
-    : k_(k),
+    : instructions_(kernels.instructions()),
+      k_(k),
       n_(n),
       bias_(bias),
       packed_(kernels.Empty({PackedRightSize(k, n)}, DType::kF32, MemoryClass::kWorkspace)) {
@@ -87,7 +88,7 @@ void RowProduct::RunPanels(int64_t first_panel, int64_t end_panel, int64_t rows,
                   .bias = bias_,
                   .addends = {&addend, addend != nullptr ? size_t{1} : size_t{0}},
                   .addend_stride = addend_stride},
-                 first_panel, end_panel);
+                 first_panel, end_panel, instructions_);
 }
 
 }  // namespace lockstep::cpu

@@ -13,9 +13,9 @@
 #include <cstdint>
 
 #include "core/base/parallel.h"
+#include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/leaf_sums.h"  // kLeafRows
 #include "core/kernels/cpu/tile_gemm.h"
-#include "core/kernels/kernels.h"
 
 namespace lockstep::cpu {
 
@@ -92,7 +92,7 @@ class Scratch {
 // threads.
 class RowProduct {
  public:
-  RowProduct(Kernels& kernels, const MatrixView& b, int64_t k, int64_t n,
+  RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
              const float* bias = nullptr);
 
   // All columns, or those of panels [first_panel, end_panel); a, c and addend are given from their
@@ -106,6 +106,7 @@ class RowProduct {
                  int64_t addend_stride = 0) const;
 
  private:
+  InstructionSet instructions_;
   int64_t k_, n_;
   const float* bias_;
   Tensor packed_;

@@ -115,10 +115,6 @@ void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k,
   }
 }
 
-InstructionSet WidestInstructionSet() {
-  return __builtin_cpu_supports("avx512f") ? InstructionSet::kAvx512 : InstructionSet::kAvx2;
-}
-
 void Multiply(const TileProduct& product, InstructionSet instructions) {
   MultiplyPanels(product, 0, RightPanels(product.n), instructions);
 }

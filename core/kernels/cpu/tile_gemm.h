@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/options.h"  // Transpose
 
 namespace lockstep::cpu {
@@ -43,10 +44,6 @@ inline void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) 
 int64_t PackedLeftSize(int64_t m, int64_t k);
 void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k, float* packed);
 
-enum class InstructionSet { kAvx2, kAvx512 };
-// The widest of this processor; it has AVX2 at least.
-InstructionSet WidestInstructionSet();
-
 // c[m, n] = a[m, k] b[k, n] (+ bias[n]) (+ each addend[m, n], in order).
 struct TileProduct {
   int64_t m, n, k;
@@ -61,9 +58,9 @@ struct TileProduct {
   absl::Span<const float* const> addends = {};  // one may be c: the product is added to it
   int64_t addend_stride = 0;                    // between the rows of each
 };
-void Multiply(const TileProduct& product, InstructionSet instructions = WidestInstructionSet());
+void Multiply(const TileProduct& product, InstructionSet instructions);
 // The same for the columns of panels [first_panel, end_panel) of RightPanels(n) alone.
 void MultiplyPanels(const TileProduct& product, int64_t first_panel, int64_t end_panel,
-                    InstructionSet instructions = WidestInstructionSet());
+                    InstructionSet instructions);
 
 }  // namespace lockstep::cpu

@@ -96,7 +96,8 @@ void WeightGradient::Run(int part, int64_t leaf, int64_t rows, const float* dy, 
             .c = place.to + offset,
             .c_stride = in,
             .addends = place.addends(),
-            .addend_stride = in});
+            .addend_stride = in},
+           instructions_);
 }
 
 }  // namespace lockstep::cpu

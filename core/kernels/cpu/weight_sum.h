@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "core/base/sum_tree.h"
+#include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/kernels.h"
 
@@ -76,8 +77,8 @@ class WeightSum {
 // dw (+)= dy^T x
 class WeightGradient {
  public:
-  WeightGradient(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
-      : sum_(kernels, leaves, parts, write, dw) {}
+  WeightGradient(CpuKernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
+      : instructions_(kernels.instructions()), sum_(kernels, leaves, parts, write, dw) {}
 
   // A leaf's product for the block dw[first_out .. first_out + outs, first_in .. first_in + ins],
   // from its dy and x, packed: PackLeftTransposed and PackRight.
@@ -86,6 +87,7 @@ class WeightGradient {
   void Finish() const { sum_.Finish(); }
 
  private:
+  InstructionSet instructions_;
   WeightSum sum_;
 };
 
