@@ -117,9 +117,9 @@ def lockstep_experiment(
         tags = []):
     """All targets of the experiment in whose BUILD file this is called.
 
-    The folder holds workload.toml (all that makes the loss curve, the number of shards excepted),
-    a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of the reference, with
-    its shards). For each strategy that strategies.bzl names for this workload:
+    The folder holds workload.toml (all that makes the loss curve, [cut] included, which the meshes of
+    all strategies fit), a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of
+    the reference). For each strategy that strategies.bzl names for this workload:
 
       :<strategy>             trains; arguments behind `--` are passed on
       :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to the

@@ -35,10 +35,10 @@ namespace lockstep {
 //   different groups have and whatever it waits for. Only a cycle of waits can block: rank 0
 //   waiting in group A for rank 1, who waits in group B for rank 0 and would call in A only
 //   afterwards. The timeout ends that, naming both.
-// - Reductions combine elements in rank order, ((x0 + x1) + x2) + ..., on every backend but NCCL,
-// so
-//   that results agree to the bit; the 16-bit types add up in float and round once. NCCL has an
-//   order and a rounding of its own, and may lose a NaN under kMin and kMax.
+// - Reductions combine elements along a tree over the ranks (core/base/sum_tree.h), (x0 + x1) +
+//   (x2 + x3) of four, whose nodes are each rounded to the dtype, on every backend but NCCL: so
+//   results agree to the bit, also with those of a rank that adds up all of them itself. NCCL has
+//   an order and a rounding of its own, and may lose a NaN under kMin and kMax.
 // - dtypes: f32, f16, bf16, f64, i32, i64, and u8 where nothing is reduced. Empty tensors are fine.
 // - In place means exactly what each operation says; other overlap is a CHECK, as are dtypes, sizes
 //   or roots that cannot be right by themselves.

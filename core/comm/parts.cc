@@ -19,7 +19,7 @@ class HostMover final : public Mover {
   }
   void Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
               absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) override {
-    ReduceInOrder(dtype, op, inputs, outputs, begin, end);
+    ReduceByTree(dtype, op, inputs, outputs, begin, end);
   }
   void Swap(std::byte* one, std::byte* other, int64_t bytes) override {
     constexpr int64_t kBlock = 8192;

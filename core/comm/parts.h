@@ -22,7 +22,7 @@ class Mover {
   virtual ~Mover() = default;
 
   virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
-  // As ReduceInOrder (reduce.h), for memory that may not be the host's.
+  // As ReduceByTree (reduce.h), for memory that may not be the host's.
   virtual void Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
                       absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) = 0;
   virtual void Swap(std::byte* one, std::byte* other, int64_t bytes) = 0;

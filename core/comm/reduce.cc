@@ -7,10 +7,13 @@
 #include <algorithm>  // std::any_of, std::find, std::min
 #include <cstddef>
 #include <cstdint>
-#include <cstring>  // std::memcpy
+#include <cstring>   // std::memcpy
+#include <iterator>  // std::ssize
 #include <type_traits>
 
+#include "absl/container/inlined_vector.h"
 #include "core/base/half.h"
+#include "core/base/sum_tree.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -90,53 +93,89 @@ void FinishStores() {
 #endif
 }
 
+constexpr int64_t kCacheLine = 64;
+
+// out = a op b, element by element. `out` begins on a cache line; it may be `a`.
+template <typename Type, ReduceOp op>
+void CombineBlocks(const typename Type::Stored* a, const typename Type::Stored* b,
+                   typename Type::Stored* out, int64_t count) {
+  out = static_cast<typename Type::Stored*>(__builtin_assume_aligned(out, kCacheLine));
+  if constexpr (std::is_same_v<typename Type::Stored, typename Type::Combined>) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) out[i] = Combine<op>(a[i], b[i]);
+    return;
+  }
+  // Two loops, each of which has the registers that its conversion takes.
+  constexpr int64_t kRun = 256;
+  alignas(kCacheLine) typename Type::Combined sums[kRun];
+  for (int64_t at = 0; at < count; at += kRun) {
+    const int64_t n = std::min(kRun, count - at);
+    for (int64_t i = 0; i < n; ++i) {
+      sums[i] = Combine<op>(Type::Load(a[at + i]), Type::Load(b[at + i]));
+    }
+    for (int64_t i = 0; i < n; ++i) out[at + i] = Type::Store(sums[i]);
+  }
+}
+
+// What is combined in: room for a block of each node that waits for its other half. With as much of
+// two inputs it fits in any first-level cache.
+constexpr int64_t kNodeBytes = 16 << 10;
+
+// Streaming stores are fastest in short runs between reads.
+constexpr int64_t kBlockBytes = 8 << 10, kStreamedBlockBytes = 1 << 10;
+
 template <typename Type, ReduceOp op, Store store>
 void ReduceBlocks(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* const> outputs,
                   int64_t begin, int64_t end) {
   using Stored = typename Type::Stored;
-  using Combined = typename Type::Combined;
-  // 8 KiB to combine in and as much of each input leave room in any first-level cache. Streaming
-  // stores are fastest in short runs between reads.
-  constexpr int64_t kBlock = (store == Store::kStreaming ? 1024 : 8192) / sizeof(Combined);
-  alignas(64) Combined sum[kBlock];
-  const auto input = [&](size_t i, int64_t at) {
-    return reinterpret_cast<const Stored*>(inputs[i]) + at;
-  };
-
-  for (int64_t at = begin; at < end; at += kBlock) {
-    const int64_t n = std::min(kBlock, end - at);
-    const Stored* __restrict first = input(0, at);
-    size_t next = 1;
-    if (inputs.size() == 1) {
-      for (int64_t i = 0; i < n; ++i) sum[i] = Type::Load(first[i]);
-    } else {
-      const Stored* __restrict second = input(1, at);
-      for (int64_t i = 0; i < n; ++i) {
-        sum[i] = Combine<op>(Type::Load(first[i]), Type::Load(second[i]));
-      }
-      next = 2;
+  const auto leaves = static_cast<int64_t>(inputs.size());
+  absl::InlinedVector<int64_t, 16> merged;  // with each leaf, how many nodes
+  int64_t deepest = 1;
+  if (leaves > 2) {
+    TreeStack stack(leaves);
+    for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+      merged.push_back(stack.Push());
+      deepest = std::max(deepest, std::ssize(stack.nodes()));
     }
-    for (; next < inputs.size(); ++next) {
-      const Stored* __restrict x = input(next, at);
-      for (int64_t i = 0; i < n; ++i) sum[i] = Combine<op>(sum[i], Type::Load(x[i]));
+  }
+
+  alignas(kCacheLine) Stored nodes[kNodeBytes / sizeof(Stored)];
+  constexpr int64_t kMost = store == Store::kStreaming ? kStreamedBlockBytes : kBlockBytes;
+  const int64_t room = kNodeBytes / deepest / kCacheLine * kCacheLine;
+  const int64_t block = std::min(kMost, room) / static_cast<int64_t>(sizeof(Stored));
+  const auto node = [&](int64_t depth) { return nodes + depth * block; };
+
+  for (int64_t at = begin; at < end; at += block) {
+    const int64_t n = std::min(block, end - at);
+    const auto input = [&](int64_t leaf) {
+      return reinterpret_cast<const Stored*>(inputs[static_cast<size_t>(leaf)]) + at;
+    };
+    if (leaves == 1) {
+      std::memcpy(nodes, input(0), static_cast<size_t>(n) * sizeof(Stored));
+    } else {
+      CombineBlocks<Type, op>(input(0), input(1), nodes, n);
+    }
+    int64_t depth = 1;
+    for (int64_t leaf = 2; leaf < leaves; ++leaf) {
+      int64_t merges = merged[static_cast<size_t>(leaf)];
+      if (merges > 0) {  // the last one of an odd number
+        CombineBlocks<Type, op>(node(depth - 1), input(leaf), node(depth - 1), n);
+      } else {  // the next leaf is its other half
+        CombineBlocks<Type, op>(input(leaf), input(leaf + 1), node(depth++), n);
+        merges = merged[static_cast<size_t>(++leaf)];
+      }
+      for (; merges > 1; --merges, --depth) {
+        CombineBlocks<Type, op>(node(depth - 2), node(depth - 1), node(depth - 2), n);
+      }
     }
     if constexpr (op == ReduceOp::kAverage) {
-      const auto members = static_cast<Combined>(inputs.size());
-      for (int64_t i = 0; i < n; ++i) sum[i] /= members;
+      const auto members = static_cast<typename Type::Combined>(leaves);
+      for (int64_t i = 0; i < n; ++i) nodes[i] = Type::Store(Type::Load(nodes[i]) / members);
     }
-
-    if constexpr (std::is_same_v<Stored, Combined>) {
-      for (std::byte* output : outputs) {
-        CopyBlock<store>(output + at * sizeof(Stored), reinterpret_cast<const std::byte*>(sum),
-                         n * sizeof(Stored));
-      }
-    } else {
-      alignas(64) Stored rounded[kBlock];
-      for (int64_t i = 0; i < n; ++i) rounded[i] = Type::Store(sum[i]);
-      for (std::byte* output : outputs) {
-        CopyBlock<store>(output + at * sizeof(Stored), reinterpret_cast<const std::byte*>(rounded),
-                         n * sizeof(Stored));
-      }
+    for (std::byte* output : outputs) {
+      CopyBlock<store>(output + at * static_cast<int64_t>(sizeof(Stored)),
+                       reinterpret_cast<const std::byte*>(nodes),
+                       n * static_cast<int64_t>(sizeof(Stored)));
     }
   }
   FinishStores<store>();
@@ -178,8 +217,8 @@ void ReduceAs(ReduceOp op, absl::Span<const std::byte* const> inputs,
 
 }  // namespace
 
-void ReduceInOrder(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
-                   absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
+void ReduceByTree(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
+                  absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
   if (begin >= end) return;
   switch (dtype) {
     case DType::kF32:

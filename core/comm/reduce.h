@@ -9,18 +9,19 @@
 
 namespace lockstep {
 
-// Combines elements [begin, end) of all inputs, element by element, in the order of the inputs:
-// ((x0 op x1) op x2) op ..., and stores the result at the same place of each output. The 16-bit
-// types are converted to float, combined in float and rounded once at the end; integers wrap
-// around.
+// Combines elements [begin, end) of all inputs, element by element, along the tree of
+// core/base/sum_tree.h whose leaves are the inputs: (x0 op x1) op (x2 op x3) of four. Stores the
+// result at the same place of each output. The 16-bit types are combined in float, and each node of
+// the tree is rounded to the dtype; an average is the rounded sum, divided and rounded again.
+// Integers wrap around.
 //
 // The result depends on nothing but the elements: not on where slices begin nor on alignment. All
 // pointers are to element 0 and aligned for the dtype. An output may be the very memory of an
 // input; otherwise they do not overlap. Each input is read once and each output written once, by
-// blocks that stay in the first-level cache.
+// blocks whose unfinished nodes, log2(inputs) at a time, stay in the first-level cache.
 //
 // Host memory only, any dtype but u8.
-void ReduceInOrder(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
-                   absl::Span<std::byte* const> outputs, int64_t begin, int64_t end);
+void ReduceByTree(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
+                  absl::Span<std::byte* const> outputs, int64_t begin, int64_t end);
 
 }  // namespace lockstep

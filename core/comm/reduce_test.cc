@@ -1,5 +1,7 @@
 #include "core/comm/reduce.h"
 
+#include <bit>    // std::bit_floor
+#include <cmath>  // std::ldexp
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -21,7 +23,7 @@ T ReduceOne(DType dtype, ReduceOp op, std::vector<T> values) {
   std::vector<const std::byte*> inputs;
   for (T& value : values) inputs.push_back(reinterpret_cast<const std::byte*>(&value));
   T result{};
-  ReduceInOrder(dtype, op, inputs, {reinterpret_cast<std::byte*>(&result)}, 0, 1);
+  ReduceByTree(dtype, op, inputs, {reinterpret_cast<std::byte*>(&result)}, 0, 1);
   return result;
 }
 
@@ -45,25 +47,47 @@ TEST(ReduceTest, IntegersWrapAround) {
   EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kProduct, {1 << 30, 4}), 0);
 }
 
-TEST(ReduceTest, AddsInOrder) {
-  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1e8f, 1, -1e8f, 1}), 1);
+TEST(ReduceTest, AddsAlongTheTree) {
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1e8f, 1, -1e8f, 1}), 0);
   EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1e8f, -1e8f, 1, 1}), 2);
-  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kSum, {1e17, 1, -1e17, 1}), 1);
+  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kSum, {1e17, 1, -1e17, 1}), 0);
 }
 
-TEST(ReduceTest, SixteenBitsAddInFloat) {
+// The tree word by word, whose left half is the largest power of two below `count`.
+float TreeOf(const std::vector<float>& x, size_t first, size_t count) {
+  if (count == 1) return x[first];
+  const size_t left = std::bit_floor(count - 1);
+  return TreeOf(x, first, left) + TreeOf(x, first + left, count - left);
+}
+
+TEST(ReduceTest, AnyNumberOfInputsFollowsTheTree) {
+  for (size_t count = 1; count <= 70; ++count) {
+    std::vector<float> x;
+    for (size_t i = 0; i < count; ++i) x.push_back(std::ldexp(1.0f + 0.1f * i, (i * 7) % 11));
+    EXPECT_EQ(ReduceOne(DType::kF32, ReduceOp::kSum, x), TreeOf(x, 0, count)) << count;
+  }
+}
+
+TEST(ReduceTest, SixteenBitsAreRoundedAtEachNode) {
   const auto half = [](float x) { return FloatToHalf(x); };
   EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum, {half(2048), half(1), half(1)}),
-            half(2050));
-  // Beyond half's range on the way, but not at the end.
+            half(2048));
+  EXPECT_EQ(
+      ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum, {half(2048), half(0), half(1), half(1)}),
+      half(2050));
+  // Beyond half's range on the way.
   EXPECT_EQ(
       ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum, {half(60000), half(60000), half(-60000)}),
-      half(60000));
+      half(std::numeric_limits<float>::infinity()));
   EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kAverage, {half(60000), half(60000)}),
-            half(60000));
+            half(std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kAverage, {half(3), half(4)}), half(3.5f));
   const auto bfloat = [](float x) { return FloatToBFloat16(x); };
   EXPECT_EQ(ReduceOne<uint16_t>(DType::kBF16, ReduceOp::kSum, {bfloat(256), bfloat(1), bfloat(1)}),
-            bfloat(258));
+            bfloat(256));
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kBF16, ReduceOp::kProduct,
+                                {bfloat(1.0625f), bfloat(1.0625f), bfloat(1.0625f)}),
+            bfloat(BFloat16ToFloat(bfloat(1.0625f * 1.0625f)) * 1.0625f));
 }
 
 // Only the slice is written, to all outputs; an output may be an input, of any rank.
@@ -76,8 +100,8 @@ TEST(ReduceTest, SlicesAndSharedMemory) {
     }
     const std::vector<int32_t> before = x[in_place];
     std::vector<int32_t> other(kCount, -1);
-    ReduceInOrder(DType::kI32, ReduceOp::kSum, {Raw(x[0]), Raw(x[1]), Raw(x[2])},
-                  {Raw(other), Raw(x[in_place])}, 5, kCount - 3);
+    ReduceByTree(DType::kI32, ReduceOp::kSum, {Raw(x[0]), Raw(x[1]), Raw(x[2])},
+                 {Raw(other), Raw(x[in_place])}, 5, kCount - 3);
     for (int i = 0; i < kCount; ++i) {
       const bool inside = i >= 5 && i < kCount - 3;
       ASSERT_EQ(other[i], inside ? 6 * i : -1) << i;
@@ -95,7 +119,7 @@ void ExpectLargeSlicesAreExact(DType dtype, const std::vector<T>& inputs, T sum)
     std::vector<T> x(kCount, inputs[0]), y(kCount, inputs[1]);
     std::vector<T> first(kCount, inputs[2]), second(kCount, inputs[2]);
     const int64_t end = kCount - 5 * begin;
-    ReduceInOrder(dtype, ReduceOp::kSum, {Raw(x), Raw(y)}, {Raw(first), Raw(second)}, begin, end);
+    ReduceByTree(dtype, ReduceOp::kSum, {Raw(x), Raw(y)}, {Raw(first), Raw(second)}, begin, end);
     for (int64_t i = 0; i < kCount; ++i) {
       const T expected = i >= begin && i < end ? sum : inputs[2];
       ASSERT_EQ(first[i], expected) << i << ", slice from " << begin;

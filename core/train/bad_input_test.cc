@@ -156,15 +156,14 @@ TEST_F(BadInputTest, UnknownAndWronglyTypedKeys) {
 }
 
 TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {
-  EXPECT_THAT(Fail(kSingle, {"--set", "batch.shards=3"}), HasSubstr("do not divide into 3 shards"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "cut.shards=3"}), HasSubstr("do not divide into 3 shards"));
   EXPECT_THAT(Fail(kSingle, {"--set", "mesh.dp=2"}), HasSubstr("one rank only"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.pp=2"}), HasSubstr("no such axis"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.replicas=2"}), HasSubstr("no such axis"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=1000"}), HasSubstr("at most"));
-  EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=2", "--set", "batch.shard_groups=2"}),
-              HasSubstr("batch.shard_groups is 2, but mesh.replicas is 1"));
-  EXPECT_THAT(Fail(kSingle, {"--set", "batch.shards=2", "--set", "batch.shard_groups=3"}),
-              HasSubstr("batch.shard_groups is 3, which does not divide the 2 shards"));
+  EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=4", "--set", "cut.shards=2"}),
+              HasSubstr("cut.shards is 2, but mesh.dp is 4"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "batch.shards=2"}), HasSubstr("cut.shards"));
   EXPECT_THAT(Fail(kSingle, {"--set", "model.heads=3"}), HasSubstr("3 heads"));
   EXPECT_THAT(Fail(kSingle, {"--set", "data.kind=shapes"}), HasSubstr("context"));
 }

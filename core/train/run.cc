@@ -145,8 +145,8 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
       Sampler sampler,
       Sampler::Create(*run.dataset, {.seed = run.settings.seed,
                                      .global_batch = run.settings.batch.size,
-                                     .shards = run.settings.batch.shards,
-                                     .micro_batches = run.settings.batch.micro_batches,
+                                     .shards = run.settings.cut.shards,
+                                     .micro_batches = run.settings.cut.micro_batches,
                                      .order = UsualOrder(run.dataset->task())}));
   run.sampler = std::make_shared<const Sampler>(std::move(sampler));
   run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;

@@ -51,39 +51,28 @@ absl::Status ReadMesh(const Config& config, const std::string& strategy,
   return reader.Finish();
 }
 
-absl::Status ReadBatch(const Config& config, const std::vector<MeshAxis>& axes,
-                       Settings& settings) {
+// After the mesh and the cut.
+absl::Status ReadBatch(const Config& config, Settings& settings) {
   BatchSettings& batch = settings.batch;
+  CutSettings& cut = settings.cut;
   ConfigReader reader(config.Table("batch"));
   reader.Require("size", &batch.size, kPositive);
-  reader.Read("micro_batches", &batch.micro_batches, kPositive);
-  const bool has_dp = std::find(axes.begin(), axes.end(), MeshAxis::kDp) != axes.end();
-  // With data-parallel ranks the mesh says how a batch is cut.
-  const auto read = [&](const char* key, int64_t of_mesh, const std::string& name, int64_t* value) {
-    const bool given = reader.Has(key);
-    reader.Read(key, value, kPositive);
-    if (!has_dp) return;
-    if (given && *value != of_mesh) {
-      reader.AddProblem(key, absl::StrCat("is ", *value, ", but ", name, " is ", of_mesh,
-                                          ": they are the same thing here; give one"));
-    }
-    *value = of_mesh;
-  };
-  read("shards", settings.mesh.data_ranks(),
-       settings.mesh.replicas > 1 ? "mesh.replicas x mesh.dp" : "mesh.dp", &batch.shards);
-  read("shard_groups", settings.mesh.replicas, "mesh.replicas", &batch.shard_groups);
-  if (batch.shards % batch.shard_groups != 0) {
-    reader.AddProblem("shard_groups",
-                      absl::StrCat("is ", batch.shard_groups, ", which does not divide the ",
-                                   batch.shards, " shards"));
+  for (const auto& [key, now] :
+       {std::pair("shards", "is called cut.shards now"),
+        std::pair("micro_batches", "is called cut.micro_batches now"),
+        std::pair("shard_groups",
+                  "is gone: replicas sum shards along the same tree as all meshes, so leave it "
+                  "out")}) {
+    if (!reader.Has(key)) continue;
+    reader.Table(key);  // makes the key known, so that this is the only problem
+    reader.AddProblem(key, now);
   }
-  if (batch.size % batch.shards != 0) {
-    reader.AddProblem(
-        "size", absl::StrCat("is ", batch.size, " samples, which do not divide into ", batch.shards,
-                             " shards; use a multiple of ", batch.shards));
+  if (batch.size % cut.shards != 0) {
+    reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
+                                           cut.shards, " shards; use a multiple of ", cut.shards));
   }
-  batch.micro_batches =
-      std::min(batch.micro_batches, std::max<int64_t>(1, batch.samples_of_shard()));
+  cut.micro_batches =
+      std::min(cut.micro_batches, std::max<int64_t>(1, settings.samples_of_shard()));
   return reader.Finish();
 }
 
@@ -134,7 +123,7 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
   validation.Read("batch_size", &settings.validation.batch_size, kNotNegative);
   LS_RETURN_IF_ERROR(validation.Finish());
   if (settings.validation.batch_size == 0) {
-    settings.validation.batch_size = settings.batch.largest_micro_batch();
+    settings.validation.batch_size = settings.largest_micro_batch();
   }
 
   ConfigReader checkpoint(config.Table("checkpoint"));
@@ -170,8 +159,8 @@ bool IsFalse(const ConfigValue& value) {
 
 }  // namespace
 
-int64_t BatchSettings::samples_of(int64_t micro_batch) const {
-  return EvenPart(samples_of_shard(), micro_batches, micro_batch % micro_batches).count;
+int64_t Settings::samples_of(int64_t micro_batch) const {
+  return EvenPart(samples_of_shard(), cut.micro_batches, micro_batch % cut.micro_batches).count;
 }
 
 absl::Status ReadLora(const Config& config, Settings& settings) {
@@ -207,7 +196,8 @@ absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& s
   };
   gather(ReadTrain(config, settings));
   gather(ReadMesh(config, strategy, axes, settings.mesh));
-  gather(ReadBatch(config, axes, settings));
+  gather(ReadCut(config, axes, settings.mesh, settings.cut));
+  gather(ReadBatch(config, settings));
   absl::StatusOr<Precision> precision = ReadPrecision(config);
   gather(precision.status());
   if (precision.ok()) settings.precision = *precision;
@@ -220,8 +210,8 @@ absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& s
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train", "mesh",       "batch",      "precision", "optimizer", "schedule",
-          "lora",  "validation", "checkpoint", "trace",     "memory",    "run"};
+  return {"train", "mesh",       "cut",        "batch", "precision", "optimizer", "schedule",
+          "lora",  "validation", "checkpoint", "trace", "memory",    "run"};
 }
 
 }  // namespace lockstep

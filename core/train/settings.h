@@ -13,26 +13,14 @@
 #include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/config.h"
+#include "core/train/cut_settings.h"
 #include "core/train/precision.h"
 #include "core/train/trace.h"
 
 namespace lockstep {
 
-// How a step's global batch is cut (contract 2 of the design): `size` samples in shards of equal
-// size, each in micro-batches whose sizes differ by one at most, the larger ones first.
 struct BatchSettings {
-  int64_t size = 1;
-  int64_t shards = 1;         // data-parallel: a rank's each, where the mesh has such ranks
-  int64_t micro_batches = 1;  // of one shard, none of them empty
-  // Gradients of shards are summed in groups of consecutive ones, in order, and then these sums, in
-  // order: as [mesh] replicas make them.
-  int64_t shard_groups = 1;
-
-  int64_t samples_of_shard() const { return size / shards; }
-  // Of a micro-batch, by its number in the step: shard k has those from k * micro_batches on.
-  int64_t samples_of(int64_t micro_batch) const;
-  int64_t largest_micro_batch() const { return samples_of(0); }
-  int64_t smallest_micro_batch() const { return samples_of(micro_batches - 1); }
+  int64_t size = 1;  // samples of a step, over all ranks
 };
 
 struct ValidationSettings {
@@ -54,6 +42,7 @@ struct Settings {
   int64_t steps = 1;
   uint64_t seed = 1;
   BatchSettings batch;
+  CutSettings cut;
   MeshShape mesh;
   Precision precision;
   OptimizerOptions optimizer;
@@ -69,15 +58,23 @@ struct Settings {
   int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
   InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU
   double timeout_seconds = 60;                           // of communication
+
+  // How a step's global batch is cut (contract 2 of the design): in shards of equal size, each in
+  // micro-batches whose sizes differ by one at most, the larger ones first.
+  int64_t samples_of_shard() const { return batch.size / cut.shards; }
+  // Samples of a micro-batch, by its number in the step: shard k has those from
+  // k * cut.micro_batches on.
+  int64_t samples_of(int64_t micro_batch) const;
+  int64_t largest_micro_batch() const { return samples_of(0); }
+  int64_t smallest_micro_batch() const { return samples_of(cut.micro_batches - 1); }
 };
 
-// Reads the tables train, batch, mesh, precision, optimizer, schedule, lora, validation,
+// Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,
 // checkpoint, trace, memory and run, and checks what they say against each other and against the
-// axes that the strategy has. The shards of a strategy without dp axis are batch.shards, in
-// batch.shard_groups; with one they are the ranks along replicas and dp, in mesh.replicas groups,
-// and what [batch] says of them, if anything, must agree. Adapters are there where the table lora
-// is, whose keys learning_rate and weight_decay come before those of schedule and optimizer. A
-// shard of fewer samples than batch.micro_batches has as many micro-batches as samples.
+// axes that the strategy has. Adapters are there where the table lora is, whose keys learning_rate
+// and weight_decay come before those of schedule and optimizer. A shard of fewer samples than
+// cut.micro_batches has as many micro-batches as samples. The keys batch.shards,
+// batch.micro_batches and batch.shard_groups are refused with a message that names the new ones.
 absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
                                       const std::vector<MeshAxis>& axes);
 

@@ -292,9 +292,8 @@ std::vector<TrainedTensor> Stage::Trained() const {
 }
 
 void Stage::UpdateStatistics() {
-  const BatchSettings& batch = settings_.batch;
-  const double weight =
-      static_cast<double>(batch.size) / static_cast<double>(batch.largest_micro_batch());
+  const double weight = static_cast<double>(settings_.batch.size) /
+                        static_cast<double>(settings_.largest_micro_batch());
   for (RunningStatistics* layer : layers_) layer->Update(rank_.kernels, weight);
 }
 

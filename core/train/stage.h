@@ -60,7 +60,7 @@ class Stage {
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
   // Of a micro-batch, by its number in the step.
-  int64_t samples_of(int64_t micro_batch) const { return settings_.batch.samples_of(micro_batch); }
+  int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
   Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
   // Whether blocks take batches in, and whether they end in the loss.

@@ -198,9 +198,8 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("strategy", run.strategy.name)
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
-      .Set("shards", run.settings.batch.shards)
-      .Set("shard_groups", run.settings.batch.shard_groups)
-      .Set("micro_batches", run.settings.batch.micro_batches)
+      .Set("shards", run.settings.cut.shards)
+      .Set("micro_batches", run.settings.cut.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())
       .Set("parameters", run.parameters)
@@ -268,6 +267,13 @@ std::string TrafficText(const std::vector<TrafficRow>& rows) {
   return text;
 }
 
+std::string CutText(const CutSettings& cut) {
+  return absl::StrCat("cut: ", cut.shards, cut.shards == 1 ? " shard" : " shards",
+                      cut.shards_are_of_mesh ? ", as the mesh says, not [cut]" : "", "; ",
+                      cut.micro_batches,
+                      cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each");
+}
+
 std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   std::string text = absl::StrFormat(
@@ -278,6 +284,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit(),
       InstructionsOf(run));
+  absl::StrAppend(&text, "  ", CutText(run.settings.cut), "\n");
   if (const auto& start = first.validation_at_start) {
     absl::StrAppendFormat(&text, "  at the start: validation loss %.4f   accuracy %.2f %%\n",
                           start->loss, 100 * start->accuracy);

@@ -83,6 +83,10 @@ class Trainer {
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+      if (const CutSettings& cut = run_.settings.cut; cut.shards_are_of_mesh) {
+        reporter_->Note(absl::StrCat("cut.shards = ", cut.shards,
+                                     ", as the mesh says: another mesh sums in another order"));
+      }
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
     }
     if (step == 0 && run_.settings.validation.at_start) {

@@ -24,7 +24,7 @@ class Ddp : public Strategy {
  public:
   Ddp(StrategyInputs inputs, const BucketLimits& limits)
       : ranks_(inputs.rank.mesh.dp()),
-        batch_(inputs.settings.batch),
+        cut_(inputs.settings.cut),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
         reducer_(replica_, ranks_, inputs.settings.precision.reduce, limits,
                  [this](Parameter& parameter) { replica_.CompleteGradient(parameter); }),
@@ -34,7 +34,7 @@ class Ddp : public Strategy {
   }
 
   MicroBatchRange micro_batches() const override {
-    return {.first = ranks_.rank() * batch_.micro_batches, .count = batch_.micro_batches};
+    return {.first = ranks_.rank() * cut_.micro_batches, .count = cut_.micro_batches};
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
@@ -96,7 +96,7 @@ class Ddp : public Strategy {
   }
 
   Communicator& ranks_;
-  const BatchSettings& batch_;
+  const CutSettings& cut_;
   Replica replica_;
   GradientReducer reducer_;
   std::vector<TrainedTensor> trained_;

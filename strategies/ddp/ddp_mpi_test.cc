@@ -20,6 +20,7 @@ constexpr char kWorkload[] = R"(name = "launched"
 steps = 5
 [batch]
 size = 12
+[cut]
 micro_batches = 2
 [mesh]
 dp = 3

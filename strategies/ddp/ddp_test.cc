@@ -20,9 +20,9 @@ class DdpEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallMode
 TEST_P(DdpEqualsSingleTest, ToTheBit) {
   const auto [model, shards, micro_batches] = GetParam();
   const std::string config = SmallConfig(model);
-  const std::string cut = absl::StrCat("batch.micro_batches=", micro_batches);
-  const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
-                                  {cut, absl::StrCat("batch.shards=", shards)});
+  const std::string cut = absl::StrCat("cut.micro_batches=", micro_batches);
+  const auto single =
+      RunStrategy(SingleStrategy(), MakeModel, config, {cut, absl::StrCat("cut.shards=", shards)});
   // Small buckets, so that several are in flight.
   const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config,
                                {cut, absl::StrCat("mesh.dp=", shards),
@@ -46,11 +46,11 @@ INSTANTIATE_TEST_SUITE_P(Meshes, DdpEqualsSingleTest,
 // Five samples a shard: micro-batches of 2, 2 and 1; and one sample each where they are too few.
 TEST(DdpTest, UnevenMicroBatchesGiveTheSameBits) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    for (const char* micro_batches : {"batch.micro_batches=3", "batch.micro_batches=8"}) {
+    for (const char* micro_batches : {"cut.micro_batches=3", "cut.micro_batches=8"}) {
       const Assignments cut = {"batch.size=10", micro_batches};
       const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, With(cut, {"mesh.dp=2"}));
-      ExpectSameBits(
-          ddp, RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"})));
+      ExpectSameBits(ddp,
+                     RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"cut.shards=2"})));
     }
   }
 }
@@ -58,7 +58,7 @@ TEST(DdpTest, UnevenMicroBatchesGiveTheSameBits) {
 TEST(DdpTest, CuttingTheBatchOtherwiseChangesTheBits) {
   // What the equality above rests on is visible: another order of sums is another curve.
   const auto one = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});
-  const auto two = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {"batch.shards=2"});
+  const auto two = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {"cut.shards=2"});
   EXPECT_NE(one[0].parameter_hash, two[0].parameter_hash);
   EXPECT_NEAR(one[0].losses[0], two[0].losses[0], 0.1);
 }
@@ -96,7 +96,7 @@ TEST(DdpTest, MemoryIsWhatThePredictionSays) {
 
 TEST(DdpTest, GradientsAreReducedInSeveralBucketsAndOverlap) {
   const auto reports = RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
-                                   {"mesh.dp=2", "batch.micro_batches=3",
+                                   {"mesh.dp=2", "cut.micro_batches=3",
                                     "ddp.first_bucket_bytes=4096", "ddp.bucket_bytes=20000"});
   // Accumulation is without communication: the calls of a step do not multiply by micro-batches.
   const int64_t calls = reports[0].traffic.Of("gradients").calls / 4;
@@ -129,7 +129,7 @@ absl::StatusOr<Model> MakePartlyUsed(const Config&, const Dataset&) {
 
 TEST(DdpTest, UnusedParametersDoNotHang) {
   const auto single =
-      RunStrategy(SingleStrategy(), MakePartlyUsed, SmallResNetConfig(), {"batch.shards=2"});
+      RunStrategy(SingleStrategy(), MakePartlyUsed, SmallResNetConfig(), {"cut.shards=2"});
   const auto ddp = RunStrategy(DdpStrategy(), MakePartlyUsed, SmallResNetConfig(),
                                {"mesh.dp=2", "ddp.first_bucket_bytes=1000"});
   ExpectSameBits(ddp, single);
@@ -146,13 +146,13 @@ TEST(DdpTest, ResumesWhatSingleSavedAndTheOtherWayRound) {
     assignments.push_back(more);
     return assignments;
   };
-  const auto whole = RunStrategy(SingleStrategy(), MakeModel, config, with(all, "batch.shards=2"));
+  const auto whole = RunStrategy(SingleStrategy(), MakeModel, config, with(all, "cut.shards=2"));
 
-  RunStrategy(SingleStrategy(), MakeModel, config, with(half, "batch.shards=2"));
+  RunStrategy(SingleStrategy(), MakeModel, config, with(half, "cut.shards=2"));
   const auto ddp = ResumeStrategy(DdpStrategy(), MakeModel, config, with(all, "mesh.dp=2"));
   RunStrategy(DdpStrategy(), MakeModel, config, with(half, "mesh.dp=2"));
   const auto single =
-      ResumeStrategy(SingleStrategy(), MakeModel, config, with(all, "batch.shards=2"));
+      ResumeStrategy(SingleStrategy(), MakeModel, config, with(all, "cut.shards=2"));
   const std::vector<double> rest(whole[0].losses.begin() + 2, whole[0].losses.end());
   for (const auto* resumed : {&ddp, &single}) {
     EXPECT_EQ((*resumed)[0].losses, rest);

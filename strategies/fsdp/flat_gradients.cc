@@ -6,7 +6,7 @@ namespace lockstep {
 
 FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
                              Kernels& kernels)
-    : kernels_(kernels), groups_(groups) {
+    : groups_(groups) {
   shard_ = kernels.Empty({layout.shard}, reduce, MemoryClass::kGradients);
   whole_ = kernels.Empty({layout.whole}, reduce, MemoryClass::kGradients);
   whole_.storage().Release();
@@ -14,20 +14,13 @@ FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups
 
 void FlatGradients::Materialize() { whole_.storage().Materialize(); }
 
-void FlatGradients::Reduce(Write write) {
-  if (write == Write::kAccumulate) {
-    addend_ = kernels_.Empty(shard_.shape(), shard_.dtype(), MemoryClass::kGradients);
-  }
-  const Tensor& sum = addend_.defined() ? addend_ : shard_;
-  reduce_ = groups_.shards.ReduceScatter(whole_, sum, ReduceOp::kSum, "gradients");
+void FlatGradients::Reduce() {
+  reduce_ = groups_.shards.ReduceScatter(whole_, shard_, ReduceOp::kSum, "gradients");
 }
 
 void FlatGradients::AwaitReduced() {
   ThrowIfError(reduce_.Wait());
   whole_.storage().Release();
-  if (!addend_.defined()) return;
-  kernels_.Add(shard_, addend_, shard_);
-  addend_ = Tensor();
 }
 
 Work FlatGradients::ReduceOverReplicas() {

@@ -11,14 +11,14 @@ namespace lockstep {
 // shard of their sum over the ranks.
 class FlatGradients {
  public:
-  // `reduce`: the dtype in which they are kept, added up and summed over the ranks.
+  // `reduce`: the dtype in which they are kept and summed over the ranks.
   FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
                 Kernels& kernels);
 
   // Gives the whole memory, if it has none.
   void Materialize();
-  // Begins to sum the whole over the ranks: the shard becomes the sum, or has it added.
-  void Reduce(Write write);
+  // Begins to sum the whole over the ranks: the shard becomes this rank's part of the sum.
+  void Reduce();
   // Returns when that is done, and gives the memory of the whole back.
   void AwaitReduced();
   // Begins to sum the shard over the replicas; nothing where there are none.
@@ -29,10 +29,8 @@ class FlatGradients {
   const Tensor& whole() const { return whole_; }
 
  private:
-  Kernels& kernels_;
   ShardGroups groups_;
   Tensor shard_, whole_;
-  Tensor addend_;  // what is to be added to the shard; undefined unless it is on its way
   Work reduce_;
 };
 

@@ -36,7 +36,7 @@ class Fsdp : public Strategy {
         groups_{.shards = inputs.rank.mesh.dp(),
                 .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
                 .replicas = inputs.rank.mesh.replicas()},
-        sums_(options.accumulation, settings_.batch.micro_batches),
+        sums_(settings_.cut.micro_batches),
         tensor_(inputs),
         replica_(
             inputs.rank, tensor_.Split(std::move(inputs.model)), inputs.settings,
@@ -54,8 +54,8 @@ class Fsdp : public Strategy {
         updater_(inputs.rank, inputs.settings, trained_) {}
 
   MicroBatchRange micro_batches() const override {
-    return {.first = ranks_.rank() * settings_.batch.micro_batches,
-            .count = settings_.batch.micro_batches};
+    return {.first = ranks_.rank() * settings_.cut.micro_batches,
+            .count = settings_.cut.micro_batches};
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
@@ -106,7 +106,7 @@ class Fsdp : public Strategy {
       const double n = group.size();
       return (n - 1) / n;
     };
-    const auto micro_batches = static_cast<double>(settings_.batch.micro_batches);
+    const auto micro_batches = static_cast<double>(settings_.cut.micro_batches);
     const std::vector<UnitNeeds> needs = residency_->Needs(replica_.ranges()[0]);
     int64_t shard = 0, trained = 0;  // elements, with what fills them up
     for (const auto& unit : residency_->units()) {
@@ -130,8 +130,7 @@ class Fsdp : public Strategy {
     const double reduced = whole * static_cast<double>(gradients) * share(groups_.shards);
     CostPrediction prediction;
     prediction.traffic = {{Operation::kAllGather, "parameters", micro_batches * gathered},
-                          {Operation::kReduceScatter, "gradients",
-                           static_cast<double>(sums_.sums_per_step()) * reduced},
+                          {Operation::kReduceScatter, "gradients", reduced},
                           {Operation::kAllReduce, "loss", 2 * share(ranks_) * sizeof(ExactSum)}};
     tensor_.AddTraffic(replica_, 1, prediction);
     AddNormTraffic({&tensor_.ranks(), &groups_.shards}, prediction);

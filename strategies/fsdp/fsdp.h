@@ -13,8 +13,8 @@ namespace lockstep {
 // With [mesh] replicas, dp ranks hold a model's shards, and each such group is one replica of it
 // (hybrid sharding): parameters are gathered within a replica only, gradients summed and scattered
 // within it, and their shards then summed over the replicas. All replicas x dp ranks share the
-// batch. The bits are those of `single` whose shards are summed in as many groups
-// (batch.shard_groups); with other groups, or none, the order of sums differs.
+// batch. The bits are those of `single` with as many shards: dp is a power of two there, so that a
+// replica sums a node of the tree over shards.
 //
 // A parameter that another block uses too (a tied head) stays gathered from the first of these
 // blocks to the last, in each direction.
@@ -29,12 +29,11 @@ namespace lockstep {
 // ranks that divides mesh.dp, one of g parts, so that the gather for backward stays within groups
 // of g neighbouring ranks. It is the option of this name of PyTorch's fully_shard.
 //
-// accumulate ("whole"): how the micro-batches of a step add up. "whole": in full on each rank, and
-// over the ranks once, which is the order of `single`. "shards": over the ranks after each
-// micro-batch, and then as shards: a rank holds a block's gradients in full, never the model's, and
-// each micro-batch sends what else a step does. Sums over micro-batches are then of sums over
-// ranks: the bits are those of `single` with one micro-batch only; with several, losses differ
-// from its by at most 1e-5, relatively, over the first steps.
+// accumulate ("whole"): how a rank keeps the gradients of a step. "whole": in full until its shard
+// ends, and then summed over the ranks once. "shards": summed over the ranks behind each backward,
+// so that a rank never holds more than a block's gradients in full. A shard's micro-batches are
+// added up before its gradient is added to other shards', so "shards" takes cut.micro_batches = 1,
+// where both are the same.
 StrategyDefinition FsdpStrategy();
 
 }  // namespace lockstep

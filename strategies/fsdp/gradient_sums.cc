@@ -11,19 +11,14 @@ constexpr size_t kUnderWay = 2;
 
 }  // namespace
 
-void GradientSums::Enter(FsdpUnit& unit) {
-  // What the micro-batch before has left has had all of forward to end.
-  while (!under_way_.empty() && under_way_.front().micro_batch != micro_batch_) Advance();
-  unit.gradients().Materialize();
-}
+void GradientSums::Enter(FsdpUnit& unit) { unit.gradients().Materialize(); }
 
 void GradientSums::Leave(FsdpUnit& unit) {
-  if (accumulation_ == Accumulation::kWhole && !IsLast(micro_batch_)) return;
+  if (micro_batch_ + 1 < micro_batches_) return;
   unit.CompleteGradients();
   if (under_way_.size() == kUnderWay) Advance();
-  const bool adds = accumulation_ == Accumulation::kShards && micro_batch_ > 0;
-  unit.gradients().Reduce(adds ? Write::kAccumulate : Write::kOverwrite);
-  under_way_.push_back({&unit, micro_batch_});
+  unit.gradients().Reduce();
+  under_way_.push_back(&unit);
 }
 
 void GradientSums::Await() {
@@ -32,20 +27,14 @@ void GradientSums::Await() {
   over_replicas_.clear();
 }
 
-int64_t GradientSums::sums_per_step() const {
-  return accumulation_ == Accumulation::kShards ? micro_batches_ : 1;
-}
-
 int64_t GradientSums::PeakBytes(const std::vector<UnitNeeds>& units) const {
-  if (accumulation_ == Accumulation::kWhole && micro_batches_ > 1) return AllGradientBytes(units);
-  return PeakGradientBytes(units, kUnderWay,
-                           micro_batches_ > 1 ? SumPlace::kOwn : SumPlace::kShard);
+  return micro_batches_ > 1 ? AllGradientBytes(units) : PeakGradientBytes(units, kUnderWay);
 }
 
 void GradientSums::Advance() {
-  const auto [unit, micro_batch] = under_way_.front();
-  unit->gradients().AwaitReduced();
-  if (IsLast(micro_batch)) over_replicas_.push_back(unit->gradients().ReduceOverReplicas());
+  FlatGradients& gradients = under_way_.front()->gradients();
+  gradients.AwaitReduced();
+  over_replicas_.push_back(gradients.ReduceOverReplicas());
   under_way_.pop_front();
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 absl::StatusOr<FsdpOptions> ReadFsdpOptions(const Config& config, const Settings& settings) {
-  constexpr char kReshard[] = "reshard_after_forward";
+  constexpr char kReshard[] = "reshard_after_forward", kAccumulate[] = "accumulate";
   FsdpOptions options;
   ConfigReader reader(config.Table("fsdp"));
   std::variant<bool, int64_t> reshard = true;
@@ -29,8 +29,17 @@ absl::StatusOr<FsdpOptions> ReadFsdpOptions(const Config& config, const Settings
   } else if (std::get<bool>(reshard)) {
     options.neighbours = ranks;
   }
-  reader.ReadChoice("accumulate", &options.accumulation,
-                    {{"whole", Accumulation::kWhole}, {"shards", Accumulation::kShards}});
+  bool reduces_each_micro_batch = false;
+  reader.ReadChoice(kAccumulate, &reduces_each_micro_batch, {{"whole", false}, {"shards", true}});
+  if (reduces_each_micro_batch && settings.cut.micro_batches > 1) {
+    reader.AddProblem(
+        kAccumulate,
+        absl::StrCat("is \"shards\", which sums over the ranks behind each micro-batch; but with "
+                     "cut.micro_batches = ",
+                     settings.cut.micro_batches,
+                     " those of a shard are added up first, as `single` does: use \"whole\", or "
+                     "cut.micro_batches=1 with more shards"));
+  }
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

@@ -59,7 +59,7 @@ int64_t PeakParameterBytes(const Units& units) {
   return peak;
 }
 
-int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way, SumPlace place) {
+int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way) {
   int64_t peak = 0, live = 0;
   std::deque<int64_t> under_way;  // bytes that each gives back
   int last = 0;
@@ -76,10 +76,8 @@ int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way, SumPlace p
         live -= under_way.front();
         under_way.pop_front();
       }
-      const int64_t sum = place == SumPlace::kOwn ? unit.shard : 0;
-      live += sum - unit.tied;
-      under_way.push_back(unit.gradient + sum);
-      peak = std::max(peak, live);
+      live -= unit.tied;
+      under_way.push_back(unit.gradient);
     }
   }
   return peak;

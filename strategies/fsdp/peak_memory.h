@@ -12,7 +12,6 @@ struct UnitNeeds {
   int64_t whole = 0;        // its parameters
   int64_t resting = 0;      // kept of them between forward and backward
   int64_t gradient = 0;     // the whole of it
-  int64_t shard = 0;        // this rank's of the gradient
   int64_t tied = 0;         // gradients of parameters that are tied to its own
 };
 
@@ -20,14 +19,10 @@ struct UnitNeeds {
 // first block that uses it to the last, in each direction, and the next one is being gathered.
 int64_t PeakParameterBytes(const std::vector<UnitNeeds>& units);
 
-// Whether the sum of a unit's gradients becomes its shard, or needs room of its own first.
-enum class SumPlace { kShard, kOwn };
-
 // The most bytes of gradients beside the shards where each backward reduces them and
 // `sums_under_way` may be on their way; and where the gradients of all units stay until the last
 // one.
-int64_t PeakGradientBytes(const std::vector<UnitNeeds>& units, int64_t sums_under_way,
-                          SumPlace place);
+int64_t PeakGradientBytes(const std::vector<UnitNeeds>& units, int64_t sums_under_way);
 int64_t AllGradientBytes(const std::vector<UnitNeeds>& units);
 
 }  // namespace lockstep

@@ -37,23 +37,13 @@ TEST(PeakMemoryTest, AUnitThatTheLastBlockUsesTooStaysBetween) {
   units[0].last = 2;
   units[0].tied = 30;
   EXPECT_EQ(PeakParameterBytes(units), 100 + 80 + 60);
-  EXPECT_EQ(PeakGradientBytes(units, 2, SumPlace::kShard), 100 + 30 + 80 + 60);
+  EXPECT_EQ(PeakGradientBytes(units, 2), 100 + 30 + 80 + 60);
   EXPECT_EQ(AllGradientBytes(units), 100 + 30 + 80 + 60);
 }
 
 TEST(PeakMemoryTest, GradientsStayWhileTheirSumsAreOnTheirWay) {
-  EXPECT_EQ(PeakGradientBytes(Chain(0), 1, SumPlace::kShard), 100 + 80);
-  EXPECT_EQ(PeakGradientBytes(Chain(0), 2, SumPlace::kShard), 100 + 80 + 60);
-}
-
-TEST(PeakMemoryTest, SumsThatAreAddedToShardsNeedRoom) {
-  std::vector<UnitNeeds> units = Chain(0);
-  for (UnitNeeds& unit : units) unit.shard = unit.gradient / 4;
-  EXPECT_EQ(PeakGradientBytes(units, 2, SumPlace::kOwn), 100 + (80 + 20) + (60 + 15));
-  EXPECT_EQ(PeakGradientBytes(units, 1, SumPlace::kOwn), 100 + (80 + 20));
-  // The most may be reached when the last sum begins.
-  units[2].gradient = units[2].shard = 0;
-  EXPECT_EQ(PeakGradientBytes(units, 2, SumPlace::kOwn), (100 + 25) + (80 + 20));
+  EXPECT_EQ(PeakGradientBytes(Chain(0), 1), 100 + 80);
+  EXPECT_EQ(PeakGradientBytes(Chain(0), 2), 100 + 80 + 60);
 }
 
 }  // namespace

@@ -206,7 +206,6 @@ std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
                         .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0};
       if (use.unit != nullptr && use.unit->is_trained()) {
         need.gradient = use.unit->gradients().whole().bytes();
-        need.shard = use.unit->gradients().shard().bytes();
         need.tied = use.unit->tied_bytes();
       }
       needs.push_back(need);

@@ -145,7 +145,7 @@ TEST(FsdpUnitTest, SumsGradientsWithThoseOfTiedParameters) {
     }
     rank.kernels.Fill(rank.a.NextContribution(rank.kernels).tensor, 10);
     rank.unit.CompleteGradients();
-    gradients.Reduce(Write::kOverwrite);
+    gradients.Reduce();
     gradients.AwaitReduced();
     // Nothing has reached c: its gradient is 0.
     const std::vector<float> expected = {3 * 10, 2 * (1 + 2 + 3), 0};
@@ -158,16 +158,16 @@ TEST(FsdpUnitTest, SumsGradientsWithThoseOfTiedParameters) {
               rank.unit.gradients().shard().bytes());
     EXPECT_FALSE(rank.b.has_gradient());
 
-    // Another micro-batch, summed and added.
+    // The next step begins anew.
     gradients.Materialize();
     const auto [into, write] = rank.a.NextContribution(rank.kernels);
     EXPECT_EQ(write, Write::kOverwrite);
     rank.kernels.Fill(into, 100);
     rank.unit.CompleteGradients();
-    gradients.Reduce(Write::kAccumulate);
+    gradients.Reduce();
     gradients.AwaitReduced();
-    for (const float value : Values(rank.unit.trained()[0].gradient)) EXPECT_EQ(value, 330);
-    for (const float value : Values(rank.unit.trained()[1].gradient)) EXPECT_EQ(value, 12);
+    for (const float value : Values(rank.unit.trained()[0].gradient)) EXPECT_EQ(value, 300);
+    for (const float value : Values(rank.unit.trained()[1].gradient)) EXPECT_EQ(value, 0);
     EXPECT_EQ(rank.allocator.books().live(MemoryClass::kGradients),
               rank.unit.gradients().shard().bytes());
   });

@@ -37,9 +37,9 @@ class FsdpPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<Smal
 
 TEST_P(FsdpPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
   const auto [model, shards, micro_batches] = GetParam();
-  const Assignments cut = {absl::StrCat("batch.micro_batches=", micro_batches)};
+  const Assignments cut = {absl::StrCat("cut.micro_batches=", micro_batches)};
   const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model),
-                                  With(cut, {absl::StrCat("batch.shards=", shards)}));
+                                  With(cut, {absl::StrCat("cut.shards=", shards)}));
   for (const char* schedule : {"gpipe", "1f1b"}) {
     for (const char* unshard : {"step", "micro_batch"}) {
       for (const char* checkpoint : {"except_last", "never"}) {
@@ -70,9 +70,9 @@ INSTANTIATE_TEST_SUITE_P(Meshes, FsdpPipeEqualsSingleTest,
 
 TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
   for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
-    const Assignments cut = {"batch.micro_batches=4", "batch.size=16"};
+    const Assignments cut = {"cut.micro_batches=4", "batch.size=16"};
     const auto single =
-        RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model), With(cut, {"batch.shards=2"}));
+        RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model), With(cut, {"cut.shards=2"}));
     for (const Assignments& options :
          {Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_h1"},
           Assignments{"mesh.pp=2", "fsdp_pipe.schedule=interleaved_1f1b",
@@ -96,11 +96,11 @@ TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
 TEST(FsdpPipeTest, LessThanFp32GivesTheBitsOfSingle) {
   for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
     const Assignments bf16 = {"precision.compute=bf16", "precision.reduce=fp32",
-                              "batch.micro_batches=2"};
+                              "cut.micro_batches=2"};
     const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
                                    With(bf16, {"mesh.pp=2", "mesh.dp=2"}));
     ExpectSameBits(ranks, RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model),
-                                      With(bf16, {"batch.shards=2"})));
+                                      With(bf16, {"cut.shards=2"})));
     ExpectPredictedCosts(ranks);
   }
 }
@@ -108,9 +108,9 @@ TEST(FsdpPipeTest, LessThanFp32GivesTheBitsOfSingle) {
 // Saved by stages of shards and resumed without, and the other way round.
 TEST(FsdpPipeTest, AnyStrategyAndMeshResumesAnyOther) {
   const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
-  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2"});
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2"});
   RunStrategy(FsdpPipeStrategy(), MakeModel, config, {"mesh.pp=3", "mesh.dp=2", "train.steps=1"});
-  ResumeStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2", "train.steps=2"});
+  ResumeStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", "train.steps=2"});
   const auto last =
       ResumeStrategy(FsdpPipeStrategy(), MakeModel, config, {"mesh.pp=2", "mesh.dp=2"});
   EXPECT_EQ(last[0].losses,

@@ -129,7 +129,7 @@ void ShardedPart::Completed(const BlockRange& stage) {
     for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
     unit.gradients().Materialize();  // where no backward has reached it
     unit.CompleteGradients();
-    unit.gradients().Reduce(Write::kOverwrite);
+    unit.gradients().Reduce();
     under_way_.push_back(&unit);
   }
 }
@@ -168,7 +168,7 @@ double ShardedPart::GatherBytes(double forwards) const {
         whole += passes * static_cast<double>(needs.whole);
       }
     }
-    whole *= static_cast<double>(settings_.batch.micro_batches);
+    whole *= static_cast<double>(settings_.cut.micro_batches);
   }
   const double n = groups_.shards.size();
   return whole * (n - 1) / n;

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Assignments Cut(int micro_batches) {
-  return {absl::StrCat("batch.micro_batches=", micro_batches),
+  return {absl::StrCat("cut.micro_batches=", micro_batches),
           absl::StrCat("batch.size=", micro_batches == 5 ? 10 : 12)};
 }
 
@@ -73,11 +73,11 @@ TEST(GPipeTest, InterleavedStagesHaveTheBitsOfSingle) {
 TEST(GPipeTest, WithShardsToo) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
-      const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
-                                      {"batch.shards=2", "batch.micro_batches=3"});
+      const auto single =
+          RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", "cut.micro_batches=3"});
       const auto gpipe =
           RunStrategy(GPipeStrategy(), MakeModel, config,
-                      {"mesh.pp=2", "mesh.dp=2", "batch.micro_batches=3",
+                      {"mesh.pp=2", "mesh.dp=2", "cut.micro_batches=3",
                        absl::StrCat("gpipe.schedule=", schedule), "gpipe.first_bucket_bytes=4096",
                        "gpipe.bucket_bytes=100000"});
       ExpectSameBits(gpipe, single);
@@ -99,7 +99,7 @@ TEST(GPipeTest, RefusesWhatCannotBeRun) {
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("4 blocks"));
   EXPECT_THAT(message({"mesh.pp=2", "gpipe.stages_per_rank=2"}),
               HasSubstr("interleaved_1f1b takes several"));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "batch.micro_batches=3"}),
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "cut.micro_batches=3"}),
               HasSubstr("3 do not divide by 2"));
 }
 

@@ -46,7 +46,7 @@ std::vector<RankReport> GPipe(SmallModel model, const std::string& csv,
 constexpr SmallModel kModels[] = {SmallModel::kGpt, SmallModel::kResNet, SmallModel::kUNet};
 
 TEST(ScheduleFileTest, HasTheBitsOfSingle) {
-  const Assignments cut = {"batch.size=8", "batch.micro_batches=3"};
+  const Assignments cut = {"batch.size=8", "cut.micro_batches=3"};
   // Waits are empty cells. The second rank halves its backwards and is late with the weights.
   const char* csv =
       "0F0,0F1,0F2,,0B0,0B1,0B2\n"
@@ -74,14 +74,14 @@ constexpr char kVShapeInHalves[] =
 
 TEST(ScheduleFileTest, AVShapedPlacementHasTheBitsOfSingle) {
   for (const SmallModel model : kModels) {
-    const Assignments cut = {"batch.micro_batches=2", "validation.every=2"};
+    const Assignments cut = {"cut.micro_batches=2", "validation.every=2"};
     const auto single = Single(model, cut);
     for (const char* csv : {kVShape, kVShapeInHalves}) {
       for (const char* checkpoint : {"gpipe.checkpoint=except_last", "gpipe.checkpoint=never"}) {
         ExpectBitsAndTraffic(GPipe(model, csv, With(cut, {"mesh.pp=2", checkpoint})), single);
       }
     }
-    const Assignments sharded = With(cut, {"batch.shards=2"});
+    const Assignments sharded = With(cut, {"cut.shards=2"});
     const auto of_shards = Single(model, sharded);
     for (const char* csv : {kVShape, kVShapeInHalves}) {
       const Assignments mesh = With(cut, {"mesh.pp=2", "mesh.dp=2"});
@@ -94,7 +94,7 @@ TEST(ScheduleFileTest, AVShapedPlacementHasTheBitsOfSingle) {
 }
 
 TEST(ScheduleFileTest, StagesOfAVCanBeBalanced) {
-  const Assignments cut = {"batch.micro_batches=2"};
+  const Assignments cut = {"cut.micro_batches=2"};
   const auto single = Single(SmallModel::kUNet, cut);  // of six blocks
   ExpectBitsAndTraffic(
       GPipe(SmallModel::kUNet, kVShape, With(cut, {"mesh.pp=2", "gpipe.balance=[1, 2, 1, 2]"})),
@@ -108,8 +108,7 @@ TEST(ScheduleFileTest, ReversedBackwardsAreWithinRoundingOfSingle) {
       "1F0,1F1,1F2,1B2,1B1,1B0\n";
   for (const SmallModel model : {SmallModel::kGpt, SmallModel::kUNet}) {
     // Uneven, so that both kinds of micro-batches come in either order.
-    const Assignments cut = {"batch.size=8", "batch.micro_batches=3",
-                             "schedule.learning_rate=0.001"};
+    const Assignments cut = {"batch.size=8", "cut.micro_batches=3", "schedule.learning_rate=0.001"};
     const auto single = Single(model, cut);
     for (const char* checkpoint :
          {"gpipe.checkpoint=always", "gpipe.checkpoint=except_last", "gpipe.checkpoint=never"}) {
@@ -126,10 +125,10 @@ TEST(ScheduleFileTest, ReversedBackwardsAreWithinRoundingOfSingle) {
 
 TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   const auto problem = [](const std::string& csv, const Assignments& more = {}) {
-    return std::string(FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(),
-                                    With(With({"mesh.pp=2", "batch.micro_batches=1"}, more),
-                                         FromFile("gpipe", csv)))
-                           .message());
+    return std::string(
+        FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(),
+                     With(With({"mesh.pp=2", "cut.micro_batches=1"}, more), FromFile("gpipe", csv)))
+            .message());
   };
   EXPECT_THAT(problem("0F0,0B0\n1F0,1X0\n"),
               AllOf(HasSubstr("gpipe.schedule_file"), HasSubstr("row 2, cell 2: '1X0'")));
@@ -140,7 +139,7 @@ TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   EXPECT_THAT(problem("0F0,0B0\n1F0\n"), HasSubstr("rank 1, stage 1, micro-batch 0: no backward"));
   EXPECT_THAT(problem("0F0,1F0,1B0,0B0\n,\n"), HasSubstr("rank 1: has no stage"));
   EXPECT_THAT(problem("0F0,0B0\n"), HasSubstr("has 1 rows, one a rank, but mesh.pp is 2"));
-  EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"batch.micro_batches=2"}),
+  EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"cut.micro_batches=2"}),
               HasSubstr("has 1 micro-batches, but a shard has 2"));
   EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"gpipe.schedule=1f1b"}),
               HasSubstr("leave schedule and stages_per_rank out"));

@@ -15,10 +15,10 @@ namespace {
 // A pipeline in which one stage works at a time.
 absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("layerwise"));
-  PipelineOptions options = {.schedule = LayerwiseSchedule(
-                                 settings.mesh.pp, static_cast<int>(settings.batch.micro_batches)),
-                             .balance = ReadBalance(reader),
-                             .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
+  PipelineOptions options = {
+      .schedule = LayerwiseSchedule(settings.mesh.pp, static_cast<int>(settings.cut.micro_batches)),
+      .balance = ReadBalance(reader),
+      .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

@@ -21,6 +21,7 @@ constexpr char kWorkload[] = R"(name = "launched"
 steps = 4
 [batch]
 size = 12
+[cut]
 micro_batches = 2
 [mesh]
 pp = 2

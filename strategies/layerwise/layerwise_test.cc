@@ -43,9 +43,9 @@ class LayerwiseEqualsSingleTest
 TEST_P(LayerwiseEqualsSingleTest, ToTheBitAtThePredictedCost) {
   const auto [model, stages, micro_batches, shards] = GetParam();
   const std::string config = SmallConfig(model);
-  const std::string cut = absl::StrCat("batch.micro_batches=", micro_batches);
-  const auto single = RunStrategy(SingleStrategy(), MakeModel, config,
-                                  {cut, absl::StrCat("batch.shards=", shards)});
+  const std::string cut = absl::StrCat("cut.micro_batches=", micro_batches);
+  const auto single =
+      RunStrategy(SingleStrategy(), MakeModel, config, {cut, absl::StrCat("cut.shards=", shards)});
   const auto layerwise =
       RunStrategy(LayerwiseStrategy(), MakeModel, config,
                   {cut, absl::StrCat("mesh.pp=", stages), absl::StrCat("mesh.dp=", shards),
@@ -70,12 +70,12 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LayerwiseEqualsSingleTest,
 
 // Five samples a shard: micro-batches of 2, 2 and 1, each kind announced to the next stage once.
 TEST(LayerwiseTest, UnevenMicroBatchesGiveTheSameBits) {
-  const Assignments cut = {"batch.size=10", "batch.micro_batches=3"};
+  const Assignments cut = {"batch.size=10", "cut.micro_batches=3"};
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const auto layerwise =
         RunStrategy(LayerwiseStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", "mesh.dp=2"}));
     ExpectSameBits(layerwise,
-                   RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"})));
+                   RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"cut.shards=2"})));
     ExpectPredictedCosts(layerwise);
   }
 }
@@ -93,7 +93,7 @@ TEST(LayerwiseTest, AnyBalanceGivesTheSameBits) {
 // numbers nor in statistics nor in the books.
 TEST(LayerwiseTest, AMeasuredBalanceGivesTheSameBits) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2"});
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2"});
     for (const char* balance : {"layerwise.balance=time", "layerwise.balance=size"}) {
       const auto layerwise =
           RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.pp=2", "mesh.dp=2", balance});
@@ -114,10 +114,10 @@ TEST(LayerwiseTest, OneStageIsSingleAndWithShardsDdp) {
 
 // Two batches for three replicas: the third evaluates one of no samples, on all of its stages.
 TEST(LayerwiseTest, ValidationTakesAllStagesOfAllReplicas) {
-  const Assignments more = {"validation.every=2", "batch.micro_batches=2"};
+  const Assignments more = {"validation.every=2", "cut.micro_batches=2"};
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const auto single =
-        RunStrategy(SingleStrategy(), MakeModel, config, With(more, {"batch.shards=3"}));
+        RunStrategy(SingleStrategy(), MakeModel, config, With(more, {"cut.shards=3"}));
     ExpectSameBits(
         RunStrategy(LayerwiseStrategy(), MakeModel, config, With(more, {"mesh.pp=3", "mesh.dp=3"})),
         single);
@@ -132,7 +132,7 @@ TEST(LayerwiseTest, LessThanFp32GivesTheBitsOfSingle) {
       const auto layerwise = RunStrategy(LayerwiseStrategy(), MakeModel, config,
                                          With(precision, {"mesh.pp=2", "mesh.dp=2"}));
       ExpectSameBits(layerwise, RunStrategy(SingleStrategy(), MakeModel, config,
-                                            With(precision, {"batch.shards=2"})));
+                                            With(precision, {"cut.shards=2"})));
       ExpectPredictedCosts(layerwise);
     }
   }
@@ -181,7 +181,7 @@ TEST(LayerwiseTest, PredictsHowIdleRanksAre) {
 TEST(LayerwiseTest, OneStageWorksAtATime) {
   const auto reports =
       RunStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(),
-                  {"mesh.pp=3", "batch.micro_batches=2", "trace.first_step=1", "trace.steps=1"});
+                  {"mesh.pp=3", "cut.micro_batches=2", "trace.first_step=1", "trace.steps=1"});
   std::vector<std::pair<int64_t, int64_t>> busy;  // start and end
   for (const RankReport& report : reports) {
     for (const TraceEvent& event : report.trace->Events()) {
@@ -198,9 +198,9 @@ TEST(LayerwiseTest, OneStageWorksAtATime) {
 // Saved by stages and resumed without, and the other way round: the same losses and bits.
 TEST(LayerwiseTest, AnyStrategyAndMeshResumesAnyOther) {
   const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
-  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2"});
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2"});
   RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.pp=3", "mesh.dp=2", "train.steps=1"});
-  ResumeStrategy(SingleStrategy(), MakeModel, config, {"batch.shards=2", "train.steps=2"});
+  ResumeStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", "train.steps=2"});
   ResumeStrategy(LayerwiseStrategy(), MakeModel, config,
                  {"mesh.pp=2", "mesh.dp=2", "train.steps=3"});
   const auto last = ResumeStrategy(DdpStrategy(), MakeModel, config, {"mesh.dp=2"});
@@ -289,10 +289,10 @@ absl::StatusOr<Model> MakeWithSeveralTensors(const Config&, const Dataset&) {
 
 TEST(LayerwiseTest, SeveralTensorsAndOthersThanFloatsPassBetweenStages) {
   const auto single = RunStrategy(SingleStrategy(), MakeWithSeveralTensors, SmallResNetConfig(),
-                                  {"batch.micro_batches=3"});
+                                  {"cut.micro_batches=3"});
   for (const char* mesh : {"mesh.pp=2", "mesh.pp=3"}) {
     ExpectSameBits(RunStrategy(LayerwiseStrategy(), MakeWithSeveralTensors, SmallResNetConfig(),
-                               {"batch.micro_batches=3", mesh}),
+                               {"cut.micro_batches=3", mesh}),
                    single);
   }
 }

@@ -78,8 +78,8 @@ class LoraWithOthersTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(LoraWithOthersTest, DdpHasTheBits) {
-  const auto alone = adapted().Alone({"batch.shards=2", "batch.micro_batches=2"});
-  const auto ranks = adapted().Under(DdpStrategy(), {"mesh.dp=2", "batch.micro_batches=2"});
+  const auto alone = adapted().Alone({"cut.shards=2", "cut.micro_batches=2"});
+  const auto ranks = adapted().Under(DdpStrategy(), {"mesh.dp=2", "cut.micro_batches=2"});
   ExpectBitsOfAlone(ranks, alone);
   ExpectPredictedMemory(ranks, 0.02);
   // Of the frozen base there is neither gradient nor state.
@@ -88,7 +88,7 @@ TEST_P(LoraWithOthersTest, DdpHasTheBits) {
 }
 
 TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
-  const Assignments cut = {"batch.micro_batches=4"};
+  const Assignments cut = {"cut.micro_batches=4"};
   const auto alone = adapted().Alone(cut);
   ExpectBitsOfAlone(adapted().Under(LayerwiseStrategy(), With(cut, {"mesh.pp=2"})), alone);
   for (const char* stages : {"mesh.pp=2", "mesh.pp=4"}) {
@@ -99,8 +99,8 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
       ExpectPredictedMemory(ranks, 0.02);
     }
   }
-  const auto shards = adapted().Alone({"batch.micro_batches=2", "batch.shards=2"});
-  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"batch.micro_batches=2", "mesh.pp=2",
+  const auto shards = adapted().Alone({"cut.micro_batches=2", "cut.shards=2"});
+  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2",
                                                       "mesh.dp=2", "gpipe.checkpoint=always"}),
                     shards);
 }
@@ -108,8 +108,8 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
 // The frozen base is sharded too; what it needs in backward is gathered, and no gradients of it
 // travel.
 TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
-  const Assignments cut = {"batch.micro_batches=2"};
-  const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));
+  const Assignments cut = {"cut.micro_batches=2"};
+  const auto alone = adapted().Alone(With(cut, {"cut.shards=2"}));
   for (const char* reshard : {"true", "false"}) {
     const auto ranks = adapted().Under(
         FsdpStrategy(),
@@ -117,12 +117,11 @@ TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
     ExpectBitsOfAlone(ranks, alone);
     ExpectPredictedMemory(ranks, 0.05);
   }
-  const auto four = adapted().Alone({"batch.shards=4", "batch.shard_groups=2"});
+  const auto four = adapted().Alone({"cut.shards=4"});
   ExpectBitsOfAlone(adapted().Under(FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}), four);
-  const auto grouped = adapted().Alone({"batch.shards=4"});
   const auto neighbours =
       adapted().Under(FsdpStrategy(), {"mesh.dp=4", "fsdp.reshard_after_forward=2"});
-  ExpectBitsOfAlone(neighbours, grouped);
+  ExpectBitsOfAlone(neighbours, four);
   ExpectPredictedMemory(neighbours, 0.05);
 }
 
@@ -133,7 +132,7 @@ TEST(LoraTrafficTest, WhatNeedsNoGradientIsGatheredForForwardOnly) {
     const Adapted gpt = {
         SmallGptConfig(),
         {absl::StrCat("lora.layers=[\"blocks.", layer, ".attention.qkv\"]"), "lora.rank=2"}};
-    const auto ranks = gpt.Under(FsdpStrategy(), {"mesh.dp=2", "batch.micro_batches=3"});
+    const auto ranks = gpt.Under(FsdpStrategy(), {"mesh.dp=2", "cut.micro_batches=3"});
     return ranks[0].traffic.Of(Operation::kAllGather, "parameters").wire_bytes /
            static_cast<double>(ranks[0].steps);
   };
@@ -143,8 +142,8 @@ TEST(LoraTrafficTest, WhatNeedsNoGradientIsGatheredForForwardOnly) {
 }
 
 TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
-  const Assignments cut = {"batch.micro_batches=3"};
-  const auto alone = adapted().Alone(With(cut, {"batch.shards=2"}));
+  const Assignments cut = {"cut.micro_batches=3"};
+  const auto alone = adapted().Alone(With(cut, {"cut.shards=2"}));
   for (const char* unshard : {"step", "micro_batch"}) {
     for (const char* checkpoint : {"never", "always"}) {
       const auto ranks = adapted().Under(
@@ -169,14 +168,14 @@ void ExpectNear(const std::vector<RankReport>& ranks, const std::vector<RankRepo
 // A and B are cut as their layer is, dropout of the input with them; of the factor that is whole,
 // gradients are summed.
 TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
-  const Assignments cut = {"batch.micro_batches=2"};
+  const Assignments cut = {"cut.micro_batches=2"};
   const auto alone = adapted().Alone(cut);
   ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2"})), alone);
   if (GetParam() != "ResNet") {
     ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "tp.sequence_parallel=true"})),
                alone);
   }
-  const auto shards = adapted().Alone(With(cut, {"batch.shards=2"}));
+  const auto shards = adapted().Alone(With(cut, {"cut.shards=2"}));
   const auto tp = adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "mesh.dp=2"}));
   ExpectNear(tp, shards);
   // Strategies that carry it have its bits.
@@ -200,7 +199,8 @@ TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
       model = {kind = "toy", hidden = 7}
       data = {kind = "shapes"}
       lora = {layers = ["*"], rank = 3, dropout = 0.1}
-      batch = {size = 12, micro_batches = 2}
+      batch = {size = 12}
+      cut = {micro_batches = 2}
       optimizer = {kind = "adamw"}
       schedule = {learning_rate = 0.01}
       validation = {batches = 2}
@@ -208,7 +208,7 @@ TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
   const auto train = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
     return RunStrategy(strategy, make_model, config, mesh);
   };
-  const auto alone = train(LoraStrategy(), {"batch.shards=2"});
+  const auto alone = train(LoraStrategy(), {"cut.shards=2"});
   EXPECT_NE(alone[0].losses.front(), alone[0].losses.back());
   for (const char* ranks : {"mesh.tp=2", "mesh.tp=4"}) {
     const auto tp = train(TpStrategy(), {"mesh.dp=2", ranks});
@@ -226,11 +226,11 @@ TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
 // What the base makes of the data is known before anything is trained, tied and sharded parameters
 // included; and asking for it changes nothing.
 TEST(LoraStartTest, IsValidatedAlikeByAll) {
-  const Assignments cut = {"batch.micro_batches=2", "validation.at_start=true"};
-  const auto alone = Gpt().Alone(With(cut, {"batch.shards=2"}));
+  const Assignments cut = {"cut.micro_batches=2", "validation.at_start=true"};
+  const auto alone = Gpt().Alone(With(cut, {"cut.shards=2"}));
   ASSERT_TRUE(alone[0].validation_at_start.has_value());
   EXPECT_NE(alone[0].validation_at_start->loss, alone[0].validation.loss);
-  ExpectSameBits(Gpt().Alone({"batch.micro_batches=2", "batch.shards=2"}), alone);
+  ExpectSameBits(Gpt().Alone({"cut.micro_batches=2", "cut.shards=2"}), alone);
   const auto expect = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
     const auto ranks = Gpt().Under(strategy, With(cut, mesh));
     ExpectSameBits(ranks, alone);
@@ -258,12 +258,12 @@ TEST(LoraCheckpointTest, AnyStrategyGoesOnFromAnyOther) {
     gpt.config += "[checkpoint]\nevery = 1\n";
     gpt.lora = With(gpt.lora, {absl::StrCat("model.init=", base),
                                absl::StrCat("precision.compute=", precision)});
-    const auto alone = gpt.Alone({"batch.shards=2"});
+    const auto alone = gpt.Alone({"cut.shards=2"});
     gpt.Under(FsdpStrategy(), {"mesh.dp=2", "train.steps=1"});
     const auto resume = [&gpt](const StrategyDefinition& strategy, const Assignments& options) {
       return ResumeStrategy(strategy, MakeModel, gpt.config, With(gpt.lora, options));
     };
-    resume(LoraStrategy(), {"batch.shards=2", "train.steps=2"});
+    resume(LoraStrategy(), {"cut.shards=2", "train.steps=2"});
     resume(FsdpPipeStrategy(), {"mesh.pp=3", "mesh.dp=2", "train.steps=3"});
     const auto last = resume(DdpStrategy(), {"mesh.dp=2"});
     EXPECT_EQ(last[0].losses, std::vector<double>{alone[0].losses[3]});

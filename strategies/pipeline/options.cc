@@ -32,7 +32,7 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   reader.Read("schedule_file", &file);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
   const int ranks = settings.mesh.pp;
-  const int micro_batches = static_cast<int>(settings.batch.micro_batches);
+  const int micro_batches = static_cast<int>(settings.cut.micro_batches);
   const bool is_file = !file.empty();
   if (is_file && (reader.Has("schedule") || reader.Has("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");

@@ -24,7 +24,7 @@ absl::StatusOr<Options> Read(const std::string& table, int ranks, int micro_batc
   EXPECT_TRUE(config.ok()) << config.status();
   Settings settings;
   settings.mesh.pp = ranks;
-  settings.batch.micro_batches = micro_batches;
+  settings.cut.micro_batches = micro_batches;
   ConfigReader reader(config->Table("mine"));
   Options options = {ReadSchedule(reader, settings), ReadCheckpointing(reader)};
   if (absl::Status status = reader.Finish(); !status.ok()) return status;

@@ -49,7 +49,7 @@ class Pipeline : public Strategy {
   // Between the first stage and the last nobody needs inputs or targets.
   MicroBatchRange micro_batches() const override {
     return {.first = first_micro_batch(),
-            .count = runner_.takes_batches() ? settings_.batch.micro_batches : 0};
+            .count = runner_.takes_batches() ? settings_.cut.micro_batches : 0};
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
@@ -110,7 +110,7 @@ class Pipeline : public Strategy {
 
  private:
   Stage& stage() { return part_->stage(); }
-  int64_t first_micro_batch() const { return shards_.rank() * settings_.batch.micro_batches; }
+  int64_t first_micro_batch() const { return shards_.rank() * settings_.cut.micro_batches; }
 
   std::vector<Communicator*> GradientHolders() const {
     std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};

@@ -26,9 +26,9 @@ TEST(SingleTest, AnyCutOfTheBatchIsTheSameTraining) {
   const std::vector<double> whole = losses({});
   ASSERT_EQ(whole.size(), 4u);
   for (const Assignments& cut :
-       {Assignments{"batch.micro_batches=3"}, Assignments{"batch.micro_batches=100"},
-        Assignments{"batch.shards=2", "batch.micro_batches=2"},
-        Assignments{"batch.shards=5", "batch.micro_batches=3"}}) {
+       {Assignments{"cut.micro_batches=3"}, Assignments{"cut.micro_batches=100"},
+        Assignments{"cut.shards=2", "cut.micro_batches=2"},
+        Assignments{"cut.shards=5", "cut.micro_batches=3"}}) {
     const std::vector<double> parts = losses(cut);
     ASSERT_EQ(parts.size(), whole.size());
     for (size_t step = 0; step < whole.size(); ++step) {
@@ -82,8 +82,8 @@ std::vector<float> Stored(const std::string& name) {
 // micro-batches.
 TEST(SingleTest, RunningEstimatesDoNotDependOnTheCut) {
   std::vector<std::vector<float>> estimates;
-  for (const Assignments& cut : {Assignments{}, Assignments{"batch.micro_batches=4"},
-                                 Assignments{"batch.shards=2", "batch.micro_batches=3"}}) {
+  for (const Assignments& cut : {Assignments{}, Assignments{"cut.micro_batches=4"},
+                                 Assignments{"cut.shards=2", "cut.micro_batches=3"}}) {
     RunStrategy(SingleStrategy(), MakeNormalisedPictures, SmallResNetConfig(),
                 With({"batch.size=10", "train.steps=3"}, cut));
     std::vector<float>& both = estimates.emplace_back(Stored("first.norm.running_mean"));
@@ -98,7 +98,7 @@ TEST(SingleTest, RunningEstimatesDoNotDependOnTheCut) {
 
 TEST(SingleTest, AResumedRunGoesOnWithUnevenMicroBatches) {
   const std::string config = SmallResNetConfig() + "[checkpoint]\nevery = 1\n";
-  const Assignments cut = {"batch.size=10", "batch.shards=2", "batch.micro_batches=3"};
+  const Assignments cut = {"batch.size=10", "cut.shards=2", "cut.micro_batches=3"};
   const auto whole = RunStrategy(SingleStrategy(), MakeModel, config, cut);
   RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=2"}));
   const auto resumed = ResumeStrategy(SingleStrategy(), MakeModel, config, cut);

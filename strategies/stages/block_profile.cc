@@ -74,7 +74,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
                 .mesh = rank.mesh,
                 .timer = timer,
                 .trace = trace};
-  const Batch batch = SampleBatch(dataset, settings.batch.largest_micro_batch(), rank.allocator());
+  const Batch batch = SampleBatch(dataset, settings.largest_micro_batch(), rank.allocator());
   Replica replica(apart, std::move(model), settings, dataset.target_shape().elements());
   replica.AllocateGradients();
   const auto& blocks = replica.model().blocks;

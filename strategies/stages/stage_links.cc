@@ -173,8 +173,7 @@ void StageLinks::AwaitSent() {
 
 void StageLinks::AddTraffic(const Settings& settings, double token_share,
                             CostPrediction& prediction) const {
-  const BatchSettings& batch = settings.batch;
-  const int64_t kinds = batch.largest_micro_batch() == batch.smallest_micro_batch() ? 1 : 2;
+  const int64_t kinds = settings.largest_micro_batch() == settings.smallest_micro_batch() ? 1 : 2;
   int64_t announcements = 0;
   std::map<std::string, int64_t> elements;  // of a sample, by label
   for (const Way& way : ways_) {
@@ -192,7 +191,7 @@ void StageLinks::AddTraffic(const Settings& settings, double token_share,
   prediction.AddTraffic(Operation::kSend, kAnnouncementLabel,
                         static_cast<double>(announcements * kAnnouncementBytes),
                         CostPrediction::Often::kOnce);
-  const int64_t samples = batch.samples_of_shard();
+  const int64_t samples = settings.samples_of_shard();
   for (const auto& [label, count] : elements) {
     const int64_t bytes = count * samples * SizeOf(settings.precision.compute);
     prediction.AddTraffic(Operation::kSend, label, token_share * static_cast<double>(bytes));

@@ -5,9 +5,9 @@
 namespace lockstep {
 
 // The loss of a step, which the last stage has, on all ranks: summed over `shards`, which hold the
-// same blocks, in rank order, and then told to all `stages` by rank `from` there. Called by all of
-// them when they have run their passes. Waiting for the other stages is the phase kBubble: here a
-// rank that is done waits for those that are not. Throws StatusException.
+// same blocks, and then told to all `stages` by rank `from` there. Called by all of them when they
+// have run their passes. Waiting for the other stages is the phase kBubble: here a rank that is
+// done waits for those that are not. Throws StatusException.
 double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages, int from);
 
 // Adds what it sends.

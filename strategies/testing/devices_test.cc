@@ -79,10 +79,9 @@ std::vector<RankReport> OnDevices(const StrategyDefinition& strategy, const std:
 
 TEST(DevicesTest, StrategiesHaveTheBitsOfSingleOnTheCpu) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    const Assignments cut = {"batch.micro_batches=2"};
+    const Assignments cut = {"cut.micro_batches=2"};
     const auto one = RunStrategy(SingleStrategy(), MakeModel, config, cut);
-    const auto two =
-        RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"batch.shards=2"}));
+    const auto two = RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"cut.shards=2"}));
     ExpectSameBits(OnDevices(SingleStrategy(), config, cut), one);
     ExpectSameBits(OnDevices(DdpStrategy(), config, With(cut, {"mesh.dp=2"})), two);
     ExpectSameBits(OnDevices(FsdpStrategy(), config, With(cut, {"mesh.dp=2"})), two);
@@ -105,7 +104,7 @@ TEST(DevicesTest, SixteenBitsAreRoundedAlike) {
   const Assignments precision = {"precision.compute=fp16"};
   ExpectSameBits(OnDevices(DdpStrategy(), SmallGptConfig(), With(precision, {"mesh.dp=3"})),
                  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(),
-                             With(precision, {"batch.shards=3"})));
+                             With(precision, {"cut.shards=3"})));
 }
 
 }  // namespace

@@ -59,13 +59,13 @@ struct Ranks {
 std::vector<Ranks> ExactOnTwoRanks() {
   return {{DdpStrategy(), {"mesh.dp=2"}},
           {FsdpStrategy(), {"mesh.dp=2"}},
-          {LayerwiseStrategy(), {"mesh.pp=2", "batch.micro_batches=2"}}};
+          {LayerwiseStrategy(), {"mesh.pp=2", "cut.micro_batches=2"}}};
 }
 
 // As single would cut the batch.
 Assignments AsOne(const Ranks& ranks) {
-  return ranks.strategy.name == "layerwise" ? Assignments{"batch.micro_batches=2"}
-                                            : Assignments{"batch.shards=2"};
+  return ranks.strategy.name == "layerwise" ? Assignments{"cut.micro_batches=2"}
+                                            : Assignments{"cut.shards=2"};
 }
 
 TEST_F(InitialWeightsTest, EveryStrategyStartsFromTheSameBits) {
@@ -110,7 +110,7 @@ TEST_F(InitialWeightsTest, ACheckpointServesToo) {
   const std::string checkpoint = ::testing::TempDir() + "/initial_weights_test.checkpoint";
   std::filesystem::remove_all(checkpoint);
   std::filesystem::copy(RunFolder() + "/checkpoints/step-00000004", checkpoint);
-  const auto single = Train(SingleStrategy(), From(checkpoint, {"batch.shards=2"}));
+  const auto single = Train(SingleStrategy(), From(checkpoint, {"cut.shards=2"}));
   const auto ddp = Train(DdpStrategy(), From(checkpoint, {"mesh.dp=2"}));
   EXPECT_EQ(ddp[0].losses, single[0].losses);
   EXPECT_NE(single[0].losses[0], Train(SingleStrategy(), {})[0].losses[0]);

@@ -71,11 +71,11 @@ class SameBitsTest : public ::testing::TestWithParam<std::tuple<const char*, con
 TEST_P(SameBitsTest, AsSingle) {
   const auto [compute, reduce, shards] = GetParam();
   const Assignments precision = {absl::StrCat("precision.compute=", compute),
-                                 absl::StrCat("precision.reduce=", reduce), "batch.micro_batches=2",
+                                 absl::StrCat("precision.reduce=", reduce), "cut.micro_batches=2",
                                  "batch.size=24"};
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig(), SmallUNetConfig()}) {
     const auto single =
-        Train(SingleStrategy(), config, With(precision, {absl::StrCat("batch.shards=", shards)}));
+        Train(SingleStrategy(), config, With(precision, {absl::StrCat("cut.shards=", shards)}));
     for (const auto& [strategy, stages] : StrategiesWithRanks()) {
       const auto ranks = Train(strategy, config,
                                With(With(precision, stages), {absl::StrCat("mesh.dp=", shards)}));
@@ -99,14 +99,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PrecisionTest, ReplicasAndNeighboursHaveTheBitsOfSingleToo) {
   for (const char* compute : {"bf16", "fp16"}) {
     const Assignments precision = {absl::StrCat("precision.compute=", compute)};
-    const auto groups = Train(SingleStrategy(), SmallGptConfig(),
-                              With(precision, {"batch.shards=4", "batch.shard_groups=2"}));
+    const auto single =
+        Train(SingleStrategy(), SmallGptConfig(), With(precision, {"cut.shards=4"}));
     const auto replicas =
         Train(FsdpStrategy(), SmallGptConfig(), With(precision, {"mesh.replicas=2", "mesh.dp=2"}));
-    EXPECT_EQ(replicas[0].losses, groups[0].losses) << compute;
-    EXPECT_EQ(replicas[0].parameter_hash, groups[0].parameter_hash) << compute;
-    const auto single =
-        Train(SingleStrategy(), SmallGptConfig(), With(precision, {"batch.shards=4"}));
+    EXPECT_EQ(replicas[0].losses, single[0].losses) << compute;
+    EXPECT_EQ(replicas[0].parameter_hash, single[0].parameter_hash) << compute;
     const auto neighbours = Train(FsdpStrategy(), SmallGptConfig(),
                                   With(precision, {"mesh.dp=4", "fsdp.reshard_after_forward=2"}));
     EXPECT_EQ(neighbours[0].losses, single[0].losses) << compute;
@@ -195,8 +193,8 @@ double Turned(const std::vector<float>& a, const std::vector<float>& b) {
 // The loss is a mean over 262,144 tokens: one token's part of a gradient deep in the model is below
 // 2^-24, the smallest that fp16 knows. //experiments/gpt_fp16 shows what becomes of the loss.
 TEST(PrecisionTest, GradientsThatVanishInFp16SurviveWhereTheLossIsScaled) {
-  const Assignments large = {"batch.size=16384", "batch.micro_batches=8", "train.steps=1",
-                             "model.width=16",   "model.layers=1",        "model.dropout=0.0"};
+  const Assignments large = {"batch.size=16384", "cut.micro_batches=8", "train.steps=1",
+                             "model.width=16",   "model.layers=1",      "model.dropout=0.0"};
   for (const char* parameter : {"blocks.0.attention.qkv.weight", "blocks.0.network.up.weight"}) {
     const std::vector<float> fp32 = FirstMoment(parameter, large);
     const std::vector<float> scaled =
@@ -245,7 +243,7 @@ TEST(PrecisionTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     // Of four shards the third; single walks them all.
     const auto single =
-        RunStrategy(SingleStrategy(), OverflowsAt(2, 2), config, With(fp16, {"batch.shards=4"}));
+        RunStrategy(SingleStrategy(), OverflowsAt(2, 2), config, With(fp16, {"cut.shards=4"}));
     EXPECT_EQ(single[0].skipped_steps, 1);
     EXPECT_EQ(single[0].loss_scale, 128) << "of the last step";
     for (const auto& [strategy, stages] : StrategiesWithRanks()) {
@@ -284,13 +282,13 @@ TEST(PrecisionTest, ScaleAndCounterGoOnAfterAResume) {
     return ResumeStrategy(strategy, OverflowsAt(1, 0), config, With(fp16, more));
   };
   const auto whole =
-      RunStrategy(SingleStrategy(), OverflowsAt(1, 0), config, With(fp16, {"batch.shards=2"}));
+      RunStrategy(SingleStrategy(), OverflowsAt(1, 0), config, With(fp16, {"cut.shards=2"}));
   // Skipped at step 1; 128 for two steps, 256 for two more.
   EXPECT_EQ(whole[0].skipped_steps, 1);
   EXPECT_EQ(whole[0].loss_scale, 512 / 2);
   RunStrategy(DdpStrategy(), OverflowsAt(1, 0), config, With(fp16, {"mesh.dp=2", "train.steps=3"}));
   resume(FsdpStrategy(), {"mesh.dp=2", "train.steps=5"});
-  const auto last = resume(SingleStrategy(), {"batch.shards=2"});
+  const auto last = resume(SingleStrategy(), {"cut.shards=2"});
   EXPECT_EQ(last[0].loss_scale, whole[0].loss_scale);
   EXPECT_EQ(last[0].losses, std::vector<double>({whole[0].losses.back()}));
   EXPECT_EQ(last[0].parameter_hash, whole[0].parameter_hash);

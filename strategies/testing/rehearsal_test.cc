@@ -60,8 +60,8 @@ class RehearsalTest : public ::testing::TestWithParam<SmallModel> {};
 TEST_P(RehearsalTest, OfOneMicroBatchAfterTheOther) {
   const std::string config = SmallConfig(GetParam());
   for (const Case& c :
-       {Case{SingleStrategy(), {}}, Case{SingleStrategy(), {"batch.shards=2"}},
-        Case{SingleStrategy(), {"batch.size=10", "batch.micro_batches=4"}},
+       {Case{SingleStrategy(), {}}, Case{SingleStrategy(), {"cut.shards=2"}},
+        Case{SingleStrategy(), {"batch.size=10", "cut.micro_batches=4"}},
         Case{SingleStrategy(), {"run.threads=2"}}, Case{DdpStrategy(), {"mesh.dp=2"}},
         Case{FsdpStrategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=2", "fsdp.reshard_after_forward=false"}},
@@ -79,7 +79,7 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
         Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=1f1b", "gpipe.balance=\"size\""}},
         Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "gpipe.schedule=zb_h1"}},
         Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
-    ExpectRehearsed({c.strategy, With(c.assignments, {"batch.micro_batches=3"})}, config);
+    ExpectRehearsed({c.strategy, With(c.assignments, {"cut.micro_batches=3"})}, config);
   }
 }
 

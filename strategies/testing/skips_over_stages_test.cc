@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 // Seven samples a shard, uneven: 3, 2 and 2.
-const Assignments kCut = {"batch.micro_batches=3", "train.steps=3", "model.width=4"};
+const Assignments kCut = {"cut.micro_batches=3", "train.steps=3", "model.width=4"};
 const Assignments kOneShard = {"batch.size=7"}, kTwoShards = {"batch.size=14"};
 
 // One run for all tests of a shard count.
@@ -64,7 +64,7 @@ TEST_P(SkipsOverStagesTest, HaveTheBitsOfSingle) {
     ExpectBitsOfSingle(FsdpPipeStrategy(),
                        With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=1f1b",
                                          of("fsdp_pipe", "checkpoint", checkpoint)}),
-                       With(kTwoShards, {"batch.shards=2"}));
+                       With(kTwoShards, {"cut.shards=2"}));
   }
   ExpectBitsOfSingle(LayerwiseStrategy(), With(kOneShard, {stages}), kOneShard);
 }

@@ -25,7 +25,11 @@ std::string Name(SplitKind kind) {
 
 SplitWorkload WorkloadOf(SplitKind kind) {
   if (kind == SplitKind::kResNet) {
-    return {SmallResNetConfig(), {"model.width=12", "schedule.learning_rate=0.0003"}, {}};
+    // With this seed no activation comes so close to 0 that another order of sums changes its sign
+    // before its ReLU, which would move the gradient's norm by 1e-5.
+    return {SmallResNetConfig(),
+            {"model.width=12", "schedule.learning_rate=0.0003", "train.seed=9"},
+            {}};
   }
   if (kind == SplitKind::kUNet) {
     return {
@@ -33,7 +37,7 @@ SplitWorkload WorkloadOf(SplitKind kind) {
   }
   SplitWorkload gpt = {
       SmallGptConfig(),
-      {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "batch.micro_batches=2"},
+      {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "cut.micro_batches=2"},
       {}};
   if (kind == SplitKind::kGptSplitSequence) gpt.options = {"tp.sequence_parallel=true"};
   return gpt;

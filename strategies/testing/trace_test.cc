@@ -86,8 +86,8 @@ TEST(TraceTest, IsWholeUnderEachStrategyAndMesh) {
       {FsdpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
       {TpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
       {LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2"}},
-      {GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "batch.micro_batches=3"}},
-      {FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "batch.micro_batches=2"}},
+      {GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "cut.micro_batches=3"}},
+      {FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "cut.micro_batches=2"}},
   };
   for (const Case& run : cases) {
     SCOPED_TRACE(run.strategy.name);

@@ -29,8 +29,7 @@ TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
 
 // Of the smallest batch that is passed through the model.
 absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
-  const int64_t samples =
-      std::min(settings.batch.smallest_micro_batch(), settings.validation.batch_size);
+  const int64_t samples = std::min(settings.smallest_micro_batch(), settings.validation.batch_size);
   const int64_t tokens = samples * targets_per_sample;
   if (tokens >= settings.mesh.tp) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -152,11 +151,11 @@ void TensorParallel::ChooseWriters(std::vector<StateTensor>& state) const {
 double TensorParallel::token_share() const {
   if (!group_.splits_sequence()) return 1;
   int64_t own = 0;  // where each micro-batch is divided
-  for (int64_t i = 0; i < settings_.batch.micro_batches; ++i) {
-    own += group_.Tokens(settings_.batch.samples_of(i) * targets_per_sample_).count;
+  for (int64_t i = 0; i < settings_.cut.micro_batches; ++i) {
+    own += group_.Tokens(settings_.samples_of(i) * targets_per_sample_).count;
   }
   return static_cast<double>(own) /
-         static_cast<double>(settings_.batch.samples_of_shard() * targets_per_sample_);
+         static_cast<double>(settings_.samples_of_shard() * targets_per_sample_);
 }
 
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
@@ -165,7 +164,7 @@ void TensorParallel::AddTraffic(const Stage& stage, double forwards,
                                 CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
   const StageTraffic sample = TrafficPerSample(stage);
-  const auto samples = static_cast<double>(settings_.batch.samples_of_shard());
+  const auto samples = static_cast<double>(settings_.samples_of_shard());
   const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
   const auto bytes_of = [&](int64_t elements) {
     return samples * static_cast<double>(elements) * size;

@@ -29,8 +29,8 @@ class Tp : public Strategy {
         updater_(inputs.rank, settings_, trained_) {}
 
   MicroBatchRange micro_batches() const override {
-    return {.first = shards_.rank() * settings_.batch.micro_batches,
-            .count = settings_.batch.micro_batches};
+    return {.first = shards_.rank() * settings_.cut.micro_batches,
+            .count = settings_.cut.micro_batches};
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {

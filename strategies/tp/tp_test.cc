@@ -236,7 +236,7 @@ TEST(TpCostTest, SequencesThatDoNotDivide) {
 
 // Of five samples, 2, 2 and 1: of the last one's 16 tokens the ranks have 6, 5 and 5.
 TEST(TpCostTest, UnevenMicroBatches) {
-  const Assignments cut = {"batch.size=10", "batch.micro_batches=3"};
+  const Assignments cut = {"batch.size=10", "cut.micro_batches=3"};
   for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
     const auto ddp = Train(DdpStrategy(), workload, With(cut, {"mesh.dp=2"}));

@@ -52,7 +52,7 @@ absl::Status RunBenchmark() {
                 {"1f1b", {}, "1f1b"},
                 {"interleaved_1f1b", {"gpipe.stages_per_rank=2"}, ""},
                 {"zb_h1", {}, ""}};
-  const std::string cut = absl::StrCat("batch.micro_batches=", absl::GetFlag(FLAGS_micro_batches));
+  const std::string cut = absl::StrCat("cut.micro_batches=", absl::GetFlag(FLAGS_micro_batches));
   double single = 0;
   for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
     LS_ASSIGN_OR_RETURN(const TrainingTiming alone,

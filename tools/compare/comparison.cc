@@ -19,7 +19,7 @@ constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",    "trace", "che
 
 bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
   // Compared as the summaries tell them.
-  if (key == "batch.shards" || key == "batch.shard_groups") return true;
+  if (key == "cut.shards") return true;
   const auto in_table = [&key](const std::string& table) {
     return absl::StartsWith(key, absl::StrCat(table, "."));
   };
@@ -67,8 +67,7 @@ std::string ByMesh(const RunRecord& run) {
 
 std::string ByCut(const RunRecord& run) {
   if (!run.complete()) return "";
-  const std::string cut = absl::StrCat(run.shards, " x ", run.micro_batches);
-  return run.shard_groups > 1 ? absl::StrCat(cut, " in ", run.shard_groups, " groups") : cut;
+  return absl::StrCat(run.shards, " x ", run.micro_batches);
 }
 
 // The last `names` of its directory's.
@@ -124,7 +123,7 @@ bool IsAlone(const RunRecord& other, const RunRecord& run) {
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
   for (const RunRecord& other : runs) {
     if (IsAlone(other, run) && other.shards == run.shards &&
-        other.shard_groups == run.shard_groups && other.micro_batches == run.micro_batches) {
+        other.micro_batches == run.micro_batches) {
       return &other;
     }
   }

@@ -44,8 +44,8 @@ bool HasAdapters(const RunRecord& run);
 // model, or adapters.
 bool IsAlone(const RunRecord& other, const RunRecord& run);
 
-// What a run is measured by: the first such run with the same shards, in the same groups, and
-// micro-batches (contract 3 of the design). Null if there is none.
+// What a run is measured by: the first such run with the same shards and micro-batches (contract 3
+// of the design). Null if there is none.
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs);
 
 // Groups runs by workload, in the order in which they are given.

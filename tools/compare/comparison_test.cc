@@ -51,13 +51,6 @@ TEST(CompareRunsTest, TheReferenceIsSingleWithTheSameShards) {
   EXPECT_FALSE(runs[3].curve.has_value());
 }
 
-TEST(CompareRunsTest, TheReferenceSumsShardsInTheSameGroups) {
-  RunRecord replicas = MakeRun("a", "fsdp", 4), grouped = MakeRun("a", "single", 4);
-  replicas.shard_groups = grouped.shard_groups = 2;
-  EXPECT_FALSE(CompareRuns({MakeRun("a", "single", 4), replicas})[0].runs[1].curve.has_value());
-  EXPECT_TRUE(CompareRuns({grouped, replicas})[0].runs[1].curve.has_value());
-}
-
 TEST(CompareRunsTest, DifferencesAreRelativeAndSigned) {
   const auto runs = CompareRuns({MakeRun("a", "single", 2, {{0, 2.0}, {1, -4.0}, {2, 1.0}}),
                                  MakeRun("a", "ddp", 2, {{0, 2.0}, {1, -5.0}})})[0]
@@ -119,7 +112,7 @@ TEST(CompareRunsTest, TellsRunsOfOneStrategyApart) {
 TEST(CompareRunsTest, TellsWhatDiffersBeyondTheStrategy) {
   RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2),
             other = MakeRun("a", "ddp", 2);
-  single.config = Toml("train.steps = 9\nbatch.shards = 2\nvalidation.every = 3");
+  single.config = Toml("train.steps = 9\ncut.shards = 2\nvalidation.every = 3");
   ddp.config = Toml("train.steps = 9\nmesh.dp = 2\nddp.bucket_bytes = 1\nrun.threads = 1");
   other.config = Toml("train.steps = 8\nmesh.dp = 2\nmodel.width = 3");
   const auto runs = CompareRuns({single, ddp, other})[0].runs;

@@ -22,11 +22,9 @@ const PlannedRun* AloneOf(const RunRecord& record, const std::vector<PlannedRun>
 PlannedRun CutAs(const RunRecord& record, const PlannedRun& alone) {
   PlannedRun run = alone;
   absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches);
-  if (record.shard_groups > 1) absl::StrAppend(&run.name, "_in_", record.shard_groups);
   for (const auto& [key, value] :
-       {std::pair("shards", record.shards), std::pair("shard_groups", record.shard_groups),
-        std::pair("micro_batches", record.micro_batches)}) {
-    run.arguments.insert(run.arguments.end(), {"--set", absl::StrCat("batch.", key, "=", value)});
+       {std::pair("shards", record.shards), std::pair("micro_batches", record.micro_batches)}) {
+    run.arguments.insert(run.arguments.end(), {"--set", absl::StrCat("cut.", key, "=", value)});
   }
   return run;
 }

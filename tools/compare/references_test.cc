@@ -36,22 +36,19 @@ TEST(MissingReferencesTest, AreRunsOfSingleCutAsTheOther) {
   EXPECT_EQ(missing[0].name, "w/single_1x4");
   EXPECT_EQ(missing[0].program, "/single");
   EXPECT_THAT(missing[0].arguments,
-              ElementsAre("--set", "batch.shards=1", "--set", "batch.shard_groups=1", "--set",
-                          "batch.micro_batches=4"));
+              ElementsAre("--set", "cut.shards=1", "--set", "cut.micro_batches=4"));
 }
 
 TEST(MissingReferencesTest, OneServesAllThatAreCutSo) {
-  RunRecord grouped = MakeRun("other", 4, 1);
-  grouped.shard_groups = 2;
   EXPECT_EQ(MissingReferences(Programs(),
                               {MakeRun("single", 2, 2), MakeRun("tp", 1, 4), MakeRun("x", 1, 4)})
                 .size(),
             1u);
-  const std::vector<PlannedRun> both =
-      MissingReferences(Programs(), {MakeRun("single", 2, 2), MakeRun("tp", 4, 1), grouped});
+  const std::vector<PlannedRun> both = MissingReferences(
+      Programs(), {MakeRun("single", 2, 2), MakeRun("tp", 4, 1), MakeRun("x", 1, 4)});
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[0].name, "w/single_4x1");
-  EXPECT_EQ(both[1].name, "w/single_4x1_in_2");
+  EXPECT_EQ(both[1].name, "w/single_1x4");
 }
 
 TEST(MissingReferencesTest, NeedARunOfSingleThatCameToItsEnd) {

@@ -35,8 +35,7 @@ std::string Difference(const ComparedRun& compared) {
   if (!compared.curve) {
     const RunRecord& run = compared.run;
     return absl::StrFormat("no %s of %d x %d", HasAdapters(run) ? "lora" : "single", run.shards,
-                           run.micro_batches) +
-           (run.shard_groups > 1 ? absl::StrFormat(" in %d groups", run.shard_groups) : "");
+                           run.micro_batches);
   }
   const CurveComparison& curve = *compared.curve;
   const std::string extent =

@@ -142,9 +142,8 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   if (!options.reference.empty()) {
     std::vector<std::string> arguments = Arguments(options);
     arguments.insert(arguments.end(),
-                     {"--set", absl::StrCat("batch.shards=", candidate.shards), "--set",
-                      absl::StrCat("batch.shard_groups=", candidate.shard_groups), "--set",
-                      absl::StrCat("batch.micro_batches=", candidate.micro_batches)});
+                     {"--set", absl::StrCat("cut.shards=", candidate.shards), "--set",
+                      absl::StrCat("cut.micro_batches=", candidate.micro_batches)});
     LS_ASSIGN_OR_RETURN(const RunRecord reference,
                         Run(options.reference, options.scratch + "/reference", arguments));
     lanes.push_back(Exact(options, candidate, reference));

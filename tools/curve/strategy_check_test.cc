@@ -45,8 +45,8 @@ class StrategyCheckTest : public testing::Test {
     }
     const std::string summary =
         absl::StrCat(R"({"workload": "w", "strategy": ")", run.strategy,
-                     R"(", "shards": 2, "shard_groups": 2, "micro_batches": 3,)", R"( "steps": )",
-                     3, R"(, "parameter_hash": ")", run.hash, R"("})");
+                     R"(", "shards": 2, "micro_batches": 3,)", R"( "steps": )", 3,
+                     R"(, "parameter_hash": ")", run.hash, R"("})");
     const std::string path = Write(
         name,
         absl::StrCat("#!/bin/sh\necho \"$@\" > ", scratch_.path(), "/", name, ".arguments\n",
@@ -95,8 +95,7 @@ TEST_F(StrategyCheckTest, TheReferenceRunsTheSameCutOfTheBatch) {
               AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1")));
   EXPECT_THAT(ArgumentsOf("reference.sh"),
               AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1"),
-                    HasSubstr("--set batch.shards=2"), HasSubstr("--set batch.shard_groups=2"),
-                    HasSubstr("--set batch.micro_batches=3")));
+                    HasSubstr("--set cut.shards=2"), HasSubstr("--set cut.micro_batches=3")));
 }
 
 TEST_F(StrategyCheckTest, ALastDigitFailsTheExactLaneOnly) {

@@ -45,7 +45,7 @@ class RunAllTest : public testing::Test {
 TEST_F(RunAllTest, RunsOneAfterAnotherEachWithADirectoryOfItsOwn) {
   const std::string out = scratch_.path() + "/runs";
   PlannedRun second = Program("b");
-  second.arguments = {"--set", "batch.shards=1"};
+  second.arguments = {"--set", "cut.shards=1"};
   const RunAllResult result =
       RunAll({.runs = {Program("a"), second}, .out = out, .arguments = {"--set", "train.steps=1"}});
   EXPECT_FALSE(result.interrupted);
@@ -53,9 +53,8 @@ TEST_F(RunAllTest, RunsOneAfterAnotherEachWithADirectoryOfItsOwn) {
   EXPECT_TRUE(result.records[0].complete()) << result.records[0].problem;
   EXPECT_EQ(result.records[0].strategy, "a");
   EXPECT_EQ(result.records[1].strategy, "b");
-  EXPECT_EQ(Calls(),
-            absl::StrCat("--set train.steps=1 --out ", out, "/w/a\n",
-                         "--set train.steps=1 --set batch.shards=1 --out ", out, "/w/b\n"));
+  EXPECT_EQ(Calls(), absl::StrCat("--set train.steps=1 --out ", out, "/w/a\n",
+                                  "--set train.steps=1 --set cut.shards=1 --out ", out, "/w/b\n"));
 }
 
 TEST_F(RunAllTest, TellsWhichRunIsOnAndTheTimeLeft) {

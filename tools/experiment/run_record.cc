@@ -107,7 +107,6 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.parameter_hash = Text(summary, "parameter_hash");
   record.ranks = Integer(summary, "ranks");
   record.shards = Integer(summary, "shards");
-  record.shard_groups = Integer(summary, "shard_groups", 1);
   record.micro_batches = Integer(summary, "micro_batches");
   if (const int64_t steps = Integer(summary, "steps"); steps != record.steps) {
     return absl::NotFoundError(absl::StrCat(path, ": is of an earlier run of ", steps, " steps"));

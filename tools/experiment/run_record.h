@@ -49,7 +49,6 @@ struct RunRecord {
   std::string mesh;  // "pp=1,dp=2,tp=1"
   int64_t ranks = 0;
   int64_t shards = 0;
-  int64_t shard_groups = 1;
   int64_t micro_batches = 0;
   std::string parameter_hash;
   double loss = 0;             // of the last step

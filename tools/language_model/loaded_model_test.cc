@@ -116,7 +116,7 @@ TEST_F(LoadedModelTest, ARunShowsItsModel) {
   std::vector<std::vector<std::vector<float>>> values;
   for (const bool sharded : {false, true}) {
     const auto strategy = sharded ? FsdpStrategy() : SingleStrategy();
-    const Assignments ranks = {sharded ? "mesh.dp=2" : "batch.shards=2"};
+    const Assignments ranks = {sharded ? "mesh.dp=2" : "cut.shards=2"};
     RunStrategy(strategy, MakeModel, SmallGptConfig(), With({"precision.compute=bf16"}, ranks));
     const auto loaded = LoadRun({.run = RunFolder()}, kernels_);
     ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -1,6 +1,6 @@
 #include "core/comm/conformance/serial_model.h"
 
-#include <bit>    // std::bit_cast
+#include <bit>    // std::bit_cast, std::bit_floor
 #include <cmath>  // std::abs
 #include <cstdint>
 #include <cstring>  // std::memcpy
@@ -56,17 +56,28 @@ T Combine(ReduceOp op, T a, T b) {
   return a;
 }
 
-// Stored is what lies in memory, T what is computed in.
+// Element i of the node over inputs [first, first + count): both halves, the left one of which is
+// the largest power of two below `count`, combined as T and rounded to Stored, which lies in
+// memory.
+template <typename Stored, typename T, typename FromStored, typename ToStored>
+Stored NodeOf(ReduceOp op, const std::vector<Bytes>& inputs, size_t first, size_t count, int64_t i,
+              FromStored from, ToStored to) {
+  if (count == 1) return Load<Stored>(inputs[first], i);
+  const size_t left = std::bit_floor(count - 1);
+  const Stored a = NodeOf<Stored, T>(op, inputs, first, left, i, from, to);
+  const Stored b = NodeOf<Stored, T>(op, inputs, first + left, count - left, i, from, to);
+  return to(Combine<T>(op, from(a), from(b)));
+}
+
 template <typename Stored, typename T, typename FromStored, typename ToStored>
 Bytes ReduceAll(ReduceOp op, const std::vector<Bytes>& inputs, FromStored from, ToStored to) {
   Bytes result(inputs[0].size());
   for (int64_t i = 0; i < static_cast<int64_t>(result.size() / sizeof(Stored)); ++i) {
-    T sum = from(Load<Stored>(inputs[0], i));
-    for (size_t member = 1; member < inputs.size(); ++member) {
-      sum = Combine<T>(op, sum, from(Load<Stored>(inputs[member], i)));
+    Stored root = NodeOf<Stored, T>(op, inputs, 0, inputs.size(), i, from, to);
+    if (op == ReduceOp::kAverage) {
+      root = to(static_cast<T>(from(root) / static_cast<T>(inputs.size())));
     }
-    if (op == ReduceOp::kAverage) sum = static_cast<T>(sum / static_cast<T>(inputs.size()));
-    Store<Stored>(to(sum), result, i);
+    Store<Stored>(root, result, i);
   }
   return result;
 }
@@ -243,7 +254,7 @@ bool Agrees(const Case& c, int member, const Bytes& actual, Arithmetic arithmeti
   const Bytes expected = OutputOf(c, member);
   const bool is_float = c.dtype != DType::kI32 && c.dtype != DType::kI64 && c.dtype != DType::kU8;
   const bool rounds = c.reduce_op != ReduceOp::kMin && c.reduce_op != ReduceOp::kMax;
-  if (arithmetic == Arithmetic::kRankOrder || !Reduces(c.operation) || !is_float || !rounds) {
+  if (arithmetic == Arithmetic::kTree || !Reduces(c.operation) || !is_float || !rounds) {
     return actual == expected;
   }
   if (actual.size() != expected.size()) return false;

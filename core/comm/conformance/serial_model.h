@@ -40,11 +40,11 @@ int64_t OutputCount(const Case& c, int member);
 Bytes InputOf(const Case& c, int member);
 Bytes InputSlice(const Case& c, int member, int64_t begin, int64_t count);
 
-// What a member must get, to the bit where elements are combined in rank order.
+// What a member must get, to the bit where elements are combined along the tree over the members.
 Bytes OutputOf(const Case& c, int member);
 
 // In which order a backend combines elements, and how often it rounds on the way.
-enum class Arithmetic { kRankOrder, kAnyOrder };
+enum class Arithmetic { kTree, kAnyOrder };
 
 // Whether a member may have got `actual`: OutputOf, or, in any order, what rounding leaves of it.
 bool Agrees(const Case& c, int member, const Bytes& actual, Arithmetic arithmetic);

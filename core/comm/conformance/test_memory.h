@@ -36,8 +36,7 @@ class HostMemory final : public TestMemory {
 // What the body of a test is given.
 class RankUnderTest {
  public:
-  RankUnderTest(Communicator& comm, TestMemory& memory,
-                Arithmetic arithmetic = Arithmetic::kRankOrder)
+  RankUnderTest(Communicator& comm, TestMemory& memory, Arithmetic arithmetic = Arithmetic::kTree)
       : comm_(comm), memory_(memory), arithmetic_(arithmetic) {}
 
   int rank() const { return comm_.rank(); }

@@ -67,7 +67,7 @@ void GpuStream::Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* con
   ReduceMembers members = {};
   for (const std::byte* input : inputs) members.inputs[members.input_count++] = input + offset;
   for (std::byte* output : outputs) members.outputs[members.output_count++] = output + offset;
-  LS_CUDA(ReduceInOrder(stream_, dtype, op, members, end - begin));
+  LS_CUDA(ReduceByTree(stream_, dtype, op, members, end - begin));
 }
 
 void GpuStream::Swap(std::byte* one, std::byte* other, int64_t bytes) {

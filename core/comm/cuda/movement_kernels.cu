@@ -69,26 +69,63 @@ struct alignas(kCount * sizeof(typename Type::Stored)) Run {
   typename Type::Stored values[kCount];
 };
 
+// left = left op right, rounded as the dtype is stored: a node of the tree.
+template <typename Type, int kCount>
+__device__ void Merge(ReduceOp op, Run<Type, kCount>& left, const Run<Type, kCount>& right) {
+  for (int i = 0; i < kCount; ++i) {
+    left.values[i] =
+        Type::Store(Combine(op, Type::Load(left.values[i]), Type::Load(right.values[i])));
+  }
+}
+
+// A node with 2^level members for each level, at most.
+constexpr int kLevels = 7;
+static_assert(kMostMembers < 1 << kLevels);
+
+// The tree of core/base/sum_tree.h over the members, as a binary counter: a member that comes is
+// merged with the node at level 0 if bit 0 of the number of members before it is set, that sum with
+// the node at level 1 if bit 1 is, and so on. Loops over levels are unrolled, so that the nodes
+// stay in registers.
 template <typename Type, int kCount>
 __global__ void ReduceKernel(ReduceOp op, const __grid_constant__ ReduceMembers members,
                              int64_t runs) {
-  using Combined = typename Type::Combined;
+  using Values = Run<Type, kCount>;
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= runs) return;
-  Combined sum[kCount];
-  Run<Type, kCount> run = static_cast<const Run<Type, kCount>*>(members.inputs[0])[at];
-  for (int i = 0; i < kCount; ++i) sum[i] = Type::Load(run.values[i]);
-  for (int member = 1; member < members.input_count; ++member) {
-    run = static_cast<const Run<Type, kCount>*>(members.inputs[member])[at];
-    for (int i = 0; i < kCount; ++i) sum[i] = Combine(op, sum[i], Type::Load(run.values[i]));
+  Values nodes[kLevels];
+  for (int member = 0; member < members.input_count; ++member) {
+    Values sum = static_cast<const Values*>(members.inputs[member])[at];
+    bool carries = true;
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) {
+      if (!carries) continue;
+      if ((member >> level & 1) != 0) {
+        Merge<Type, kCount>(op, nodes[level], sum);
+        sum = nodes[level];
+      } else {
+        nodes[level] = sum;
+        carries = false;
+      }
+    }
+  }
+  // The nodes that are left, from the last members' on.
+  Values sum = {};
+  bool has_sum = false;
+#pragma unroll
+  for (int level = 0; level < kLevels; ++level) {
+    if ((members.input_count >> level & 1) == 0) continue;
+    if (has_sum) Merge<Type, kCount>(op, nodes[level], sum);
+    sum = nodes[level];
+    has_sum = true;
   }
   if (op == ReduceOp::kAverage) {
-    const auto count = static_cast<Combined>(members.input_count);
-    for (int i = 0; i < kCount; ++i) sum[i] /= count;
+    const auto count = static_cast<typename Type::Combined>(members.input_count);
+    for (int i = 0; i < kCount; ++i) {
+      sum.values[i] = Type::Store(Type::Load(sum.values[i]) / count);
+    }
   }
-  for (int i = 0; i < kCount; ++i) run.values[i] = Type::Store(sum[i]);
   for (int member = 0; member < members.output_count; ++member) {
-    static_cast<Run<Type, kCount>*>(members.outputs[member])[at] = run;
+    static_cast<Values*>(members.outputs[member])[at] = sum;
   }
 }
 
@@ -145,8 +182,8 @@ __global__ void SwapKernel(Word* one, Word* other, int64_t words) {
 
 }  // namespace
 
-cudaError_t ReduceInOrder(cudaStream_t stream, DType dtype, ReduceOp op,
-                          const ReduceMembers& members, int64_t count) {
+cudaError_t ReduceByTree(cudaStream_t stream, DType dtype, ReduceOp op,
+                         const ReduceMembers& members, int64_t count) {
   switch (dtype) {
     case DType::kF32:
       return Reduce<Plain<float>>(stream, op, members, count);

@@ -21,11 +21,11 @@ struct ReduceMembers {
   int output_count = 0;
 };
 
-// Combines elements [0, count) of all inputs in the order of the inputs and stores the result at
-// the same place of each output, with the bits of ReduceInOrder (core/comm/reduce.h). An output may
-// be the very memory of an input.
-cudaError_t ReduceInOrder(cudaStream_t stream, DType dtype, ReduceOp op,
-                          const ReduceMembers& members, int64_t count);
+// Combines elements [0, count) of all inputs along the tree over the inputs and stores the result
+// at the same place of each output, with the bits of ReduceByTree (core/comm/reduce.h). An output
+// may be the very memory of an input.
+cudaError_t ReduceByTree(cudaStream_t stream, DType dtype, ReduceOp op,
+                         const ReduceMembers& members, int64_t count);
 
 cudaError_t SwapBytes(cudaStream_t stream, void* one, void* other, int64_t bytes);
 

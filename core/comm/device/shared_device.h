@@ -17,7 +17,7 @@ namespace lockstep {
 using DeviceStreamFactory = std::function<std::unique_ptr<DeviceStream>()>;
 
 // Routes over a board. Of a group's collectives the first member queues the movement, of a message
-// its receiver: straight from memory to memory, reductions in rank order. Each carrier has a stream
+// its receiver: straight from memory to memory, reductions along the tree over the ranks. Each carrier has a stream
 // of its own.
 class SharedDeviceRoutes final : public DeviceRoutes {
  public:

@@ -11,7 +11,7 @@
 namespace lockstep::mpi {
 
 // A membership in a group of ranks that are processes under MPI, for tensors in host memory;
-// reductions are in rank order.
+// reductions follow the tree over the ranks.
 class MpiCommunicator final : public Communicator {
  public:
   // Of all ranks of the world.

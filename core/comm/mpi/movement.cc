@@ -230,7 +230,7 @@ void Movement::ReduceOwn() {
   } else {
     output = rank_ == signature_.root ? Output(own.begin) : Held(rank_);
   }
-  ReduceInOrder(signature_.dtype, signature_.reduce_op, inputs, {output}, 0, own.count);
+  ReduceByTree(signature_.dtype, signature_.reduce_op, inputs, {output}, 0, own.count);
 }
 
 }  // namespace lockstep::mpi

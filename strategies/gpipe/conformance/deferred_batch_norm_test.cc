@@ -270,7 +270,7 @@ TEST(DeferredBatchNormTest, ACumulativeAverageGoesOnAfterAResume) {
     return model;
   };
   const std::string config = SmallResNetConfig() + "[checkpoint]\nevery = 1\n";
-  const Assignments cut = {"batch.micro_batches=3"};
+  const Assignments cut = {"cut.micro_batches=3"};
   const auto single = RunStrategy(SingleStrategy(), make_model, config, cut);
   RunStrategy(GPipeStrategy(), make_model, config, With(cut, {"mesh.pp=2", "train.steps=2"}));
   ResumeStrategy(SingleStrategy(), make_model, config, With(cut, {"train.steps=3"}));

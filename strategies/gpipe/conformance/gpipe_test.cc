@@ -55,8 +55,8 @@ TEST(GPipeRefusalTest, BalanceLessThanOne) {
 }
 
 TEST(GPipeRefusalTest, ChunksLessThanOne) {
-  EXPECT_THAT(Refusal({"mesh.pp=2", "batch.micro_batches=0"}), HasSubstr("batch.micro_batches"));
-  EXPECT_THAT(Refusal({"mesh.pp=2", "batch.micro_batches=-1"}), HasSubstr("batch.micro_batches"));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "cut.micro_batches=0"}), HasSubstr("cut.micro_batches"));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "cut.micro_batches=-1"}), HasSubstr("cut.micro_batches"));
 }
 
 TEST(GPipeRefusalTest, CheckpointMode) {
@@ -120,14 +120,14 @@ void ExpectBitsOfSingle(const Assignments& cut, const std::string& config = Smal
 }
 
 TEST(GPipeBatchTest, BatchSizeIndivisible) {
-  ExpectBitsOfSingle({"batch.size=7", "batch.micro_batches=4"});
+  ExpectBitsOfSingle({"batch.size=7", "cut.micro_batches=4"});
 }
 
 TEST(GPipeBatchTest, BatchSizeSmall) {
-  ExpectBitsOfSingle({"batch.size=2", "batch.micro_batches=4"});
+  ExpectBitsOfSingle({"batch.size=2", "cut.micro_batches=4"});
 }
 
-TEST(GPipeBatchTest, OneMicroBatch) { ExpectBitsOfSingle({"batch.micro_batches=1"}); }
+TEST(GPipeBatchTest, OneMicroBatch) { ExpectBitsOfSingle({"cut.micro_batches=1"}); }
 
 // --- checkpointing
 // --------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ TEST(GPipeExceptionTest, SurfacesAndStopsEarly) {
 TEST(GPipeStateTest, ParametersAndStateDictKeysAreThoseOfTheModel) {
   for (const std::string& small : {SmallGptConfig(), SmallResNetConfig()}) {
     const std::string config = small + "[checkpoint]\nevery = 1\n";
-    const Assignments cut = {"batch.micro_batches=2"};
+    const Assignments cut = {"cut.micro_batches=2"};
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
     RunStrategy(GPipeStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", "train.steps=2"}));
     ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
@@ -210,7 +210,7 @@ TEST(GPipeStateTest, ParametersAndStateDictKeysAreThoseOfTheModel) {
 // Balanced by what was measured: the profile leaves nothing behind.
 TEST(GPipeBalanceTest, MeasuringLeavesModelAndStateAsTheyWere) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    const Assignments cut = {"batch.micro_batches=3"};
+    const Assignments cut = {"cut.micro_batches=3"};
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
     for (const char* balance : {"gpipe.balance=time", "gpipe.balance=size"}) {
       const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config,

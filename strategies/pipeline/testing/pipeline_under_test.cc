@@ -30,17 +30,17 @@ Batch VectorsInClasses(Kernels& kernels, int64_t first_sample, int64_t samples) 
 
 class Batches : public BatchSource {
  public:
-  Batches(RankUnderTest& rank, int64_t step, const BatchSettings& batch)
-      : rank_(rank), batch_(batch), first_sample_(step * batch.size) {}
+  Batches(RankUnderTest& rank, int64_t step, const Settings& settings)
+      : rank_(rank), settings_(settings), first_sample_(step * settings.batch.size) {}
 
   Batch Next() override {
-    const int64_t samples = batch_.samples_of(micro_batch_++);
+    const int64_t samples = settings_.samples_of(micro_batch_++);
     return rank_.MakeBatch(std::exchange(first_sample_, first_sample_ + samples), samples);
   }
 
  private:
   RankUnderTest& rank_;
-  const BatchSettings& batch_;
+  const Settings& settings_;
   int64_t micro_batch_ = 0, first_sample_;
 };
 
@@ -61,8 +61,8 @@ Settings SettingsOf(const PipelineUnderTest& pipeline) {
   Settings settings;
   settings.seed = 3;
   settings.steps = pipeline.steps;
-  settings.batch.micro_batches = pipeline.schedule.micro_batches;
-  settings.batch.size = pipeline.samples > 0 ? pipeline.samples : 2 * settings.batch.micro_batches;
+  settings.cut.micro_batches = pipeline.schedule.micro_batches;
+  settings.batch.size = pipeline.samples > 0 ? pipeline.samples : 2 * settings.cut.micro_batches;
   settings.mesh.pp = static_cast<int>(pipeline.schedule.ranks.size());
   return settings;
 }
@@ -90,7 +90,7 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
 void RankUnderTest::Step(int64_t step) {
   timer_.BeginStep(step);
   stage_->Clear(1);
-  Batches batches(*this, step, settings_.batch);
+  Batches batches(*this, step, settings_);
   runner_->Run(step, 0, batches, {});
   stage_->CompleteGradients();
   timer_.EndStep(0);

@@ -88,7 +88,7 @@ void MadeUpStream::Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* 
                           absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) {
   Queue([=, from = std::vector<const std::byte*>(inputs.begin(), inputs.end()),
          to = std::vector<std::byte*>(outputs.begin(), outputs.end())] {
-    ReduceInOrder(dtype, op, from, to, begin, end);
+    ReduceByTree(dtype, op, from, to, begin, end);
   });
 }
 
