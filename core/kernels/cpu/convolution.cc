@@ -1,250 +1,206 @@
-// Convolutions on oneDNN; pooling and its opposite.
+// Convolutions: which algorithm a layer takes, and those that oneDNN computes piece by piece.
 
 #include <algorithm>
-#include <cstring>  // std::memcpy
-#include <utility>  // std::exchange
-#include <vector>
+#include <cstring>  // std::memcpy, std::memset
 
 #include "core/base/parallel.h"
-#include "core/kernels/cpu/convolution_primitives.h"
+#include "core/kernels/cpu/convolution_piece.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
+#include "core/kernels/cpu/leaf_sums.h"
 #include "core/kernels/cpu/span.h"
+#include "core/kernels/cpu/tree_leaves.h"
 #include "core/kernels/cpu/wide.h"
+#include "core/kernels/cpu/winograd.h"
 #include "glog/logging.h"
 
 namespace lockstep {
-
-using Pass = cpu::ConvolutionPrimitives::Pass;
-
 namespace {
 
-// Calls f(row * width + column) for the pixels of a pooling window, in their order: the window
-// whose result is at (out_row, out_column).
-template <typename Function>
-void ForPixels(const Window& window, int64_t height, int64_t width, int64_t out_row,
-               int64_t out_column, Function&& f) {
-  const int64_t top = out_row * window.stride - window.padding;
-  const int64_t left = out_column * window.stride - window.padding;
-  const int64_t bottom = std::min(top + window.kernel, height);
-  const int64_t right = std::min(left + window.kernel, width);
-  for (int64_t row = std::max<int64_t>(top, 0); row < bottom; ++row) {
-    for (int64_t column = std::max<int64_t>(left, 0); column < right; ++column) {
-      f(row * width + column);
-    }
-  }
+using cpu::ConvolutionPieces;
+using Pass = ConvolutionPieces::Pass;
+
+constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// Number of samples of a piece: enough of a layer's output pixels to keep one thread busy between
+// two visits of the weights, but few samples, since the last piece of a call is filled up with
+// zeros. The sum of a weight's gradient is written once a piece, so that its pieces are longer.
+int64_t PieceSamples(Pass pass, int64_t pixels) {
+  constexpr int64_t kMost = 16;
+  const int64_t wanted = pass == Pass::kBackwardWeight ? 256 : 64;
+  return std::min(kMost, CeilDivide(wanted, pixels));
 }
 
-void CheckUpsampled(const Shape& small, const Shape& large) {
-  CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
+// A tensor [batch, ...] as the pieces of a convolution take it: groups of `samples` samples of a
+// dtype. Groups of the tensor's own dtype are taken where they lie; others, and a last group that
+// is shorter, are staged in memory that the caller gives.
+class Groups {
+ public:
+  Groups(const Tensor& tensor, DType dtype, int64_t samples)
+      : tensor_(tensor),
+        dtype_(dtype),
+        samples_(samples),
+        elements_(tensor.elements() / tensor.shape()[0]) {}
+
+  int64_t count() const { return CeilDivide(tensor_.shape()[0], samples_); }
+  int64_t staging_bytes() const {
+    const bool direct = tensor_.dtype() == dtype_ && tensor_.shape()[0] % samples_ == 0;
+    return direct ? 0 : CeilDivide(samples_ * elements_ * SizeOf(dtype_), 64) * 64;
+  }
+
+  const void* Load(int64_t group, std::byte* staging) const {
+    if (IsDirect(group)) return Open(group, staging);
+    const int64_t first = group * samples_ * elements_, count = Elements(group);
+    if (tensor_.dtype() == dtype_) {
+      std::memcpy(staging, Direct(group), count * SizeOf(dtype_));
+    } else {
+      cpu::LoadFloats(tensor_, first, count, reinterpret_cast<float*>(staging));
+    }
+    const int64_t filled = count * SizeOf(dtype_);
+    std::memset(staging + filled, 0, samples_ * elements_ * SizeOf(dtype_) - filled);
+    return staging;
+  }
+  // Where to write a group, and what to call when it is written.
+  void* Open(int64_t group, std::byte* staging) const {
+    return IsDirect(group) ? Direct(group) : staging;
+  }
+  void Close(int64_t group, const std::byte* staging) const {
+    if (IsDirect(group)) return;
+    const int64_t first = group * samples_ * elements_, count = Elements(group);
+    if (tensor_.dtype() == dtype_) {
+      std::memcpy(Direct(group), staging, count * SizeOf(dtype_));
+    } else {
+      cpu::StoreFloats(reinterpret_cast<const float*>(staging), first, count, tensor_);
+    }
+  }
+
+ private:
+  bool IsDirect(int64_t group) const {
+    return tensor_.dtype() == dtype_ && Elements(group) == samples_ * elements_;
+  }
+  std::byte* Direct(int64_t group) const {
+    return tensor_.raw() + group * samples_ * elements_ * SizeOf(tensor_.dtype());
+  }
+  int64_t Elements(int64_t group) const {
+    return std::min(samples_, tensor_.shape()[0] - group * samples_) * elements_;
+  }
+
+  const Tensor& tensor_;
+  DType dtype_;
+  int64_t samples_, elements_;
+};
+
+// Memory of each thread: what a piece wants as scratch, and a group of x and of y.
+class PieceScratch {
+ public:
+  PieceScratch(Kernels& kernels, int parts, const ConvolutionPieces::Piece& piece, const Groups& x,
+               const Groups& y)
+      : x_(piece.scratch_bytes()),
+        y_(x_ + x.staging_bytes()),
+        size_(y_ + y.staging_bytes()),
+        data_(kernels.Empty({parts, size_}, DType::kU8, MemoryClass::kWorkspace)) {}
+
+  std::byte* Piece(int part) const { return data_.raw() + part * size_; }
+  std::byte* X(int part) const { return Piece(part) + x_; }
+  std::byte* Y(int part) const { return Piece(part) + y_; }
+
+ private:
+  int64_t x_, y_, size_;
+  Tensor data_;
+};
+
+ConvolutionPieces::Spec SpecOf(Pass pass, const Window& window, const Tensor& x, const Tensor& y,
+                               DType dtype) {
+  return {.pass = pass,
+          .window = window,
+          .samples = PieceSamples(pass, y.shape()[1] * y.shape()[2]),
+          .height = x.shape()[1],
+          .width = x.shape()[2],
+          .in = x.shape()[3],
+          .out = y.shape()[3],
+          .dtype = dtype};
 }
 
 }  // namespace
+
+void CpuKernels::ConvolutionOfPieces(bool forward, const Tensor& x, const Tensor& w,
+                                     const Tensor& bias, const Window& window, const Tensor& y) {
+  const DType dtype = MultipliesBf16(x) ? DType::kBF16 : DType::kF32;
+  const Tensor weights = dtype == DType::kF32 ? cpu::Wide(*this, w) : w;
+  const Tensor addend = dtype == DType::kF32 ? cpu::Wide(*this, bias) : bias;
+  ConvolutionPieces::Spec spec =
+      SpecOf(forward ? Pass::kForward : Pass::kBackwardInput, window, x, y, dtype);
+  spec.bias = bias.defined();
+  const ConvolutionPieces::Piece& piece = pieces_->Get(spec);
+  const Groups xs(x, dtype, spec.samples), ys(y, dtype, spec.samples);
+  Tensor packed =
+      Empty({piece.packed_bytes(ConvolutionPieces::kW)}, DType::kU8, MemoryClass::kWorkspace);
+  const PieceScratch scratch(*this, ParallelParts(xs.count(), 1), piece, xs, ys);
+  if (SkipsLoops()) return;
+  pieces_->PackWeight(piece, weights.raw(), packed.raw());
+  ParallelForParts(xs.count(), 1, [&](int part, int64_t begin, int64_t end) {
+    std::byte *x_staging = scratch.X(part), *y_staging = scratch.Y(part);
+    for (int64_t group = begin; group < end; ++group) {
+      const void* from = forward ? xs.Load(group, x_staging) : xs.Open(group, x_staging);
+      const void* to = forward ? ys.Open(group, y_staging) : ys.Load(group, y_staging);
+      piece.Run(from, packed.raw(), addend.raw(), to, scratch.Piece(part));
+      forward ? ys.Close(group, y_staging) : xs.Close(group, x_staging);
+    }
+  });
+}
 
 void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
                              const Window& window, const Tensor& y) {
   Span span(this);
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
-  if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
-    cpu::WideOutput wide(*this, y);
-    Convolution(cpu::Wide(*this, x), cpu::Wide(*this, w), cpu::Wide(*this, bias), window,
-                wide.tensor());
-    return wide.Round();
+  if (cpu::WinogradPays(window, x.shape()[3], y.shape()[3])) {
+    return cpu::WinogradForward(*this, x, w, bias, y);
   }
-  convolutions_->Run(Pass::kForward, window, x, w, bias, y);
+  ConvolutionOfPieces(/*forward=*/true, x, w, bias, window, y);
 }
 
 void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
                                           const Tensor& dx) {
   Span span(this);
-  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
-    cpu::WideOutput wide(*this, dx);
-    ConvolutionBackwardInput(cpu::Wide(*this, dy), cpu::Wide(*this, w), window, wide.tensor());
-    return wide.Round();
+  if (cpu::WinogradPays(window, dx.shape()[3], dy.shape()[3])) {
+    return cpu::WinogradBackwardInput(*this, dy, w, dx);
   }
-  convolutions_->Run(Pass::kBackwardInput, window, dx, w, Tensor(), dy);
+  ConvolutionOfPieces(/*forward=*/false, dx, w, Tensor(), window, dy);
 }
 
 void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                            Write write, const Tensor& dw, const Tensor& dbias) {
   Span span(this);
-  // The gradients are summed in fp32 whatever they are kept in.
-  if (!cpu::AllF32({&dw, &dbias})) {
-    cpu::WideOutput wide_dw(*this, dw, write), wide_dbias(*this, dbias, write);
-    ConvolutionBackwardWeight(dy, x, window, write, wide_dw.tensor(), wide_dbias.tensor());
-    wide_dw.Round();
-    return wide_dbias.Round();
-  }
-  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
-    return ConvolutionBackwardWeight(cpu::Wide(*this, dy), cpu::Wide(*this, x), window, write, dw,
-                                     dbias);
-  }
-  if (write == Write::kOverwrite) {
-    convolutions_->Run(Pass::kBackwardWeight, window, x, dw, Tensor(), dy);
+  // The sum of a call is complete, in fp32, before it is added to what dw holds.
+  const bool in_place = write == Write::kOverwrite && dw.dtype() == DType::kF32;
+  const Tensor sum = in_place ? dw : Workspace(dw.shape());
+  if (cpu::WinogradPays(window, x.shape()[3], dy.shape()[3])) {
+    cpu::WinogradBackwardWeight(*this, dy, x, sum);
   } else {
-    Tensor fresh = Workspace(dw.shape());
-    convolutions_->Run(Pass::kBackwardWeight, window, x, fresh, Tensor(), dy);
-    Add(dw, fresh, dw);
+    WeightGradientOfPieces(dy, x, window, sum);
   }
-  if (!dbias.defined()) return;
-  const int64_t channels = dy.shape()[-1], rows = dy.shape().rows();
-  float* sums = dbias.data<float>();
-  if (write == Write::kOverwrite) std::fill_n(sums, channels, 0.0f);
-  cpu::FloatInput gradient(dy, channels);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = gradient.Load(r * channels, channels);
-    for (int64_t c = 0; c < channels; ++c) sums[c] += row[c];
-  }
+  if (!in_place) write == Write::kOverwrite ? Cast(sum, dw) : Add(dw, sum, dw);
+  if (dbias.defined()) ColumnSums(dy, write, dbias);
 }
 
-void CpuKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
-  Span span(this);
-  if (!cpu::AllF32({&x})) {
-    cpu::WideOutput wide(*this, y);
-    MaxPool(cpu::Wide(*this, x), window, wide.tensor());
-    return wide.Round();
-  }
-  const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
-  const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
-  ParallelFor(y.shape()[0] * out_height, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      const float* in = x.data<float>() + line / out_height * height * width * channels;
-      for (int64_t ox = 0; ox < out_width; ++ox) {
-        float* best = y.data<float>() + (line * out_width + ox) * channels;
-        bool first = true;
-        ForPixels(window, height, width, line % out_height, ox, [&](int64_t pixel) {
-          const float* values = in + pixel * channels;
-          if (std::exchange(first, false)) {
-            std::copy_n(values, channels, best);
-            return;
-          }
-          for (int64_t c = 0; c < channels; ++c) {
-            const bool larger = values[c] > best[c] || values[c] != values[c];  // NaN passes
-            best[c] = larger ? values[c] : best[c];
-          }
-        });
-      }
-    }
-  });
-}
-
-void CpuKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
-                                 const Tensor& dy, const Tensor& dx) {
-  Span span(this);
-  if (!cpu::AllF32({&dy})) {
-    cpu::WideOutput wide(*this, dx);
-    MaxPoolBackward(cpu::Wide(*this, x), window, cpu::Wide(*this, y), cpu::Wide(*this, dy),
-                    wide.tensor());
-    return wide.Round();
-  }
-  const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
-  const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
-  // Windows overlap: a picture belongs to one thread.
-  ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> slopes(channels);  // what has not found its element yet
-    for (int64_t picture = begin; picture < end; ++picture) {
-      const float* in = x.data<float>() + picture * height * width * channels;
-      float* to = dx.data<float>() + picture * height * width * channels;
-      std::fill_n(to, height * width * channels, 0.0f);
-      for (int64_t i = 0; i < out_height * out_width; ++i) {
-        const int64_t at = (picture * out_height * out_width + i) * channels;
-        const float* best = y.data<float>() + at;
-        float* rest = slopes.data();
-        std::copy_n(dy.data<float>() + at, channels, rest);
-        ForPixels(window, height, width, i / out_width, i % out_width, [&](int64_t pixel) {
-          const float* values = in + pixel * channels;
-          float* sums = to + pixel * channels;
-          for (int64_t c = 0; c < channels; ++c) {
-            const bool found = values[c] == best[c] || values[c] != values[c];
-            sums[c] += found ? rest[c] : 0;
-            rest[c] = found ? 0 : rest[c];
-          }
-        });
-      }
-    }
-  });
-}
-
-void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
-  Span span(this);
-  if (!cpu::AllF32({&x})) {
-    cpu::WideOutput wide(*this, y);
-    GlobalAveragePool(cpu::Wide(*this, x), wide.tensor());
-    return wide.Round();
-  }
-  const int64_t channels = x.shape()[3], pixels = x.shape()[1] * x.shape()[2];
-  ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
-    for (int64_t picture = begin; picture < end; ++picture) {
-      float* mean = y.data<float>() + picture * channels;
-      const float* in = x.data<float>() + picture * pixels * channels;
-      std::fill_n(mean, channels, 0.0f);
-      for (int64_t p = 0; p < pixels; ++p) {
-        for (int64_t c = 0; c < channels; ++c) mean[c] += in[p * channels + c];
-      }
-      for (int64_t c = 0; c < channels; ++c) mean[c] /= static_cast<float>(pixels);
-    }
-  });
-}
-
-void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
-  Span span(this);
-  if (!cpu::AllF32({&dy})) {
-    cpu::WideOutput wide(*this, dx);
-    GlobalAveragePoolBackward(cpu::Wide(*this, dy), wide.tensor());
-    return wide.Round();
-  }
-  const int64_t channels = dx.shape()[3], pixels = dx.shape()[1] * dx.shape()[2];
-  ParallelFor(dx.shape()[0], 1, [&](int64_t begin, int64_t end) {
-    for (int64_t picture = begin; picture < end; ++picture) {
-      const float* from = dy.data<float>() + picture * channels;
-      float* to = dx.data<float>() + picture * pixels * channels;
-      for (int64_t p = 0; p < pixels; ++p) {
-        for (int64_t c = 0; c < channels; ++c) {
-          to[p * channels + c] = from[c] / static_cast<float>(pixels);
-        }
-      }
-    }
-  });
-}
-
-void CpuKernels::Upsample(const Tensor& x, const Tensor& y) {
-  Span span(this);
-  CheckUpsampled(x.shape(), y.shape());
-  const int64_t width = x.shape()[2], pixel = x.shape()[3] * SizeOf(x.dtype());
-  ParallelFor(x.shape()[0] * x.shape()[1], 4, [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      const std::byte* from = x.raw() + line * width * pixel;
-      std::byte* upper = y.raw() + 4 * line * width * pixel;
-      for (int64_t i = 0; i < width; ++i) {
-        std::memcpy(upper + 2 * i * pixel, from + i * pixel, pixel);
-        std::memcpy(upper + (2 * i + 1) * pixel, from + i * pixel, pixel);
-      }
-      std::memcpy(upper + 2 * width * pixel, upper, 2 * width * pixel);
-    }
-  });
-}
-
-void CpuKernels::UpsampleBackward(const Tensor& dy, const Tensor& dx) {
-  Span span(this);
-  CheckUpsampled(dx.shape(), dy.shape());
-  const int64_t channels = dx.shape()[3], line = dx.shape()[2] * channels;
-  ParallelFor(dx.shape()[0] * dx.shape()[1], 4, [&](int64_t begin, int64_t end) {
-    cpu::FloatInput upper(dy, 2 * line), lower(dy, 2 * line);
-    cpu::FloatOutput output(dx, line);
-    for (int64_t i = begin; i < end; ++i) {
-      const float* above = upper.Load(4 * i * line, 2 * line);
-      const float* below = lower.Load((4 * i + 2) * line, 2 * line);
-      float* to = output.Open(i * line, line);
-      for (int64_t at = 0; at < line; at += channels) {
-        const int64_t left = 2 * at, right = left + channels;
-        for (int64_t c = 0; c < channels; ++c) {
-          to[at + c] = (above[left + c] + above[right + c]) + (below[left + c] + below[right + c]);
-        }
-      }
-      output.Close();
-    }
-  });
+void CpuKernels::WeightGradientOfPieces(const Tensor& dy, const Tensor& x, const Window& window,
+                                        const Tensor& dw) {
+  const DType dtype = MultipliesBf16(dy) ? DType::kBF16 : DType::kF32;
+  const ConvolutionPieces::Spec spec = SpecOf(Pass::kBackwardWeight, window, x, dy, dtype);
+  const ConvolutionPieces::Piece& piece = pieces_->Get(spec);
+  const Groups xs(x, dtype, spec.samples), ys(dy, dtype, spec.samples);
+  const int64_t elements = piece.packed_bytes(ConvolutionPieces::kW) / SizeOf(DType::kF32);
+  cpu::TreeLeaves leaves(allocator_, 1, xs.count(), elements);
+  const PieceScratch scratch(*this, leaves.parts(), piece, xs, ys);
+  const float* sum = nullptr;
+  leaves.Sum(
+      [&](int part, int64_t, int64_t group, float* leaf) {
+        piece.Run(xs.Load(group, scratch.X(part)), leaf, nullptr, ys.Load(group, scratch.Y(part)),
+                  scratch.Piece(part));
+      },
+      [&](int64_t, const float* packed) { sum = packed; });
+  if (!SkipsLoops()) pieces_->UnpackWeight(piece, sum, dw.raw());
 }
 
 }  // namespace lockstep

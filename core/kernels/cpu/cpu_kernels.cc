@@ -1,7 +1,7 @@
 #include "core/kernels/cpu/cpu_kernels.h"
 
 #include "core/kernels/cpu/bf16_product.h"
-#include "core/kernels/cpu/convolution_primitives.h"
+#include "core/kernels/cpu/convolution_piece.h"
 #include "dnnl.hpp"
 
 namespace lockstep {
@@ -9,7 +9,7 @@ namespace lockstep {
 CpuKernels::CpuKernels(Allocator& allocator, InstructionSet instructions)
     : allocator_(allocator),
       instructions_(instructions),
-      convolutions_(std::make_unique<cpu::ConvolutionPrimitives>(allocator)),
+      pieces_(std::make_unique<cpu::ConvolutionPieces>()),
       bf16_products_(std::make_unique<cpu::Bf16Products>(allocator)) {}
 
 CpuKernels::~CpuKernels() = default;

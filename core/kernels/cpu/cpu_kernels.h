@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace cpu {
 class Bf16Products;
-class ConvolutionPrimitives;
+class ConvolutionPieces;
 }  // namespace cpu
 
 // The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
@@ -154,9 +154,17 @@ class CpuKernels final : public Kernels {
   // Whether products of such a tensor are computed in bf16.
   bool MultipliesBf16(const Tensor& x) const;
 
+  // Convolutions by oneDNN, a group of samples at a time (cpu/convolution_piece.h). The first one
+  // writes y where it runs forward, else x, which is then a gradient as y is.
+  void ConvolutionOfPieces(bool forward, const Tensor& x, const Tensor& w, const Tensor& bias,
+                           const Window& window, const Tensor& y);
+  // dw is fp32.
+  void WeightGradientOfPieces(const Tensor& dy, const Tensor& x, const Window& window,
+                              const Tensor& dw);
+
   Allocator& allocator_;
   InstructionSet instructions_;
-  std::unique_ptr<cpu::ConvolutionPrimitives> convolutions_;
+  std::unique_ptr<cpu::ConvolutionPieces> pieces_;
   std::unique_ptr<cpu::Bf16Products> bf16_products_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls

@@ -66,6 +66,11 @@ void PackColumns(const float* from, int64_t stride, int64_t columns, int64_t k, 
 
 int64_t PackedRightSize(int64_t k, int64_t n) { return k * RoundUp(n, kColumnStep); }
 
+PanelRange PanelOf(int64_t n, int64_t panel) {
+  const Panels panels(n);
+  return {panels.Begin(panel), panels.Begin(panel + 1) - panels.Begin(panel)};
+}
+
 int64_t RightPanels(int64_t n) { return (n + kBlockColumns - 1) / kBlockColumns; }
 
 void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,

@@ -34,6 +34,12 @@ struct MatrixView {
 // independent: a large b is packed by several threads, each a range of the RightPanels(n).
 int64_t PackedRightSize(int64_t k, int64_t n);
 int64_t RightPanels(int64_t n);
+// Columns [first, first + width) of b[k, n] are a panel: element (p, j) lies at packed[first * k +
+// p * width + j - first]. For those who write packed operands themselves.
+struct PanelRange {
+  int64_t first, width;
+};
+PanelRange PanelOf(int64_t n, int64_t panel);
 void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
                float* packed);
 inline void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) {
