@@ -1,6 +1,6 @@
 #include "core/kernels/cpu/cpu_kernels.h"
 
-#include "core/kernels/cpu/bf16_product.h"
+#include "core/kernels/cpu/bf16_gemm.h"  // HasBf16Instructions
 #include "core/kernels/cpu/convolution_piece.h"
 #include "dnnl.hpp"
 
@@ -9,8 +9,7 @@ namespace lockstep {
 CpuKernels::CpuKernels(Allocator& allocator, InstructionSet instructions)
     : allocator_(allocator),
       instructions_(instructions),
-      pieces_(std::make_unique<cpu::ConvolutionPieces>()),
-      bf16_products_(std::make_unique<cpu::Bf16Products>(allocator)) {}
+      pieces_(std::make_unique<cpu::ConvolutionPieces>()) {}
 
 CpuKernels::~CpuKernels() = default;
 
@@ -23,8 +22,14 @@ bool CpuKernels::LimitLibraries(InstructionSet instructions) {
 }
 
 bool CpuKernels::MultipliesBf16(const Tensor& x) const {
-  return x.dtype() == DType::kBF16 && instructions_ == InstructionSet::kAvx512 &&
-         cpu::Bf16Products::Supported();
+  if (x.dtype() != DType::kBF16 || instructions_ != InstructionSet::kAvx512 ||
+      !cpu::HasBf16Instructions()) {
+    return false;
+  }
+  // Convolutions are oneDNN's, which can be told to use less than the processor has
+  // (ONEDNN_MAX_CPU_ISA) and then emulates bf16, slower than fp32.
+  constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
 }  // namespace lockstep

@@ -8,20 +8,21 @@
 namespace lockstep {
 
 namespace cpu {
-class Bf16Products;
 class ConvolutionPieces;
 }  // namespace cpu
 
 // The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
-// (core/base/parallel.h). Convolutions stand on oneDNN, matrix products in fp32 on a microkernel of
-// our own; normalisations, attention and the loss are loops of our own, because they are bound by
-// memory and gain more from being fused with their neighbours than from any faster arithmetic.
+// (core/base/parallel.h). Matrix products in fp32 and 3x3 convolutions with stride 1 run on a
+// microkernel of our own, other convolutions on oneDNN; normalisations, attention and the loss are
+// loops of our own, because they are bound by memory and gain more from being fused with their
+// neighbours than from any faster arithmetic.
 //
-// Where the processor multiplies bf16 (AVX512-BF16, AMX), linear layers and convolutions of bf16
-// tensors do so, through oneDNN. Else, and in fp16, they compute in fp32 and round: fp16 keeps its
-// range, and its overflows are real.
+// Where the processor multiplies bf16 (AVX512-BF16), linear layers of bf16 tensors do so with a
+// microkernel of our own, and convolutions through oneDNN where Winograd's fp32 is not faster. Else,
+// and in fp16, both compute in fp32 and round: fp16 keeps its range, and its overflows are real.
 //
-// For the same shapes and the same number of threads every kernel gives the same bits.
+// The bits of a result do not depend on the number of threads, nor on the number of rows or columns
+// of a call; in fp32 and without oneDNN's convolutions, nor on the instructions (docs/numerics.md).
 class CpuKernels final : public Kernels {
  public:
   // The allocator outlives the kernels and all tensors made with them.
@@ -165,7 +166,6 @@ class CpuKernels final : public Kernels {
   Allocator& allocator_;
   InstructionSet instructions_;
   std::unique_ptr<cpu::ConvolutionPieces> pieces_;
-  std::unique_ptr<cpu::Bf16Products> bf16_products_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };

@@ -37,8 +37,7 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
   CHECK_EQ(pre.elements(), rows * hidden);
   if (MultipliesBf16(x)) {
-    return cpu::GeluNetworkBf16(*this, *bf16_products_, x, up, up_bias, down, down_bias, residual,
-                                pre, y);
+    return cpu::GeluNetworkBf16(*this, x, up, up_bias, down, down_bias, residual, pre, y);
   }
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
@@ -97,8 +96,7 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
                                      const GeluNetworkGradients& gradients) {
   Span span(this);
   if (MultipliesBf16(dy)) {
-    return cpu::GeluNetworkBackwardBf16(*this, *bf16_products_, x, pre, up, down, dy, write,
-                                        gradients);
+    return cpu::GeluNetworkBackwardBf16(*this, x, pre, up, down, dy, write, gradients);
   }
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide_dx(*this, gradients.x);

@@ -58,7 +58,7 @@ void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   CHECK_EQ(x.shape()[-1], in);
   CHECK_EQ(y.elements(), rows * out);
   if (MultipliesBf16(x)) {
-    return cpu::LinearBf16(*this, *bf16_products_, x, w, bias, residual, y);
+    return cpu::LinearBf16(*this, x, w, bias, residual, y);
   }
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide(*this, y);
@@ -122,7 +122,7 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   const int64_t in = w.shape()[1], out = w.shape()[0], rows = dy.elements() / out;
   CHECK_EQ(dy.elements(), rows * out);
   if (MultipliesBf16(dy)) {
-    return cpu::LinearBackwardBf16(*this, *bf16_products_, dy, x, w, write, dx, dw, dbias);
+    return cpu::LinearBackwardBf16(*this, dy, x, w, write, dx, dw, dbias);
   }
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide_dx(*this, dx);
