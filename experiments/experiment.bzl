@@ -52,11 +52,10 @@ def _compare(name, runs, base = None):
     program(
         name = name,
         binary = "//tools/compare:run_and_compare",
-        # The same threads for every rank of every strategy: only then are sums made in the same
-        # order, and the differences 0.
+        # What the user adds comes behind the `--`: it is for each of the runs.
         arguments = (["--base", base] if base else []) +
                     ["%s={path}/$(rootpath %s)" % (run, label) for label, run in runs.items()] +
-                    ["--", "--set", "run.threads=1"],
+                    ["--"],
         data = runs.keys(),
     )
 

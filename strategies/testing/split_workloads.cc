@@ -26,9 +26,10 @@ std::string Name(SplitKind kind) {
 SplitWorkload WorkloadOf(SplitKind kind) {
   if (kind == SplitKind::kResNet) {
     // With this seed no activation comes so close to 0 that another order of sums changes its sign
-    // before its ReLU, which would move the gradient's norm by 1e-5.
+    // before its ReLU. With one in six seeds that moves the first gradient's norm by 1e-5, and with
+    // most of them the losses of 20 steps by 1e-5 to 5e-5.
     return {SmallResNetConfig(),
-            {"model.width=12", "schedule.learning_rate=0.0003", "train.seed=9"},
+            {"model.width=12", "schedule.learning_rate=0.0003", "train.seed=2"},
             {}};
   }
   if (kind == SplitKind::kUNet) {
