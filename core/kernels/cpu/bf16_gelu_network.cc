@@ -13,39 +13,23 @@
 namespace lockstep::cpu {
 namespace {
 
-// to = gelu(pre), `width` columns of `rows` rows, without gaps in `to`.
-void GeluRows(const Bf16* pre, int64_t stride, int64_t rows, int64_t width, Bf16* __restrict to) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < width; ++i) {
-      to[r * width + i] = FloatToBFloat16(Gelu(BFloat16ToFloat(pre[r * stride + i])));
-    }
-  }
+// to = gelu(pre)
+void GeluOf(const Bf16* pre, int64_t count, Bf16* __restrict to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = FloatToBFloat16(Gelu(BFloat16ToFloat(pre[i])));
 }
 
-// The same, and gradient *= the derivative of gelu at pre, without gaps.
+// to = gelu(pre) and gradient *= the derivative of gelu at pre, `width` columns of `rows` rows; no
+// gaps between the rows of `to`, as many as in `pre` between those of `gradient`.
 void GeluRowsBackward(const Bf16* pre, int64_t stride, int64_t rows, int64_t width,
                       Bf16* __restrict to, Bf16* __restrict gradient) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < width; ++i) {
       const auto [value, slope] = GeluWithDerivative(BFloat16ToFloat(pre[r * stride + i]));
-      const int64_t at = r * width + i;
-      to[at] = FloatToBFloat16(value);
-      gradient[at] = FloatToBFloat16(BFloat16ToFloat(gradient[at]) * slope);
+      Bf16& slot = gradient[r * stride + i];
+      to[r * width + i] = FloatToBFloat16(value);
+      slot = FloatToBFloat16(BFloat16ToFloat(slot) * slope);
     }
   }
-}
-
-// A tile [rows, n] that is a sum over blocks of k: a chain in fp32, `total`, until the last block.
-Bf16Product BlockOfSum(bool first, bool last, int64_t rows, const Bf16* a, int64_t a_stride,
-                       int64_t n, float* total, Bf16* c) {
-  return {.m = rows,
-          .a = a,
-          .a_stride = a_stride,
-          .c = total,
-          .c_bf16 = last ? c : nullptr,
-          .c_stride = n,
-          .start = first ? nullptr : total,
-          .start_stride = n};
 }
 
 }  // namespace
@@ -54,22 +38,17 @@ void GeluNetworkBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const 
                      const Tensor& down, const Tensor& down_bias, const Tensor& residual,
                      const Tensor& pre, const Tensor& y) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut tiles = LeafTiles(x.elements() / width), blocks = InnerBlocks(hidden);
+  const Cut tiles = LeafTiles(x.elements() / width);
   if (!LeavesSuffice(tiles)) {
     kernels.Linear(x, up, up_bias, Tensor(), pre);
     return kernels.GeluLinear(pre, down, down_bias, residual, y);
   }
   const Bf16RowProduct to_hidden(kernels, {Bf16Data(up), width, Transpose::kYes}, width, hidden,
                                  up_bias);
-  std::vector<Bf16RowProduct> to_output;  // one a block
-  for (int64_t b = 0; b < blocks.count; ++b) {
-    to_output.emplace_back(kernels,
-                           Bf16View{Bf16Data(down) + blocks.Begin(b), hidden, Transpose::kYes},
-                           blocks.Size(b), width, b + 1 == blocks.count ? down_bias : Tensor());
-  }
+  const Bf16RowProduct to_output(kernels, {Bf16Data(down), hidden, Transpose::kYes}, hidden, width,
+                                 down_bias);
   Scratch scratch;
-  const int64_t activated = scratch.Add(Bf16Floats(tiles.size * blocks.size));
-  const int64_t total = scratch.Add(tiles.size * width);
+  const int64_t activated = scratch.Add(Bf16Floats(tiles.size * hidden));
   scratch.Allocate(kernels, TileParts(tiles));
   ForTiles(tiles, [&](int part, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
@@ -80,17 +59,14 @@ void GeluNetworkBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const 
                    .a_stride = width,
                    .c_bf16 = pre_tile,
                    .c_stride = hidden});
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const bool last = b + 1 == blocks.count;
-      GeluRows(pre_tile + blocks.Begin(b), hidden, rows, blocks.Size(b), gelu);
-      Bf16Product product = BlockOfSum(b == 0, last, rows, gelu, blocks.Size(b), width,
-                                       scratch.At(part, total), Bf16Data(y) + first * width);
-      if (last && residual.defined()) {
-        product.residual = Bf16Data(residual) + first * width;
-        product.residual_stride = width;
-      }
-      to_output[b].Run(product);
-    }
+    GeluOf(pre_tile, rows * hidden, gelu);
+    to_output.Run({.m = rows,
+                   .a = gelu,
+                   .a_stride = hidden,
+                   .c_bf16 = Bf16Data(y) + first * width,
+                   .c_stride = width,
+                   .residual = residual.defined() ? Bf16Data(residual) + first * width : nullptr,
+                   .residual_stride = width});
   });
 }
 
@@ -110,13 +86,14 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
     return kernels.LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
   }
   const int parts = TileParts(leaves);
-  std::vector<Bf16RowProduct> to_hidden, to_input;  // one a block
+  std::optional<Bf16RowProduct> to_input;
+  std::vector<Bf16RowProduct> to_hidden;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-    to_hidden.emplace_back(kernels, Bf16View{Bf16Data(down) + begin, hidden}, width, size);
-    if (gradients.x.defined()) {
-      to_input.emplace_back(kernels, Bf16View{Bf16Data(up) + begin * width, width}, size, width);
-    }
+    to_hidden.emplace_back(kernels, Bf16View{Bf16Data(down) + blocks.Begin(b), hidden}, width,
+                           blocks.Size(b));
+  }
+  if (gradients.x.defined()) {
+    to_input.emplace(kernels, Bf16View{Bf16Data(up), width}, hidden, width);
   }
   std::optional<Bf16WeightGradient> up_gradient, down_gradient;
   std::optional<LeafSums> up_bias, down_bias;
@@ -129,12 +106,11 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
   Scratch scratch;
   const auto add = [&](int64_t elements) { return scratch.Add(Bf16Floats(elements)); };
   const int64_t hidden_gelu = add(leaves.size * blocks.size);
-  const int64_t hidden_gradient = add(leaves.size * blocks.size);
+  const int64_t hidden_gradient = add(leaves.size * hidden);
   const int64_t packed_x = add(PackedBf16RightSize(leaves.size, width));
   const int64_t packed_dy = add(PackedBf16LeftSize(width, leaves.size));
   const int64_t packed_gelu = add(PackedBf16RightSize(leaves.size, blocks.size));
   const int64_t packed_dpre = add(PackedBf16LeftSize(blocks.size, leaves.size));
-  const int64_t total = scratch.Add(gradients.x.defined() ? leaves.size * width : 0);
   scratch.Allocate(kernels, parts);
 
   ForTiles(leaves, [&](int part, int64_t leaf) {
@@ -152,24 +128,27 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
     float* up_sums = up_bias ? up_bias->Open(part, leaf) : nullptr;
     for (int64_t b = 0; b < blocks.count; ++b) {
       const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-      Bf16* dpre = at(hidden_gradient);
+      Bf16* dpre = at(hidden_gradient) + begin;
       to_hidden[b].Run(
-          {.m = rows, .a = dy_leaf, .a_stride = width, .c_bf16 = dpre, .c_stride = size});
+          {.m = rows, .a = dy_leaf, .a_stride = width, .c_bf16 = dpre, .c_stride = hidden});
       GeluRowsBackward(Bf16Data(pre) + first * hidden + begin, hidden, rows, size, at(hidden_gelu),
                        dpre);
-      if (gradients.x.defined()) {
-        to_input[b].Run(BlockOfSum(b == 0, b + 1 == blocks.count, rows, dpre, size, width,
-                                   scratch.At(part, total), Bf16Data(gradients.x) + first * width));
-      }
       if (up_gradient) {
-        PackBf16LeftTransposed(dpre, size, size, rows, at(packed_dpre));
+        PackBf16LeftTransposed(dpre, hidden, size, rows, at(packed_dpre));
         up_gradient->Run(part, leaf, rows, at(packed_dpre), begin, size, at(packed_x), 0, width);
       }
       if (down_gradient) {
         PackBf16Right({at(hidden_gelu), size}, rows, size, at(packed_gelu));
         down_gradient->Run(part, leaf, rows, at(packed_dy), 0, width, at(packed_gelu), begin, size);
       }
-      if (up_bias) AddBf16Rows(dpre, size, rows, size, up_sums + begin);
+      if (up_bias) AddBf16Rows(dpre, hidden, rows, size, up_sums + begin);
+    }
+    if (to_input) {
+      to_input->Run({.m = rows,
+                     .a = at(hidden_gradient),
+                     .a_stride = hidden,
+                     .c_bf16 = Bf16Data(gradients.x) + first * width,
+                     .c_stride = width});
     }
     if (up_bias) up_bias->Close(part);
   });

@@ -106,6 +106,10 @@ template <int kVectors>
     const float* addend = panel.addends[i] + panel.addend_offset + row * panel.addend_row;
     for (int j = 0; j < kVectors * kWidth; j += kLine) __builtin_prefetch(addend + j);
   }
+  if (panel.residual != nullptr) {
+    const uint16_t* residual = panel.residual + row * panel.residual_row;
+    for (int j = 0; j < kVectors * kWidth; j += 2 * kLine) __builtin_prefetch(residual + j);
+  }
 }
 
 // The loops over pairs stay as short as they are: unrolled, they outgrow the processor's loop

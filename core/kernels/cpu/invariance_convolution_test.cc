@@ -27,7 +27,7 @@ struct Layer {
 
 const Layer kLayers[] = {
     {"3x3, 64 channels", 9, 7, 64, 64, {3, 1, 1}},
-    {"3x3, 64 channels, outputs 16x16", 16, 16, 64, 80, {3, 1, 1}, {1, 3, 9}},
+    {"3x3, 64 channels, outputs 16x16", 16, 16, 64, 80, {3, 1, 1}, {1, 9, 37}},
     {"3x3, 128 channels, outputs 4x4", 4, 4, 128, 144, {3, 1, 1}, {1, 5, 33}},
     {"3x3, 256 channels, outputs 2x2", 2, 2, 256, 256, {3, 1, 1}, {1, 9, 70}},
     {"3x3, odd channels", 7, 5, 17, 13, {3, 1, 1}},
