@@ -29,7 +29,7 @@ SplitWorkload WorkloadOf(SplitKind kind) {
     // before its ReLU. With one in six seeds that moves the first gradient's norm by 1e-5, and with
     // most of them the losses of 20 steps by 1e-5 to 5e-5.
     return {SmallResNetConfig(),
-            {"model.width=12", "schedule.learning_rate=0.0003", "train.seed=2"},
+            {"model.width=12", "schedule.learning_rate=0.0001", "train.seed=3"},
             {}};
   }
   if (kind == SplitKind::kUNet) {
