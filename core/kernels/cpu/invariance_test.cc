@@ -1,91 +1,19 @@
-// What rules of core/kernels/cpu promise beyond correct values: the bits of a result depend on its
-// operands alone, not on the number of threads, on the instructions that are used, or on how many
-// rows a call has.
+// Kernels outside linear layers and convolutions: the bits of a result do not depend on threads, on
+// instructions, or on the number of rows in the call.
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "core/base/parallel.h"
-#include "core/base/philox.h"
-#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/invariance_suite.h"
 #include "gtest/gtest.h"
 
-namespace lockstep {
+namespace lockstep::invariance {
 namespace {
 
-// Rows enough for several leaves of 128, so that threads take different runs of them, and widths
-// that leave tails behind 16 lanes.
-constexpr int64_t kBatch = 5, kTime = 127, kWidth = 76;
-constexpr int64_t kClasses = 203, kVocabulary = 50;
+// Widths that leave tails behind 16 lanes.
+constexpr int64_t kWidth = 76, kClasses = 203, kVocabulary = 50;
 constexpr int64_t kHeads = 3, kHeadWidth = 20;
-
-// Makes operands, and remembers what kernels have written.
-class Bench {
- public:
-  Bench(InstructionSet instructions, DType dtype) : kernels_(allocator_, instructions) {
-    dtype_ = dtype;
-  }
-
-  CpuKernels& kernels() { return kernels_; }
-
-  Tensor Normal(const Shape& shape, const std::string& name) { return Normal(shape, name, dtype_); }
-  Tensor Normal(const Shape& shape, const std::string& name, DType dtype) {
-    const Tensor drawn = kernels_.Empty(shape);
-    Philox(PhiloxKey(1, "test", name))
-        .FillNormal({drawn.data<float>(), static_cast<size_t>(drawn.elements())}, 0, 0.1f, 1);
-    if (dtype == DType::kF32) return drawn;
-    const Tensor rounded = kernels_.Empty(shape, dtype, MemoryClass::kActivations);
-    kernels_.Cast(drawn, rounded);
-    return rounded;
-  }
-  Tensor Integers(int64_t count, int32_t end, const std::string& name) {
-    std::vector<uint32_t> bits(count);
-    Philox(PhiloxKey(1, "test", name)).FillBits(bits, 0);
-    const Tensor x = kernels_.Empty({count}, DType::kI32, MemoryClass::kActivations);
-    // Some negative: ignored targets, words of other ranks.
-    for (int64_t i = 0; i < count; ++i) {
-      x.data<int32_t>()[i] = i % 11 == 5 ? -1 : static_cast<int32_t>(bits[i] % end);
-    }
-    return x;
-  }
-  Tensor Floats(const Shape& shape) { return Out(shape, DType::kF32); }
-  Tensor Out(const Shape& shape) { return Out(shape, dtype_); }
-  Tensor Out(const Shape& shape, DType dtype) {
-    outputs_.push_back(kernels_.Empty(shape, dtype, MemoryClass::kActivations));
-    return outputs_.back();
-  }
-  // An output that holds something before it is added to.
-  Tensor Held(const Shape& shape, const std::string& name, DType dtype) {
-    outputs_.push_back(Normal(shape, name, dtype));
-    return outputs_.back();
-  }
-
-  // The bytes of all outputs, of the first `batch` of `whole` samples: each output has samples, or
-  // their rows, in its first dimension.
-  std::string Bytes(int64_t batch = 1, int64_t whole = 1) const {
-    std::string bytes;
-    for (const Tensor& x : outputs_) {
-      bytes.append(reinterpret_cast<const char*>(x.raw()), x.bytes() / whole * batch);
-    }
-    return bytes;
-  }
-
- private:
-  CpuAllocator allocator_;
-  CpuKernels kernels_;
-  DType dtype_ = DType::kF32;
-  std::vector<Tensor> outputs_;
-};
-
-struct NamedKernel {
-  std::string name;
-  // Calls the kernel on the first `batch` samples.
-  std::function<void(Bench&, int64_t batch)> run;
-  // Whether an element of its outputs depends on one sample alone.
-  bool by_row = true;
-};
 
 // The first rows of a tensor that was made for kBatch samples: the same values for any batch.
 Shape Rows(int64_t batch, int64_t width) { return {batch * kTime, width}; }
@@ -198,47 +126,15 @@ std::vector<NamedKernel> AllKernels() {
   return kernels;
 }
 
-std::string Results(const NamedKernel& kernel, DType dtype, int threads,
-                    InstructionSet instructions, int64_t batch = kBatch) {
-  SetThreads(threads);
-  Bench bench(instructions, dtype);
-  kernel.run(bench, batch);
-  return bench.Bytes();
-}
-
-class InvarianceTest : public testing::TestWithParam<DType> {
- protected:
-  ~InvarianceTest() override { SetThreads(threads_before_); }
-
- private:
-  const int threads_before_ = MaxThreads();
-};
+class InvarianceTest : public testing::TestWithParam<DType> {};
 
 TEST_P(InvarianceTest, ThreadsAndInstructionsDoNotMatter) {
-  for (const NamedKernel& kernel : AllKernels()) {
-    const std::string expected = Results(kernel, GetParam(), 1, WidestInstructionSet());
-    EXPECT_FALSE(expected.empty());
-    for (const int threads : {1, 2, 3, 5}) {
-      for (const InstructionSet set : {WidestInstructionSet(), InstructionSet::kAvx2}) {
-        EXPECT_TRUE(Results(kernel, GetParam(), threads, set) == expected)
-            << kernel.name << " on " << threads << " threads with " << Name(set);
-      }
-    }
-  }
+  ExpectThreadsDoNotMatter(AllKernels(), GetParam(),
+                           {WidestInstructionSet(), InstructionSet::kAvx2});
 }
 
 TEST_P(InvarianceTest, RowsDoNotDependOnTheOthersOfTheCall) {
-  SetThreads(2);
-  for (const NamedKernel& kernel : AllKernels()) {
-    if (!kernel.by_row) continue;
-    Bench whole(WidestInstructionSet(), GetParam());
-    kernel.run(whole, kBatch);
-    for (const int64_t batch : {1, 2, 4}) {
-      Bench some(WidestInstructionSet(), GetParam());
-      kernel.run(some, batch);
-      EXPECT_TRUE(some.Bytes() == whole.Bytes(batch, kBatch)) << kernel.name << " of " << batch;
-    }
-  }
+  ExpectRowsDoNotDependOnOthers(AllKernels(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, InvarianceTest,
@@ -246,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(DTypes, InvarianceTest,
                          [](const auto& param) { return std::string(Name(param.param)); });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::invariance
