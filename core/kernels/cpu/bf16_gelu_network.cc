@@ -105,52 +105,75 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
   if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, parts, width);
   Scratch scratch;
   const auto add = [&](int64_t elements) { return scratch.Add(Bf16Floats(elements)); };
+  const int64_t group_rows = kBf16Leaves * leaves.size;
   const int64_t hidden_gelu = add(leaves.size * blocks.size);
-  const int64_t hidden_gradient = add(leaves.size * hidden);
-  const int64_t packed_x = add(PackedBf16RightSize(leaves.size, width));
-  const int64_t packed_dy = add(PackedBf16LeftSize(width, leaves.size));
-  const int64_t packed_gelu = add(PackedBf16RightSize(leaves.size, blocks.size));
-  const int64_t packed_dpre = add(PackedBf16LeftSize(blocks.size, leaves.size));
+  const int64_t hidden_gradient = add(group_rows * hidden);
+  const int64_t packed_x = add(kBf16Leaves * PackedBf16RightSize(leaves.size, width));
+  const int64_t packed_dy = add(kBf16Leaves * PackedBf16LeftSize(width, leaves.size));
+  const int64_t packed_gelu = add(kBf16Leaves * PackedBf16RightSize(leaves.size, blocks.size));
+  const int64_t packed_dpre = add(kBf16Leaves * PackedBf16LeftSize(blocks.size, leaves.size));
   scratch.Allocate(kernels, parts);
 
-  ForTiles(leaves, [&](int part, int64_t leaf) {
+  ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
     const auto at = [&](int64_t piece) { return reinterpret_cast<Bf16*>(scratch.At(part, piece)); };
-    const int64_t first = leaves.Begin(leaf), rows = leaves.Size(leaf);
-    const Bf16* dy_leaf = Bf16Data(dy) + first * width;
-    if (up_gradient) {
-      PackBf16Right({Bf16Data(x) + first * width, width}, rows, width, at(packed_x));
-    }
-    if (down_gradient) PackBf16LeftTransposed(dy_leaf, width, width, rows, at(packed_dy));
-    if (down_bias) {
-      AddBf16Rows(dy_leaf, width, rows, width, down_bias->Open(part, leaf));
-      down_bias->Close(part);
-    }
-    float* up_sums = up_bias ? up_bias->Open(part, leaf) : nullptr;
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-      Bf16* dpre = at(hidden_gradient) + begin;
-      to_hidden[b].Run(
-          {.m = rows, .a = dy_leaf, .a_stride = width, .c_bf16 = dpre, .c_stride = hidden});
-      GeluRowsBackward(Bf16Data(pre) + first * hidden + begin, hidden, rows, size, at(hidden_gelu),
-                       dpre);
+    const int64_t rows = leaves.Size(first_leaf);
+    const auto dy_leaf = [&](int64_t i) {
+      return Bf16Data(dy) + leaves.Begin(first_leaf + i) * width;
+    };
+    const auto dpre_leaf = [&](int64_t i) { return at(hidden_gradient) + i * rows * hidden; };
+    for (int64_t i = 0; i < count; ++i) {
       if (up_gradient) {
-        PackBf16LeftTransposed(dpre, hidden, size, rows, at(packed_dpre));
-        up_gradient->Run(part, leaf, rows, at(packed_dpre), begin, size, at(packed_x), 0, width);
+        PackBf16Right({Bf16Data(x) + leaves.Begin(first_leaf + i) * width, width}, rows, width,
+                      at(packed_x) + i * PackedBf16RightSize(rows, width));
       }
       if (down_gradient) {
-        PackBf16Right({at(hidden_gelu), size}, rows, size, at(packed_gelu));
-        down_gradient->Run(part, leaf, rows, at(packed_dy), 0, width, at(packed_gelu), begin, size);
+        PackBf16LeftTransposed(dy_leaf(i), width, width, rows,
+                               at(packed_dy) + i * PackedBf16LeftSize(width, rows));
       }
-      if (up_bias) AddBf16Rows(dpre, hidden, rows, size, up_sums + begin);
+      if (down_bias) {
+        AddBf16Rows(dy_leaf(i), width, rows, width, down_bias->Open(part, first_leaf + i));
+        down_bias->Close(part);
+      }
     }
-    if (to_input) {
-      to_input->Run({.m = rows,
-                     .a = at(hidden_gradient),
-                     .a_stride = hidden,
-                     .c_bf16 = Bf16Data(gradients.x) + first * width,
-                     .c_stride = width});
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
+      for (int64_t i = 0; i < count; ++i) {
+        Bf16* dpre = dpre_leaf(i) + begin;
+        to_hidden[b].Run(
+            {.m = rows, .a = dy_leaf(i), .a_stride = width, .c_bf16 = dpre, .c_stride = hidden});
+        GeluRowsBackward(Bf16Data(pre) + leaves.Begin(first_leaf + i) * hidden + begin, hidden,
+                         rows, size, at(hidden_gelu), dpre);
+        if (up_gradient) {
+          PackBf16LeftTransposed(dpre, hidden, size, rows,
+                                 at(packed_dpre) + i * PackedBf16LeftSize(size, rows));
+        }
+        if (down_gradient) {
+          PackBf16Right({at(hidden_gelu), size}, rows, size,
+                        at(packed_gelu) + i * PackedBf16RightSize(rows, size));
+        }
+      }
+      if (up_gradient) {
+        up_gradient->Run(part, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
+                         0, width);
+      }
+      if (down_gradient) {
+        down_gradient->Run(part, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
+                           begin, size);
+      }
     }
-    if (up_bias) up_bias->Close(part);
+    for (int64_t i = 0; i < count; ++i) {
+      if (up_bias) {
+        AddBf16Rows(dpre_leaf(i), hidden, rows, hidden, up_bias->Open(part, first_leaf + i));
+        up_bias->Close(part);
+      }
+      if (to_input) {
+        to_input->Run({.m = rows,
+                       .a = dpre_leaf(i),
+                       .a_stride = hidden,
+                       .c_bf16 = Bf16Data(gradients.x) + leaves.Begin(first_leaf + i) * width,
+                       .c_stride = width});
+      }
+    }
   });
   if (up_gradient) up_gradient->Finish();
   if (down_gradient) down_gradient->Finish();

@@ -15,6 +15,8 @@ namespace {
 // no limit.
 constexpr int64_t kDepth = 2048;
 
+static_assert(kBf16Leaves <= kBf16MostLeaves);
+
 // Rows of a that share the scratch of a chain that goes on.
 constexpr int64_t kScratchRows = 128;
 
@@ -70,6 +72,9 @@ void MultiplyPanel(const Bf16Product& product, const PanelRange& panel, int64_t 
   const Bf16* b = product.packed_b + first * padded_k;
   Bf16Panel tile = {};
   tile.m = rows;
+  tile.leaves = product.leaves;
+  tile.a_leaf = PackedBf16LeftSize(product.m, product.k);
+  tile.b_leaf = PackedBf16RightSize(product.k, product.n);
   tile.a_row = product.a_stride;
   tile.a_panel = padded_k * kBlockRows;
   tile.columns = static_cast<int>(std::min(width, product.n - first));
@@ -85,7 +90,7 @@ void MultiplyPanel(const Bf16Product& product, const PanelRange& panel, int64_t 
     MultiplyPanelBf16(tile);
   };
   alignas(64) float scratch[kScratchRows * kBlockColumns];
-  for (; p + kDepth < product.k; p += kDepth) {
+  for (; product.leaves == 1 && p + kDepth < product.k; p += kDepth) {
     tile.c = scratch;
     tile.c_row = kBlockColumns;
     multiply(kDepth);

@@ -1,6 +1,7 @@
 #include "core/kernels/cpu/bf16_gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -289,6 +290,54 @@ TEST_F(Bf16GemmTest, RoundsAsFloatToBFloat16) {
   Run(a, false, b, false, {.c_bf16 = c.begin(), .c_stride = n, .bias = values.data()});
   for (int64_t j = 0; j < n; ++j) {
     ASSERT_EQ(c.at(0, j), FloatToBFloat16(0.0f + values[j])) << values[j];
+  }
+}
+
+// Leaves that are added up in cache have the bits of the tree over products made one by one.
+TEST_F(Bf16GemmTest, LeavesAreAddedAsATree) {
+  std::mt19937_64 random(11);
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{8, 48, 128}, {21, 83, 128}, {50, 20, 7}}) {
+    for (int leaves = 2; leaves <= kBf16Leaves; leaves *= 2) {
+      Matrix<Bf16> a(leaves * k, m, 3), b(leaves * k, n, 1);  // a leaf's rows after the other's
+      Matrix<float> sums(m, n, 4, Access::kReadWrite), addend(m, n, 4);
+      a.Fill(random), b.Fill(random), sums.Fill(random), addend.Fill(random);
+      std::vector<Matrix<float>> products(leaves, Matrix<float>(m, n, 0));
+      const int64_t left = PackedBf16LeftSize(m, k), right = PackedBf16RightSize(k, n);
+      std::vector<Bf16> packed_a(leaves * left, kGuard), packed_b(leaves * right, kGuard);
+      const float* const addends[] = {addend.begin()};
+      Bf16Product product = {.m = m, .n = n, .k = k, .c_stride = n};
+      for (int leaf = 0; leaf < leaves; ++leaf) {
+        PackBf16LeftTransposed(&a.at(leaf * k, 0), a.stride, m, k, &packed_a[leaf * left]);
+        PackBf16Right({&b.at(leaf * k, 0), b.stride}, k, n, &packed_b[leaf * right]);
+        product.a = &packed_a[leaf * left];
+        product.packed_b = &packed_b[leaf * right];
+        product.c = products[leaf].begin();
+        MultiplyBf16(product);
+      }
+      product = {.m = m,
+                 .n = n,
+                 .k = k,
+                 .leaves = leaves,
+                 .a = packed_a.data(),
+                 .packed_b = packed_b.data(),
+                 .c = sums.begin(),
+                 .c_stride = sums.stride,
+                 .addends = addends,
+                 .addend_stride = addend.stride};
+      MultiplyBf16(product);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          std::vector<float> tree;
+          for (Matrix<float>& leaf : products) tree.push_back(leaf.at(i, j));
+          while (tree.size() > 1) {
+            for (size_t t = 0; t < tree.size() / 2; ++t) tree[t] = tree[2 * t] + tree[2 * t + 1];
+            tree.resize(tree.size() / 2);
+          }
+          ASSERT_EQ(sums.at(i, j), tree[0] + addend.at(i, j)) << leaves << ": " << i << ", " << j;
+        }
+      }
+      EXPECT_TRUE(sums.GuardsStand());
+    }
   }
 }
 

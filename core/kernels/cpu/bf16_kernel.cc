@@ -48,7 +48,7 @@ struct Block {
 // Where pair p of row i of a lies, for a block of rows.
 struct RowsOfA {
   const uint16_t* row[kBlockRows];
-  RowsOfA(const Bf16Panel& panel, int64_t first, int rows) {
+  RowsOfA(const Bf16Panel& panel, int /*leaf*/, int64_t first, int rows) {
     // Rows that do not exist repeat the last one.
     for (int i = 0; i < kBlockRows; ++i) {
       row[i] = panel.a + (first + (i < rows ? i : rows - 1)) * panel.a_row;
@@ -60,8 +60,8 @@ struct RowsOfA {
 };
 struct PanelOfA {
   const uint16_t* data;
-  PanelOfA(const Bf16Panel& panel, int64_t first, int)
-      : data(panel.a + first / kBlockRows * panel.a_panel) {}
+  PanelOfA(const Bf16Panel& panel, int leaf, int64_t first, int /*rows*/)
+      : data(panel.a + leaf * panel.a_leaf + first / kBlockRows * panel.a_panel) {}
   const uint16_t* At(int i, int64_t pair) const { return data + 2 * (pair * kBlockRows + i); }
   __m512i Last(int i, int64_t pair) const { return _mm512_set1_epi32(Pair(At(i, pair))); }
 };
@@ -112,19 +112,19 @@ template <int kVectors>
   }
 }
 
-// The loops over pairs stay as short as they are: unrolled, they outgrow the processor's loop
+// block += a b, with the first `fetched` rows of what Store will need fetched meanwhile. The loops
+// over pairs stay as short as they are: unrolled, they outgrow the processor's loop
 // buffer.
 template <int kVectors, typename A>
-[[gnu::always_inline]] inline void Sum(const Bf16Panel& panel, const A a, int64_t first, int rows,
-                                       Block<kVectors>& block) {
-  const uint16_t* b = panel.b;
+[[gnu::always_inline]] inline void Sum(const Bf16Panel& panel, const A a, const uint16_t* b,
+                                       int64_t first, int fetched, Block<kVectors>& block) {
   const int64_t pairs = panel.k / 2;
   int64_t pair = 0;
   // A weight's gradient, for one, is far away: its rows come while the block is made, one at a
   // time, lest they crowd out those of a and b.
   constexpr int kSteps = 6;
   if (pairs > kBlockRows * kSteps) {
-    for (int i = 0; i < rows; ++i) {
+    for (int i = 0; i < fetched; ++i) {
       FetchRow<kVectors>(panel, first + i);
       const int64_t end = pair + kSteps;
 #pragma GCC unroll 1
@@ -241,14 +241,54 @@ template <int kVectors>
   }
 }
 
+// What is added up of the leaves before the last: nodes of the tree, the latest on top. It lies in
+// the first-level cache.
+template <int kVectors>
+struct Nodes {
+  static constexpr int kMost = 3;  // nodes of 4, 2 and 1 leaves wait for the last of 8
+  static_assert(1 << kMost == kBf16MostLeaves);
+  alignas(64) float sums[kMost][kBlockRows][kVectors][kWidth];
+  int count = 0;
+
+  [[gnu::always_inline]] void Push(const Block<kVectors>& block) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kBlockRows; ++i) {
+#pragma GCC unroll 3
+      for (int j = 0; j < kVectors; ++j) _mm512_store_ps(sums[count][i][j], block.sums[i][j]);
+    }
+    ++count;
+  }
+  [[gnu::always_inline]] void PopInto(Block<kVectors>& block) {
+    --count;
+#pragma GCC unroll 8
+    for (int i = 0; i < kBlockRows; ++i) {
+#pragma GCC unroll 3
+      for (int j = 0; j < kVectors; ++j) {
+        block.sums[i][j] = _mm512_add_ps(block.sums[i][j], _mm512_load_ps(sums[count][i][j]));
+      }
+    }
+  }
+};
+
 template <int kVectors, typename A>
 void MultiplyRows(const Bf16Panel& panel) {
   for (int64_t first = 0; first < panel.m; first += kBlockRows) {
     const int rows = panel.m - first < kBlockRows ? static_cast<int>(panel.m - first) : kBlockRows;
-    Block<kVectors> block;
-    if (panel.start != nullptr) Start(panel, first, rows, block);
-    Sum(panel, A(panel, first, rows), first, rows, block);
-    Store(panel, first, rows, block);
+    Nodes<kVectors> nodes;
+    for (int leaf = 0; leaf < panel.leaves; ++leaf) {
+      const bool last = leaf + 1 == panel.leaves;
+      Block<kVectors> block;
+      if (panel.start != nullptr) Start(panel, first, rows, block);
+      Sum(panel, A(panel, leaf, first, rows), panel.b + leaf * panel.b_leaf, first, last ? rows : 0,
+          block);
+      // A leaf completes as many nodes as its number, from one, has zeros at its end.
+      for (int merged = __builtin_ctz(leaf + 1); merged > 0; --merged) nodes.PopInto(block);
+      if (last) {
+        Store(panel, first, rows, block);
+      } else {
+        nodes.Push(block);
+      }
+    }
   }
 }
 

@@ -52,7 +52,7 @@ void WeightGradientByOutputs(Kernels& kernels, const Tensor& dy, const Tensor& x
       const int64_t rows = leaves.Size(leaf);
       PackBf16LeftTransposed(Bf16Data(dy) + leaves.Begin(leaf) * out + first_out, out, outs, rows,
                              dy_block);
-      weight.Run(0, leaf, rows, dy_block, first_out, outs, packed_x(leaf), 0, in);
+      weight.Run(0, leaf, 1, rows, dy_block, first_out, outs, packed_x(leaf), 0, in);
     }
   });
   weight.Finish();
@@ -87,36 +87,47 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
   std::optional<Bf16WeightGradient> weight;
   std::optional<LeafSums> bias;
   Scratch scratch;
+  const int64_t x_size = PackedBf16RightSize(leaves.size, in);
   int64_t packed_x = 0, packed_dy = 0;
   if (dw.defined()) {
     weight.emplace(kernels, leaves, parts, write, dw);
-    packed_x = scratch.Add(Bf16Floats(PackedBf16RightSize(leaves.size, in)));
-    packed_dy = scratch.Add(Bf16Floats(PackedBf16LeftSize(blocks.size, leaves.size)));
+    packed_x = scratch.Add(Bf16Floats(kBf16Leaves * x_size));
+    packed_dy = scratch.Add(Bf16Floats(kBf16Leaves * PackedBf16LeftSize(blocks.size, leaves.size)));
   }
   scratch.Allocate(kernels, parts);
   if (dbias.defined()) bias.emplace(leaves.count, parts, out);
-  ForTiles(leaves, [&](int part, int64_t leaf) {
+  ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
     const auto at = [&](int64_t piece) { return reinterpret_cast<Bf16*>(scratch.At(part, piece)); };
-    const int64_t first = leaves.Begin(leaf), leaf_rows = leaves.Size(leaf);
-    const Bf16* dy_leaf = Bf16Data(dy) + first * out;
-    if (to_input) {
-      to_input->Run({.m = leaf_rows,
-                     .a = dy_leaf,
-                     .a_stride = out,
-                     .c_bf16 = Bf16Data(dx) + first * in,
-                     .c_stride = in});
-    }
-    if (weight) {
-      PackBf16Right({Bf16Data(x) + first * in, in}, leaf_rows, in, at(packed_x));
-      for (int64_t b = 0; b < blocks.count; ++b) {
-        const int64_t begin = blocks.Begin(b), width = blocks.Size(b);
-        PackBf16LeftTransposed(dy_leaf + begin, out, width, leaf_rows, at(packed_dy));
-        weight->Run(part, leaf, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0, in);
+    const int64_t leaf_rows = leaves.Size(first_leaf);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t first = leaves.Begin(first_leaf + i);
+      const Bf16* dy_leaf = Bf16Data(dy) + first * out;
+      if (to_input) {
+        to_input->Run({.m = leaf_rows,
+                       .a = dy_leaf,
+                       .a_stride = out,
+                       .c_bf16 = Bf16Data(dx) + first * in,
+                       .c_stride = in});
+      }
+      if (bias) {
+        AddBf16Rows(dy_leaf, out, leaf_rows, out, bias->Open(part, first_leaf + i));
+        bias->Close(part);
+      }
+      if (weight) {
+        PackBf16Right({Bf16Data(x) + first * in, in}, leaf_rows, in,
+                      at(packed_x) + i * PackedBf16RightSize(leaf_rows, in));
       }
     }
-    if (bias) {
-      AddBf16Rows(dy_leaf, out, leaf_rows, out, bias->Open(part, leaf));
-      bias->Close(part);
+    if (!weight) return;
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      const int64_t begin = blocks.Begin(b), width = blocks.Size(b);
+      for (int64_t i = 0; i < count; ++i) {
+        PackBf16LeftTransposed(Bf16Data(dy) + leaves.Begin(first_leaf + i) * out + begin, out,
+                               width, leaf_rows,
+                               at(packed_dy) + i * PackedBf16LeftSize(width, leaf_rows));
+      }
+      weight->Run(part, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
+                  in);
     }
   });
   if (weight) weight->Finish();

@@ -3,9 +3,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "core/base/parallel.h"
 #include "core/kernels/cpu/bf16_gemm.h"
 #include "core/kernels/cpu/leaf_sums.h"
 #include "core/kernels/cpu/row_tiles.h"
@@ -38,6 +40,21 @@ class Bf16RowProduct {
   Tensor packed_;
 };
 
+// Calls run(part, first leaf, count) for groups of leaves, in parallel, each part's in order, with
+// the parts of ForTiles. A group is a node of the tree over the leaves: a power of two of whole
+// leaves, at most kBf16Leaves, or the last leaf, which may be shorter.
+template <typename Function>
+void ForLeafGroups(const Cut& leaves, Function&& run) {
+  ParallelForParts(leaves.count, 1, [&](int part, int64_t begin, int64_t end) {
+    const int64_t whole = leaves.total / leaves.size;
+    for (int64_t leaf = begin, count; leaf < end; leaf += count) {
+      count = kBf16Leaves;
+      while (count > 1 && (leaf % count != 0 || leaf + count > std::min(end, whole))) count /= 2;
+      run(part, leaf, count);
+    }
+  });
+}
+
 // dw (+)= dy^T x
 class Bf16WeightGradient {
  public:
@@ -45,10 +62,11 @@ class Bf16WeightGradient {
   Bf16WeightGradient(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
       : sum_(kernels, leaves, parts, write, dw) {}
 
-  // A leaf's product for the block dw[first_out .. first_out + outs, first_in .. first_in + ins],
-  // from its dy and x, packed: PackBf16LeftTransposed and PackBf16Right.
-  void Run(int part, int64_t leaf, int64_t rows, const Bf16* dy, int64_t first_out, int64_t outs,
-           const Bf16* x, int64_t first_in, int64_t ins) const;
+  // The product of a group of leaves with `rows` rows each, for the block dw[first_out .. first_out
+  // + outs, first_in .. first_in + ins], from their dy and x, packed, one leaf after the other:
+  // PackBf16LeftTransposed and PackBf16Right.
+  void Run(int part, int64_t first_leaf, int64_t count, int64_t rows, const Bf16* dy,
+           int64_t first_out, int64_t outs, const Bf16* x, int64_t first_in, int64_t ins) const;
   void Finish() const { sum_.Finish(); }
 
  private:
