@@ -11,7 +11,7 @@ constexpr int kBins = 12;
 constexpr int kBinBits = 24;
 constexpr double kBinRange = 0x1p24;  // the unit of a bin in units of the one below
 
-// Of bin i: 2^(24 i - 149).
+// The unit of each bin: bin i counts multiples of 2^(24 i - 149).
 constexpr std::array<double, kBins> Units() {
   std::array<double, kBins> units = {};
   double unit = 0x1p-149;

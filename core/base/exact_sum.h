@@ -29,7 +29,7 @@ class ExactSum {
   // What ranks add up element by element: sums of bins are the bins of the sum.
   std::array<double, 12>& bins() { return bins_; }
 
-  // Of finite sums: whether they are equal without rounding.
+  // Whether two finite sums are equal before they are rounded.
   bool operator==(const ExactSum&) const = default;
 
  private:

@@ -107,8 +107,8 @@ class Kernels {
   virtual void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
                            const Tensor& down, const Tensor& down_bias, const Tensor& residual,
                            const Tensor& pre, const Tensor& y) = 0;
-  // Its second half, for networks whose halves are computed apart: y = gelu(pre) down^T + bias +
-  // residual. In fp32 with the bits of GeluNetwork, which sums over the hidden layer in blocks.
+  // The second half of an MLP whose halves are computed apart: y = gelu(pre) down^T + bias +
+  // residual. On the CPU in fp32, the result has the bits of GeluNetwork.
   virtual void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
                           const Tensor& residual, const Tensor& y) = 0;
   // Each gradient may be undefined: it is not computed.

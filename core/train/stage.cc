@@ -321,7 +321,7 @@ std::vector<StateTensor> Stage::StatisticsState() const {
 }
 
 int64_t Stage::statistics_bytes() const {
-  // Of each channel: running mean and variance, and the three sums that they are updated from.
+  // Each channel has a running mean, a running variance and the three sums that update them.
   int64_t bytes = 0;
   // Without a momentum, the number of updates.
   for (const RunningStatistics* layer : layers_) {

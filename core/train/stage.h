@@ -59,7 +59,7 @@ class Stage {
   const Model& model() const { return model_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
-  // Of a micro-batch, by its number in the step.
+  // Samples of a micro-batch, by its number in the step.
   int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
   Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }

@@ -148,7 +148,7 @@ bool ScalesLosses(const Run& run) {
   return run.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone;
 }
 
-// Of the newest; 0 where the run keeps none.
+// Returns the bytes of the newest checkpoint, or 0 where the run keeps none.
 int64_t BytesOfCheckpoint(const Run& run) {
   const auto newest = NewestCheckpoint(run.checkpoints());
   if (!newest.ok() || !*newest) return 0;

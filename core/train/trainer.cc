@@ -166,7 +166,7 @@ class Trainer {
     return info.step;
   }
 
-  // Of a run that was stopped between its last step and its summary: its last loss is known from
+  // Finishes a run that was stopped between its last step and its summary. The last loss comes from
   // the file.
   absl::Status FinishStopped(int64_t steps) {
     LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,

@@ -101,7 +101,7 @@ class Fsdp : public Strategy {
   }
 
   CostPrediction Predict() const override {
-    // Of what n members send and receive in a ring, each sends so much.
+    // Fraction of the payload that each rank sends in a ring.
     const auto share = [](const Communicator& group) {
       const double n = group.size();
       return (n - 1) / n;

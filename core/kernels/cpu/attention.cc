@@ -85,7 +85,7 @@ struct Pieces {
   int64_t tile_row;
   int64_t operand, keys, values, tile, factors;
   int64_t key_steps = 0, dtile = 0, left = 0, right = 0;
-  // Of 16-bit tensors, the head's rows in fp32.
+  // Copies of the head's rows in fp32, where the tensors have 16 bits.
   static constexpr int kForwardCopies = 4, kBackwardCopies = 8;
   int64_t copies[kBackwardCopies] = {};
 };

@@ -71,7 +71,7 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
     place[id[r]] = static_cast<int32_t>(words.size());
     words.push_back(id[r]);
   }
-  // Of a size that does not depend on the words: each step takes the same memory.
+  // The size of the sums does not depend on the words, so each step takes the same memory.
   const Tensor sums = Workspace({std::min(rows / 2, vocabulary), width});
   // Threads divide the columns: each adds all rows in order, so the sums do not depend on how many
   // threads there are.

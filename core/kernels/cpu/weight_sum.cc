@@ -40,11 +40,9 @@ WeightSum::WeightSum(Kernels& kernels, const Cut& leaves, int parts, Write write
   }
 }
 
-float* WeightSum::Slot(int part, int slot) const {
-  const int64_t index = first_slot_[part] + slot;
-  if (!first_slot_is_dw_) return partial_.data<float>() + index * partial_.shape()[1];
-  return index == 0 ? dw_.data<float>()
-                    : partial_.data<float>() + (index - 1) * partial_.shape()[1];
+float* WeightSum::Partial(int64_t index) const {
+  if (first_slot_is_dw_ && index == 0) return dw_.data<float>();
+  return partial_.data<float>() + (first_slot_is_dw_ ? index - 1 : index) * partial_.shape()[1];
 }
 
 WeightSum::Place WeightSum::PlaceOf(int part, int64_t leaf) const {
@@ -64,9 +62,7 @@ void WeightSum::Finish() const {
   ParallelFor(dw_.elements(), 1 << 14, [&](int64_t begin, int64_t end) {
     std::vector<float> held(kStretch);
     ForStretches(begin, end, kStretch, [&](int64_t first, int64_t count) {
-      const auto value = [&](int64_t node) {
-        return Slot(0, static_cast<int>(slots_[node])) + first;
-      };
+      const auto value = [&](int64_t node) { return Partial(slots_[node]) + first; };
       for (const TreeAddition& addition : additions) {
         float* __restrict left = value(addition.left);
         const float* __restrict right = value(addition.right);

@@ -57,8 +57,10 @@ class WeightSum {
     int slot, merged;
   };
 
+  // The partial sum number `index` among those of all parts.
+  float* Partial(int64_t index) const;
   // The partial sum at a place of a part's stack.
-  float* Slot(int part, int slot) const;
+  float* Slot(int part, int slot) const { return Partial(first_slot_[part] + slot); }
   // Whether all leaves have one stack, whose last product is dw itself.
   bool LastLeafCompletes() const { return parts_ == 1 && is_f32_; }
 
@@ -70,7 +72,7 @@ class WeightSum {
   std::vector<Step> steps_;          // of each leaf
   std::vector<int64_t> first_slot_;  // of each part, among the slots of all
   std::vector<TreeNode> nodes_;      // what is left of all parts' stacks, in order
-  std::vector<int64_t> slots_;       // where: part's first slot + place on the stack
+  std::vector<int64_t> slots_;       // of each node, among the slots of all
   bool first_slot_is_dw_;
 };
 

@@ -16,15 +16,12 @@
 namespace lockstep::cpu {
 namespace {
 
+using winograd::kGap;
 using winograd::kLanes;
 using winograd::kPatch;
 using winograd::kPoints;
 using winograd::kTile;
 using winograd::Strips;
-
-// Planes of the 36 points lie one cache line further apart than their size, so that what is written
-// to all of them does not meet in one set of the first-level cache.
-constexpr int64_t kGap = 16;
 
 // to[i * 16 + j] = from[j * stride + i]
 void TransposeLanes(const float* from, int64_t stride, float* to) {

@@ -22,8 +22,10 @@ bool WinogradPays(const Window& window, int64_t in, int64_t out);
 void WinogradForward(CpuKernels& kernels, const Tensor& x, const Tensor& w, const Tensor& bias,
                      const Tensor& y);
 // dx from dy, shaped as x and y.
-void WinogradBackwardInput(CpuKernels& kernels, const Tensor& dy, const Tensor& w, const Tensor& dx);
+void WinogradBackwardInput(CpuKernels& kernels, const Tensor& dy, const Tensor& w,
+                           const Tensor& dx);
 // dw [out, 3, 3, in] (fp32) = the gradient, summed over leaves of a fixed number of samples.
-void WinogradBackwardWeight(CpuKernels& kernels, const Tensor& dy, const Tensor& x, const Tensor& dw);
+void WinogradBackwardWeight(CpuKernels& kernels, const Tensor& dy, const Tensor& x,
+                            const Tensor& dw);
 
 }  // namespace lockstep::cpu

@@ -13,13 +13,12 @@
 namespace lockstep::cpu {
 namespace {
 
+using winograd::kGap;
 using winograd::kLanes;
 using winograd::kPatch;
 using winograd::kPoints;
 using winograd::kTile;
 using winograd::Strips;
-
-constexpr int64_t kGap = 16;  // as in winograd.cc
 
 // Blocks of in and out channels: the 36 products of one, 64 x 64 each, stay in the second-level
 // cache while all tiles of a leaf are added to them.

@@ -21,6 +21,10 @@ inline constexpr int kLanes = 16;
 inline constexpr int kTile = 4;     // outputs of a tile, on a side
 inline constexpr int kPatch = 6;    // inputs of a tile, on a side
 inline constexpr int kPoints = 36;  // products of a tile
+
+// Planes of the 36 points lie one cache line further apart than their size, so that what is written
+// to all of them does not meet in one set of the first-level cache.
+inline constexpr int64_t kGap = 16;
 inline constexpr int kWindow = 3;
 
 inline constexpr float kA = 0.625f, kA2 = kA * kA, kA3 = kA2 * kA;
