@@ -105,13 +105,13 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
   if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, parts, width);
   Scratch scratch;
   const auto add = [&](int64_t elements) { return scratch.Add(Bf16Floats(elements)); };
-  const int64_t group_rows = kBf16Leaves * leaves.size;
+  const int64_t group_rows = kLeafGroup * leaves.size;
   const int64_t hidden_gelu = add(leaves.size * blocks.size);
   const int64_t hidden_gradient = add(group_rows * hidden);
-  const int64_t packed_x = add(kBf16Leaves * PackedBf16RightSize(leaves.size, width));
-  const int64_t packed_dy = add(kBf16Leaves * PackedBf16LeftSize(width, leaves.size));
-  const int64_t packed_gelu = add(kBf16Leaves * PackedBf16RightSize(leaves.size, blocks.size));
-  const int64_t packed_dpre = add(kBf16Leaves * PackedBf16LeftSize(blocks.size, leaves.size));
+  const int64_t packed_x = add(kLeafGroup * PackedBf16RightSize(leaves.size, width));
+  const int64_t packed_dy = add(kLeafGroup * PackedBf16LeftSize(width, leaves.size));
+  const int64_t packed_gelu = add(kLeafGroup * PackedBf16RightSize(leaves.size, blocks.size));
+  const int64_t packed_dpre = add(kLeafGroup * PackedBf16LeftSize(blocks.size, leaves.size));
   scratch.Allocate(kernels, parts);
 
   ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {

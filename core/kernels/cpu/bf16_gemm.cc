@@ -15,7 +15,7 @@ namespace {
 // no limit.
 constexpr int64_t kDepth = 2048;
 
-static_assert(kBf16Leaves <= kBf16MostLeaves);
+static_assert(kLeafGroup == kMostLeaves);
 
 // Rows of a that share the scratch of a chain that goes on.
 constexpr int64_t kScratchRows = 128;

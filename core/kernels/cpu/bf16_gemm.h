@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "core/kernels/cpu/tile_gemm.h"  // kLeafGroup
 #include "core/kernels/options.h"  // Transpose
 
 namespace lockstep::cpu {
@@ -42,17 +43,13 @@ void PackBf16Right(const Bf16View& b, int64_t k, int64_t n, Bf16* packed);
 int64_t PackedBf16LeftSize(int64_t m, int64_t k);
 void PackBf16LeftTransposed(const Bf16* from, int64_t stride, int64_t m, int64_t k, Bf16* packed);
 
-// The most products that are added up while they are in registers and the first-level cache, which
-// saves the traffic of all sums but the last.
-inline constexpr int64_t kBf16Leaves = 4;
-
 // c[m, n] = a[m, k] b[k, n] (+ each addend[m, n], in order) (+ bias[n]) (+ residual[m, n]). A chain
 // that goes on, from `start`, has the bits of one product over all of k if the k of all calls but
 // the last is even.
 struct Bf16Product {
   int64_t m = 0, n = 0, k = 0;
   // So many products are added up, as the leaves of a tree (core/base/sum_tree.h): a power of two,
-  // at most kBf16Leaves. Each is made as if alone, from zero. More than one: a is packed, `start`
+  // at most kLeafGroup. Each is made as if alone, from zero. More than one: a is packed, `start`
   // is null, and the packed operands of the leaves follow each other.
   int leaves = 1;
   const Bf16* a = nullptr;

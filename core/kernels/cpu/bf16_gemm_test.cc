@@ -297,7 +297,7 @@ TEST_F(Bf16GemmTest, RoundsAsFloatToBFloat16) {
 TEST_F(Bf16GemmTest, LeavesAreAddedAsATree) {
   std::mt19937_64 random(11);
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{8, 48, 128}, {21, 83, 128}, {50, 20, 7}}) {
-    for (int leaves = 2; leaves <= kBf16Leaves; leaves *= 2) {
+    for (int leaves = 2; leaves <= kLeafGroup; leaves *= 2) {
       Matrix<Bf16> a(leaves * k, m, 3), b(leaves * k, n, 1);  // a leaf's rows after the other's
       Matrix<float> sums(m, n, 4, Access::kReadWrite), addend(m, n, 4);
       a.Fill(random), b.Fill(random), sums.Fill(random), addend.Fill(random);

@@ -245,8 +245,8 @@ template <int kVectors>
 // the first-level cache.
 template <int kVectors>
 struct Nodes {
-  static constexpr int kMost = 3;  // nodes of 4, 2 and 1 leaves wait for the last of 8
-  static_assert(1 << kMost == kBf16MostLeaves);
+  static constexpr int kMost = 2;  // nodes of 2 and 1 leaves wait for the last of 4
+  static_assert(1 << kMost == kMostLeaves);
   alignas(64) float sums[kMost][kBlockRows][kVectors][kWidth];
   int count = 0;
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/cpu/tile_kernel.h"  // kBlockRows, kBlockColumns, kColumnStep
+#include "core/kernels/cpu/tile_kernel.h"  // kBlockRows, kMostLeaves
 
 namespace lockstep::cpu {
 
@@ -11,13 +11,11 @@ namespace lockstep::cpu {
 // once, so packed operands hold pairs: where the fp32 layout has element (p, j), this one has
 // elements (2 p, j) and (2 p + 1, j), 32 bits together.
 
-inline constexpr int kBf16MostLeaves = 8;
-
 // c[m, columns] = a[m, k] b[k, columns] + start + addends + bias + residual, for one panel of b.
 // bf16 elements are held as the upper halves of floats (core/base/half.h).
 struct Bf16Panel {
   int64_t m, k;
-  // How many products are added up: a power of two, at most kBf16MostLeaves. Their operands lie
+  // How many products are added up: a power of two, at most kMostLeaves. Their operands lie
   // a_leaf and b_leaf elements apart. Each is made as if alone, and they are added as the leaves of
   // a tree (core/base/sum_tree.h). More than one: a is packed, and start is null.
   int leaves;

@@ -91,8 +91,8 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
   int64_t packed_x = 0, packed_dy = 0;
   if (dw.defined()) {
     weight.emplace(kernels, leaves, parts, write, dw);
-    packed_x = scratch.Add(Bf16Floats(kBf16Leaves * x_size));
-    packed_dy = scratch.Add(Bf16Floats(kBf16Leaves * PackedBf16LeftSize(blocks.size, leaves.size)));
+    packed_x = scratch.Add(Bf16Floats(kLeafGroup * x_size));
+    packed_dy = scratch.Add(Bf16Floats(kLeafGroup * PackedBf16LeftSize(blocks.size, leaves.size)));
   }
   scratch.Allocate(kernels, parts);
   if (dbias.defined()) bias.emplace(leaves.count, parts, out);

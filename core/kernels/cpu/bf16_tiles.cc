@@ -1,7 +1,5 @@
 #include "core/kernels/cpu/bf16_tiles.h"
 
-#include <bit>
-
 #include "core/base/half.h"
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/float_elements.h"
@@ -39,19 +37,16 @@ void Bf16WeightGradient::Run(int part, int64_t first_leaf, int64_t count, int64_
                              const Bf16* dy, int64_t first_out, int64_t outs, const Bf16* x,
                              int64_t first_in, int64_t ins) const {
   const int64_t in = sum_.in(), offset = first_out * in + first_in;
-  WeightSum::Place place = sum_.PlaceOf(part, first_leaf + count - 1);
-  for (int i = 0; i < place.count; ++i) place.pointers[i] += offset;
-  // The first nodes that the last leaf completes are those of this group.
-  const size_t within = std::bit_width(static_cast<uint64_t>(count)) - 1;
+  const WeightSum::Place place = sum_.PlaceOf(part, first_leaf, count, offset);
   MultiplyBf16({.m = outs,
                 .n = ins,
                 .k = rows,
                 .leaves = static_cast<int>(count),
                 .a = dy,
                 .packed_b = x,
-                .c = place.to + offset,
+                .c = place.to,
                 .c_stride = in,
-                .addends = place.addends().subspan(within),
+                .addends = place.addends(),
                 .addend_stride = in});
 }
 

@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -39,21 +38,6 @@ class Bf16RowProduct {
   std::vector<float> bias_;  // empty: none
   Tensor packed_;
 };
-
-// Calls run(part, first leaf, count) for groups of leaves, in parallel, each part's in order, with
-// the parts of ForTiles. A group is a node of the tree over the leaves: a power of two of whole
-// leaves, at most kBf16Leaves, or the last leaf, which may be shorter.
-template <typename Function>
-void ForLeafGroups(const Cut& leaves, Function&& run) {
-  ParallelForParts(leaves.count, 1, [&](int part, int64_t begin, int64_t end) {
-    const int64_t whole = leaves.total / leaves.size;
-    for (int64_t leaf = begin, count; leaf < end; leaf += count) {
-      count = kBf16Leaves;
-      while (count > 1 && (leaf % count != 0 || leaf + count > std::min(end, whole))) count /= 2;
-      run(part, leaf, count);
-    }
-  });
-}
 
 // dw (+)= dy^T x
 class Bf16WeightGradient {

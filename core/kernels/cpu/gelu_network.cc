@@ -4,6 +4,7 @@
 // product's chain (kInnerBlock), so the bits are those of the layers one by one, which is how an
 // MLP is computed where there are fewer tiles than threads.
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -106,8 +107,8 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
                         cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
     return wide_dx.Round();
   }
-  const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
-  const Cut leaves = cpu::LeafTiles(rows), blocks = cpu::InnerBlocks(hidden);
+  const int64_t width = up.shape()[1], hidden = up.shape()[0];
+  const Cut leaves = cpu::LeafTiles(x.shape().rows()), blocks = cpu::InnerBlocks(hidden);
   if (!cpu::LeavesSuffice(leaves)) {
     const Tensor gelu = Workspace(pre.shape()), dpre = Workspace(pre.shape());
     if (gradients.down.defined()) Gelu(pre, gelu);
@@ -117,6 +118,7 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
   }
   const int parts = cpu::TileParts(leaves);
   std::vector<RowProduct> to_hidden, to_input;  // one a block
+  std::vector<LeafSums> up_bias;                // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
     const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
     to_hidden.emplace_back(*this, MatrixView{down.data<float>() + begin, hidden}, width, size);
@@ -124,70 +126,93 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
       to_input.emplace_back(*this, MatrixView{up.data<float>() + begin * width, width}, size,
                             width);
     }
+    up_bias.emplace_back(leaves.count, parts, size);
   }
   std::optional<WeightGradient> up_gradient, down_gradient;
-  std::optional<LeafSums> up_bias, down_bias;
+  std::optional<LeafSums> down_bias;
   if (gradients.up.defined()) up_gradient.emplace(*this, leaves, parts, write, gradients.up);
   if (gradients.down.defined()) down_gradient.emplace(*this, leaves, parts, write, gradients.down);
-  if (gradients.up_bias.defined()) up_bias.emplace(leaves.count, parts, hidden);
   if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, parts, width);
   cpu::Scratch scratch;
   const int64_t hidden_gelu = scratch.Add(leaves.size * blocks.size);
   const int64_t hidden_gradient = scratch.Add(leaves.size * blocks.size);
-  const int64_t packed_x = scratch.Add(cpu::PackedRightSize(leaves.size, width));
-  const int64_t packed_dy = scratch.Add(cpu::PackedLeftSize(width, leaves.size));
-  const int64_t packed_gelu = scratch.Add(cpu::PackedRightSize(leaves.size, blocks.size));
-  const int64_t packed_dpre = scratch.Add(cpu::PackedLeftSize(blocks.size, leaves.size));
+  const int64_t packed_x = scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, width));
+  const int64_t packed_dy = scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(width, leaves.size));
+  const int64_t packed_gelu =
+      scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, blocks.size));
+  const int64_t packed_dpre =
+      scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
   scratch.Allocate(*this, parts);
 
-  cpu::ForTiles(leaves, [&](int part, int64_t leaf) {
+  cpu::ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
     const auto at = [&](int64_t piece) { return scratch.At(part, piece); };
-    const int64_t first = leaves.Begin(leaf), leaf_rows = leaves.Size(leaf);
-    const float* x_tile = x.data<float>() + first * width;
-    const float* dy_tile = dy.data<float>() + first * width;
-    if (up_gradient) cpu::PackRight({x_tile, width}, leaf_rows, width, at(packed_x));
-    if (down_gradient) {
-      cpu::PackLeftTransposed(dy_tile, width, width, leaf_rows, at(packed_dy));
-    }
-    if (down_bias) {
-      cpu::AddRows(dy_tile, width, leaf_rows, width, down_bias->Open(part, leaf));
-      down_bias->Close(part);
-    }
-    float* up_sums = up_bias ? up_bias->Open(part, leaf) : nullptr;
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-      const float* pre_block = pre.data<float>() + first * hidden + begin;
-      float* gelu = at(hidden_gelu);
-      float* dpre = at(hidden_gradient);
-      to_hidden[b].Run(leaf_rows, dy_tile, width, dpre, size);
-      for (int64_t r = 0; r < leaf_rows; ++r) {
-        for (int64_t i = 0; i < size; ++i) {
-          const auto [value, slope] = cpu::GeluWithDerivative(pre_block[r * hidden + i]);
-          gelu[r * size + i] = value;
-          dpre[r * size + i] *= slope;
-        }
-      }
-      if (gradients.x.defined()) {
-        float* dx_tile = gradients.x.data<float>() + first * width;
-        to_input[b].Run(leaf_rows, dpre, size, dx_tile, width, b > 0 ? dx_tile : nullptr, width);
-      }
+    const int64_t rows = leaves.Size(first_leaf);
+    const auto first_row = [&](int64_t i) { return leaves.Begin(first_leaf + i); };
+    const auto dy_leaf = [&](int64_t i) { return dy.data<float>() + first_row(i) * width; };
+    for (int64_t i = 0; i < count; ++i) {
       if (up_gradient) {
-        cpu::PackLeftTransposed(dpre, size, size, leaf_rows, at(packed_dpre));
-        up_gradient->Run(part, leaf, leaf_rows, at(packed_dpre), begin, size, at(packed_x), 0,
-                         width);
+        cpu::PackRight({x.data<float>() + first_row(i) * width, width}, rows, width,
+                       at(packed_x) + i * cpu::PackedRightSize(rows, width));
       }
       if (down_gradient) {
-        cpu::PackRight({gelu, size}, leaf_rows, size, at(packed_gelu));
-        down_gradient->Run(part, leaf, leaf_rows, at(packed_dy), 0, width, at(packed_gelu), begin,
-                           size);
+        cpu::PackLeftTransposed(dy_leaf(i), width, width, rows,
+                                at(packed_dy) + i * cpu::PackedLeftSize(width, rows));
       }
-      if (up_bias) cpu::AddRows(dpre, size, leaf_rows, size, up_sums + begin);
+      if (down_bias) {
+        cpu::AddRows(dy_leaf(i), width, rows, width, down_bias->Open(part, first_leaf + i));
+        down_bias->Close(part);
+      }
     }
-    if (up_bias) up_bias->Close(part);
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
+      float* gelu = at(hidden_gelu);
+      float* dpre = at(hidden_gradient);
+      for (int64_t i = 0; i < count; ++i) {
+        const float* pre_block = pre.data<float>() + first_row(i) * hidden + begin;
+        to_hidden[b].Run(rows, dy_leaf(i), width, dpre, size);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t k = 0; k < size; ++k) {
+            const auto [value, slope] = cpu::GeluWithDerivative(pre_block[r * hidden + k]);
+            gelu[r * size + k] = value;
+            dpre[r * size + k] *= slope;
+          }
+        }
+        if (gradients.x.defined()) {
+          float* dx_tile = gradients.x.data<float>() + first_row(i) * width;
+          to_input[b].Run(rows, dpre, size, dx_tile, width, b > 0 ? dx_tile : nullptr, width);
+        }
+        if (gradients.up_bias.defined()) {
+          cpu::AddRows(dpre, size, rows, size, up_bias[b].Open(part, first_leaf + i));
+          up_bias[b].Close(part);
+        }
+        if (up_gradient) {
+          cpu::PackLeftTransposed(dpre, size, size, rows,
+                                  at(packed_dpre) + i * cpu::PackedLeftSize(size, rows));
+        }
+        if (down_gradient) {
+          cpu::PackRight({gelu, size}, rows, size,
+                         at(packed_gelu) + i * cpu::PackedRightSize(rows, size));
+        }
+      }
+      if (up_gradient) {
+        up_gradient->Run(part, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
+                         0, width);
+      }
+      if (down_gradient) {
+        down_gradient->Run(part, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
+                           begin, size);
+      }
+    }
   });
   if (up_gradient) up_gradient->Finish();
   if (down_gradient) down_gradient->Finish();
-  if (up_bias) cpu::WriteSums(up_bias->Finish(), write, gradients.up_bias);
+  if (gradients.up_bias.defined()) {
+    std::vector<float> sums(hidden);
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      std::copy_n(up_bias[b].Finish(), blocks.Size(b), sums.begin() + blocks.Begin(b));
+    }
+    cpu::WriteSums(sums.data(), write, gradients.up_bias);
+  }
   if (down_bias) cpu::WriteSums(down_bias->Finish(), write, gradients.down_bias);
 }
 

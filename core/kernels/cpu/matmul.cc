@@ -107,7 +107,7 @@ void WeightGradientByOutputs(CpuKernels& kernels, const Tensor& dy, const Tensor
       const int64_t rows = leaves.Size(leaf);
       cpu::PackLeftTransposed(dy.data<float>() + leaves.Begin(leaf) * out + first_out, out, outs,
                               rows, packed);
-      weight.Run(0, leaf, rows, packed, first_out, outs, packed_x.data<float>() + leaf * x_size, 0,
+      weight.Run(0, leaf, 1, rows, packed, first_out, outs, packed_x.data<float>() + leaf * x_size, 0,
                  in);
     }
   });
@@ -148,35 +148,47 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   }
   cpu::Scratch scratch;
   int64_t packed_x = 0, packed_dy = 0;
+  const int64_t x_size = cpu::PackedRightSize(leaves.size, in);
   if (dw.defined()) {
     weight.emplace(*this, leaves, parts, write, dw);
-    packed_x = scratch.Add(cpu::PackedRightSize(leaves.size, in));
-    packed_dy = scratch.Add(cpu::PackedLeftSize(blocks.size, leaves.size));
+    packed_x = scratch.Add(cpu::kLeafGroup * x_size);
+    packed_dy = scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
   }
   scratch.Allocate(*this, parts);
   if (dbias.defined()) bias.emplace(leaves.count, parts, out);
 
-  cpu::ForTiles(leaves, [&](int part, int64_t leaf) {
-    const int64_t first = leaves.Begin(leaf), leaf_rows = leaves.Size(leaf);
-    if (weight) {
-      cpu::PackRight({x.data<float>() + first * in, in}, leaf_rows, in, scratch.At(part, packed_x));
-    }
-    float* bias_sums = bias ? bias->Open(part, leaf) : nullptr;
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t begin = blocks.Begin(b), width = blocks.Size(b);
-      const float* dy_block = dy.data<float>() + first * out + begin;
-      if (dx.defined()) {
-        float* dx_tile = dx.data<float>() + first * in;
-        to_input[b].Run(leaf_rows, dy_block, out, dx_tile, in, b > 0 ? dx_tile : nullptr, in);
+  cpu::ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
+    const auto at = [&](int64_t piece) { return scratch.At(part, piece); };
+    const int64_t leaf_rows = leaves.Size(first_leaf);
+    const auto dy_leaf = [&](int64_t i) {
+      return dy.data<float>() + leaves.Begin(first_leaf + i) * out;
+    };
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t first = leaves.Begin(first_leaf + i);
+      float* dx_tile = dx.defined() ? dx.data<float>() + first * in : nullptr;
+      for (int64_t b = 0; dx.defined() && b < blocks.count; ++b) {
+        to_input[b].Run(leaf_rows, dy_leaf(i) + blocks.Begin(b), out, dx_tile, in,
+                        b > 0 ? dx_tile : nullptr, in);
+      }
+      if (bias) {
+        cpu::AddRows(dy_leaf(i), out, leaf_rows, out, bias->Open(part, first_leaf + i));
+        bias->Close(part);
       }
       if (weight) {
-        cpu::PackLeftTransposed(dy_block, out, width, leaf_rows, scratch.At(part, packed_dy));
-        weight->Run(part, leaf, leaf_rows, scratch.At(part, packed_dy), begin, width,
-                    scratch.At(part, packed_x), 0, in);
+        cpu::PackRight({x.data<float>() + first * in, in}, leaf_rows, in,
+                       at(packed_x) + i * cpu::PackedRightSize(leaf_rows, in));
       }
-      if (bias) cpu::AddRows(dy_block, out, leaf_rows, width, bias_sums + begin);
     }
-    if (bias) bias->Close(part);
+    if (!weight) return;
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      const int64_t begin = blocks.Begin(b), width = blocks.Size(b);
+      for (int64_t i = 0; i < count; ++i) {
+        cpu::PackLeftTransposed(dy_leaf(i) + begin, out, width, leaf_rows,
+                                at(packed_dy) + i * cpu::PackedLeftSize(width, leaf_rows));
+      }
+      weight->Run(part, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
+                  in);
+    }
   });
   if (weight) weight->Finish();
   if (bias) cpu::WriteSums(bias->Finish(), write, dbias);

@@ -52,6 +52,21 @@ void ForTiles(const Cut& tiles, Function&& run) {
   });
 }
 
+// Calls run(part, first leaf, count) for groups of leaves, in parallel, each part's in order, with
+// the parts of ForTiles. A group is a node of the tree over the leaves: a power of two of whole
+// leaves, at most kLeafGroup, or the last leaf, which may be shorter.
+template <typename Function>
+void ForLeafGroups(const Cut& leaves, Function&& run) {
+  ParallelForParts(leaves.count, 1, [&](int part, int64_t begin, int64_t end) {
+    const int64_t whole = leaves.total / leaves.size;
+    for (int64_t leaf = begin, count; leaf < end; leaf += count) {
+      count = kLeafGroup;
+      while (count > 1 && (leaf % count != 0 || leaf + count > std::min(end, whole))) count /= 2;
+      run(part, leaf, count);
+    }
+  });
+}
+
 // How the products of [rows, columns] outputs are shared among threads: tiles of rows, and where
 // these are fewer than the threads, ranges of panels of columns.
 struct ProductTiles {

@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "core/kernels/cpu/tile_kernel.h"
+#include "glog/logging.h"
 
 namespace lockstep::cpu {
 namespace {
+
+static_assert(kLeafGroup == kMostLeaves);
 
 constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t RoundUp(int64_t n, int64_t step) { return CeilDivide(n, step) * step; }
@@ -22,7 +25,7 @@ struct Panels {
 };
 
 // Transposes 8 rows of 8 elements: to[p * to_stride + j] = from[j * from_stride + p].
-void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+[[gnu::always_inline]] inline void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   __m256 pairs[8], quads[8];
   for (int j = 0; j < 8; j += 2) {
     const __m256 even = _mm256_loadu_ps(from + j * from_stride);
@@ -130,9 +133,13 @@ void MultiplyPanels(const TileProduct& product, int64_t first_panel, int64_t end
       instructions == InstructionSet::kAvx512 ? MultiplyPanelAvx512 : MultiplyPanelAvx2;
   const int64_t packed_k = product.packed_k == 0 ? product.k : product.packed_k;
   const float* const c = product.c;
+  DCHECK(product.leaves == 1 || (product.a_stride == 0 && product.k <= kInnerBlock));
   const Panels panels(product.n);
   TilePanel tile;
   tile.m = product.m;
+  tile.leaves = product.leaves;
+  tile.a_leaf = PackedLeftSize(product.m, product.k);
+  tile.b_leaf = PackedRightSize(product.k, product.n);
   tile.a_row = product.a_stride;
   tile.a_panel = product.k * kBlockRows;
   tile.c_row = product.c_stride;

@@ -50,9 +50,17 @@ inline void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) 
 int64_t PackedLeftSize(int64_t m, int64_t k);
 void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k, float* packed);
 
+// The most products that Multiply adds up before they leave the first-level cache, which saves the
+// memory traffic of all sums but the last.
+inline constexpr int64_t kLeafGroup = 4;
+
 // c[m, n] = a[m, k] b[k, n] (+ bias[n]) (+ each addend[m, n], in order).
 struct TileProduct {
   int64_t m, n, k;
+  // Number of products that are added up as the leaves of a tree (core/base/sum_tree.h), each made
+  // as if alone: a power of two, at most kLeafGroup. With more than one, a is packed, k is at most
+  // kInnerBlock, and the packed operands of the products follow each other.
+  int leaves = 1;
   const float* a;
   int64_t a_stride = 0;  // between the rows of a; 0: a is packed
   const float* packed_b;

@@ -1,6 +1,7 @@
 #include "core/kernels/cpu/tile_gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -190,6 +191,57 @@ TEST_P(TileGemmTest, BitsDoNotDependOnTheTile) {
     Run(rows, false, columns, false, nullptr, nullptr, 0, part);
     for (int64_t i = 0; i < 4; ++i) {
       for (int64_t j = 0; j < 19; ++j) ASSERT_EQ(part.at(i, j), whole.at(first + i, 2 * first + j));
+    }
+  }
+}
+
+// Leaves that are added up in cache have the bits of the tree over products made one by one.
+TEST_P(TileGemmTest, LeavesAreAddedAsATree) {
+  std::mt19937_64 random(11);
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{8, 48, 128}, {21, 83, 128}, {50, 20, 7}}) {
+    for (int leaves = 2; leaves <= kLeafGroup; leaves *= 2) {
+      Matrix a(leaves * k, m, 3), b(leaves * k, n, 1);  // a leaf's rows after the other's
+      Matrix sums(m, n, 4, Access::kReadWrite), addend(m, n, 4);
+      for (Matrix* matrix : {&a, &b, &sums, &addend}) matrix->Fill(random);
+      std::vector<Matrix> products(leaves, Matrix(m, n, 0));
+      const int64_t left = PackedLeftSize(m, k), right = PackedRightSize(k, n);
+      std::vector<float> packed_a(leaves * left, NAN), packed_b(leaves * right, NAN);
+      TileProduct product = {.m = m,
+                             .n = n,
+                             .k = k,
+                             .a = nullptr,
+                             .packed_b = nullptr,
+                             .c = nullptr,
+                             .c_stride = n};
+      for (int leaf = 0; leaf < leaves; ++leaf) {
+        PackLeftTransposed(&a.at(leaf * k, 0), a.stride, m, k, &packed_a[leaf * left]);
+        PackRight({&b.at(leaf * k, 0), b.stride}, k, n, &packed_b[leaf * right]);
+        product.a = &packed_a[leaf * left];
+        product.packed_b = &packed_b[leaf * right];
+        product.c = products[leaf].begin();
+        Multiply(product, instructions_);
+      }
+      const float* const addends[] = {addend.begin()};
+      product.leaves = leaves;
+      product.a = packed_a.data();
+      product.packed_b = packed_b.data();
+      product.c = sums.begin();
+      product.c_stride = sums.stride;
+      product.addends = addends;
+      product.addend_stride = addend.stride;
+      Multiply(product, instructions_);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          std::vector<float> tree;
+          for (Matrix& leaf : products) tree.push_back(leaf.at(i, j));
+          while (tree.size() > 1) {
+            for (size_t t = 0; t < tree.size() / 2; ++t) tree[t] = tree[2 * t] + tree[2 * t + 1];
+            tree.resize(tree.size() / 2);
+          }
+          ASSERT_EQ(sums.at(i, j), tree[0] + addend.at(i, j)) << leaves << ": " << i << ", " << j;
+        }
+      }
+      EXPECT_TRUE(sums.GuardsStand());
     }
   }
 }

@@ -14,9 +14,17 @@ inline constexpr int kBlockColumns = 48;
 // Panels of b may be narrower than that by multiples of this: a register of AVX-512, two of AVX2.
 inline constexpr int kColumnStep = 16;
 
+// The most products that are added up while they are in registers and the first-level cache.
+inline constexpr int kMostLeaves = 4;
+
 // c[m, columns] = a[m, k] b[k, columns] + bias + the addends, for one panel of b.
 struct TilePanel {
   int64_t m, k;
+  // Number of products that are added up: a power of two, at most kMostLeaves. The operands of two
+  // neighbouring products lie a_leaf and b_leaf floats apart. Each product is made as if alone, and
+  // all are added as the leaves of a tree (core/base/sum_tree.h). With more than one, a is packed.
+  int leaves;
+  int64_t a_leaf, b_leaf;
   // Element (i, p) lies at a[i * a_row + p]; or, if a_row is 0, a is packed: panels of kBlockRows
   // rows, a_panel apart, with (i, p) at [p * kBlockRows + i].
   const float* a;

@@ -17,6 +17,7 @@ struct Vector {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   static Type Load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask); }
+  static void StoreAligned(float* p, Type v) { _mm256_store_ps(p, v); }
   static void Store(float* p, Mask mask, Type v) { _mm256_maskstore_ps(p, mask, v); }
 };
 

@@ -17,6 +17,7 @@ struct Vector {
     return static_cast<Mask>(count >= kWidth ? 0xffff : (1 << count) - 1);
   }
   static Type Load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
+  static void StoreAligned(float* p, Type v) { _mm512_store_ps(p, v); }
   static void Store(float* p, Mask mask, Type v) { _mm512_mask_storeu_ps(p, mask, v); }
 };
 

@@ -1,6 +1,7 @@
 #include "core/kernels/cpu/weight_sum.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/float_elements.h"
@@ -45,12 +46,19 @@ float* WeightSum::Partial(int64_t index) const {
   return partial_.data<float>() + (first_slot_is_dw_ ? index - 1 : index) * partial_.shape()[1];
 }
 
-WeightSum::Place WeightSum::PlaceOf(int part, int64_t leaf) const {
-  const Step& step = steps_[leaf];
-  Place place{.to = Slot(part, step.slot), .pointers = {}, .count = 0};
-  for (int i = step.merged; i-- > 0;) place.pointers[place.count++] = Slot(part, step.slot + i);
-  if (leaf + 1 == leaves_ && LastLeafCompletes()) {
-    place.to = dw_.data<float>();
+WeightSum::Place WeightSum::PlaceOf(int part, int64_t first_leaf, int64_t count,
+                                    int64_t offset) const {
+  DCHECK(std::has_single_bit(static_cast<uint64_t>(count)) && first_leaf % count == 0);
+  const int64_t last = first_leaf + count - 1;
+  const Step& step = steps_[last];
+  // The first nodes that the last leaf completes are those within the group.
+  const int within = std::countr_zero(static_cast<uint64_t>(count));
+  Place place{.to = Slot(part, step.slot) + offset, .pointers = {}, .count = 0};
+  for (int i = step.merged - within; i-- > 0;) {
+    place.pointers[place.count++] = Slot(part, step.slot + i) + offset;
+  }
+  if (last + 1 == leaves_ && LastLeafCompletes()) {
+    place.to = dw_.data<float>() + offset;
     if (write_ == Write::kAccumulate) place.pointers[place.count++] = place.to;
   }
   return place;
@@ -79,17 +87,18 @@ void WeightSum::Finish() const {
   });
 }
 
-void WeightGradient::Run(int part, int64_t leaf, int64_t rows, const float* dy, int64_t first_out,
-                         int64_t outs, const float* x, int64_t first_in, int64_t ins) const {
+void WeightGradient::Run(int part, int64_t first_leaf, int64_t count, int64_t rows, const float* dy,
+                         int64_t first_out, int64_t outs, const float* x, int64_t first_in,
+                         int64_t ins) const {
   const int64_t in = sum_.in(), offset = first_out * in + first_in;
-  WeightSum::Place place = sum_.PlaceOf(part, leaf);
-  for (int i = 0; i < place.count; ++i) place.pointers[i] += offset;
+  const WeightSum::Place place = sum_.PlaceOf(part, first_leaf, count, offset);
   Multiply({.m = outs,
             .n = ins,
             .k = rows,
+            .leaves = static_cast<int>(count),
             .a = dy,
             .packed_b = x,
-            .c = place.to + offset,
+            .c = place.to,
             .c_stride = in,
             .addends = place.addends(),
             .addend_stride = in},

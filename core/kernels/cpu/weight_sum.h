@@ -19,9 +19,9 @@ namespace lockstep::cpu {
 // write a leaf.
 //
 //   WeightSum sum(kernels, leaves, parts, write, dw);
-//   ForTiles(leaves, [&](int part, int64_t leaf, bool) {
-//     const WeightSum::Place place = sum.PlaceOf(part, leaf);
-//     *place.to = product of the leaf + *place.addends[0] + *place.addends[1] + ...;
+//   ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
+//     const WeightSum::Place place = sum.PlaceOf(part, first_leaf, count, offset);
+//     *place.to = sum of the leaves' products + *place.addends[0] + *place.addends[1] + ...;
 //   });
 //   sum.Finish();
 class WeightSum {
@@ -31,7 +31,8 @@ class WeightSum {
   // rows of dw in all leaves.
   WeightSum(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw);
 
-  // Matrices [out, in] in fp32 without gaps.
+  // Where the sum of a group of leaves goes, and what is added to it, in order: matrices [out, in]
+  // in fp32 without gaps, from one element on.
   static constexpr int kMostAddends = 48;  // leaves have 64-bit numbers; a run of 2^46 is no batch
   struct Place {
     float* to;
@@ -42,7 +43,9 @@ class WeightSum {
       return {pointers.data(), static_cast<size_t>(count)};
     }
   };
-  Place PlaceOf(int part, int64_t leaf) const;
+  // The leaves [first_leaf, first_leaf + count) are a node of the tree, which the caller adds up.
+  // Pointers are to element `offset` of the matrices.
+  Place PlaceOf(int part, int64_t first_leaf, int64_t count, int64_t offset) const;
 
   // After the last leaf: adds the sums of the parts, and stores them in dw.
   void Finish() const;
@@ -82,10 +85,11 @@ class WeightGradient {
   WeightGradient(CpuKernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
       : instructions_(kernels.instructions()), sum_(kernels, leaves, parts, write, dw) {}
 
-  // A leaf's product for the block dw[first_out .. first_out + outs, first_in .. first_in + ins],
-  // from its dy and x, packed: PackLeftTransposed and PackRight.
-  void Run(int part, int64_t leaf, int64_t rows, const float* dy, int64_t first_out, int64_t outs,
-           const float* x, int64_t first_in, int64_t ins) const;
+  // The product of a group of leaves (ForLeafGroups) with `rows` rows each, for the block
+  // dw[first_out .. first_out + outs, first_in .. first_in + ins], from their dy and x, packed, one
+  // leaf after the other: PackLeftTransposed and PackRight.
+  void Run(int part, int64_t first_leaf, int64_t count, int64_t rows, const float* dy,
+           int64_t first_out, int64_t outs, const float* x, int64_t first_in, int64_t ins) const;
   void Finish() const { sum_.Finish(); }
 
  private:
