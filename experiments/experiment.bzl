@@ -72,6 +72,7 @@ def _curve_test(
         **kwargs):
     """`programs`: those of all strategies with a curve, by strategy; of the first is the reference."""
     tolerance = STRATEGIES[strategy].tolerance
+    golden_tolerance = max(golden_tolerance, tolerance)
     reference_steps = tolerant_steps if tolerance > 0 else steps
     steps = max(reference_steps, golden_steps)
     arguments = [
@@ -145,18 +146,20 @@ def lockstep_experiment(
       tolerant_steps: the same for strategies that have a tolerance, if these must be fewer; each
         BUILD file says why.
       golden_steps: how many of these are held to expected_loss.csv.
-      golden_tolerance: how far from expected_loss.csv their losses may be, relatively. Not 0, since
-        another machine's vector width, or another number of threads, adds in another order. Each
-        BUILD file says why its values tell that from a change of the mathematics.
+      golden_tolerance: how far from expected_loss.csv their losses may be, relatively. 0 where every
+        processor with AVX2 and FMA gives the same bits: fp32 without convolutions (docs/numerics.md).
+        Elsewhere each BUILD file says how far another processor moves the losses, and how far a
+        mistake does. A strategy with a tolerance of its own is held to the larger of the two.
       has_base: whether the workload goes on from a model that is trained first, which base.toml,
         laid over workload.toml, describes. `:base` trains it as a run to look at. Where that takes
         real data, :compare does so first, and a user before any other run.
       curves_from_seed: whether the curve tests start from the seed all the same: where training the
         base takes a user's data, or ends elsewhere on another machine. Each BUILD file says why.
       cuda_tolerance: the same on a GPU, whose libraries add in orders of their own and whose exp is
-        another. 3 times golden_tolerance where nothing else is said: other orders of all sums, tried
-        out on a CPU, move these losses by about a tenth of golden_tolerance at most. Batch statistics
-        make more of it: there it is 10 times what they made, as each BUILD file says.
+        another; stated wherever golden_tolerance is 0. By default 3 times golden_tolerance. Other
+        orders of all sums, tried out on a CPU, move losses without batch statistics by 1e-7 at most.
+        Batch statistics amplify the difference: each BUILD file says what was seen, of which
+        cuda_tolerance is about 10 times.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
