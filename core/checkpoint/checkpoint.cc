@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/draft.h"
 #include "core/checkpoint/stored_checkpoint.h"
 #include "core/tensor/allocator.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_metadata.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/comm/communicator.h"

@@ -15,14 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_files.h"
 
 namespace lockstep {
-
-// How a checkpoint is written. Any is loaded.
-enum class CheckpointFiles {
-  kSharded,  // each rank a file of its own; one whole file where one rank saves everything
-  kWhole,    // one file, by all ranks together
-};
 
 std::string CheckpointPath(const std::string& folder, int64_t step, CheckpointFiles files);
 // Of shard 0, 1, ... shards - 1; names count from 1.

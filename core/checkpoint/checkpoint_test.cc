@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"

@@ -1,7 +1,6 @@
 #include "core/nn/lora.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -96,11 +95,6 @@ void AddTo(const Tensor& weight, const Adapter& adapter, Kernels& kernels) {
 }
 
 }  // namespace
-
-float LoraOptions::scale() const {
-  const auto r = static_cast<double>(rank);
-  return static_cast<float>(alpha / (rank_stabilised ? std::sqrt(r) : r));
-}
 
 absl::Status AddAdapters(Model& model, const LoraOptions& options) {
   const std::vector<AdaptableLayer*> layers = AdaptableLayers(model);

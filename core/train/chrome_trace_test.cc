@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 class ChromeTraceTest : public testing::Test {
  protected:
   Trace& AddRank(int rank) {
-    traces_.push_back(std::make_unique<Trace>(rank, Trace::Window{.first_step = 0, .steps = 1}));
+    traces_.push_back(std::make_unique<Trace>(rank, TraceWindow{.first_step = 0, .steps = 1}));
     traces_.back()->BeginStep(0);
     return *traces_.back();
   }

@@ -57,7 +57,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
     PredictMemory(*run, reports);
-    return WriteRunSummary(*run, reports);
+    return WriteRunSummary(Describe(*run), reports);
   };
   const auto say = [&](const mpi::Outcome& outcome) {
     if (outcome.reported_by < 0 || outcome.reported_by == self) {

@@ -12,17 +12,12 @@
 #include "core/comm/comm_totals.h"
 #include "core/comm/rank_handle.h"
 #include "core/tensor/memory.h"
+#include "core/train/cost_prediction.h"
+#include "core/train/results.h"
 #include "core/train/step_timer.h"
-#include "core/train/strategy.h"
 #include "core/train/trace.h"
 
 namespace lockstep {
-
-// Mean over the validation split.
-struct ValidationResult {
-  double loss = 0;
-  double accuracy = 0;  // of classification, and of the next token
-};
 
 // What a rank reports when training is over.
 struct RankReport {

@@ -43,7 +43,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
   CpuKernels kernels(allocator, run.settings.instructions);
   QuietCommunicator world(handle.comm());
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
-  Trace trace(handle.rank(), Trace::Window{});
+  Trace trace(handle.rank(), TraceWindow{});
   StepTimer timer({});
   Rank rank = {.rank = handle.rank(),
                .size = handle.size(),

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const Run& run, int64_t first_step) {
+absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(RunDescription run, int64_t first_step) {
   const std::string losses_path = run.out + "/losses.csv";
   const std::string metrics_path = run.out + "/metrics.jsonl";
   LS_ASSIGN_OR_RETURN(LossesCsv losses, first_step > 0 ? LossesCsv::Resume(losses_path, first_step)
@@ -25,14 +25,15 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const Run& run, int64_t
   std::error_code ignored;
   std::filesystem::remove(run.out + "/summary.json", ignored);
   RemoveError(run.out);
-  return std::unique_ptr<Reporter>(new Reporter(run, std::move(losses), std::move(metrics)));
+  return std::unique_ptr<Reporter>(
+      new Reporter(std::move(run), std::move(losses), std::move(metrics)));
 }
 
-Reporter::Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics)
-    : run_(run),
+Reporter::Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics)
+    : run_(std::move(run)),
       losses_(std::move(losses)),
       metrics_(std::move(metrics)),
-      progress_options_(ProgressLine::ForStderr(run.settings.steps, run.unit())),
+      progress_options_(ProgressLine::ForStderr(run_.settings.steps, run_.unit)),
       progress_(progress_options_) {}
 
 void Reporter::Start(const ValidationResult& result) {
@@ -67,7 +68,7 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   }
   progress_.Update({.number = step + 1,
                     .loss = result.loss,
-                    .units = run_.settings.batch.size * run_.units_per_sample(),
+                    .units = run_.settings.batch.size * run_.units_per_sample,
                     .memory_bytes = memory.peak_total()});
   return absl::OkStatus();
 }

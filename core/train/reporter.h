@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/tensor/memory.h"
 #include "core/train/metrics.h"
 #include "core/train/progress.h"
-#include "core/train/run.h"
-#include "core/train/trainer.h"
+#include "core/train/results.h"
+#include "core/train/run_description.h"
+#include "core/train/step_timer.h"
 
 namespace lockstep {
 
@@ -16,7 +19,7 @@ namespace lockstep {
 class Reporter {
  public:
   // Opens the files; those of a resumed run from `first_step` on.
-  static absl::StatusOr<std::unique_ptr<Reporter>> Open(const Run& run, int64_t first_step);
+  static absl::StatusOr<std::unique_ptr<Reporter>> Open(RunDescription run, int64_t first_step);
 
   // What the model makes of the data before the first step.
   void Start(const ValidationResult& result);
@@ -27,9 +30,9 @@ class Reporter {
   void Note(const std::string& message);
 
  private:
-  Reporter(const Run& run, LossesCsv losses, MetricsJsonl metrics);
+  Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics);
 
-  const Run& run_;
+  const RunDescription run_;
   LossesCsv losses_;
   MetricsJsonl metrics_;
   ProgressLine::Options progress_options_;

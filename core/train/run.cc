@@ -10,6 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/weights.h"
+#include "core/nn/lora.h"
 #include "core/tensor/allocator.h"
 #include "core/train/base_weights.h"
 #include "core/train/config_reader.h"
@@ -77,14 +78,23 @@ std::string DefaultOut(const std::string& workload, const std::string& strategy)
 
 }  // namespace
 
-std::string Run::unit() const {
-  return dataset->task() == Task::kLanguageModel ? "tokens" : "samples";
-}
-
 std::string Run::checkpoints() const { return out + "/checkpoints"; }
 
-int64_t Run::units_per_sample() const {
-  return dataset->task() == Task::kLanguageModel ? dataset->target_shape().elements() : 1;
+RunDescription Describe(const Run& run) {
+  const bool counts_tokens = run.dataset->task() == Task::kLanguageModel;
+  return {.workload = run.workload,
+          .strategy = run.strategy.name,
+          .config = run.config,
+          .settings = run.settings,
+          .device = run.device,
+          .parameters = run.parameters,
+          .trained_parameters = run.trained_parameters,
+          .unit = counts_tokens ? "tokens" : "samples",
+          .units_per_sample = counts_tokens ? run.dataset->target_shape().elements() : 1,
+          .entropy_rate = run.dataset->entropy_rate(),
+          .loss_floor = run.dataset->loss_floor(),
+          .out = run.out,
+          .checkpoints = run.checkpoints()};
 }
 
 std::string ModelFingerprint(const Config& config) {

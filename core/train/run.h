@@ -12,6 +12,7 @@
 #include "core/train/command_line.h"
 #include "core/train/config.h"
 #include "core/train/rank_device.h"
+#include "core/train/run_description.h"
 #include "core/train/settings.h"
 #include "core/train/strategy.h"
 
@@ -39,11 +40,10 @@ struct Run {
   bool resume = false;
 
   std::string checkpoints() const;  // their folder
-
-  // "samples" or "tokens", and how many of them a sample has.
-  std::string unit() const;
-  int64_t units_per_sample() const;
 };
+
+// What reports say about the run.
+RunDescription Describe(const Run& run);
 
 // A rank's strategy; `model` is what run.make_model made for it. Throws StatusException.
 std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model);

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_files.h"
 #include "core/comm/mesh_shape.h"
 #include "core/kernels/cpu/instruction_set.h"
-#include "core/nn/lora.h"
+#include "core/nn/lora_options.h"
 #include "core/optim/learning_rate_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/train/config.h"
 #include "core/train/cut_settings.h"
 #include "core/train/precision.h"
-#include "core/train/trace.h"
+#include "core/train/trace_window.h"
 
 namespace lockstep {
 
@@ -53,7 +53,7 @@ struct Settings {
   std::optional<LoraOptions> lora = {};
   ValidationSettings validation;
   CheckpointSettings checkpoint;
-  Trace::Window trace;
+  TraceWindow trace;
   int64_t memory_limit = 0;  // bytes a rank; 0: none
   int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
   InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU

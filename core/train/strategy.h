@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "core/base/exact_sum.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/comm/operation.h"
 #include "core/data/dataset.h"
 #include "core/nn/model.h"
-#include "core/tensor/memory.h"
 #include "core/train/config.h"
+#include "core/train/cost_prediction.h"
 #include "core/train/rank.h"
+#include "core/train/results.h"
 #include "core/train/settings.h"
 
 namespace lockstep {
@@ -33,47 +33,10 @@ class BatchSource {
   virtual Batch Next() = 0;
 };
 
-// What a step gave, the same on every rank.
-struct StepResult {
-  double loss = 0;           // mean over all targets of the global batch
-  double gradient_norm = 0;  // before clipping, without the loss scale
-  double learning_rate = 0;
-  double loss_scale = 1;  // that the step ran with
-  bool skipped = false;   // gradients overflowed: nothing was changed
-};
-
 // Sums over the targets of a batch that are not ignored.
 struct EvaluationSums {
   ExactSum loss;
   int64_t correct = 0;  // classification: how often the largest logit was at the target
-};
-
-// What a step must cost a rank (contract 8 of the design), in closed form.
-struct CostPrediction {
-  enum class Often { kEachStep, kOnce };
-  struct Traffic {
-    Operation operation;
-    std::string label;
-    double wire_bytes = 0;  // sent by this rank in a step, or in the first one only
-    Often often = Often::kEachStep;
-  };
-  struct Memory {
-    MemoryClass memory_class;
-    int64_t bytes = 0;
-  };
-  // What is kept for each parameter that the rank trains.
-  struct PerParameter {
-    std::string what;  // "gradient", "first moment", ...
-    double bytes = 0;
-  };
-  std::vector<Traffic> traffic;  // one of a kind; see AddTraffic
-  std::vector<Memory> memory;
-  std::vector<PerParameter> per_parameter;
-  double bubble_fraction = 0;  // of a step: this rank waits for other stages
-
-  // Adds bytes to what is sent by an operation with a label, always as often.
-  void AddTraffic(Operation operation, const std::string& label, double wire_bytes,
-                  Often often = Often::kEachStep);
 };
 
 // One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for

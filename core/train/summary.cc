@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/train/chrome_trace.h"
 #include "core/train/metrics.h"
 
@@ -137,30 +138,29 @@ double StepSeconds(const std::vector<RankReport>& reports) {
   return seconds;
 }
 
-double UnitsPerSecond(const Run& run, const std::vector<RankReport>& reports) {
+double UnitsPerSecond(const RunDescription& run, const std::vector<RankReport>& reports) {
   const double seconds = StepSeconds(reports);
-  return seconds > 0
-             ? static_cast<double>(run.settings.batch.size * run.units_per_sample()) / seconds
-             : 0;
+  return seconds > 0 ? static_cast<double>(run.settings.batch.size * run.units_per_sample) / seconds
+                     : 0;
 }
 
-bool ScalesLosses(const Run& run) {
+bool ScalesLosses(const RunDescription& run) {
   return run.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone;
 }
 
 // Returns the bytes of the newest checkpoint, or 0 where the run keeps none.
-int64_t BytesOfCheckpoint(const Run& run) {
-  const auto newest = NewestCheckpoint(run.checkpoints());
+int64_t BytesOfCheckpoint(const RunDescription& run) {
+  const auto newest = NewestCheckpoint(run.checkpoints);
   if (!newest.ok() || !*newest) return 0;
   return CheckpointBytes(**newest).value_or(0);
 }
 
 // What the ranks compute with.
-std::string_view InstructionsOf(const Run& run) {
+std::string_view InstructionsOf(const RunDescription& run) {
   return run.device == DeviceType::kCpu ? Name(run.settings.instructions) : "CUDA";
 }
 
-MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
+MetricsRow SummaryRow(const RunDescription& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   MetricsRow memory, traffic, traffic_once;
   for (const MemoryRow& row : MemoryRows(reports)) {
@@ -195,7 +195,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   }
   MetricsRow row;
   row.Set("workload", run.workload)
-      .Set("strategy", run.strategy.name)
+      .Set("strategy", run.strategy)
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
       .Set("shards", run.settings.cut.shards)
@@ -209,7 +209,7 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
       .Set("validation_accuracy", first.validation.accuracy)
       .Set("parameter_hash", first.parameter_hash)
       .Set("step_seconds", StepSeconds(reports))
-      .Set(run.unit() + "_per_second", UnitsPerSecond(run, reports))
+      .Set(run.unit + "_per_second", UnitsPerSecond(run, reports))
       .Set("memory_peak", peak)
       .Set("memory", memory)
       .Set("instructions", InstructionsOf(run))
@@ -228,8 +228,8 @@ MetricsRow SummaryRow(const Run& run, const std::vector<RankReport>& reports) {
   if (ScalesLosses(run)) {
     row.Set("loss_scale", first.loss_scale).Set("skipped_steps", first.skipped_steps);
   }
-  if (const auto rate = run.dataset->entropy_rate()) row.Set("entropy_rate", *rate);
-  if (const auto floor = run.dataset->loss_floor()) row.Set("loss_floor", *floor);
+  if (const auto rate = run.entropy_rate) row.Set("entropy_rate", *rate);
+  if (const auto floor = run.loss_floor) row.Set("loss_floor", *floor);
   return row;
 }
 
@@ -274,15 +274,15 @@ std::string CutText(const CutSettings& cut) {
                       cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each");
 }
 
-std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) {
+std::string SummaryText(const RunDescription& run, const std::vector<RankReport>& reports) {
   const RankReport& first = reports[0];
   std::string text = absl::StrFormat(
       "%s  %s  %s\n"
       "  loss %.6f   validation loss %.4f   accuracy %.2f %%\n"
       "  step %s   %s %s/s   %s\n",
-      run.workload, run.strategy.name, run.settings.mesh.ToString(), LastLoss(first),
+      run.workload, run.strategy, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
-      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit(),
+      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit,
       InstructionsOf(run));
   absl::StrAppend(&text, "  ", CutText(run.settings.cut), "\n");
   if (const auto& start = first.validation_at_start) {
@@ -295,9 +295,9 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
                     FormatBytes(BytesOfCheckpoint(run)), "\n");
   }
   if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
-  if (const auto floor = run.dataset->loss_floor()) {
+  if (const auto floor = run.loss_floor) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,
-                          run.dataset->entropy_rate().value_or(*floor));
+                          run.entropy_rate.value_or(*floor));
   }
   if (ScalesLosses(run)) {
     absl::StrAppendFormat(&text, "  loss scale %g, %d steps skipped\n", first.loss_scale,
@@ -333,7 +333,7 @@ std::string SummaryText(const Run& run, const std::vector<RankReport>& reports) 
 
 }  // namespace
 
-absl::Status WriteRunSummary(const Run& run, const std::vector<RankReport>& reports) {
+absl::Status WriteRunSummary(const RunDescription& run, const std::vector<RankReport>& reports) {
   LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryRow(run, reports)));
   std::vector<const Trace*> traces;
   for (const RankReport& report : reports) traces.push_back(report.trace.get());

@@ -3,13 +3,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/train/run.h"
-#include "core/train/trainer.h"
+#include "core/train/rank_report.h"
+#include "core/train/run_description.h"
 
 namespace lockstep {
 
 // Writes summary.json and trace.json to the run directory and prints the summary: speed, where the
 // time of a step went, and memory and traffic as predicted and as measured.
-absl::Status WriteRunSummary(const Run& run, const std::vector<RankReport>& reports);
+absl::Status WriteRunSummary(const RunDescription& run, const std::vector<RankReport>& reports);
 
 }  // namespace lockstep

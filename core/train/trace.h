@@ -16,6 +16,7 @@
 
 #include "core/base/clock.h"
 #include "core/tensor/memory.h"
+#include "core/train/trace_window.h"
 
 namespace lockstep {
 
@@ -53,12 +54,7 @@ struct TraceEvent {
 // compute, communication and data all add.
 class Trace {
  public:
-  struct Window {
-    int64_t first_step = 0;
-    int64_t steps = 0;  // 0: never
-  };
-
-  Trace(int rank, Window window) : rank_(rank), window_(window) {}
+  Trace(int rank, TraceWindow window) : rank_(rank), window_(window) {}
   // What was recorded elsewhere.
   Trace(int rank, std::vector<TraceEvent> events, std::vector<MemorySample> memory = {})
       : rank_(rank), window_{}, events_(std::move(events)), memory_(std::move(memory)) {}
@@ -91,7 +87,7 @@ class Trace {
   void Keep(TraceEvent event);
 
   const int rank_;
-  const Window window_;
+  const TraceWindow window_;
   std::atomic<bool> enabled_ = false;
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;

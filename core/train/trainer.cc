@@ -82,7 +82,7 @@ class Trainer {
     }
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
-      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(Describe(run_), step));
       if (const CutSettings& cut = run_.settings.cut; cut.shards_are_of_mesh) {
         reporter_->Note(absl::StrCat("cut.shards = ", cut.shards,
                                      ", as the mesh says: another mesh sums in another order"));
@@ -293,7 +293,7 @@ std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; 
 absl::Status Train(const Run& run) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
   PredictMemory(run, reports);
-  return WriteRunSummary(run, reports);
+  return WriteRunSummary(Describe(run), reports);
 }
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ class RankUnderTest {
   RankUnderTest(RankHandle& handle, const Settings& settings)
       : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
         timer_({}),
-        trace_(handle.rank(), Trace::Window{}),
+        trace_(handle.rank(), TraceWindow{}),
         rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
         master_(kernels_.Empty({kElements})),
         copy_(kernels_.Empty({kElements}, DType::kF16)),

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/train/rank.h"
-#include "core/train/rank_report.h"
+#include "core/train/results.h"
 #include "core/train/run.h"
 #include "core/train/strategy.h"
 

@@ -72,7 +72,7 @@ StagePlan Plan(const std::vector<int64_t>& macs, const Schedule& schedule,
     CpuKernels kernels(allocator);
     Mesh mesh = Mesh::Create({}, handle.comm()).value();
     StepTimer timer({});
-    Trace trace(0, Trace::Window{});
+    Trace trace(0, TraceWindow{});
     Rank rank = {0, 1, kernels, mesh, timer, trace};
     const Settings settings;
     const Config config;

@@ -108,7 +108,7 @@ class Alone {
   CpuKernels kernels_{allocator_};
   Mesh mesh_;
   StepTimer timer_{{}};
-  Trace trace_{0, Trace::Window{.first_step = 0, .steps = 1}};
+  Trace trace_{0, TraceWindow{.first_step = 0, .steps = 1}};
   Rank rank_;
 };
 

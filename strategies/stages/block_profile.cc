@@ -67,7 +67,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
                                         const Dataset& dataset) {
   // Neither its times nor its trace are the run's.
   StepTimer timer({});
-  Trace trace(rank.rank, Trace::Window{});
+  Trace trace(rank.rank, TraceWindow{});
   Rank apart = {.rank = rank.rank,
                 .size = rank.size,
                 .kernels = rank.kernels,

@@ -89,7 +89,7 @@ class RankOfV {
   CpuKernels kernels_{allocator_};
   Mesh mesh_;
   StepTimer timer_{{}};
-  Trace trace_{0, Trace::Window{}};
+  Trace trace_{0, TraceWindow{}};
   Rank rank_;
   Stage stage_;
   StageLinks links_;

@@ -33,7 +33,7 @@ class StageUnderTest {
   CpuKernels kernels_{allocator_};
   Mesh mesh_;
   StepTimer timer_{{}};
-  Trace trace_{0, Trace::Window{}};
+  Trace trace_{0, TraceWindow{}};
   Rank rank_;
   Stage stage_;
 };

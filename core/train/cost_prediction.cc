@@ -1,4 +1,4 @@
-#include "core/train/strategy.h"
+#include "core/train/cost_prediction.h"
 
 #include "glog/logging.h"
 
