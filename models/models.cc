@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "core/train/config_reader.h"
+#include "core/config/config_reader.h"
 #include "models/resnet/resnet.h"
 #include "models/toy/toy.h"
 #include "models/transformer/transformer.h"

@@ -17,7 +17,7 @@ int MaxThreads();
 void SetThreads(int threads);
 
 // While one lives, parallel loops of the calling thread return at once, without a call of their
-// bodies: what allocates memory and then computes does only the former. core/train/rehearsal.h
+// bodies: what allocates memory and then computes does only the former. core/run/rehearsal.h
 // finds out so what a step will need.
 class LoopsSkipped {
  public:

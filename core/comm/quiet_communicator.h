@@ -12,7 +12,7 @@ namespace lockstep {
 // A group that moves no floating-point numbers: such a call is over when it is made, outputs stay
 // as they are, no other rank is waited for, and no ledger has it. Integers, which say how a run
 // goes on (shapes, sizes, choices), travel as in the group that this one stands on. For rehearsals
-// (core/train/rehearsal.h): all members are quiet together.
+// (core/run/rehearsal.h): all members are quiet together.
 class QuietCommunicator final : public Communicator {
  public:
   // `host` outlives it and its sub-groups.

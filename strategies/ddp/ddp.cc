@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
-#include "core/train/replica.h"
-#include "core/train/updater.h"
+#include "core/config/config_reader.h"
+#include "core/run/replica.h"
+#include "core/run/updater.h"
 #include "strategies/ddp/gradient_reducer.h"
 
 namespace lockstep {

@@ -7,9 +7,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
-#include "core/train/config_reader.h"
-#include "core/train/stage.h"
-#include "core/train/stage_pass.h"
+#include "core/config/config_reader.h"
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
 #include "strategies/ddp/buckets.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Data parallel: a replica of the model on every rank.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"

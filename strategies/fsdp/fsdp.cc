@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/train/norm_over_ranks.h"
-#include "core/train/replica.h"
-#include "core/train/updater.h"
+#include "core/run/norm_over_ranks.h"
+#include "core/run/replica.h"
+#include "core/run/updater.h"
 #include "strategies/fsdp/gradient_sums.h"
 #include "strategies/fsdp/options.h"
 #include "strategies/fsdp/peak_memory.h"

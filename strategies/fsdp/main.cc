@@ -1,6 +1,6 @@
 // Fully sharded data parallel: every rank keeps a shard of the model.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/fsdp/fsdp.h"

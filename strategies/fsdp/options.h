@@ -1,8 +1,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "core/train/config.h"
-#include "core/train/settings.h"
+#include "core/config/config.h"
+#include "core/config/settings.h"
 
 namespace lockstep {
 

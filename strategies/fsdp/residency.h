@@ -7,7 +7,7 @@
 
 #include "core/nn/model.h"
 #include "core/nn/pass.h"
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 #include "strategies/fsdp/peak_memory.h"
 #include "strategies/fsdp/shard_groups.h"
 #include "strategies/fsdp/unit.h"

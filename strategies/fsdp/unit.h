@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "core/config/precision.h"
 #include "core/nn/parameter.h"
 #include "core/optim/optimizer.h"
-#include "core/train/precision.h"
-#include "core/train/replica.h"
-#include "core/train/strategy.h"
+#include "core/run/replica.h"
+#include "core/run/strategy.h"
 #include "strategies/fsdp/flat_gradients.h"
 #include "strategies/fsdp/flat_layout.h"
 #include "strategies/fsdp/flat_parameters.h"

@@ -1,6 +1,6 @@
 // Stages on ranks, and shards of each stage.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"

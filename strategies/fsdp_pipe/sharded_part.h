@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/train/settings.h"
-#include "core/train/stage.h"
+#include "core/config/settings.h"
+#include "core/run/stage.h"
 #include "strategies/fsdp/residency.h"
 #include "strategies/fsdp/shard_groups.h"
 #include "strategies/pipeline/part.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
+#include "core/config/config_reader.h"
 #include "strategies/pipeline/options.h"
 #include "strategies/pipeline/pipeline.h"
 #include "strategies/pipeline/replicated_part.h"

@@ -1,6 +1,6 @@
 // Blocks divided over ranks, with micro-batches in flight.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/gpipe/gpipe.h"

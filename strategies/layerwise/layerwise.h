@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/train/strategy.h"
+#include "core/run/strategy.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // Blocks divided over ranks, which take turns.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/layerwise/layerwise.h"

@@ -1,6 +1,6 @@
 // Adapters on a frozen model, on one rank.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/lora/lora.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/train/stage_pass.h"
+#include "core/run/stage_pass.h"
 
 namespace lockstep {
 

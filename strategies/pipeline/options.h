@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/train/config_reader.h"
-#include "core/train/settings.h"
+#include "core/config/config_reader.h"
+#include "core/config/settings.h"
 #include "strategies/pipeline/checkpointing.h"
 #include "strategies/schedules/schedule.h"
 

@@ -7,11 +7,11 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/communicator.h"
+#include "core/config/settings.h"
 #include "core/optim/optimizer.h"
-#include "core/train/settings.h"
-#include "core/train/stage.h"
-#include "core/train/stage_pass.h"
-#include "core/train/strategy.h"
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
+#include "core/run/strategy.h"
 
 namespace lockstep {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/train/norm_over_ranks.h"
-#include "core/train/stage.h"
-#include "core/train/updater.h"
+#include "core/run/norm_over_ranks.h"
+#include "core/run/stage.h"
+#include "core/run/updater.h"
 #include "strategies/pipeline/bubble.h"
 #include "strategies/pipeline/plan.h"
 #include "strategies/pipeline/schedule_runner.h"

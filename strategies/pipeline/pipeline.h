@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/train/config.h"
-#include "core/train/settings.h"
-#include "core/train/strategy.h"
+#include "core/config/config.h"
+#include "core/config/settings.h"
+#include "core/run/strategy.h"
 #include "strategies/pipeline/checkpointing.h"
 #include "strategies/pipeline/part.h"
 #include "strategies/schedules/schedule.h"

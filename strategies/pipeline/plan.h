@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "core/nn/model.h"
-#include "core/train/strategy.h"
+#include "core/run/strategy.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
 #include "strategies/stages/stage_plan.h"

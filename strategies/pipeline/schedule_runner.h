@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/stage.h"
-#include "core/train/stage_pass.h"
-#include "core/train/strategy.h"
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
+#include "core/run/strategy.h"
 #include "strategies/pipeline/checkpointing.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/stage_links.h"

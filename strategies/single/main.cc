@@ -1,6 +1,6 @@
 // One rank, no communication.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/single/single.h"

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/replica.h"
-#include "core/train/updater.h"
+#include "core/run/replica.h"
+#include "core/run/updater.h"
 #include "strategies/single/shard_sums.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/nn/model.h"
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 
 namespace lockstep {
 

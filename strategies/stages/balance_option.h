@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/train/config_reader.h"
-#include "core/train/strategy.h"
+#include "core/config/config_reader.h"
+#include "core/run/strategy.h"
 #include "strategies/stages/balance.h"
 #include "strategies/stages/block_profile.h"
 

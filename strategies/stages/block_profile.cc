@@ -7,7 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "core/train/replica.h"
+#include "core/run/replica.h"
 
 namespace lockstep {
 namespace {

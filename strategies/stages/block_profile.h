@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/nn/model.h"
-#include "core/train/rank.h"
-#include "core/train/settings.h"
+#include "core/run/rank.h"
 
 namespace lockstep {
 

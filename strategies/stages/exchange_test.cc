@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/stage_pass.h"
-#include "core/train/testing/stage_under_test.h"
+#include "core/run/stage_pass.h"
+#include "core/run/testing/stage_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/stages/stage_links.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/autograd/variable.h"
-#include "core/train/rank.h"
+#include "core/run/rank.h"
 #include "strategies/stages/tensor_route.h"
 
 namespace lockstep {

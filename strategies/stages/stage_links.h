@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/train/stage.h"
-#include "core/train/stage_pass.h"
-#include "core/train/strategy.h"
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
+#include "core/run/strategy.h"
 #include "strategies/stages/stage_link.h"
 #include "strategies/stages/stage_plan.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/testing/stage_under_test.h"
+#include "core/run/testing/stage_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

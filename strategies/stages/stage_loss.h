@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 
 namespace lockstep {
 

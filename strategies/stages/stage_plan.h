@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 #include "strategies/stages/stage_plan.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Rehearsals, of every strategy: what they say of a run's memory is what the run's books say.
 
-#include "core/train/rehearsal.h"
+#include "core/run/rehearsal.h"
 
 #include <cstdint>
 #include <string>

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
-#include "core/train/command_line.h"
+#include "core/config/command_line.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/train/rehearsal.h"
-#include "core/train/run.h"
-#include "core/train/trainer.h"
+#include "core/run/rehearsal.h"
+#include "core/run/run.h"
+#include "core/run/trainer.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const Assignments& assignments,
                                     std::shared_ptr<RankDevices> devices = nullptr);
 
-// What the memory of such a run comes to over shapes alone, by rank (core/train/rehearsal.h).
+// What the memory of such a run comes to over shapes alone, by rank (core/run/rehearsal.h).
 std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
                                         const ModelFactory& make_model, const std::string& config,
                                         const Assignments& assignments);

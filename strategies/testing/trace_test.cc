@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/file.h"
-#include "core/train/chrome_trace.h"
-#include "core/train/testing/trace_check.h"
+#include "core/report/chrome_trace.h"
+#include "core/report/testing/trace_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"

@@ -1,6 +1,6 @@
 // Tensor parallel: layers computed by several ranks together.
 
-#include "core/train/main.h"
+#include "core/run/main.h"
 
 #include "models/models.h"
 #include "strategies/tp/tp.h"

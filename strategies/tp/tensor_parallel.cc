@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
+#include "core/config/config_reader.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/train/run.h"
-#include "core/train/trainer.h"
+#include "core/run/run.h"
+#include "core/run/trainer.h"
 #include "models/models.h"
 
 namespace lockstep {

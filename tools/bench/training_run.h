@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/dataset.h"
+#include "core/run/strategy.h"
 #include "core/tensor/device.h"
 #include "core/tensor/memory.h"
-#include "core/train/strategy.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/train/config.h"
-#include "core/train/metrics.h"
+#include "core/config/config.h"
+#include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
 #include "tools/experiment/run_record.h"
 

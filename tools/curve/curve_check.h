@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 
 namespace lockstep {
 

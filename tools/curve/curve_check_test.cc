@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/file.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

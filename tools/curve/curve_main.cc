@@ -23,7 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "tools/curve/failure_report.h"
 #include "tools/curve/strategy_check.h"
 #include "tools/experiment/paths.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "tools/curve/strategy_check.h"
 #include "tools/report/report.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
 
 namespace lockstep {

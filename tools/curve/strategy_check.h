@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {

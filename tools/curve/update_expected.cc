@@ -17,7 +17,7 @@
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "core/base/user_path.h"
-#include "core/train/metrics.h"
+#include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
 #include "tools/experiment/paths.h"
 #include "tools/experiment/run_record.h"

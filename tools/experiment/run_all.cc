@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/subprocess.h"
-#include "core/train/error_file.h"
+#include "core/report/error_file.h"
 
 namespace lockstep {
 namespace {

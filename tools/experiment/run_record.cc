@@ -13,8 +13,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/train/config_reader.h"
-#include "core/train/error_file.h"
+#include "core/config/config_reader.h"
+#include "core/report/error_file.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/train/config.h"
-#include "core/train/metrics.h"
+#include "core/config/config.h"
+#include "core/report/metrics.h"
 #include "tools/timeline/step_trace.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A summary as core/train writes it.
+// A summary as core/report writes it.
 constexpr char kSummary[] = R"({
   "workload": "gpt_markov", "strategy": "ddp", "mesh": "pp=1,dp=2,tp=1", "ranks": 2,
   "shards": 2, "micro_batches": 3, "steps": 2, "loss": 1.5,

@@ -1,4 +1,4 @@
-#include "core/train/main.h"
+#include "core/run/main.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As core/train/step_timer.h names phases.
+// As core/report/step_timer.h names phases.
 std::optional<StepTrace::Kind> KindOf(const std::string& name) {
   static const auto& kinds =
       *new std::map<std::string, StepTrace::Kind>{{"forward", StepTrace::Kind::kForward},

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/train/stage.h"
+#include "core/run/stage.h"
 #include "strategies/pipeline/schedule_runner.h"
 
 namespace lockstep {

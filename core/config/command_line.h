@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/config/config.h"
+#include "core/tensor/device.h"
+
+namespace lockstep {
+
+// What a strategy binary was asked on its command line.
+struct CommandLine {
+  std::vector<std::string> configs;      // --config FILE, later ones win
+  std::vector<std::string> assignments;  // --set key=value, after all files
+  std::string out;                       // --out DIR; empty: chosen from the workload's name
+  std::string data;                      // --data DIR, else LOCKSTEP_DATA; may be empty
+  DeviceType device = DeviceType::kCpu;  // --device cpu|cuda
+  bool resume = false;                   // --resume
+  bool help = false;                     // --help
+};
+
+// Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same. An
+// unknown flag is an error that suggests the nearest. Relative paths count from where the user
+// stands, also under `bazel run`, which starts programs elsewhere; a configuration that is not
+// there is looked for in the program's own folder too, where Bazel puts the files that BUILD names.
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv);
+
+// What --help prints.
+std::string Usage(const std::string& strategy);
+
+// All configuration files and assignments, laid over each other.
+absl::StatusOr<Config> LoadConfig(const CommandLine& command_line);
+
+}  // namespace lockstep

@@ -1,0 +1,283 @@
+#include "core/config/config_reader.h"
+
+#include <algorithm>  // std::find, std::sort
+#include <cmath>      // std::isfinite
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/nearest.h"
+#include "core/config/config_toml.h"
+
+namespace lockstep {
+namespace {
+
+// How messages speak of a type.
+struct TypeWords {
+  std::string expected;
+  std::string example;
+};
+
+template <typename T>
+TypeWords WordsFor() {
+  if constexpr (std::is_same_v<T, bool>) {
+    return {"true or false", "true"};
+  } else if constexpr (std::is_integral_v<T>) {
+    return {"a whole number", "4"};
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return {"a number", "0.5"};
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return {"a string", "\"text\""};
+  } else if constexpr (std::is_same_v<T, std::variant<bool, int64_t>>) {
+    return {"true, false or a whole number", "true"};
+  } else if constexpr (std::is_same_v<T, std::variant<std::string, std::vector<int64_t>>>) {
+    return {"a string or a list of whole numbers", "[2, 4]"};
+  } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    return {"a list of whole numbers", "[2, 4]"};
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return {"a list of numbers", "[0.9, 0.99]"};
+  } else {
+    static_assert(std::is_same_v<T, std::vector<std::string>>);
+    return {"a list of strings", "[\"a\", \"b\"]"};
+  }
+}
+
+std::string Describe(const ConfigValue& value) {
+  if (value.As<ConfigValue::Table>() != nullptr) return "a table";
+  std::string text = FormatTomlValue(value);
+  if (value.As<ConfigValue::List>() != nullptr) return absl::StrCat("the list ", text);
+  if (value.As<std::string>() != nullptr) return absl::StrCat("the string ", text);
+  if (value.As<bool>() != nullptr) return text;
+  return absl::StrCat("the number ", text);
+}
+
+// What is wrong with `number`, or nothing. The type's own limits count as bounds.
+template <typename T>
+std::optional<std::string> CheckNumber(T number, const NumberBounds& bounds) {
+  const auto wide = static_cast<double>(number);
+  if (!std::isfinite(wide)) return "must be finite";
+  const bool good = wide >= bounds.at_least && wide > bounds.greater_than &&
+                    wide <= bounds.at_most && wide < bounds.less_than;
+  if (good) return std::nullopt;
+  std::vector<std::string> rules;
+  if (std::isfinite(bounds.at_least)) rules.push_back(absl::StrCat("at least ", bounds.at_least));
+  if (std::isfinite(bounds.greater_than)) {
+    rules.push_back(absl::StrCat("greater than ", bounds.greater_than));
+  }
+  if (std::isfinite(bounds.at_most)) rules.push_back(absl::StrCat("at most ", bounds.at_most));
+  if (std::isfinite(bounds.less_than)) {
+    rules.push_back(absl::StrCat("less than ", bounds.less_than));
+  }
+  return absl::StrCat("must be ", absl::StrJoin(rules, " and "));
+}
+
+// Result of reading one value: it is there, or has another type, or breaks a rule.
+enum class Outcome { kGood, kWrongType, kBreaksRule };
+
+template <typename T>
+constexpr bool kIsVariant = false;
+template <typename... Types>
+constexpr bool kIsVariant<std::variant<Types...>> = true;
+
+template <typename T>
+Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule);
+
+// Stores `value` as alternative number `kIndex` of a variant.
+template <size_t kIndex, typename T>
+Outcome ConvertTo(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule) {
+  std::variant_alternative_t<kIndex, T> converted{};
+  const Outcome outcome = Convert(value, bounds, &converted, rule);
+  if (outcome == Outcome::kGood) *out = std::move(converted);
+  return outcome;
+}
+
+// Stores `value` as a T; `*rule` says which rule it broke.
+template <typename T>
+Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
+    const T* found = value.As<T>();
+    if (found == nullptr) return Outcome::kWrongType;
+    *out = *found;
+  } else if constexpr (kIsVariant<T>) {
+    static_assert(std::variant_size_v<T> == 2);
+    const Outcome outcome = ConvertTo<0>(value, bounds, out, rule);
+    return outcome == Outcome::kWrongType ? ConvertTo<1>(value, bounds, out, rule) : outcome;
+  } else if constexpr (std::is_integral_v<T>) {
+    const auto* found = value.As<int64_t>();
+    if (found == nullptr) return Outcome::kWrongType;
+    if (const auto broken = CheckNumber(*found, bounds)) {
+      *rule = *broken;
+      return Outcome::kBreaksRule;
+    }
+    if (!std::in_range<T>(*found)) {
+      *rule = absl::StrCat("must be at least ", std::numeric_limits<T>::min(), " and at most ",
+                           std::numeric_limits<T>::max());
+      return Outcome::kBreaksRule;
+    }
+    *out = static_cast<T>(*found);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const auto* number = value.As<double>();
+    const auto* integer = value.As<int64_t>();
+    if (number == nullptr && integer == nullptr) return Outcome::kWrongType;
+    const double wide = number != nullptr ? *number : static_cast<double>(*integer);
+    if (const auto broken = CheckNumber(wide, bounds)) {
+      *rule = *broken;
+      return Outcome::kBreaksRule;
+    }
+    if (std::abs(wide) > static_cast<double>(std::numeric_limits<T>::max())) {
+      *rule = "is too large for single precision";
+      return Outcome::kBreaksRule;
+    }
+    *out = static_cast<T>(wide);
+  } else {
+    const auto* list = value.As<ConfigValue::List>();
+    if (list == nullptr) return Outcome::kWrongType;
+    T elements;
+    for (const ConfigValue& element : *list) {
+      const Outcome outcome = Convert(element, bounds, &elements.emplace_back(), rule);
+      if (outcome != Outcome::kGood) return outcome;
+    }
+    *out = std::move(elements);
+  }
+  return Outcome::kGood;
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(const ConfigTable& table) : table_(table), members_(nullptr) {
+  if (table.value == nullptr) return;
+  members_ = table.value->As<ConfigValue::Table>();
+  if (members_ != nullptr) return;
+  is_broken_ = true;
+  problems_.push_back(absl::StrCat(table.value->origin, ": ", table.path, " is ",
+                                   Describe(*table.value), ", expected a table, such as [",
+                                   table.path, "] and its keys below it"));
+}
+
+template <typename T>
+void ConfigReader::Read(const std::string& key, T* value, const NumberBounds& bounds) {
+  ReadValue(key, Presence::kOptional, value, bounds);
+}
+
+template <typename T>
+void ConfigReader::Require(const std::string& key, T* value, const NumberBounds& bounds) {
+  ReadValue(key, Presence::kRequired, value, bounds);
+}
+
+template <typename T>
+void ConfigReader::ReadValue(const std::string& key, Presence presence, T* value,
+                             const NumberBounds& bounds) {
+  const TypeWords words = WordsFor<T>();
+  const ConfigValue* found = Find(key, presence, words.example);
+  if (found == nullptr) return;
+  T converted{};
+  std::string rule;
+  switch (Convert(*found, bounds, &converted, &rule)) {
+    case Outcome::kGood:
+      *value = std::move(converted);
+      break;
+    case Outcome::kWrongType:
+      AddProblem(key, absl::StrCat("is ", Describe(*found), ", expected ", words.expected,
+                                   ", such as ", key, " = ", words.example));
+      break;
+    case Outcome::kBreaksRule:
+      AddProblem(key, absl::StrCat("is ", FormatTomlValue(*found), ": it ", rule));
+      break;
+  }
+}
+
+std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence presence,
+                                               const std::vector<std::string>& names) {
+  const std::string known = absl::StrCat("\"", absl::StrJoin(names, "\", \""), "\"");
+  const ConfigValue* found = Find(key, presence, absl::StrCat("\"", names.front(), "\""));
+  if (found == nullptr) return std::nullopt;
+  const auto* name = found->As<std::string>();
+  if (name == nullptr) {
+    AddProblem(key, absl::StrCat("is ", Describe(*found), ", expected one of ", known));
+    return std::nullopt;
+  }
+  const auto position = std::find(names.begin(), names.end(), *name);
+  if (position == names.end()) {
+    AddProblem(key, absl::StrCat("is \"", *name, "\"; did you mean \"", NearestName(*name, names),
+                                 "\"? Known are ", known));
+    return std::nullopt;
+  }
+  return static_cast<size_t>(position - names.begin());
+}
+
+ConfigTable ConfigReader::Table(const std::string& key) {
+  return {.path = FullKey(key), .value = Find(key, Presence::kOptional, "")};
+}
+
+bool ConfigReader::Has(const std::string& key) const {
+  return members_ != nullptr && members_->contains(key);
+}
+
+std::vector<std::string> ConfigReader::Keys() const {
+  std::vector<std::string> keys;
+  if (members_ == nullptr) return keys;
+  for (const auto& member : *members_) keys.push_back(member.first);
+  return keys;
+}
+
+void ConfigReader::AddProblem(const std::string& key, const std::string& problem) {
+  const std::string origin = Has(key) ? members_->find(key)->second.origin + ": " : "";
+  problems_.push_back(absl::StrCat(origin, FullKey(key), " ", problem));
+}
+
+absl::Status ConfigReader::Finish() {
+  std::sort(known_.begin(), known_.end());
+  for (const std::string& key : Keys()) {
+    if (std::binary_search(known_.begin(), known_.end(), key)) continue;
+    const std::string nearest = NearestName(key, known_);
+    problems_.push_back(absl::StrCat(
+        members_->find(key)->second.origin, ": unknown key ", FullKey(key),
+        nearest.empty() ? "" : absl::StrCat("; did you mean ", FullKey(nearest), "?")));
+  }
+  if (problems_.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+}
+
+const ConfigValue* ConfigReader::Find(const std::string& key, Presence presence,
+                                      const std::string& example) {
+  known_.push_back(key);
+  if (Has(key)) return &members_->find(key)->second;
+  if (presence == Presence::kRequired && !is_broken_) {
+    AddProblem(key, absl::StrCat("is missing; set it in a configuration file, or with --set ",
+                                 FullKey(key), "=", example));
+  }
+  return nullptr;
+}
+
+std::string ConfigReader::FullKey(const std::string& key) const {
+  return absl::StrCat(table_.path, table_.path.empty() ? "" : ".", FormatTomlKey(key));
+}
+
+// The types that may be read.
+#define LS_INSTANTIATE(...)                                                                \
+  template void ConfigReader::Read(const std::string&, __VA_ARGS__*, const NumberBounds&); \
+  template void ConfigReader::Require(const std::string&, __VA_ARGS__*, const NumberBounds&)
+LS_INSTANTIATE(bool);
+LS_INSTANTIATE(int);
+LS_INSTANTIATE(int64_t);
+LS_INSTANTIATE(uint64_t);
+LS_INSTANTIATE(float);
+LS_INSTANTIATE(double);
+LS_INSTANTIATE(std::string);
+LS_INSTANTIATE(std::variant<bool, int64_t>);
+LS_INSTANTIATE(std::variant<std::string, std::vector<int64_t>>);
+LS_INSTANTIATE(std::vector<int64_t>);
+LS_INSTANTIATE(std::vector<double>);
+LS_INSTANTIATE(std::vector<std::string>);
+#undef LS_INSTANTIATE
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/comm/mesh_shape.h"
+#include "core/config/config.h"
+
+namespace lockstep {
+
+// How the sums of a step are cut, whoever makes them: the gradient is a tree over the shards of the
+// global batch, and a shard's gradient is a chain over its micro-batches, in order.
+struct CutSettings {
+  int64_t shards = 1;         // of equal size; a rank along replicas x dp holds one of them
+  int64_t micro_batches = 1;  // of one shard, none of them empty
+  // Whether the configuration leaves the number of shards to the mesh: then runs on other meshes
+  // have other sums.
+  bool shards_are_of_mesh = false;
+};
+
+// Reads the table cut: shards and micro_batches. `axes` are those that the strategy has; with dp
+// among them, mesh.replicas x mesh.dp must be the shards, and with several replicas mesh.dp a power
+// of two, so that the ranks of a replica sum an aligned run of shards. Anything else is refused
+// with the meshes that fit.
+absl::Status ReadCut(const Config& config, const std::vector<MeshAxis>& axes, const MeshShape& mesh,
+                     CutSettings& cut);
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#include "core/config/data_config.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/config/config_reader.h"
+#include "core/data/cifar10.h"
+#include "core/data/markov.h"
+#include "core/data/shapes.h"
+#include "core/data/shapes_segmentation.h"
+#include "core/data/text.h"
+#include "core/data/tokens.h"
+
+namespace lockstep {
+namespace {
+
+using DatasetOr = absl::StatusOr<std::shared_ptr<const Dataset>>;
+
+enum class Kind { kCifar10, kText, kTokens, kShapes, kShapesSegmentation, kMarkov };
+
+// Real data needs a folder.
+absl::Status CheckDirectory(const std::string& data_directory, const char* what) {
+  if (data_directory.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.kind = \"", what,
+                     "\" reads real data: say where it is with --data DIR or LOCKSTEP_DATA"));
+  }
+  if (!std::filesystem::is_directory(data_directory)) {
+    return absl::NotFoundError(absl::StrCat("the data folder ", data_directory,
+                                            " (--data or LOCKSTEP_DATA) does not exist"));
+  }
+  return absl::OkStatus();
+}
+
+DatasetOr MakeCifar10(ConfigReader& reader, const std::string& data_directory) {
+  Cifar10Options options;
+  reader.Read("directory", &options.directory);
+  reader.Read("crop_padding", &options.crop_padding, {.at_least = 0, .at_most = 16});
+  reader.Read("flip", &options.flip);
+  reader.Read("augmentation_seed", &options.augmentation_seed);
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "cifar10"));
+  return Cifar10::Load(data_directory, options);
+}
+
+DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
+  TextOptions options;
+  reader.Read("path", &options.path);
+  reader.Read("context", &options.context, {.at_least = 1});
+  reader.ReadChoice(
+      "vocabulary", &options.vocabulary,
+      {{"train", TextOptions::Vocabulary::kTrain}, {"all", TextOptions::Vocabulary::kAll}});
+  reader.Read("vocabulary_of", &options.vocabulary_of);
+  if (!options.vocabulary_of.empty() && reader.Has("vocabulary")) {
+    reader.AddProblem("vocabulary_of", "is given beside data.vocabulary; one of them is enough");
+  }
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "text"));
+  return Text::Load(data_directory, options);
+}
+
+DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
+  TokensOptions options;
+  reader.Require("path", &options.path);
+  reader.Read("context", &options.context, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  // It may have been made anywhere.
+  if (!options.path.starts_with("/")) LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "tokens"));
+  return Tokens::Load(data_directory, options);
+}
+
+// Of either data set of shapes.
+template <typename ShapesDataset>
+DatasetOr MakeShapes(ConfigReader& reader) {
+  ShapesOptions options;
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1});
+  reader.Read("validation_samples", &options.validation_samples, {.at_least = 1});
+  reader.Read("seed", &options.seed);
+  reader.Read("invert_colours", &options.invert_colours);
+  reader.Read("noise", &options.noise, {.at_least = 0, .at_most = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return ShapesDataset::Create(options);
+}
+
+DatasetOr MakeMarkov(ConfigReader& reader) {
+  MarkovOptions options;
+  reader.Read("vocabulary", &options.source.vocabulary, {.at_least = 2});
+  reader.Read("order", &options.source.order, {.at_least = 1});
+  reader.Read("successors", &options.source.successors, {.at_least = 1});
+  reader.Read("source", &options.source.source);
+  reader.Read("context", &options.context, {.at_least = 1});
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1});
+  reader.Read("validation_samples", &options.validation_samples, {.at_least = 1});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return Markov::Create(options);
+}
+
+}  // namespace
+
+DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
+  ConfigReader reader(config.Table("data"));
+  Kind kind = Kind::kShapes;
+  reader.RequireChoice("kind", &kind,
+                       {{"cifar10", Kind::kCifar10},
+                        {"text", Kind::kText},
+                        {"tokens", Kind::kTokens},
+                        {"shapes", Kind::kShapes},
+                        {"shapes_segmentation", Kind::kShapesSegmentation},
+                        {"markov", Kind::kMarkov}});
+  switch (kind) {
+    case Kind::kCifar10:
+      return MakeCifar10(reader, data_directory);
+    case Kind::kText:
+      return MakeText(reader, data_directory);
+    case Kind::kTokens:
+      return MakeTokens(reader, data_directory);
+    case Kind::kShapes:
+      return MakeShapes<Shapes>(reader);
+    case Kind::kShapesSegmentation:
+      return MakeShapes<ShapesSegmentation>(reader);
+    case Kind::kMarkov:
+      return MakeMarkov(reader);
+  }
+  return absl::InternalError("no such kind of data");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_files.h"
+#include "core/comm/mesh_shape.h"
+#include "core/config/config.h"
+#include "core/config/cut_settings.h"
+#include "core/config/precision.h"
+#include "core/config/trace_window.h"
+#include "core/kernels/cpu/instruction_set.h"
+#include "core/nn/lora_options.h"
+#include "core/optim/learning_rate_schedule.h"
+#include "core/optim/optimizer.h"
+
+namespace lockstep {
+
+struct BatchSettings {
+  int64_t size = 1;  // samples of a step, over all ranks
+};
+
+struct ValidationSettings {
+  bool at_start = false;   // before the first step too: what a model to adapt makes of the data
+  int64_t every = 0;       // steps; 0: only at the end
+  int64_t batches = 0;     // at most so many; 0: the whole split
+  int64_t batch_size = 0;  // samples; 0: the largest micro-batch's
+};
+
+struct CheckpointSettings {
+  int64_t every = 0;  // steps; 0: only at the end
+  int64_t keep = 2;   // of the newest; 0: none is written
+  CheckpointFiles files = CheckpointFiles::kSharded;
+};
+
+// Everything that a configuration says about a run, but the model, the data and what belongs to one
+// strategy.
+struct Settings {
+  int64_t steps = 1;
+  uint64_t seed = 1;
+  BatchSettings batch;
+  CutSettings cut;
+  MeshShape mesh;
+  Precision precision;
+  OptimizerOptions optimizer;
+  LearningRateSchedule schedule;
+  double clip_norm = 0;  // 0: gradients are not clipped
+  // Adapters in place of the model's own parameters; their rate and decay are in the schedule and
+  // the optimizer.
+  std::optional<LoraOptions> lora = {};
+  ValidationSettings validation;
+  CheckpointSettings checkpoint;
+  TraceWindow trace;
+  int64_t memory_limit = 0;  // bytes a rank; 0: none
+  int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
+  InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU
+  double timeout_seconds = 60;                           // of communication
+
+  // How a step's global batch is cut (contract 2 of the design): in shards of equal size, each in
+  // micro-batches whose sizes differ by one at most, the larger ones first.
+  int64_t samples_of_shard() const { return batch.size / cut.shards; }
+  // Samples of a micro-batch, by its number in the step: shard k has those from
+  // k * cut.micro_batches on.
+  int64_t samples_of(int64_t micro_batch) const;
+  int64_t largest_micro_batch() const { return samples_of(0); }
+  int64_t smallest_micro_batch() const { return samples_of(cut.micro_batches - 1); }
+};
+
+// Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,
+// checkpoint, trace, memory and run, and checks what they say against each other and against the
+// axes that the strategy has. Adapters are there where the table lora is, whose keys learning_rate
+// and weight_decay come before those of schedule and optimizer. A shard of fewer samples than
+// cut.micro_batches has as many micro-batches as samples. The keys batch.shards,
+// batch.micro_batches and batch.shard_groups are refused with a message that names the new ones.
+absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
+                                      const std::vector<MeshAxis>& axes);
+
+// The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its
+// place `lora = false` takes back what an earlier layer of the configuration says: no adapters.
+absl::Status ReadLora(const Config& config, Settings& settings);
+
+// The names of those tables.
+std::vector<std::string> SettingsTables();
+
+}  // namespace lockstep

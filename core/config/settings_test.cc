@@ -1,0 +1,155 @@
+#include "core/config/settings.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Config MakeConfig(const std::string& tables) {
+  const auto config = Config::FromString(
+      "[train]\nsteps = 1\n[optimizer]\nkind = \"sgd\"\n[schedule]\nlearning_rate = 0.1\n" + tables,
+      "a.toml");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return *config;
+}
+
+absl::StatusOr<Settings> Read(int64_t size, const std::string& cut, const std::string& rest = "") {
+  return ReadSettings(MakeConfig(absl::StrCat(rest, "[batch]\nsize = ", size, "\n[cut]\n", cut)),
+                      "single", {});
+}
+
+std::vector<int64_t> MicroBatches(int64_t size, const std::string& cut) {
+  const auto settings = Read(size, cut);
+  EXPECT_TRUE(settings.ok()) << settings.status();
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < settings->cut.shards * settings->cut.micro_batches; ++i) {
+    samples.push_back(settings->samples_of(i));
+  }
+  EXPECT_EQ(settings->largest_micro_batch(), samples.front());
+  EXPECT_EQ(settings->smallest_micro_batch(), samples.back());
+  EXPECT_EQ(settings->validation.batch_size, samples.front());
+  return samples;
+}
+
+TEST(BatchSettingsTest, MicroBatchesDifferByOneSampleAtMost) {
+  EXPECT_THAT(MicroBatches(12, "shards = 2\nmicro_batches = 3"), ElementsAre(2, 2, 2, 2, 2, 2));
+  EXPECT_THAT(MicroBatches(10, "shards = 2\nmicro_batches = 3"), ElementsAre(2, 2, 1, 2, 2, 1));
+  EXPECT_THAT(MicroBatches(11, "micro_batches = 4"), ElementsAre(3, 3, 3, 2));
+}
+
+TEST(BatchSettingsTest, NoMicroBatchIsEmpty) {
+  EXPECT_THAT(MicroBatches(6, "shards = 2\nmicro_batches = 8"), ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(MicroBatches(1, "micro_batches = 8"), ElementsAre(1));
+}
+
+TEST(BatchSettingsTest, ShardsHaveOneSize) {
+  EXPECT_THAT(std::string(Read(10, "shards = 3").status().message()),
+              HasSubstr("batch.size is 10 samples, which do not divide into 3 shards; use a "
+                        "multiple of 3"));
+  EXPECT_FALSE(Read(2, "shards = 3").ok());
+}
+
+// Settings of a strategy with these axes, or why there are none.
+absl::StatusOr<Settings> ReadOnMesh(const std::string& tables,
+                                    const std::vector<MeshAxis>& axes = {MeshAxis::kDp}) {
+  return ReadSettings(MakeConfig("[batch]\nsize = 24\n" + tables), "ddp", axes);
+}
+
+std::string Problem(const std::string& tables,
+                    const std::vector<MeshAxis>& axes = {MeshAxis::kDp}) {
+  return std::string(ReadOnMesh(tables, axes).status().message());
+}
+
+const std::vector<MeshAxis>& WithReplicas() {
+  static const auto& axes = *new std::vector<MeshAxis>{MeshAxis::kReplicas, MeshAxis::kDp};
+  return axes;
+}
+
+TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
+  const Settings of_mesh = ReadOnMesh("[mesh]\ndp = 3\n").value();
+  EXPECT_EQ(of_mesh.cut.shards, 3);
+  EXPECT_TRUE(of_mesh.cut.shards_are_of_mesh);
+  const Settings given = ReadOnMesh("[mesh]\ndp = 3\n[cut]\nshards = 3\n").value();
+  EXPECT_EQ(given.cut.shards, 3);
+  EXPECT_FALSE(given.cut.shards_are_of_mesh);
+  const Settings single = Read(24, "micro_batches = 2").value();
+  EXPECT_EQ(single.cut.shards, 1);
+  EXPECT_FALSE(single.cut.shards_are_of_mesh);
+}
+
+TEST(CutSettingsTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {
+  EXPECT_EQ(
+      Problem("[mesh]\ndp = 4\n[cut]\nshards = 2\n"),
+      "a.toml:12: cut.shards is 2, but mesh.dp is 4, and each of these ranks holds one shard: "
+      "set mesh.dp=2, or cut.shards=4");
+  EXPECT_THAT(Problem("[cut]\nshards = 8\n", WithReplicas()),
+              HasSubstr("mesh.dp is 1, and each of these ranks holds one shard: set mesh.dp=8, or "
+                        "mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2, or "
+                        "cut.shards=1"));
+  EXPECT_THAT(Problem("[mesh]\nreplicas = 2\ndp = 2\n[cut]\nshards = 6\n", WithReplicas()),
+              AllOf(HasSubstr("mesh.replicas x mesh.dp is 2 x 2"),
+                    HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2, or cut.shards=4")));
+}
+
+// Three ranks of a replica would sum (0 + 1) + 2, where the tree over six shards has (0 + 1) + (2 +
+// 3) first.
+TEST(CutSettingsTest, InsideReplicasRanksAreAPowerOfTwo) {
+  for (const char* cut : {"", "[cut]\nshards = 6\n"}) {
+    EXPECT_THAT(Problem(absl::StrCat("[mesh]\nreplicas = 2\ndp = 3\n", cut), WithReplicas()),
+                AllOf(HasSubstr("mesh.dp must be a power of two"),
+                      HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2")));
+  }
+  EXPECT_TRUE(ReadOnMesh("[mesh]\nreplicas = 3\ndp = 2\n", WithReplicas()).ok());
+  EXPECT_TRUE(ReadOnMesh("[mesh]\ndp = 3\n", WithReplicas()).ok());
+}
+
+TEST(CutSettingsTest, OldKeysNameTheNewOnes) {
+  EXPECT_EQ(Problem("shards = 2\n"), "a.toml:9: batch.shards is called cut.shards now");
+  EXPECT_EQ(Problem("micro_batches = 2\n"),
+            "a.toml:9: batch.micro_batches is called cut.micro_batches now");
+  EXPECT_THAT(Problem("shard_groups = 2\n"),
+              AllOf(HasSubstr("batch.shard_groups is gone"), HasSubstr("leave it out")));
+}
+
+// As a later layer of a configuration may say.
+TEST(LoraSettingsTest, FalseTakesTheTableBack) {
+  Config config =
+      Config::FromString("[lora]\nlayers = [\"*\"]\nlearning_rate = 0.5\n", "a").value();
+  Settings settings;
+  ASSERT_TRUE(ReadLora(config, settings).ok());
+  EXPECT_TRUE(settings.lora.has_value());
+  ASSERT_TRUE(config.Set("lora=false").ok());
+  Settings without;
+  ASSERT_TRUE(ReadLora(config, without).ok());
+  EXPECT_FALSE(without.lora.has_value());
+  EXPECT_NE(without.schedule.peak, 0.5);
+  ASSERT_TRUE(config.Set("lora=true").ok());
+  EXPECT_THAT(std::string(ReadLora(config, without).message()),
+              HasSubstr("lora is true, expected a table"));
+}
+
+TEST(BatchSettingsTest, ValidationMayHaveItsOwn) {
+  EXPECT_EQ(Read(10, "micro_batches = 4", "[validation]\nbatch_size = 7\n")->validation.batch_size,
+            7);
+}
+
+TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
+  EXPECT_EQ(Read(1, "")->instructions, WidestInstructionSet());
+  EXPECT_EQ(Read(1, "", "[run]\ninstructions = \"widest\"\n")->instructions,
+            WidestInstructionSet());
+  EXPECT_EQ(Read(1, "", "[run]\ninstructions = \"avx2\"\n")->instructions, InstructionSet::kAvx2);
+  EXPECT_THAT(Read(1, "", "[run]\ninstructions = \"sse\"\n").status().message(),
+              HasSubstr("run.instructions"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/comm/comm_totals.h"
+#include "core/comm/rank_handle.h"
+#include "core/report/cost_prediction.h"
+#include "core/report/results.h"
+#include "core/report/step_timer.h"
+#include "core/report/trace.h"
+#include "core/tensor/memory.h"
+
+namespace lockstep {
+
+// What a rank reports when training is over.
+struct RankReport {
+  std::unique_ptr<Trace> trace;
+  StepTimes times;             // added up over `measured_steps`
+  int64_t measured_steps = 0;  // without the first ones, which warm up
+  double median_step_seconds = 0;
+  int64_t kernel_nanos = 0;  // of `times`: inside kernels
+  MemoryBooks memory;        // peaks over the steps
+  CommTotals traffic;        // of all steps
+  int64_t steps = 0;         // run here
+  CostPrediction prediction;
+  std::vector<double> losses;  // of the steps run here; the same on all ranks
+  double loss_scale = 1;       // of the last step
+  int64_t skipped_steps = 0;   // of those run here
+  std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
+  ValidationResult validation;
+  // Of the bits of the parameters and buffers that this rank holds at the end.
+  std::string parameter_hash;
+};
+
+// A report as bytes, for ranks that are processes of the same program.
+std::vector<std::byte> Encode(const RankReport& report);
+absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes);
+
+// Called by all ranks. Rank 0 gets the reports of all, by rank; the others none.
+absl::StatusOr<std::vector<RankReport>> GatherReports(RankHandle& handle, const RankReport& own);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/report/metrics.h"
+#include "core/report/progress.h"
+#include "core/report/results.h"
+#include "core/report/run_description.h"
+#include "core/report/step_timer.h"
+#include "core/tensor/memory.h"
+
+namespace lockstep {
+
+// What rank 0 keeps and shows of a run while it goes on.
+class Reporter {
+ public:
+  // Opens the files; those of a resumed run from `first_step` on.
+  static absl::StatusOr<std::unique_ptr<Reporter>> Open(RunDescription run, int64_t first_step);
+
+  // What the model makes of the data before the first step.
+  void Start(const ValidationResult& result);
+  absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
+                    const MemoryBooks& memory);
+  absl::Status Validation(int64_t step, const ValidationResult& result);
+  // A message for whoever watches: nothing where there is no terminal.
+  void Note(const std::string& message);
+
+ private:
+  Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics);
+
+  const RunDescription run_;
+  LossesCsv losses_;
+  MetricsJsonl metrics_;
+  ProgressLine::Options progress_options_;
+  ProgressLine progress_;
+};
+
+}  // namespace lockstep

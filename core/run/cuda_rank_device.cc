@@ -1,0 +1,83 @@
+#include "core/run/cuda_rank_device.h"
+
+#include <functional>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/comm/cuda/gpu_device.h"
+#include "core/comm/device/device_communicator.h"
+#include "core/comm/nccl/device.h"
+#include "core/cuda/allocator.h"
+#include "core/cuda/context.h"
+#include "core/cuda/device.h"
+#include "core/kernels/cuda/cuda_kernels.h"
+
+namespace lockstep {
+namespace {
+
+using MakeCommDevice = std::function<std::unique_ptr<CommDevice>(CudaContext&)>;
+
+class CudaRankDevice final : public RankDevice {
+ public:
+  CudaRankDevice(std::unique_ptr<CudaContext> context, Fp32Products fp32_products,
+                 const MakeCommDevice& make_comm_device)
+      : context_(std::move(context)),
+        allocator_(*context_),
+        kernels_(*context_, allocator_, fp32_products),
+        comm_device_(make_comm_device(*context_)) {}
+
+  absl::Status Connect(Communicator& world) {
+    LS_ASSIGN_OR_RETURN(world_, DeviceCommunicator::Create(world, *comm_device_));
+    return absl::OkStatus();
+  }
+
+  Kernels& kernels() override { return kernels_; }
+  Communicator& world() override { return *world_; }
+
+ private:
+  const std::unique_ptr<CudaContext> context_;
+  CudaAllocator allocator_;
+  CudaKernels kernels_;
+  const std::unique_ptr<CommDevice> comm_device_;
+  std::unique_ptr<DeviceCommunicator> world_;
+};
+
+class CudaRankDevices final : public RankDevices {
+ public:
+  CudaRankDevices(const GpuPlaces& places, bool are_threads)
+      : places_(places), are_threads_(are_threads) {}
+
+  absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
+                                                   const Options& options) override {
+    const bool shared = places_.kind == GpuPlaces::Kind::kShared;
+    const int ordinal = places_.first + (shared || !are_threads_ ? 0 : world.rank());
+    LS_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context, CudaContext::Create(ordinal));
+    try {
+      auto device = std::make_unique<CudaRankDevice>(
+          std::move(context), options.fp32_products,
+          [&](CudaContext& gpu) -> std::unique_ptr<CommDevice> {
+            if (shared) return std::make_unique<SharedGpu>(gpu, boards_);
+            return std::make_unique<NcclGpu>(gpu, options.timeout, world);
+          });
+      LS_RETURN_IF_ERROR(device->Connect(world));
+      return device;
+    } catch (const StatusException& error) {
+      return error.status();
+    }
+  }
+
+ private:
+  const GpuPlaces places_;
+  const bool are_threads_;
+  const std::shared_ptr<RoundBoards> boards_ = std::make_shared<RoundBoards>();
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<RankDevices>> CreateCudaRankDevices(const RanksHere& ranks) {
+  LS_ASSIGN_OR_RETURN(const int gpus, cuda::CountDevices());
+  LS_ASSIGN_OR_RETURN(const GpuPlaces places, PlaceOnGpus(gpus, ranks));
+  return std::make_shared<CudaRankDevices>(places, ranks.processes == 0);
+}
+
+}  // namespace lockstep

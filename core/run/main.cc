@@ -1,0 +1,57 @@
+#include "core/run/main.h"
+
+#include <cstdio>
+#include <string>
+
+#include "core/base/status.h"
+#include "core/comm/mpi/process.h"
+#include "core/config/command_line.h"
+#include "core/kernels/cpu/instruction_set.h"
+#include "core/run/launched.h"
+#include "core/run/trainer.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status RunThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
+                        const ModelFactory& make_model) {
+  const absl::StatusOr<Run> run = PrepareRun(command_line, strategy, make_model);
+  const absl::Status status = run.ok() ? Train(*run) : run.status();
+  if (!status.ok()) LeaveError(command_line, run, status);
+  return status;
+}
+
+}  // namespace
+
+int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
+              const ModelFactory& make_model) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
+  if (!command_line.ok()) {
+    PrintError(command_line.status());
+    return 1;
+  }
+  if (command_line->help) {
+    std::fputs(Usage(strategy.name).c_str(), stdout);
+    return 0;
+  }
+  if (!HasAvx2AndFma()) {
+    PrintError(absl::UnavailableError(
+        "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later"));
+    return 1;
+  }
+  const absl::StatusOr<bool> launched = mpi::Process::IsLaunched();
+  if (!launched.ok()) {
+    PrintError(launched.status());
+    return 1;
+  }
+  if (*launched) return TrainLaunched(*command_line, strategy, make_model);
+  const absl::Status status = RunThreads(*command_line, strategy, make_model);
+  if (status.ok()) return 0;
+  PrintError(status);
+  return 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#include "core/run/parameter_hash.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+
+namespace lockstep {
+namespace {
+
+// A finalizer that lets each bit of a number reach all bits (Steele et al., "Fast Splittable
+// Pseudorandom Number Generators", OOPSLA 2014).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// Of the parts that are here.
+uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
+  uint64_t hash = 0;
+  for (const StateTensor& part : state) {
+    if (!part.is_writer || part.name.starts_with("optimizer.")) continue;
+    uint64_t name = 0xcbf29ce484222325;
+    for (const char c : part.name) name = Mix(name ^ static_cast<uint8_t>(c));
+    const int64_t size = SizeOf(part.tensor.dtype());
+    std::vector<uint8_t> bytes(part.tensor.bytes());
+    kernels.CopyToHost(part.tensor, bytes.data());
+    for (const PartRun& run : part.part().Runs()) {
+      for (int64_t i = 0; i < run.elements; ++i) {
+        uint64_t bits = 0;
+        std::memcpy(&bits, bytes.data() + (run.in_part + i) * size, size);
+        hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
+      }
+    }
+  }
+  return hash;
+}
+
+std::string Format(uint64_t hash) { return absl::StrFormat("%016x", hash); }
+
+}  // namespace
+
+std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state) {
+  return Format(SumOfHashes(kernels, state));
+}
+
+absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
+                                           const std::vector<StateTensor>& state) {
+  auto sum = static_cast<int64_t>(SumOfHashes(kernels, state));
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(&sum, 1), ReduceOp::kSum, "parameter hash"));
+  return Format(static_cast<uint64_t>(sum));
+}
+
+}  // namespace lockstep

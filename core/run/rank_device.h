@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/comm/communicator.h"
+#include "core/kernels/cpu/instruction_set.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/options.h"
+#include "core/run/gpu_places.h"
+#include "core/tensor/device.h"
+
+namespace lockstep {
+
+// What a rank computes with: the kernels of its device, and under them its memory.
+class RankDevice {
+ public:
+  virtual ~RankDevice() = default;
+  virtual Kernels& kernels() = 0;
+  // All ranks, for tensors of this device and of the host.
+  virtual Communicator& world() = 0;
+};
+
+// The devices of the ranks of this process.
+class RankDevices {
+ public:
+  // `instructions` are those of ranks that compute on the CPU. Unavailable where the program was
+  // built without such devices, the machine has none, or they are too few for the ranks.
+  static absl::StatusOr<std::shared_ptr<RankDevices>> Create(DeviceType type,
+                                                             const RanksHere& ranks,
+                                                             InstructionSet instructions);
+  virtual ~RankDevices() = default;
+
+  struct Options {
+    std::chrono::nanoseconds timeout;  // of waits for other ranks
+    Fp32Products fp32_products = Fp32Products::kFp32;
+  };
+  // For the calling thread, which is a rank's; called by all ranks. `world` is all of them on the
+  // host, and outlives the device.
+  virtual absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
+                                                           const Options& options) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "core/run/rehearsal.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/comm/launch.h"
+#include "core/comm/mesh.h"
+#include "core/comm/quiet_communicator.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/run/prefetched_batches.h"
+#include "core/run/validation.h"
+#include "core/tensor/allocator.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// A validation in which a rank has one batch.
+Run WithShortValidation(Run run, const Mesh& mesh) {
+  run.settings.validation.batches =
+      std::min<int64_t>(run.settings.validation.batches, mesh.data().size());
+  return run;
+}
+
+// The beginning of a run, and its end.
+void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
+  PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
+  rank.allocator().ResetPeaks();
+  for (int64_t step = 0; step < std::min<int64_t>(2, run.settings.steps); ++step) {
+    strategy.TrainStep(step, batches);
+  }
+  Validate(run, rank, strategy);
+}
+
+absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
+  SetThreads(static_cast<int>(run.settings.threads));
+  const LoopsSkipped skipped;
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator, run.settings.instructions);
+  QuietCommunicator world(handle.comm());
+  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
+  Trace trace(handle.rank(), TraceWindow{});
+  StepTimer timer({});
+  Rank rank = {.rank = handle.rank(),
+               .size = handle.size(),
+               .kernels = kernels,
+               .mesh = mesh,
+               .timer = timer,
+               .trace = trace};
+  LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
+  try {
+    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
+    const Run shorter = WithShortValidation(run, mesh);
+    // Once for ranks to tell each other the shapes of what they send.
+    GoThrough(shorter, rank, *strategy);
+    GoThrough(shorter, rank, *strategy);
+    return Rehearsed{.memory = allocator.books(), .prediction = strategy->Predict()};
+  } catch (const StatusException& error) {
+    return error.status();
+  }
+}
+
+bool SameMemory(const CostPrediction& a, const CostPrediction& b) {
+  return std::equal(a.memory.begin(), a.memory.end(), b.memory.begin(), b.memory.end(),
+                    [](const CostPrediction::Memory& x, const CostPrediction::Memory& y) {
+                      return x.memory_class == y.memory_class && x.bytes == y.bytes;
+                    });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run) {
+  std::vector<Rehearsed> ranks(static_cast<size_t>(run.settings.mesh.ranks()));
+  LS_RETURN_IF_ERROR(RunRanks(
+      run.settings.mesh.ranks(), {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+      [&](RankHandle& handle) -> absl::Status {
+        LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())], RehearseRank(run, handle));
+        return absl::OkStatus();
+      }));
+  return ranks;
+}
+
+void PredictMemory(const Run& run, std::vector<RankReport>& reports) {
+  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run);
+  if (!ranks.ok()) {
+    LOG(WARNING) << "activations, communication and workspace are not predicted: "
+                 << ranks.status();
+    return;
+  }
+  CHECK_EQ(ranks->size(), reports.size());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    if (SameMemory((*ranks)[i].prediction, reports[i].prediction)) continue;
+    LOG(INFO) << "activations, communication and workspace are not predicted: the rehearsal of "
+                 "rank "
+              << i << " has other parameters than the run, as where blocks are divided by time";
+    return;
+  }
+  const bool on_cpu = run.device == DeviceType::kCpu;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    for (const MemoryClass memory_class :
+         {MemoryClass::kActivations, MemoryClass::kCommunication, MemoryClass::kWorkspace}) {
+      if (memory_class == MemoryClass::kWorkspace && !on_cpu) continue;
+      reports[i].prediction.memory.push_back(
+          {.memory_class = memory_class, .bytes = (*ranks)[i].memory.peak(memory_class)});
+    }
+  }
+}
+
+}  // namespace lockstep

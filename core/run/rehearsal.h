@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/report/rank_report.h"
+#include "core/run/run.h"
+#include "core/run/strategy.h"
+#include "core/tensor/memory.h"
+
+namespace lockstep {
+
+// What a rank of a rehearsed run came to.
+struct Rehearsed {
+  MemoryBooks memory;  // after it, with the peaks of all
+  CostPrediction prediction;
+};
+
+// Goes through the first steps of a run and a validation over shapes alone: all ranks, as
+// threads of this process, with all their tensors and communicators, but no loop computes, no
+// floating-point number travels and no page of memory is written. Costs what building the model and
+// some hundred small calls take. Kernels are those of the CPU, whatever the run computes on.
+//
+// What a rank's books then say is what its memory comes to by class, apart from what depends on
+// time: transfers end when they begin. An error if a rank had one.
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run);
+
+// Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
+// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Nothing
+// is added where the rehearsal fails, or has other predictions otherwise: it then went another way,
+// as where blocks are divided by their measured times. Says so in the log.
+void PredictMemory(const Run& run, std::vector<RankReport>& reports);
+
+}  // namespace lockstep

@@ -1,0 +1,177 @@
+#include "core/run/run.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/weights.h"
+#include "core/config/config_reader.h"
+#include "core/config/data_config.h"
+#include "core/nn/lora.h"
+#include "core/report/error_file.h"
+#include "core/run/base_weights.h"
+#include "core/run/model_weights.h"
+#include "core/tensor/allocator.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Reads the workload's name, and refuses tables that nobody knows.
+absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefinition& strategy) {
+  ConfigReader reader(config.Table(""));
+  std::string name = "run";
+  reader.Read("name", &name);
+  std::vector<std::string> tables = SettingsTables();
+  tables.insert(tables.end(), {"model", "data", strategy.name});
+  tables.insert(tables.end(), strategy.more_tables.begin(), strategy.more_tables.end());
+  for (const std::string& table : tables) reader.Table(table);
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return name;
+}
+
+// Moves an earlier run out of the way, to the first free <out>.<n>.
+absl::Status SetAside(const std::string& out) {
+  if (!fs::exists(out + "/losses.csv") && !fs::exists(out + "/checkpoints")) {
+    return absl::OkStatus();
+  }
+  int n = 1;
+  while (fs::exists(absl::StrCat(out, ".", n))) ++n;
+  std::error_code error;
+  fs::rename(out, absl::StrCat(out, ".", n), error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(out, ": holds an earlier run that cannot be set aside as ", out, ".", n, ": ",
+                     error.message(), "; use another --out"));
+  }
+  return absl::OkStatus();
+}
+
+// Before any rank starts: all would say the same.
+absl::Status CheckInitialWeights(const Model& model) {
+  CpuAllocator allocator;
+  return Annotate(CheckWeights(model.initial_weights, model.published,
+                               InitialPart(WeightsOf(model, allocator))),
+                  "model.init");
+}
+
+ModelFactory WithAdapters(const ModelFactory& make_model, const LoraOptions& options) {
+  return
+      [make_model, options](const Config& config, const Dataset& dataset) -> absl::StatusOr<Model> {
+        LS_ASSIGN_OR_RETURN(Model model, make_model(config, dataset));
+        LS_RETURN_IF_ERROR(Annotate(AddAdapters(model, options), "lora.layers"));
+        return model;
+      };
+}
+
+std::string DefaultOut(const std::string& workload, const std::string& strategy) {
+  const char* bazel = std::getenv("BUILD_WORKING_DIRECTORY");
+  const fs::path base = bazel != nullptr ? fs::path(bazel) : fs::current_path();
+  return (base / "runs" / workload / strategy).string();
+}
+
+}  // namespace
+
+std::string Run::checkpoints() const { return out + "/checkpoints"; }
+
+RunDescription Describe(const Run& run) {
+  const bool counts_tokens = run.dataset->task() == Task::kLanguageModel;
+  return {.workload = run.workload,
+          .strategy = run.strategy.name,
+          .config = run.config,
+          .settings = run.settings,
+          .device = run.device,
+          .parameters = run.parameters,
+          .trained_parameters = run.trained_parameters,
+          .unit = counts_tokens ? "tokens" : "samples",
+          .units_per_sample = counts_tokens ? run.dataset->target_shape().elements() : 1,
+          .entropy_rate = run.dataset->entropy_rate(),
+          .loss_floor = run.dataset->loss_floor(),
+          .out = run.out,
+          .checkpoints = run.checkpoints()};
+}
+
+std::string ModelFingerprint(const Config& config) {
+  Config part = config.Only({"model", "lora"}).Without("model.init");
+  const ConfigValue* lora = part.Table("lora").value;
+  if (lora != nullptr && lora->As<ConfigValue::Table>() == nullptr) part = part.Without("lora");
+  for (const char* key : {"lora.learning_rate", "lora.weight_decay", "lora.dropout"}) {
+    part = part.Without(key);
+  }
+  return part.Fingerprint();
+}
+
+std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model) {
+  return run.strategy.make(
+      {.rank = rank,
+       .model = std::move(model),
+       .settings = run.settings,
+       .targets_per_sample = run.dataset->target_shape().elements(),
+       .config = run.config,
+       .another_model = [&run] { return run.make_model(run.config, *run.dataset); },
+       .dataset = *run.dataset});
+}
+
+absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                               const ModelFactory& make_model, const RunPlace& place) {
+  Run run;
+  LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
+  LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
+  LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
+  run.device = command_line.device;
+  LS_ASSIGN_OR_RETURN(run.devices,
+                      RankDevices::Create(run.device,
+                                          {.ranks = static_cast<int>(run.settings.mesh.ranks()),
+                                           .processes = place.processes,
+                                           .own_number = place.own_number},
+                                          run.settings.instructions));
+  LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
+  if (run.settings.threads == 0) {
+    const int64_t cores = std::thread::hardware_concurrency();
+    const int64_t sharers = place.processes > 0 ? place.processes : run.settings.mesh.ranks();
+    run.settings.threads = std::max<int64_t>(1, cores / sharers);
+  }
+  run.strategy = strategy;
+  const auto& lora = run.settings.lora;
+  run.make_model = lora ? WithAdapters(make_model, *lora) : make_model;
+  LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+  LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
+  LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
+  LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
+  run.parameters = model.ParameterCount();
+  run.trained_parameters = model.TrainedCount();
+  // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of
+  // adapters is in no checkpoint of theirs.
+  if (!model.initial_weights.empty() && (!command_line.resume || lora)) {
+    LS_RETURN_IF_ERROR(CheckInitialWeights(model));
+  }
+  LS_ASSIGN_OR_RETURN(
+      Sampler sampler,
+      Sampler::Create(*run.dataset, {.seed = run.settings.seed,
+                                     .global_batch = run.settings.batch.size,
+                                     .shards = run.settings.cut.shards,
+                                     .micro_batches = run.settings.cut.micro_batches,
+                                     .order = UsualOrder(run.dataset->task())}));
+  run.sampler = std::make_shared<const Sampler>(std::move(sampler));
+  run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;
+  run.resume = command_line.resume;
+  if (!place.has_first_rank) return run;
+  if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
+  LS_RETURN_IF_ERROR(MakeDirectories(run.out));
+  return run;
+}
+
+void LeaveError(const CommandLine& command_line, const absl::StatusOr<Run>& run,
+                const absl::Status& error) {
+  const std::string out = run.ok() ? run->out : command_line.out;
+  if (out.empty() || (command_line.resume && fs::exists(out + "/summary.json"))) return;
+  WriteError(out, error);
+}
+
+}  // namespace lockstep

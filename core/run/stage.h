@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>  // std::ssize
+#include <limits>
+#include <vector>
+
+#include "core/autograd/operations.h"
+#include "core/base/exact_sum.h"
+#include "core/config/settings.h"
+#include "core/nn/model.h"
+#include "core/run/rank.h"
+#include "core/run/strategy.h"
+
+namespace lockstep {
+
+// Consecutive blocks of a model, [begin, end), by default all that there are.
+struct BlockRange {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+
+  int64_t size() const { return end - begin; }
+  bool Contains(int64_t block) const { return begin <= block && block < end; }
+};
+
+// After the last micro-batch that adds to a sum: adds the gradients of the parameters that are tied
+// to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
+void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
+
+// The skips that leave a run of blocks, and those that come into it, in the order in which they are
+// popped.
+struct SkipEnds {
+  std::vector<SkipPath> in, out;
+};
+SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
+
+// Some of a model's blocks on one rank: their parameters, gradients and running statistics, and
+// passes through them (stage_pass.h). They are one run of consecutive blocks, or several, where a
+// pipeline gives a rank several stages. Of all other blocks the rank knows no more than what they
+// are: they have no memory here.
+//
+// A parameter here that is tied to one of an earlier stage has a value of its own, with the same
+// initial bits, and a gradient of its own; the stage of its owner has room for that gradient too.
+// Who runs the stages carries both across (strategies/stages/tied_parameters.h).
+class Stage {
+ public:
+  // Gives parameters their values, or the means to have them when they are needed.
+  using ValueMaker = std::function<void(Model&)>;
+
+  // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
+  // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
+  // Blocks appear in the rank's trace from here on. `ranges` are in the order of the model.
+  Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges, const Settings& settings,
+        int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
+
+  Rank& rank() const { return rank_; }
+  Model& model() { return model_; }
+  const Model& model() const { return model_; }
+  const std::vector<BlockRange>& ranges() const { return ranges_; }
+  uint64_t seed() const { return settings_.seed; }
+  // Samples of a micro-batch, by its number in the step.
+  int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
+  // How the tokens of so many samples lie; see Pass.
+  Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
+  // Whether blocks take batches in, and whether they end in the loss.
+  bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
+  bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
+  bool has_first() const { return IsFirst(ranges_.front()); }
+  bool has_last() const { return IsLast(ranges_.back()); }
+
+  // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
+  void AllocateGradients();
+
+  // Starts a shard: gradients, statistics and loss begin anew. Gradients are those of the loss
+  // times `loss_scale`.
+  void Clear(double loss_scale);
+
+  // A batch's inputs as the first block takes them: floating ones in the compute dtype.
+  Variables Enter(const Tensor& inputs);
+  // Runs blocks of one range forward, in training or evaluation as `pass` says.
+  Variables Run(Pass& pass, const BlockRange& blocks, Variables inputs);
+  // Behind the last block: the loss of a micro-batch, from which backward starts; and what to add
+  // to LossSum() of it.
+  CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
+  void AddLoss(const CrossEntropy& result);
+  // Behind the last block: what evaluation wants to know of a batch.
+  EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
+
+  // The sum of the losses of all targets since Clear. Waits for the device: called once, after all
+  // micro-batches.
+  ExactSum LossSum();
+  // The mean over all targets of the global batch, from the sum of their losses.
+  double MeanLoss(const ExactSum& sum) const;
+  // The mean loss of the global batch, from the sums of all ranks. Throws StatusException.
+  double SumLoss(Communicator& ranks);
+  // Begins to sum the batch statistics over the ranks; nothing without any.
+  Work SumStatistics(Communicator& ranks);
+
+  // CompleteGradient of one of parameters(), or of all.
+  void CompleteGradient(Parameter& parameter);
+  void CompleteGradients();
+
+  // All trained parameters here that own their value, in the order of first use; what an optimizer
+  // updates.
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  // Those tied to `parameter`, of whatever stage.
+  std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
+  // A tensor for each trained parameter of the whole model that owns its value, in the order of
+  // first use: of those that other stages hold, empty ones. So all ranks name the same tensors.
+  std::vector<TrainedTensor> Trained() const;
+
+  // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
+  const Tensor& statistics() const { return statistics_; }
+  // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
+  void UpdateStatistics();
+
+  // After the masters have changed by other means than the optimizer: rounds them to what is
+  // computed with.
+  void RoundMasters();
+
+  // Parameters (the masters of what is trained, in the order of Trained, and then what is frozen)
+  // and running estimates, for a checkpoint; and the latter alone. They name those of the whole
+  // model.
+  std::vector<StateTensor> State() const;
+  std::vector<StateTensor> StatisticsState() const;
+
+  // Bytes of parameters, gradients and optimizer state as the design counts them, where all of the
+  // stage is there in full; and of what batch normalisation keeps.
+  CostPrediction Predict() const;
+  int64_t statistics_bytes() const;
+
+ private:
+  // A parameter of the model that owns its value.
+  struct Owner {
+    Parameter* parameter;
+    bool is_here;
+    // The value itself in fp32, or as it is computed with where it is frozen; empty where another
+    // stage holds it.
+    Tensor master;
+  };
+
+  std::vector<Block*> OwnBlocks() const;
+  void ListParameters();
+  void MakeValues();
+  void MakeValue(Owner& owner);
+  Tensor Draw(const Parameter& parameter) const;
+  Tensor InComputeDtype(const Tensor& drawn) const;
+  Tensor Nothing(DType dtype) const;
+
+  Rank& rank_;
+  Model model_;
+  std::vector<BlockRange> ranges_;
+  const Settings& settings_;
+  int64_t targets_per_sample_;
+  double target_count_;  // of the global batch
+  std::vector<Owner> owners_;
+  std::vector<Parameter*> parameters_;
+  std::vector<Parameter*> guests_;  // here, but tied to one of another stage
+  // Whose gradients this rank keeps: all that are here, and those tied to one that is.
+  std::vector<Parameter*> with_gradient_;
+  std::vector<RunningStatistics*> layers_, frozen_layers_;
+  Tensor statistics_;
+  ExactSum loss_sum_;
+  std::vector<Tensor> losses_;  // of micro-batches, which loss_sum_ has not yet
+  double loss_scale_ = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+#include "core/run/stage_pass.h"
+
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// Runs blocks between what other runs hand on and what this one does.
+StageVariables RunBetween(Stage& stage, Pass& pass, const BlockRange& blocks, const SkipEnds& skips,
+                          StageVariables inputs) {
+  CHECK_EQ(inputs.skips.size(), skips.in.size());
+  for (size_t i = 0; i < skips.in.size(); ++i) {
+    pass.skips.Put(skips.in[i].name, std::move(inputs.skips[i]));
+  }
+  StageVariables outputs = {.line = stage.Run(pass, blocks, std::move(inputs.line))};
+  for (const SkipPath& skip : skips.out) outputs.skips.push_back(pass.skips.Take(skip.name));
+  CHECK(pass.skips.empty());
+  return outputs;
+}
+
+}  // namespace
+
+StagePass::StagePass(Stage& stage, const BlockRange& blocks, int64_t step, int64_t micro_batch,
+                     Activations activations)
+    : stage_(stage),
+      blocks_(blocks),
+      skips_(SkipEndsOf(stage.model(), blocks)),
+      step_(step),
+      micro_batch_(micro_batch),
+      activations_(activations) {}
+
+StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) {
+  StepTimer::Scope scope(stage_.rank().timer, Phase::kForward, micro_batch_);
+  inputs_ = SlotsOf(inputs.line);
+  skips_in_ = SlotsOf(inputs.skips);
+  if (activations_ == Activations::kKeep) {
+    return RunRecorded(Pass::Replay::kNone, std::move(inputs), targets);
+  }
+  again_ = {inputs, targets};
+  Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing);
+  StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
+  return stage_.IsLast(blocks_) ? StageVariables() : outputs;
+}
+
+void StagePass::Recompute() {
+  if (!again_) return;
+  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  Again again = *std::exchange(again_, std::nullopt);
+  RunRecorded(Pass::Replay::kRecomputing, std::move(again.inputs), again.targets);
+}
+
+StageGradients StagePass::Backward(StageGradients gradients, const BackwardHooks& hooks) {
+  return RunBackward(std::move(gradients), hooks, Tape::Extent::kAll);
+}
+
+StageGradients StagePass::BackwardInputs(StageGradients gradients, const BackwardHooks& hooks) {
+  return RunBackward(std::move(gradients), hooks, Tape::Extent::kInputsOnly);
+}
+
+void StagePass::BackwardWeights() {
+  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  tape_->RunDeferred();
+}
+
+Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
+  tape_ = std::make_unique<Tape>(stage_.rank().kernels, recording);
+  return {.tape = *tape_,
+          .seed = stage_.seed(),
+          .step = step_,
+          .micro_batch = micro_batch_,
+          .tokens = stage_.Tokens(stage_.samples_of(micro_batch_)),
+          .replay = replay};
+}
+
+StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
+                                      const Tensor& targets) {
+  Pass pass = Begin(Tape::Recording::kOn, replay);
+  StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
+  if (stage_.IsLast(blocks_)) {
+    loss_ = stage_.Loss(pass, std::move(outputs.line[0]), targets);
+    return {};
+  }
+  outputs_ = SlotsOf(outputs.line);
+  skips_out_ = SlotsOf(outputs.skips);
+  return outputs;
+}
+
+StageGradients StagePass::RunBackward(StageGradients gradients, const BackwardHooks& hooks,
+                                      Tape::Extent extent) {
+  Recompute();
+  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  std::vector<Tape::Seed> seeds;
+  const auto seed = [&seeds](const Slots& slots, std::vector<Tensor>& of_slots, size_t i) {
+    if (of_slots[i].defined()) {
+      seeds.push_back({Variable(Tensor(), slots[i]), std::move(of_slots[i])});
+    }
+  };
+  // As gradients add up where all blocks are in one place: from the block that runs last.
+  CHECK_EQ(gradients.skips.size(), skips_out_.size());
+  for (size_t i = skips_out_.size(); i-- > 0;) seed(skips_out_, gradients.skips, i);
+  CHECK_EQ(gradients.line.size(), outputs_.size());
+  for (size_t i = 0; i < outputs_.size(); ++i) seed(outputs_, gradients.line, i);
+  tape_->OnLeafReady(hooks.leaf_ready);
+  hooks.before(*tape_);
+  tape_->Backward(std::move(seeds), extent);
+  if (stage_.IsLast(blocks_)) stage_.AddLoss(loss_);
+  return {.line = Take(inputs_), .skips = Take(skips_in_)};
+}
+
+StagePass::Slots StagePass::SlotsOf(const Variables& variables) {
+  Slots slots;
+  for (const Variable& variable : variables) slots.push_back(variable.gradient);
+  return slots;
+}
+
+std::vector<Tensor> StagePass::Take(const Slots& slots) {
+  std::vector<Tensor> gradients;
+  for (const auto& slot : slots) gradients.push_back(slot ? slot->Take() : Tensor());
+  return gradients;
+}
+
+EvaluationPass::EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples)
+    : stage_(stage),
+      blocks_(blocks),
+      tape_(stage.rank().kernels, Tape::Recording::kOff),
+      pass_{.tape = tape_,
+            .mode = Pass::Mode::kEvaluate,
+            .seed = stage.seed(),
+            .tokens = stage.Tokens(samples)} {}
+
+StageVariables EvaluationPass::Forward(StageVariables inputs) {
+  return RunBetween(stage_, pass_, blocks_, SkipEndsOf(stage_.model(), blocks_), std::move(inputs));
+}
+
+EvaluationSums EvaluationPass::Score(const Variable& logits, const Tensor& targets) {
+  return stage_.Score(pass_, logits, targets);
+}
+
+}  // namespace lockstep

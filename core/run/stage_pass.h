@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/autograd/operations.h"
+#include "core/autograd/tape.h"
+#include "core/run/stage.h"
+
+namespace lockstep {
+
+// What a run of blocks takes in or hands on: what passes from block to block, and the skips that
+// come from other runs, or go to them, in the order of SkipEnds.
+struct StageVariables {
+  Variables line;
+  Variables skips = {};
+};
+// Their gradients; undefined where none is needed, or none came.
+struct StageGradients {
+  std::vector<Tensor> line = {};
+  std::vector<Tensor> skips = {};
+};
+
+// What a strategy does beside the backward of a micro-batch.
+struct BackwardHooks {
+  std::function<void(const Tape&)> before = [](const Tape&) {};
+  std::function<void(Leaf&)> leaf_ready = nullptr;  // see Tape::OnLeafReady
+};
+
+// What is kept from forward to backward: all that gradients are computed from, or the inputs only,
+// from which backward makes the rest once more (activation checkpointing).
+enum class Activations { kKeep, kRecompute };
+
+// The way of one micro-batch through a run of blocks: forward, and then backward, once each. A
+// pipeline keeps one for each micro-batch in flight. Both count as the phases of their names.
+class StagePass {
+ public:
+  // `blocks` are one of the stage's ranges.
+  StagePass(Stage& stage, const BlockRange& blocks, int64_t step, int64_t micro_batch,
+            Activations activations = Activations::kKeep);
+
+  // Runs the blocks. `inputs` come from Stage::Enter, or are what other runs hand on; `targets` are
+  // read behind the last block only, which has no outputs but the loss.
+  StageVariables Forward(StageVariables inputs, const Tensor& targets);
+
+  // Where activations were not kept: makes them, which can be done before gradients have come.
+  // Backward does so if it was not. Counts as backward.
+  void Recompute();
+
+  // `gradients` are those of what Forward handed on; none behind the last block. Gradients of
+  // parameters and batch statistics add up until the stage's next Clear, and so does the loss.
+  // Returns the gradients of the inputs.
+  StageGradients Backward(StageGradients gradients = {}, const BackwardHooks& hooks = {});
+
+  // The same in two halves (Qi et al., "Zero Bubble Pipeline Parallelism", 2023): first what other
+  // stages wait for, later the gradients of matrices. The hooks are of both.
+  StageGradients BackwardInputs(StageGradients gradients, const BackwardHooks& hooks = {});
+  void BackwardWeights();
+
+ private:
+  using Slots = std::vector<std::shared_ptr<GradientSlot>>;
+  // What Recompute begins with.
+  struct Again {
+    StageVariables inputs;
+    Tensor targets;
+  };
+
+  static Slots SlotsOf(const Variables& variables);
+  static std::vector<Tensor> Take(const Slots& slots);
+
+  Pass Begin(Tape::Recording recording, Pass::Replay replay);
+  StageVariables RunRecorded(Pass::Replay replay, StageVariables inputs, const Tensor& targets);
+  StageGradients RunBackward(StageGradients gradients, const BackwardHooks& hooks,
+                             Tape::Extent extent);
+
+  Stage& stage_;
+  const BlockRange blocks_;
+  const SkipEnds skips_;
+  const int64_t step_, micro_batch_;
+  const Activations activations_;
+  std::unique_ptr<Tape> tape_;
+  Slots inputs_, skips_in_, outputs_, skips_out_;
+  CrossEntropy loss_;  // behind the last block
+  std::optional<Again> again_;
+};
+
+// The way of a batch through a run of blocks in evaluation, without gradients.
+class EvaluationPass {
+ public:
+  // `samples`: of the batch.
+  EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples);
+
+  // What the blocks make of the inputs; behind the last block, logits.
+  StageVariables Forward(StageVariables inputs);
+  // Of logits: what is to be known of them.
+  EvaluationSums Score(const Variable& logits, const Tensor& targets);
+
+ private:
+  Stage& stage_;
+  const BlockRange blocks_;
+  Tape tape_;
+  Pass pass_;
+};
+
+}  // namespace lockstep

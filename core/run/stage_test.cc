@@ -1,0 +1,67 @@
+#include "core/run/stage.h"
+
+#include <vector>
+
+#include "core/run/testing/stage_under_test.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+TEST(StageTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
+  ForStages({{0, 1}, {1, 3}}, [](StageUnderTest& rank, int index) {
+    const std::vector<StateTensor> state = rank.stage().State();
+    ASSERT_EQ(state.size(), 1u);  // the tied ones are no tensors of their own
+    EXPECT_EQ(state[0].name, "a.weight");
+    EXPECT_EQ(state[0].full_shape, (Shape{kSquareWidth, kSquareWidth}));
+    EXPECT_EQ(state[0].tensor.elements(), index == 0 ? kSquareWidth * kSquareWidth : 0);
+    EXPECT_EQ(rank.stage().Trained()[0].gradient.elements(),
+              index == 0 ? kSquareWidth * kSquareWidth : 0);
+    EXPECT_EQ(rank.stage().has_first(), index == 0);
+    EXPECT_EQ(rank.stage().has_last(), index == 1);
+    // Owner and two gradients that come to it; two values, two gradients and no optimizer state.
+    const int64_t matrix = kSquareWidth * kSquareWidth * 4;
+    std::vector<int64_t> bytes;
+    for (const auto& memory : rank.stage().Predict().memory) bytes.push_back(memory.bytes);
+    EXPECT_EQ(bytes, index == 0 ? std::vector<int64_t>({matrix, 3 * matrix, 2 * matrix})
+                                : std::vector<int64_t>({2 * matrix, 2 * matrix, 0}));
+  });
+}
+
+TEST(StageTest, TiedValuesBeginWithTheBitsOfTheirOwner) {
+  std::vector<float> owner;
+  ForStages({{0, 3}}, [&](StageUnderTest& rank, int) { owner = Look(rank.weight(0).value); });
+  ForStages({{0, 1}, {1, 2}, {2, 3}}, [&](StageUnderTest& rank, int index) {
+    EXPECT_EQ(Look(rank.weight(index).value), owner);
+  });
+}
+
+TEST(StageTest, OtherBlocksHaveNoMemory) {
+  ForStages({{0, 2}, {2, 3}}, [](StageUnderTest& rank, int index) {
+    for (int block = 0; block < 3; ++block) {
+      const bool is_here = (block == 2) == (index == 1);
+      Parameter& weight = rank.weight(block);
+      // The owner's stage has room for the gradients of all that are tied to it.
+      EXPECT_EQ(weight.gradient.defined(), is_here || index == 0) << block;
+      if (index == 1) {
+        EXPECT_EQ(weight.value.defined(), is_here) << block;
+      }
+    }
+    const MemoryBooks books = rank.kernels().allocator().books();
+    const int64_t matrix = AlignedBytes(kSquareWidth * kSquareWidth * 4);
+    EXPECT_EQ(books.live(MemoryClass::kParameters), matrix);
+    EXPECT_EQ(books.live(MemoryClass::kGradients), (index == 0 ? 3 : 1) * matrix);
+  });
+}
+
+TEST(StageTest, AReplicaIsAStageWithAllBlocks) {
+  const BlockRange all;
+  ForStages({all}, [](StageUnderTest& rank, int) {
+    EXPECT_TRUE(rank.stage().has_first());
+    EXPECT_TRUE(rank.stage().has_last());
+    EXPECT_EQ(rank.stage().ranges()[0].size(), 3);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

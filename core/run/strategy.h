@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/exact_sum.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/config/config.h"
+#include "core/config/settings.h"
+#include "core/data/dataset.h"
+#include "core/nn/model.h"
+#include "core/report/cost_prediction.h"
+#include "core/report/results.h"
+#include "core/run/rank.h"
+
+namespace lockstep {
+
+// Consecutive micro-batches of a step.
+struct MicroBatchRange {
+  int64_t first = 0;
+  int64_t count = 1;
+};
+
+// Hands out the rank's micro-batches of a step, in order.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // The next micro-batch. Throws StatusException when the data cannot be read.
+  virtual Batch Next() = 0;
+};
+
+// Sums over the targets of a batch that are not ignored.
+struct EvaluationSums {
+  ExactSum loss;
+  int64_t correct = 0;  // classification: how often the largest logit was at the target
+};
+
+// One way to train a model on a mesh of ranks: one object a rank. Members throw StatusException for
+// what comes from outside (no memory, a dead peer); the trainer turns it into a Status.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // The micro-batches, by their index in the global batch, that this rank takes from the source in
+  // each step; none where it needs no inputs and no targets.
+  virtual MicroBatchRange micro_batches() const = 0;
+
+  // Runs forward and backward for all of them, combines gradients, and updates the parameters.
+  virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;
+
+  // Forward only, with the statistics of training; the sums are those of this rank's batch. Called
+  // by all ranks together: those along pp have the same batch, and one of them has its sums; the
+  // others return zeros.
+  virtual EvaluationSums Evaluate(const Batch& batch) = 0;
+
+  // Everything that a checkpoint needs, in the same order on every rank.
+  virtual std::vector<StateTensor> State() = 0;
+  // State has been filled from a checkpoint: brings what follows from it up to date.
+  virtual void Restored() = 0;
+
+  virtual CostPrediction Predict() const = 0;
+};
+
+// What a strategy is made from.
+struct StrategyInputs {
+  Rank& rank;
+  Model model;  // without memory
+  const Settings& settings;
+  int64_t targets_per_sample;
+  const Config& config;  // for the strategy's own table
+  // For what is tried out before the run: another model like `model`, and the data set.
+  std::function<absl::StatusOr<Model>()> another_model;
+  const Dataset& dataset;
+};
+
+// A strategy as its main page names it.
+struct StrategyDefinition {
+  std::string name;            // also the name of its own table in the configuration
+  std::vector<MeshAxis> axes;  // of the mesh that it can use
+  // Further tables of the configuration that belong to it: those of strategies that it carries.
+  std::vector<std::string> more_tables = {};
+  // Whether its own table in the configuration is right, by itself and beside the settings; called
+  // before ranks are started.
+  std::function<absl::Status(const Config&, const Settings&)> check =
+      [](const Config&, const Settings&) { return absl::OkStatus(); };
+  // Whether it can carry the model so; called after `check`, before ranks are started.
+  std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
+      [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };
+  std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;
+};
+
+}  // namespace lockstep

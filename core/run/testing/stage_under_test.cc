@@ -1,0 +1,72 @@
+#include "core/run/testing/stage_under_test.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/autograd/operations.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+class Square : public Block {
+ public:
+  Square(const std::string& name, Parameter* owner)
+      : Block(name),
+        weight_(AddParameter("weight", {kSquareWidth, kSquareWidth}, Init::Normal(0.5f))) {
+    weight_.tied_to = owner;
+  }
+  Parameter& weight() { return weight_; }
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override {
+    return {Linear(pass.tape, inputs[0], weight_, nullptr)};
+  }
+
+ private:
+  Parameter& weight_;
+};
+
+}  // namespace
+
+Model MakeTiedSquares() {
+  Model model;
+  Parameter* owner = nullptr;
+  for (const char* name : {"a", "b", "c"}) {
+    auto block = std::make_unique<Square>(name, owner);
+    if (owner == nullptr) owner = &block->weight();
+    block->cost = {kSquareWidth * kSquareWidth, kSquareWidth};
+    model.blocks.push_back(std::move(block));
+  }
+  return model;
+}
+
+StageUnderTest::StageUnderTest(RankHandle& handle, const Settings& settings,
+                               const std::vector<BlockRange>& ranges)
+    : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
+      rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
+      stage_(rank_, MakeTiedSquares(), {ranges[mesh_.pp().rank()]}, settings, 1) {
+  stage_.AllocateGradients();
+  stage_.Clear(1);
+}
+
+void ForStages(const std::vector<BlockRange>& ranges,
+               const std::function<void(StageUnderTest&, int)>& run) {
+  Settings settings;
+  settings.seed = 5;
+  settings.batch.size = 2;
+  settings.mesh.pp = static_cast<int>(ranges.size());
+  const absl::Status status = RunRanks(settings.mesh.pp, {}, [&](RankHandle& handle) {
+    StageUnderTest rank(handle, settings, ranges);
+    run(rank, handle.rank());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+std::vector<float> Look(const Tensor& tensor) {
+  return {tensor.span<float>().begin(), tensor.span<float>().end()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,299 @@
+#include "core/run/trainer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/agree.h"
+#include "core/report/metrics.h"
+#include "core/report/reporter.h"
+#include "core/report/summary.h"
+#include "core/run/base_weights.h"
+#include "core/run/parameter_hash.h"
+#include "core/run/prefetched_batches.h"
+#include "core/run/rank_device.h"
+#include "core/run/rehearsal.h"
+#include "core/run/validation.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// Steps that compile primitives and fill the allocator; times are taken after them.
+constexpr int64_t kWarmUpSteps = 2;
+
+// Draws the calls of a step into the trace; those of one collective are joined across ranks.
+void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
+  for (const LedgerEntry& entry : entries) {
+    const Operation operation = entry.signature.operation;
+    TraceEvent event = {.name = absl::StrCat(Name(operation), " ", entry.label),
+                        .track = TraceTrack::kCommunication,
+                        .start_nanos = entry.start_nanos,
+                        .duration_nanos = entry.end_nanos - entry.start_nanos,
+                        .bytes = entry.bytes,
+                        .sequence = entry.sequence,
+                        .detail = entry.group->ToString()};
+    // With its members: a mesh has several groups of one name.
+    const std::string group = entry.group->ToString();
+    const int self = entry.group->rank, peer = entry.signature.root;
+    if (operation == Operation::kSend) {
+      event.flow = absl::StrCat(group, " ", self, ">", peer, " ", entry.sequence);
+      event.flow_end = FlowEnd::kSource;
+    } else if (operation == Operation::kRecv) {
+      event.flow = absl::StrCat(group, " ", peer, ">", self, " ", entry.sequence);
+      event.flow_end = FlowEnd::kTarget;
+    } else {
+      event.flow = absl::StrCat(group, " ", entry.sequence);
+    }
+    trace.Add(std::move(event));
+  }
+}
+
+// What the model that went to the strategy had to say of where its parameters start.
+struct InitialWeights {
+  std::string path;  // empty: from their Init
+  PublishedNames names;
+};
+
+// The loop of one rank.
+class Trainer {
+ public:
+  Trainer(const Run& run, InitialWeights initial, Rank& rank, Ledger& ledger, Strategy& strategy,
+          RankReport& report)
+      : run_(run),
+        initial_(std::move(initial)),
+        rank_(rank),
+        ledger_(ledger),
+        strategy_(strategy),
+        report_(report) {}
+
+  absl::Status Run() {
+    LS_RETURN_IF_ERROR(MakeBase());
+    int64_t step = 0;
+    if (run_.resume) {
+      LS_ASSIGN_OR_RETURN(step, Resume());
+    }
+    if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
+    if (rank_.rank == 0) {
+      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(Describe(run_), step));
+      if (const CutSettings& cut = run_.settings.cut; cut.shards_are_of_mesh) {
+        reporter_->Note(absl::StrCat("cut.shards = ", cut.shards,
+                                     ", as the mesh says: another mesh sums in another order"));
+      }
+      if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
+    }
+    if (step == 0 && run_.settings.validation.at_start) {
+      report_.validation_at_start = Validate(run_, rank_, strategy_);
+      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
+    }
+    PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
+    rank_.allocator().ResetPeaks();
+    for (; step < run_.settings.steps; ++step) {
+      LS_RETURN_IF_ERROR(Step(step, batches));
+      LS_RETURN_IF_ERROR(AfterStep(step));
+    }
+    if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
+    report_.memory = rank_.allocator().books();
+    report_.median_step_seconds = Median(step_seconds_);
+    LS_ASSIGN_OR_RETURN(report_.parameter_hash,
+                        HashParameters(rank_.kernels, rank_.mesh.world(), strategy_.State()));
+    return absl::OkStatus();
+  }
+
+ private:
+  static double Median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  }
+
+  bool has_base() const { return !base_.empty(); }
+
+  // What adapters are trained on: complete before any of their checkpoints is read, as these know
+  // its hash.
+  absl::Status MakeBase() {
+    if (FrozenPart(strategy_.State()).empty()) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(LoadInitial());
+    LS_ASSIGN_OR_RETURN(
+        base_, HashParameters(rank_.kernels, rank_.mesh.world(), FrozenPart(strategy_.State())));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadInitial() {
+    if (initial_.path.empty()) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(Annotate(
+        LoadInitialWeights(initial_.path, initial_.names, strategy_.State(), rank_.kernels),
+        "model.init"));
+    strategy_.Restored();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> Resume() {
+    // What is wrong with a checkpoint, each rank that reads it sees.
+    const absl::StatusOr<int64_t> step = LoadNewest();
+    LS_RETURN_IF_ERROR(AgreeOnFirst(step.status(), rank_.mesh.world()));
+    if (*step > 0) strategy_.Restored();
+    return step;
+  }
+
+  // Steps behind the newest checkpoint, from which the state is filled; 0 if there is none.
+  absl::StatusOr<int64_t> LoadNewest() {
+    LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
+                        NewestCheckpoint(run_.checkpoints()));
+    if (!path) return 0;
+    LS_ASSIGN_OR_RETURN(
+        const CheckpointInfo info,
+        LoadCheckpoint(*path, {.model = ModelFingerprint(run_.config), .base = base_},
+                       TrainedPart(strategy_.State()), rank_.kernels));
+    if (info.step > run_.settings.steps) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
+                       run_.settings.steps, "; raise train.steps to go on"));
+    }
+    if (info.step == run_.settings.steps && std::filesystem::exists(run_.out + "/summary.json")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(*path, ": has all ", info.step,
+                       " steps behind it, and the run its summary: "
+                       "nothing is left to do; raise train.steps to go on"));
+    }
+    return info.step;
+  }
+
+  // Finishes a run that was stopped between its last step and its summary. The last loss comes from
+  // the file.
+  absl::Status FinishStopped(int64_t steps) {
+    LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,
+                        ReadLossCurve(run_.out + "/losses.csv"));
+    if (!losses.empty()) report_.losses.push_back(losses.back().loss);
+    return AfterStep(steps - 1);
+  }
+
+  absl::Status Step(int64_t step, BatchSource& batches) {
+    const CommTotals before = ledger_.Mark();
+    const int64_t busy = rank_.kernels.busy_nanos();
+    rank_.timer.BeginStep(step);
+    if (rank_.trace.enabled()) {
+      ledger_.StartTrace();
+      rank_.allocator().StartHistory();
+    }
+    const StepResult result = strategy_.TrainStep(step, batches);
+    if (rank_.trace.enabled()) {
+      TraceCommunication(ledger_.StopTrace(), rank_.trace);
+      rank_.trace.AddMemory(rank_.allocator().StopHistory());
+    }
+    const CommTotals traffic = ledger_.Since(before);
+    const StepTimes times = rank_.timer.EndStep(traffic.in_flight_nanos);
+    for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
+    report_.steps += 1;
+    report_.losses.push_back(result.loss);
+    report_.loss_scale = result.loss_scale;
+    report_.skipped_steps += result.skipped ? 1 : 0;
+    if (report_.steps > kWarmUpSteps) {
+      report_.times += times;
+      report_.kernel_nanos += rank_.kernels.busy_nanos() - busy;
+      report_.measured_steps += 1;
+      step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
+    }
+    if (reporter_ != nullptr) {
+      return reporter_->Step(step, result, times, rank_.allocator().books());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AfterStep(int64_t step) {
+    const bool last = step + 1 == run_.settings.steps;
+    const auto due = [step, last](int64_t every) {
+      return last || (every > 0 && (step + 1) % every == 0);
+    };
+    if (due(run_.settings.validation.every)) {
+      report_.validation = Validate(run_, rank_, strategy_);
+      if (reporter_ != nullptr) {
+        LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
+      }
+    }
+    const CheckpointSettings& checkpoint = run_.settings.checkpoint;
+    if (checkpoint.keep > 0 && due(checkpoint.every)) {
+      const absl::Status saved = SaveCheckpoint(
+          run_.checkpoints(),
+          {.step = step + 1,
+           .model = ModelFingerprint(run_.config),
+           .strategy = run_.strategy.name,
+           .base = base_},
+          TrainedPart(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
+          rank_.kernels, rank_.mesh.world());
+      LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
+    }
+    return absl::OkStatus();
+  }
+
+  const lockstep::Run& run_;
+  const InitialWeights initial_;
+  std::string base_;  // hash of what is frozen; empty: nothing is
+  Rank& rank_;
+  Ledger& ledger_;
+  Strategy& strategy_;
+  RankReport& report_;
+  std::unique_ptr<Reporter> reporter_;  // rank 0's
+  std::vector<double> step_seconds_;
+};
+
+}  // namespace
+
+absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
+  SetThreads(static_cast<int>(run.settings.threads));
+  const auto timeout = absl::ToChronoNanoseconds(absl::Seconds(run.settings.timeout_seconds));
+  LS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RankDevice> device,
+      run.devices->Make(handle.comm(), {.timeout = timeout,
+                                        .fp32_products = run.settings.precision.fp32_products}));
+  Kernels& kernels = device->kernels();
+  kernels.allocator().set_limit(run.settings.memory_limit);
+  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));
+  report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
+  StepTimer timer(
+      {.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
+       .trace = report.trace.get()});
+  Rank rank = {.rank = handle.rank(),
+               .size = handle.size(),
+               .kernels = kernels,
+               .mesh = mesh,
+               .timer = timer,
+               .trace = *report.trace};
+  LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
+  InitialWeights initial = {.path = model.initial_weights, .names = model.published};
+  // Here what was thrown inside a pass becomes a status again.
+  try {
+    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
+    report.prediction = strategy->Predict();
+    return Trainer(run, std::move(initial), rank, handle.ledger(), *strategy, report).Run();
+  } catch (const StatusException& error) {
+    return error.status();
+  }
+}
+
+absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
+  std::vector<RankReport> reports(run.settings.mesh.ranks());
+  LS_RETURN_IF_ERROR(
+      RunRanks(run.settings.mesh.ranks(),
+               {.timeout = absl::Seconds(run.settings.timeout_seconds),
+                .post_mortem = PostMortemFolder(run)},
+               [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
+  return reports;
+}
+
+std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; }
+
+absl::Status Train(const Run& run) {
+  LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
+  PredictMemory(run, reports);
+  return WriteRunSummary(Describe(run), reports);
+}
+
+}  // namespace lockstep

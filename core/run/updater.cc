@@ -1,0 +1,133 @@
+#include "core/run/updater.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLossScaleName[] = "optimizer.loss_scale";
+
+// Bytes for each trained element of what `tensors` are.
+double BytesPerElement(const std::vector<Tensor>& tensors) {
+  double bytes = 0, elements = 0;
+  for (const Tensor& tensor : tensors) {
+    bytes += static_cast<double>(tensor.bytes());
+    elements += static_cast<double>(tensor.elements());
+  }
+  return elements > 0 ? bytes / elements : 0;
+}
+
+std::vector<CostPrediction::PerParameter> BytesPerParameter(
+    const std::vector<TrainedTensor>& trained, std::vector<Optimizer::State>& states) {
+  std::vector<Tensor> values, gradients, copies;
+  for (const TrainedTensor& tensor : trained) {
+    values.push_back(tensor.value);
+    gradients.push_back(tensor.gradient);
+    if (tensor.copy.defined()) copies.push_back(tensor.copy);
+  }
+  const bool has_masters = !copies.empty();
+  std::vector<CostPrediction::PerParameter> parts = {
+      {"parameter", BytesPerElement(has_masters ? copies : values)},
+      {"gradient", BytesPerElement(gradients)}};
+  if (has_masters) parts.push_back({"master weight", BytesPerElement(values)});
+  for (const Optimizer::State& state : states) {
+    std::string what = state.kind;
+    std::replace(what.begin(), what.end(), '_', ' ');
+    parts.push_back({std::move(what), BytesPerElement(state.tensors)});
+  }
+  return parts;
+}
+
+}  // namespace
+
+Updater::Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained)
+    : rank_(rank),
+      settings_(settings),
+      optimizer_(settings.optimizer, rank.kernels, trained),
+      loss_scale_(settings.precision.loss_scale),
+      per_parameter_(BytesPerParameter(trained, optimizer_.states())) {
+  if (!loss_scale_.enabled()) return;
+  loss_scale_state_ = rank.kernels.Empty({3}, DType::kF64, MemoryClass::kOptimizerState);
+  KeepLossScale();
+}
+
+StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained,
+                         const NormReduction& reduction) {
+  StepTimer::Scope scope(rank_.timer, Phase::kOptimizer);
+  StepResult result;
+  result.loss_scale = loss_scale_.scale();
+  result.gradient_norm = GradientNorm(rank_.kernels, trained, reduction) / result.loss_scale;
+  result.learning_rate = settings_.schedule.RateAt(step);
+  result.skipped = loss_scale_.enabled() && AgreeOnOverflow(!std::isfinite(result.gradient_norm));
+  if (!result.skipped) {
+    const double clip = ClipFactor(result.gradient_norm, settings_.clip_norm);
+    optimizer_.Step(step - loss_scale_.skipped(), result.learning_rate,
+                    static_cast<float>(clip / result.loss_scale), trained);
+  }
+  if (loss_scale_.enabled()) {
+    ThrowIfError(loss_scale_.Update(result.skipped));
+    KeepLossScale();
+  }
+  return result;
+}
+
+bool Updater::AgreeOnOverflow(bool own) {
+  Communicator& world = rank_.mesh.world();
+  if (world.size() == 1) return own;
+  float overflowed = own ? 1 : 0;
+  ThrowIfError(AllReduceNumbers(world, absl::MakeSpan(&overflowed, 1), ReduceOp::kMax, "overflow"));
+  return overflowed > 0;
+}
+
+void Updater::KeepLossScale() {
+  const LossScale::State& state = loss_scale_.state();
+  const double values[3] = {state.scale, static_cast<double>(state.good_steps),
+                            static_cast<double>(state.skipped)};
+  rank_.kernels.CopyFromHost(values, loss_scale_state_);
+}
+
+void Updater::Restored() {
+  if (!loss_scale_.enabled()) return;
+  double values[3];
+  rank_.kernels.CopyToHost(loss_scale_state_, values);
+  loss_scale_.Restore({.scale = values[0],
+                       .good_steps = static_cast<int64_t>(values[1]),
+                       .skipped = static_cast<int64_t>(values[2])});
+}
+
+std::vector<StateTensor> Updater::State(const std::vector<StateTensor>& parameters) {
+  std::vector<StateTensor> state;
+  for (const Optimizer::State& kind : optimizer_.states()) {
+    for (size_t i = 0; i < kind.tensors.size(); ++i) {
+      StateTensor tensor = parameters[i];
+      tensor.name = kOptimizerPrefix + kind.kind + "." + tensor.name;
+      // Behind a part of the parameter there may be padding, here as there.
+      tensor.tensor = kind.tensors[i].View(0, tensor.tensor.shape());
+      state.push_back(std::move(tensor));
+    }
+  }
+  if (loss_scale_.enabled()) {
+    state.push_back({.name = kLossScaleName,
+                     .tensor = loss_scale_state_,
+                     .full_shape = {3},
+                     .is_writer = rank_.rank == 0});
+  }
+  return state;
+}
+
+void Updater::AddTo(CostPrediction& prediction) const {
+  prediction.per_parameter = per_parameter_;
+  const double n = rank_.size;
+  if (loss_scale_.enabled() && n > 1) {
+    prediction.traffic.push_back(
+        {Operation::kAllReduce, "overflow", 2 * (n - 1) / n * sizeof(float)});
+  }
+}
+
+}  // namespace lockstep

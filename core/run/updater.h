@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config/settings.h"
+#include "core/optim/gradient_norm.h"
+#include "core/optim/loss_scale.h"
+#include "core/optim/optimizer.h"
+#include "core/run/rank.h"
+#include "core/run/strategy.h"
+
+namespace lockstep {
+
+// The end of a step: norm of the gradients, unscaling, clipping, learning rate, and the optimizer's
+// update of what this rank trains. A step whose gradients are infinite or NaN on any rank of the
+// world is skipped on all, if losses are scaled: no parameter, no moment and no count of steps
+// changes.
+class Updater {
+ public:
+  // `trained` keeps its order for the updater's life; its gradients may be swapped between steps.
+  Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained);
+
+  // What the loss is to be multiplied by in the next step.
+  double loss_scale() const { return loss_scale_.scale(); }
+
+  // Returns the result of the step but the loss. Throws StatusException when the loss scale has
+  // fallen below 1.
+  StepResult Step(int64_t step, const std::vector<TrainedTensor>& trained,
+                  const NormReduction& reduction = {});
+
+  // The optimizer's state and the loss scale's. `parameters` describe the trained tensors, in their
+  // order.
+  std::vector<StateTensor> State(const std::vector<StateTensor>& parameters);
+  // What State returned has been filled from a checkpoint.
+  void Restored();
+
+  // Adds what this costs: the bytes kept for each trained parameter, and the traffic of agreeing on
+  // an overflow.
+  void AddTo(CostPrediction& prediction) const;
+
+ private:
+  bool AgreeOnOverflow(bool own);
+  void KeepLossScale();
+
+  Rank& rank_;
+  const Settings& settings_;
+  Optimizer optimizer_;
+  LossScale loss_scale_;
+  Tensor loss_scale_state_;  // for checkpoints; undefined where losses are not scaled
+  std::vector<CostPrediction::PerParameter> per_parameter_;
+};
+
+}  // namespace lockstep

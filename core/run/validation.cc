@@ -1,0 +1,46 @@
+#include "core/run/validation.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+#include "core/run/host_batches.h"
+
+namespace lockstep {
+
+ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
+  const int64_t size = run.settings.validation.batch_size;
+  const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
+  Communicator& ranks = rank.mesh.data();
+  HostBatches host(rank.kernels);
+  ExactSum loss;
+  int64_t correct = 0;
+  int64_t samples = 0;
+  for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
+    std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
+    if (i < batches) keys = run.sampler->ValidationKeys(i, size);
+    samples += std::count_if(keys.begin(), keys.end(),
+                             [](const SampleKey& key) { return key.index != kNoSample; });
+    if (i % ranks.size() != ranks.rank()) continue;
+    Batch batch = EmptyBatch(*run.dataset, size, host.allocator(), MemoryClass::kActivations);
+    ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
+    const EvaluationSums evaluated = strategy.Evaluate(host.Deliver(std::move(batch)));
+    if (i >= batches) continue;
+    loss.Add(evaluated.loss);
+    correct += evaluated.correct;
+  }
+  // Along pp, those that have no part in the loss add zeros.
+  for (Communicator* axis : {&ranks, &rank.mesh.pp()}) {
+    ThrowIfError(
+        AllReduceNumbers(*axis, absl::MakeSpan(loss.bins()), ReduceOp::kSum, "validation"));
+    ThrowIfError(
+        AllReduceNumbers(*axis, absl::MakeSpan(&correct, 1), ReduceOp::kSum, "validation"));
+  }
+  const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
+  return {.loss = loss.Total() / targets, .accuracy = static_cast<double>(correct) / targets};
+}
+
+}  // namespace lockstep
