@@ -11,7 +11,7 @@
 #include "core/comm/mesh.h"
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/prefetched_batches.h"
+#include "core/run/batches.h"
 #include "core/run/validation.h"
 #include "core/tensor/allocator.h"
 #include "glog/logging.h"

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/comm/host_numbers.h"
-#include "core/run/host_batches.h"
+#include "core/run/batches.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "core/run/prefetched_batches.h"
+#include "core/run/batches.h"
 
 #include <utility>
 
@@ -19,6 +19,16 @@ TraceEvent LoadEvent(const RenderedBatch& rendered) {
 }
 
 }  // namespace
+
+Batch HostBatches::Deliver(Batch batch) {
+  if (computes_here()) return batch;
+  const auto copy = [this](const Tensor& host) {
+    Tensor device = kernels_.EmptyLike(host);
+    kernels_.CopyFromHost(host.raw(), device);
+    return device;
+  };
+  return {.inputs = copy(batch.inputs), .targets = copy(batch.targets)};
+}
 
 PrefetchedBatches::PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step,
                                      const MicroBatchRange& range)
