@@ -39,6 +39,7 @@ _FLAGS = [
     "-O3",
     # As on the CPU: a*b+c is fused only where the code says fmaf.
     "-fmad=false",
+    "-Xcompiler=-ffp-contract=off",
     # Profilers and compute-sanitizer name lines of the source.
     "-lineinfo",
     # A fifth of the default's size; unpacked when a program starts.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/kernels/optimizers/registry.h"
 #include "core/tensor/slice.h"
 
 namespace lockstep {
@@ -78,21 +80,11 @@ absl::Status ReadBatch(const Config& config, Settings& settings) {
 
 absl::Status ReadOptimizer(const Config& config, OptimizerOptions& optimizer) {
   ConfigReader reader(config.Table("optimizer"));
-  reader.RequireChoice(
-      "kind", &optimizer.kind,
-      {{"sgd", OptimizerOptions::Kind::kSgd}, {"adamw", OptimizerOptions::Kind::kAdamW}});
+  std::vector<std::pair<std::string, OptimizerRule>> rules;
+  for (const OptimizerRule& rule : AllOptimizers()) rules.emplace_back(Name(rule), rule);
+  reader.RequireChoice("kind", &optimizer.rule, rules);
   reader.Read("weight_decay", &optimizer.weight_decay, kNotNegative);
-  if (optimizer.kind == OptimizerOptions::Kind::kAdamW) {
-    reader.Read("beta1", &optimizer.beta1, kFraction);
-    reader.Read("beta2", &optimizer.beta2, kFraction);
-    reader.Read("epsilon", &optimizer.epsilon, {.greater_than = 0});
-  } else {
-    reader.Read("momentum", &optimizer.momentum, kFraction);
-    reader.Read("nesterov", &optimizer.nesterov);
-    if (optimizer.nesterov && optimizer.momentum == 0) {
-      reader.AddProblem("nesterov", "needs a momentum above 0");
-    }
-  }
+  std::visit([&](auto& rule) { rule.Read(reader); }, optimizer.rule);
   return reader.Finish();
 }
 

@@ -1,9 +1,11 @@
 #include "core/config/settings.h"
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/kernels/optimizers/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -11,6 +13,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -149,6 +152,66 @@ TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
   EXPECT_EQ(Read(1, "", "[run]\ninstructions = \"avx2\"\n")->instructions, InstructionSet::kAvx2);
   EXPECT_THAT(Read(1, "", "[run]\ninstructions = \"sse\"\n").status().message(),
               HasSubstr("run.instructions"));
+}
+
+// Settings with this table [optimizer].
+absl::StatusOr<Settings> ReadOptimizer(const std::string& optimizer, const std::string& keys) {
+  const Config config =
+      Config::FromString(absl::StrCat("[train]\nsteps = 1\n[batch]\nsize = 1\n[schedule]\n"
+                                      "learning_rate = 0.1\n[optimizer]\nkind = \"",
+                                      optimizer, "\"\n", keys),
+                         "a.toml")
+          .value();
+  return ReadSettings(config, "single", {});
+}
+
+TEST(OptimizerSettingsTest, EveryOptimizerHasItsName) {
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    const auto settings = ReadOptimizer(Name(optimizer), "weight_decay = 0.5");
+    ASSERT_TRUE(settings.ok()) << settings.status();
+    EXPECT_EQ(Name(settings->optimizer.rule), Name(optimizer));
+    EXPECT_EQ(settings->optimizer.weight_decay, 0.5);
+  }
+}
+
+TEST(OptimizerSettingsTest, OptionsAreThoseOfTheOptimizer) {
+  const auto adamw = ReadOptimizer("adamw", "beta1 = 0.5\nbeta2 = 0.25\nepsilon = 2.0");
+  ASSERT_TRUE(adamw.ok()) << adamw.status();
+  EXPECT_EQ(std::get<AdamW>(adamw->optimizer.rule).beta1, 0.5f);
+  EXPECT_EQ(std::get<AdamW>(adamw->optimizer.rule).beta2, 0.25f);
+  EXPECT_EQ(std::get<AdamW>(adamw->optimizer.rule).epsilon, 2);
+  const auto sgd = ReadOptimizer("sgd", "momentum = 0.5\nnesterov = true");
+  ASSERT_TRUE(sgd.ok()) << sgd.status();
+  EXPECT_EQ(std::get<Sgd>(sgd->optimizer.rule).momentum, 0.5f);
+  EXPECT_TRUE(std::get<Sgd>(sgd->optimizer.rule).nesterov);
+  EXPECT_THAT(std::string(ReadOptimizer("sgd", "beta1 = 0.5").status().message()),
+              HasSubstr("unknown key optimizer.beta1"));
+  EXPECT_THAT(std::string(ReadOptimizer("sgd", "nesterov = true").status().message()),
+              HasSubstr("optimizer.nesterov needs a momentum above 0"));
+}
+
+// An optimizer that has the key says its range.
+TEST(OptimizerSettingsTest, BadOptionsAreRefused) {
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    const auto problem = [&](const std::string& keys) {
+      return std::string(ReadOptimizer(Name(optimizer), keys).status().message());
+    };
+    EXPECT_THAT(problem("weight_decay = -0.5"),
+                HasSubstr("optimizer.weight_decay is -0.5: it must be at least 0"));
+    for (const std::string key : {"beta1", "beta2", "momentum"}) {
+      for (const std::string value : {"1.0", "-0.5"}) {
+        EXPECT_THAT(problem(absl::StrCat(key, " = ", value)),
+                    AnyOf(HasSubstr(absl::StrCat("unknown key optimizer.", key)),
+                          HasSubstr(absl::StrCat("optimizer.", key, " is ", value,
+                                                 ": it must be at least 0 and less than 1"))))
+            << Name(optimizer);
+      }
+    }
+  }
+  const std::string unknown(ReadOptimizer("adafactor", "").status().message());
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    EXPECT_THAT(unknown, HasSubstr(absl::StrCat("\"", Name(optimizer), "\"")));
+  }
 }
 
 }  // namespace

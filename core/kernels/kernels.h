@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "core/base/exact_sum.h"
+#include "core/kernels/optimizers/registry.h"
 #include "core/kernels/options.h"
 #include "core/tensor/slice.h"
 #include "core/tensor/tensor.h"
@@ -258,19 +259,14 @@ class Kernels {
     Tensor gradient;   // of any floating dtype
     Tensor parameter;  // the fp32 master
     Tensor copy = {};  // the parameter in the compute dtype, written anew; or undefined
-    std::array<Tensor, 2> states = {};  // AdamW: first and second moment; SGD: the momentum buffer
-    bool decays = true;                 // whether the options' weight decay applies
+    // Those that StateNames(optimizer) names, in that order; others are not looked at.
+    std::array<Tensor, kMostOptimizerStates> states = {};
+    bool decays = true;  // whether weight decay applies
   };
-  // Steps of all tensors together: a device is given as few launches as there can be. Gradients are
-  // first multiplied by `gradient_factor`.
-
-  // Decoupled weight decay (Loshchilov and Hutter, 2019), as torch.optim.AdamW.
-  virtual void AdamWStep(const AdamW& options, float gradient_factor,
-                         absl::Span<const OptimizedTensor> tensors) = 0;
-  // As torch.optim.SGD without dampening, whose first step is that of a momentum buffer of zeros;
-  // there is none, and it is not looked at, when options.momentum is 0.
-  virtual void SgdStep(const Sgd& options, float gradient_factor,
-                       absl::Span<const OptimizedTensor> tensors) = 0;
+  // One step of an element-wise optimizer for all tensors together: a device is given as few
+  // launches as there can be.
+  virtual void UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
+                                absl::Span<const OptimizedTensor> tensors) = 0;
 };
 
 }  // namespace lockstep

@@ -132,13 +132,15 @@ class KernelsSuite : public testing::TestWithParam<KernelsBackend> {
     Kernels::OptimizedTensor tensor;
     Input gradient;
     reference::Result parameter;
-    std::array<reference::Result, 2> states;
+    std::array<reference::Result, kMostOptimizerStates> states;
   };
-  // One for each size, with `states` states of zeros; gradients and copies have the dtypes of mixed
+  // One for each size, with states of zeros; gradients and copies have the dtypes of mixed
   // precision, each every one, some tensors have no copy, and some do not decay.
-  std::vector<Optimized> MakeOptimized(absl::Span<const int64_t> sizes, size_t states);
-  // Gives each a new gradient, and lists what a kernel is given.
-  std::vector<Kernels::OptimizedTensor> NextGradients(std::vector<Optimized>& all);
+  std::vector<Optimized> MakeOptimized(absl::Span<const int64_t> sizes,
+                                       const OptimizerRule& optimizer);
+  // Gives each a new gradient, and takes a step with the kernel and with the reference.
+  void TakeStep(const OptimizerRule& optimizer, const OptimizerStep& step,
+                std::vector<Optimized>& all);
   // Whether parameters and states are the reference's, and copies those of the parameters.
   testing::AssertionResult Agrees(const std::vector<Optimized>& all, double roundings);
 

@@ -1,6 +1,9 @@
 // Optimizers over several steps.
 
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
 
 #include "core/kernels/kernels_suite.h"
 
@@ -15,17 +18,31 @@ constexpr int kSteps = 5;
 // A dozen operations a step, whose errors the state carries on.
 constexpr double kRoundings = 12 * kSteps;
 
-// What `options` are for one of the tensors.
-template <typename Options>
-Options For(const Kernels::OptimizedTensor& tensor, Options options) {
-  if (!tensor.decays) options.weight_decay = 0;
-  return options;
+// An optimizer as it is tested: its options, and a step's.
+struct Configuration {
+  OptimizerRule optimizer;
+  OptimizerStep step;
+};
+
+const std::vector<Configuration>& Configurations() {
+  static const auto& configurations = *new std::vector<Configuration>{
+      {Sgd(), {.learning_rate = 0.3f}},
+      {Sgd(), {.learning_rate = 0.3f, .weight_decay = 0.2f}},
+      {Sgd{.momentum = 0.9f}, {.learning_rate = 0.1f}},
+      {Sgd{.momentum = 0.7f, .nesterov = true}, {.learning_rate = 0.1f, .weight_decay = 0.1f}},
+      {AdamW(), {.learning_rate = 1e-2f}},
+      {AdamW{.beta1 = 0.5f, .beta2 = 0.7f, .epsilon = 0.5f},
+       {.learning_rate = 0.3f, .weight_decay = 0.2f}},
+      {AdamW{.beta1 = 0, .beta2 = 0.99f}, {.learning_rate = 0.1f, .weight_decay = 0.01f}},
+  };
+  return configurations;
 }
 
 }  // namespace
 
 std::vector<KernelsSuite::Optimized> KernelsSuite::MakeOptimized(absl::Span<const int64_t> sizes,
-                                                                 size_t states) {
+                                                                 const OptimizerRule& optimizer) {
+  const size_t states = StateNames(optimizer).size();
   const DType gradients[] = {dtype(), DType::kF32, DType::kBF16, DType::kF16};
   const DType copies[] = {dtype(), DType::kF16, DType::kBF16};
   std::vector<Optimized> all(sizes.size());
@@ -46,14 +63,18 @@ std::vector<KernelsSuite::Optimized> KernelsSuite::MakeOptimized(absl::Span<cons
   return all;
 }
 
-std::vector<Kernels::OptimizedTensor> KernelsSuite::NextGradients(std::vector<Optimized>& all) {
+void KernelsSuite::TakeStep(const OptimizerRule& optimizer, const OptimizerStep& step,
+                            std::vector<Optimized>& all) {
   std::vector<Kernels::OptimizedTensor> tensors;
   for (Optimized& one : all) {
     one.gradient = Normal(one.parameter.shape, 0, 1, one.tensor.gradient.dtype());
     one.tensor.gradient = one.gradient.tensor;
     tensors.push_back(one.tensor);
+    OptimizerStep own = step;
+    if (!one.tensor.decays) own.weight_decay = 0;
+    reference::UpdateParameter(optimizer, own, one.gradient, one.parameter, one.states);
   }
-  return tensors;
+  kernels().UpdateParameters(optimizer, step, tensors);
 }
 
 testing::AssertionResult KernelsSuite::Agrees(const std::vector<Optimized>& all, double roundings) {
@@ -78,25 +99,24 @@ testing::AssertionResult KernelsSuite::Agrees(const std::vector<Optimized>& all,
 
 namespace {
 
-TEST_P(KernelsSuite, AdamW) {
-  const AdamW configurations[] = {
-      {.learning_rate = 1e-2f},
-      {.learning_rate = 0.3f, .beta1 = 0.5f, .beta2 = 0.7f, .epsilon = 0.5f, .weight_decay = 0.2f},
-      {.learning_rate = 0.1f, .beta1 = 0.0f, .beta2 = 0.99f, .weight_decay = 0.01f},
-  };
-  for (AdamW options : configurations) {
-    std::vector<Optimized> all = MakeOptimized(kSizes, 2);
-    for (options.step = 1; options.step <= kSteps; ++options.step) {
-      SCOPED_TRACE(testing::Message() << "step " << options.step);
-      const std::vector<Kernels::OptimizedTensor> tensors = NextGradients(all);
-      const float factor = options.step % 2 == 0 ? 0.25f : 1.0f;  // as clipping gives it
-      kernels().AdamWStep(options, factor, tensors);
-      for (Optimized& one : all) {
-        reference::AdamWStep(For(one.tensor, options), factor, one.gradient, one.parameter,
-                             one.states[0], one.states[1]);
-      }
+TEST_P(KernelsSuite, Optimizers) {
+  for (const auto& [optimizer, first_step] : Configurations()) {
+    std::vector<Optimized> all = MakeOptimized(kSizes, optimizer);
+    OptimizerStep step = first_step;
+    for (step.number = 1; step.number <= kSteps; ++step.number) {
+      SCOPED_TRACE(testing::Message() << Name(optimizer) << ", step " << step.number);
+      step.gradient_factor = step.number % 2 == 0 ? 0.25f : 1.0f;  // as clipping gives it
+      TakeStep(optimizer, step, all);
       EXPECT_TRUE(Agrees(all, kRoundings));
     }
+  }
+}
+
+TEST_P(KernelsSuite, EveryOptimizerIsTested) {
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    EXPECT_TRUE(std::ranges::any_of(Configurations(), [&](const Configuration& tested) {
+      return tested.optimizer.index() == optimizer.index();
+    })) << Name(optimizer);
   }
 }
 
@@ -107,37 +127,15 @@ TEST_P(KernelsSuite, AdamWLate) {
   Input v_start = Normal({100});
   for (double& v : v_start.value) v = v * v + 0.1;
   v_start = Given(v_start, DType::kF32);
-  Result parameter(start), first_moment(m_start), second_moment(v_start);
-  const AdamW options = {.learning_rate = 0.1f, .weight_decay = 0.1f, .step = 1000000};
-  reference::AdamWStep(options, 1, gradient, parameter, first_moment, second_moment);
-  kernels().AdamWStep(options, 1,
-                      {{.gradient = gradient.tensor,
-                        .parameter = start.tensor,
-                        .states = {m_start.tensor, v_start.tensor}}});
+  Result parameter(start);
+  std::array<Result, kMostOptimizerStates> moments = {Result(m_start), Result(v_start)};
+  const OptimizerStep step = {.learning_rate = 0.1f, .weight_decay = 0.1f, .number = 1000000};
+  reference::UpdateParameter(AdamW(), step, gradient, parameter, moments);
+  kernels().UpdateParameters(AdamW(), step,
+                             {{.gradient = gradient.tensor,
+                               .parameter = start.tensor,
+                               .states = {m_start.tensor, v_start.tensor}}});
   EXPECT_TRUE(Agrees(parameter, start.tensor, kRoundings));
-}
-
-TEST_P(KernelsSuite, Sgd) {
-  const Sgd configurations[] = {
-      {.learning_rate = 0.3f},
-      {.learning_rate = 0.3f, .weight_decay = 0.2f},
-      {.learning_rate = 0.1f, .momentum = 0.9f},
-      {.learning_rate = 0.1f, .momentum = 0.7f, .weight_decay = 0.1f, .nesterov = true},
-  };
-  for (const Sgd& options : configurations) {
-    std::vector<Optimized> all = MakeOptimized(kSizes, options.momentum == 0 ? 0 : 1);
-    for (int step = 1; step <= kSteps; ++step) {
-      SCOPED_TRACE(testing::Message() << "momentum " << options.momentum << ", step " << step);
-      const std::vector<Kernels::OptimizedTensor> tensors = NextGradients(all);
-      const float factor = step % 2 == 0 ? 0.25f : 1.0f;
-      kernels().SgdStep(options, factor, tensors);
-      for (Optimized& one : all) {
-        reference::SgdStep(For(one.tensor, options), factor, one.gradient, one.parameter,
-                           one.states[0]);
-      }
-      EXPECT_TRUE(Agrees(all, kRoundings));
-    }
-  }
 }
 
 // More tensors than a device takes at a time, of sizes that begin and end anywhere.
@@ -146,44 +144,34 @@ TEST_P(KernelsSuite, OptimizersOfManyTensors) {
   for (int64_t i = 0; i < 1000; ++i) sizes.push_back(i * 7 % 41);
   sizes[0] = sizes[383] = 9001;
   sizes[500] = 2048;
-  std::vector<Optimized> all = MakeOptimized(sizes, 2);
-  const AdamW adamw = {.learning_rate = 0.1f, .weight_decay = 0.1f};
-  kernels().AdamWStep(adamw, 0.5f, NextGradients(all));
-  for (Optimized& one : all) {
-    reference::AdamWStep(For(one.tensor, adamw), 0.5f, one.gradient, one.parameter, one.states[0],
-                         one.states[1]);
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    SCOPED_TRACE(Name(optimizer));
+    std::vector<Optimized> all = MakeOptimized(sizes, optimizer);
+    TakeStep(optimizer, {.learning_rate = 0.1f, .weight_decay = 0.1f, .gradient_factor = 0.5f},
+             all);
+    EXPECT_TRUE(Agrees(all, kRoundings));
   }
-  EXPECT_TRUE(Agrees(all, kRoundings));
-  const Sgd sgd = {.learning_rate = 0.1f, .weight_decay = 0.1f};
-  kernels().SgdStep(sgd, 0.5f, NextGradients(all));
-  for (Optimized& one : all) {
-    reference::SgdStep(For(one.tensor, sgd), 0.5f, one.gradient, one.parameter, one.states[0]);
-  }
-  EXPECT_TRUE(Agrees(all, 2 * kRoundings));
 }
 
 // FSDP gives each rank a slice of the parameters: an element gets the same bits in any slice.
 TEST_P(KernelsSuite, CutsOfOptimizersDoNotShow) {
   const std::vector<Input> inputs = {Normal({2000}), Normal({2000})};
-  const auto state = [&](const Tensor& like, float value) {
-    Tensor result = Output(like.shape(), DType::kF32);
-    kernels().Fill(result, value);
-    return result;
-  };
-  EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& copy) {
-    const Tensor parameter = state(copy, 0), m = state(copy, 0.1f), v = state(copy, 0.2f);
-    kernels().Cast(in[0], parameter);
-    kernels().AdamWStep(
-        {.weight_decay = 0.1f, .step = 3}, 0.3f,
-        {{.gradient = in[1], .parameter = parameter, .copy = copy, .states = {m, v}}});
-  }));
-  EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& copy) {
-    const Tensor parameter = state(copy, 0), buffer = state(copy, 0.1f);
-    kernels().Cast(in[0], parameter);
-    kernels().SgdStep(
-        {.momentum = 0.9f, .weight_decay = 0.1f, .nesterov = true}, 0.3f,
-        {{.gradient = in[1], .parameter = parameter, .copy = copy, .states = {buffer}}});
-  }));
+  for (const auto& [optimizer, first_step] : Configurations()) {
+    SCOPED_TRACE(Name(optimizer));
+    OptimizerStep step = first_step;
+    step.gradient_factor = 0.3f;
+    step.number = 3;
+    EXPECT_TRUE(CutsDoNotShow(inputs, [&](const std::vector<Tensor>& in, const Tensor& copy) {
+      Kernels::OptimizedTensor tensor = {
+          .gradient = in[1], .parameter = Output(copy.shape(), DType::kF32), .copy = copy};
+      kernels().Cast(in[0], tensor.parameter);
+      for (size_t s = 0; s < StateNames(optimizer).size(); ++s) {
+        tensor.states[s] = Output(copy.shape(), DType::kF32);
+        kernels().Fill(tensor.states[s], 0.1f + 0.1f * static_cast<float>(s));
+      }
+      kernels().UpdateParameters(optimizer, step, {tensor});
+    }));
+  }
 }
 
 // A step of a thousandth of the parameter's last bit in 16 bits: a thousand of them arrive.
@@ -194,8 +182,8 @@ TEST_P(KernelsSuite16, SmallStepsAddUpInTheMaster) {
   kernels().Fill(master, 1);
   kernels().Fill(gradient, -1);
   for (int i = 0; i < kCount; ++i) {
-    kernels().SgdStep({.learning_rate = step}, 1,
-                      {{.gradient = gradient, .parameter = master, .copy = copy}});
+    kernels().UpdateParameters(Sgd(), {.learning_rate = step},
+                               {{.gradient = gradient, .parameter = master, .copy = copy}});
   }
   EXPECT_EQ(Download(copy)[0], 1 + 2 * UnitRoundoff(dtype()));
 }

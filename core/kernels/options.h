@@ -41,22 +41,6 @@ struct Attention {
   int64_t first_head = 0;   // logical index of this call's first head
 };
 
-struct AdamW {
-  float learning_rate = 1e-3f;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
-  float weight_decay = 0;
-  int64_t step = 1;  // counted from 1; for the bias correction
-};
-
-struct Sgd {
-  float learning_rate = 0.1f;
-  float momentum = 0;
-  float weight_decay = 0;
-  bool nesterov = false;
-};
-
 // A sum of squares that does not depend on the order, the sharding or the number of threads: the
 // squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and
 // each bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",

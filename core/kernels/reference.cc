@@ -239,46 +239,4 @@ CrossEntropy SoftmaxCrossEntropy(const Array& logits, const std::vector<int32_t>
   return result;
 }
 
-void AdamWStep(const AdamW& options, double gradient_factor, const Array& gradient,
-               Result& parameter, Result& first_moment, Result& second_moment) {
-  const double beta1 = options.beta1, beta2 = options.beta2, rate = options.learning_rate;
-  const double correction1 = 1 - std::pow(beta1, options.step);
-  const double correction2 = 1 - std::pow(beta2, options.step);
-  for (int64_t i = 0; i < parameter.elements(); ++i) {
-    const double g = gradient[i] * gradient_factor;
-    double& p = parameter.value[i];
-    double& m = first_moment.value[i];
-    double& v = second_moment.value[i];
-    p -= rate * options.weight_decay * p;
-    m = beta1 * m + (1 - beta1) * g;
-    v = beta2 * v + (1 - beta2) * g * g;
-    first_moment.magnitude[i] = beta1 * first_moment.magnitude[i] + (1 - beta1) * std::abs(g);
-    second_moment.magnitude[i] = v;
-    const double denominator = std::sqrt(v) / std::sqrt(correction2) + options.epsilon;
-    p -= rate / correction1 * m / denominator;
-    parameter.magnitude[i] += rate / correction1 * first_moment.magnitude[i] / denominator;
-  }
-}
-
-void SgdStep(const Sgd& options, double gradient_factor, const Array& gradient, Result& parameter,
-             Result& momentum) {
-  for (int64_t i = 0; i < parameter.elements(); ++i) {
-    const double decay = options.weight_decay * parameter[i];
-    double step = gradient[i] * gradient_factor + decay;
-    double magnitude =
-        std::abs(gradient[i] * gradient_factor) + options.weight_decay * parameter.magnitude[i];
-    if (options.momentum != 0) {
-      double& buffer = momentum.value[i];
-      double& buffer_magnitude = momentum.magnitude[i];
-      buffer = options.momentum * buffer + step;
-      buffer_magnitude = options.momentum * buffer_magnitude + magnitude;
-      step = options.nesterov ? step + options.momentum * buffer : buffer;
-      magnitude =
-          options.nesterov ? magnitude + options.momentum * buffer_magnitude : buffer_magnitude;
-    }
-    parameter.value[i] -= options.learning_rate * step;
-    parameter.magnitude[i] += options.learning_rate * magnitude;
-  }
-}
-
 }  // namespace lockstep::reference

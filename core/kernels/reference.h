@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -145,10 +146,10 @@ CrossEntropy SoftmaxCrossEntropy(const Array& logits, const std::vector<int32_t>
                                  double factor);
 
 // --- optimizers ---------------------------------------------------------------------------------
-// One step in place, in the order of operations of torch.optim.AdamW and torch.optim.SGD.
-void AdamWStep(const AdamW& options, double gradient_factor, const Array& gradient,
-               Result& parameter, Result& first_moment, Result& second_moment);
-void SgdStep(const Sgd& options, double gradient_factor, const Array& gradient, Result& parameter,
-             Result& momentum);
+// One step in place, as the optimizer's paper or torch.optim writes it down. `states` are those
+// that StateNames(optimizer) names, in that order.
+void UpdateParameter(const OptimizerRule& optimizer, const OptimizerStep& step,
+                     const Array& gradient, Result& parameter,
+                     std::array<Result, kMostOptimizerStates>& states);
 
 }  // namespace lockstep::reference

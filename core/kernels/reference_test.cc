@@ -2,6 +2,7 @@
 
 #include "core/kernels/reference.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -235,41 +236,44 @@ TEST(ReferenceTest, CrossEntropy) {
 
 TEST(ReferenceTest, AdamWByHand) {
   const Array gradient(Shape{1}, {4});
-  Result parameter(Array(Shape{1}, {2})), m(Shape{1}), v(Shape{1});
-  AdamW options{
-      .learning_rate = 0.5f, .beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1, .weight_decay = 0.5f};
+  Result parameter(Array(Shape{1}, {2}));
+  std::array<Result, kMostOptimizerStates> moments = {Result(Shape{1}), Result(Shape{1})};
+  const AdamW adamw = {.beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1};
+  OptimizerStep step = {.learning_rate = 0.5f, .weight_decay = 0.5f, .gradient_factor = 0.5f};
   // The gradient is 2. Decay: 2 - 0.5 * 0.5 * 2 = 1.5. Corrected moments 2 and 4.
-  AdamWStep(options, 0.5, gradient, parameter, m, v);
-  EXPECT_DOUBLE_EQ(m[0], 1);
-  EXPECT_DOUBLE_EQ(v[0], 1);
+  UpdateParameter(adamw, step, gradient, parameter, moments);
+  EXPECT_DOUBLE_EQ(moments[0][0], 1);
+  EXPECT_DOUBLE_EQ(moments[1][0], 1);
   EXPECT_DOUBLE_EQ(parameter[0], 1.5 - 0.5 * 2 / (2 + 1.0));
   // Moments 1.5 and 1.75, their corrections 0.75 and 0.4375.
-  options.step = 2;
+  step.number = 2;
   const double before = parameter[0];
-  AdamWStep(options, 0.5, gradient, parameter, m, v);
-  EXPECT_DOUBLE_EQ(m[0], 1.5);
-  EXPECT_DOUBLE_EQ(v[0], 1.75);
+  UpdateParameter(adamw, step, gradient, parameter, moments);
+  EXPECT_DOUBLE_EQ(moments[0][0], 1.5);
+  EXPECT_DOUBLE_EQ(moments[1][0], 1.75);
   EXPECT_DOUBLE_EQ(parameter[0], before * 0.75 - 0.5 * 2 / (2 + 1.0));
 }
 
 TEST(ReferenceTest, SgdByHand) {
   const Array gradient(Shape{1}, {4});
-  Sgd options{.learning_rate = 0.5f, .momentum = 0.5f, .weight_decay = 0.25f};
+  const OptimizerStep step = {
+      .learning_rate = 0.5f, .weight_decay = 0.25f, .gradient_factor = 0.5f};
   for (bool nesterov : {false, true}) {
-    options.nesterov = nesterov;
-    Result parameter(Array(Shape{1}, {8})), buffer(Array(Shape{1}, {0}));
-    SgdStep(options, 0.5, gradient, parameter, buffer);  // slope 0.5 * 4 + 0.25 * 8
-    EXPECT_DOUBLE_EQ(buffer[0], 4);
+    const Sgd sgd = {.momentum = 0.5f, .nesterov = nesterov};
+    Result parameter(Array(Shape{1}, {8}));
+    std::array<Result, kMostOptimizerStates> buffer = {Result(Shape{1})};
+    UpdateParameter(sgd, step, gradient, parameter, buffer);  // slope 0.5 * 4 + 0.25 * 8
+    EXPECT_DOUBLE_EQ(buffer[0][0], 4);
     EXPECT_DOUBLE_EQ(parameter[0], nesterov ? 8 - 0.5 * 6 : 8 - 0.5 * 4);
     const double before = parameter[0], slope = 2 + 0.25 * before;
-    SgdStep(options, 0.5, gradient, parameter, buffer);
-    EXPECT_DOUBLE_EQ(buffer[0], 2 + slope);
+    UpdateParameter(sgd, step, gradient, parameter, buffer);
+    EXPECT_DOUBLE_EQ(buffer[0][0], 2 + slope);
     EXPECT_DOUBLE_EQ(parameter[0],
                      before - 0.5 * (nesterov ? slope + 0.5 * (2 + slope) : 2 + slope));
   }
-  options = {.learning_rate = 0.5f};
-  Result parameter(Array(Shape{1}, {8})), none;
-  SgdStep(options, 1, gradient, parameter, none);
+  Result parameter(Array(Shape{1}, {8}));
+  std::array<Result, kMostOptimizerStates> none;
+  UpdateParameter(Sgd(), {.learning_rate = 0.5f}, gradient, parameter, none);
   EXPECT_DOUBLE_EQ(parameter[0], 6);
 }
 

@@ -61,7 +61,7 @@ TEST_F(OptimTest, AdamWDecaysMatricesOnly) {
     Tensor p = kernels_.Empty({8});
     kernels_.Copy(value, p);
     std::vector<TrainedTensor> trained = {{"p", p, gradient, decays}};
-    Optimizer optimizer({.weight_decay = 0.1f, .beta2 = 0.99f}, kernels_, trained);
+    Optimizer optimizer({.rule = AdamW{.beta2 = 0.99f}, .weight_decay = 0.1f}, kernels_, trained);
     for (int64_t step = 0; step < 3; ++step) optimizer.Step(step, 0.01, 0.5f, trained);
     for (int i = 0; i < 8; ++i) {
       double q = value.data<float>()[i], m = 0, v = 0;
@@ -82,10 +82,7 @@ TEST_F(OptimTest, SgdWithNesterovMomentum) {
   Tensor p = kernels_.Empty({8});
   kernels_.Copy(value, p);
   std::vector<TrainedTensor> trained = {{"p", p, gradient, true}};
-  Optimizer optimizer({.kind = OptimizerOptions::Kind::kSgd,
-                       .weight_decay = 0.05f,
-                       .momentum = 0.9f,
-                       .nesterov = true},
+  Optimizer optimizer({.rule = Sgd{.momentum = 0.9f, .nesterov = true}, .weight_decay = 0.05f},
                       kernels_, trained);
   for (int64_t step = 0; step < 3; ++step) optimizer.Step(step, 0.1, 1, trained);
   for (int i = 0; i < 8; ++i) {
@@ -106,14 +103,16 @@ TEST_F(OptimTest, MixedPrecision) {
   const Tensor exact_gradient = kernels_.EmptyLike(value);
   kernels_.Cast(Random({300}, 3, 1), gradient);
   kernels_.Cast(gradient, exact_gradient);
-  for (auto kind : {OptimizerOptions::Kind::kAdamW, OptimizerOptions::Kind::kSgd}) {
+  std::vector<OptimizerRule> rules = AllOptimizers();
+  rules.push_back(Sgd{.momentum = 0.9f});
+  for (const OptimizerRule& rule : rules) {
     const Tensor master = kernels_.EmptyLike(value), expected = kernels_.EmptyLike(value);
     const Tensor copy = kernels_.EmptyLike(gradient), rounded = kernels_.EmptyLike(gradient);
     kernels_.Copy(value, master);
     kernels_.Copy(value, expected);
     const std::vector<TrainedTensor> mixed = {{"p", master, gradient, true, copy}};
     const std::vector<TrainedTensor> exact = {{"p", expected, exact_gradient}};
-    const OptimizerOptions options = {.kind = kind, .weight_decay = 0.1f, .momentum = 0.9f};
+    const OptimizerOptions options = {.rule = rule, .weight_decay = 0.1f};
     Optimizer mixed_optimizer(options, kernels_, mixed), exact_optimizer(options, kernels_, exact);
     for (int64_t step = 0; step < 3; ++step) {
       mixed_optimizer.Step(step, 0.1, 0.5f, mixed);

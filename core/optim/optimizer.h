@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/kernels/kernels.h"
+#include "core/kernels/optimizers/registry.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -22,19 +23,12 @@ struct TrainedTensor {
 
 // Which optimizer, and all its settings but the learning rate.
 struct OptimizerOptions {
-  enum class Kind { kSgd, kAdamW };
-
-  Kind kind = Kind::kAdamW;
+  OptimizerRule rule = AdamW();
   float weight_decay = 0;
-  // AdamW
-  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
-  // SGD
-  float momentum = 0;
-  bool nesterov = false;
 
-  // Bytes of optimizer state for each parameter in fp32: 8, 4 or 0.
+  // Bytes of optimizer state for each parameter.
   int64_t state_bytes_per_parameter() const {
-    return kind == Kind::kAdamW ? 8 : momentum > 0 ? 4 : 0;
+    return SizeOf(DType::kF32) * static_cast<int64_t>(StateNames(rule).size());
   }
 };
 
@@ -50,8 +44,8 @@ class Optimizer {
   void Step(int64_t step, double learning_rate, float gradient_factor,
             const std::vector<TrainedTensor>& trained);
 
-  // The state of tensor i of the constructor's list, by kind: "first_moment", "second_moment" for
-  // AdamW, "momentum" for SGD. Checkpoints keep it as "optimizer.<kind>.<tensor name>".
+  // The state of tensor i of the constructor's list, by kind: what StateNames(rule) names, such as
+  // "momentum". Checkpoints keep it as "optimizer.<kind>.<tensor name>".
   struct State {
     std::string kind;
     std::vector<Tensor> tensors;

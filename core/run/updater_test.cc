@@ -143,7 +143,7 @@ TEST(UpdaterTest, ASkippedStepIsAsIfItHadNotBeen) {
 TEST(UpdaterTest, GradientsAreUnscaledOnceAndBeforeClipping) {
   Settings settings = Fp16({});
   settings.clip_norm = 1;
-  settings.optimizer = {.kind = OptimizerOptions::Kind::kSgd};
+  settings.optimizer = {.rule = Sgd()};
   ForRanks(settings, [&](RankUnderTest& rank, int) {
     const double norm = 0.5 * std::sqrt(static_cast<double>(kElements));  // above 1: clipped
     const StepResult result = rank.Step(0, 512);

@@ -11,7 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/kernels/optimizers/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -163,6 +165,44 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(std::get<0>(parameters.param).name, Name(std::get<1>(parameters.param)),
                           "MicroBatches", std::get<2>(parameters.param));
     });
+
+// Every optimizer with its default options, and SGD with momentum.
+std::vector<std::vector<std::string>> Optimizers() {
+  std::vector<std::vector<std::string>> all = {{"optimizer.kind=sgd", "optimizer.momentum=0.9"}};
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    all.push_back({absl::StrCat("optimizer.kind=", Name(optimizer))});
+  }
+  return all;
+}
+
+class FsdpOptimizersTest : public ::testing::TestWithParam<std::vector<std::string>> {
+ protected:
+  // This optimizer and four shards, with an uneven rest in most units.
+  std::vector<std::string> With(std::vector<std::string> assignments) {
+    assignments.insert(assignments.end(), {"model.width=36", "checkpoint.every=2"});
+    assignments.insert(assignments.end(), GetParam().begin(), GetParam().end());
+    return assignments;
+  }
+};
+
+TEST_P(FsdpOptimizersTest, CurveOfSingleAtThePredictedCostAndThroughACheckpoint) {
+  const std::string config = SmallGptConfig();
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, With({"cut.shards=4"}));
+  const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, With({"mesh.dp=4"}));
+  ExpectSameBits(fsdp, single);
+  ExpectPredictedCosts(fsdp);
+  RunStrategy(FsdpStrategy(), MakeModel, config, With({"mesh.dp=4", "train.steps=2"}));
+  const auto resumed = ResumeStrategy(SingleStrategy(), MakeModel, config, With({"cut.shards=4"}));
+  EXPECT_EQ(resumed[0].losses,
+            std::vector<double>(single[0].losses.begin() + 2, single[0].losses.end()));
+  EXPECT_EQ(resumed[0].parameter_hash, single[0].parameter_hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FsdpOptimizersTest, ::testing::ValuesIn(Optimizers()),
+                         [](const auto& parameters) {
+                           return absl::StrReplaceAll(absl::StrJoin(parameters.param, "_"),
+                                                      {{"optimizer.", ""}, {"=", "_"}, {".", "_"}});
+                         });
 
 // What does not fit one rank's memory trains when it is cut.
 TEST(FsdpTest, TrainsWhatDoesNotFitARank) {

@@ -85,10 +85,10 @@ Model ModelOf(const std::vector<Needs>& needs) {
   return model;
 }
 
-Settings SettingsOf(OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::kAdamW) {
+Settings SettingsOf(const OptimizerRule& optimizer = AdamW()) {
   Settings settings;
   settings.batch.size = 4;
-  settings.optimizer.kind = optimizer;
+  settings.optimizer.rule = optimizer;
   return settings;
 }
 
@@ -174,9 +174,9 @@ TEST(BalanceBySizeTest, Parameter) {
 // What a parameter takes follows from the optimizer and the precision.
 TEST(BalanceBySizeTest, Scale) {
   const std::vector<Needs> one = {{.parameters = 1000 - kWidth * kWidth}};
-  Settings settings = SettingsOf(OptimizerOptions::Kind::kSgd);
+  Settings settings = SettingsOf(Sgd());
   EXPECT_THAT(Parameters(Profile(one, settings)), ElementsAre((4 + 4) * 1000));
-  settings.optimizer.momentum = 0.9f;
+  settings.optimizer.rule = Sgd{.momentum = 0.9f};
   EXPECT_THAT(Parameters(Profile(one, settings)), ElementsAre((4 + 4 + 4) * 1000));
   settings = SettingsOf();
   EXPECT_THAT(Parameters(Profile(one, settings)), ElementsAre((4 + 4 + 8) * 1000));
@@ -186,11 +186,11 @@ TEST(BalanceBySizeTest, Scale) {
   // Eight bytes a parameter leave the first block alone, sixteen the last.
   const std::vector<Needs> three = {
       {.kept_bytes = 100'000}, {.parameters = 5'000}, {.parameters = 10'000}};
-  const auto balance = [&](OptimizerOptions::Kind optimizer) {
+  const auto balance = [&](const OptimizerRule& optimizer) {
     return EvenBalance(SizeCosts(Profile(three, SettingsOf(optimizer)), 1), 2);
   };
-  EXPECT_THAT(balance(OptimizerOptions::Kind::kSgd), ElementsAre(1, 2));
-  EXPECT_THAT(balance(OptimizerOptions::Kind::kAdamW), ElementsAre(2, 1));
+  EXPECT_THAT(balance(Sgd()), ElementsAre(1, 2));
+  EXPECT_THAT(balance(AdamW()), ElementsAre(2, 1));
 }
 
 TEST(BalanceBySizeTest, ActivationsOfAllMicroBatchesInFlight) {

@@ -18,8 +18,9 @@ class ConvolutionPieces;
 // neighbours than from any faster arithmetic.
 //
 // Where the processor multiplies bf16 (AVX512-BF16), linear layers of bf16 tensors do so with a
-// microkernel of our own, and convolutions through oneDNN where Winograd's fp32 is not faster. Else,
-// and in fp16, both compute in fp32 and round: fp16 keeps its range, and its overflows are real.
+// microkernel of our own, and convolutions through oneDNN where Winograd's fp32 is not faster.
+// Else, and in fp16, both compute in fp32 and round: fp16 keeps its range, and its overflows are
+// real.
 //
 // The bits of a result do not depend on the number of threads, nor on the number of rows or columns
 // of a call; in fp32 and without oneDNN's convolutions, nor on the instructions (docs/numerics.md).
@@ -139,10 +140,8 @@ class CpuKernels final : public Kernels {
   float MaxMagnitude(const Tensor& x) override;
   SquareSum SumOfSquares(const Tensor& x, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor,
-                 absl::Span<const OptimizedTensor> tensors) override;
-  void SgdStep(const Sgd& options, float gradient_factor,
-               absl::Span<const OptimizedTensor> tensors) override;
+  void UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
+                        absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.

@@ -1,6 +1,7 @@
 // Kernels outside linear layers and convolutions: the bits of a result do not depend on threads, on
 // instructions, or on the number of rows in the call.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -104,17 +105,22 @@ std::vector<NamedKernel> AllKernels() {
   add("Relu", true, [](Bench& b, int64_t batch) {
     b.kernels().Relu(b.Normal(Rows(batch, kWidth), "x"), b.Out(Rows(batch, kWidth)));
   });
-  add("AdamWStep", true, [](Bench& b, int64_t batch) {
-    const Shape shape = Rows(batch, kWidth);
-    const Tensor parameter = b.Held(shape, "parameter", DType::kF32);
-    const Tensor first = b.Held(shape, "first", DType::kF32), second = b.Floats(shape);
-    b.kernels().Multiply(first, first, second);
-    b.kernels().AdamWStep({.weight_decay = 0.1f, .step = 17}, 0.5f,
-                          {{.gradient = b.Normal(shape, "gradient"),
-                            .parameter = parameter,
-                            .copy = b.Out(shape),
-                            .states = {first, second}}});
-  });
+  for (const OptimizerRule& optimizer : AllOptimizers()) {
+    add("UpdateParameters of " + Name(optimizer), true, [optimizer](Bench& b, int64_t batch) {
+      const Shape shape = Rows(batch, kWidth);
+      Kernels::OptimizedTensor tensor = {.gradient = b.Normal(shape, "gradient"),
+                                         .parameter = b.Held(shape, "parameter", DType::kF32),
+                                         .copy = b.Out(shape)};
+      const std::vector<std::string> names = StateNames(optimizer);
+      for (size_t i = 0; i < names.size(); ++i) {
+        const Tensor drawn = b.Normal(shape, names[i], DType::kF32);
+        tensor.states[i] = b.Floats(shape);
+        b.kernels().Multiply(drawn, drawn, tensor.states[i]);  // no second moment is negative
+      }
+      b.kernels().UpdateParameters(
+          optimizer, {.weight_decay = 0.1f, .gradient_factor = 0.5f, .number = 17}, {tensor});
+    });
+  }
   add("SumOfAll", false, [](Bench& b, int64_t batch) {
     const Tensor x = b.Normal(Rows(batch, kWidth), "x", DType::kF32);
     const double total = b.kernels().SumOfAll({x}).Total();

@@ -1,10 +1,11 @@
-// The optimizers' updates, one pass over memory each.
+// The loops that optimizers' updates run in: one pass over memory.
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "core/base/elementary.h"  // Power
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
@@ -51,60 +52,36 @@ void ForParameters(absl::Span<const Kernels::OptimizedTensor> tensors, size_t st
   });
 }
 
-}  // namespace
-
-void CpuKernels::AdamWStep(const AdamW& options, float gradient_factor,
-                           absl::Span<const OptimizedTensor> tensors) {
-  Span span(this);
-  const double correction1 = 1 - Power(options.beta1, options.step);
-  const double correction2 = 1 - Power(options.beta2, options.step);
-  const float rate = static_cast<float>(options.learning_rate / correction1);
-  const float root = static_cast<float>(1 / std::sqrt(correction2));
-  const float decayed = 1 - options.learning_rate * options.weight_decay;
-  const float beta1 = options.beta1, beta2 = options.beta2, epsilon = options.epsilon;
-  ForParameters(
-      tensors, 2,
-      [&](const OptimizedTensor& tensor, const float* slopes, int64_t first, int64_t count) {
-        const float* __restrict g = slopes;
-        float* __restrict p = tensor.parameter.data<float>() + first;
-        float* __restrict m = tensor.states[0].data<float>() + first;
-        float* __restrict v = tensor.states[1].data<float>() + first;
-        const float keep = tensor.decays ? decayed : 1;
-        for (int64_t i = 0; i < count; ++i) {
-          const float slope = g[i] * gradient_factor;
-          m[i] = beta1 * m[i] + (1 - beta1) * slope;
-          v[i] = beta2 * v[i] + (1 - beta2) * slope * slope;
-          p[i] = p[i] * keep - rate * m[i] / (std::sqrt(v[i]) * root + epsilon);
-        }
-      });
+// Updates elements [0, count) of a parameter and its states from their gradient. `update` is a
+// copy, whose numbers no store can change.
+template <typename Update, typename... States>
+void UpdateElements(const Update update, float decay, float gradient_factor, int64_t count,
+                    const float* __restrict g, float* __restrict p, States* __restrict... states) {
+  for (int64_t i = 0; i < count; ++i) update(decay, g[i] * gradient_factor, p[i], states[i]...);
 }
 
-void CpuKernels::SgdStep(const Sgd& options, float gradient_factor,
-                         absl::Span<const OptimizedTensor> tensors) {
+template <typename Update, size_t... kState>
+void UpdateAll(const Update& update, const OptimizerStep& step,
+               absl::Span<const Kernels::OptimizedTensor> tensors, std::index_sequence<kState...>) {
+  static_assert(sizeof...(kState) <= kMostOptimizerStates);
+  ForParameters(tensors, sizeof...(kState),
+                [&](const Kernels::OptimizedTensor& tensor, const float* slopes, int64_t first,
+                    int64_t count) {
+                  UpdateElements(update, tensor.decays ? step.weight_decay : 0,
+                                 step.gradient_factor, count, slopes,
+                                 tensor.parameter.data<float>() + first,
+                                 (tensor.states[kState].template data<float>() + first)...);
+                });
+}
+
+}  // namespace
+
+void CpuKernels::UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
+                                  absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  const float rate = options.learning_rate;
-  ForParameters(
-      tensors, options.momentum == 0 ? 0 : 1,
-      [&](const OptimizedTensor& tensor, const float* slopes, int64_t first, int64_t count) {
-        const float* __restrict g = slopes;
-        float* __restrict p = tensor.parameter.data<float>() + first;
-        const float decay = tensor.decays ? options.weight_decay : 0;
-        if (options.momentum == 0) {
-          for (int64_t i = 0; i < count; ++i) {
-            p[i] -= rate * (g[i] * gradient_factor + decay * p[i]);
-          }
-          return;
-        }
-        float* __restrict b = tensor.states[0].data<float>() + first;
-        const float keep = options.momentum;
-        const float old = options.nesterov ? 1 : 0,
-                    velocity = options.nesterov ? options.momentum : 1;
-        for (int64_t i = 0; i < count; ++i) {
-          const float slope = g[i] * gradient_factor + decay * p[i];
-          b[i] = keep * b[i] + slope;
-          p[i] -= rate * (old * slope + velocity * b[i]);
-        }
-      });
+  WithUpdate(optimizer, step, [&](const auto& update) {
+    UpdateAll(update, step, tensors, StateIndices<std::remove_cvref_t<decltype(update)>>());
+  });
 }
 
 }  // namespace lockstep

@@ -139,10 +139,8 @@ class CudaKernels final : public Kernels {
   float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) override;
   SquareSum SumOfSquaresOfAll(absl::Span<const Tensor> tensors, float scale) override;
 
-  void AdamWStep(const AdamW& options, float gradient_factor,
-                 absl::Span<const OptimizedTensor> tensors) override;
-  void SgdStep(const Sgd& options, float gradient_factor,
-               absl::Span<const OptimizedTensor> tensors) override;
+  void UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
+                        absl::Span<const OptimizedTensor> tensors) override;
 
  private:
   // Books the time of one kernel call.

@@ -1,11 +1,8 @@
-// The optimizers' updates.
-
 #include "core/kernels/cuda/optimizer.h"
 
-#include <cmath>
+#include <cstddef>
 #include <vector>
 
-#include "core/base/elementary.h"  // Power
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/span.h"
@@ -43,32 +40,11 @@ std::vector<cuda::OptimizedArrays> ArraysOf(absl::Span<const Kernels::OptimizedT
 
 }  // namespace
 
-void CudaKernels::AdamWStep(const AdamW& options, float gradient_factor,
-                            absl::Span<const OptimizedTensor> tensors) {
+void CudaKernels::UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
+                                   absl::Span<const OptimizedTensor> tensors) {
   Span span(this);
-  const double correction1 = 1 - Power(options.beta1, options.step);
-  const double correction2 = 1 - Power(options.beta2, options.step);
-  const cuda::AdamWFactors factors = {
-      .gradient = gradient_factor,
-      .beta1 = options.beta1,
-      .beta2 = options.beta2,
-      .epsilon = options.epsilon,
-      .rate = static_cast<float>(options.learning_rate / correction1),
-      .root = static_cast<float>(1 / std::sqrt(correction2)),
-      .keep = 1 - options.learning_rate * options.weight_decay};
-  LS_CUDA(cuda::AdamWStep(stream(), factors, ArraysOf(tensors, 2)));
-}
-
-void CudaKernels::SgdStep(const Sgd& options, float gradient_factor,
-                          absl::Span<const OptimizedTensor> tensors) {
-  Span span(this);
-  const cuda::SgdFactors factors = {.gradient = gradient_factor,
-                                    .rate = options.learning_rate,
-                                    .decay = options.weight_decay,
-                                    .momentum = options.momentum,
-                                    .slope = options.nesterov ? 1.0f : 0.0f,
-                                    .buffer = options.nesterov ? options.momentum : 1.0f};
-  LS_CUDA(cuda::SgdStep(stream(), factors, ArraysOf(tensors, options.momentum == 0 ? 0 : 1)));
+  LS_CUDA(cuda::UpdateParameters(stream(), optimizer, step,
+                                 ArraysOf(tensors, StateNames(optimizer).size())));
 }
 
 }  // namespace lockstep
