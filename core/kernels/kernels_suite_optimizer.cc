@@ -34,6 +34,9 @@ const std::vector<Configuration>& Configurations() {
       {AdamW{.beta1 = 0.5f, .beta2 = 0.7f, .epsilon = 0.5f},
        {.learning_rate = 0.3f, .weight_decay = 0.2f}},
       {AdamW{.beta1 = 0, .beta2 = 0.99f}, {.learning_rate = 0.1f, .weight_decay = 0.01f}},
+      {Lion(), {.learning_rate = 1e-2f}},
+      {Lion{.beta1 = 0.5f, .beta2 = 0.75f}, {.learning_rate = 0.3f, .weight_decay = 0.2f}},
+      {Lion{.beta1 = 0, .beta2 = 0.99f}, {.learning_rate = 0.1f, .weight_decay = 0.01f}},
   };
   return configurations;
 }

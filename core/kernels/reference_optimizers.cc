@@ -55,6 +55,27 @@ void Update(const AdamW& adamw, const OptimizerStep& step, const Array& gradient
   }
 }
 
+void Update(const Lion& lion, const OptimizerStep& step, const Array& gradient, Result& parameter,
+            States& states) {
+  Result& average = states[0];
+  const double beta1 = lion.beta1, beta2 = lion.beta2, rate = step.learning_rate;
+  for (int64_t i = 0; i < parameter.elements(); ++i) {
+    const double g = gradient[i] * step.gradient_factor;
+    const double c = beta1 * average[i] + (1 - beta1) * g;
+    const double terms = beta1 * average.magnitude[i] + (1 - beta1) * std::abs(g);
+    const int sign = (c > 0) - (c < 0);
+    const double decay = step.weight_decay;
+    parameter.value[i] -= rate * (sign + decay * parameter[i]);
+    // Where all but 2^-20 of the terms cancels, rounding in fp32 may turn the sign: any step of
+    // this rate is right then.
+    const bool sign_is_certain = std::abs(c) >= 0x1p-20 * terms;
+    parameter.magnitude[i] +=
+        rate * ((sign_is_certain ? 1 : 0x1p24) + decay * parameter.magnitude[i]);
+    average.value[i] = beta2 * average[i] + (1 - beta2) * g;
+    average.magnitude[i] = beta2 * average.magnitude[i] + (1 - beta2) * std::abs(g);
+  }
+}
+
 }  // namespace
 
 void UpdateParameter(const OptimizerRule& optimizer, const OptimizerStep& step,

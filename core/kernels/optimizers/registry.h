@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "core/kernels/optimizers/adamw.h"
+#include "core/kernels/optimizers/lion.h"
 #include "core/kernels/optimizers/rule.h"
 #include "core/kernels/optimizers/sgd.h"
 
 namespace lockstep {
 
 // An optimizer and its options but the learning rate and weight decay, which all have.
-using OptimizerRule = std::variant<Sgd, AdamW>;
+using OptimizerRule = std::variant<Sgd, AdamW, Lion>;
 
 // The name that [optimizer] kind has for the optimizer.
 inline std::string Name(const OptimizerRule& optimizer) {
