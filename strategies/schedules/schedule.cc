@@ -140,44 +140,39 @@ class Checker {
     }
   }
 
-  // Transfers from stage to stage keep their order, and forwards that of the micro-batches, in
-  // which batch statistics add up.
+  // A stage adds up over micro-batches in their order: batch statistics in forwards, and gradients
+  // of weights in both halves of a backward (norms and biases in the first, matrices in the
+  // second). Then transfers between two stages have one order on both sides too.
   void CheckOrders() {
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      const int rank = schedule_.rank_of_stage[stage];
-      const std::vector<size_t> forwards = CellsOf(stage, /*forward=*/true);
-      for (size_t i = 0; i < forwards.size(); ++i) {
-        if (schedule_.ranks[rank][forwards[i]].micro_batch == static_cast<int>(i)) continue;
-        faults_.push_back(absl::StrCat(Cell(rank, forwards[i]), ": it is micro-batch ", i,
-                                       "'s turn; forwards go in the order of the micro-batches"));
-        break;
-      }
-      if (stage == 0) continue;
-      const int other = schedule_.rank_of_stage[stage - 1];
-      const std::vector<size_t> here = CellsOf(stage, /*forward=*/false);
-      const std::vector<size_t> before = CellsOf(stage - 1, /*forward=*/false);
-      for (size_t i = 0; i < here.size(); ++i) {
-        if (schedule_.ranks[rank][here[i]].micro_batch ==
-            schedule_.ranks[other][before[i]].micro_batch) {
-          continue;
-        }
-        faults_.push_back(absl::StrCat(Cell(rank, here[i]), ": stage ", stage - 1, " does ",
-                                       Cell(other, before[i]),
-                                       " in its place; all stages take gradients in one order"));
-        break;
+      CheckOrder(stage, {ActionKind::kForward}, "forwards go");
+      if (CheckOrder(stage, {ActionKind::kBackward, ActionKind::kInputGradient}, "backwards go")) {
+        CheckOrder(stage, {ActionKind::kBackward, ActionKind::kWeightGradient},
+                   "weight gradients add up");
       }
     }
   }
 
-  // Where a rank runs a stage's forwards, or what makes its input's gradients.
-  std::vector<size_t> CellsOf(int stage, bool forward) const {
-    std::vector<size_t> cells;
-    const std::vector<Action>& actions = schedule_.ranks[schedule_.rank_of_stage[stage]];
+  // Whether a stage's actions of these kinds, one for each micro-batch, come in the order of the
+  // micro-batches; else tells of the first that does not.
+  bool CheckOrder(int stage, const std::vector<ActionKind>& kinds, const std::string& what) {
+    const int rank = schedule_.rank_of_stage[stage];
+    const std::vector<Action>& actions = schedule_.ranks[rank];
+    int turn = 0;
     for (size_t i = 0; i < actions.size(); ++i) {
-      if (actions[i].stage != stage || actions[i].kind == ActionKind::kWeightGradient) continue;
-      if ((actions[i].kind == ActionKind::kForward) == forward) cells.push_back(i);
+      if (actions[i].stage != stage ||
+          std::find(kinds.begin(), kinds.end(), actions[i].kind) == kinds.end()) {
+        continue;
+      }
+      if (actions[i].micro_batch != turn) {
+        faults_.push_back(absl::StrCat(Cell(rank, i), ": it is micro-batch ", turn,
+                                       "'s turn at stage ", stage, "; ", what,
+                                       " in the order of the micro-batches"));
+        return false;
+      }
+      ++turn;
     }
-    return cells;
+    return true;
   }
 
   const Schedule& schedule_;

@@ -39,8 +39,11 @@ struct Schedule {
 };
 
 // Whether every rank has a stage, every stage runs forward and backward of every micro-batch once,
-// on its own rank, and all ranks come to their ends. InvalidArgument tells every fault at once,
-// each with its cell: "rank 1, action 4 (B2)"; of a deadlock, what each rank waits for.
+// on its own rank, all ranks come to their ends, and every stage takes micro-batches in their order
+// in all that adds up: forwards (batch statistics), input gradients and weight gradients, each as a
+// half of a backward or within a whole one (a gradient is a sum over micro-batches in order, as
+// `single` has it). InvalidArgument tells every fault at once, each with its cell: "rank 1, action
+// 4 (B2)"; of a deadlock, what each rank waits for.
 absl::Status Validate(const Schedule& schedule);
 
 // The most micro-batches whose activations a rank keeps at one time, over all its stages: from

@@ -87,20 +87,65 @@ TEST(ScheduleTest, CountsWhatWaitsForItsBackward) {
   EXPECT_EQ(PeakActivations(schedule, 0), 2) << "weights still need the activations";
 }
 
-// Transfers are received in the order in which they were sent.
-TEST(ScheduleTest, StagesTakeMicroBatchesInOneOrder) {
+// A gradient is a sum over micro-batches in order, and so are batch statistics.
+TEST(ScheduleTest, StagesTakeMicroBatchesInTheirOrder) {
   Schedule schedule = {.name = "orders",
                        .micro_batches = 2,
                        .rank_of_stage = {0, 1},
-                       .ranks = {{{F, 0, 0}, {F, 0, 1}, {B, 0, 1}, {B, 0, 0}},
-                                 {{F, 1, 0}, {F, 1, 1}, {B, 1, 1}, {B, 1, 0}}}};
-  EXPECT_TRUE(Validate(schedule).ok());  // backwards may be reversed
-  schedule.ranks[0] = {{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {B, 0, 1}};
-  EXPECT_THAT(Faults(schedule), HasSubstr("rank 1, action 2 (B1): stage 0 does rank 0, action 2 "
-                                          "(B0) in its place"));
+                       .ranks = {{{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {B, 0, 1}},
+                                 {{F, 1, 0}, {F, 1, 1}, {B, 1, 0}, {B, 1, 1}}}};
+  EXPECT_TRUE(Validate(schedule).ok());
   schedule.ranks = {{{F, 0, 1}, {F, 0, 0}, {B, 0, 0}, {B, 0, 1}},
                     {{F, 1, 1}, {F, 1, 0}, {B, 1, 0}, {B, 1, 1}}};
-  EXPECT_THAT(Faults(schedule), HasSubstr("rank 0, action 0 (F1): it is micro-batch 0's turn"));
+  EXPECT_THAT(Faults(schedule),
+              AllOf(HasSubstr("rank 0, action 0 (F1): it is micro-batch 0's turn at stage 0; "
+                              "forwards go in the order of the micro-batches"),
+                    HasSubstr("rank 1, action 0 (F1)")));
+  schedule.ranks = {{{F, 0, 0}, {F, 0, 1}, {B, 0, 1}, {B, 0, 0}},
+                    {{F, 1, 0}, {F, 1, 1}, {B, 1, 1}, {B, 1, 0}}};
+  EXPECT_EQ(Faults(schedule),
+            "schedule orders:\n"
+            "  rank 0, action 2 (B1): it is micro-batch 0's turn at stage 0; backwards go in the "
+            "order of the micro-batches\n"
+            "  rank 1, action 2 (B1): it is micro-batch 0's turn at stage 1; backwards go in the "
+            "order of the micro-batches");
+}
+
+// Either half adds to gradients, and so does a whole backward among halves.
+TEST(ScheduleTest, HalvesOfBackwardsComeInTheirOrderToo) {
+  Schedule schedule = {.name = "halves", .micro_batches = 2, .rank_of_stage = {0}, .ranks = {{}}};
+  const auto faults_of = [&](std::vector<Action> backwards) {
+    schedule.ranks[0] = {{F, 0, 0}, {F, 0, 1}};
+    for (const Action& action : backwards) schedule.ranks[0].push_back(action);
+    return Faults(schedule);
+  };
+  EXPECT_EQ(faults_of({{I, 0, 0}, {I, 0, 1}, {W, 0, 0}, {W, 0, 1}}), "");
+  EXPECT_EQ(faults_of({{B, 0, 0}, {I, 0, 1}, {W, 0, 1}}), "");
+  EXPECT_EQ(faults_of({{I, 0, 0}, {W, 0, 0}, {B, 0, 1}}), "");
+  EXPECT_THAT(faults_of({{I, 0, 0}, {I, 0, 1}, {W, 0, 1}, {W, 0, 0}}),
+              HasSubstr("rank 0, action 4 (W1): it is micro-batch 0's turn at stage 0; weight "
+                        "gradients add up in the order of the micro-batches"));
+  EXPECT_THAT(faults_of({{I, 0, 1}, {W, 0, 1}, {I, 0, 0}, {W, 0, 0}}),
+              HasSubstr("rank 0, action 2 (I1): it is micro-batch 0's turn at stage 0; backwards"));
+  // The whole backward of micro-batch 1 overtakes the weights of micro-batch 0.
+  EXPECT_THAT(faults_of({{I, 0, 0}, {B, 0, 1}, {W, 0, 0}}),
+              HasSubstr("rank 0, action 3 (B1): it is micro-batch 0's turn at stage 0; weight"));
+}
+
+// Several stages of a rank take turns as they like.
+TEST(ScheduleTest, TheOrderIsThatOfEachStage) {
+  const Schedule schedule = {.name = "two",
+                             .micro_batches = 2,
+                             .rank_of_stage = {0, 0},
+                             .ranks = {{{F, 0, 0},
+                                        {F, 1, 0},
+                                        {B, 1, 0},
+                                        {F, 0, 1},
+                                        {F, 1, 1},
+                                        {B, 1, 1},
+                                        {B, 0, 0},
+                                        {B, 0, 1}}}};
+  EXPECT_EQ(Faults(schedule), "");
 }
 
 }  // namespace
