@@ -75,13 +75,17 @@ TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
         RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model), With(cut, {"cut.shards=2"}));
     for (const Assignments& options :
          {Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_h1"},
+          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_v"},
+          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=dualpipe_v"},
           Assignments{"mesh.pp=2", "fsdp_pipe.schedule=interleaved_1f1b",
                       "fsdp_pipe.stages_per_rank=2"},
           Assignments{"mesh.pp=1", "fsdp_pipe.schedule=interleaved_1f1b",
                       "fsdp_pipe.stages_per_rank=3"},
           Assignments{"mesh.pp=3", "fsdp_pipe.schedule=1f1b"}, Assignments{"mesh.pp=1"}}) {
       for (const char* unshard : {"fsdp_pipe.unshard=step", "fsdp_pipe.unshard=micro_batch"}) {
-        const bool halves = options.back() == "fsdp_pipe.schedule=zb_h1";
+        const bool halves = options.back() == "fsdp_pipe.schedule=zb_h1" ||
+                            options.back() == "fsdp_pipe.schedule=zb_v" ||
+                            options.back() == "fsdp_pipe.schedule=dualpipe_v";
         if (halves && unshard == std::string("fsdp_pipe.unshard=micro_batch")) continue;
         SCOPED_TRACE(absl::StrCat(absl::StrJoin(options, " "), " ", unshard));
         const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
@@ -125,9 +129,12 @@ TEST(FsdpPipeTest, RefusesWhatItDoesNotKnow) {
   };
   EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=always"}),
               AllOf(HasSubstr("fsdp_pipe.unshard"), HasSubstr("micro_batch")));
-  EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=micro_batch", "fsdp_pipe.schedule=zb_h1"}),
-              AllOf(HasSubstr("fsdp_pipe.unshard is \"micro_batch\""), HasSubstr("zb_h1"),
-                    HasSubstr("use \"step\"")));
+  for (const std::string schedule : {"zb_h1", "zb_v", "dualpipe_v"}) {
+    EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=micro_batch", "cut.micro_batches=4",
+                         absl::StrCat("fsdp_pipe.schedule=", schedule)}),
+                AllOf(HasSubstr("fsdp_pipe.unshard is \"micro_batch\""), HasSubstr(schedule),
+                      HasSubstr("use \"step\"")));
+  }
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
 }
 

@@ -10,14 +10,15 @@ namespace lockstep {
 //
 // With dp ranks as well, each is one of pp ranks that hold the model together, as in `layerwise`;
 // with tp ranks, layers are divided as in `tp`. The bits are those of `single` (with tp: of `tp`)
-// with as many shards and micro-batches, for every schedule that runs backwards in the order of the
-// micro-batches, as all those do that have names.
+// with as many shards and micro-batches, for every schedule: those that run backwards in another
+// order than that of the micro-batches are refused.
 //
 // Options, table [gpipe] (and [tp], see there):
 //
-// schedule ("gpipe"): gpipe, 1f1b, interleaved_1f1b, zb_h1 or layerwise (schedules.h).
-// stages_per_rank (1): more with interleaved_1f1b.
-// schedule_file: instead of both, a CSV file as tools/schedule writes it.
+// schedule ("gpipe"): gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_v, dualpipe_v or layerwise
+// (schedules.h, v_shaped.h).
+// stages_per_rank (1): more with interleaved_1f1b; 2, and no other number, with zb_v and
+// dualpipe_v. schedule_file: instead of both, a CSV file as tools/schedule writes it.
 //
 // balance ("cost"): how many blocks each stage has, as [n1, n2, ...]; or what is evened out among
 // them: cost, time or size, as in `layerwise`.

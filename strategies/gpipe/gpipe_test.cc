@@ -23,6 +23,8 @@ Assignments Cut(int micro_batches) {
           absl::StrCat("batch.size=", micro_batches == 5 ? 10 : 12)};
 }
 
+const Assignments kValidated = {"validation.every=2"};
+
 class GPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int>> {};
 
 // Every schedule and mode, with fewer micro-batches than stages too, against one run of single.
@@ -70,16 +72,56 @@ TEST(GPipeTest, InterleavedStagesHaveTheBitsOfSingle) {
   }
 }
 
+// The first rank has the first stage and the last, and with them a GPT's tied embeddings and head;
+// the last rank has two stages that are neighbours.
+TEST(GPipeTest, VShapedPlacementsHaveTheBitsOfSingleAtThePredictedCost) {
+  for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet, SmallModel::kUNet}) {
+    const std::string config = SmallConfig(model);
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, Cut(5));
+    for (const char* schedule : {"zb_v", "dualpipe_v"}) {
+      for (const char* checkpoint : {"always", "except_last", "never"}) {
+        for (const char* ranks : {"mesh.pp=1", "mesh.pp=2"}) {
+          const Assignments options = {ranks, absl::StrCat("gpipe.schedule=", schedule),
+                                       absl::StrCat("gpipe.checkpoint=", checkpoint)};
+          SCOPED_TRACE(absl::StrJoin(options, " "));
+          const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config, With(Cut(5), options));
+          ExpectSameBits(gpipe, single);
+          for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+        }
+      }
+    }
+    // Fewer micro-batches than fill the V.
+    const auto two = RunStrategy(SingleStrategy(), MakeModel, config, Cut(2));
+    ExpectSameBits(RunStrategy(GPipeStrategy(), MakeModel, config,
+                               With(Cut(2), {"mesh.pp=2", "gpipe.schedule=zb_v"})),
+                   two);
+  }
+}
+
+// Six blocks, three ranks: the middle rank sends to both sides on both legs of the V.
+TEST(GPipeTest, VShapedPlacementsOnThreeRanks) {
+  const std::string config = SmallConfig(SmallModel::kUNet);
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, With(Cut(6), kValidated));
+  for (const char* schedule : {"gpipe.schedule=zb_v", "gpipe.schedule=dualpipe_v"}) {
+    SCOPED_TRACE(schedule);
+    const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config,
+                                   With(With(Cut(6), kValidated), {"mesh.pp=3", schedule}));
+    ExpectSameBits(gpipe, single);
+    for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+  }
+}
+
 TEST(GPipeTest, WithShardsToo) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
-      const auto single =
-          RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", "cut.micro_batches=3"});
+    for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_v", "dualpipe_v"}) {
+      // dualpipe_v needs two a rank.
+      const char* cut =
+          schedule == std::string("dualpipe_v") ? "cut.micro_batches=4" : "cut.micro_batches=3";
+      const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", cut});
       const auto gpipe =
           RunStrategy(GPipeStrategy(), MakeModel, config,
-                      {"mesh.pp=2", "mesh.dp=2", "cut.micro_batches=3",
-                       absl::StrCat("gpipe.schedule=", schedule), "gpipe.first_bucket_bytes=4096",
-                       "gpipe.bucket_bytes=100000"});
+                      {"mesh.pp=2", "mesh.dp=2", cut, absl::StrCat("gpipe.schedule=", schedule),
+                       "gpipe.first_bucket_bytes=4096", "gpipe.bucket_bytes=100000"});
       ExpectSameBits(gpipe, single);
       for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
     }
@@ -101,6 +143,12 @@ TEST(GPipeTest, RefusesWhatCannotBeRun) {
               HasSubstr("interleaved_1f1b takes several"));
   EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "cut.micro_batches=3"}),
               HasSubstr("3 do not divide by 2"));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=dualpipe_v", "cut.micro_batches=3"}),
+              AllOf(HasSubstr("gpipe.schedule"), HasSubstr("4 for 2, but there are 3")));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=zb_v", "gpipe.stages_per_rank=3"}),
+              HasSubstr("zb_v has 2 stages a rank, not 3"));
+  EXPECT_THAT(message({"mesh.pp=3", "gpipe.schedule=zb_v", "cut.micro_batches=2"}),
+              HasSubstr("gpipe has 6 stages on 3 ranks, but the model has 4 blocks"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "strategies/pipeline/testing/model_of_costs.h"
 #include "strategies/schedules/schedules.h"
+#include "strategies/schedules/v_shaped.h"
 #include "strategies/stages/balance.h"
 
 namespace lockstep {
@@ -40,6 +41,13 @@ TEST(BubbleFractionTest, IsThatOfThePapersWhereStagesAreEqual) {
         const std::vector<int64_t> twice(2 * ranks, 5);
         EXPECT_NEAR(Bubble(twice, *InterleavedSchedule(ranks, 2, micro_batches), rank),
                     (p - 1) / (2 * m + p - 1), 1e-12);
+        // V-shaped: p - 1 forwards of a stage, which is half a rank's blocks, beside 6 m
+        // (v_shaped.h).
+        if (m >= 2 * p) {
+          const double ramp = (p - 1) / (6 * m + p - 1);
+          EXPECT_NEAR(Bubble(twice, ZeroBubbleVSchedule(ranks, micro_batches), rank), ramp, 1e-12);
+          EXPECT_NEAR(Bubble(twice, *DualPipeVSchedule(ranks, micro_batches), rank), ramp, 1e-12);
+        }
       }
     }
   }

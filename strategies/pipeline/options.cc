@@ -27,9 +27,9 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   std::string name = "gpipe", file;
-  int stages_per_rank = 1;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
+  int stages_per_rank = DefaultStagesPerRank(name);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
   const int ranks = settings.mesh.pp;
   const int micro_batches = static_cast<int>(settings.cut.micro_batches);

@@ -47,11 +47,14 @@ TEST(ReadScheduleTest, MakesThoseThatHaveNames) {
     const auto options = Read(absl::StrCat("schedule = \"", name, "\""), 2, 4);
     ASSERT_TRUE(options.ok()) << options.status();
     EXPECT_EQ(options->schedule.name, name);
-    EXPECT_EQ(options->schedule.ranks, MakeSchedule(name, 2, 1, 4)->ranks);
+    EXPECT_EQ(options->schedule.ranks, MakeSchedule(name, 2, DefaultStagesPerRank(name), 4)->ranks);
   }
   const auto interleaved = Read("schedule = \"interleaved_1f1b\"\nstages_per_rank = 3", 2, 4);
   ASSERT_TRUE(interleaved.ok()) << interleaved.status();
   EXPECT_EQ(interleaved->schedule.stages(), 6);
+  const auto v = Read("schedule = \"zb_v\"\nstages_per_rank = 2", 2, 4);
+  ASSERT_TRUE(v.ok()) << v.status();
+  EXPECT_EQ(v->schedule.stages(), 4);
 }
 
 TEST(ReadScheduleTest, ReadsFiles) {
@@ -73,11 +76,21 @@ TEST(ReadScheduleTest, RefusesWhatCannotBeMadeOrRun) {
   EXPECT_THAT(Problem("stages_per_rank = 0"), HasSubstr("mine.stages_per_rank"));
   EXPECT_THAT(Problem("schedule = \"1f1b\"\nstages_per_rank = 2"), HasSubstr("one stage a rank"));
   EXPECT_THAT(Problem("schedule = \"interleaved_1f1b\"", 3, 4), HasSubstr("4 do not divide by 3"));
+  EXPECT_THAT(
+      Problem("schedule = \"zb_v\"\nstages_per_rank = 1"),
+      AllOf(HasSubstr("mine.schedule cannot be run"), HasSubstr("zb_v has 2 stages a rank")));
+  EXPECT_THAT(Problem("schedule = \"dualpipe_v\"", 2, 3),
+              HasSubstr("at least twice as many micro-batches as ranks, 4 for 2, but there are 3"));
   EXPECT_THAT(Problem("schedule_file = \"/no/such.csv\""), HasSubstr("/no/such.csv"));
   const std::string path = ::testing::TempDir() + "/broken.csv";
   ASSERT_TRUE(WriteFileAtomically(path, "0F0,0B0\n1F0,1F0,1B0\n").ok());
   EXPECT_THAT(Problem(absl::StrCat("schedule_file = \"", path, "\""), 2, 1),
               HasSubstr("rank 1, action 1 (F0): repeats rank 1, action 0 (F0)"));
+  ASSERT_TRUE(WriteFileAtomically(path, "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n").ok());
+  EXPECT_THAT(Problem(absl::StrCat("schedule_file = \"", path, "\""), 2, 2),
+              AllOf(HasSubstr("mine.schedule_file cannot be run"),
+                    HasSubstr("rank 0, action 2 (B1): it is micro-batch 0's turn"),
+                    HasSubstr("rank 1, action 2 (B1): it is micro-batch 0's turn")));
 }
 
 TEST(ReadCheckpointingTest, IsOneOfThree) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,16 @@ std::function<Model()> Probes(const Schedule& schedule, const ProbeActions& acti
 std::vector<Schedule> SchedulesOf(int ranks, int micro_batches) {
   std::vector<Schedule> schedules;
   for (const std::string& name : ScheduleNames()) {
-    const auto schedule =
-        MakeSchedule(name, ranks, name == "interleaved_1f1b" ? 2 : 1, micro_batches);
-    if (schedule.ok()) schedules.push_back(*schedule);  // interleaved: where it divides
+    const int stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+    const auto schedule = MakeSchedule(name, ranks, stages, micro_batches);
+    // interleaved_1f1b and dualpipe_v do not take any number of micro-batches.
+    if (schedule.ok()) schedules.push_back(*schedule);
   }
   return schedules;
+}
+
+bool HalvesBackwards(const Schedule& schedule) {
+  return schedule.name == "zb_h1" || schedule.name == "zb_v" || schedule.name == "dualpipe_v";
 }
 
 // --- activations in flight
@@ -70,6 +76,9 @@ TEST_P(InFlightTest, IsWhatTheScheduleSays) {
         }
         if (schedule.name == "zb_h1") {
           EXPECT_LE(measured[rank], ranks);
+        }
+        if (schedule.name == "zb_v") {
+          EXPECT_LE(measured[rank], 2 * ranks);
         }
       }
     }
@@ -103,7 +112,7 @@ TEST(PeakBytesTest, FollowTheMicroBatchesInFlight) {
       const int in_flight = PeakActivations(schedule, rank);
       EXPECT_LT(peaks[rank] / kKept, in_flight + 0.15);
       // The first half of a backward gives back what only that one reads, as what is kept here.
-      if (schedule.name == "zb_h1") continue;
+      if (HalvesBackwards(schedule)) continue;
       EXPECT_GE(peaks[rank] / kKept, in_flight);
     }
   }
@@ -121,7 +130,7 @@ TEST(PeakBytesTest, OneForwardOneBackwardKeepsItsPartOfWhatGPipeDoes) {
 // One micro-batch's activations exist at a time; of the last one, kept where only it is, not later.
 TEST(PeakBytesTest, WithCheckpointingOneMicroBatchIsThereAtATime) {
   for (const Schedule& schedule : SchedulesOf(3, 6)) {
-    if (schedule.name == "zb_h1") continue;  // halves of backwards keep what they have made again
+    if (HalvesBackwards(schedule)) continue;  // halves of backwards keep what they have made again
     EXPECT_THAT(PeakBytes(schedule, Checkpointing::kAlways), Each(::testing::Lt(1.15 * kKept)))
         << schedule.name;
   }
@@ -245,6 +254,28 @@ TEST(OverlapTest, TheNextGradientsArriveWhileABackwardRuns) {
                     ExpectReceivedMeanwhile(rank, "activation gradients", "backward");
                   });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
+}
+
+// The last rank of a V has two neighbouring stages, and so has the only rank of one.
+TEST(VShapedTransfersTest, StagesOfOneRankDoNotUseTheCommunicator) {
+  constexpr int kMicroBatches = 4;
+  for (const std::string name : {"zb_v", "dualpipe_v"}) {
+    for (const int ranks : {1, 2}) {
+      const Schedule schedule = MakeSchedule(name, ranks, 2, kMicroBatches).value();
+      const auto outcome = RunPipeline(
+          {.make_model = Probes(schedule), .schedule = schedule}, [&](RankUnderTest& rank) {
+            std::map<std::string, int> sent;  // by label
+            for (const LedgerEntry& entry : rank.ledger().Recent()) {
+              if (entry.signature.operation == Operation::kSend) ++sent[entry.label];
+            }
+            // Of two ranks each sends along one of two stage boundaries, on each leg.
+            const int expected = ranks == 1 ? 0 : kMicroBatches;
+            EXPECT_EQ(sent["activations"], expected) << name << ", rank " << rank.index();
+            EXPECT_EQ(sent["activation gradients"], expected) << name << ", rank " << rank.index();
+          });
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+    }
+  }
 }
 
 // --- errors

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "strategies/schedules/v_shaped.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +27,8 @@ Schedule Empty(const std::string& name, int ranks, int stages_a_rank, int micro_
   schedule.ranks.resize(ranks);
   return schedule;
 }
+
+bool IsVShaped(const std::string& name) { return name == "zb_v" || name == "dualpipe_v"; }
 
 // "2F3": stage, kind, micro-batch.
 absl::StatusOr<Action> ParseAction(const std::string& cell) {
@@ -142,23 +145,37 @@ Schedule LayerwiseSchedule(int ranks, int micro_batches) {
 }
 
 std::vector<std::string> ScheduleNames() {
-  return {"layerwise", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"};
+  return {"layerwise", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"};
+}
+
+int DefaultStagesPerRank(const std::string& name) {
+  return IsVShaped(name) ? kStagesPerRankOfV : 1;
 }
 
 absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int stages_a_rank,
                                       int micro_batches) {
+  const std::vector<std::string> names = ScheduleNames();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no schedule '", name, "'; there are ", absl::StrJoin(names, ", ")));
+  }
   if (name == "interleaved_1f1b") return InterleavedSchedule(ranks, stages_a_rank, micro_batches);
+  if (IsVShaped(name) && stages_a_rank != kStagesPerRankOfV) {
+    return absl::InvalidArgumentError(absl::StrCat("the schedule ", name, " has ",
+                                                   kStagesPerRankOfV, " stages a rank, not ",
+                                                   stages_a_rank, "; interleaved_1f1b takes any"));
+  }
+  if (name == "zb_v") return ZeroBubbleVSchedule(ranks, micro_batches);
+  if (name == "dualpipe_v") return DualPipeVSchedule(ranks, micro_batches);
   if (stages_a_rank != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("the schedule ", name,
-                                                   " has one stage a rank, not ", stages_a_rank,
-                                                   "; interleaved_1f1b takes several"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the schedule ", name, " has one stage a rank, not ", stages_a_rank,
+        "; interleaved_1f1b takes several, zb_v and dualpipe_v take ", kStagesPerRankOfV));
   }
   if (name == "layerwise") return LayerwiseSchedule(ranks, micro_batches);
   if (name == "gpipe") return GPipeSchedule(ranks, micro_batches);
   if (name == "1f1b") return OneForwardOneBackwardSchedule(ranks, micro_batches);
-  if (name == "zb_h1") return ZeroBubbleSchedule(ranks, micro_batches);
-  return absl::NotFoundError(absl::StrCat("there is no schedule '", name, "'; there are ",
-                                          absl::StrJoin(ScheduleNames(), ", ")));
+  return ZeroBubbleSchedule(ranks, micro_batches);
 }
 
 std::string ScheduleToCsv(const Schedule& schedule) {

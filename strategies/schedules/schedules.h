@@ -31,10 +31,16 @@ Schedule ZeroBubbleSchedule(int ranks, int micro_batches);
 // by its layers does without a pipeline.
 Schedule LayerwiseSchedule(int ranks, int micro_batches);
 
-// By name: layerwise, gpipe, 1f1b, interleaved_1f1b, zb_h1. NotFound with the names that there are.
+// By name: layerwise, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_v, dualpipe_v (v_shaped.h has the
+// last two). NotFound with the names that there are; InvalidArgument if the schedule cannot have
+// this number of stages or micro-batches.
 absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int stages_a_rank,
                                       int micro_batches);
 std::vector<std::string> ScheduleNames();
+
+// Stages on each rank where nobody says how many: 2 for the V-shaped schedules, which have no other
+// number, else 1.
+int DefaultStagesPerRank(const std::string& name);
 
 // One row a rank, one cell an action, each with its stage: "0F0,0F1,0B0,0B1".
 std::string ScheduleToCsv(const Schedule& schedule);

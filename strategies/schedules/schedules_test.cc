@@ -1,7 +1,9 @@
 #include "strategies/schedules/schedules.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -46,15 +48,18 @@ TEST(SchedulesTest, AreValidForAnyNumberOfMicroBatches) {
 
 // Gradients of micro-batches add up in their order, as those of single: then they have its bits.
 TEST(SchedulesTest, BackwardsComeInTheOrderOfTheMicroBatches) {
-  for (const Schedule& schedule : {GPipeSchedule(4, 6), OneForwardOneBackwardSchedule(4, 6),
-                                   ZeroBubbleSchedule(4, 6), *InterleavedSchedule(3, 2, 6)}) {
-    std::vector<int> next(schedule.rank_of_stage.size(), 0);
+  for (const std::string& name : ScheduleNames()) {
+    const int stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+    const Schedule schedule = MakeSchedule(name, 3, stages, 6).value();
+    std::map<std::pair<int, bool>, int> next;  // by stage and half of the backward
     for (const auto& actions : schedule.ranks) {
-      for (const Action& action : actions) {
-        if (action.kind == ActionKind::kForward || action.kind == ActionKind::kInputGradient) {
-          continue;
+      for (const auto& [kind, stage, micro_batch] : actions) {
+        if (kind == ActionKind::kBackward || kind == ActionKind::kInputGradient) {
+          EXPECT_EQ(micro_batch, (next[{stage, false}]++)) << name;
         }
-        EXPECT_EQ(action.micro_batch, next[action.stage]++) << schedule.name;
+        if (kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient) {
+          EXPECT_EQ(micro_batch, (next[{stage, true}]++)) << name;
+        }
       }
     }
   }
@@ -88,7 +93,8 @@ TEST(SchedulesTest, KeepNoMoreActivationsThanTheyPromise) {
 
 TEST(SchedulesTest, GoThroughCsvAndBack) {
   for (const std::string& name : ScheduleNames()) {
-    const auto schedule = MakeSchedule(name, 4, name == "interleaved_1f1b" ? 2 : 1, 8);
+    const int stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+    const auto schedule = MakeSchedule(name, 4, stages, 8);
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     const auto read = ScheduleFromCsv(ScheduleToCsv(*schedule), name);
     ASSERT_TRUE(read.ok()) << read.status();
@@ -122,7 +128,12 @@ TEST(SchedulesTest, RefusesWhatItCannotMake) {
   EXPECT_THAT(std::string(MakeSchedule("gpip", 2, 1, 4).status().message()),
               AllOf(HasSubstr("'gpip'"), HasSubstr("1f1b")));
   EXPECT_THAT(std::string(MakeSchedule("1f1b", 2, 2, 4).status().message()),
-              HasSubstr("one stage a rank"));
+              HasSubstr("one stage a rank, not 2; interleaved_1f1b takes several, zb_v and "
+                        "dualpipe_v take 2"));
+  EXPECT_THAT(std::string(MakeSchedule("zb_v", 2, 1, 4).status().message()),
+              HasSubstr("the schedule zb_v has 2 stages a rank, not 1"));
+  EXPECT_THAT(std::string(MakeSchedule("dualpipe_v", 2, 3, 4).status().message()),
+              HasSubstr("the schedule dualpipe_v has 2 stages a rank, not 3"));
   EXPECT_THAT(std::string(InterleavedSchedule(4, 2, 6).status().message()),
               HasSubstr("6 do not divide by 4"));
 }

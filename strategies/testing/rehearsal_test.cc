@@ -78,6 +78,7 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
         Case{GPipeStrategy(), {"mesh.pp=3", "gpipe.checkpoint=always"}},
         Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=1f1b", "gpipe.balance=\"size\""}},
         Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "gpipe.schedule=zb_h1"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=zb_v", "gpipe.checkpoint=never"}},
         Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
     ExpectRehearsed({c.strategy, With(c.assignments, {"cut.micro_batches=3"})}, config);
   }

@@ -69,6 +69,22 @@ TEST_P(SkipsOverStagesTest, HaveTheBitsOfSingle) {
   ExpectBitsOfSingle(LayerwiseStrategy(), With(kOneShard, {stages}), kOneShard);
 }
 
+// Skips between the legs of a V: some stay on their rank, others cross ranks.
+TEST(SkipsOverStagesOfAVTest, HaveTheBitsOfSingle) {
+  for (const char* checkpoint : {"always", "never"}) {
+    for (const char* stages : {"mesh.pp=2", "mesh.pp=3"}) {
+      ExpectBitsOfSingle(GPipeStrategy(),
+                         With(kOneShard, {stages, "gpipe.schedule=zb_v",
+                                          absl::StrCat("gpipe.checkpoint=", checkpoint)}),
+                         kOneShard);
+      ExpectBitsOfSingle(FsdpPipeStrategy(),
+                         With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=zb_v",
+                                           absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}),
+                         With(kTwoShards, {"cut.shards=2"}));
+    }
+  }
+}
+
 TEST(SkipsOverStagesBalanceTest, AnyHasTheBitsOfSingle) {
   // Of the blocks down0, down1, bottom, up1, up0, head.
   for (const char* balance : {"[1, 5]", "[2, 4]", "[3, 3]", "[5, 1]"}) {

@@ -19,6 +19,12 @@ std::optional<BubbleFormula> BubbleInClosedForm(const Schedule& schedule, const 
         micro_batches * (costs.forward + costs.input_gradient + costs.weight_gradient);
     return BubbleFormula{"(p-1)(F+I-W)/(m(F+I+W)+(p-1)(F+I-W))", wait / (work + wait)};
   }
+  const bool are_equal =
+      costs.forward == costs.input_gradient && costs.forward == costs.weight_gradient;
+  if (are_equal && ((schedule.name == "zb_v" && micro_batches >= 2 * ranks - 1) ||
+                    schedule.name == "dualpipe_v")) {
+    return BubbleFormula{"(p-1)/(6m+p-1)", others / (6 * micro_batches + others)};
+  }
   return std::nullopt;
 }
 

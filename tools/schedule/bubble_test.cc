@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "strategies/schedules/schedules.h"
+#include "strategies/schedules/v_shaped.h"
 
 namespace lockstep {
 namespace {
@@ -28,11 +29,29 @@ TEST(BubbleTest, SimulationsHaveTheClosedForms) {
   }
 }
 
+TEST(BubbleTest, VShapedSchedulesHaveTheClosedFormForEqualCosts) {
+  for (const int ranks : {1, 2, 4, 5}) {
+    for (const Schedule& schedule :
+         {ZeroBubbleVSchedule(ranks, 2 * ranks - 1), ZeroBubbleVSchedule(ranks, 4 * ranks),
+          *DualPipeVSchedule(ranks, 2 * ranks), *DualPipeVSchedule(ranks, 4 * ranks)}) {
+      const auto formula = BubbleInClosedForm(schedule, {2, 2, 2});
+      ASSERT_TRUE(formula.has_value());
+      const Simulation simulation =
+          Simulate(schedule, std::vector<StageCosts>(schedule.stages(), {2, 2, 2}));
+      EXPECT_NEAR(simulation.bubble_fraction(), formula->fraction, 1e-12)
+          << schedule.name << " " << ranks;
+      EXPECT_FALSE(BubbleInClosedForm(schedule, {2, 3, 1}).has_value());
+    }
+  }
+  EXPECT_FALSE(BubbleInClosedForm(ZeroBubbleVSchedule(4, 6), {}).has_value());
+}
+
 TEST(BubbleTest, AreNumbersOfThePapers) {
   EXPECT_DOUBLE_EQ(BubbleInClosedForm(GPipeSchedule(4, 4), {})->fraction, 3.0 / 7);
   EXPECT_DOUBLE_EQ(BubbleInClosedForm(OneForwardOneBackwardSchedule(4, 8), {})->fraction, 3.0 / 11);
   EXPECT_DOUBLE_EQ(BubbleInClosedForm(*InterleavedSchedule(4, 2, 8), {})->fraction, 3.0 / 19);
   EXPECT_DOUBLE_EQ(BubbleInClosedForm(ZeroBubbleSchedule(4, 8), {})->fraction, 3.0 / 27);
+  EXPECT_DOUBLE_EQ(BubbleInClosedForm(ZeroBubbleVSchedule(4, 8), {})->fraction, 3.0 / 51);
 }
 
 TEST(BubbleTest, RanksThatTakeTurnsWaitForAllOthers) {

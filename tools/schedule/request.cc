@@ -75,8 +75,8 @@ absl::StatusOr<Schedule> Named(const Arguments& arguments) {
         absl::StrCat("--schedule ", name, ": there is no such schedule; did you mean ",
                      NearestName(name, names), "? There are ", absl::StrJoin(names, ", ")));
   }
-  LS_ASSIGN_OR_RETURN(const Extent extent,
-                      ReadExtent(arguments, name == "interleaved_1f1b" ? 2 : 1));
+  const int usual_stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+  LS_ASSIGN_OR_RETURN(const Extent extent, ReadExtent(arguments, usual_stages));
   LS_ASSIGN_OR_RETURN(const int micro_batches,
                       arguments.Whole("--micro-batches", 1, kMaxMicroBatches, 2 * extent.ranks));
   return MakeSchedule(name, extent.ranks, extent.stages_a_rank, micro_batches);
@@ -159,7 +159,7 @@ std::string ScheduleUsage() {
       "; default 1f1b\n"
       "  --stages S             stages = ranks x stages a rank: give one or two of the three,\n"
       "  --ranks P              which decide the others; default 4 ranks with one stage each,\n"
-      "  --stages-per-rank V    or two with interleaved_1f1b\n"
+      "  --stages-per-rank V    or two with interleaved_1f1b, zb_v and dualpipe_v\n"
       "  --micro-batches M      default twice the ranks\n"
       "  --csv FILE             a schedule of your own in place of those: a row a rank, a cell\n"
       "                         an action, as 2F3: stage, kind (F forward, B backward, or its\n"

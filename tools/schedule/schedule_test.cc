@@ -83,6 +83,20 @@ TEST_F(ScheduleProgramTest, StagesAreRanksTimesStagesARank) {
             "interleaved_1f1b: 2 ranks with 3 stages each, 12 micro-batches");
 }
 
+TEST_F(ScheduleProgramTest, VShapedSchedulesHaveTwoStagesARank) {
+  for (const std::string name : {"zb_v", "dualpipe_v"}) {
+    for (const std::vector<std::string>& size :
+         {std::vector<std::string>{}, {"--stages=8"}, {"--ranks=4"}, {"--stages-per-rank=2"}}) {
+      std::vector<std::string> arguments = {"--schedule=" + name, "--micro-batches=8"};
+      arguments.insert(arguments.end(), size.begin(), size.end());
+      EXPECT_THAT(Run(arguments).out,
+                  AllOf(StartsWith(name + ": 4 ranks with 2 stages each, 8 micro-batches\n"),
+                        HasSubstr("(p-1)/(6m+p-1) = 5.9 %"), HasSubstr("  0 7  "),
+                        HasSubstr("rank 3  .   .   .   3F0 4F0")));
+    }
+  }
+}
+
 TEST_F(ScheduleProgramTest, CostsAreOfAllStagesOrOfEach) {
   const std::string alike =
       Run({"--schedule=gpipe", "--ranks=2", "--micro-batches=2", "--forward=2"}).out;
@@ -111,6 +125,8 @@ TEST_F(ScheduleProgramTest, FaultyFilesNameTheCell) {
   EXPECT_THAT(FailCsv("0F0,0F1,0B0\n1F0,1B0\n"),
               AllOf(HasSubstr("rank 1, stage 1, micro-batch 1: no forward"),
                     HasSubstr("rank 0, stage 0, micro-batch 1: no backward")));
+  EXPECT_THAT(FailCsv("0F0,0F1,0B1,0B0\n"),
+              HasSubstr("rank 0, action 2 (B1): it is micro-batch 0's turn at stage 0"));
   EXPECT_THAT(FailCsv("0F0,0B0,0B0\n"),
               HasSubstr("rank 0, action 2 (B0): repeats rank 0, action 1 (B0)"));
   EXPECT_THAT(FailCsv("0F0,0B0,1000000000F0\n"), HasSubstr("'1000000000F0' is no action"));
@@ -140,6 +156,10 @@ TEST_F(ScheduleProgramTest, WrongRequestsAreRefused) {
   EXPECT_THAT(Fail({"--stages=4", "--ranks=2"}), HasSubstr("has one stage a rank"));
   EXPECT_THAT(Fail({"--schedule=interleaved_1f1b", "--micro-batches=6"}),
               HasSubstr("6 do not divide by 4"));
+  EXPECT_THAT(Fail({"--schedule=zb_v", "--stages-per-rank=3"}),
+              HasSubstr("zb_v has 2 stages a rank, not 3"));
+  EXPECT_THAT(Fail({"--schedule=dualpipe_v", "--micro-batches=7"}),
+              HasSubstr("8 for 4, but there are 7"));
   EXPECT_THAT(Fail({"--forward=0"}), HasSubstr("'0' is no time above 0"));
   EXPECT_THAT(Fail({"--forward=nan"}), HasSubstr("'nan' is no time above 0"));
   EXPECT_THAT(Fail({"--forward=1,2"}), HasSubstr("one for each of the 4 stages"));

@@ -39,7 +39,8 @@ std::multimap<std::string, Drawn> Boxes(const std::string& svg) {
 TEST(TimelineTest, IsWholeForEverySchedule) {
   for (const std::string& name : ScheduleNames()) {
     for (const int ranks : {1, 2, 8}) {
-      const auto schedule = MakeSchedule(name, ranks, name == "interleaved_1f1b" ? 2 : 1, 16);
+      const int stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+      const auto schedule = MakeSchedule(name, ranks, stages, 16);
       ASSERT_TRUE(schedule.ok());
       const std::string svg = Draw(*schedule);
       EXPECT_EQ(MarkupFault(svg), "") << name << " " << ranks;

@@ -18,8 +18,8 @@ TEST(TransparencyTest, SimpleLinears) {
        {std::vector<int64_t>{4}, {2, 2}, {1, 3}, {1, 2, 1}, {1, 1, 1, 1}}) {
     const auto stages = static_cast<int>(balance.size());
     for (const std::string& name : ScheduleNames()) {
-      if (name == "interleaved_1f1b" && stages % 2 != 0) continue;
-      const int of_rank = name == "interleaved_1f1b" ? 2 : 1;
+      const int of_rank = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
+      if (stages % of_rank != 0) continue;
       for (const Checkpointing checkpointing :
            {Checkpointing::kAlways, Checkpointing::kExceptLast, Checkpointing::kNever}) {
         SCOPED_TRACE(absl::StrCat(name, " of ", stages, " stages"));
