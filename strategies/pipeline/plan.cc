@@ -50,7 +50,8 @@ StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     in_flight = std::max(in_flight, PeakActivations(schedule, static_cast<int>(rank)));
   }
-  const std::vector<int64_t> balance = FindBalance(inputs, option, schedule.stages(), in_flight);
+  const std::vector<int64_t> balance =
+      FindBalance(inputs, option, schedule.rank_of_stage, in_flight);
   return Divide(inputs.model, schedule, balance, table).value();
 }
 

@@ -18,6 +18,13 @@ std::vector<int64_t> BlockCosts(const Model& model);
 // <= blocks, and costs that are not negative.
 std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs, int stages);
 
+// The same where rank `rank_of_stage[s]` has stage s. If stages lie in the shape of a V
+// (schedules/v_shaped.h), the costliest rank costs as little as it can, and among such divisions
+// the costliest stage; found in O(ranks x blocks^4). For any other placement it is the division
+// above, which knows of stages only.
+std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs,
+                                 const std::vector<int>& rank_of_stage);
+
 // The blocks of each stage: `balance` says how many; empty: EvenBalance of BlockCosts. A balance
 // that is none of this model and number of stages is InvalidArgument; `key` is its name in the
 // configuration.

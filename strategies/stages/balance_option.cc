@@ -76,16 +76,17 @@ BalanceOption ReadBalance(ConfigReader& reader) {
 }
 
 std::vector<int64_t> FindBalance(const StrategyInputs& inputs, const BalanceOption& option,
-                                 int stages, int64_t micro_batches_in_flight) {
+                                 const std::vector<int>& rank_of_stage,
+                                 int64_t micro_batches_in_flight) {
   switch (option.by) {
     case BalanceOption::By::kGiven:
       return option.given;
     case BalanceOption::By::kCost:
-      return EvenBalance(BlockCosts(inputs.model), stages);
+      return EvenBalance(BlockCosts(inputs.model), rank_of_stage);
     case BalanceOption::By::kTime:
     case BalanceOption::By::kSize: {
       const std::vector<int64_t> costs = Measure(inputs, option.by, micro_batches_in_flight);
-      const std::vector<int64_t> balance = EvenBalance(costs, stages);
+      const std::vector<int64_t> balance = EvenBalance(costs, rank_of_stage);
       if (inputs.rank.rank == 0) Tell(inputs.model, option.by, costs, balance);
       return balance;
     }

@@ -25,12 +25,14 @@ struct BalanceOption {
 
 BalanceOption ReadBalance(ConfigReader& reader);
 
-// How many blocks each of `stages` stages gets, at most as many as the model has blocks, as the
-// option says; what was given is not checked (DivideBlocks does). The same on all ranks, which call
-// it together: to measure, rank 0 of the world runs a model of its own and tells the others. A
-// stage keeps the activations of `micro_batches_in_flight` at a time. Throws StatusException.
+// How many blocks each stage gets, of which there are at most as many as the model has blocks, as
+// the option says; what was given is not checked (DivideBlocks does). Rank `rank_of_stage[s]` has
+// stage s. The same on all ranks, which call it together: to measure, rank 0 of the world runs a
+// model of its own and tells the others. A stage keeps the activations of `micro_batches_in_flight`
+// at a time. Throws StatusException.
 std::vector<int64_t> FindBalance(const StrategyInputs& inputs, const BalanceOption& option,
-                                 int stages, int64_t micro_batches_in_flight = 1);
+                                 const std::vector<int>& rank_of_stage,
+                                 int64_t micro_batches_in_flight = 1);
 
 // What EvenBalance evens out: nanoseconds, or bytes.
 std::vector<int64_t> TimeCosts(const std::vector<BlockProfile>& profiles);

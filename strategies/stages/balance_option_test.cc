@@ -251,7 +251,7 @@ std::vector<Numbers> Find(const BalanceOption& option, const std::vector<Needs>&
                                      return ModelOf(needs);
                                    },
                                    .dataset = dataset};
-    found[handle.rank()] = FindBalance(inputs, option, 3);
+    found[handle.rank()] = FindBalance(inputs, option, {0, 1, 2});
     for (const auto& block : inputs.model.blocks) {
       for (const Parameter* parameter : block->Parameters()) {
         EXPECT_FALSE(parameter->value.defined());
