@@ -99,6 +99,8 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
       ExpectPredictedMemory(ranks, 0.02);
     }
   }
+  ExpectBitsOfAlone(
+      adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "gpipe.schedule=zb_v"})), alone);
   const auto shards = adapted().Alone({"cut.micro_batches=2", "cut.shards=2"});
   ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2",
                                                       "mesh.dp=2", "gpipe.checkpoint=always"}),

@@ -51,7 +51,9 @@ absl::Status RunBenchmark() {
   Row rows[] = {{"gpipe", {}, "gpipe"},
                 {"1f1b", {}, "1f1b"},
                 {"interleaved_1f1b", {"gpipe.stages_per_rank=2"}, ""},
-                {"zb_h1", {}, ""}};
+                {"zb_h1", {}, ""},
+                {"zb_v", {}, ""},
+                {"dualpipe_v", {}, ""}};
   const std::string cut = absl::StrCat("cut.micro_batches=", absl::GetFlag(FLAGS_micro_batches));
   double single = 0;
   for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
