@@ -16,4 +16,16 @@ void CostPrediction::AddTraffic(Operation operation, const std::string& label, d
       {.operation = operation, .label = label, .wire_bytes = wire_bytes, .often = often});
 }
 
+void CostPrediction::AddCollective(Operation operation, const std::string& label, int ranks,
+                                   double bytes) {
+  CHECK(operation == Operation::kAllReduce || operation == Operation::kAllGather ||
+        operation == Operation::kReduceScatter)
+      << label;
+  // An all-reduce is a reduce-scatter and an all-gather.
+  const double rounds = operation == Operation::kAllReduce ? 2 : 1;
+  AddTraffic(operation, label, rounds * RingShare(ranks) * bytes);
+}
+
+double RingShare(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+
 }  // namespace lockstep

@@ -35,6 +35,12 @@ struct CostPrediction {
   // Adds bytes to what is sent by an operation with a label, always as often.
   void AddTraffic(Operation operation, const std::string& label, double wire_bytes,
                   Often often = Often::kEachStep);
+  // Adds what this rank sends in all-reduces, all-gathers or reduce-scatters in a ring of `ranks`
+  // ranks. `bytes`: of the whole tensors, which an all-gather makes and the other two read.
+  void AddCollective(Operation operation, const std::string& label, int ranks, double bytes);
 };
+
+// Fraction of the whole that each rank sends when all parts go once around a ring: (n - 1) / n.
+double RingShare(int ranks);
 
 }  // namespace lockstep

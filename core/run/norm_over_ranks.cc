@@ -40,10 +40,9 @@ NormReduction NormOverRanks(const Axes& axes) {
 
 void AddNormTraffic(const Axes& axes, CostPrediction& prediction) {
   for (const Communicator* axis : axes) {
-    const double n = axis->size();
-    if (n == 1) continue;
-    prediction.AddTraffic(Operation::kAllReduce, kLabel,
-                          2 * (n - 1) / n * (sizeof(float) + 3 * sizeof(double)));
+    if (axis->size() == 1) continue;
+    prediction.AddCollective(Operation::kAllReduce, kLabel, axis->size(),
+                             sizeof(float) + 3 * sizeof(double));
   }
 }
 

@@ -4,18 +4,8 @@
 #include "core/base/status.h"
 
 namespace lockstep {
-namespace {
 
-// Sums on their way at one time: the next may begin while the one before has not ended.
-constexpr size_t kUnderWay = 2;
-
-}  // namespace
-
-void GradientSums::Enter(FsdpUnit& unit) { unit.gradients().Materialize(); }
-
-void GradientSums::Leave(FsdpUnit& unit) {
-  if (micro_batch_ + 1 < micro_batches_) return;
-  unit.CompleteGradients();
+void GradientSums::Begin(FsdpUnit& unit) {
   if (under_way_.size() == kUnderWay) Advance();
   unit.gradients().Reduce();
   under_way_.push_back(&unit);
@@ -25,10 +15,6 @@ void GradientSums::Await() {
   while (!under_way_.empty()) Advance();
   ThrowIfError(WaitAll(absl::MakeSpan(over_replicas_)));
   over_replicas_.clear();
-}
-
-int64_t GradientSums::PeakBytes(const std::vector<UnitNeeds>& units) const {
-  return micro_batches_ > 1 ? AllGradientBytes(units) : PeakGradientBytes(units, kUnderWay);
 }
 
 void GradientSums::Advance() {

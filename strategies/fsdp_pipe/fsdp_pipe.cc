@@ -13,15 +13,6 @@
 namespace lockstep {
 namespace {
 
-bool HalvesBackwards(const Schedule& schedule) {
-  for (const std::vector<Action>& actions : schedule.ranks) {
-    for (const Action& action : actions) {
-      if (action.kind == ActionKind::kWeightGradient) return true;
-    }
-  }
-  return false;
-}
-
 absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("fsdp_pipe"));
   PipelineOptions options = {.schedule = ReadSchedule(reader, settings),
@@ -38,13 +29,15 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
                                    " has a second one that reads them; use \"step\", or a schedule "
                                    "of whole backwards"));
   }
-  options.make_part = MakeShardedPart(unshard);
+  options.make_part = MakeShardedPart({.unshard = unshard, .neighbours = settings.mesh.dp});
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
 
 }  // namespace
 
-StrategyDefinition FsdpPipeStrategy() { return PipelineStrategy("fsdp_pipe", ReadOptions); }
+StrategyDefinition FsdpPipeStrategy() {
+  return PipelineStrategy("fsdp_pipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+}
 
 }  // namespace lockstep

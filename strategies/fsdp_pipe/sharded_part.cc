@@ -5,17 +5,32 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
+namespace {
 
-ShardedPart::ShardedPart(PartInputs inputs, Unshard unshard)
+// The ranks next to this one that keep units together; null where all do.
+std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, int neighbours) {
+  if (neighbours == ranks.size()) return nullptr;
+  auto group = ranks.Split(ranks.rank() / neighbours, ranks.rank(), "neighbours");
+  ThrowIfError(group.status());
+  return *std::move(group);
+}
+
+}  // namespace
+
+ShardedPart::ShardedPart(PartInputs inputs, const Sharding& sharding)
     : kernels_(inputs.rank.kernels),
       settings_(inputs.settings),
-      groups_{.shards = inputs.shards,
-              .neighbours = inputs.shards,
+      ranks_(inputs.rank.mesh.data()),
+      neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), sharding.neighbours)),
+      groups_{.shards = inputs.rank.mesh.dp(),
+              .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
               .replicas = inputs.rank.mesh.replicas()},
-      unshard_(unshard),
+      unshard_(sharding.unshard),
+      sums_in_backward_(inputs.stages.size() == 1 && !inputs.halves_backwards),
       await_tied_(std::move(inputs.await_tied)),
       stage_(inputs.rank, std::move(inputs.model), inputs.stages, settings_,
              inputs.targets_per_sample,
@@ -25,7 +40,8 @@ void ShardedPart::MakeValues(Model& model, const std::vector<BlockRange>& ranges
   AllocateTiedGradients(model, ranges);
   residency_ = std::make_unique<Residency>(
       model, ranges, groups_, settings_.precision, unshard_,
-      Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); }},
+      Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
+                               .leave = [this](FsdpUnit& unit) { Leave(unit); }},
       kernels_, settings_.seed);
 }
 
@@ -105,7 +121,7 @@ std::vector<StateTensor> ShardedPart::State() const {
   }
   for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
   for (StateTensor& tensor : stage_.StatisticsState()) {
-    tensor.is_writer &= groups_.shards.rank() == 0;
+    tensor.is_writer &= ranks_.rank() == 0;
     state.push_back(std::move(tensor));
   }
   return state;
@@ -113,30 +129,51 @@ std::vector<StateTensor> ShardedPart::State() const {
 
 void ShardedPart::BeginStep(double loss_scale) {
   stage_.Clear(loss_scale);
-  to_complete_.clear();
+  ranges_to_come_.clear();
   for (const auto& unit : residency_->units()) {
-    to_complete_.push_back(static_cast<int>(
+    ranges_to_come_.push_back(static_cast<int>(
         std::count_if(stage_.ranges().begin(), stage_.ranges().end(),
                       [&](const BlockRange& range) { return residency_->Uses(range, *unit); })));
   }
 }
 
+int& ShardedPart::RangesToCome(const FsdpUnit& unit) {
+  const auto& units = residency_->units();
+  const auto at = std::find_if(units.begin(), units.end(),
+                               [&unit](const auto& other) { return other.get() == &unit; });
+  return ranges_to_come_[at - units.begin()];
+}
+
+BackwardHooks ShardedPart::Completing(const BlockRange& /*stage*/) {
+  completing_ = sums_in_backward_;
+  return {};
+}
+
+void ShardedPart::Leave(FsdpUnit& unit) {
+  if (!completing_) return;
+  RangesToCome(unit) = 0;
+  Reduce(unit);
+}
+
 void ShardedPart::Completed(const BlockRange& stage) {
-  for (size_t i = 0; i < to_complete_.size(); ++i) {
-    FsdpUnit& unit = *residency_->units()[i];
-    if (!unit.is_trained()) continue;
-    if (!residency_->Uses(stage, unit) || --to_complete_[i] > 0) continue;
-    for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
-    unit.gradients().Materialize();  // where no backward has reached it
-    unit.CompleteGradients();
-    unit.gradients().Reduce();
-    under_way_.push_back(&unit);
+  completing_ = false;
+  for (const auto& unit : residency_->units()) {
+    if (!unit->is_trained() || !residency_->Uses(stage, *unit)) continue;
+    int& to_come = RangesToCome(*unit);
+    if (to_come == 0 || --to_come > 0) continue;
+    unit->gradients().Materialize();  // where no backward has reached it
+    Reduce(*unit);
   }
 }
 
+void ShardedPart::Reduce(FsdpUnit& unit) {
+  for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
+  unit.CompleteGradients();
+  sums_.Begin(unit);
+}
+
 void ShardedPart::FinishGradients() {
-  for (FsdpUnit* unit : under_way_) unit->gradients().AwaitReduced();
-  under_way_.clear();
+  sums_.Await();
   residency_->EndStep();
 }
 
@@ -157,31 +194,42 @@ int64_t ShardedPart::PeakWholeBytes() const {
   return peak;
 }
 
-double ShardedPart::GatherBytes(double forwards) const {
-  double whole = 0;
-  if (unshard_ == Unshard::kStep) {
-    whole = static_cast<double>(PeakWholeBytes());
-  } else {
-    for (const BlockRange& range : stage_.ranges()) {
-      for (const UnitNeeds& needs : residency_->Needs(range)) {
-        const double passes = forwards + (needs.in_backward ? 1 : 0);
-        whole += passes * static_cast<double>(needs.whole);
-      }
-    }
-    whole *= static_cast<double>(settings_.cut.micro_batches);
+int64_t ShardedPart::PeakGradientBytes() const {
+  if (sums_in_backward_ && settings_.cut.micro_batches == 1) {
+    return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
+                                       GradientSums::kUnderWay);
   }
-  const double n = groups_.shards.size();
-  return whole * (n - 1) / n;
+  int64_t bytes = 0;
+  for (const auto& unit : residency_->units()) {
+    if (unit->is_trained()) bytes += unit->gradients().whole().bytes() + unit->tied_bytes();
+  }
+  return bytes;
+}
+
+double ShardedPart::GatherBytes(double forwards) const {
+  const double from_shards = RingShare(groups_.shards.size());
+  if (unshard_ == Unshard::kStep) return from_shards * static_cast<double>(PeakWholeBytes());
+  // The first forward gathers a unit from all shards. Until its backward is over, what the
+  // neighbours keep is enough.
+  const double from_neighbours = RingShare(groups_.neighbours.size());
+  double bytes = 0;
+  for (const BlockRange& range : stage_.ranges()) {
+    for (const UnitNeeds& needs : residency_->Needs(range)) {
+      const auto whole = static_cast<double>(needs.whole);
+      const double again = needs.in_backward ? forwards * from_neighbours
+                                             : (forwards - 1) * from_shards;
+      bytes += whole * (from_shards + again);
+    }
+  }
+  return bytes * static_cast<double>(settings_.cut.micro_batches);
 }
 
 void ShardedPart::AddCosts(double forwards, CostPrediction& prediction) const {
   const Precision& precision = settings_.precision;
-  int64_t shards = 0, trained = 0, guests = 0, wholes = 0;  // elements; bytes of gradients
+  int64_t shards = 0, trained = 0, guests = 0;  // elements, with padding
   for (const auto& unit : residency_->units()) {
     shards += unit->parameters().shard().elements();
-    if (!unit->is_trained()) continue;
-    trained += unit->parameters().shard().elements();
-    wholes += unit->gradients().whole().bytes() + unit->tied_bytes();
+    if (unit->is_trained()) trained += unit->parameters().shard().elements();
   }
   for (const FsdpGuest& guest : residency_->guests()) {
     guests += guest.parameters->shard().elements();
@@ -191,18 +239,21 @@ void ShardedPart::AddCosts(double forwards, CostPrediction& prediction) const {
   prediction.memory = {
       {MemoryClass::kParameters, (shards + guests) * SizeOf(precision.compute) + PeakWholeBytes() +
                                      stage_.statistics_bytes()},
-      {MemoryClass::kGradients, trained * SizeOf(precision.reduce) + wholes + tied_bytes_},
+      {MemoryClass::kGradients, trained * SizeOf(precision.reduce) + PeakGradientBytes() + tied_bytes_},
       {MemoryClass::kOptimizerState, trained * optimizer}};
 
   prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
-  const double n = groups_.shards.size();
-  prediction.AddTraffic(Operation::kReduceScatter, "gradients",
-                        static_cast<double>(trained * SizeOf(precision.reduce)) * (n - 1));
+  const auto gradients = static_cast<double>(trained * SizeOf(precision.reduce));
+  const int ranks = groups_.shards.size(), replicas = groups_.replicas.size();
+  prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks, ranks * gradients);
+  if (replicas > 1) {
+    prediction.AddCollective(Operation::kAllReduce, "gradients", replicas, gradients);
+  }
 }
 
-PartMaker MakeShardedPart(Unshard unshard) {
-  return [unshard](PartInputs inputs) {
-    return std::make_unique<ShardedPart>(std::move(inputs), unshard);
+PartMaker MakeShardedPart(const Sharding& sharding) {
+  return [sharding](PartInputs inputs) {
+    return std::make_unique<ShardedPart>(std::move(inputs), sharding);
   };
 }
 

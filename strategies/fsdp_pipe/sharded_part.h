@@ -7,18 +7,27 @@
 
 #include "core/config/settings.h"
 #include "core/run/stage.h"
+#include "strategies/fsdp/gradient_sums.h"
 #include "strategies/fsdp/residency.h"
 #include "strategies/fsdp/shard_groups.h"
 #include "strategies/pipeline/part.h"
 
 namespace lockstep {
 
+// How long parameters stay whole.
+struct Sharding {
+  Unshard unshard = Unshard::kPass;
+  // Ranks that keep a unit together between its forward and its backward, each an equal part: all
+  // of mesh.dp where they keep no more than their shards, 1 where each keeps the whole unit.
+  int neighbours = 1;
+};
+
 // A rank's stages of a model, of which it keeps a shard: made of the units of fsdp. All tensors of
 // the whole model have their names here, those of other ranks as empty ones, as with a stage that
 // is not sharded.
 class ShardedPart : public PipelinePart {
  public:
-  ShardedPart(PartInputs inputs, Unshard unshard);
+  ShardedPart(PartInputs inputs, const Sharding& sharding);
 
   Stage& stage() override { return stage_; }
   const Stage& stage() const override { return stage_; }
@@ -30,8 +39,9 @@ class ShardedPart : public PipelinePart {
   void RoundMasters() override;
 
   void BeginStep(double loss_scale) override;
-  BackwardHooks Completing(const BlockRange& /*stage*/) override { return {}; }
-  // Begins to sum the gradients of units that no stage here adds to any more.
+  // Begins to sum the gradients of units that no stage here adds to any more: while the backward
+  // that completes them goes on, where the rank has one stage, or behind it.
+  BackwardHooks Completing(const BlockRange& stage) override;
   void Completed(const BlockRange& stage) override;
   // Keeps nothing whole from here on.
   void FinishGradients() override;
@@ -43,23 +53,34 @@ class ShardedPart : public PipelinePart {
   Tensor Nothing(DType dtype) const;
   void MakeValues(Model& model, const std::vector<BlockRange>& ranges);
   void AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges);
+  // What a backward does when it has left the blocks that use a unit.
+  void Leave(FsdpUnit& unit);
+  void Reduce(FsdpUnit& unit);
+  // The ranges that still add to a unit's gradients in this step.
+  int& RangesToCome(const FsdpUnit& unit);
   // Bytes of parameters that exist at one time beside the shards.
   int64_t PeakWholeBytes() const;
+  // Bytes of gradients of units that exist at one time beside the shards.
+  int64_t PeakGradientBytes() const;
   // Sent by this rank in a step to gather what its passes use.
   double GatherBytes(double forwards) const;
 
   Kernels& kernels_;
   const Settings& settings_;
+  Communicator& ranks_;                       // with the same stages and other shards of the batch
+  std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   const ShardGroups groups_;
   const Unshard unshard_;
+  const bool sums_in_backward_;
   const std::function<void(const Parameter&)> await_tied_;
   int64_t tied_bytes_ = 0;                // of gradients that come from other ranks, or go there
   std::unique_ptr<Residency> residency_;  // hangs on the stage's blocks
   Stage stage_;
-  std::vector<int> to_complete_;  // of this step, by unit: ranges that still add to it
-  std::vector<FsdpUnit*> under_way_;
+  GradientSums sums_;
+  std::vector<int> ranges_to_come_;  // of this step, by unit
+  bool completing_ = false;          // a backward that completes gradients is going on
 };
 
-PartMaker MakeShardedPart(Unshard unshard);
+PartMaker MakeShardedPart(const Sharding& sharding);
 
 }  // namespace lockstep

@@ -24,6 +24,8 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
 
 }  // namespace
 
-StrategyDefinition GPipeStrategy() { return PipelineStrategy("gpipe", ReadOptions); }
+StrategyDefinition GPipeStrategy() {
+  return PipelineStrategy("gpipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+}
 
 }  // namespace lockstep

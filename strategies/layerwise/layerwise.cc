@@ -25,6 +25,8 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
 
 }  // namespace
 
-StrategyDefinition LayerwiseStrategy() { return PipelineStrategy("layerwise", ReadOptions); }
+StrategyDefinition LayerwiseStrategy() {
+  return PipelineStrategy("layerwise", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+}
 
 }  // namespace lockstep

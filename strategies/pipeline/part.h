@@ -51,16 +51,17 @@ class PipelinePart {
   virtual void AddCosts(double forwards, CostPrediction& prediction) const = 0;
 };
 
-// What a part is made from. `await_tied` is called for a parameter here when nothing adds to its
-// gradient any more, before those of parameters that are tied to it are added: returns when they
-// have come.
+// What a part is made from.
 struct PartInputs {
   Rank& rank;
   Model model;  // without memory
   std::vector<BlockRange> stages;
-  Communicator& shards;
+  // Whether the schedule halves backwards: gradients of inputs first, those of weights later.
+  bool halves_backwards;
   const Settings& settings;
   int64_t targets_per_sample;
+  // Called for a parameter here when nothing adds to its gradient any more, before the gradients of
+  // parameters that are tied to it are added. Returns when those have come.
   std::function<void(const Parameter&)> await_tied;
 };
 using PartMaker = std::function<std::unique_ptr<PipelinePart>(PartInputs inputs)>;

@@ -1,5 +1,6 @@
 #include "strategies/pipeline/pipeline.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,13 +27,13 @@ class Pipeline : public Strategy {
         plan_(std::move(plan)),
         settings_(inputs.settings),
         stages_(inputs.rank.mesh.pp()),
-        shards_(inputs.rank.mesh.dp()),
+        ranks_(inputs.rank.mesh.data()),
         tensor_(inputs),
         part_(options_.make_part(
             {.rank = inputs.rank,
              .model = tensor_.Split(std::move(inputs.model)),
              .stages = plan_.RangesOf(stages_.rank()),
-             .shards = shards_,
+             .halves_backwards = HalvesBackwards(options_.schedule),
              .settings = settings_,
              .targets_per_sample = inputs.targets_per_sample,
              .await_tied = [this](const Parameter& owner) { tied_.AwaitGradients(owner); }})),
@@ -59,11 +60,11 @@ class Pipeline : public Strategy {
                 {.completing = [this](int at) { return part_->Completing(plan_.stages[at]); },
                  .completed = [this](int at) { part_->Completed(plan_.stages[at]); }});
     tied_.SendGradients();
-    Work statistics = stage().SumStatistics(shards_);
+    Work statistics = stage().SumStatistics(ranks_);
     part_->FinishGradients();
     tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
-    const double loss = ShareLoss(stage(), shards_, stages_, plan_.last_rank());
+    const double loss = ShareLoss(stage(), ranks_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendUpdates();
@@ -96,12 +97,11 @@ class Pipeline : public Strategy {
     links_.AddTraffic(settings_, tensor_.token_share(), prediction);
     tensor_.AddTraffic(stage, forwards, prediction);
     tied_.AddTraffic(prediction);
-    AddLossTraffic(stage, shards_, stages_, plan_.last_rank(), prediction);
+    AddLossTraffic(stage, ranks_, stages_, plan_.last_rank(), prediction);
     AddNormTraffic(GradientHolders(), prediction);
     if (stage.statistics().defined()) {
-      const double n = shards_.size();
-      prediction.AddTraffic(Operation::kAllReduce, "statistics",
-                            2 * (n - 1) / n * static_cast<double>(stage.statistics().bytes()));
+      prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
+                               static_cast<double>(stage.statistics().bytes()));
     }
     prediction.bubble_fraction = BubbleFraction(stage.model(), plan_, options_.schedule,
                                                 options_.checkpointing, stages_.rank());
@@ -110,7 +110,7 @@ class Pipeline : public Strategy {
 
  private:
   Stage& stage() { return part_->stage(); }
-  int64_t first_micro_batch() const { return shards_.rank() * settings_.cut.micro_batches; }
+  int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
 
   std::vector<Communicator*> GradientHolders() const {
     std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};
@@ -122,7 +122,7 @@ class Pipeline : public Strategy {
   const StagePlan plan_;
   const Settings& settings_;
   Communicator& stages_;
-  Communicator& shards_;
+  Communicator& ranks_;  // with the same stages and other shards of the batch
   TensorParallel tensor_;
   std::unique_ptr<PipelinePart> part_;
   StageLinks links_;
@@ -136,28 +136,31 @@ class Pipeline : public Strategy {
 }  // namespace
 
 StrategyDefinition PipelineStrategy(
-    const std::string& name,
+    const std::string& name, std::vector<MeshAxis> axes,
     std::function<absl::StatusOr<PipelineOptions>(const Config&, const Settings&)> read) {
-  return {.name = name,
-          .axes = {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp},
-          .more_tables = {kTensorParallelTable},
-          .check =
-              [read](const Config& config, const Settings& settings) {
-                LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
-                return read(config, settings).status();
-              },
-          .check_model =
-              [read, name](const Config& config, const Settings& settings, const Model& model) {
-                LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
-                LS_ASSIGN_OR_RETURN(const PipelineOptions options, read(config, settings));
-                return CheckPlan(model, options.schedule, options.balance, name);
-              },
-          .make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-            PipelineOptions options = read(inputs.config, inputs.settings).value();
-            StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
-            return std::make_unique<Pipeline>(std::move(inputs), std::move(options),
-                                              std::move(plan));
-          }};
+  const bool splits_layers = std::find(axes.begin(), axes.end(), MeshAxis::kTp) != axes.end();
+  StrategyDefinition strategy;
+  strategy.name = name;
+  strategy.axes = std::move(axes);
+  if (splits_layers && name != kTensorParallelTable) {
+    strategy.more_tables = {kTensorParallelTable};
+  }
+  strategy.check = [read](const Config& config, const Settings& settings) {
+    LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
+    return read(config, settings).status();
+  };
+  strategy.check_model = [read, name](const Config& config, const Settings& settings,
+                                      const Model& model) {
+    LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
+    LS_ASSIGN_OR_RETURN(const PipelineOptions options, read(config, settings));
+    return CheckPlan(model, options.schedule, options.balance, name);
+  };
+  strategy.make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+    PipelineOptions options = read(inputs.config, inputs.settings).value();
+    StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+    return std::make_unique<Pipeline>(std::move(inputs), std::move(options), std::move(plan));
+  };
+  return strategy;
 }
 
 }  // namespace lockstep

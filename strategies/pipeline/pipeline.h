@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
@@ -23,10 +24,11 @@ struct PipelineOptions {
 };
 
 // A strategy that trains a model whose blocks are divided among the ranks along pp, by a schedule;
-// with shards of the batch along dp, which keep the stages as their part does, and layers divided
-// along tp. `read` reads its own table of the configuration, which is called as it is.
+// with shards of the batch along dp and replicas, which keep the stages as their part does; and
+// with layers divided along tp. `axes`: those of the mesh that it may use. `read` reads its own
+// table of the configuration, which is called as it is.
 StrategyDefinition PipelineStrategy(
-    const std::string& name,
+    const std::string& name, std::vector<MeshAxis> axes,
     std::function<absl::StatusOr<PipelineOptions>(const Config&, const Settings&)> read);
 
 }  // namespace lockstep

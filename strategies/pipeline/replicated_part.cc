@@ -8,10 +8,10 @@ namespace {
 class ReplicatedPart : public PipelinePart {
  public:
   ReplicatedPart(PartInputs inputs, const BucketLimits& buckets)
-      : shards_(inputs.shards),
+      : ranks_(inputs.rank.mesh.data()),
         stage_(inputs.rank, std::move(inputs.model), inputs.stages, inputs.settings,
                inputs.targets_per_sample),
-        reducer_(stage_, shards_, inputs.settings.precision.reduce, buckets,
+        reducer_(stage_, ranks_, inputs.settings.precision.reduce, buckets,
                  [this, await = std::move(inputs.await_tied)](Parameter& parameter) {
                    await(parameter);
                    stage_.CompleteGradient(parameter);
@@ -25,7 +25,7 @@ class ReplicatedPart : public PipelinePart {
 
   std::vector<StateTensor> State() const override {
     std::vector<StateTensor> state = stage_.State();
-    for (StateTensor& tensor : state) tensor.is_writer &= shards_.rank() == 0;
+    for (StateTensor& tensor : state) tensor.is_writer &= ranks_.rank() == 0;
     return state;
   }
 
@@ -40,14 +40,12 @@ class ReplicatedPart : public PipelinePart {
 
   void AddCosts(double /*forwards*/, CostPrediction& prediction) const override {
     prediction.memory = stage_.Predict().memory;
-    // A ring all-reduce sends 2 (n - 1) / n of its bytes from each rank.
-    const double n = shards_.size();
-    prediction.AddTraffic(Operation::kAllReduce, "gradients",
-                          2 * (n - 1) / n * static_cast<double>(reducer_.bytes()));
+    prediction.AddCollective(Operation::kAllReduce, "gradients", ranks_.size(),
+                             static_cast<double>(reducer_.bytes()));
   }
 
  private:
-  Communicator& shards_;
+  Communicator& ranks_;  // with the same stages and other shards of the batch
   Stage stage_;
   GradientReducer reducer_;
 };

@@ -195,6 +195,15 @@ absl::Status Validate(const Schedule& schedule) {
       absl::StrCat("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  ")));
 }
 
+bool HalvesBackwards(const Schedule& schedule) {
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kWeightGradient) return true;
+    }
+  }
+  return false;
+}
+
 int PeakActivations(const Schedule& schedule, int rank) {
   int live = 0, peak = 0;
   for (const Action& action : schedule.ranks[rank]) {

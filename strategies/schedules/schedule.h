@@ -46,6 +46,9 @@ struct Schedule {
 // 4 (B2)"; of a deadlock, what each rank waits for.
 absl::Status Validate(const Schedule& schedule);
 
+// Whether any backward is done in two halves.
+bool HalvesBackwards(const Schedule& schedule);
+
 // The most micro-batches whose activations a rank keeps at one time, over all its stages: from
 // their forward to the end of their backward.
 int PeakActivations(const Schedule& schedule, int rank);
