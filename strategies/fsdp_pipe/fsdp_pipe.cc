@@ -5,19 +5,19 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
-#include "strategies/fsdp_pipe/sharded_part.h"
-#include "strategies/pipeline/options.h"
-#include "strategies/pipeline/pipeline.h"
+#include "strategies/data_parallel/sharded.h"
+#include "strategies/engine/engine.h"
 #include "strategies/stages/balance_option.h"
+#include "strategies/stages/schedule_option.h"
 
 namespace lockstep {
 namespace {
 
-absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
+absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("fsdp_pipe"));
-  PipelineOptions options = {.schedule = ReadSchedule(reader, settings),
-                             .checkpointing = ReadCheckpointing(reader),
-                             .balance = ReadBalance(reader)};
+  EngineOptions options = {.schedule = ReadSchedule(reader, settings),
+                           .checkpointing = ReadCheckpointing(reader),
+                           .balance = ReadBalance(reader)};
   Unshard unshard = Unshard::kStep;
   reader.ReadChoice("unshard", &unshard,
                     {{"step", Unshard::kStep}, {"micro_batch", Unshard::kPass}});
@@ -29,7 +29,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
                                    " has a second one that reads them; use \"step\", or a schedule "
                                    "of whole backwards"));
   }
-  options.make_part = MakeShardedPart({.unshard = unshard, .neighbours = settings.mesh.dp});
+  options.make_data_parallel = MakeSharded({.unshard = unshard, .neighbours = settings.mesh.dp});
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
@@ -37,7 +37,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
 }  // namespace
 
 StrategyDefinition FsdpPipeStrategy() {
-  return PipelineStrategy("fsdp_pipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("fsdp_pipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
 }
 
 }  // namespace lockstep

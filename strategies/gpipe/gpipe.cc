@@ -4,20 +4,20 @@
 
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
-#include "strategies/pipeline/options.h"
-#include "strategies/pipeline/pipeline.h"
-#include "strategies/pipeline/replicated_part.h"
+#include "strategies/data_parallel/replicated.h"
+#include "strategies/engine/engine.h"
 #include "strategies/stages/balance_option.h"
+#include "strategies/stages/schedule_option.h"
 
 namespace lockstep {
 namespace {
 
-absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
+absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("gpipe"));
-  PipelineOptions options = {.schedule = ReadSchedule(reader, settings),
-                             .checkpointing = ReadCheckpointing(reader),
-                             .balance = ReadBalance(reader),
-                             .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
+  EngineOptions options = {.schedule = ReadSchedule(reader, settings),
+                           .checkpointing = ReadCheckpointing(reader),
+                           .balance = ReadBalance(reader),
+                           .make_data_parallel = MakeReplicated(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
@@ -25,7 +25,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
 }  // namespace
 
 StrategyDefinition GPipeStrategy() {
-  return PipelineStrategy("gpipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("gpipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
 }
 
 }  // namespace lockstep

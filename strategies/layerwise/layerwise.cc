@@ -4,8 +4,8 @@
 
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
-#include "strategies/pipeline/pipeline.h"
-#include "strategies/pipeline/replicated_part.h"
+#include "strategies/data_parallel/replicated.h"
+#include "strategies/engine/engine.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/stages/balance_option.h"
 
@@ -13,12 +13,12 @@ namespace lockstep {
 namespace {
 
 // A pipeline in which one stage works at a time.
-absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings& settings) {
+absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("layerwise"));
-  PipelineOptions options = {
+  EngineOptions options = {
       .schedule = LayerwiseSchedule(settings.mesh.pp, static_cast<int>(settings.cut.micro_batches)),
       .balance = ReadBalance(reader),
-      .make_part = MakeReplicatedPart(ReadBucketLimits(reader))};
+      .make_data_parallel = MakeReplicated(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }
@@ -26,7 +26,7 @@ absl::StatusOr<PipelineOptions> ReadOptions(const Config& config, const Settings
 }  // namespace
 
 StrategyDefinition LayerwiseStrategy() {
-  return PipelineStrategy("layerwise", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("layerwise", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
 }
 
 }  // namespace lockstep

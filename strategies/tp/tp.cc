@@ -1,19 +1,19 @@
 #include "strategies/tp/tp.h"
 
-#include "strategies/pipeline/pipeline.h"
-#include "strategies/pipeline/replicated_part.h"
+#include "strategies/data_parallel/replicated.h"
+#include "strategies/engine/engine.h"
 #include "strategies/schedules/schedules.h"
 
 namespace lockstep {
 
 StrategyDefinition TpStrategy() {
-  return PipelineStrategy("tp", {MeshAxis::kDp, MeshAxis::kTp},
-                          [](const Config&, const Settings& settings) {
-                            PipelineOptions options;
-                            options.schedule = OneStageSchedule(settings.cut.micro_batches);
-                            options.make_part = MakeReplicatedPart(BucketLimits());
-                            return options;
-                          });
+  return EngineStrategy("tp", {MeshAxis::kDp, MeshAxis::kTp},
+                        [](const Config&, const Settings& settings) {
+                          EngineOptions options;
+                          options.schedule = OneStageSchedule(settings.cut.micro_batches);
+                          options.make_data_parallel = MakeReplicated(BucketLimits());
+                          return options;
+                        });
 }
 
 }  // namespace lockstep

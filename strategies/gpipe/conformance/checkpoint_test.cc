@@ -15,9 +15,9 @@
 #include "core/nn/layers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 
 namespace lockstep {
 namespace {

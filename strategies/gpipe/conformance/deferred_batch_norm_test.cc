@@ -16,10 +16,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/gpipe/gpipe.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/single/single.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 #include "strategies/testing/run_strategy.h"
 
 namespace lockstep {

@@ -19,10 +19,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/single/single.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 #include "strategies/testing/run_strategy.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 // Conformance with torchgpipe, "pipeline": which stage runs what in which tick.
 //
 // Not here: its workers' queues, and copies as actions of their own. Transfers follow from the
-// actions (schedule.h); that they run meanwhile tests strategies/pipeline/schedule_runner_test.cc.
+// actions (schedule.h); that they run meanwhile tests strategies/stages/schedule_runner_test.cc.
 
 #include <algorithm>
 #include <map>
@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
 #include "strategies/schedules/simulation.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Ranks are threads (or processes) that run their schedule; there is no queue of tasks to join, and
 // none that outlives a step. That an error in any pass ends all ranks with the first cause is
-// tested in strategies/pipeline/schedule_runner_test.cc; what a Work promises in core/comm.
+// tested in strategies/stages/schedule_runner_test.cc; what a Work promises in core/comm.
 
 #include <atomic>
 #include <string>
@@ -12,9 +12,9 @@
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/pipeline/testing/pipeline_under_test.h"
-#include "strategies/pipeline/testing/probe.h"
 #include "strategies/schedules/schedules.h"
+#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/probe.h"
 
 namespace lockstep {
 namespace {

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/communicator.h"
+#include "core/config/settings.h"
+#include "core/optim/optimizer.h"
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
+#include "core/run/strategy.h"
+
+namespace lockstep {
+
+// The mechanism between data-parallel ranks, which train the same stages on different shards of the
+// batch: how parameters and gradients of the stages are held, and how gradients are summed. It owns
+// the rank's stages. Members throw StatusException.
+class DataParallel {
+ public:
+  virtual ~DataParallel() = default;
+
+  virtual Stage& stage() = 0;
+  virtual const Stage& stage() const = 0;
+
+  // The values that this rank holds of a parameter that is tied across ranks. Both ranks of a tie
+  // hold the same elements (TiedParameters).
+  virtual Tensor ValuesOf(const Parameter& parameter) const = 0;
+  // One tensor for each trained parameter of the whole model, in the model's order; empty tensors
+  // for parameters that this rank does not hold. Gradients have their memory.
+  virtual std::vector<TrainedTensor> Trained() const = 0;
+  // For checkpoints: the trained parameters in the order of Trained(), then frozen parameters and
+  // running estimates. One of the ranks that hold the same elements is their writer.
+  virtual std::vector<StateTensor> State() const = 0;
+  // Rounds masters to the compute dtype, after other code than the optimizer has changed them.
+  virtual void RoundMasters() = 0;
+
+  // The calls of a training step, in this order.
+  // Before the first micro-batch.
+  virtual void BeginStep(double loss_scale) = 0;
+  // Returns the hooks for the backward that completes the gradients of a stage.
+  virtual BackwardHooks Completing(const BlockRange& stage) = 0;
+  // After the last backward of a stage.
+  virtual void Completed(const BlockRange& stage) = 0;
+  // After all stages: returns when gradients are summed over the data-parallel ranks.
+  virtual void FinishGradients() = 0;
+
+  // The communicators between whose ranks gradients are divided, for the gradients' norm; empty
+  // where each rank has all gradients of its stages.
+  virtual std::vector<Communicator*> holders() const = 0;
+  // Adds memory, and traffic between data-parallel ranks. `forwards`: how often a micro-batch runs
+  // forward on average, recomputation included.
+  virtual void AddCosts(double forwards, CostPrediction& prediction) const = 0;
+};
+
+// What the mechanism is made from.
+struct DataParallelInputs {
+  Rank& rank;
+  Model model;  // without memory
+  std::vector<BlockRange> stages;
+  // Whether the schedule halves backwards: gradients of inputs first, those of weights later.
+  bool halves_backwards;
+  const Settings& settings;
+  int64_t targets_per_sample;
+  // Called for a parameter here when nothing adds to its gradient any more, before the gradients of
+  // parameters that are tied to it are added. Returns when those have come.
+  std::function<void(const Parameter&)> await_tied;
+};
+using DataParallelMaker = std::function<std::unique_ptr<DataParallel>(DataParallelInputs inputs)>;
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "strategies/data_parallel/flat_parameters.h"
+
+#include "core/base/status.h"
+
+namespace lockstep {
+
+FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
+                               Kernels& kernels, Trained trained)
+    : kernels_(kernels), groups_(groups) {
+  shard_ = kernels.Empty({layout.shard}, compute, MemoryClass::kParameters);
+  kernels.Fill(shard_, 0);
+  if (trained == Trained::kHere) {
+    master_ = shard_;
+    if (compute != DType::kF32) {
+      master_ = kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kOptimizerState);
+      kernels.Fill(master_, 0);
+    }
+  }
+  whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
+  whole_.storage().Release();
+  const int neighbours = groups.neighbours.size();
+  if (neighbours > 1 && neighbours < groups.shards.size()) {
+    part_ = kernels.Empty({layout.whole / neighbours}, compute, MemoryClass::kParameters);
+    part_.storage().Release();
+  }
+}
+
+void FlatParameters::RoundMaster() {
+  if (has_master()) kernels_.Cast(master_, shard_);
+}
+
+void FlatParameters::Gather() {
+  if (!whole_.storage().released()) return;
+  whole_.storage().Materialize();
+  gather_ = rests() ? groups_.neighbours.AllGather(part_, whole_, "parameters")
+                    : groups_.shards.AllGather(shard_, whole_, "parameters");
+}
+
+void FlatParameters::AwaitWhole() {
+  Gather();
+  ThrowIfError(gather_.Wait());
+  if (rests()) part_.storage().Release();
+}
+
+void FlatParameters::Rest() {
+  if (groups_.neighbours.size() == 1) return;
+  if (part_.defined()) {
+    part_.storage().Materialize();
+    kernels_.Copy(whole_.View(groups_.neighbours.rank() * part_.elements(), part_.shape()), part_);
+  }
+  whole_.storage().Release();
+}
+
+void FlatParameters::Release() {
+  whole_.storage().Release();
+  if (rests()) part_.storage().Release();
+}
+
+int64_t FlatParameters::resting_bytes() const {
+  if (groups_.neighbours.size() == 1) return whole_.bytes();
+  return part_.defined() ? part_.bytes() : 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/nn/model.h"
+#include "core/nn/pass.h"
+#include "core/run/stage.h"
+#include "strategies/data_parallel/peak_memory.h"
+#include "strategies/data_parallel/shard_groups.h"
+#include "strategies/data_parallel/unit.h"
+
+namespace lockstep {
+
+// How long a unit stays whole once it was gathered: for one pass through the blocks that use it,
+// or until the step has no more use for it, which takes more memory and gathers it once only.
+enum class Unshard { kPass, kStep };
+
+// Parameters here whose owner is on a rank with other blocks: their values lie in shards as the
+// owner's do, from which they come, and their gradients go to it in full.
+struct FsdpGuest {
+  Parameter* owner;
+  std::vector<Parameter*> guests;
+  std::unique_ptr<FlatParameters> parameters;
+};
+
+// When the units of a model are whole: hangs on its blocks, gathers what a block needs before it
+// runs and the next block's meanwhile, and gives back what no block needs any more.
+class Residency {
+ public:
+  // What is told when backward reaches a trained unit, and leaves it.
+  struct BackwardHooks {
+    std::function<void(FsdpUnit&)> enter;
+    std::function<void(FsdpUnit&)> leave = [](FsdpUnit&) {};
+  };
+
+  // Makes the units of the blocks in `ranges`, one a block that has parameters of its own, or two
+  // where it has frozen ones and others. A parameter that blocks of other ranks are tied to is a
+  // unit by itself. What lies before all that is trained is not gathered for backward.
+  Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
+            const Precision& precision, Unshard unshard, BackwardHooks hooks, Kernels& kernels,
+            uint64_t seed);
+
+  // In the order of their blocks.
+  const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
+  const std::vector<FsdpGuest>& guests() const { return guests_; }
+  // Whether blocks of a range use it.
+  bool Uses(const BlockRange& range, const FsdpUnit& unit) const;
+  // Of all units, for a pass through a range.
+  std::vector<UnitNeeds> Needs(const BlockRange& range) const;
+
+  // With Unshard::kStep: gives back what has stayed whole. Before values change.
+  void EndStep();
+
+ private:
+  // The first and the last of the blocks of a range that use a unit, or guests.
+  struct Use {
+    FlatParameters* parameters;
+    FsdpUnit* unit;  // null: guests
+    int64_t first, last;
+  };
+  struct Way {  // through a range
+    BlockRange range;
+    std::vector<Use> forward;   // by first block
+    std::vector<Use> backward;  // by last block, from the end; those that gradients flow through
+  };
+
+  void MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
+                 Kernels& kernels, uint64_t seed);
+  void MakeGuests(const Model& model, const ShardGroups& groups, const Precision& precision,
+                  Kernels& kernels);
+  void FindUses(Way& way, const Model& model);
+  bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
+  bool IsHere(int64_t block) const;
+  void BeforeForward(const Way& way, int64_t block);
+  void AfterForward(const Way& way, int64_t block, const Pass& pass);
+  void BeforeBackward(const Way& way, int64_t block);
+  void AfterBackward(const Way& way, int64_t block);
+
+  const Unshard unshard_;
+  const BackwardHooks hooks_;
+  const int64_t first_trained_;  // block of the whole model
+  std::vector<Way> ways_;
+  std::vector<std::unique_ptr<FsdpUnit>> units_;
+  std::vector<FsdpGuest> guests_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+#include "strategies/data_parallel/sharded.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "core/base/status.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// The ranks next to this one that keep units together; null where all do.
+std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, int neighbours) {
+  if (neighbours == ranks.size()) return nullptr;
+  auto group = ranks.Split(ranks.rank() / neighbours, ranks.rank(), "neighbours");
+  ThrowIfError(group.status());
+  return *std::move(group);
+}
+
+}  // namespace
+
+Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
+    : kernels_(inputs.rank.kernels),
+      settings_(inputs.settings),
+      ranks_(inputs.rank.mesh.data()),
+      neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), sharding.neighbours)),
+      groups_{.shards = inputs.rank.mesh.dp(),
+              .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
+              .replicas = inputs.rank.mesh.replicas()},
+      unshard_(sharding.unshard),
+      sums_in_backward_(inputs.stages.size() == 1 && !inputs.halves_backwards),
+      await_tied_(std::move(inputs.await_tied)),
+      stage_(inputs.rank, std::move(inputs.model), inputs.stages, settings_,
+             inputs.targets_per_sample,
+             [this, &inputs](Model& made) { MakeValues(made, inputs.stages); }) {}
+
+void Sharded::MakeValues(Model& model, const std::vector<BlockRange>& ranges) {
+  AllocateTiedGradients(model, ranges);
+  residency_ = std::make_unique<Residency>(
+      model, ranges, groups_, settings_.precision, unshard_,
+      Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
+                               .leave = [this](FsdpUnit& unit) { Leave(unit); }},
+      kernels_, settings_.seed);
+}
+
+// They travel whole, and stay.
+void Sharded::AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges) {
+  absl::flat_hash_set<const Parameter*> here;
+  for (const BlockRange& range : ranges) {
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      for (const Parameter* parameter : model.blocks[i]->Parameters()) here.insert(parameter);
+    }
+  }
+  for (Parameter* parameter : model.Parameters()) {
+    if (parameter->tied_to == nullptr || !parameter->trainable) continue;
+    if (here.contains(parameter) == here.contains(parameter->tied_to)) continue;
+    parameter->gradient =
+        kernels_.Empty(parameter->held_shape(), parameter->gradient_dtype, MemoryClass::kGradients);
+    tied_bytes_ += parameter->gradient.bytes();
+  }
+}
+
+Tensor Sharded::ValuesOf(const Parameter& parameter) const {
+  const Parameter* owner = parameter.tied_to == nullptr ? &parameter : parameter.tied_to;
+  for (const FsdpGuest& guest : residency_->guests()) {
+    if (guest.owner == owner) return guest.parameters->shard();
+  }
+  for (const auto& unit : residency_->units()) {
+    const auto& members = unit->members();
+    if (members.size() == 1 && members[0].parameter == owner) return unit->parameters().shard();
+  }
+  LOG(FATAL) << parameter.name << " is not tied to a parameter of another rank";
+}
+
+Tensor Sharded::Nothing(DType dtype) const {
+  return kernels_.Empty({0}, dtype, MemoryClass::kParameters);
+}
+
+std::vector<TrainedTensor> Sharded::Trained() const {
+  absl::flat_hash_map<std::string, TrainedTensor> here;
+  for (const auto& unit : residency_->units()) {
+    for (const TrainedTensor& tensor : unit->trained()) here[tensor.name] = tensor;
+  }
+  const Precision& precision = settings_.precision;
+  std::vector<TrainedTensor> trained;
+  for (const Parameter* parameter : stage_.model().Parameters()) {
+    if (parameter->tied_to != nullptr || !parameter->trainable) continue;
+    if (const auto found = here.find(parameter->name); found != here.end()) {
+      trained.push_back(found->second);
+      continue;
+    }
+    trained.push_back({.name = parameter->name,
+                       .value = Nothing(DType::kF32),
+                       .gradient = Nothing(precision.reduce),
+                       .decays = parameter->decays(),
+                       .copy = precision.has_masters() ? Nothing(precision.compute) : Tensor()});
+  }
+  return trained;
+}
+
+std::vector<StateTensor> Sharded::State() const {
+  absl::flat_hash_map<std::string, StateTensor> here;
+  for (const auto& unit : residency_->units()) {
+    for (const StateTensor& tensor : unit->state()) here[tensor.name] = tensor;
+  }
+  std::vector<StateTensor> state, frozen;
+  for (const Parameter* parameter : stage_.model().Parameters()) {
+    if (parameter->tied_to != nullptr) continue;
+    const bool trains = parameter->trainable;
+    const auto found = here.find(parameter->name);
+    (trains ? state : frozen)
+        .push_back(
+            found != here.end()
+                ? found->second
+                : StateTensor{.name = parameter->name,
+                              .tensor = Nothing(trains ? DType::kF32 : settings_.precision.compute),
+                              .full_shape = parameter->shape,
+                              .is_frozen = !trains});
+  }
+  for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
+  for (StateTensor& tensor : stage_.StatisticsState()) {
+    tensor.is_writer &= ranks_.rank() == 0;
+    state.push_back(std::move(tensor));
+  }
+  return state;
+}
+
+void Sharded::BeginStep(double loss_scale) {
+  stage_.Clear(loss_scale);
+  ranges_to_come_.clear();
+  for (const auto& unit : residency_->units()) {
+    ranges_to_come_.push_back(static_cast<int>(
+        std::count_if(stage_.ranges().begin(), stage_.ranges().end(),
+                      [&](const BlockRange& range) { return residency_->Uses(range, *unit); })));
+  }
+}
+
+int& Sharded::RangesToCome(const FsdpUnit& unit) {
+  const auto& units = residency_->units();
+  const auto at = std::find_if(units.begin(), units.end(),
+                               [&unit](const auto& other) { return other.get() == &unit; });
+  return ranges_to_come_[at - units.begin()];
+}
+
+BackwardHooks Sharded::Completing(const BlockRange& /*stage*/) {
+  completing_ = sums_in_backward_;
+  return {};
+}
+
+void Sharded::Leave(FsdpUnit& unit) {
+  if (!completing_) return;
+  RangesToCome(unit) = 0;
+  Reduce(unit);
+}
+
+void Sharded::Completed(const BlockRange& stage) {
+  completing_ = false;
+  for (const auto& unit : residency_->units()) {
+    if (!unit->is_trained() || !residency_->Uses(stage, *unit)) continue;
+    int& to_come = RangesToCome(*unit);
+    if (to_come == 0 || --to_come > 0) continue;
+    unit->gradients().Materialize();  // where no backward has reached it
+    Reduce(*unit);
+  }
+}
+
+void Sharded::Reduce(FsdpUnit& unit) {
+  for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
+  unit.CompleteGradients();
+  sums_.Begin(unit);
+}
+
+void Sharded::FinishGradients() {
+  sums_.Await();
+  residency_->EndStep();
+}
+
+void Sharded::RoundMasters() {
+  for (const auto& unit : residency_->units()) unit->parameters().RoundMaster();
+}
+
+int64_t Sharded::PeakWholeBytes() const {
+  int64_t peak = 0;
+  if (unshard_ == Unshard::kPass) {
+    for (const BlockRange& range : stage_.ranges()) {
+      peak = std::max(peak, PeakParameterBytes(residency_->Needs(range)));
+    }
+    return peak;
+  }
+  for (const auto& unit : residency_->units()) peak += unit->parameters().whole().bytes();
+  for (const FsdpGuest& guest : residency_->guests()) peak += guest.parameters->whole().bytes();
+  return peak;
+}
+
+int64_t Sharded::PeakGradientBytes() const {
+  if (sums_in_backward_ && settings_.cut.micro_batches == 1) {
+    return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
+                                       GradientSums::kUnderWay);
+  }
+  int64_t bytes = 0;
+  for (const auto& unit : residency_->units()) {
+    if (unit->is_trained()) bytes += unit->gradients().whole().bytes() + unit->tied_bytes();
+  }
+  return bytes;
+}
+
+double Sharded::GatherBytes(double forwards) const {
+  const double from_shards = RingShare(groups_.shards.size());
+  if (unshard_ == Unshard::kStep) return from_shards * static_cast<double>(PeakWholeBytes());
+  // The first forward gathers a unit from all shards. Until its backward is over, what the
+  // neighbours keep is enough.
+  const double from_neighbours = RingShare(groups_.neighbours.size());
+  double bytes = 0;
+  for (const BlockRange& range : stage_.ranges()) {
+    for (const UnitNeeds& needs : residency_->Needs(range)) {
+      const auto whole = static_cast<double>(needs.whole);
+      const double again =
+          needs.in_backward ? forwards * from_neighbours : (forwards - 1) * from_shards;
+      bytes += whole * (from_shards + again);
+    }
+  }
+  return bytes * static_cast<double>(settings_.cut.micro_batches);
+}
+
+void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
+  const Precision& precision = settings_.precision;
+  int64_t shards = 0, trained = 0, guests = 0;  // elements, with padding
+  for (const auto& unit : residency_->units()) {
+    shards += unit->parameters().shard().elements();
+    if (unit->is_trained()) trained += unit->parameters().shard().elements();
+  }
+  for (const FsdpGuest& guest : residency_->guests()) {
+    guests += guest.parameters->shard().elements();
+  }
+  const int64_t optimizer =
+      settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
+  prediction.memory = {{MemoryClass::kParameters, (shards + guests) * SizeOf(precision.compute) +
+                                                      PeakWholeBytes() + stage_.statistics_bytes()},
+                       {MemoryClass::kGradients,
+                        trained * SizeOf(precision.reduce) + PeakGradientBytes() + tied_bytes_},
+                       {MemoryClass::kOptimizerState, trained * optimizer}};
+
+  prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
+  const auto gradients = static_cast<double>(trained * SizeOf(precision.reduce));
+  const int ranks = groups_.shards.size(), replicas = groups_.replicas.size();
+  prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks, ranks * gradients);
+  if (replicas > 1) {
+    prediction.AddCollective(Operation::kAllReduce, "gradients", replicas, gradients);
+  }
+}
+
+DataParallelMaker MakeSharded(const Sharding& sharding) {
+  return [sharding](DataParallelInputs inputs) {
+    return std::make_unique<Sharded>(std::move(inputs), sharding);
+  };
+}
+
+}  // namespace lockstep

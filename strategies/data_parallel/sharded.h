@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/config/settings.h"
+#include "core/run/stage.h"
+#include "strategies/data_parallel/data_parallel.h"
+#include "strategies/data_parallel/gradient_sums.h"
+#include "strategies/data_parallel/residency.h"
+#include "strategies/data_parallel/shard_groups.h"
+
+namespace lockstep {
+
+// How long parameters stay whole.
+struct Sharding {
+  Unshard unshard = Unshard::kPass;
+  // Ranks that keep a unit together between its forward and its backward, each an equal part: all
+  // of mesh.dp where they keep no more than their shards, 1 where each keeps the whole unit.
+  int neighbours = 1;
+};
+
+// A rank's stages of a model, of which it keeps a shard: made of the units of fsdp. All tensors of
+// the whole model have their names here, those of other ranks as empty ones, as with a stage that
+// is not sharded.
+class Sharded : public DataParallel {
+ public:
+  Sharded(DataParallelInputs inputs, const Sharding& sharding);
+
+  Stage& stage() override { return stage_; }
+  const Stage& stage() const override { return stage_; }
+
+  // Its shard, in the dtype that is computed with.
+  Tensor ValuesOf(const Parameter& parameter) const override;
+  std::vector<TrainedTensor> Trained() const override;
+  std::vector<StateTensor> State() const override;
+  void RoundMasters() override;
+
+  void BeginStep(double loss_scale) override;
+  // Begins to sum the gradients of units that no stage here adds to any more: while the backward
+  // that completes them goes on, where the rank has one stage, or behind it.
+  BackwardHooks Completing(const BlockRange& stage) override;
+  void Completed(const BlockRange& stage) override;
+  // Keeps nothing whole from here on.
+  void FinishGradients() override;
+
+  std::vector<Communicator*> holders() const override { return {&groups_.shards}; }
+  void AddCosts(double forwards, CostPrediction& prediction) const override;
+
+ private:
+  Tensor Nothing(DType dtype) const;
+  void MakeValues(Model& model, const std::vector<BlockRange>& ranges);
+  void AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges);
+  // What a backward does when it has left the blocks that use a unit.
+  void Leave(FsdpUnit& unit);
+  void Reduce(FsdpUnit& unit);
+  // The ranges that still add to a unit's gradients in this step.
+  int& RangesToCome(const FsdpUnit& unit);
+  // Bytes of parameters that exist at one time beside the shards.
+  int64_t PeakWholeBytes() const;
+  // Bytes of gradients of units that exist at one time beside the shards.
+  int64_t PeakGradientBytes() const;
+  // Sent by this rank in a step to gather what its passes use.
+  double GatherBytes(double forwards) const;
+
+  Kernels& kernels_;
+  const Settings& settings_;
+  Communicator& ranks_;                       // with the same stages and other shards of the batch
+  std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
+  const ShardGroups groups_;
+  const Unshard unshard_;
+  const bool sums_in_backward_;
+  const std::function<void(const Parameter&)> await_tied_;
+  int64_t tied_bytes_ = 0;                // of gradients that come from other ranks, or go there
+  std::unique_ptr<Residency> residency_;  // hangs on the stage's blocks
+  Stage stage_;
+  GradientSums sums_;
+  std::vector<int> ranges_to_come_;  // of this step, by unit
+  bool completing_ = false;          // a backward that completes gradients is going on
+};
+
+DataParallelMaker MakeSharded(const Sharding& sharding);
+
+}  // namespace lockstep

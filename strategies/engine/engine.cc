@@ -1,0 +1,167 @@
+#include "strategies/engine/engine.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/run/norm_over_ranks.h"
+#include "core/run/stage.h"
+#include "core/run/updater.h"
+#include "strategies/stages/bubble.h"
+#include "strategies/stages/plan.h"
+#include "strategies/stages/schedule_runner.h"
+#include "strategies/stages/stage_links.h"
+#include "strategies/stages/stage_loss.h"
+#include "strategies/stages/tied_parameters.h"
+#include "strategies/tensor_parallel/tensor_parallel.h"
+
+namespace lockstep {
+namespace {
+
+class Engine : public Strategy {
+ public:
+  Engine(StrategyInputs inputs, EngineOptions options, StagePlan plan)
+      : options_(std::move(options)),
+        plan_(std::move(plan)),
+        settings_(inputs.settings),
+        stages_(inputs.rank.mesh.pp()),
+        ranks_(inputs.rank.mesh.data()),
+        tensor_(inputs),
+        data_parallel_(options_.make_data_parallel(
+            {.rank = inputs.rank,
+             .model = tensor_.Split(std::move(inputs.model)),
+             .stages = plan_.RangesOf(stages_.rank()),
+             .halves_backwards = HalvesBackwards(options_.schedule),
+             .settings = settings_,
+             .targets_per_sample = inputs.targets_per_sample,
+             .await_tied = [this](const Parameter& owner) { tied_.AwaitGradients(owner); }})),
+        links_(stage(), plan_, stages_),
+        tied_(stage(), plan_, stages_,
+              [this](const Parameter& parameter) { return data_parallel_->ValuesOf(parameter); }),
+        trained_(tensor_.Prepare(data_parallel_->Trained())),
+        norm_(NormOverRanks(GradientHolders())),
+        updater_(inputs.rank, settings_, trained_),
+        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
+    tied_.SendValues();
+  }
+
+  // Between the first stage and the last nobody needs inputs or targets.
+  MicroBatchRange micro_batches() const override {
+    return {.first = first_micro_batch(),
+            .count = runner_.takes_batches() ? settings_.cut.micro_batches : 0};
+  }
+
+  StepResult TrainStep(int64_t step, BatchSource& batches) override {
+    data_parallel_->BeginStep(updater_.loss_scale());
+    tied_.BeginStep();
+    runner_.Run(
+        step, first_micro_batch(), batches,
+        {.completing = [this](int at) { return data_parallel_->Completing(plan_.stages[at]); },
+         .completed = [this](int at) { data_parallel_->Completed(plan_.stages[at]); }});
+    tied_.SendGradients();
+    Work statistics = stage().SumStatistics(ranks_);
+    data_parallel_->FinishGradients();
+    tensor_.SumGradients();
+    ThrowIfError(statistics.Wait());
+    const double loss = ShareLoss(stage(), ranks_, stages_, plan_.last_rank());
+    tied_.AwaitSent();
+    StepResult result = updater_.Step(step, trained_, norm_);
+    tied_.SendUpdates();
+    if (!result.skipped) stage().UpdateStatistics();
+    result.loss = loss;
+    return result;
+  }
+
+  EvaluationSums Evaluate(const Batch& batch) override { return runner_.Evaluate(batch); }
+
+  std::vector<StateTensor> State() override {
+    std::vector<StateTensor> state = data_parallel_->State();
+    for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
+    tensor_.ChooseWriters(state);
+    return state;
+  }
+
+  void Restored() override {
+    data_parallel_->RoundMasters();
+    tied_.SendValues();
+    updater_.Restored();
+  }
+
+  CostPrediction Predict() const override {
+    const Stage& stage = data_parallel_->stage();
+    const double forwards = MeanForwards(options_.schedule.micro_batches, options_.checkpointing);
+    CostPrediction prediction;
+    data_parallel_->AddCosts(forwards, prediction);
+    updater_.AddTo(prediction);
+    links_.AddTraffic(settings_, tensor_.token_share(), prediction);
+    tensor_.AddTraffic(stage, forwards, prediction);
+    tied_.AddTraffic(prediction);
+    AddLossTraffic(stage, ranks_, stages_, plan_.last_rank(), prediction);
+    AddNormTraffic(GradientHolders(), prediction);
+    if (stage.statistics().defined()) {
+      prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
+                               static_cast<double>(stage.statistics().bytes()));
+    }
+    prediction.bubble_fraction = BubbleFraction(stage.model(), plan_, options_.schedule,
+                                                options_.checkpointing, stages_.rank());
+    return prediction;
+  }
+
+ private:
+  Stage& stage() { return data_parallel_->stage(); }
+  int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
+
+  std::vector<Communicator*> GradientHolders() const {
+    std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};
+    for (Communicator* ranks : data_parallel_->holders()) holders.push_back(ranks);
+    return holders;
+  }
+
+  const EngineOptions options_;
+  const StagePlan plan_;
+  const Settings& settings_;
+  Communicator& stages_;
+  Communicator& ranks_;  // with the same stages and other shards of the batch
+  TensorParallel tensor_;
+  std::unique_ptr<DataParallel> data_parallel_;
+  StageLinks links_;
+  TiedParameters tied_;
+  std::vector<TrainedTensor> trained_;
+  NormReduction norm_;
+  Updater updater_;
+  ScheduleRunner runner_;
+};
+
+}  // namespace
+
+StrategyDefinition EngineStrategy(
+    const std::string& name, std::vector<MeshAxis> axes,
+    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read) {
+  const bool splits_layers = std::find(axes.begin(), axes.end(), MeshAxis::kTp) != axes.end();
+  StrategyDefinition strategy;
+  strategy.name = name;
+  strategy.axes = std::move(axes);
+  if (splits_layers && name != kTensorParallelTable) {
+    strategy.more_tables = {kTensorParallelTable};
+  }
+  strategy.check = [read](const Config& config, const Settings& settings) {
+    LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
+    return read(config, settings).status();
+  };
+  strategy.check_model = [read, name](const Config& config, const Settings& settings,
+                                      const Model& model) {
+    LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
+    LS_ASSIGN_OR_RETURN(const EngineOptions options, read(config, settings));
+    return CheckPlan(model, options.schedule, options.balance, name);
+  };
+  strategy.make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+    EngineOptions options = read(inputs.config, inputs.settings).value();
+    StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+    return std::make_unique<Engine>(std::move(inputs), std::move(options), std::move(plan));
+  };
+  return strategy;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/config/config.h"
+#include "core/config/settings.h"
+#include "core/run/strategy.h"
+#include "strategies/data_parallel/data_parallel.h"
+#include "strategies/schedules/schedule.h"
+#include "strategies/stages/balance_option.h"
+#include "strategies/stages/checkpointing.h"
+
+namespace lockstep {
+
+// The mechanisms that a strategy composes. Tensor parallelism needs no entry: it follows from
+// mesh.tp and the table [tp].
+struct EngineOptions {
+  // Accepted by Validate, for mesh.pp ranks and the micro-batches of the settings. A strategy
+  // without a pipeline has OneStageSchedule.
+  Schedule schedule;
+  Checkpointing checkpointing = Checkpointing::kNever;
+  BalanceOption balance = {};
+  DataParallelMaker make_data_parallel = nullptr;  // MakeReplicated or MakeSharded
+};
+
+// Makes a strategy of the engine: the blocks of the model are divided into stages along mesh.pp,
+// which run by a schedule; ranks along mesh.replicas and mesh.dp train the same stages on different
+// shards of the batch; ranks along mesh.tp compute layers together.
+//
+// `name` is also the name of the strategy's own table in the configuration, which `read` reads and
+// checks. `axes`: the axes of the mesh that the strategy may use.
+StrategyDefinition EngineStrategy(
+    const std::string& name, std::vector<MeshAxis> axes,
+    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read);
+
+}  // namespace lockstep

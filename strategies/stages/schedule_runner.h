@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/run/stage.h"
+#include "core/run/stage_pass.h"
+#include "core/run/strategy.h"
+#include "strategies/schedules/schedule.h"
+#include "strategies/stages/checkpointing.h"
+#include "strategies/stages/stage_links.h"
+#include "strategies/stages/stage_plan.h"
+
+namespace lockstep {
+
+// What a strategy does beside the passes of its stages.
+struct StageHooks {
+  // For the backward that completes the gradients of a stage's blocks.
+  std::function<BackwardHooks(int stage)> completing = [](int) { return BackwardHooks(); };
+  // When all of a stage's backwards are done.
+  std::function<void(int stage)> completed = [](int) {};
+};
+
+// Does what a schedule says, on one rank: the one runtime of all schedules. Transfers follow from
+// the actions: what the next action needs is received while this one computes.
+class ScheduleRunner {
+ public:
+  // Requires Validate(schedule), whose stages are those of `plan`. All but `checkpointing` outlive
+  // the runner; `rank` is this one's in the plan.
+  ScheduleRunner(Stage& part, const StagePlan& plan, const Schedule& schedule, int rank,
+                 Checkpointing checkpointing, StageLinks& links);
+
+  // Whether this rank needs inputs or targets.
+  bool takes_batches() const { return part_.has_first() || part_.has_last(); }
+
+  // Runs all micro-batches of a step, of which the first has index `first` in the global batch, and
+  // waits until what was sent has been taken. Throws StatusException.
+  void Run(int64_t step, int64_t first, BatchSource& batches, const StageHooks& hooks);
+
+  // One batch through the stages, without gradients. Returns what the last stage knows of it, on
+  // that stage's rank.
+  EvaluationSums Evaluate(const Batch& batch);
+
+  // The most micro-batches that were on their way on this rank at one time, over all its stages.
+  int peak_in_flight() const { return peak_in_flight_; }
+
+ private:
+  using Place = std::pair<int, int>;  // stage, micro-batch
+
+  struct Fetched {
+    Batch batch;
+    int uses;  // that are still to come
+  };
+
+  void Expect(size_t action);
+  void Forward(const Action& action);
+  void Backward(const Action& action);
+  void WeightGradient(const Action& action);
+  void End(const Action& action);
+  // This rank's next use of a micro-batch's inputs or targets.
+  Batch TakeBatch(int micro_batch);
+  BatchKind KindOf(int micro_batch) const;
+  bool IsFirst(int stage) const { return stage == 0; }
+  bool IsLast(int stage) const { return stage + 1 == plan_.size(); }
+
+  Stage& part_;
+  const StagePlan& plan_;
+  const Schedule& schedule_;
+  const std::vector<Action>& actions_;  // of this rank
+  const Checkpointing checkpointing_;
+  StageLinks& links_;
+  std::vector<int> completing_;  // by stage: the micro-batch that is the last in all kinds of
+                                 // backward; -1: there is no such
+
+  // Of the step.
+  int64_t step_ = 0, first_ = 0;
+  BatchSource* batches_ = nullptr;
+  const StageHooks* hooks_ = nullptr;
+  size_t expected_ = 0;          // actions whose inputs are under way
+  int fetched_ = 0;              // micro-batches
+  std::map<int, Fetched> kept_;  // by micro-batch: those that are needed once more
+  std::map<Place, StagePass> passes_;
+  std::vector<int> to_come_;  // by stage: backwards that are still to come
+  int peak_in_flight_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "strategies/tensor_parallel/tensor_group.h"
+
+#include <memory>
+#include <utility>
+
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kActivations[] = "activations";
+constexpr char kGradients[] = "activation gradients";
+
+// Elements from one 64-byte boundary to the next.
+int64_t AlignedElements(int64_t elements, DType dtype) {
+  return AlignedBytes(elements * SizeOf(dtype)) / SizeOf(dtype);
+}
+
+}  // namespace
+
+Tensor TensorGroup::Sum(Kernels& kernels, const Tensor& x, const char* label) {
+  Tensor sum = x.shared() ? kernels.EmptyLike(x) : x;
+  ThrowIfError(ranks_.AllReduce(x, sum, ReduceOp::kSum, label).Wait());
+  return sum;
+}
+
+std::vector<int64_t> TensorGroup::Counts(const Shape& all) const {
+  std::vector<int64_t> counts;
+  for (int i = 0; i < size(); ++i) {
+    counts.push_back(EvenPart(all.rows(), size(), i).count * all[-1]);
+  }
+  return counts;
+}
+
+Tensor TensorGroup::Scatter(Kernels& kernels, const Tensor& all, const char* label) {
+  const Shape& shape = all.shape();
+  const Tensor own = kernels.Empty({Tokens(shape.rows()).count, shape[-1]}, all.dtype());
+  ThrowIfError(ranks_.ReduceScatter(all, own, ReduceOp::kSum, label, Counts(shape)).Wait());
+  return own;
+}
+
+Tensor TensorGroup::Gather(Kernels& kernels, const Tensor& own, const Shape& all,
+                           const char* label) {
+  const Tensor gathered = kernels.Empty(all, own.dtype());
+  ThrowIfError(ranks_.AllGather(own, gathered, label, Counts(all)).Wait());
+  return gathered;
+}
+
+Variable TensorGroup::Enter(Pass& pass, const Variable& x) {
+  if (size() == 1) return x;
+  Kernels& k = pass.kernels();
+  if (!splits_sequence()) {
+    Variable out = pass.tape.Result(x.value, x.needs_gradient());
+    pass.tape.Record(out,
+                     [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Sum(k, dy, kGradients)); });
+    return out;
+  }
+  const Shape all = {pass.tokens[0], pass.tokens[1], x.shape()[-1]};
+  Variable out = pass.tape.Result(Gather(k, x.value, all, kActivations), x.needs_gradient());
+  pass.tape.Record(
+      out, [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Scatter(k, dy, kGradients)); });
+  return out;
+}
+
+Variable TensorGroup::Leave(Pass& pass, Variable x) {
+  if (size() == 1) return x;
+  Kernels& k = pass.kernels();
+  const bool needs_gradient = x.needs_gradient();
+  if (!splits_sequence()) {
+    // The variable's own handle must not count as another's.
+    const Tensor value = std::exchange(x.value, Tensor());
+    Variable out = pass.tape.Result(Sum(k, value, kActivations), needs_gradient);
+    pass.tape.Record(out, [&k, x = x.gradient](Tensor dy) { x->Add(k, std::move(dy)); });
+    return out;
+  }
+  const Shape all = x.shape();
+  Variable out = pass.tape.Result(Scatter(k, x.value, kActivations), needs_gradient);
+  pass.tape.Record(out, [this, &k, all, x = x.gradient](Tensor dy) {
+    x->Add(k, Gather(k, dy, all, kGradients));
+  });
+  return out;
+}
+
+Variable TensorGroup::GatherColumns(Pass& pass, const Variable& x,
+                                    const std::vector<int64_t>& widths) {
+  if (size() == 1) return x;
+  Kernels& k = pass.kernels();
+  const int64_t rows = x.shape().rows();
+  // Ranks' columns lie one behind the other as they come, each a matrix on a boundary of its own.
+  std::vector<int64_t> counts;
+  int64_t total = 0, width = 0, own_first = 0, own_offset = 0;
+  for (int i = 0; i < size(); ++i) {
+    if (i == index()) {
+      own_first = width;
+      own_offset = total;
+    }
+    counts.push_back(AlignedElements(rows * widths[i], x.value.dtype()));
+    total += counts.back();
+    width += widths[i];
+  }
+  const int64_t own_width = widths[index()];
+  const Tensor parts = k.Empty({total}, x.value.dtype(), MemoryClass::kCommunication);
+  const Tensor own = parts.View(own_offset, {counts[index()]});
+  k.Copy(x.value, own.View(0, x.shape()));
+  ThrowIfError(ranks_.AllGather(own, parts, kActivations, counts).Wait());
+  Variable out =
+      pass.tape.Result(k.Empty(x.shape().With(-1, width), x.value.dtype()), x.needs_gradient());
+  int64_t offset = 0, first = 0;
+  for (int i = 0; i < size(); ++i) {
+    k.CopyColumns(parts.View(offset, {rows, widths[i]}), 0, widths[i], out.value, first);
+    offset += counts[i];
+    first += widths[i];
+  }
+  pass.tape.Record(out, [&k, own_first, own_width, shape = x.shape(), x = x.gradient](Tensor dy) {
+    const Tensor dx = k.Empty(shape, dy.dtype());
+    k.CopyColumns(dy, own_first, own_width, dx, 0);
+    x->Add(k, dx);
+  });
+  return out;
+}
+
+void TensorGroup::Reduce(const Tensor& x, Reduction reduction) {
+  if (size() == 1) return;
+  const ReduceOp op = reduction == Reduction::kSum   ? ReduceOp::kSum
+                      : reduction == Reduction::kMax ? ReduceOp::kMax
+                                                     : ReduceOp::kMin;
+  ThrowIfError(ranks_.AllReduce(x, x, op, "cross entropy").Wait());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "strategies/tensor_parallel/tensor_parallel.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/config/config_reader.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  bool sequence_parallel = false;
+};
+
+absl::StatusOr<Options> ReadOptions(const Config& config) {
+  Options options;
+  ConfigReader reader(config.Table(kTensorParallelTable));
+  reader.Read("sequence_parallel", &options.sequence_parallel);
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return options;
+}
+
+TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
+  const Options options = ReadOptions(inputs.config).value();
+  return options.sequence_parallel && inputs.settings.mesh.tp > 1 ? TensorGroup::Sequence::kSplit
+                                                                  : TensorGroup::Sequence::kWhole;
+}
+
+// Of the smallest batch that is passed through the model.
+absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
+  const int64_t samples = std::min(settings.smallest_micro_batch(), settings.validation.batch_size);
+  const int64_t tokens = samples * targets_per_sample;
+  if (tokens >= settings.mesh.tp) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tp.sequence_parallel divides the tokens of a batch among mesh.tp = ", settings.mesh.tp,
+      " ranks, but the smallest batch has ", tokens,
+      "; use larger micro-batches and validation batches, or fewer ranks"));
+}
+
+bool IsIn(const Block& block, const std::string& layer) {
+  return layer == block.name() || layer.starts_with(block.name() + ".");
+}
+
+// What needs gradients of a layer: what comes in if anything before it is trained, what goes out if
+// the layer itself is too. In the order of parameters, which is that of forward.
+struct GradientNeeds {
+  bool of_input = false, of_output = false;
+};
+GradientNeeds NeedsOf(const Model& model, const std::string& layer) {
+  GradientNeeds needs;
+  bool is_before = true;
+  for (const Parameter* parameter : model.Parameters()) {
+    const bool is_in = parameter->name.starts_with(layer + ".");
+    if (!is_in && !is_before) break;
+    is_before &= !is_in;
+    needs.of_input |= is_before && parameter->trainable;
+    needs.of_output |= parameter->trainable;
+  }
+  return needs;
+}
+
+// Of a sample, what the split layers of a stage move, in elements.
+struct StageTraffic {
+  int64_t forward = 0;        // sums on the way out
+  int64_t forward_back = 0;   // of those that gradients come back through
+  int64_t backward = 0;       // gathers on the way in, of a split sequence
+  int64_t backward_back = 0;  // sums of gradients on the way back
+  int64_t logit_rows = 0;
+};
+StageTraffic TrafficPerSample(const Stage& stage) {
+  StageTraffic sum;
+  for (const SplitTraffic& layer : stage.model().split_traffic) {
+    const GradientNeeds needs = NeedsOf(stage.model(), layer.layer);
+    for (const BlockRange& blocks : stage.ranges()) {
+      for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+        if (!IsIn(*stage.model().blocks[i], layer.layer)) continue;
+        sum.forward += layer.forward;
+        sum.backward += layer.backward;
+        if (needs.of_output) sum.forward_back += layer.forward;
+        if (needs.of_input) sum.backward_back += layer.backward;
+        sum.logit_rows += layer.logit_rows;
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+absl::Status CheckTensorParallelOptions(const Config& config) {
+  return ReadOptions(config).status();
+}
+
+absl::Status CheckTensorParallelModel(const Config& config, const Settings& settings,
+                                      const Model& model) {
+  LS_ASSIGN_OR_RETURN(const Options options, ReadOptions(config));
+  if (options.sequence_parallel && !model.splits_sequence) {
+    return absl::InvalidArgumentError(
+        "tp.sequence_parallel is true, but this model has no sequence of tokens to divide; leave "
+        "it out");
+  }
+  const absl::Status divides = model.CheckSplit(settings.mesh.tp);
+  if (divides.ok()) return divides;
+  return absl::InvalidArgumentError(absl::StrCat("mesh.tp is ", settings.mesh.tp, ", but ",
+                                                 divides.message(),
+                                                 "; change mesh.tp, or the sizes of [model]"));
+}
+
+TensorParallel::TensorParallel(const StrategyInputs& inputs)
+    : ranks_(inputs.rank.mesh.tp()),
+      settings_(inputs.settings),
+      kernels_(inputs.rank.kernels),
+      targets_per_sample_(inputs.targets_per_sample),
+      group_(ranks_, SequenceOf(inputs)) {
+  if (group_.splits_sequence()) ThrowIfError(CheckTokens(settings_, inputs.targets_per_sample));
+}
+
+Model TensorParallel::Split(Model model) {
+  if (ranks_.size() == 1) return model;
+  model.Split(group_);
+  for (const Parameter* parameter : model.Parameters()) {
+    if (parameter->slice) split_.insert(parameter->name);
+    if (parameter->partial_gradient) partial_.insert(parameter->name);
+  }
+  return model;
+}
+
+std::vector<TrainedTensor> TensorParallel::Prepare(std::vector<TrainedTensor> trained) {
+  std::vector<Tensor> replicated;
+  for (TrainedTensor& tensor : trained) {
+    if (split_.contains(tensor.name)) continue;
+    tensor.in_norm = ranks_.rank() == 0;
+    const bool is_part = group_.splits_sequence() || partial_.contains(tensor.name);
+    if (is_part && tensor.gradient.elements() > 0) replicated.push_back(tensor.gradient);
+  }
+  if (!replicated.empty()) {
+    replicated_.emplace(std::move(replicated), settings_.precision.reduce, ranks_, kernels_);
+  }
+  return trained;
+}
+
+void TensorParallel::SumGradients() {
+  if (replicated_) replicated_->Sum();
+}
+
+void TensorParallel::ChooseWriters(std::vector<StateTensor>& state) const {
+  for (StateTensor& tensor : state) tensor.is_writer &= ranks_.rank() == 0 || tensor.slice;
+}
+
+double TensorParallel::token_share() const {
+  if (!group_.splits_sequence()) return 1;
+  int64_t own = 0;  // where each micro-batch is divided
+  for (int64_t i = 0; i < settings_.cut.micro_batches; ++i) {
+    own += group_.Tokens(settings_.samples_of(i) * targets_per_sample_).count;
+  }
+  return static_cast<double>(own) /
+         static_cast<double>(settings_.samples_of_shard() * targets_per_sample_);
+}
+
+// Theory: each layer of the plan moves its activations once in forward or backward; where the
+// sequence is split, once in both, for what was gathered on one way is scattered on the other.
+void TensorParallel::AddTraffic(const Stage& stage, double forwards,
+                                CostPrediction& prediction) const {
+  if (ranks_.size() == 1) return;
+  const StageTraffic sample = TrafficPerSample(stage);
+  const auto samples = static_cast<double>(settings_.samples_of_shard());
+  const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
+  const auto bytes_of = [&](int64_t elements) {
+    return samples * static_cast<double>(elements) * size;
+  };
+  const double n = ranks_.size(), share = 2 * (n - 1) / n;
+  const auto add = [&](Operation operation, const char* label, double bytes) {
+    if (bytes > 0) prediction.AddTraffic(operation, label, bytes);
+  };
+  if (!group_.splits_sequence()) {
+    add(Operation::kAllReduce, "activations", forwards * share * bytes_of(sample.forward));
+    add(Operation::kAllReduce, "activation gradients", share * bytes_of(sample.backward_back));
+  } else {
+    // Of all tokens this rank sends its own to each other rank, or the others' to them.
+    const double gather = token_share() * (n - 1), scatter = 1 - token_share();
+    add(Operation::kAllGather, "activations", forwards * gather * bytes_of(sample.backward));
+    add(Operation::kReduceScatter, "activations", forwards * scatter * bytes_of(sample.forward));
+    add(Operation::kAllGather, "activation gradients", gather * bytes_of(sample.forward_back));
+    add(Operation::kReduceScatter, "activation gradients",
+        scatter * bytes_of(sample.backward_back));
+  }
+  if (replicated_) {
+    add(Operation::kAllReduce, "replicated gradients",
+        share * static_cast<double>(replicated_->bytes()));
+  }
+  add(Operation::kAllReduce, "cross entropy",
+      share * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/communicator.h"
+#include "core/config/config.h"
+#include "core/nn/model.h"
+#include "core/optim/optimizer.h"
+#include "core/run/stage.h"
+#include "core/run/strategy.h"
+#include "strategies/tensor_parallel/replicated_gradients.h"
+#include "strategies/tensor_parallel/tensor_group.h"
+
+namespace lockstep {
+
+// A strategy that carries tensor parallelism has MeshAxis::kTp among its axes and this table, whose
+// options tp.h lists, among its tables; calls the two checks from its own; and makes the rest of it
+// with a TensorParallel.
+inline constexpr char kTensorParallelTable[] = "tp";
+
+// Whether the table is right by itself.
+absl::Status CheckTensorParallelOptions(const Config& config);
+
+// Whether mesh.tp ranks can compute the model's layers together. InvalidArgument with all that do
+// not divide.
+absl::Status CheckTensorParallelModel(const Config& config, const Settings& settings,
+                                      const Model& model);
+
+// What a rank does about tensor parallelism beside what its strategy does: the ranks along tp have
+// the same blocks and the same micro-batches, each with its slice of the weights. Where the mesh
+// has no such ranks, members do nothing and cost nothing.
+//
+//   TensorParallel tensor(inputs);
+//   Stage stage(rank, tensor.Split(std::move(inputs.model)), ...);
+//   std::vector<TrainedTensor> trained = tensor.Prepare(stage.Trained());  // gradients in memory
+//   ... forward, backward, sums over the shards of the batch ...
+//   tensor.SumGradients();
+//   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}));
+class TensorParallel {
+ public:
+  // Throws StatusException where a batch has fewer tokens than there are ranks to divide them.
+  explicit TensorParallel(const StrategyInputs& inputs);
+
+  // The ranks that compute a layer together, in the order of their slices.
+  Communicator& ranks() const { return ranks_; }
+
+  // The share of this rank of a model without memory, which this outlives.
+  Model Split(Model model);
+
+  // Of all that this rank trains: says what counts in the norm here, and prepares SumGradients.
+  // Called once, with gradients that have their memory and keep it.
+  std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained);
+
+  // Once a step, when gradients are complete on this rank and summed over the shards of the batch:
+  // sums those of parameters that are not split but met only a part of the tokens, or of the
+  // features that their layer makes (Parameter::partial_gradient). Throws StatusException.
+  void SumGradients();
+
+  // Of what all ranks along tp hold, one is the writer.
+  void ChooseWriters(std::vector<StateTensor>& state) const;
+
+  // Of a shard's tokens that lie between blocks, what share this rank has: what it hands on to
+  // other stages.
+  double token_share() const;
+
+  // Adds what this rank sends in a step to those it computes layers with. `forwards`: how often a
+  // micro-batch runs forward, in the mean; more than once where activations are computed again.
+  void AddTraffic(const Stage& stage, double forwards, CostPrediction& prediction) const;
+
+ private:
+  Communicator& ranks_;
+  const Settings& settings_;
+  Kernels& kernels_;
+  const int64_t targets_per_sample_;
+  TensorGroup group_;
+  absl::flat_hash_set<std::string> split_, partial_;  // names of parameters
+  std::optional<ReplicatedGradients> replicated_;     // none: every rank has whole gradients
+};
+
+}  // namespace lockstep
