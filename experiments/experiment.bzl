@@ -74,6 +74,7 @@ def _curve_test(
     tolerance = STRATEGIES[strategy].tolerance
     golden_tolerance = max(golden_tolerance, tolerance)
     reference_steps = tolerant_steps if tolerance > 0 else steps
+    golden_steps = min(golden_steps, reference_steps)
     steps = max(reference_steps, golden_steps)
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
@@ -145,7 +146,7 @@ def lockstep_experiment(
         depend on it: workload.toml states schedule.total_steps.
       tolerant_steps: the same for strategies that have a tolerance, if these must be fewer; each
         BUILD file says why.
-      golden_steps: how many of these are held to expected_loss.csv.
+      golden_steps: how many of these steps are held to expected_loss.csv, at most.
       golden_tolerance: how far from expected_loss.csv their losses may be, relatively. 0 where every
         processor with AVX2 and FMA gives the same bits: fp32 without convolutions (docs/numerics.md).
         Elsewhere each BUILD file says how far another processor moves the losses, and how far a
