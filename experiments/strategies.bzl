@@ -16,6 +16,8 @@ def _strategy(tolerance = 0, program = None, has_curve = True):
 STRATEGIES = {
     "single": _strategy(),
     "ddp": _strategy(),
+    "zero1": _strategy(),
+    "zero2": _strategy(),
     "fsdp": _strategy(),
     "layerwise": _strategy(),
     "gpipe": _strategy(),
@@ -39,14 +41,14 @@ STRATEGIES = {
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
     "gpt_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "full"],
-    "gpt_markov": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
+    "gpt_markov": ["single", "ddp", "zero1", "zero2", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_war_and_peace": ["full", "lora_r1", "lora_r4", "lora_r16"],
-    "gpt_wide": ["single", "ddp", "fsdp"],
+    "gpt_wide": ["single", "ddp", "zero1", "zero2", "fsdp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],
-    "resnet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
+    "resnet_shapes": ["single", "ddp", "zero1", "zero2", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "toy_layerwise": ["single", "layerwise"],
     "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
 }

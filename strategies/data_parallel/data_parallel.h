@@ -36,6 +36,10 @@ class DataParallel {
   virtual std::vector<StateTensor> State() const = 0;
   // Rounds masters to the compute dtype, after other code than the optimizer has changed them.
   virtual void RoundMasters() = 0;
+  // Brings what this rank holds of other ranks' shards up to date, after all values have changed,
+  // or after the optimizer has updated those that are trained.
+  virtual void ShareValues() = 0;
+  virtual void ShareUpdates() = 0;
 
   // The calls of a training step, in this order.
   // Before the first micro-batch.

@@ -4,15 +4,21 @@
 
 namespace lockstep {
 
-FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
-                             Kernels& kernels)
-    : groups_(groups) {
-  shard_ = kernels.Empty({layout.shard}, reduce, MemoryClass::kGradients);
+FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
+                             DType reduce, Kernels& kernels)
+    : groups_(groups), stays_whole_(divided == Divided::kOptimizerState) {
   whole_ = kernels.Empty({layout.whole}, reduce, MemoryClass::kGradients);
-  whole_.storage().Release();
+  if (stays_whole_) {
+    shard_ = whole_.View(groups.shards.rank() * layout.shard, {layout.shard});
+  } else {
+    whole_.storage().Release();
+    shard_ = kernels.Empty({layout.shard}, reduce, MemoryClass::kGradients);
+  }
 }
 
-void FlatGradients::Materialize() { whole_.storage().Materialize(); }
+void FlatGradients::Materialize() {
+  if (!stays_whole_) whole_.storage().Materialize();
+}
 
 void FlatGradients::Reduce() {
   reduce_ = groups_.shards.ReduceScatter(whole_, shard_, ReduceOp::kSum, "gradients");
@@ -20,7 +26,7 @@ void FlatGradients::Reduce() {
 
 void FlatGradients::AwaitReduced() {
   ThrowIfError(reduce_.Wait());
-  whole_.storage().Release();
+  if (!stays_whole_) whole_.storage().Release();
 }
 
 Work FlatGradients::ReduceOverReplicas() {

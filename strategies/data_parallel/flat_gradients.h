@@ -7,19 +7,20 @@
 
 namespace lockstep {
 
-// The gradients of a unit's parameters: the whole while backward computes them, and this rank's
-// shard of their sum over the ranks.
+// The gradients of a unit's parameters: the whole, always or while backward computes them, and this
+// rank's shard of their sum over the ranks.
 class FlatGradients {
  public:
-  // `reduce`: the dtype in which they are kept and summed over the ranks.
-  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
+  // `reduce`: the dtype in which they are kept and summed over the ranks. Where gradients are not
+  // divided the whole stays, and the shard lies in it.
+  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Divided divided, DType reduce,
                 Kernels& kernels);
 
   // Gives the whole memory, if it has none.
   void Materialize();
   // Begins to sum the whole over the ranks: the shard becomes this rank's part of the sum.
   void Reduce();
-  // Returns when that is done, and gives the memory of the whole back.
+  // Returns when that is done, and gives the memory of the whole back unless it stays.
   void AwaitReduced();
   // Begins to sum the shard over the replicas; nothing where there are none.
   Work ReduceOverReplicas();
@@ -30,6 +31,7 @@ class FlatGradients {
 
  private:
   ShardGroups groups_;
+  const bool stays_whole_;
   Tensor shard_, whole_;
   Work reduce_;
 };

@@ -1,14 +1,22 @@
 #include "strategies/data_parallel/flat_parameters.h"
 
 #include "core/base/status.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 
-FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                               Kernels& kernels, Trained trained)
-    : kernels_(kernels), groups_(groups) {
-  shard_ = kernels.Empty({layout.shard}, compute, MemoryClass::kParameters);
-  kernels.Fill(shard_, 0);
+FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
+                               DType compute, Kernels& kernels, Trained trained)
+    : kernels_(kernels), groups_(groups), stays_whole_(divided != Divided::kParameters) {
+  whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
+  if (stays_whole_) {
+    shard_ = whole_.View(groups.shards.rank() * layout.shard, {layout.shard});
+    kernels.Fill(whole_, 0);
+  } else {
+    whole_.storage().Release();
+    shard_ = kernels.Empty({layout.shard}, compute, MemoryClass::kParameters);
+    kernels.Fill(shard_, 0);
+  }
   if (trained == Trained::kHere) {
     master_ = shard_;
     if (compute != DType::kF32) {
@@ -16,8 +24,6 @@ FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& grou
       kernels.Fill(master_, 0);
     }
   }
-  whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
-  whole_.storage().Release();
   const int neighbours = groups.neighbours.size();
   if (neighbours > 1 && neighbours < groups.shards.size()) {
     part_ = kernels.Empty({layout.whole / neighbours}, compute, MemoryClass::kParameters);
@@ -36,6 +42,11 @@ void FlatParameters::Gather() {
                     : groups_.shards.AllGather(shard_, whole_, "parameters");
 }
 
+void FlatParameters::GatherUpdates() {
+  CHECK(stays_whole_);
+  gather_ = groups_.shards.AllGather(shard_, whole_, "parameters");
+}
+
 void FlatParameters::AwaitWhole() {
   Gather();
   ThrowIfError(gather_.Wait());
@@ -43,7 +54,7 @@ void FlatParameters::AwaitWhole() {
 }
 
 void FlatParameters::Rest() {
-  if (groups_.neighbours.size() == 1) return;
+  if (stays_whole_ || groups_.neighbours.size() == 1) return;
   if (part_.defined()) {
     part_.storage().Materialize();
     kernels_.Copy(whole_.View(groups_.neighbours.rank() * part_.elements(), part_.shape()), part_);
@@ -52,6 +63,7 @@ void FlatParameters::Rest() {
 }
 
 void FlatParameters::Release() {
+  if (stays_whole_) return;
   whole_.storage().Release();
   if (rests()) part_.storage().Release();
 }

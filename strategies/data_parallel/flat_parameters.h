@@ -7,19 +7,24 @@
 
 namespace lockstep {
 
-// The values of a unit's parameters: this rank's shard, and the whole while a block needs it.
+// The values of a unit's parameters: this rank's shard, and the whole, always or while a block
+// needs it.
 class FlatParameters {
  public:
   // Whether they are trained here, get their values from where they are, or are frozen.
   enum class Trained { kHere, kElsewhere, kNever };
 
-  // `compute`: the dtype of the whole, in which it is gathered and computed with.
-  FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                 Kernels& kernels, Trained trained = Trained::kHere);
+  // `compute`: the dtype of the whole, in which it is gathered and computed with. Where parameters
+  // are not divided the whole stays, and the shard lies in it.
+  FlatParameters(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
+                 DType compute, Kernels& kernels, Trained trained = Trained::kHere);
 
   // Begins to bring the whole together, from the neighbours where they have kept it, else from all
   // shards; without effect if that has been done or begun.
   void Gather();
+  // Begins to bring the shards of all ranks into a whole that stays, after their values have
+  // changed. AwaitWhole ends it.
+  void GatherUpdates();
   // Returns when the whole is there.
   void AwaitWhole();
   // After forward, until the next Gather: keeps this rank's part of what the neighbours keep.
@@ -46,6 +51,7 @@ class FlatParameters {
 
   Kernels& kernels_;
   ShardGroups groups_;
+  const bool stays_whole_;
   Tensor master_, shard_, whole_;
   Tensor part_;  // undefined where it is the shard, or the whole
   Work gather_;

@@ -30,6 +30,8 @@ class Replicated : public DataParallel {
   }
 
   void RoundMasters() override { stage_.RoundMasters(); }
+  void ShareValues() override {}
+  void ShareUpdates() override {}
 
   void BeginStep(double loss_scale) override { stage_.Clear(loss_scale); }
   BackwardHooks Completing(const BlockRange& stage) override { return reducer_.hooks(stage); }

@@ -4,6 +4,10 @@
 
 namespace lockstep {
 
+// What the ranks that hold shards divide among them (Rajbhandari et al., "ZeRO", SC 2020, stages 1,
+// 2 and 3). Each includes what stands before it.
+enum class Divided { kOptimizerState, kGradients, kParameters };
+
 // Whom a rank shares the parameters of a model with.
 struct ShardGroups {
   // Each keeps one shard of every unit, always.

@@ -29,6 +29,7 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
       groups_{.shards = inputs.rank.mesh.dp(),
               .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
               .replicas = inputs.rank.mesh.replicas()},
+      divided_(sharding.divided),
       unshard_(sharding.unshard),
       sums_in_backward_(inputs.stages.size() == 1 && !inputs.halves_backwards),
       await_tied_(std::move(inputs.await_tied)),
@@ -39,7 +40,7 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
 void Sharded::MakeValues(Model& model, const std::vector<BlockRange>& ranges) {
   AllocateTiedGradients(model, ranges);
   residency_ = std::make_unique<Residency>(
-      model, ranges, groups_, settings_.precision, unshard_,
+      model, ranges, groups_, divided_, settings_.precision, unshard_,
       Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
                                .leave = [this](FsdpUnit& unit) { Leave(unit); }},
       kernels_, settings_.seed);
@@ -181,6 +182,27 @@ void Sharded::RoundMasters() {
   for (const auto& unit : residency_->units()) unit->parameters().RoundMaster();
 }
 
+void Sharded::ShareValues() {
+  GatherWholes([](const Parameter&) { return true; });
+}
+
+void Sharded::ShareUpdates() {
+  GatherWholes([](const Parameter& parameter) { return parameter.trainable; });
+}
+
+void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) {
+  if (unshard_ != Unshard::kAlways) return;
+  std::vector<FlatParameters*> gathered;
+  for (const auto& unit : residency_->units()) {
+    if (chosen(*unit->members().front().parameter)) gathered.push_back(&unit->parameters());
+  }
+  for (const FsdpGuest& guest : residency_->guests()) {
+    if (chosen(*guest.owner)) gathered.push_back(guest.parameters.get());
+  }
+  for (FlatParameters* parameters : gathered) parameters->GatherUpdates();
+  for (FlatParameters* parameters : gathered) parameters->AwaitWhole();
+}
+
 int64_t Sharded::PeakWholeBytes() const {
   int64_t peak = 0;
   if (unshard_ == Unshard::kPass) {
@@ -195,7 +217,8 @@ int64_t Sharded::PeakWholeBytes() const {
 }
 
 int64_t Sharded::PeakGradientBytes() const {
-  if (sums_in_backward_ && settings_.cut.micro_batches == 1) {
+  if (sums_in_backward_ && settings_.cut.micro_batches == 1 &&
+      divided_ != Divided::kOptimizerState) {
     return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
                                        GradientSums::kUnderWay);
   }
@@ -208,6 +231,16 @@ int64_t Sharded::PeakGradientBytes() const {
 
 double Sharded::GatherBytes(double forwards) const {
   const double from_shards = RingShare(groups_.shards.size());
+  if (unshard_ == Unshard::kAlways) {  // what the optimizer has updated
+    int64_t updated = 0;
+    for (const auto& unit : residency_->units()) {
+      if (unit->is_trained()) updated += unit->parameters().whole().bytes();
+    }
+    for (const FsdpGuest& guest : residency_->guests()) {
+      if (guest.owner->trainable) updated += guest.parameters->whole().bytes();
+    }
+    return from_shards * static_cast<double>(updated);
+  }
   if (unshard_ == Unshard::kStep) return from_shards * static_cast<double>(PeakWholeBytes());
   // The first forward gathers a unit from all shards. Until its backward is over, what the
   // neighbours keep is enough.
@@ -236,11 +269,15 @@ void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
   }
   const int64_t optimizer =
       settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
-  prediction.memory = {{MemoryClass::kParameters, (shards + guests) * SizeOf(precision.compute) +
-                                                      PeakWholeBytes() + stage_.statistics_bytes()},
-                       {MemoryClass::kGradients,
-                        trained * SizeOf(precision.reduce) + PeakGradientBytes() + tied_bytes_},
-                       {MemoryClass::kOptimizerState, trained * optimizer}};
+  // Where the whole stays, the shard is a part of it.
+  const int64_t parameter_shards =
+      divided_ == Divided::kParameters ? (shards + guests) * SizeOf(precision.compute) : 0;
+  const int64_t gradient_shards =
+      divided_ == Divided::kOptimizerState ? 0 : trained * SizeOf(precision.reduce);
+  prediction.memory = {
+      {MemoryClass::kParameters, parameter_shards + PeakWholeBytes() + stage_.statistics_bytes()},
+      {MemoryClass::kGradients, gradient_shards + PeakGradientBytes() + tied_bytes_},
+      {MemoryClass::kOptimizerState, trained * optimizer}};
 
   prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
   const auto gradients = static_cast<double>(trained * SizeOf(precision.reduce));

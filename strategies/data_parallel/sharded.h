@@ -14,17 +14,18 @@
 
 namespace lockstep {
 
-// How long parameters stay whole.
+// What is divided into shards, and how long parameters stay whole.
 struct Sharding {
-  Unshard unshard = Unshard::kPass;
+  Divided divided = Divided::kParameters;
+  Unshard unshard = Unshard::kPass;  // kAlways where parameters are not divided
   // Ranks that keep a unit together between its forward and its backward, each an equal part: all
   // of mesh.dp where they keep no more than their shards, 1 where each keeps the whole unit.
   int neighbours = 1;
 };
 
-// A rank's stages of a model, of which it keeps a shard: made of the units of fsdp. All tensors of
-// the whole model have their names here, those of other ranks as empty ones, as with a stage that
-// is not sharded.
+// Each rank keeps a shard of the optimizer state of its stages, or of their gradients or parameters
+// too, block by block (FsdpUnit). Gradients are reduce-scattered, and the optimizer updates the
+// shard.
 class Sharded : public DataParallel {
  public:
   Sharded(DataParallelInputs inputs, const Sharding& sharding);
@@ -37,6 +38,8 @@ class Sharded : public DataParallel {
   std::vector<TrainedTensor> Trained() const override;
   std::vector<StateTensor> State() const override;
   void RoundMasters() override;
+  void ShareValues() override;
+  void ShareUpdates() override;
 
   void BeginStep(double loss_scale) override;
   // Begins to sum the gradients of units that no stage here adds to any more: while the backward
@@ -62,6 +65,9 @@ class Sharded : public DataParallel {
   int64_t PeakWholeBytes() const;
   // Bytes of gradients of units that exist at one time beside the shards.
   int64_t PeakGradientBytes() const;
+  // Where parameters stay whole: gathers those of units and guests for which `chosen` says so. A
+  // guest has no unit here.
+  void GatherWholes(const std::function<bool(const Parameter&)>& chosen);
   // Sent by this rank in a step to gather what its passes use.
   double GatherBytes(double forwards) const;
 
@@ -70,6 +76,7 @@ class Sharded : public DataParallel {
   Communicator& ranks_;                       // with the same stages and other shards of the batch
   std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   const ShardGroups groups_;
+  const Divided divided_;
   const Unshard unshard_;
   const bool sums_in_backward_;
   const std::function<void(const Parameter&)> await_tied_;

@@ -45,6 +45,7 @@ class Engine : public Strategy {
         updater_(inputs.rank, settings_, trained_),
         runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
     tied_.SendValues();
+    data_parallel_->ShareValues();
   }
 
   // Between the first stage and the last nobody needs inputs or targets.
@@ -69,6 +70,7 @@ class Engine : public Strategy {
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendUpdates();
+    data_parallel_->ShareUpdates();
     if (!result.skipped) stage().UpdateStatistics();
     result.loss = loss;
     return result;
@@ -86,6 +88,7 @@ class Engine : public Strategy {
   void Restored() override {
     data_parallel_->RoundMasters();
     tied_.SendValues();
+    data_parallel_->ShareValues();
     updater_.Restored();
   }
 

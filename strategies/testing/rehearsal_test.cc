@@ -19,6 +19,8 @@
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/tp/tp.h"
+#include "strategies/zero1/zero1.h"
+#include "strategies/zero2/zero2.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +65,7 @@ TEST_P(RehearsalTest, OfOneMicroBatchAfterTheOther) {
        {Case{SingleStrategy(), {}}, Case{SingleStrategy(), {"cut.shards=2"}},
         Case{SingleStrategy(), {"batch.size=10", "cut.micro_batches=4"}},
         Case{SingleStrategy(), {"run.threads=2"}}, Case{DdpStrategy(), {"mesh.dp=2"}},
+        Case{Zero1Strategy(), {"mesh.dp=3"}}, Case{Zero2Strategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=2", "fsdp.reshard_after_forward=false"}},
         Case{TpStrategy(), {"mesh.tp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}}}) {

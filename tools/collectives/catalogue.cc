@@ -27,9 +27,7 @@ constexpr Collective kCollectives[] = {
         .notation = "the root r holds xᵣ → every rank holds xᵣ",
         .time = "(n−2+k)(α + Bβ/k), in k pieces down a chain of ranks",
         .sends = "every rank B, the last of the chain nothing",
-        .users =
-            "ddp: the initial parameters, from rank 0. layerwise and gpipe: the loss, from the "
-            "last stage.",
+        .users = "layerwise and gpipe: the loss, from the last stage.",
     },
     {
         .operation = Operation::kScatter,
@@ -57,7 +55,8 @@ constexpr Collective kCollectives[] = {
         .notation = "rank i holds xᵢ → every rank holds X = [x₀, …, xₙ₋₁]",
         .time = "⌈log₂ n⌉ α + (n−1)/n · Bβ",
         .sends = "every rank its own part to n−1 others: (n−1)/n · B if even",
-        .users = "fsdp: a unit's parameters, before its forward and again before its backward. tp: "
+        .users = "zero1 and zero2: what the ranks have updated. fsdp: a unit's parameters, before "
+                 "its forward and again before its backward. tp: "
                  "outputs split by column; with sequence parallel, activations.",
     },
     {
@@ -89,7 +88,8 @@ constexpr Collective kCollectives[] = {
         .notation = "rank i holds xᵢ → rank i holds part i of y = x₀ ⊕ x₁ ⊕ … ⊕ xₙ₋₁",
         .time = "⌈log₂ n⌉ α + (n−1)/n · Bβ",
         .sends = "every rank B less its own part: (n−1)/n · B if even",
-        .users = "fsdp: gradients, of which each rank keeps those of its shard. tp: with sequence "
+        .users = "zero1, zero2 and fsdp: gradients, of which each rank keeps those of its shard. "
+                 "tp: with sequence "
                  "parallel, in place of the all_reduce of activations.",
     },
     {

@@ -8,6 +8,8 @@
 #include "strategies/lora/lora.h"
 #include "strategies/single/single.h"
 #include "strategies/tp/tp.h"
+#include "strategies/zero1/zero1.h"
+#include "strategies/zero2/zero2.h"
 #include "tools/portable/commands.h"
 
 namespace lockstep {
@@ -15,8 +17,8 @@ namespace lockstep {
 std::vector<Command> StrategyCommands() {
   std::vector<Command> commands;
   for (const StrategyDefinition& strategy :
-       {SingleStrategy(), DdpStrategy(), LayerwiseStrategy(), TpStrategy(), FsdpStrategy(),
-        GPipeStrategy(), FsdpPipeStrategy(), LoraStrategy()}) {
+       {SingleStrategy(), DdpStrategy(), Zero1Strategy(), Zero2Strategy(), LayerwiseStrategy(),
+        TpStrategy(), FsdpStrategy(), GPipeStrategy(), FsdpPipeStrategy(), LoraStrategy()}) {
     commands.push_back({strategy.name, [strategy](int argc, char** argv) {
                           return TrainMain(argc, argv, strategy, MakeModel);
                         }});
