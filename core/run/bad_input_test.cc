@@ -159,7 +159,6 @@ TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {
   EXPECT_THAT(Fail(kSingle, {"--set", "cut.shards=3"}), HasSubstr("do not divide into 3 shards"));
   EXPECT_THAT(Fail(kSingle, {"--set", "mesh.dp=2"}), HasSubstr("one rank only"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.pp=2"}), HasSubstr("no such axis"));
-  EXPECT_THAT(Fail(kDdp, {"--set", "mesh.replicas=2"}), HasSubstr("no such axis"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=1000"}), HasSubstr("at most"));
   EXPECT_THAT(Fail(kDdp, {"--set", "mesh.dp=4", "--set", "cut.shards=2"}),
               HasSubstr("cut.shards is 2, but mesh.dp is 4"));

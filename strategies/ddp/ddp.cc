@@ -20,6 +20,6 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
 
 }  // namespace
 
-StrategyDefinition DdpStrategy() { return EngineStrategy("ddp", {MeshAxis::kDp}, ReadOptions); }
+StrategyDefinition DdpStrategy() { return EngineStrategy("ddp", Stages::kOne, ReadOptions); }
 
 }  // namespace lockstep

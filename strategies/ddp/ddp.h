@@ -10,7 +10,9 @@ namespace lockstep {
 // micro-batches of a step only accumulate. Batch statistics and the loss are summed once a step, so
 // that all replicas stay the same to the bit.
 //
-// Options, table [ddp]: first_bucket_bytes (1 MiB), bucket_bytes (25 MiB).
+// With tp ranks, each rank is one of tp ranks that compute layers together, as in `tp`.
+//
+// Options, table [ddp] (and [tp], see there): first_bucket_bytes (1 MiB), bucket_bytes (25 MiB).
 StrategyDefinition DdpStrategy();
 
 }  // namespace lockstep

@@ -169,8 +169,10 @@ TEST(DdpTest, AMemoryLimitEndsInOneMessage) {
 }
 
 TEST(DdpTest, RefusesWhatItCannotCarry) {
-  const absl::Status axis = FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.tp=2"});
-  EXPECT_NE(std::string(axis.message()).find("no such axis; it has dp"), std::string::npos) << axis;
+  const absl::Status axis = FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.pp=2"});
+  EXPECT_NE(std::string(axis.message()).find("no such axis; it has replicas, dp, tp"),
+            std::string::npos)
+      << axis;
   const absl::Status batch =
       FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=5"});
   EXPECT_NE(std::string(batch.message()).find("do not divide into 5 shards"), std::string::npos)

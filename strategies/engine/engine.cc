@@ -1,6 +1,5 @@
 #include "strategies/engine/engine.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -140,15 +139,13 @@ class Engine : public Strategy {
 }  // namespace
 
 StrategyDefinition EngineStrategy(
-    const std::string& name, std::vector<MeshAxis> axes,
+    const std::string& name, Stages stages,
     std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read) {
-  const bool splits_layers = std::find(axes.begin(), axes.end(), MeshAxis::kTp) != axes.end();
   StrategyDefinition strategy;
   strategy.name = name;
-  strategy.axes = std::move(axes);
-  if (splits_layers && name != kTensorParallelTable) {
-    strategy.more_tables = {kTensorParallelTable};
-  }
+  strategy.axes = {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp};
+  if (stages == Stages::kSeveral) strategy.axes.insert(strategy.axes.begin(), MeshAxis::kPp);
+  if (name != kTensorParallelTable) strategy.more_tables = {kTensorParallelTable};
   strategy.check = [read](const Config& config, const Settings& settings) {
     LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
     return read(config, settings).status();

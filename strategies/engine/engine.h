@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
@@ -26,14 +25,17 @@ struct EngineOptions {
   DataParallelMaker make_data_parallel = nullptr;  // MakeReplicated or MakeSharded
 };
 
+// Whether a strategy divides the blocks of a model into stages, along mesh.pp.
+enum class Stages { kOne, kSeveral };
+
 // Makes a strategy of the engine: the blocks of the model are divided into stages along mesh.pp,
 // which run by a schedule; ranks along mesh.replicas and mesh.dp train the same stages on different
 // shards of the batch; ranks along mesh.tp compute layers together.
 //
 // `name` is also the name of the strategy's own table in the configuration, which `read` reads and
-// checks. `axes`: the axes of the mesh that the strategy may use.
+// checks.
 StrategyDefinition EngineStrategy(
-    const std::string& name, std::vector<MeshAxis> axes,
+    const std::string& name, Stages stages,
     std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read);
 
 }  // namespace lockstep

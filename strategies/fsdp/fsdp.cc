@@ -20,8 +20,6 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
 
 }  // namespace
 
-StrategyDefinition FsdpStrategy() {
-  return EngineStrategy("fsdp", {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
-}
+StrategyDefinition FsdpStrategy() { return EngineStrategy("fsdp", Stages::kOne, ReadOptions); }
 
 }  // namespace lockstep

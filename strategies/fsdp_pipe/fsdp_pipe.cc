@@ -37,7 +37,7 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
 }  // namespace
 
 StrategyDefinition FsdpPipeStrategy() {
-  return EngineStrategy("fsdp_pipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("fsdp_pipe", Stages::kSeveral, ReadOptions);
 }
 
 }  // namespace lockstep

@@ -9,8 +9,9 @@ namespace lockstep {
 // its parameters, gradients and optimizer state, as `fsdp` does. Gradients are reduced once a step,
 // after the last micro-batch.
 //
-// With tp ranks, layers are divided as in `tp`. The bits are those of `single` (with tp: of `tp`)
-// with as many shards and micro-batches.
+// With [mesh] replicas, shards lie within groups of dp ranks, as in `fsdp`. With tp ranks, layers
+// are divided as in `tp`. The bits are those of `single` (with tp: of `tp`) with as many shards and
+// micro-batches.
 //
 // Options, table [fsdp_pipe] (and [tp], see there):
 //

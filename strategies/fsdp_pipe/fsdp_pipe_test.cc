@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/fsdp/fsdp.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 
@@ -67,6 +68,47 @@ INSTANTIATE_TEST_SUITE_P(Meshes, FsdpPipeEqualsSingleTest,
                                                std::get<1>(parameters.param), "MicroBatches",
                                                std::get<2>(parameters.param));
                          });
+
+// A pipeline of one stage is its data-parallel strategy: bits, bytes and memory.
+TEST(FsdpPipeTest, OneStageIsFsdp) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    for (const char* micro_batches : {"cut.micro_batches=1", "cut.micro_batches=3"}) {
+      const Assignments mesh = {"mesh.dp=2", micro_batches};
+      const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, mesh);
+      const auto pipe =
+          RunStrategy(FsdpPipeStrategy(), MakeModel, config,
+                      With(mesh, {"fsdp_pipe.schedule=layerwise", "fsdp_pipe.checkpoint=never",
+                                  "fsdp_pipe.unshard=micro_batch"}));
+      ExpectSameBits(pipe, fsdp);
+      for (size_t rank = 0; rank < fsdp.size(); ++rank) {
+        EXPECT_EQ(pipe[rank].memory.peak_total(), fsdp[rank].memory.peak_total());
+        ASSERT_EQ(pipe[rank].traffic.by_kind.size(), fsdp[rank].traffic.by_kind.size());
+        for (const auto& predicted : fsdp[rank].prediction.traffic) {
+          EXPECT_EQ(pipe[rank].traffic.Of(predicted.operation, predicted.label).wire_bytes,
+                    fsdp[rank].traffic.Of(predicted.operation, predicted.label).wire_bytes);
+        }
+      }
+    }
+  }
+}
+
+// Each stage's shards lie within groups of dp ranks, and replicas of the groups sum their shards.
+TEST(FsdpPipeTest, ReplicasOfShardsHaveTheBitsOfSingle) {
+  for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
+    for (const char* micro_batches : {"cut.micro_batches=1", "cut.micro_batches=3"}) {
+      const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model),
+                                      {micro_batches, "cut.shards=4"});
+      for (const char* unshard : {"step", "micro_batch"}) {
+        SCOPED_TRACE(absl::StrCat(micro_batches, " ", unshard));
+        const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
+                                       {micro_batches, "mesh.pp=2", "mesh.replicas=2", "mesh.dp=2",
+                                        absl::StrCat("fsdp_pipe.unshard=", unshard)});
+        ExpectSameBits(ranks, single);
+        ExpectPredictedCosts(ranks);
+      }
+    }
+  }
+}
 
 TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
   for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {

@@ -25,7 +25,7 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
 }  // namespace
 
 StrategyDefinition GPipeStrategy() {
-  return EngineStrategy("gpipe", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("gpipe", Stages::kSeveral, ReadOptions);
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/ddp/ddp.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 
@@ -58,6 +59,36 @@ INSTANTIATE_TEST_SUITE_P(Cuts, GPipeEqualsSingleTest,
                            return absl::StrCat(Name(std::get<0>(parameters.param)), "MicroBatches",
                                                std::get<1>(parameters.param));
                          });
+
+// A pipeline of one stage is its data-parallel strategy: bits, bytes and memory.
+TEST(GPipeTest, OneStageIsDdp) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const Assignments mesh = {"mesh.dp=2", "cut.micro_batches=3"};
+    const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, mesh);
+    const auto gpipe =
+        RunStrategy(GPipeStrategy(), MakeModel, config,
+                    With(mesh, {"gpipe.schedule=layerwise", "gpipe.checkpoint=never"}));
+    ExpectSameBits(gpipe, ddp);
+    for (size_t rank = 0; rank < ddp.size(); ++rank) {
+      EXPECT_EQ(gpipe[rank].memory.peak_total(), ddp[rank].memory.peak_total());
+      ASSERT_EQ(gpipe[rank].traffic.by_kind.size(), ddp[rank].traffic.by_kind.size());
+      for (const auto& predicted : ddp[rank].prediction.traffic) {
+        EXPECT_EQ(gpipe[rank].traffic.Of(predicted.operation, predicted.label).wire_bytes,
+                  ddp[rank].traffic.Of(predicted.operation, predicted.label).wire_bytes);
+      }
+    }
+  }
+}
+
+TEST(GPipeTest, ReplicasHaveTheBitsOfSingle) {
+  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=4"});
+    const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config,
+                                   {"mesh.pp=2", "mesh.replicas=2", "mesh.dp=2"});
+    ExpectSameBits(gpipe, single);
+    for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
+  }
+}
 
 TEST(GPipeTest, InterleavedStagesHaveTheBitsOfSingle) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {

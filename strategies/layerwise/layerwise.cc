@@ -26,7 +26,7 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
 }  // namespace
 
 StrategyDefinition LayerwiseStrategy() {
-  return EngineStrategy("layerwise", {MeshAxis::kPp, MeshAxis::kDp, MeshAxis::kTp}, ReadOptions);
+  return EngineStrategy("layerwise", Stages::kSeveral, ReadOptions);
 }
 
 }  // namespace lockstep

@@ -323,7 +323,6 @@ TEST(LayerwiseTest, RefusesWhatCannotBeDivided) {
               HasSubstr("did you mean \"time\"?"));
   EXPECT_THAT(message({"mesh.pp=5", "layerwise.balance=time"}), HasSubstr("mesh.pp is 5"));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
-  EXPECT_THAT(message({"mesh.replicas=2"}), HasSubstr("no such axis; it has pp, dp, tp"));
   EXPECT_THAT(message({"layerwise.balances=[4]"}), HasSubstr("did you mean layerwise.balance"));
 }
 

@@ -7,13 +7,12 @@
 namespace lockstep {
 
 StrategyDefinition TpStrategy() {
-  return EngineStrategy("tp", {MeshAxis::kDp, MeshAxis::kTp},
-                        [](const Config&, const Settings& settings) {
-                          EngineOptions options;
-                          options.schedule = OneStageSchedule(settings.cut.micro_batches);
-                          options.make_data_parallel = MakeReplicated(BucketLimits());
-                          return options;
-                        });
+  return EngineStrategy("tp", Stages::kOne, [](const Config&, const Settings& settings) {
+    EngineOptions options;
+    options.schedule = OneStageSchedule(settings.cut.micro_batches);
+    options.make_data_parallel = MakeReplicated(BucketLimits());
+    return options;
+  });
 }
 
 }  // namespace lockstep

@@ -7,16 +7,14 @@
 namespace lockstep {
 
 StrategyDefinition Zero1Strategy() {
-  return EngineStrategy("zero1", {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp},
-                        [](const Config&, const Settings& settings) {
-                          EngineOptions options;
-                          options.schedule = OneStageSchedule(settings.cut.micro_batches);
-                          options.make_data_parallel =
-                              MakeSharded({.divided = Divided::kOptimizerState,
-                                           .unshard = Unshard::kAlways,
-                                           .neighbours = settings.mesh.dp});
-                          return options;
-                        });
+  return EngineStrategy("zero1", Stages::kOne, [](const Config&, const Settings& settings) {
+    EngineOptions options;
+    options.schedule = OneStageSchedule(settings.cut.micro_batches);
+    options.make_data_parallel = MakeSharded({.divided = Divided::kOptimizerState,
+                                              .unshard = Unshard::kAlways,
+                                              .neighbours = settings.mesh.dp});
+    return options;
+  });
 }
 
 }  // namespace lockstep

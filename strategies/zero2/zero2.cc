@@ -7,16 +7,14 @@
 namespace lockstep {
 
 StrategyDefinition Zero2Strategy() {
-  return EngineStrategy("zero2", {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp},
-                        [](const Config&, const Settings& settings) {
-                          EngineOptions options;
-                          options.schedule = OneStageSchedule(settings.cut.micro_batches);
-                          options.make_data_parallel =
-                              MakeSharded({.divided = Divided::kGradients,
-                                           .unshard = Unshard::kAlways,
-                                           .neighbours = settings.mesh.dp});
-                          return options;
-                        });
+  return EngineStrategy("zero2", Stages::kOne, [](const Config&, const Settings& settings) {
+    EngineOptions options;
+    options.schedule = OneStageSchedule(settings.cut.micro_batches);
+    options.make_data_parallel = MakeSharded({.divided = Divided::kGradients,
+                                              .unshard = Unshard::kAlways,
+                                              .neighbours = settings.mesh.dp});
+    return options;
+  });
 }
 
 }  // namespace lockstep
