@@ -20,6 +20,9 @@
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/split_workloads.h"  // GradientNorms
+#include "strategies/tp/tp.h"
+#include "strategies/zero1/zero1.h"
+#include "strategies/zero2/zero2.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +51,8 @@ std::map<std::string, std::vector<std::byte>> CheckpointedState(const std::strin
 
 constexpr int kSteps = 30;
 
-Outcome Train(const StrategyDefinition& strategy, SmallModel model, const Assignments& assignments) {
+Outcome Train(const StrategyDefinition& strategy, SmallModel model,
+              const Assignments& assignments) {
   // Micro-batches of more rows than a leaf of a sum has, so that threads share the leaves, and
   // layers large enough that threads share their elements. An uneven batch.
   Assignments workload = {"cut.shards=2",
@@ -66,8 +70,8 @@ Outcome Train(const StrategyDefinition& strategy, SmallModel model, const Assign
   const std::vector<RankReport> reports =
       RunStrategy(strategy, MakeModel, SmallConfig(model), With(workload, assignments));
   return {reports[0].losses, GradientNorms(), reports[0].validation.loss,
-          CheckpointedState(absl::StrCat(RunFolder(), "/checkpoints/step-000000", kSteps,
-                                         ".safetensors"))};
+          CheckpointedState(
+              absl::StrCat(RunFolder(), "/checkpoints/step-000000", kSteps, ".safetensors"))};
 }
 
 // Compared piece by piece, so that a failure names what differs.
@@ -100,13 +104,14 @@ TEST_P(ThreadsTest, SingleHasTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, ThreadsTest,
-    testing::Combine(testing::Values(SmallModel::kGpt, SmallModel::kResNet, SmallModel::kUNet),
-                     testing::Values("fp32", "bf16", "fp16")),
-    [](const auto& test) {
-      return absl::StrCat(Name(std::get<0>(test.param)), "_", std::get<1>(test.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Models, ThreadsTest,
+                         testing::Combine(testing::Values(SmallModel::kGpt, SmallModel::kResNet,
+                                                          SmallModel::kUNet),
+                                          testing::Values("fp32", "bf16", "fp16")),
+                         [](const auto& test) {
+                           return absl::StrCat(Name(std::get<0>(test.param)), "_",
+                                               std::get<1>(test.param));
+                         });
 
 struct Preset {
   std::string name;
@@ -121,6 +126,8 @@ TEST_P(PresetsTest, HaveTheBitsOfSingleOnAnyNumberOfThreads) {
   const Outcome reference = Train(SingleStrategy(), GetParam(), {Threads(1)});
   const std::vector<Preset> presets = {
       {"ddp", DdpStrategy(), {"mesh.dp=2"}},
+      {"zero1", Zero1Strategy(), {"mesh.dp=2"}},
+      {"zero2", Zero2Strategy(), {"mesh.dp=2"}},
       {"fsdp", FsdpStrategy(), {"mesh.dp=2"}},
       {"layerwise", LayerwiseStrategy(), {"mesh.pp=2", "mesh.dp=2"}},
       {"gpipe", GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}},
@@ -131,6 +138,17 @@ TEST_P(PresetsTest, HaveTheBitsOfSingleOnAnyNumberOfThreads) {
       ExpectEqual(Train(preset.strategy, GetParam(), With(preset.mesh, {Threads(threads)})),
                   reference);
     }
+  }
+}
+
+// Layers that ranks compute together still add up in another order than single's, but in one that
+// threads do not change.
+TEST_P(PresetsTest, TpHasTheSameBitsOnAnyNumberOfThreads) {
+  const Assignments mesh = {"mesh.dp=2", "mesh.tp=2"};
+  const Outcome reference = Train(TpStrategy(), GetParam(), With(mesh, {Threads(1)}));
+  for (const int threads : {2, 3}) {
+    SCOPED_TRACE(absl::StrCat(threads, " threads a rank"));
+    ExpectEqual(Train(TpStrategy(), GetParam(), With(mesh, {Threads(threads)})), reference);
   }
 }
 
