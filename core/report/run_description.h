@@ -21,7 +21,8 @@ struct RunDescription {
   int64_t parameters = 0, trained_parameters = 0;
   std::string unit;              // what speed is counted in: "samples" or "tokens"
   int64_t units_per_sample = 1;  // 1 for samples
-  // Of the data, in nats per token, where they are known (core/data/dataset.h).
+  // What the data set states, in nats per token; nothing where it states none
+  // (core/data/dataset.h).
   std::optional<double> entropy_rate, loss_floor;
   std::string out;          // run directory
   std::string checkpoints;  // the folder of its checkpoints

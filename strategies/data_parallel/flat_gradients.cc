@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
-                             DType reduce, Kernels& kernels)
-    : groups_(groups), stays_whole_(divided == Divided::kOptimizerState) {
+FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
+                             Kernels& kernels)
+    : groups_(groups) {
   whole_ = kernels.Empty({layout.whole}, reduce, MemoryClass::kGradients);
-  if (stays_whole_) {
+  if (stays_whole()) {
     shard_ = whole_.View(groups.shards.rank() * layout.shard, {layout.shard});
   } else {
     whole_.storage().Release();
@@ -17,7 +17,7 @@ FlatGradients::FlatGradients(const FlatLayout& layout, const ShardGroups& groups
 }
 
 void FlatGradients::Materialize() {
-  if (!stays_whole_) whole_.storage().Materialize();
+  if (!stays_whole()) whole_.storage().Materialize();
 }
 
 void FlatGradients::Reduce() {
@@ -26,7 +26,7 @@ void FlatGradients::Reduce() {
 
 void FlatGradients::AwaitReduced() {
   ThrowIfError(reduce_.Wait());
-  if (!stays_whole_) whole_.storage().Release();
+  if (!stays_whole()) whole_.storage().Release();
 }
 
 Work FlatGradients::ReduceOverReplicas() {

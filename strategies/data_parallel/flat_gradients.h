@@ -13,7 +13,7 @@ class FlatGradients {
  public:
   // `reduce`: the dtype in which they are kept and summed over the ranks. Where gradients are not
   // divided the whole stays, and the shard lies in it.
-  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, Divided divided, DType reduce,
+  FlatGradients(const FlatLayout& layout, const ShardGroups& groups, DType reduce,
                 Kernels& kernels);
 
   // Gives the whole memory, if it has none.
@@ -30,8 +30,9 @@ class FlatGradients {
   const Tensor& whole() const { return whole_; }
 
  private:
+  bool stays_whole() const { return groups_.divided == Divided::kOptimizerState; }
+
   ShardGroups groups_;
-  const bool stays_whole_;
   Tensor shard_, whole_;
   Work reduce_;
 };

@@ -5,11 +5,11 @@
 
 namespace lockstep {
 
-FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
-                               DType compute, Kernels& kernels, Trained trained)
-    : kernels_(kernels), groups_(groups), stays_whole_(divided != Divided::kParameters) {
+FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
+                               Kernels& kernels, Trained trained)
+    : kernels_(kernels), groups_(groups) {
   whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
-  if (stays_whole_) {
+  if (stays_whole()) {
     shard_ = whole_.View(groups.shards.rank() * layout.shard, {layout.shard});
     kernels.Fill(whole_, 0);
   } else {
@@ -43,7 +43,7 @@ void FlatParameters::Gather() {
 }
 
 void FlatParameters::GatherUpdates() {
-  CHECK(stays_whole_);
+  CHECK(stays_whole());
   gather_ = groups_.shards.AllGather(shard_, whole_, "parameters");
 }
 
@@ -54,7 +54,7 @@ void FlatParameters::AwaitWhole() {
 }
 
 void FlatParameters::Rest() {
-  if (stays_whole_ || groups_.neighbours.size() == 1) return;
+  if (stays_whole() || groups_.neighbours.size() == 1) return;
   if (part_.defined()) {
     part_.storage().Materialize();
     kernels_.Copy(whole_.View(groups_.neighbours.rank() * part_.elements(), part_.shape()), part_);
@@ -63,7 +63,7 @@ void FlatParameters::Rest() {
 }
 
 void FlatParameters::Release() {
-  if (stays_whole_) return;
+  if (stays_whole()) return;
   whole_.storage().Release();
   if (rests()) part_.storage().Release();
 }

@@ -16,8 +16,8 @@ class FlatParameters {
 
   // `compute`: the dtype of the whole, in which it is gathered and computed with. Where parameters
   // are not divided the whole stays, and the shard lies in it.
-  FlatParameters(const FlatLayout& layout, const ShardGroups& groups, Divided divided,
-                 DType compute, Kernels& kernels, Trained trained = Trained::kHere);
+  FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
+                 Kernels& kernels, Trained trained = Trained::kHere);
 
   // Begins to bring the whole together, from the neighbours where they have kept it, else from all
   // shards; without effect if that has been done or begun.
@@ -47,11 +47,11 @@ class FlatParameters {
   int64_t resting_bytes() const;
 
  private:
+  bool stays_whole() const { return groups_.divided != Divided::kParameters; }
   bool rests() const { return part_.defined() && !part_.storage().released(); }
 
   Kernels& kernels_;
   ShardGroups groups_;
-  const bool stays_whole_;
   Tensor master_, shard_, whole_;
   Tensor part_;  // undefined where it is the shard, or the whole
   Work gather_;

@@ -6,7 +6,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
@@ -28,17 +27,16 @@ int64_t FirstTrained(const Model& model) {
 }  // namespace
 
 Residency::Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
-                     Divided divided, const Precision& precision, Unshard unshard,
-                     BackwardHooks hooks, Kernels& kernels, uint64_t seed)
+                     const Precision& precision, Unshard unshard, BackwardHooks hooks,
+                     Kernels& kernels, uint64_t seed)
     : unshard_(unshard), hooks_(std::move(hooks)), first_trained_(FirstTrained(model)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : ranges) {
     ways_.push_back(
         {.range = {range.begin, std::min(range.end, blocks)}, .forward = {}, .backward = {}});
   }
-  CHECK_EQ(unshard == Unshard::kAlways, divided != Divided::kParameters);
-  MakeUnits(model, groups, divided, precision, kernels, seed);
-  MakeGuests(model, groups, divided, precision, kernels);
+  MakeUnits(model, groups, precision, kernels, seed);
+  MakeGuests(model, groups, precision, kernels);
   for (Way& way : ways_) {
     FindUses(way, model);
     for (int64_t i = way.range.begin; i < way.range.end; ++i) {
@@ -56,8 +54,8 @@ bool Residency::IsHere(int64_t block) const {
                      [block](const Way& way) { return way.range.Contains(block); });
 }
 
-void Residency::MakeUnits(const Model& model, const ShardGroups& groups, Divided divided,
-                          const Precision& precision, Kernels& kernels, uint64_t seed) {
+void Residency::MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
+                          Kernels& kernels, uint64_t seed) {
   absl::flat_hash_map<const Parameter*, std::vector<Parameter*>> tied_to;
   absl::flat_hash_set<const Parameter*> elsewhere;  // owners that other ranks have guests of
   for (size_t i = 0; i < model.blocks.size(); ++i) {
@@ -70,7 +68,7 @@ void Residency::MakeUnits(const Model& model, const ShardGroups& groups, Divided
   const auto add = [&](std::vector<FsdpUnit::Member> members) {
     if (members.empty()) return;
     units_.push_back(
-        std::make_unique<FsdpUnit>(std::move(members), groups, divided, precision, kernels, seed));
+        std::make_unique<FsdpUnit>(std::move(members), groups, precision, kernels, seed));
   };
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     if (!IsHere(static_cast<int64_t>(i))) continue;
@@ -89,7 +87,7 @@ void Residency::MakeUnits(const Model& model, const ShardGroups& groups, Divided
   }
 }
 
-void Residency::MakeGuests(const Model& model, const ShardGroups& groups, Divided divided,
+void Residency::MakeGuests(const Model& model, const ShardGroups& groups,
                            const Precision& precision, Kernels& kernels) {
   absl::flat_hash_set<const Parameter*> here;
   for (const auto& unit : units_) {
@@ -107,7 +105,7 @@ void Residency::MakeGuests(const Model& model, const ShardGroups& groups, Divide
         guests_.push_back(
             {owner,
              {},
-             std::make_unique<FlatParameters>(layout, groups, divided, precision.compute, kernels,
+             std::make_unique<FlatParameters>(layout, groups, precision.compute, kernels,
                                               FlatParameters::Trained::kElsewhere)});
         found = std::prev(guests_.end());
       }
@@ -162,7 +160,7 @@ void Residency::BeforeForward(const Way& way, int64_t block) {
 }
 
 void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
-  if (unshard_ == Unshard::kAlways || (pass.training() && unshard_ == Unshard::kStep)) return;
+  if (pass.training() && unshard_ == Unshard::kStep) return;
   for (const Use& use : way.forward) {
     if (use.last != block) continue;
     if (pass.tape.recording() && IsInBackward(use)) {

@@ -14,10 +14,10 @@
 
 namespace lockstep {
 
-// How long a unit stays whole once it was gathered: for one pass through the blocks that use it; or
-// until the step has no more use for it, which takes more memory and gathers it once only; or
-// always, where parameters are not divided.
-enum class Unshard { kPass, kStep, kAlways };
+// How long a unit stays whole once it was gathered: for one pass through the blocks that use it,
+// or until the step has no more use for it, which takes more memory and gathers it once only.
+// Where parameters are not divided, units stay whole always.
+enum class Unshard { kPass, kStep };
 
 // Parameters here whose owner is on a rank with other blocks: their values lie in shards as the
 // owner's do, from which they come, and their gradients go to it in full.
@@ -41,8 +41,8 @@ class Residency {
   // where it has frozen ones and others. A parameter that blocks of other ranks are tied to is a
   // unit by itself. What lies before all that is trained is not gathered for backward.
   Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
-            Divided divided, const Precision& precision, Unshard unshard, BackwardHooks hooks,
-            Kernels& kernels, uint64_t seed);
+            const Precision& precision, Unshard unshard, BackwardHooks hooks, Kernels& kernels,
+            uint64_t seed);
 
   // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
@@ -68,10 +68,10 @@ class Residency {
     std::vector<Use> backward;  // by last block, from the end; those that gradients flow through
   };
 
-  void MakeUnits(const Model& model, const ShardGroups& groups, Divided divided,
-                 const Precision& precision, Kernels& kernels, uint64_t seed);
-  void MakeGuests(const Model& model, const ShardGroups& groups, Divided divided,
-                  const Precision& precision, Kernels& kernels);
+  void MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
+                 Kernels& kernels, uint64_t seed);
+  void MakeGuests(const Model& model, const ShardGroups& groups, const Precision& precision,
+                  Kernels& kernels);
   void FindUses(Way& way, const Model& model);
   bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
   bool IsHere(int64_t block) const;

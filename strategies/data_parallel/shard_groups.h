@@ -8,7 +8,7 @@ namespace lockstep {
 // 2 and 3). Each includes what stands before it.
 enum class Divided { kOptimizerState, kGradients, kParameters };
 
-// Whom a rank shares the parameters of a model with.
+// What a rank divides with others, and with whom.
 struct ShardGroups {
   // Each keeps one shard of every unit, always.
   Communicator& shards;
@@ -18,6 +18,7 @@ struct ShardGroups {
   Communicator& neighbours;
   // Those that keep the same shard, and train it on other parts of the batch.
   Communicator& replicas;
+  Divided divided = Divided::kParameters;
 };
 
 }  // namespace lockstep

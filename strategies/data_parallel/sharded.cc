@@ -12,9 +12,9 @@ namespace lockstep {
 namespace {
 
 // The ranks next to this one that keep units together; null where all do.
-std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, int neighbours) {
-  if (neighbours == ranks.size()) return nullptr;
-  auto group = ranks.Split(ranks.rank() / neighbours, ranks.rank(), "neighbours");
+std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, std::optional<int> neighbours) {
+  if (!neighbours || *neighbours == ranks.size()) return nullptr;
+  auto group = ranks.Split(ranks.rank() / *neighbours, ranks.rank(), "neighbours");
   ThrowIfError(group.status());
   return *std::move(group);
 }
@@ -28,8 +28,8 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
       neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), sharding.neighbours)),
       groups_{.shards = inputs.rank.mesh.dp(),
               .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
-              .replicas = inputs.rank.mesh.replicas()},
-      divided_(sharding.divided),
+              .replicas = inputs.rank.mesh.replicas(),
+              .divided = sharding.divided},
       unshard_(sharding.unshard),
       sums_in_backward_(inputs.stages.size() == 1 && !inputs.halves_backwards),
       await_tied_(std::move(inputs.await_tied)),
@@ -40,7 +40,7 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
 void Sharded::MakeValues(Model& model, const std::vector<BlockRange>& ranges) {
   AllocateTiedGradients(model, ranges);
   residency_ = std::make_unique<Residency>(
-      model, ranges, groups_, divided_, settings_.precision, unshard_,
+      model, ranges, groups_, settings_.precision, unshard_,
       Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
                                .leave = [this](FsdpUnit& unit) { Leave(unit); }},
       kernels_, settings_.seed);
@@ -191,7 +191,7 @@ void Sharded::ShareUpdates() {
 }
 
 void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) {
-  if (unshard_ != Unshard::kAlways) return;
+  if (divides_parameters()) return;
   std::vector<FlatParameters*> gathered;
   for (const auto& unit : residency_->units()) {
     if (chosen(*unit->members().front().parameter)) gathered.push_back(&unit->parameters());
@@ -205,7 +205,7 @@ void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) 
 
 int64_t Sharded::PeakWholeBytes() const {
   int64_t peak = 0;
-  if (unshard_ == Unshard::kPass) {
+  if (divides_parameters() && unshard_ == Unshard::kPass) {
     for (const BlockRange& range : stage_.ranges()) {
       peak = std::max(peak, PeakParameterBytes(residency_->Needs(range)));
     }
@@ -218,7 +218,7 @@ int64_t Sharded::PeakWholeBytes() const {
 
 int64_t Sharded::PeakGradientBytes() const {
   if (sums_in_backward_ && settings_.cut.micro_batches == 1 &&
-      divided_ != Divided::kOptimizerState) {
+      groups_.divided != Divided::kOptimizerState) {
     return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
                                        GradientSums::kUnderWay);
   }
@@ -231,7 +231,7 @@ int64_t Sharded::PeakGradientBytes() const {
 
 double Sharded::GatherBytes(double forwards) const {
   const double from_shards = RingShare(groups_.shards.size());
-  if (unshard_ == Unshard::kAlways) {  // what the optimizer has updated
+  if (!divides_parameters()) {  // what the optimizer has updated
     int64_t updated = 0;
     for (const auto& unit : residency_->units()) {
       if (unit->is_trained()) updated += unit->parameters().whole().bytes();
@@ -271,9 +271,9 @@ void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
       settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
   // Where the whole stays, the shard is a part of it.
   const int64_t parameter_shards =
-      divided_ == Divided::kParameters ? (shards + guests) * SizeOf(precision.compute) : 0;
+      divides_parameters() ? (shards + guests) * SizeOf(precision.compute) : 0;
   const int64_t gradient_shards =
-      divided_ == Divided::kOptimizerState ? 0 : trained * SizeOf(precision.reduce);
+      groups_.divided == Divided::kOptimizerState ? 0 : trained * SizeOf(precision.reduce);
   prediction.memory = {
       {MemoryClass::kParameters, parameter_shards + PeakWholeBytes() + stage_.statistics_bytes()},
       {MemoryClass::kGradients, gradient_shards + PeakGradientBytes() + tied_bytes_},

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/config/settings.h"
@@ -17,10 +18,12 @@ namespace lockstep {
 // What is divided into shards, and how long parameters stay whole.
 struct Sharding {
   Divided divided = Divided::kParameters;
-  Unshard unshard = Unshard::kPass;  // kAlways where parameters are not divided
-  // Ranks that keep a unit together between its forward and its backward, each an equal part: all
-  // of mesh.dp where they keep no more than their shards, 1 where each keeps the whole unit.
-  int neighbours = 1;
+  // Where parameters are divided:
+  Unshard unshard = Unshard::kPass;
+  // Ranks that keep a unit together between its forward and its backward, each an equal part: 1
+  // where each keeps the whole unit; by default all of mesh.dp, which keep no more than their
+  // shards.
+  std::optional<int> neighbours = std::nullopt;
 };
 
 // Each rank keeps a shard of the optimizer state of its stages, or of their gradients or parameters
@@ -61,6 +64,7 @@ class Sharded : public DataParallel {
   void Reduce(FsdpUnit& unit);
   // The ranges that still add to a unit's gradients in this step.
   int& RangesToCome(const FsdpUnit& unit);
+  bool divides_parameters() const { return groups_.divided == Divided::kParameters; }
   // Bytes of parameters that exist at one time beside the shards.
   int64_t PeakWholeBytes() const;
   // Bytes of gradients of units that exist at one time beside the shards.
@@ -76,7 +80,6 @@ class Sharded : public DataParallel {
   Communicator& ranks_;                       // with the same stages and other shards of the batch
   std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   const ShardGroups groups_;
-  const Divided divided_;
   const Unshard unshard_;
   const bool sums_in_backward_;
   const std::function<void(const Parameter&)> await_tied_;

@@ -34,15 +34,15 @@ FlatLayout LayOutUnit(const std::vector<Parameter*>& parameters, const ShardGrou
   return LayOut(parameters, groups.shards.size(), Narrowest(precision));
 }
 
-FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups, Divided divided,
+FsdpUnit::FsdpUnit(std::vector<Member> members, const ShardGroups& groups,
                    const Precision& precision, Kernels& kernels, uint64_t seed)
     : kernels_(kernels),
       members_(std::move(members)),
       layout_(LayOutUnit(Owners(members_), groups, precision)),
       parameters_(
-          layout_, groups, divided, precision.compute, kernels,
+          layout_, groups, precision.compute, kernels,
           AreTrained(members_) ? FlatParameters::Trained::kHere : FlatParameters::Trained::kNever) {
-  if (AreTrained(members_)) gradients_.emplace(layout_, groups, divided, precision.reduce, kernels);
+  if (AreTrained(members_)) gradients_.emplace(layout_, groups, precision.reduce, kernels);
   const Tensor& shard = is_trained() ? parameters_.master() : parameters_.shard();
   const int64_t begin = groups.shards.rank() * layout_.shard, end = begin + layout_.shard;
   for (size_t i = 0; i < members_.size(); ++i) {

@@ -34,8 +34,8 @@ class FsdpUnit {
 
   // Gives the shard its memory and initial values. Tied parameters that have a gradient by then
   // keep its memory.
-  FsdpUnit(std::vector<Member> members, const ShardGroups& groups, Divided divided,
-           const Precision& precision, Kernels& kernels, uint64_t seed);
+  FsdpUnit(std::vector<Member> members, const ShardGroups& groups, const Precision& precision,
+           Kernels& kernels, uint64_t seed);
 
   FlatParameters& parameters() { return parameters_; }
   bool is_trained() const { return gradients_.has_value(); }

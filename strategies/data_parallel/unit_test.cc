@@ -35,8 +35,8 @@ struct UnitRank {
         beside(handle.comm().Split(rank / neighbours, rank, "neighbours").value()),
         alone(handle.comm().Split(rank, 0, "alone").value()),
         unit({{&a, {}}, {&b, {&tied}}, {&c, {}}},
-             {.shards = handle.comm(), .neighbours = *beside, .replicas = *alone},
-             Divided::kParameters, Precision(), kernels, kSeed) {}
+             {.shards = handle.comm(), .neighbours = *beside, .replicas = *alone}, Precision(),
+             kernels, kSeed) {}
 
   void ExpectWhole() {
     for (const Parameter* parameter : {&a, &b, &c}) {

@@ -13,8 +13,7 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
   LS_ASSIGN_OR_RETURN(const FsdpOptions fsdp, ReadFsdpOptions(config, settings));
   EngineOptions options;
   options.schedule = OneStageSchedule(settings.cut.micro_batches);
-  options.make_data_parallel =
-      MakeSharded({.unshard = Unshard::kPass, .neighbours = fsdp.neighbours});
+  options.make_data_parallel = MakeSharded({.neighbours = fsdp.neighbours});
   return options;
 }
 

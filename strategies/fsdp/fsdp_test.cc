@@ -106,19 +106,6 @@ TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
   }
 }
 
-// Contract 8: bytes on the wire exactly, memory closely.
-void ExpectPredictedCosts(const std::vector<RankReport>& fsdp) {
-  for (const RankReport& report : fsdp) {
-    ExpectPredictedTraffic(report);
-    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
-      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
-      const auto bytes = static_cast<double>(predicted.bytes);
-      EXPECT_LE(measured, 1.05 * bytes) << Name(predicted.memory_class);
-      EXPECT_GE(measured, 0.95 * bytes) << Name(predicted.memory_class);
-    }
-  }
-}
-
 // Four ranks, and how they share the model.
 struct Way {
   std::string name;

@@ -29,7 +29,7 @@ absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& 
                                    " has a second one that reads them; use \"step\", or a schedule "
                                    "of whole backwards"));
   }
-  options.make_data_parallel = MakeSharded({.unshard = unshard, .neighbours = settings.mesh.dp});
+  options.make_data_parallel = MakeSharded({.unshard = unshard});
   LS_RETURN_IF_ERROR(reader.Finish());
   return options;
 }

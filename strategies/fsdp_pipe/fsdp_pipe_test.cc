@@ -19,20 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Contract 8.
-void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
-  for (const RankReport& report : reports) {
-    ExpectPredictedTraffic(report);
-    for (const CostPrediction::Memory& predicted : report.prediction.memory) {
-      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
-      const auto bytes = static_cast<double>(predicted.bytes);
-      // Shards are filled up, and each tensor is rounded up to 64 bytes: the small ones are some
-      // percent of a small stage.
-      EXPECT_NEAR(measured, bytes, 0.05 * bytes + 64) << Name(predicted.memory_class);
-    }
-  }
-}
-
 class FsdpPipeEqualsSingleTest : public ::testing::TestWithParam<std::tuple<SmallModel, int, int>> {
 };
 

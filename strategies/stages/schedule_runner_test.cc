@@ -264,7 +264,8 @@ TEST(VShapedTransfersTest, StagesOfOneRankDoNotUseTheCommunicator) {
             for (const LedgerEntry& entry : rank.ledger().Recent()) {
               if (entry.signature.operation == Operation::kSend) ++sent[entry.label];
             }
-            // Of two ranks each sends along one of two stage boundaries, on each leg.
+            // The stages of a V cross from one rank to the other twice: each rank sends the
+            // activations, and the gradients, of one crossing.
             const int expected = ranks == 1 ? 0 : kMicroBatches;
             EXPECT_EQ(sent["activations"], expected) << name << ", rank " << rank.index();
             EXPECT_EQ(sent["activation gradients"], expected) << name << ", rank " << rank.index();

@@ -51,6 +51,10 @@ void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<Rank
 // else.
 void ExpectPredictedTraffic(const RankReport& report);
 
+// ExpectPredictedTraffic on every rank; and the peaks of the predicted classes of memory are within
+// 5 % of the prediction: shards are filled up, and each tensor is rounded up to 64 bytes.
+void ExpectPredictedCosts(const std::vector<RankReport>& ranks);
+
 // A small transformer with dropout on markov text, a small ResNet on shapes, and a small U-Net on
 // their segmentation: 12 samples a step, 4 steps.
 std::string SmallGptConfig();

@@ -10,9 +10,7 @@ StrategyDefinition Zero1Strategy() {
   return EngineStrategy("zero1", Stages::kOne, [](const Config&, const Settings& settings) {
     EngineOptions options;
     options.schedule = OneStageSchedule(settings.cut.micro_batches);
-    options.make_data_parallel = MakeSharded({.divided = Divided::kOptimizerState,
-                                              .unshard = Unshard::kAlways,
-                                              .neighbours = settings.mesh.dp});
+    options.make_data_parallel = MakeSharded({.divided = Divided::kOptimizerState});
     return options;
   });
 }

@@ -10,9 +10,7 @@ StrategyDefinition Zero2Strategy() {
   return EngineStrategy("zero2", Stages::kOne, [](const Config&, const Settings& settings) {
     EngineOptions options;
     options.schedule = OneStageSchedule(settings.cut.micro_batches);
-    options.make_data_parallel = MakeSharded({.divided = Divided::kGradients,
-                                              .unshard = Unshard::kAlways,
-                                              .neighbours = settings.mesh.dp});
+    options.make_data_parallel = MakeSharded({.divided = Divided::kGradients});
     return options;
   });
 }
