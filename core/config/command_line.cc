@@ -19,7 +19,7 @@ std::string FindConfig(const std::string& path) {
 
 const std::vector<std::string>& FlagNames() {
   static const std::vector<std::string>& names = *new std::vector<std::string>{
-      "--config", "--set", "--out", "--data", "--device", "--resume", "--help"};
+      "--config", "--set", "--out", "--data", "--device", "--resume", "--help", "--print_config"};
   return names;
 }
 
@@ -72,11 +72,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   Arguments arguments(argc, argv);
   while (!arguments.empty()) {
     const std::string flag = arguments.Flag();
-    if (flag == "--resume" || flag == "--help") {
+    if (flag == "--resume" || flag == "--help" || flag == "--print_config") {
       if (arguments.has_attached()) {
         return absl::InvalidArgumentError(absl::StrCat(flag, " takes no value"));
       }
-      (flag == "--help" ? line.help : line.resume) = true;
+      (flag == "--help" ? line.help : flag == "--resume" ? line.resume : line.print_config) = true;
       continue;
     }
     if (flag != "--config" && flag != "--set" && flag != "--out" && flag != "--data" &&
@@ -112,6 +112,7 @@ std::string Usage(const std::string& strategy) {
       "  --data DIR         folder of data sets; default: the environment's LOCKSTEP_DATA\n"
       "  --device cpu|cuda  where to compute; default cpu\n"
       "  --resume           go on from the newest checkpoint of the run directory\n"
+      "  --print_config     write the configuration as it will run, each key with its source\n"
       "  --help             this text\n");
 }
 

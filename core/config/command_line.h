@@ -18,6 +18,7 @@ struct CommandLine {
   DeviceType device = DeviceType::kCpu;  // --device cpu|cuda
   bool resume = false;                   // --resume
   bool help = false;                     // --help
+  bool print_config = false;             // --print_config
 };
 
 // Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same. An

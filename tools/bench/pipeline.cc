@@ -50,7 +50,7 @@ absl::Status RunBenchmark() {
   if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
   Row rows[] = {{"gpipe", {}, "gpipe"},
                 {"1f1b", {}, "1f1b"},
-                {"interleaved_1f1b", {"gpipe.stages_per_rank=2"}, ""},
+                {"interleaved_1f1b", {"pipeline.stages_per_rank=2"}, ""},
                 {"zb_h1", {}, ""},
                 {"zb_v", {}, ""},
                 {"dualpipe_v", {}, ""}};
@@ -62,8 +62,8 @@ absl::Status RunBenchmark() {
     single = std::max(single, alone.gflops);
     for (Row& row : rows) {
       std::vector<std::string> options = row.options;
-      options.insert(options.end(), {cut, "mesh.pp=2", "gpipe.checkpoint=never",
-                                     absl::StrCat("gpipe.schedule=", row.schedule)});
+      options.insert(options.end(), {cut, "mesh.pp=2", "recompute.micro_batches=never",
+                                     absl::StrCat("pipeline.schedule=", row.schedule)});
       LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
                           MeasureTraining(workload, GPipeStrategy(), steps, 1, 1, options));
       if (timing.gflops > row.best.gflops) row.best = timing;

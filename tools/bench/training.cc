@@ -148,9 +148,10 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
     std::vector<std::string> assignments;
     std::string torch_arguments;
     double ours = 0, torch = 0;
-  } rows[] = {
-      {"sequence whole", {"mesh.tp=2"}, ""},
-      {"sequence split", {"mesh.tp=2", "tp.sequence_parallel=true"}, " --sequence_parallel"}};
+  } rows[] = {{"sequence whole", {"mesh.tp=2"}, ""},
+              {"sequence split",
+               {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
+               " --sequence_parallel"}};
   for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
     LS_ASSIGN_OR_RETURN(const TrainingTiming alone,
                         MeasureTraining(workload, SingleStrategy(), steps, 1, 2));

@@ -22,7 +22,7 @@ cd "${TEST_TMPDIR}" || exit 1
 workload="${folder}/experiments/gpt_markov"
 # A word without quotes is an exception inside toml++: raised in one library, caught in another.
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep ddp --config "${workload}/workload.toml" \
-  --config "${workload}/ddp.toml" --set train.steps=2 --set run.threads=1 --set checkpoint.files=whole \
+  --set train.steps=2 --set run.threads=1 --set checkpoint.files=whole \
   --out out >log 2>&1 ||
   fail "training: $(cat log)"
 # The first two steps of the expected curve, which a machine may round otherwise.
