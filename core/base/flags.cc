@@ -32,7 +32,7 @@ Flags FlagsOf(const ProgramFlags& program) {
 
 bool IsWhole(const absl::CommandLineFlag& flag) {
   return flag.IsOfType<int>() || flag.IsOfType<int64_t>() || flag.IsOfType<uint64_t>() ||
-         flag.IsOfType<std::optional<int>>();
+         flag.IsOfType<std::optional<int>>() || flag.IsOfType<std::optional<int64_t>>();
 }
 
 absl::Status Set(const std::string& name, absl::CommandLineFlag& flag, const std::string& value) {
