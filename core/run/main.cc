@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/comm/mpi/process.h"
-#include "core/config/command_line.h"
+#include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/run/config_listing.h"
 #include "core/run/launched.h"

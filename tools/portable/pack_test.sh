@@ -67,6 +67,14 @@ if ! nvidia-smi >/dev/null 2>&1; then
   ((code == 1)) || fail "check: exit code ${code}"
 fi
 
+# Each command has its own flags, and no other's.
+bare run lockstep --help
+[[ ${code} == 0 && "${output}" == *"one of single, ddp,"*" curve"* ]] || fail "help: ${code}: ${output}"
+bare run lockstep ddp --candidate=x
+[[ ${code} == 1 && "${output}" == *"unknown argument '--candidate'"* ]] || fail "a flag of curve: ${output}"
+bare run lockstep curve --set a=b
+[[ ${code} == 1 && "${output}" == *"unknown argument '--set'"* ]] || fail "a flag of ddp: ${output}"
+
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep dpp 2>&1 | grep -q 'there is none "dpp"' ||
   fail "no message about a strategy that is none"
 env -i PATH=/usr/bin:/bin "${folder}/run" other 2>&1 | grep -q "one of: .*lockstep" ||

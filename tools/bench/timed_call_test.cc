@@ -1,4 +1,4 @@
-#include "tools/bench/collective.h"
+#include "tools/bench/timed_call.h"
 
 #include <string>
 
@@ -17,7 +17,7 @@ TimedCall Call(Operation operation, int ranks, int64_t bytes, bool in_place = kO
   return CallOfSize(operation, DType::kF32, ranks, bytes, in_place);
 }
 
-TEST(CollectiveTest, NamesAreFoundAndUnknownOnesSuggestTheNearest) {
+TEST(TimedCallTest, NamesAreFoundAndUnknownOnesSuggestTheNearest) {
   ASSERT_EQ(TimedOperations().size(), 9u);
   for (const Operation operation : TimedOperations()) {
     EXPECT_EQ(*TimedOperation(TimedName(operation)), operation);
@@ -30,7 +30,7 @@ TEST(CollectiveTest, NamesAreFoundAndUnknownOnesSuggestTheNearest) {
 }
 
 // From the formulas of nccl-tests' doc/PERFORMANCE.md, for 2 and 4 ranks.
-TEST(CollectiveTest, BusFactorsAreThoseOfNcclTests) {
+TEST(TimedCallTest, BusFactorsAreThoseOfNcclTests) {
   EXPECT_EQ(BusFactor(Operation::kAllReduce, 2), 1);
   EXPECT_EQ(BusFactor(Operation::kAllReduce, 4), 1.5);
   EXPECT_EQ(BusFactor(Operation::kReduceScatter, 2), 0.5);
@@ -45,7 +45,7 @@ TEST(CollectiveTest, BusFactorsAreThoseOfNcclTests) {
   EXPECT_EQ(BusFactor(Operation::kSend, 4), 1);
 }
 
-TEST(CollectiveTest, SizesAreRoundedUpToEqualParts) {
+TEST(TimedCallTest, SizesAreRoundedUpToEqualParts) {
   EXPECT_EQ(Call(Operation::kAllReduce, 2, 4).elements, 1);
   EXPECT_EQ(Call(Operation::kAllReduce, 2, 5).elements, 2);
   EXPECT_EQ(Call(Operation::kReduceScatter, 2, 4).elements, 2);
@@ -76,7 +76,7 @@ Bytes Moved(Operation operation, bool in_place) {
 }
 
 // 4 ranks and a payload of 4096 bytes, so that a part has 1024.
-TEST(CollectiveTest, LeastTrafficReadsInputsOnceAndWritesOutputsOnce) {
+TEST(TimedCallTest, LeastTrafficReadsInputsOnceAndWritesOutputsOnce) {
   EXPECT_EQ(Moved(Operation::kAllReduce, kOutOfPlace), (Bytes{16384, 16384}));
   EXPECT_EQ(Moved(Operation::kReduceScatter, kOutOfPlace), (Bytes{16384, 4096}));
   EXPECT_EQ(Moved(Operation::kAllGather, kOutOfPlace), (Bytes{4096, 16384}));
@@ -88,7 +88,7 @@ TEST(CollectiveTest, LeastTrafficReadsInputsOnceAndWritesOutputsOnce) {
   EXPECT_EQ(Moved(Operation::kSend, kOutOfPlace), (Bytes{16384, 16384}));
 }
 
-TEST(CollectiveTest, LeastTrafficLeavesWhatIsInItsPlace) {
+TEST(TimedCallTest, LeastTrafficLeavesWhatIsInItsPlace) {
   EXPECT_EQ(Moved(Operation::kAllReduce, kInPlace), (Bytes{16384, 16384}));
   EXPECT_EQ(Moved(Operation::kReduceScatter, kInPlace), (Bytes{16384, 4096}));
   EXPECT_EQ(Moved(Operation::kAllGather, kInPlace), (Bytes{4096, 12288}));
@@ -99,7 +99,7 @@ TEST(CollectiveTest, LeastTrafficLeavesWhatIsInItsPlace) {
 }
 
 // Elsewhere, what is in place is left alone, and the rest goes from rank to rank.
-TEST(CollectiveTest, ReductionsAndExchangesOverwriteWhatTheyRead) {
+TEST(TimedCallTest, ReductionsAndExchangesOverwriteWhatTheyRead) {
   const auto overwrites = [](Operation operation) {
     EXPECT_FALSE(LeastTraffic(Call(operation, 2, 4096)).in_place);
     return LeastTraffic(Call(operation, 2, 4096, kInPlace)).in_place;

@@ -1,4 +1,4 @@
-#include "tools/bench/collective.h"
+#include "tools/bench/timed_call.h"
 
 #include <algorithm>  // std::max
 #include <utility>    // std::move
