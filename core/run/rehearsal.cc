@@ -36,12 +36,14 @@ void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
   Validate(run, rank, strategy);
 }
 
-absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
+absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& options,
+                                       RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
   const LoopsSkipped skipped;
   CpuAllocator allocator;
   CpuKernels kernels(allocator, run.settings.instructions);
-  QuietCommunicator world(handle.comm());
+  const bool on_cpu = run.device == DeviceType::kCpu;
+  QuietCommunicator world(handle.comm(), on_cpu ? options.held_bytes : nullptr);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
   Trace trace(handle.rank(), TraceWindow{});
   StepTimer timer({});
@@ -73,19 +75,21 @@ bool SameMemory(const CostPrediction& a, const CostPrediction& b) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run) {
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run, const RehearsalOptions& options) {
   std::vector<Rehearsed> ranks(static_cast<size_t>(run.settings.mesh.ranks()));
-  LS_RETURN_IF_ERROR(RunRanks(
-      run.settings.mesh.ranks(), {.timeout = absl::Seconds(run.settings.timeout_seconds)},
-      [&](RankHandle& handle) -> absl::Status {
-        LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())], RehearseRank(run, handle));
-        return absl::OkStatus();
-      }));
+  LS_RETURN_IF_ERROR(RunRanks(run.settings.mesh.ranks(),
+                              {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+                              [&](RankHandle& handle) -> absl::Status {
+                                LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())],
+                                                    RehearseRank(run, options, handle));
+                                return absl::OkStatus();
+                              }));
   return ranks;
 }
 
-void PredictMemory(const Run& run, std::vector<RankReport>& reports) {
-  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run);
+void PredictMemory(const Run& run, const RehearsalOptions& options,
+                   std::vector<RankReport>& reports) {
+  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run, options);
   if (!ranks.ok()) {
     LOG(WARNING) << "activations, communication and workspace are not predicted: "
                  << ranks.status();

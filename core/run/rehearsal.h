@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/comm/held_memory.h"
 #include "core/report/rank_report.h"
 #include "core/run/run.h"
 #include "core/run/strategy.h"
@@ -16,6 +17,12 @@ struct Rehearsed {
   CostPrediction prediction;
 };
 
+struct RehearsalOptions {
+  // What the ranks' host backend holds beside the tensors of a call; null: nothing, as where ranks
+  // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves.
+  HeldBytes held_bytes = nullptr;
+};
+
 // Goes through the first steps of a run and a validation over shapes alone: all ranks, as
 // threads of this process, with all their tensors and communicators, but no loop computes, no
 // floating-point number travels and no page of memory is written. Costs what building the model and
@@ -23,12 +30,14 @@ struct Rehearsed {
 //
 // What a rank's books then say is what its memory comes to by class, apart from what depends on
 // time: transfers end when they begin. An error if a rank had one.
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run);
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run,
+                                                const RehearsalOptions& options = {});
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
 // communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Nothing
 // is added where the rehearsal fails, or has other predictions otherwise: it then went another way,
 // as where blocks are divided by their measured times. Says so in the log.
-void PredictMemory(const Run& run, std::vector<RankReport>& reports);
+void PredictMemory(const Run& run, const RehearsalOptions& options,
+                   std::vector<RankReport>& reports);
 
 }  // namespace lockstep

@@ -292,7 +292,7 @@ std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; 
 
 absl::Status Train(const Run& run) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
-  PredictMemory(run, reports);
+  PredictMemory(run, {}, reports);
   return WriteRunSummary(Describe(run), reports);
 }
 
