@@ -57,7 +57,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
-    PredictMemory(*run, {.held_bytes = &mpi::HeldBytes}, reports);
+    PredictMemory(*run, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
     return WriteRunSummary(Describe(*run), reports);
   };
   const auto say = [&](const mpi::Outcome& outcome) {

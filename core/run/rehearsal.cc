@@ -12,6 +12,7 @@
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/batches.h"
+#include "core/run/profile_blocks.h"
 #include "core/run/validation.h"
 #include "core/tensor/allocator.h"
 #include "glog/logging.h"
@@ -39,7 +40,6 @@ void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
 absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& options,
                                        RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
-  const LoopsSkipped skipped;
   CpuAllocator allocator;
   CpuKernels kernels(allocator, run.settings.instructions);
   const bool on_cpu = run.device == DeviceType::kCpu;
@@ -55,7 +55,11 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
                .trace = trace};
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   try {
-    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
+    std::vector<BlockProfile> profiles = options.profiles;
+    if (profiles.empty()) profiles = ProfilesOfRun(run, rank);
+    const LoopsSkipped skipped;
+    const std::unique_ptr<Strategy> strategy =
+        MakeStrategy(run, rank, std::move(model), std::move(profiles));
     const Run shorter = WithShortValidation(run, mesh);
     // Once for ranks to tell each other the shapes of what they send.
     GoThrough(shorter, rank, *strategy);
@@ -64,13 +68,6 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
   } catch (const StatusException& error) {
     return error.status();
   }
-}
-
-bool SameMemory(const CostPrediction& a, const CostPrediction& b) {
-  return std::equal(a.memory.begin(), a.memory.end(), b.memory.begin(), b.memory.end(),
-                    [](const CostPrediction::Memory& x, const CostPrediction::Memory& y) {
-                      return x.memory_class == y.memory_class && x.bytes == y.bytes;
-                    });
 }
 
 }  // namespace
@@ -96,13 +93,6 @@ void PredictMemory(const Run& run, const RehearsalOptions& options,
     return;
   }
   CHECK_EQ(ranks->size(), reports.size());
-  for (size_t i = 0; i < reports.size(); ++i) {
-    if (SameMemory((*ranks)[i].prediction, reports[i].prediction)) continue;
-    LOG(INFO) << "activations, communication and workspace are not predicted: the rehearsal of "
-                 "rank "
-              << i << " has other parameters than the run, as where blocks are divided by time";
-    return;
-  }
   const bool on_cpu = run.device == DeviceType::kCpu;
   for (size_t i = 0; i < reports.size(); ++i) {
     for (const MemoryClass memory_class :

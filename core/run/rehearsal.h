@@ -18,6 +18,9 @@ struct Rehearsed {
 };
 
 struct RehearsalOptions {
+  // By block, as a run has measured them (ProfilesOfRun), of this mesh or of another; empty: they
+  // are measured here if the strategy needs them, which takes a second and memory for the model.
+  std::vector<BlockProfile> profiles = {};
   // What the ranks' host backend holds beside the tensors of a call; null: nothing, as where ranks
   // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves.
   HeldBytes held_bytes = nullptr;
@@ -34,9 +37,8 @@ absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run,
                                                 const RehearsalOptions& options = {});
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
-// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Nothing
-// is added where the rehearsal fails, or has other predictions otherwise: it then went another way,
-// as where blocks are divided by their measured times. Says so in the log.
+// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Where
+// the rehearsal fails, nothing is added, and the log says why.
 void PredictMemory(const Run& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports);
 

@@ -111,6 +111,8 @@ class Engine : public Strategy {
     return prediction;
   }
 
+  std::string Note() const override { return plan_.note; }
+
  private:
   Stage& stage() { return data_parallel_->stage(); }
   int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
@@ -156,9 +158,13 @@ StrategyDefinition EngineStrategy(
     LS_ASSIGN_OR_RETURN(const EngineOptions options, read(config, settings));
     return CheckPlan(model, options.schedule, options.balance, name);
   };
+  strategy.needs_profiles = [read](const Config& config, const Settings& settings) {
+    return NeedsProfiles(read(config, settings).value().balance);
+  };
   strategy.make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     EngineOptions options = read(inputs.config, inputs.settings).value();
-    StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+    StagePlan plan =
+        MakePlan(inputs.model, inputs.profiles, options.schedule, options.balance, name);
     return std::make_unique<Engine>(std::move(inputs), std::move(options), std::move(plan));
   };
   return strategy;

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/nn/model.h"
-#include "core/run/strategy.h"
+#include "core/report/block_profile.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
 #include "strategies/stages/stage_plan.h"
@@ -16,8 +17,8 @@ namespace lockstep {
 absl::Status CheckPlan(const Model& model, const Schedule& schedule, const BalanceOption& option,
                        const std::string& table);
 
-// Divides them. Called by all ranks together: see FindBalance. Requires CheckPlan.
-StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
-                   const BalanceOption& option, const std::string& table);
+// Divides them; `profiles`: see FindBalance. Requires CheckPlan.
+StagePlan MakePlan(const Model& model, const std::vector<BlockProfile>& profiles,
+                   const Schedule& schedule, const BalanceOption& option, const std::string& table);
 
 }  // namespace lockstep

@@ -25,7 +25,8 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
 // What the memory of such a run comes to over shapes alone, by rank (core/run/rehearsal.h).
 std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
                                         const ModelFactory& make_model, const std::string& config,
-                                        const Assignments& assignments);
+                                        const Assignments& assignments,
+                                        const RehearsalOptions& options = {});
 
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
