@@ -32,6 +32,7 @@ absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& comm
                      " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
                      process.size()));
   }
+  if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
   return run;
 }
 

@@ -1,9 +1,12 @@
 #include "core/run/rehearsal.h"
 
 #include <algorithm>
+#include <iterator>  // std::inserter
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
@@ -41,7 +44,9 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
                                        RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
   CpuAllocator allocator;
+  std::set<std::string> calls;
   CpuKernels kernels(allocator, run.settings.instructions);
+  kernels.RecordCalls(&calls);
   const bool on_cpu = run.device == DeviceType::kCpu;
   QuietCommunicator world(handle.comm(), on_cpu ? options.held_bytes : nullptr);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
@@ -64,7 +69,9 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
     // Once for ranks to tell each other the shapes of what they send.
     GoThrough(shorter, rank, *strategy);
     GoThrough(shorter, rank, *strategy);
-    return Rehearsed{.memory = allocator.books(), .prediction = strategy->Predict()};
+    return Rehearsed{.memory = allocator.books(),
+                     .prediction = strategy->Predict(),
+                     .kernels = std::move(calls)};
   } catch (const StatusException& error) {
     return error.status();
   }
@@ -82,6 +89,21 @@ absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run, const RehearsalO
                                 return absl::OkStatus();
                               }));
   return ranks;
+}
+
+absl::Status CheckKernels(const Run& run) {
+  const std::set<std::string> lacking = run.devices->lacking_kernels();
+  if (lacking.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
+  std::set<std::string> lacked;
+  for (const Rehearsed& rank : ranks) {
+    std::set_intersection(rank.kernels.begin(), rank.kernels.end(), lacking.begin(), lacking.end(),
+                          std::inserter(lacked, lacked.end()));
+  }
+  if (lacked.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "this run calls kernels that --device ", Name(run.device),
+      " lacks: ", absl::StrJoin(lacked, ", "), "; use another --device or another model"));
 }
 
 void PredictMemory(const Run& run, const RehearsalOptions& options,

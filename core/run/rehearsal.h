@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@ namespace lockstep {
 struct Rehearsed {
   MemoryBooks memory;  // after it, with the peaks of all
   CostPrediction prediction;
+  std::set<std::string> kernels;  // that it has called
 };
 
 struct RehearsalOptions {
@@ -35,6 +38,10 @@ struct RehearsalOptions {
 // time: transfers end when they begin. An error if a rank had one.
 absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run,
                                                 const RehearsalOptions& options = {});
+
+// Unimplemented if a run calls kernels that its devices lack: names all of them. Rehearses the run
+// to see that, but only where devices lack any. Called before ranks start.
+absl::Status CheckKernels(const Run& run);
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
 // communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Where

@@ -283,6 +283,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
 }
 
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
+  LS_RETURN_IF_ERROR(CheckKernels(run));
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
       RunRanks(run.settings.mesh.ranks(),

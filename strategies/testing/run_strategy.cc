@@ -110,8 +110,10 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 std::string RunFolder() { return TestFolder() + "/out"; }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const Assignments& assignments) {
-  auto reports = TryStrategy(strategy, make_model, config, assignments);
+                          const std::string& config, const Assignments& assignments,
+                          std::shared_ptr<RankDevices> devices) {
+  auto reports =
+      TryStrategy(strategy, make_model, config, assignments, Start::kFresh, std::move(devices));
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();
 }

@@ -38,7 +38,8 @@ std::string RunFolder();
 
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const Assignments& assignments);
+                          const std::string& config, const Assignments& assignments,
+                          std::shared_ptr<RankDevices> devices = nullptr);
 
 // The error of going on with what the last RunStrategy left; fails the test if there is none.
 absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,
