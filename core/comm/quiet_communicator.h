@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/comm/communicator.h"
+#include "core/comm/held_memory.h"
 
 namespace lockstep {
 
@@ -15,8 +16,10 @@ namespace lockstep {
 // (core/run/rehearsal.h): all members are quiet together.
 class QuietCommunicator final : public Communicator {
  public:
-  // `host` outlives it and its sub-groups.
-  explicit QuietCommunicator(Communicator& host);
+  // `host` outlives it and its sub-groups. `held_bytes` is what the backend that this one stands
+  // for holds beside the tensors of a call; null: nothing. The books have it as long as the
+  // backend's would.
+  explicit QuietCommunicator(Communicator& host, HeldBytes held_bytes = nullptr);
 
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,
                                                       absl::string_view name) override;
@@ -24,13 +27,15 @@ class QuietCommunicator final : public Communicator {
   absl::Status status() const override { return host_.status(); }
 
  private:
-  explicit QuietCommunicator(std::unique_ptr<Communicator> host);
+  QuietCommunicator(std::unique_ptr<Communicator> host, HeldBytes held_bytes);
 
   Work Start(Call call) override;
   void GiveUp(absl::string_view call) override { host_.GiveUp(call); }
 
   const std::unique_ptr<Communicator> owned_;  // where nobody else keeps it
   Communicator& host_;
+  const HeldBytes held_bytes_;
+  HeldMemory held_;
 };
 
 }  // namespace lockstep

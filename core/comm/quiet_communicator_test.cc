@@ -1,5 +1,6 @@
 #include "core/comm/quiet_communicator.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -50,6 +51,52 @@ TEST(QuietCommunicatorTest, ItsSubGroupsAreQuietToo) {
     shape.data<int64_t>()[0] = handle.rank();
     LS_RETURN_IF_ERROR(pair->Broadcast(shape, 0, "shapes").Wait());
     EXPECT_EQ(shape.data<int64_t>()[0], handle.rank() / 2 * 2);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// As many bytes as the payload of what is reduced.
+int64_t HoldsThePayload(const Signature& signature, int, bool) {
+  return signature.operation == Operation::kAllReduce ? PayloadBytes(signature) : 0;
+}
+
+TEST(QuietCommunicatorTest, BooksWhatTheBackendWouldHold) {
+  const absl::Status status = RunRanks(2, {}, [](RankHandle& handle) -> absl::Status {
+    CpuAllocator allocator;
+    QuietCommunicator world(handle.comm(), HoldsThePayload);
+    LS_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> group,
+                        world.Split(0, handle.rank(), "group"));
+    const auto tensor = [&](int64_t lines, DType dtype) {
+      return Tensor::Empty(allocator, {16 * lines}, dtype, MemoryClass::kWorkspace);
+    };
+    const auto held = [&] { return allocator.books().live(MemoryClass::kCommunication) / 64; };
+    const Tensor small = tensor(1, DType::kF32), large = tensor(4, DType::kF32);
+    const auto reduce = [&](const Tensor& x) {
+      return group->AllReduce(x, x, ReduceOp::kSum, "gradients");
+    };
+    Work first = reduce(small);
+    EXPECT_EQ(held(), 1);
+    Work second = reduce(large);
+    EXPECT_EQ(held(), 1 + 4);
+    Work third = reduce(small);  // has room in the second one's
+    EXPECT_EQ(held(), 1 + 4);
+    LS_RETURN_IF_ERROR(first.Wait());
+    EXPECT_EQ(held(), 4);
+    LS_RETURN_IF_ERROR(second.Wait());
+    EXPECT_EQ(held(), 4);
+    LS_RETURN_IF_ERROR(third.Wait());
+    EXPECT_EQ(held(), 0);
+    LS_RETURN_IF_ERROR(group->Broadcast(large, 0, "parameters").Wait());
+    // What travels is held for too.
+    const Tensor integers = tensor(2, DType::kI32);
+    std::fill_n(integers.data<int32_t>(), integers.elements(), handle.rank());
+    Work sum = reduce(integers);
+    EXPECT_EQ(held(), 2);
+    LS_RETURN_IF_ERROR(sum.Wait());
+    EXPECT_EQ(integers.data<int32_t>()[31], 0 + 1);
+    EXPECT_EQ(held(), 0);
+    EXPECT_EQ(allocator.books().peak(MemoryClass::kCommunication), 5 * 64);
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;

@@ -35,6 +35,9 @@ namespace lockstep {
 // rounded on the way, and what is added to a 16-bit gradient is a whole call's sum in fp32. fp16
 // ends at 65504; what is larger becomes infinite. Where a kernel stores an intermediate result in
 // 16 bits, it says so.
+//
+// A backend may lack kernels: their bodies there are `Lack();`, and RankDevices::lacking_kernels()
+// (core/run/rank_device.h) names them. A run that calls one of them is refused before it starts.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -267,6 +270,10 @@ class Kernels {
   // launches as there can be.
   virtual void UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
                                 absl::Span<const OptimizedTensor> tensors) = 0;
+
+ protected:
+  // The body of a kernel that this backend lacks. Throws Unimplemented, with the kernel's name.
+  [[noreturn]] void Lack(const char* kernel = __builtin_FUNCTION());
 };
 
 }  // namespace lockstep

@@ -128,6 +128,7 @@ std::vector<std::byte> Encode(const RankReport& report) {
   Put(report.traffic, &writer);
   writer.Put(report.steps);
   Put(report.prediction, &writer);
+  writer.Put(report.profiles);
   writer.Put(report.losses);
   writer.Put(report.loss_scale);
   writer.Put(report.skipped_steps);
@@ -149,6 +150,7 @@ absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes) {
   Get(&reader, &report.traffic);
   reader.Get(&report.steps);
   Get(&reader, &report.prediction);
+  reader.Get(&report.profiles);
   reader.Get(&report.losses);
   reader.Get(&report.loss_scale);
   reader.Get(&report.skipped_steps);

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "core/comm/comm_totals.h"
 #include "core/comm/rank_handle.h"
+#include "core/report/block_profile.h"
 #include "core/report/cost_prediction.h"
 #include "core/report/results.h"
 #include "core/report/step_timer.h"
@@ -30,6 +31,8 @@ struct RankReport {
   CommTotals traffic;        // of all steps
   int64_t steps = 0;         // run here
   CostPrediction prediction;
+  // By block, where the strategy asked for them; the same on all ranks.
+  std::vector<BlockProfile> profiles;
   std::vector<double> losses;  // of the steps run here; the same on all ranks
   double loss_scale = 1;       // of the last step
   int64_t skipped_steps = 0;   // of those run here

@@ -35,6 +35,7 @@ RankReport Example(int rank) {
   report.prediction.traffic = {{Operation::kAllReduce, "gradients", 8.0}};
   report.prediction.memory = {{MemoryClass::kGradients, 77}};
   report.prediction.bubble_fraction = 0.5;
+  report.profiles = {{.nanos = 3}, {.nanos = 4, .activation_bytes = 5, .parameter_bytes = 6}};
   report.losses = {2.5, 1.5};
   report.validation_at_start = ValidationResult{.loss = 2.25, .accuracy = 0.125};
   report.validation = {.loss = 1.25, .accuracy = 0.75};
@@ -76,6 +77,9 @@ void ExpectExample(const RankReport& report, int rank) {
   ASSERT_EQ(report.prediction.memory.size(), 1u);
   EXPECT_EQ(report.prediction.memory[0].bytes, 77);
   EXPECT_EQ(report.prediction.bubble_fraction, 0.5);
+  ASSERT_EQ(report.profiles.size(), 2u);
+  EXPECT_EQ(report.profiles[0].nanos, 3);
+  EXPECT_EQ(report.profiles[1].parameter_bytes, 6);
   EXPECT_EQ(report.losses, (std::vector<double>{2.5, 1.5}));
   ASSERT_TRUE(report.validation_at_start.has_value());
   EXPECT_EQ(report.validation_at_start->loss, 2.25);

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "core/base/status.h"
 #include "core/comm/agree.h"
+#include "core/comm/mpi/collective_queue.h"
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
 #include "core/report/rank_report.h"
@@ -31,6 +32,7 @@ absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& comm
                      " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
                      process.size()));
   }
+  if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
   return run;
 }
 
@@ -56,7 +58,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
-    PredictMemory(*run, reports);
+    PredictMemory(*run, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
     return WriteRunSummary(Describe(*run), reports);
   };
   const auto say = [&](const mpi::Outcome& outcome) {

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +34,9 @@ class RankDevices {
                                                              const RanksHere& ranks,
                                                              InstructionSet instructions);
   virtual ~RankDevices() = default;
+
+  // Names the kernels that these devices lack (Kernels::Lack), as the interface has them.
+  virtual std::set<std::string> lacking_kernels() const { return {}; }
 
   struct Options {
     std::chrono::nanoseconds timeout;  // of waits for other ranks

@@ -1,9 +1,12 @@
 #include "core/run/rehearsal.h"
 
 #include <algorithm>
+#include <iterator>  // std::inserter
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
@@ -12,6 +15,7 @@
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/batches.h"
+#include "core/run/profile_blocks.h"
 #include "core/run/validation.h"
 #include "core/tensor/allocator.h"
 #include "glog/logging.h"
@@ -36,12 +40,15 @@ void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
   Validate(run, rank, strategy);
 }
 
-absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
+absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& options,
+                                       RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
-  const LoopsSkipped skipped;
   CpuAllocator allocator;
+  std::set<std::string> calls;
   CpuKernels kernels(allocator, run.settings.instructions);
-  QuietCommunicator world(handle.comm());
+  kernels.RecordCalls(&calls);
+  const bool on_cpu = run.device == DeviceType::kCpu;
+  QuietCommunicator world(handle.comm(), on_cpu ? options.held_bytes : nullptr);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
   Trace trace(handle.rank(), TraceWindow{});
   StepTimer timer({});
@@ -53,52 +60,61 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, RankHandle& handle) {
                .trace = trace};
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   try {
-    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
+    std::vector<BlockProfile> profiles = options.profiles;
+    if (profiles.empty()) profiles = ProfilesOfRun(run, rank);
+    const LoopsSkipped skipped;
+    const std::unique_ptr<Strategy> strategy =
+        MakeStrategy(run, rank, std::move(model), std::move(profiles));
     const Run shorter = WithShortValidation(run, mesh);
     // Once for ranks to tell each other the shapes of what they send.
     GoThrough(shorter, rank, *strategy);
     GoThrough(shorter, rank, *strategy);
-    return Rehearsed{.memory = allocator.books(), .prediction = strategy->Predict()};
+    return Rehearsed{.memory = allocator.books(),
+                     .prediction = strategy->Predict(),
+                     .kernels = std::move(calls)};
   } catch (const StatusException& error) {
     return error.status();
   }
 }
 
-bool SameMemory(const CostPrediction& a, const CostPrediction& b) {
-  return std::equal(a.memory.begin(), a.memory.end(), b.memory.begin(), b.memory.end(),
-                    [](const CostPrediction::Memory& x, const CostPrediction::Memory& y) {
-                      return x.memory_class == y.memory_class && x.bytes == y.bytes;
-                    });
-}
-
 }  // namespace
 
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run) {
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run, const RehearsalOptions& options) {
   std::vector<Rehearsed> ranks(static_cast<size_t>(run.settings.mesh.ranks()));
-  LS_RETURN_IF_ERROR(RunRanks(
-      run.settings.mesh.ranks(), {.timeout = absl::Seconds(run.settings.timeout_seconds)},
-      [&](RankHandle& handle) -> absl::Status {
-        LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())], RehearseRank(run, handle));
-        return absl::OkStatus();
-      }));
+  LS_RETURN_IF_ERROR(RunRanks(run.settings.mesh.ranks(),
+                              {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+                              [&](RankHandle& handle) -> absl::Status {
+                                LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())],
+                                                    RehearseRank(run, options, handle));
+                                return absl::OkStatus();
+                              }));
   return ranks;
 }
 
-void PredictMemory(const Run& run, std::vector<RankReport>& reports) {
-  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run);
+absl::Status CheckKernels(const Run& run) {
+  const std::set<std::string> lacking = run.devices->lacking_kernels();
+  if (lacking.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
+  std::set<std::string> lacked;
+  for (const Rehearsed& rank : ranks) {
+    std::set_intersection(rank.kernels.begin(), rank.kernels.end(), lacking.begin(), lacking.end(),
+                          std::inserter(lacked, lacked.end()));
+  }
+  if (lacked.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "this run calls kernels that --device ", Name(run.device),
+      " lacks: ", absl::StrJoin(lacked, ", "), "; use another --device or another model"));
+}
+
+void PredictMemory(const Run& run, const RehearsalOptions& options,
+                   std::vector<RankReport>& reports) {
+  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run, options);
   if (!ranks.ok()) {
     LOG(WARNING) << "activations, communication and workspace are not predicted: "
                  << ranks.status();
     return;
   }
   CHECK_EQ(ranks->size(), reports.size());
-  for (size_t i = 0; i < reports.size(); ++i) {
-    if (SameMemory((*ranks)[i].prediction, reports[i].prediction)) continue;
-    LOG(INFO) << "activations, communication and workspace are not predicted: the rehearsal of "
-                 "rank "
-              << i << " has other parameters than the run, as where blocks are divided by time";
-    return;
-  }
   const bool on_cpu = run.device == DeviceType::kCpu;
   for (size_t i = 0; i < reports.size(); ++i) {
     for (const MemoryClass memory_class :

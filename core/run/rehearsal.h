@@ -1,8 +1,11 @@
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/comm/held_memory.h"
 #include "core/report/rank_report.h"
 #include "core/run/run.h"
 #include "core/run/strategy.h"
@@ -14,6 +17,16 @@ namespace lockstep {
 struct Rehearsed {
   MemoryBooks memory;  // after it, with the peaks of all
   CostPrediction prediction;
+  std::set<std::string> kernels;  // that it has called
+};
+
+struct RehearsalOptions {
+  // By block, as a run has measured them (ProfilesOfRun), of this mesh or of another; empty: they
+  // are measured here if the strategy needs them, which takes a second and memory for the model.
+  std::vector<BlockProfile> profiles = {};
+  // What the ranks' host backend holds beside the tensors of a call; null: nothing, as where ranks
+  // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves.
+  HeldBytes held_bytes = nullptr;
 };
 
 // Goes through the first steps of a run and a validation over shapes alone: all ranks, as
@@ -23,12 +36,17 @@ struct Rehearsed {
 //
 // What a rank's books then say is what its memory comes to by class, apart from what depends on
 // time: transfers end when they begin. An error if a rank had one.
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run);
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run,
+                                                const RehearsalOptions& options = {});
+
+// Unimplemented if a run calls kernels that its devices lack: names all of them. Rehearses the run
+// to see that, but only where devices lack any. Called before ranks start.
+absl::Status CheckKernels(const Run& run);
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
-// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Nothing
-// is added where the rehearsal fails, or has other predictions otherwise: it then went another way,
-// as where blocks are divided by their measured times. Says so in the log.
-void PredictMemory(const Run& run, std::vector<RankReport>& reports);
+// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Where
+// the rehearsal fails, nothing is added, and the log says why.
+void PredictMemory(const Run& run, const RehearsalOptions& options,
+                   std::vector<RankReport>& reports);
 
 }  // namespace lockstep

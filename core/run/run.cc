@@ -108,15 +108,14 @@ std::string ModelFingerprint(const Config& config) {
   return part.Fingerprint();
 }
 
-std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model) {
-  return run.strategy.make(
-      {.rank = rank,
-       .model = std::move(model),
-       .settings = run.settings,
-       .targets_per_sample = run.dataset->target_shape().elements(),
-       .config = run.config,
-       .another_model = [&run] { return run.make_model(run.config, *run.dataset); },
-       .dataset = *run.dataset});
+std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model,
+                                       std::vector<BlockProfile> profiles) {
+  return run.strategy.make({.rank = rank,
+                            .model = std::move(model),
+                            .settings = run.settings,
+                            .targets_per_sample = run.dataset->target_shape().elements(),
+                            .config = run.config,
+                            .profiles = std::move(profiles)});
 }
 
 absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefinition& strategy,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
@@ -45,8 +46,10 @@ struct Run {
 // What reports say about the run.
 RunDescription Describe(const Run& run);
 
-// A rank's strategy; `model` is what run.make_model made for it. Throws StatusException.
-std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model);
+// A rank's strategy; `model` is what run.make_model made for it, `profiles` are the same on all
+// ranks (ProfilesOfRun). Throws StatusException.
+std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model,
+                                       std::vector<BlockProfile> profiles);
 
 // What must be equal between a run and a checkpoint that it goes on from: the table [model], but
 // for what it started from, and what [lora] says of what adapters compute.

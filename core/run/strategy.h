@@ -14,6 +14,7 @@
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/nn/model.h"
+#include "core/report/block_profile.h"
 #include "core/report/cost_prediction.h"
 #include "core/report/results.h"
 #include "core/run/rank.h"
@@ -64,6 +65,9 @@ class Strategy {
   virtual void Restored() = 0;
 
   virtual CostPrediction Predict() const = 0;
+
+  // What rank 0 says before the first step; empty: nothing.
+  virtual std::string Note() const { return ""; }
 };
 
 // What a strategy is made from.
@@ -72,10 +76,8 @@ struct StrategyInputs {
   Model model;  // without memory
   const Settings& settings;
   int64_t targets_per_sample;
-  const Config& config;  // for the tables of the strategy's mechanisms
-  // For what is tried out before the run: another model like `model`, and the data set.
-  std::function<absl::StatusOr<Model>()> another_model;
-  const Dataset& dataset;
+  const Config& config;                     // for the tables of the strategy's mechanisms
+  std::vector<BlockProfile> profiles = {};  // by block, if the strategy needs them
 };
 
 // A strategy as its page describes it.
@@ -91,6 +93,9 @@ struct StrategyDefinition {
   // Whether it can train the model so; called after `check`, before ranks are started.
   std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
       [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };
+  // Whether `make` needs profiles of the blocks, which are then measured once, before a run.
+  std::function<bool(const Config&, const Settings&)> needs_profiles =
+      [](const Config&, const Settings&) { return false; };
   std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;
 };
 

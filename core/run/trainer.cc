@@ -18,6 +18,7 @@
 #include "core/run/base_weights.h"
 #include "core/run/batches.h"
 #include "core/run/parameter_hash.h"
+#include "core/run/profile_blocks.h"
 #include "core/run/rank_device.h"
 #include "core/run/rehearsal.h"
 #include "core/run/validation.h"
@@ -270,8 +271,11 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   InitialWeights initial = {.path = model.initial_weights, .names = model.published};
   // Here what was thrown inside a pass becomes a status again.
   try {
-    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model));
+    report.profiles = ProfilesOfRun(run, rank);
+    const std::unique_ptr<Strategy> strategy =
+        MakeStrategy(run, rank, std::move(model), report.profiles);
     report.prediction = strategy->Predict();
+    if (rank.rank == 0 && !strategy->Note().empty()) LOG(INFO) << strategy->Note();
     return Trainer(run, std::move(initial), rank, handle.ledger(), *strategy, report).Run();
   } catch (const StatusException& error) {
     return error.status();
@@ -279,6 +283,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
 }
 
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
+  LS_RETURN_IF_ERROR(CheckKernels(run));
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
       RunRanks(run.settings.mesh.ranks(),
@@ -292,7 +297,7 @@ std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; 
 
 absl::Status Train(const Run& run) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
-  PredictMemory(run, reports);
+  PredictMemory(run, {.profiles = reports[0].profiles}, reports);
   return WriteRunSummary(Describe(run), reports);
 }
 

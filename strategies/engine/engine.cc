@@ -112,6 +112,8 @@ class Engine : public Strategy {
     return prediction;
   }
 
+  std::string Note() const override { return plan_.note; }
+
  private:
   Stage& stage() { return data_parallel_->stage(); }
   int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
@@ -152,9 +154,12 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
     LS_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(config, settings));
     return CheckPlan(model, options.schedule, options.balance);
   };
+  strategy.needs_profiles = [](const Config& config, const Settings& settings) {
+    return NeedsProfiles(ReadEngineOptions(config, settings).value().balance);
+  };
   strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     EngineOptions options = ReadEngineOptions(inputs.config, inputs.settings).value();
-    StagePlan plan = MakePlan(inputs, options.schedule, options.balance);
+    StagePlan plan = MakePlan(inputs.model, inputs.profiles, options.schedule, options.balance);
     return std::make_unique<Engine>(std::move(inputs), std::move(options), std::move(plan));
   };
   return strategy;

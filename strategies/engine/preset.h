@@ -20,7 +20,7 @@ inline FixedKey OneStage(const std::string& with_stages) { return {"mesh.pp", "1
 inline FixedKey NothingDivided() {
   return {"data_parallel.shard", "\"none\"", "zero1, zero2, fsdp or fsdp_pipe"};
 }
-inline FixedKey Divided(const std::string& what) {
+inline FixedKey Divides(const std::string& what) {
   return {"data_parallel.shard", "\"" + what + "\"", "ddp, zero1, zero2, fsdp or fsdp_pipe"};
 }
 

@@ -18,7 +18,7 @@ namespace lockstep {
 // blocks to the last, in each direction.
 inline StrategyDefinition FsdpStrategy() {
   return EnginePreset(
-      "fsdp", {.defaults = "mesh.dp = 2", .fixed = {OneStage("fsdp_pipe"), Divided("parameters")}});
+      "fsdp", {.defaults = "mesh.dp = 2", .fixed = {OneStage("fsdp_pipe"), Divides("parameters")}});
 }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ pipeline.schedule = "1f1b"
 data_parallel.unshard = "step"
 recompute.micro_batches = "except_last"
 )",
-                                    .fixed = {Divided("parameters")}});
+                                    .fixed = {Divides("parameters")}});
 }
 
 }  // namespace lockstep

@@ -72,6 +72,13 @@ TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
   const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "pipeline.balance=time"});
   ASSERT_TRUE(measured.ok()) << measured.err;
   EXPECT_EQ(File("measured/losses.csv"), File("told/losses.csv"));
+  // The rehearsal after the run measures nothing anew.
+  const size_t said = measured.err.find("balance = [");
+  ASSERT_NE(said, std::string::npos) << measured.err;
+  EXPECT_EQ(measured.err.find("balance = [", said + 1), std::string::npos) << measured.err;
+  for (const auto& [memory_class, bytes] : Summary("measured")["memory"].items()) {
+    EXPECT_TRUE(bytes.contains("predicted")) << memory_class;
+  }
 }
 
 // Stages of two ranks that compute their layers together, on sequences that they divide.

@@ -25,6 +25,10 @@ inline StrategyDefinition LoraStrategy() {
                              const Config& config, const Settings& settings, const Model& model) {
     return HasOneRank(settings) ? absl::OkStatus() : engine(config, settings, model);
   };
+  strategy.needs_profiles = [engine = strategy.needs_profiles](const Config& config,
+                                                               const Settings& settings) {
+    return !HasOneRank(settings) && engine(config, settings);
+  };
   strategy.make = [engine = strategy.make](StrategyInputs inputs) {
     return HasOneRank(inputs.settings) ? SingleStrategy().make(std::move(inputs))
                                        : engine(std::move(inputs));

@@ -1,16 +1,12 @@
 #include "strategies/stages/balance_option.h"
 
-#include <cmath>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "core/base/nearest.h"
-#include "core/base/status.h"
-#include "core/comm/host_numbers.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -18,35 +14,13 @@ namespace {
 
 constexpr char kKey[] = "balance";
 
-// Says on rank 0 what a run has measured, and how to have the same division again.
-void Tell(const Model& model, BalanceOption::By by, const std::vector<int64_t>& costs,
-          const std::vector<int64_t>& balance) {
-  const bool is_time = by == BalanceOption::By::kTime;
-  std::vector<std::string> blocks;
-  for (size_t i = 0; i < costs.size(); ++i) {
-    blocks.push_back(
-        absl::StrFormat("%s %.3g", model.blocks[i]->name(), static_cast<double>(costs[i]) * 1e-6));
-  }
-  LOG(INFO) << "balance = [" << absl::StrJoin(balance, ", ") << "], by "
-            << (is_time ? "time" : "size") << " of blocks in " << (is_time ? "ms" : "MB") << ": "
-            << absl::StrJoin(blocks, ", ");
-}
-
-// Rank 0's costs, on all ranks.
-std::vector<int64_t> Measure(const StrategyInputs& inputs, BalanceOption::By by,
-                             int64_t micro_batches_in_flight) {
-  std::vector<int64_t> costs(inputs.model.blocks.size());
-  if (inputs.rank.rank == 0) {
-    absl::StatusOr<Model> model = inputs.another_model();
-    ThrowIfError(model.status());
-    const std::vector<BlockProfile> profiles =
-        ProfileBlocks(inputs.rank, *std::move(model), inputs.settings, inputs.dataset);
-    costs = by == BalanceOption::By::kTime ? TimeCosts(profiles)
-                                           : SizeCosts(profiles, micro_batches_in_flight);
-  }
-  ThrowIfError(
-      BroadcastNumbers(inputs.rank.mesh.world(), absl::MakeSpan(costs), 0, "costs of blocks"));
-  return costs;
+// What EvenBalance evens out.
+std::vector<int64_t> CostsOf(const Model& model, const std::vector<BlockProfile>& profiles,
+                             BalanceOption::By by, int64_t micro_batches_in_flight) {
+  if (by == BalanceOption::By::kCost) return BlockCosts(model);
+  CHECK_EQ(profiles.size(), model.blocks.size());
+  return by == BalanceOption::By::kTime ? TimeCosts(profiles)
+                                        : SizeCosts(profiles, micro_batches_in_flight);
 }
 
 }  // namespace
@@ -75,30 +49,36 @@ BalanceOption ReadBalance(ConfigReader& reader) {
   return {};
 }
 
-std::vector<int64_t> FindBalance(const StrategyInputs& inputs, const BalanceOption& option,
-                                 const std::vector<int>& rank_of_stage,
+bool NeedsProfiles(const BalanceOption& option) {
+  return option.by == BalanceOption::By::kTime || option.by == BalanceOption::By::kSize;
+}
+
+std::vector<int64_t> FindBalance(const Model& model, const std::vector<BlockProfile>& profiles,
+                                 const BalanceOption& option, const std::vector<int>& rank_of_stage,
                                  int64_t micro_batches_in_flight) {
-  switch (option.by) {
-    case BalanceOption::By::kGiven:
-      return option.given;
-    case BalanceOption::By::kCost:
-      return EvenBalance(BlockCosts(inputs.model), rank_of_stage);
-    case BalanceOption::By::kTime:
-    case BalanceOption::By::kSize: {
-      const std::vector<int64_t> costs = Measure(inputs, option.by, micro_batches_in_flight);
-      const std::vector<int64_t> balance = EvenBalance(costs, rank_of_stage);
-      if (inputs.rank.rank == 0) Tell(inputs.model, option.by, costs, balance);
-      return balance;
-    }
+  if (option.by == BalanceOption::By::kGiven) return option.given;
+  return EvenBalance(CostsOf(model, profiles, option.by, micro_batches_in_flight), rank_of_stage);
+}
+
+std::string DescribeBalance(const Model& model, const std::vector<BlockProfile>& profiles,
+                            const BalanceOption& option, const std::vector<int64_t>& balance,
+                            int64_t micro_batches_in_flight) {
+  if (!NeedsProfiles(option)) return "";
+  const std::vector<int64_t> costs = CostsOf(model, profiles, option.by, micro_batches_in_flight);
+  std::vector<std::string> blocks;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    blocks.push_back(
+        absl::StrFormat("%s %.3g", model.blocks[i]->name(), static_cast<double>(costs[i]) * 1e-6));
   }
-  LOG(FATAL) << "no such balance";
+  return absl::StrCat(
+      "balance = [", absl::StrJoin(balance, ", "), "], by ",
+      option.by == BalanceOption::By::kTime ? "time of blocks in ms: " : "size of blocks in MB: ",
+      absl::StrJoin(blocks, ", "));
 }
 
 std::vector<int64_t> TimeCosts(const std::vector<BlockProfile>& profiles) {
   std::vector<int64_t> costs;
-  for (const BlockProfile& profile : profiles) {
-    costs.push_back(static_cast<int64_t>(std::llround(profile.seconds * 1e9)));
-  }
+  for (const BlockProfile& profile : profiles) costs.push_back(profile.nanos);
   return costs;
 }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/config/config_reader.h"
-#include "core/run/strategy.h"
+#include "core/nn/model.h"
+#include "core/report/block_profile.h"
 #include "strategies/stages/balance.h"
-#include "strategies/stages/block_profile.h"
 
 namespace lockstep {
 
@@ -25,14 +25,21 @@ struct BalanceOption {
 
 BalanceOption ReadBalance(ConfigReader& reader);
 
+// Whether FindBalance needs profiles of the blocks.
+bool NeedsProfiles(const BalanceOption& option);
+
 // How many blocks each stage gets, of which there are at most as many as the model has blocks, as
 // the option says; what was given is not checked (DivideBlocks does). Rank `rank_of_stage[s]` has
-// stage s. The same on all ranks, which call it together: to measure, rank 0 of the world runs a
-// model of its own and tells the others. A stage keeps the activations of `micro_batches_in_flight`
-// at a time. Throws StatusException.
-std::vector<int64_t> FindBalance(const StrategyInputs& inputs, const BalanceOption& option,
-                                 const std::vector<int>& rank_of_stage,
+// stage s. `profiles`: by block, if needed. A stage keeps the activations of
+// `micro_batches_in_flight` at a time.
+std::vector<int64_t> FindBalance(const Model& model, const std::vector<BlockProfile>& profiles,
+                                 const BalanceOption& option, const std::vector<int>& rank_of_stage,
                                  int64_t micro_batches_in_flight = 1);
+
+// What was measured, and how to have the same division again; empty where nothing was.
+std::string DescribeBalance(const Model& model, const std::vector<BlockProfile>& profiles,
+                            const BalanceOption& option, const std::vector<int64_t>& balance,
+                            int64_t micro_batches_in_flight = 1);
 
 // What EvenBalance evens out: nanoseconds, or bytes.
 std::vector<int64_t> TimeCosts(const std::vector<BlockProfile>& profiles);

@@ -10,6 +10,7 @@
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/nn/layers.h"
+#include "core/run/profile_blocks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -231,49 +232,68 @@ TEST(ProfileBlocksTest, LeavesTheRankAsItWas) {
 // --- the option
 // -----------------------------------------------------------------------------------
 
-// Of all ranks of a mesh {pp = 3}, of which only rank 0 can make another model.
-std::vector<Numbers> Find(const BalanceOption& option, const std::vector<Needs>& needs) {
-  std::vector<Numbers> found(3);
-  Settings settings = SettingsOf();
-  settings.mesh.pp = 3;
+// Of all ranks of a mesh {pp = 3}, of which only rank 0 measures.
+std::vector<std::vector<BlockProfile>> ProfilesOfRanks(const std::vector<Needs>& needs,
+                                                       bool needed = true) {
+  std::vector<std::vector<BlockProfile>> profiles(3);
+  Run run;
+  run.settings = SettingsOf();
+  run.settings.mesh.pp = 3;
+  run.dataset = std::make_shared<Vectors>();
+  run.strategy.needs_profiles = [needed](const Config&, const Settings&) { return needed; };
+  run.make_model = [&](const Config&, const Dataset&) { return ModelOf(needs); };
   const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) {
-    Alone alone(handle, settings.mesh);
-    const Config config;
-    const Vectors dataset;
-    const StrategyInputs inputs = {.rank = alone.rank(),
-                                   .model = ModelOf(needs),
-                                   .settings = settings,
-                                   .targets_per_sample = 1,
-                                   .config = config,
-                                   .another_model = [&]() -> absl::StatusOr<Model> {
-                                     if (handle.rank() != 0)
-                                       return absl::InternalError("measures for itself");
-                                     return ModelOf(needs);
-                                   },
-                                   .dataset = dataset};
-    found[handle.rank()] = FindBalance(inputs, option, {0, 1, 2});
-    for (const auto& block : inputs.model.blocks) {
-      for (const Parameter* parameter : block->Parameters()) {
-        EXPECT_FALSE(parameter->value.defined());
-      }
-    }
+    Alone alone(handle, run.settings.mesh);
+    profiles[handle.rank()] = ProfilesOfRun(run, alone.rank());
+    const int64_t parameters = alone.books().peak(MemoryClass::kParameters);
+    EXPECT_EQ(parameters > 0, needed && handle.rank() == 0) << handle.rank();
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
-  return found;
+  return profiles;
 }
 
-TEST(FindBalanceTest, AllRanksHaveWhatTheFirstHasMeasured) {
+TEST(ProfilesOfRunTest, AllRanksHaveWhatTheFirstHasMeasured) {
+  const auto profiles = ProfilesOfRanks({kFast, {.kept_bytes = 100'000, .parameters = 5'000}});
+  ASSERT_EQ(profiles[0].size(), 2u);
+  EXPECT_THAT(profiles, Each(profiles[0]));
+  EXPECT_GT(profiles[0][0].nanos, 0);
+  EXPECT_GT(profiles[0][1].activation_bytes, 100'000);
+  EXPECT_GT(profiles[0][1].parameter_bytes, profiles[0][0].parameter_bytes);
+}
+
+TEST(ProfilesOfRunTest, NobodyMeasuresWhatNobodyNeeds) {
+  EXPECT_THAT(ProfilesOfRanks({kFast}, /*needed=*/false), Each(ElementsAre()));
+}
+
+// Three stages.
+Numbers Find(const BalanceOption& option, const std::vector<Needs>& needs) {
+  std::vector<BlockProfile> profiles;
+  if (NeedsProfiles(option)) profiles = Profile(needs);
+  return FindBalance(ModelOf(needs), profiles, option, {0, 1, 2});
+}
+
+TEST(FindBalanceTest, AsTheOptionSays) {
   using By = BalanceOption::By;
-  const std::vector<Numbers> timed =
-      Find({.by = By::kTime}, {kSlowForward, kSlowForward, kFast, kFast, kSlowForward});
-  EXPECT_THAT(timed, Each(timed[0]));
-  EXPECT_EQ(timed[0][0], 1);
+  EXPECT_EQ(Find({.by = By::kTime}, {kSlowForward, kSlowForward, kFast, kFast, kSlowForward})[0],
+            1);
   const std::vector<Needs> sizes = {{.parameters = 5'000}, {.parameters = 5'000}, {}, {}, {}};
-  EXPECT_THAT(Find({.by = By::kSize}, sizes), Each(ElementsAre(1, 1, 3)));
-  EXPECT_THAT(Find({.by = By::kGiven, .given = {2, 1, 2}}, sizes), Each(ElementsAre(2, 1, 2)));
+  EXPECT_THAT(Find({.by = By::kSize}, sizes), ElementsAre(1, 1, 3));
+  EXPECT_THAT(Find({.by = By::kGiven, .given = {2, 1, 2}}, sizes), ElementsAre(2, 1, 2));
   // The model states no costs: blocks count alike.
-  EXPECT_THAT(Find({.by = By::kCost}, std::vector<Needs>(6)), Each(ElementsAre(2, 2, 2)));
+  EXPECT_THAT(Find({.by = By::kCost}, std::vector<Needs>(6)), ElementsAre(2, 2, 2));
+}
+
+TEST(DescribeBalanceTest, SaysHowToHaveItAgain) {
+  using By = BalanceOption::By;
+  const Model model = ModelOf({kFast, kFast});
+  const std::vector<BlockProfile> profiles = {{.nanos = 1'500'000, .activation_bytes = 2'000'000},
+                                              {.nanos = 3'000'000, .parameter_bytes = 4'000'000}};
+  EXPECT_EQ(DescribeBalance(model, profiles, {.by = By::kTime}, {1, 1}),
+            "balance = [1, 1], by time of blocks in ms: b0 1.5, b1 3");
+  EXPECT_EQ(DescribeBalance(model, profiles, {.by = By::kSize}, {1, 1}, 2),
+            "balance = [1, 1], by size of blocks in MB: b0 4, b1 4");
+  EXPECT_EQ(DescribeBalance(model, {}, {.by = By::kCost}, {1, 1}), "");
 }
 
 absl::StatusOr<BalanceOption> Read(const std::string& table) {

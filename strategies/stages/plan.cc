@@ -44,15 +44,17 @@ absl::Status CheckPlan(const Model& model, const Schedule& schedule, const Balan
   return Divide(model, schedule, option.given).status();
 }
 
-StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
-                   const BalanceOption& option) {
+StagePlan MakePlan(const Model& model, const std::vector<BlockProfile>& profiles,
+                   const Schedule& schedule, const BalanceOption& option) {
   int in_flight = 0;
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     in_flight = std::max(in_flight, PeakActivations(schedule, static_cast<int>(rank)));
   }
   const std::vector<int64_t> balance =
-      FindBalance(inputs, option, schedule.rank_of_stage, in_flight);
-  return Divide(inputs.model, schedule, balance).value();
+      FindBalance(model, profiles, option, schedule.rank_of_stage, in_flight);
+  StagePlan plan = Divide(model, schedule, balance).value();
+  plan.note = DescribeBalance(model, profiles, option, balance, in_flight);
+  return plan;
 }
 
 }  // namespace lockstep

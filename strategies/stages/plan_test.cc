@@ -3,9 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/launch.h"
-#include "core/data/dataset.h"
-#include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/schedules/schedules.h"
@@ -50,46 +47,9 @@ TEST(CheckPlanTest, RefusesWhatCannotBeDivided) {
               AllOf(HasSubstr("pipeline.balance"), HasSubstr("4 blocks")));
 }
 
-class NoData final : public Dataset {
- public:
-  std::string Describe() const override { return "none"; }
-  Task task() const override { return Task::kClassification; }
-  Shape input_shape() const override { return {1}; }
-  Shape target_shape() const override { return {}; }
-  DType input_dtype() const override { return DType::kF32; }
-  int64_t classes() const override { return 1; }
-  int64_t size(Split) const override { return 1; }
-  absl::Status Fill(Split, absl::Span<const SampleKey>, const Batch&) const override {
-    return absl::UnimplementedError("no data");
-  }
-};
-
 StagePlan Plan(const std::vector<int64_t>& macs, const Schedule& schedule,
                const BalanceOption& option) {
-  StagePlan plan;
-  const absl::Status status = RunRanks(1, {}, [&](RankHandle& handle) {
-    CpuAllocator allocator;
-    CpuKernels kernels(allocator);
-    Mesh mesh = Mesh::Create({}, handle.comm()).value();
-    StepTimer timer({});
-    Trace trace(0, TraceWindow{});
-    Rank rank = {0, 1, kernels, mesh, timer, trace};
-    const Settings settings;
-    const Config config;
-    const NoData dataset;
-    const StrategyInputs inputs = {
-        .rank = rank,
-        .model = ModelOfCosts(macs),
-        .settings = settings,
-        .targets_per_sample = 1,
-        .config = config,
-        .another_model = [&]() -> absl::StatusOr<Model> { return ModelOfCosts(macs); },
-        .dataset = dataset};
-    plan = MakePlan(inputs, schedule, option);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return plan;
+  return MakePlan(ModelOfCosts(macs), {}, schedule, option);
 }
 
 std::vector<int64_t> SizesOf(const StagePlan& plan) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/run/stage.h"
@@ -11,6 +12,7 @@ namespace lockstep {
 struct StagePlan {
   std::vector<BlockRange> stages;  // in the order of the model
   std::vector<int> rank_of_stage;  // by stage; a rank has one at least
+  std::string note = "";           // what was measured for it; empty: nothing
 
   int size() const { return static_cast<int>(stages.size()); }
   // The rank that has the loss.

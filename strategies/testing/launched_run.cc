@@ -18,9 +18,16 @@ LaunchedRunTest::LaunchedRunTest(std::string program, const std::string& workloa
 
 ProcessResult LaunchedRunTest::Run(const std::vector<std::string>& launcher, const std::string& out,
                                    const std::vector<std::string>& more) {
+  return RunProgram(program_, launcher, out, more);
+}
+
+ProcessResult LaunchedRunTest::RunProgram(const std::string& program,
+                                          const std::vector<std::string>& launcher,
+                                          const std::string& out,
+                                          const std::vector<std::string>& more) {
   std::vector<std::string> arguments = launcher;
   arguments.insert(arguments.end(),
-                   {program_, "--config", path("workload.toml"), "--out", path(out)});
+                   {program, "--config", path("workload.toml"), "--out", path(out)});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return RunProcess({.arguments = arguments}).value();
 }

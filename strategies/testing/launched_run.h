@@ -19,6 +19,9 @@ class LaunchedRunTest : public testing::Test {
   // Runs the program, under mpirun if `launcher` says how; its files go to path(out).
   ProcessResult Run(const std::vector<std::string>& launcher, const std::string& out,
                     const std::vector<std::string>& more = {});
+  // As Run, of another program.
+  ProcessResult RunProgram(const std::string& program, const std::vector<std::string>& launcher,
+                           const std::string& out, const std::vector<std::string>& more = {});
   static std::vector<std::string> MpiRun(int ranks);
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }

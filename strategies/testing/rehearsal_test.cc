@@ -42,8 +42,9 @@ int64_t BytesInFlight(const RankReport& report) {
 // Exact, but that what is sent stays until it has been taken, which a rehearsal does not know.
 void ExpectRehearsed(const Case& c, const std::string& config) {
   SCOPED_TRACE(c.strategy.name + " " + absl::StrJoin(c.assignments, " "));
-  const auto rehearsed = RehearseStrategy(c.strategy, MakeModel, config, c.assignments);
   const auto ran = RunStrategy(c.strategy, MakeModel, config, c.assignments);
+  const auto rehearsed =
+      RehearseStrategy(c.strategy, MakeModel, config, c.assignments, {.profiles = ran[0].profiles});
   ASSERT_EQ(rehearsed.size(), ran.size());
   for (size_t rank = 0; rank < ran.size(); ++rank) {
     const int64_t in_flight = BytesInFlight(ran[rank]);
@@ -80,6 +81,8 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
         Case{GPipeStrategy(), {"mesh.pp=2", "recompute.micro_batches=never"}},
         Case{GPipeStrategy(), {"mesh.pp=3", "recompute.micro_batches=always"}},
         Case{GPipeStrategy(), {"mesh.pp=2", "pipeline.schedule=1f1b", "pipeline.balance=\"size\""}},
+        Case{GPipeStrategy(),
+             {"mesh.pp=2", "recompute.micro_batches=never", "pipeline.balance=\"time\""}},
         Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "pipeline.schedule=zb_h1"}},
         Case{GPipeStrategy(),
              {"mesh.pp=2", "pipeline.schedule=zb_v", "recompute.micro_batches=never"}},
@@ -104,6 +107,35 @@ TEST(RehearsalOfDtypesTest, SixteenBits) {
 TEST(RehearsalOfAdaptersTest, KeepsLess) {
   const Assignments adapters = {"lora.rank=2", "lora.layers=[\"*attention*\"]"};
   ExpectRehearsed({LoraStrategy(), adapters}, SmallGptConfig());
+}
+
+// The books of parameters by rank, where blocks are divided by time.
+std::vector<int64_t> ParametersByTime(const std::vector<BlockProfile>& profiles) {
+  std::vector<int64_t> bytes;
+  for (const Rehearsed& rank :
+       RehearseStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(),
+                        {"mesh.pp=2", "pipeline.balance=\"time\""}, {.profiles = profiles})) {
+    bytes.push_back(rank.memory.peak(MemoryClass::kParameters));
+  }
+  return bytes;
+}
+
+TEST(RehearsalTest, DividesBlocksByTheProfilesThatItIsTold) {
+  const auto given = [](const std::string& balance) {
+    std::vector<int64_t> bytes;
+    for (const Rehearsed& rank :
+         RehearseStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(),
+                          {"mesh.pp=2", absl::StrCat("pipeline.balance=", balance)})) {
+      bytes.push_back(rank.memory.peak(MemoryClass::kParameters));
+    }
+    return bytes;
+  };
+  EXPECT_EQ(ParametersByTime({{.nanos = 9}, {.nanos = 1}, {.nanos = 1}, {.nanos = 1}}),
+            given("[1, 3]"));
+  EXPECT_EQ(ParametersByTime({{.nanos = 1}, {.nanos = 1}, {.nanos = 1}, {.nanos = 9}}),
+            given("[3, 1]"));
+  // Told nothing, it measures.
+  EXPECT_EQ(ParametersByTime({}).size(), 2u);
 }
 
 // A rehearsal touches nothing and computes nothing: of a model that no machine could hold twice.

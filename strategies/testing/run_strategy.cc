@@ -92,11 +92,12 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
 
 std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
                                         const ModelFactory& make_model, const std::string& config,
-                                        const Assignments& assignments) {
+                                        const Assignments& assignments,
+                                        const RehearsalOptions& options) {
   const auto run = Prepare(strategy, make_model, config, assignments, Start::kFresh);
   EXPECT_TRUE(run.ok()) << strategy.name << ": " << run.status();
   if (!run.ok()) return {};
-  auto ranks = Rehearse(*run);
+  auto ranks = Rehearse(*run, options);
   EXPECT_TRUE(ranks.ok()) << strategy.name << ": " << ranks.status();
   return ranks.ok() ? *std::move(ranks) : std::vector<Rehearsed>();
 }
@@ -115,8 +116,10 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 std::string RunFolder() { return TestFolder() + "/out"; }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const Assignments& assignments) {
-  auto reports = TryStrategy(strategy, make_model, config, assignments);
+                          const std::string& config, const Assignments& assignments,
+                          std::shared_ptr<RankDevices> devices) {
+  auto reports =
+      TryStrategy(strategy, make_model, config, assignments, Start::kFresh, std::move(devices));
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();
 }

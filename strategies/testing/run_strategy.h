@@ -26,7 +26,8 @@ std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
 // What the memory of such a run comes to over shapes alone, by rank (core/run/rehearsal.h).
 std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
                                         const ModelFactory& make_model, const std::string& config,
-                                        const Assignments& assignments);
+                                        const Assignments& assignments,
+                                        const RehearsalOptions& options = {});
 
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
@@ -38,7 +39,8 @@ std::string RunFolder();
 
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                          const std::string& config, const Assignments& assignments);
+                          const std::string& config, const Assignments& assignments,
+                          std::shared_ptr<RankDevices> devices = nullptr);
 
 // The error of going on with what the last RunStrategy left; fails the test if there is none.
 absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,

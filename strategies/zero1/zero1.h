@@ -9,7 +9,7 @@ namespace lockstep {
 // goes on, each rank updates its shard of the parameters, and the updated shards are gathered: the
 // traffic of an all-reduce, with 1/n of the optimizer state. The bits are those of `single`.
 inline StrategyDefinition Zero1Strategy() {
-  return EnginePreset("zero1", {.defaults = "mesh.dp = 2", .fixed = {Divided("optimizer")}});
+  return EnginePreset("zero1", {.defaults = "mesh.dp = 2", .fixed = {Divides("optimizer")}});
 }
 
 }  // namespace lockstep

@@ -227,8 +227,7 @@ std::string WhyNotPredicted(const ComparedWorkload& workload) {
   if (titles.empty()) return "";
   return absl::StrCat(
       "measured only: ", absl::StrJoin(titles, ", "),
-      "; no rehearsal of the run says what these come to, as where blocks are divided "
-      "by measured times, or kernels are a GPU's");
+      "; no rehearsal of the run says what these come to, as where kernels are a GPU's");
 }
 
 Table TrafficTable(const ComparedWorkload& workload) {

@@ -69,7 +69,7 @@ fi
 
 # Each command has its own flags, and no other's.
 bare run lockstep --help
-[[ ${code} == 0 && "${output}" == *"one of single, ddp,"*" curve"* ]] || fail "help: ${code}: ${output}"
+[[ ${code} == 0 && "${output}" == *"one of single, naive_ddp, ddp,"*" curve"* ]] || fail "help: ${code}: ${output}"
 bare run lockstep ddp --candidate=x
 [[ ${code} == 1 && "${output}" == *"unknown argument '--candidate'"* ]] || fail "a flag of curve: ${output}"
 bare run lockstep curve --set a=b

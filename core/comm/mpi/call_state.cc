@@ -11,31 +11,35 @@
 namespace lockstep::mpi {
 
 CallState::CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const GroupInfo> group,
-                     std::shared_ptr<const InFlight> queue, Call call, int64_t sequence)
+                     std::shared_ptr<const InFlight> queue, Call call, int64_t sequence,
+                     std::shared_ptr<const Tensor> held)
     : rank_(std::move(rank)),
       group_(std::move(group)),
       queue_(std::move(queue)),
       call_(std::move(call)),
       sequence_(sequence),
-      ledger_id_(rank_->ledger().Begin(group_, sequence, call_.signature, call_.label)) {
+      ledger_id_(rank_->ledger().Begin(group_, sequence, call_.signature, call_.label)),
+      held_(std::move(held)) {
   if (call_.open_entry != nullptr) *call_.open_entry = ledger_id_;
 }
 
 absl::Status CallState::Wait() {
   RankState::Lock lock(rank_->mutex());
-  if (over_) return status_;
-  const int64_t begin_nanos = NowNanos();
-  const auto is_over = [this] { return over_; };
-  if (!rank_->WaitUntil(lock, is_over, std::chrono::steady_clock::now() + rank_->timeout())) {
-    rank_->FailCall(absl::DeadlineExceededError(
-        absl::StrCat("no answer within ",
-                     FormatDuration(std::chrono::duration<double>(rank_->timeout()).count()), ": ",
-                     DescribeMissing())));
-    rank_->WaitUntil(lock, is_over, RankState::TimePoint::max());  // the failure ends it
+  if (!over_) {
+    const int64_t begin_nanos = NowNanos();
+    const auto is_over = [this] { return over_; };
+    if (!rank_->WaitUntil(lock, is_over, std::chrono::steady_clock::now() + rank_->timeout())) {
+      rank_->FailCall(absl::DeadlineExceededError(
+          absl::StrCat("no answer within ",
+                       FormatDuration(std::chrono::duration<double>(rank_->timeout()).count()),
+                       ": ", DescribeMissing())));
+      rank_->WaitUntil(lock, is_over, RankState::TimePoint::max());  // the failure ends it
+    }
+    if (call_.open_entry == nullptr) {
+      rank_->ledger().AddExposed(ledger_id_, NowNanos() - begin_nanos);
+    }
   }
-  if (call_.open_entry == nullptr) {
-    rank_->ledger().AddExposed(ledger_id_, NowNanos() - begin_nanos);
-  }
+  held_ = nullptr;
   return status_;
 }
 

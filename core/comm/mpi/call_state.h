@@ -15,9 +15,11 @@ namespace lockstep::mpi {
 // One call of the rank: what Work holds. But for Wait, Done and Drop, with the rank's mutex held.
 class CallState : public WorkState {
  public:
-  // Enters the call into the ledger. `queue` is what drives it, and is kept.
+  // Enters the call into the ledger. `queue` is what drives it, and is kept; `held` is kept until
+  // Wait.
   CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const GroupInfo> group,
-            std::shared_ptr<const InFlight> queue, Call call, int64_t sequence);
+            std::shared_ptr<const InFlight> queue, Call call, int64_t sequence,
+            std::shared_ptr<const Tensor> held = nullptr);
 
   absl::Status Wait() final;
   bool Done() final;
@@ -25,6 +27,7 @@ class CallState : public WorkState {
 
   const Call& call() const { return call_; }
   int64_t sequence() const { return sequence_; }
+  const std::shared_ptr<const Tensor>& held() const { return held_; }
   // "all_reduce #11 of 'dp' [0, 2] (...)"
   std::string Describe() const;
 
@@ -46,6 +49,7 @@ class CallState : public WorkState {
   Call call_;
   const int64_t sequence_;
   const int64_t ledger_id_;
+  std::shared_ptr<const Tensor> held_;
   bool over_ = false;
   absl::Status status_;
 };

@@ -20,11 +20,17 @@ bool AllDone(std::vector<Transport::Request>& requests) {
 
 }  // namespace
 
+int64_t HeldBytes(const Signature& signature, int size, bool in_place) {
+  const int64_t bytes = Movement::HeldBytes(signature, size, in_place);
+  return bytes > 0 && LargestInputBytes(signature, size) > kSmallBytes ? bytes : 0;
+}
+
 class CollectiveQueue::Collective final : public CallState {
  public:
   Collective(std::shared_ptr<RankState> rank, std::shared_ptr<CollectiveQueue> queue, Call call,
-             MemberBuffers buffers, int64_t sequence)
-      : CallState(std::move(rank), queue->group_, queue, std::move(call), sequence),
+             MemberBuffers buffers, int64_t sequence, std::shared_ptr<const Tensor> held)
+      : CallState(std::move(rank), queue->group_, queue, std::move(call), sequence,
+                  std::move(held)),
         queue_(*queue),
         buffers_(buffers) {}
 
@@ -63,9 +69,14 @@ CollectiveQueue::~CollectiveQueue() {
 }
 
 Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
+  std::shared_ptr<const Tensor> held;
+  if (const Tensor& any = call.input.defined() ? call.input : call.output; any.defined()) {
+    held = held_.Hold(HeldBytes(call.signature, group_->size(), buffers.input == buffers.output),
+                      any.allocator());
+  }
   RankState::Lock lock(rank_->mutex());
   auto collective = std::make_shared<Collective>(rank_, shared_from_this(), std::move(call),
-                                                 buffers, next_sequence_++);
+                                                 buffers, next_sequence_++, std::move(held));
   calls_.push_back(collective);
   Advance();
   if (!collective->over()) rank_->Wake();
@@ -92,14 +103,8 @@ void CollectiveQueue::Advance() {
           EndHead(absl::OkStatus());
           break;
         }
-        try {
-          const Tensor& any = head.call().input.defined() ? head.call().input : head.call().output;
-          movement_ = std::make_unique<Movement>(head.signature(), group_->size(), group_->rank,
-                                                 head.buffers(), any.allocator());
-        } catch (const StatusException& exception) {
-          rank_->FailReported(exception.status());
-          break;
-        }
+        movement_ = std::make_unique<Movement>(head.signature(), group_->size(), group_->rank,
+                                               head.buffers(), head.held());
         phase_ = Phase::kMoving;
         break;
       case Phase::kMoving:

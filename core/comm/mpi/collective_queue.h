@@ -8,6 +8,7 @@
 
 #include "core/comm/call.h"
 #include "core/comm/group_info.h"
+#include "core/comm/held_memory.h"
 #include "core/comm/mpi/announcement.h"
 #include "core/comm/mpi/movement.h"
 #include "core/comm/mpi/rank_state.h"
@@ -16,6 +17,10 @@
 #include "core/comm/work.h"
 
 namespace lockstep::mpi {
+
+// Returns what a member holds beside the tensors of a call: nothing where the input goes along with
+// the announcement, or in messages.
+int64_t HeldBytes(const Signature& signature, int size, bool in_place);
 
 // The collectives that this rank has called in one group, in order. The first of them is announced
 // to all members; once all have announced theirs, each compares all calls, and each comes to the
@@ -68,6 +73,7 @@ class CollectiveQueue final : public InFlight,
 
   std::deque<std::shared_ptr<Collective>> calls_;
   int64_t next_sequence_ = 0;
+  HeldMemory held_;
   // Of the first call.
   Phase phase_ = Phase::kQueued;
   std::vector<Member> members_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "core/comm/reduce.h"
@@ -44,28 +45,45 @@ std::vector<Part> PartsOf(const Signature& signature, int size) {
   return parts;
 }
 
+int64_t Longest(const std::vector<Part>& parts) {
+  int64_t longest = 0;
+  for (const Part& part : parts) longest = std::max(longest, part.count);
+  return longest;
+}
+
+// The most elements of a slice: all of the longest part where that fits.
+int64_t SliceElements(const Signature& signature, int size, int64_t longest) {
+  const int64_t line = kLine / SizeOf(signature.dtype);
+  // Some members may hold slices, even where others need not.
+  const bool may_hold = Reduces(signature.operation) || signature.operation == Operation::kAllToAll;
+  const int64_t most = may_hold ? std::max(line, kHeldBytes / size / kLine * line)
+                                : kPieceBytes / SizeOf(signature.dtype);
+  return std::min(most, (longest + line - 1) / line * line);
+}
+
 bool InPlace(const MemberBuffers& own) { return own.input == own.output; }
 
 }  // namespace
 
+int64_t Movement::HeldBytes(const Signature& signature, int size, bool in_place) {
+  const bool swaps = signature.operation == Operation::kAllToAll && in_place;
+  if (size == 1 || !(Reduces(signature.operation) || swaps)) return 0;
+  return size * SliceElements(signature, size, Longest(PartsOf(signature, size))) *
+         SizeOf(signature.dtype);
+}
+
 Movement::Movement(const Signature& signature, int size, int rank, const MemberBuffers& own,
-                   Allocator& allocator)
-    : signature_(signature), size_(size), rank_(rank), own_(own), parts_(PartsOf(signature, size)) {
-  const int64_t element = SizeOf(signature.dtype), line = kLine / element;
-  const bool holds =
-      Reduces(signature.operation) || (signature.operation == Operation::kAllToAll && InPlace(own));
-  // The same on all members, whether they hold anything or not.
-  const bool may_hold = Reduces(signature.operation) || signature.operation == Operation::kAllToAll;
-  slice_elements_ =
-      may_hold ? std::max(line, kHeldBytes / size / kLine * line) : kPieceBytes / element;
-  int64_t longest = 0;
-  for (const Part& part : parts_) longest = std::max(longest, part.count);
-  slices_ = (longest + slice_elements_ - 1) / slice_elements_;
-  slice_elements_ = std::min(slice_elements_, (longest + line - 1) / line * line);
-  if (holds && longest > 0) {
-    held_ = Tensor::Empty(allocator, {size * slice_elements_}, signature.dtype,
-                          MemoryClass::kCommunication);
-  }
+                   std::shared_ptr<const Tensor> held)
+    : signature_(signature),
+      size_(size),
+      rank_(rank),
+      own_(own),
+      parts_(PartsOf(signature, size)),
+      slice_elements_(SliceElements(signature, size, Longest(parts_))),
+      slices_(slice_elements_ == 0 ? 0 : (Longest(parts_) + slice_elements_ - 1) / slice_elements_),
+      held_(std::move(held)) {
+  const int64_t bytes = HeldBytes(signature, size, InPlace(own));
+  CHECK(bytes == 0 || (held_ != nullptr && held_->bytes() >= bytes)) << Name(signature.operation);
 }
 
 bool Movement::Next(Exchange* exchange) {
@@ -101,7 +119,7 @@ std::byte* Movement::Output(int64_t element) const {
 }
 
 std::byte* Movement::Held(int member) const {
-  return held_.raw() + member * slice_elements_ * SizeOf(signature_.dtype);
+  return held_->raw() + member * slice_elements_ * SizeOf(signature_.dtype);
 }
 
 // Elements of the tensors count from the whole payload's first one, but where a tensor is one part

@@ -2,11 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/comm/parts.h"
 #include "core/comm/signature.h"
-#include "core/tensor/allocator.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep::mpi {
@@ -36,10 +36,13 @@ struct Exchange {
 // tensors is bounded.
 class Movement {
  public:
-  // `own` is the member's memory; `allocator` of what must be held beside it, which is booked as
-  // communication. Throws StatusException when there is no memory.
+  // Returns the bytes that each of `size` members holds beside its tensors; 0 where nothing is
+  // reduced or swapped in place, or nobody else is there.
+  static int64_t HeldBytes(const Signature& signature, int size, bool in_place);
+
+  // `own` is the member's memory. `held` has at least HeldBytes; null where these are 0.
   Movement(const Signature& signature, int size, int rank, const MemberBuffers& own,
-           Allocator& allocator);
+           std::shared_ptr<const Tensor> held);
 
   // Does what the exchange before makes possible, and returns the next one; empty ones are passed
   // over. False when all is done.
@@ -60,12 +63,12 @@ class Movement {
   const Signature signature_;
   const int size_, rank_;
   const MemberBuffers own_;
-  std::vector<Part> parts_;  // by member
-  int64_t slice_elements_;
-  int64_t slices_;
+  const std::vector<Part> parts_;  // by member
+  const int64_t slice_elements_;   // the same on all members, as is the number of slices
+  const int64_t slices_;
   int64_t slice_ = 0;
   enum class At { kStart, kContinue } at_ = At::kStart;
-  Tensor held_;  // one slice a member
+  const std::shared_ptr<const Tensor> held_;  // one slice a member
 };
 
 }  // namespace lockstep::mpi

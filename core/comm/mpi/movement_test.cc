@@ -12,6 +12,7 @@
 #include "core/comm/conformance/running_case.h"
 #include "core/comm/conformance/serial_model.h"
 #include "core/comm/conformance/test_memory.h"
+#include "core/comm/held_memory.h"
 #include "gtest/gtest.h"
 
 namespace lockstep::mpi {
@@ -61,10 +62,12 @@ void Check(const Case& c) {
     const bool same = c.in_place || c.operation == Operation::kBroadcast;
     outputs.push_back(same ? inputs.back() : memory.TensorOf(nothing, c.dtype));
     const auto at = [](const Tensor& t) { return t.defined() ? t.raw() : nullptr; };
+    const MemberBuffers own = {.input = at(inputs.back()), .output = at(outputs.back())};
+    HeldMemory held;
     movements.push_back(std::make_unique<Movement>(
-        SignatureOf(c), size, member,
-        MemberBuffers{.input = at(inputs.back()), .output = at(outputs.back())},
-        memory.allocator()));
+        SignatureOf(c), size, member, own,
+        held.Hold(Movement::HeldBytes(SignatureOf(c), size, own.input == own.output),
+                  memory.allocator())));
   }
   std::vector<Exchange> exchanges(static_cast<size_t>(size));
   for (;;) {
@@ -101,6 +104,30 @@ TEST(MovementTest, PartsMayDiffer) {
   for (const Operation operation : {Operation::kReduceScatter, Operation::kAllGather}) {
     Check({.operation = operation, .dtype = DType::kI64, .counts = {5, 0, 1000, 2}});
     Check({.operation = operation, .counts = {2'500'000, 10}});
+  }
+}
+
+// A slice for each member: of even parts on cache lines, and at most 8 MiB together.
+TEST(MovementTest, HoldsASliceOfEachMember) {
+  const auto held = [](Operation operation, int64_t count, int size, bool in_place = false) {
+    return Movement::HeldBytes({.operation = operation, .count = count}, size, in_place);
+  };
+  const auto floats = [](Operation operation, int64_t count, int size) {
+    return Movement::HeldBytes({.operation = operation, .dtype = DType::kF32, .count = count}, size,
+                               false);
+  };
+  EXPECT_EQ(floats(Operation::kAllReduce, 1024, 2), 4096);
+  EXPECT_EQ(floats(Operation::kReduceScatter, 1024, 4), 4096);
+  EXPECT_EQ(floats(Operation::kAllReduce, 1025, 2), 2 * (512 + 16) * 4);
+  EXPECT_EQ(floats(Operation::kReduce, 100'000'000, 4), 8 << 20);
+  EXPECT_EQ(held(Operation::kAllToAll, 4096, 2, /*in_place=*/true), 4096);
+  EXPECT_EQ(held(Operation::kAllToAll, 4096, 2, /*in_place=*/false), 0);
+  EXPECT_EQ(floats(Operation::kAllReduce, 0, 2), 0);
+  EXPECT_EQ(floats(Operation::kAllReduce, 1024, 1), 0);
+  for (const Operation operation :
+       {Operation::kAllGather, Operation::kGather, Operation::kScatter, Operation::kBroadcast,
+        Operation::kSend, Operation::kRecv, Operation::kBarrier, Operation::kSplit}) {
+    EXPECT_EQ(held(operation, 4096, 2), 0) << Name(operation);
   }
 }
 

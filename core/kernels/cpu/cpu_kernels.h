@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
@@ -24,7 +26,7 @@ class ConvolutionPieces;
 //
 // The bits of a result do not depend on the number of threads, nor on the number of rows or columns
 // of a call; in fp32 and without oneDNN's convolutions, nor on the instructions (docs/numerics.md).
-class CpuKernels final : public Kernels {
+class CpuKernels : public Kernels {
  public:
   // The allocator outlives the kernels and all tensors made with them.
   // Matrix products of bf16 tensors use the processor's own only with the widest instructions.
@@ -40,6 +42,10 @@ class CpuKernels final : public Kernels {
   Allocator& allocator() override { return allocator_; }
 
   int64_t busy_nanos() const override { return busy_nanos_; }
+
+  // The names of kernels that are called from now on, as the interface has them, go to `calls`,
+  // which outlives the kernels; those that kernels call themselves do not. For rehearsals.
+  void RecordCalls(std::set<std::string>* calls) { calls_ = calls; }
 
   void Fill(const Tensor& y, float value) override;
   void Copy(const Tensor& x, const Tensor& y) override;
@@ -167,6 +173,7 @@ class CpuKernels final : public Kernels {
   std::unique_ptr<cpu::ConvolutionPieces> pieces_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
+  std::set<std::string>* calls_ = nullptr;
 };
 
 }  // namespace lockstep

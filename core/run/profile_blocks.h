@@ -1,21 +1,15 @@
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/nn/model.h"
+#include "core/report/block_profile.h"
 #include "core/run/rank.h"
+#include "core/run/run.h"
 
 namespace lockstep {
-
-// What a block turned out to need for a micro-batch.
-struct BlockProfile {
-  double seconds = 0;            // forward and backward; of the last block, with the loss
-  int64_t activation_bytes = 0;  // that forward leaves there for backward
-  int64_t parameter_bytes = 0;   // values, gradients, masters and optimizer state
-};
 
 // Runs the largest micro-batch of training through all of `model`, on this rank alone, forward and
 // back, some times: once to warm up, and then for about a second. The times are the shortest seen.
@@ -24,5 +18,9 @@ struct BlockProfile {
 // Throws StatusException, also when there is no room.
 std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings& settings,
                                         const Dataset& dataset);
+
+// Returns the profiles that rank 0 measures so, of a model of its own, on all ranks; none where the
+// run's strategy does not ask for them. Called by all ranks together. Throws StatusException.
+std::vector<BlockProfile> ProfilesOfRun(const Run& run, Rank& rank);
 
 }  // namespace lockstep

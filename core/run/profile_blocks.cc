@@ -1,12 +1,14 @@
-#include "strategies/stages/block_profile.h"
+#include "core/run/profile_blocks.h"
 
 #include <algorithm>
 #include <iterator>  // std::ssize
 #include <limits>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 #include "core/run/replica.h"
 
 namespace lockstep {
@@ -82,7 +84,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
   std::vector<BlockProfile> profiles(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     Mark(*blocks[i], rank.allocator(), marks[i]);
-    profiles[i].seconds = std::numeric_limits<double>::infinity();
+    profiles[i].nanos = std::numeric_limits<int64_t>::max();
     profiles[i].parameter_bytes = ParameterBytes(*blocks[i], settings);
   }
 
@@ -97,9 +99,28 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
       const int64_t nanos = is_last ? seen.backward_end - seen.forward_begin
                                     : seen.forward_end - seen.forward_begin +
                                           (seen.backward_end - seen.backward_begin);
-      profiles[i].seconds = std::min(profiles[i].seconds, static_cast<double>(nanos) * 1e-9);
+      profiles[i].nanos = std::min(profiles[i].nanos, nanos);
       profiles[i].activation_bytes = std::max<int64_t>(0, seen.bytes_after - seen.bytes_before);
     }
+  }
+  return profiles;
+}
+
+std::vector<BlockProfile> ProfilesOfRun(const Run& run, Rank& rank) {
+  if (!run.strategy.needs_profiles(run.config, run.settings)) return {};
+  absl::StatusOr<Model> model = run.make_model(run.config, *run.dataset);
+  ThrowIfError(model.status());
+  std::vector<BlockProfile> profiles(model->blocks.size());
+  if (rank.rank == 0) profiles = ProfileBlocks(rank, *std::move(model), run.settings, *run.dataset);
+  std::vector<int64_t> numbers;
+  for (const BlockProfile& block : profiles) {
+    numbers.insert(numbers.end(), {block.nanos, block.activation_bytes, block.parameter_bytes});
+  }
+  ThrowIfError(BroadcastNumbers(rank.mesh.world(), absl::MakeSpan(numbers), 0, "costs of blocks"));
+  for (size_t i = 0; i < profiles.size(); ++i) {
+    profiles[i] = {.nanos = numbers[3 * i],
+                   .activation_bytes = numbers[3 * i + 1],
+                   .parameter_bytes = numbers[3 * i + 2]};
   }
   return profiles;
 }
