@@ -42,7 +42,8 @@ class Engine : public Strategy {
         trained_(tensor_.Prepare(data_parallel_->Trained())),
         norm_(NormOverRanks(GradientHolders())),
         updater_(inputs.rank, settings_, trained_),
-        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
+        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.recompute.micro_batches,
+                links_) {
     tied_.SendValues();
     data_parallel_->ShareValues();
   }
@@ -93,12 +94,13 @@ class Engine : public Strategy {
 
   CostPrediction Predict() const override {
     const Stage& stage = data_parallel_->stage();
-    const double forwards = MeanForwards(options_.schedule.micro_batches, options_.checkpointing);
+    const Checkpointing checkpointing = options_.recompute.micro_batches;
     CostPrediction prediction;
-    data_parallel_->AddCosts(forwards, prediction);
+    data_parallel_->AddCosts(MeanForwards(options_.schedule.micro_batches, checkpointing),
+                             prediction);
     updater_.AddTo(prediction);
     links_.AddTraffic(settings_, tensor_.token_share(), prediction);
-    tensor_.AddTraffic(stage, forwards, prediction);
+    tensor_.AddTraffic(stage, checkpointing, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(stage, ranks_, stages_, plan_.last_rank(), prediction);
     AddNormTraffic(GradientHolders(), prediction);
@@ -106,8 +108,8 @@ class Engine : public Strategy {
       prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
                                static_cast<double>(stage.statistics().bytes()));
     }
-    prediction.bubble_fraction = BubbleFraction(stage.model(), plan_, options_.schedule,
-                                                options_.checkpointing, stages_.rank());
+    prediction.bubble_fraction =
+        BubbleFraction(stage.model(), plan_, options_.schedule, checkpointing, stages_.rank());
     return prediction;
   }
 
@@ -140,12 +142,20 @@ class Engine : public Strategy {
 
 StrategyDefinition EngineStrategy(
     const std::string& name, Stages stages,
-    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read) {
+    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read_own) {
+  const auto read = [read_own](const Config& config,
+                               const Settings& settings) -> absl::StatusOr<EngineOptions> {
+    LS_ASSIGN_OR_RETURN(EngineOptions options, read_own(config, settings));
+    LS_ASSIGN_OR_RETURN(options.recompute,
+                        ReadRecomputePolicy(config, options.recompute.micro_batches));
+    return options;
+  };
   StrategyDefinition strategy;
   strategy.name = name;
   strategy.axes = {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp};
   if (stages == Stages::kSeveral) strategy.axes.insert(strategy.axes.begin(), MeshAxis::kPp);
-  if (name != kTensorParallelTable) strategy.more_tables = {kTensorParallelTable};
+  strategy.more_tables = {kRecomputeTable};
+  if (name != kTensorParallelTable) strategy.more_tables.push_back(kTensorParallelTable);
   strategy.check = [read](const Config& config, const Settings& settings) {
     LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
     return read(config, settings).status();
@@ -154,10 +164,18 @@ StrategyDefinition EngineStrategy(
                                       const Model& model) {
     LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
     LS_ASSIGN_OR_RETURN(const EngineOptions options, read(config, settings));
+    LS_RETURN_IF_ERROR(CheckRecomputePolicy(options.recompute, model));
     return CheckPlan(model, options.schedule, options.balance, name);
   };
   strategy.make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     EngineOptions options = read(inputs.config, inputs.settings).value();
+    ApplyRecomputePolicy(options.recompute, inputs.model);
+    inputs.another_model = [make = inputs.another_model,
+                            policy = options.recompute]() -> absl::StatusOr<Model> {
+      LS_ASSIGN_OR_RETURN(Model model, make());
+      ApplyRecomputePolicy(policy, model);
+      return model;
+    };
     StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
     return std::make_unique<Engine>(std::move(inputs), std::move(options), std::move(plan));
   };

@@ -8,9 +8,9 @@
 #include "core/config/settings.h"
 #include "core/run/strategy.h"
 #include "strategies/data_parallel/data_parallel.h"
+#include "strategies/recompute/policy.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
-#include "strategies/stages/checkpointing.h"
 
 namespace lockstep {
 
@@ -20,7 +20,8 @@ struct EngineOptions {
   // Accepted by Validate, for mesh.pp ranks and the micro-batches of the settings. A strategy
   // without a pipeline has OneStageSchedule.
   Schedule schedule;
-  Checkpointing checkpointing = Checkpointing::kNever;
+  // What the strategy sets of it is the default of [recompute]; EngineStrategy reads the table.
+  RecomputePolicy recompute = {};
   BalanceOption balance = {};
   DataParallelMaker make_data_parallel = nullptr;  // MakeReplicated or MakeSharded
 };
@@ -32,10 +33,10 @@ enum class Stages { kOne, kSeveral };
 // which run by a schedule; ranks along mesh.replicas and mesh.dp train the same stages on different
 // shards of the batch; ranks along mesh.tp compute layers together.
 //
-// `name` is also the name of the strategy's own table in the configuration, which `read` reads and
-// checks.
+// `name` is also the name of the strategy's own table in the configuration, which `read_own` reads
+// and checks.
 StrategyDefinition EngineStrategy(
     const std::string& name, Stages stages,
-    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read);
+    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read_own);
 
 }  // namespace lockstep

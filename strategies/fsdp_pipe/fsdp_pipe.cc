@@ -16,7 +16,7 @@ namespace {
 absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("fsdp_pipe"));
   EngineOptions options = {.schedule = ReadSchedule(reader, settings),
-                           .checkpointing = ReadCheckpointing(reader),
+                           .recompute = {.micro_batches = Checkpointing::kExceptLast},
                            .balance = ReadBalance(reader)};
   Unshard unshard = Unshard::kStep;
   reader.ReadChoice("unshard", &unshard,

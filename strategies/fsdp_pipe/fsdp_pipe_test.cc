@@ -32,7 +32,7 @@ TEST_P(FsdpPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
       for (const char* checkpoint : {"except_last", "never"}) {
         const Assignments options = {absl::StrCat("fsdp_pipe.schedule=", schedule),
                                      absl::StrCat("fsdp_pipe.unshard=", unshard),
-                                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)};
+                                     absl::StrCat("recompute.micro_batches=", checkpoint)};
         SCOPED_TRACE(absl::StrJoin(options, " "));
         const auto ranks =
             RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
@@ -63,7 +63,7 @@ TEST(FsdpPipeTest, OneStageIsFsdp) {
       const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, mesh);
       const auto pipe =
           RunStrategy(FsdpPipeStrategy(), MakeModel, config,
-                      With(mesh, {"fsdp_pipe.schedule=layerwise", "fsdp_pipe.checkpoint=never",
+                      With(mesh, {"fsdp_pipe.schedule=layerwise", "recompute.micro_batches=never",
                                   "fsdp_pipe.unshard=micro_batch"}));
       ExpectSameBits(pipe, fsdp);
       for (size_t rank = 0; rank < fsdp.size(); ++rank) {

@@ -15,7 +15,7 @@ namespace {
 absl::StatusOr<EngineOptions> ReadOptions(const Config& config, const Settings& settings) {
   ConfigReader reader(config.Table("gpipe"));
   EngineOptions options = {.schedule = ReadSchedule(reader, settings),
-                           .checkpointing = ReadCheckpointing(reader),
+                           .recompute = {.micro_batches = Checkpointing::kExceptLast},
                            .balance = ReadBalance(reader),
                            .make_data_parallel = MakeReplicated(ReadBucketLimits(reader))};
   LS_RETURN_IF_ERROR(reader.Finish());

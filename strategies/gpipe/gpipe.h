@@ -13,7 +13,7 @@ namespace lockstep {
 // with as many shards and micro-batches, for every schedule: those that run backwards in another
 // order than that of the micro-batches are refused.
 //
-// Options, table [gpipe] (and [tp], see there):
+// Options, table [gpipe] (and [tp], see there; [recompute] has micro_batches = "except_last"):
 //
 // schedule ("gpipe"): gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_v, dualpipe_v or layerwise
 // (schedules.h, v_shaped.h).
@@ -22,9 +22,6 @@ namespace lockstep {
 //
 // balance ("cost"): how many blocks each stage has, as [n1, n2, ...]; or what is evened out among
 // them: cost, time or size, as in `layerwise`.
-//
-// checkpoint ("except_last"): always, except_last or never; of which micro-batches only the inputs
-// of stages are kept, and what backward needs beside is computed once more.
 //
 // first_bucket_bytes (1 MiB), bucket_bytes (25 MiB): those of `ddp`.
 StrategyDefinition GPipeStrategy();

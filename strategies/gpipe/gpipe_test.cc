@@ -39,7 +39,7 @@ TEST_P(GPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
       for (const char* checkpoint : {"always", "except_last", "never"}) {
         const Assignments options = {absl::StrCat("mesh.pp=", stages),
                                      absl::StrCat("gpipe.schedule=", schedule),
-                                     absl::StrCat("gpipe.checkpoint=", checkpoint)};
+                                     absl::StrCat("recompute.micro_batches=", checkpoint)};
         SCOPED_TRACE(absl::StrJoin(options, " "));
         const auto gpipe =
             RunStrategy(GPipeStrategy(), MakeModel, config, With(Cut(micro_batches), options));
@@ -67,7 +67,7 @@ TEST(GPipeTest, OneStageIsDdp) {
     const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, mesh);
     const auto gpipe =
         RunStrategy(GPipeStrategy(), MakeModel, config,
-                    With(mesh, {"gpipe.schedule=layerwise", "gpipe.checkpoint=never"}));
+                    With(mesh, {"gpipe.schedule=layerwise", "recompute.micro_batches=never"}));
     ExpectSameBits(gpipe, ddp);
     for (size_t rank = 0; rank < ddp.size(); ++rank) {
       EXPECT_EQ(gpipe[rank].memory.peak_total(), ddp[rank].memory.peak_total());
@@ -113,7 +113,7 @@ TEST(GPipeTest, VShapedPlacementsHaveTheBitsOfSingleAtThePredictedCost) {
       for (const char* checkpoint : {"always", "except_last", "never"}) {
         for (const char* ranks : {"mesh.pp=1", "mesh.pp=2"}) {
           const Assignments options = {ranks, absl::StrCat("gpipe.schedule=", schedule),
-                                       absl::StrCat("gpipe.checkpoint=", checkpoint)};
+                                       absl::StrCat("recompute.micro_batches=", checkpoint)};
           SCOPED_TRACE(absl::StrJoin(options, " "));
           const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config, With(Cut(5), options));
           ExpectSameBits(gpipe, single);
@@ -166,7 +166,10 @@ TEST(GPipeTest, RefusesWhatCannotBeRun) {
   };
   EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=fill_drain"}),
               AllOf(HasSubstr("gpipe.schedule"), HasSubstr("there is no schedule 'fill_drain'")));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.checkpoint=sometimes"}), HasSubstr("gpipe.checkpoint"));
+  EXPECT_THAT(message({"mesh.pp=2", "recompute.micro_batches=sometimes"}),
+              HasSubstr("recompute.micro_batches"));
+  EXPECT_THAT(message({"mesh.pp=2", "gpipe.checkpoint=always"}),
+              HasSubstr("gpipe.checkpoint is called recompute.micro_batches now"));
   EXPECT_THAT(message({"mesh.pp=2", "gpipe.balance=[1, 2]"}),
               AllOf(HasSubstr("gpipe.balance = [1, 2]"), HasSubstr("4 blocks")));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("4 blocks"));

@@ -53,7 +53,8 @@ TEST(ScheduleFileTest, HasTheBitsOfSingle) {
       ",1F0,1I0,1F1,1I1,1F2,1I2,1W0,1W1,1W2\n";
   for (const SmallModel model : kModels) {
     const auto single = Single(model, cut);
-    for (const char* checkpoint : {"gpipe.checkpoint=always", "gpipe.checkpoint=never"}) {
+    for (const char* checkpoint :
+         {"recompute.micro_batches=always", "recompute.micro_batches=never"}) {
       ExpectBitsAndTraffic(GPipe(model, csv, With(cut, {"mesh.pp=2", checkpoint})), single);
     }
     // A written schedule is the named one.
@@ -77,7 +78,8 @@ TEST(ScheduleFileTest, AVShapedPlacementHasTheBitsOfSingle) {
     const Assignments cut = {"cut.micro_batches=2", "validation.every=2"};
     const auto single = Single(model, cut);
     for (const char* csv : {kVShape, kVShapeInHalves}) {
-      for (const char* checkpoint : {"gpipe.checkpoint=except_last", "gpipe.checkpoint=never"}) {
+      for (const char* checkpoint :
+           {"recompute.micro_batches=except_last", "recompute.micro_batches=never"}) {
         ExpectBitsAndTraffic(GPipe(model, csv, With(cut, {"mesh.pp=2", checkpoint})), single);
       }
     }

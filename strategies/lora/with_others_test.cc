@@ -102,9 +102,10 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
   ExpectBitsOfAlone(
       adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "gpipe.schedule=zb_v"})), alone);
   const auto shards = adapted().Alone({"cut.micro_batches=2", "cut.shards=2"});
-  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2",
-                                                      "mesh.dp=2", "gpipe.checkpoint=always"}),
-                    shards);
+  ExpectBitsOfAlone(
+      adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2", "mesh.dp=2",
+                                        "recompute.micro_batches=always"}),
+      shards);
 }
 
 // The frozen base is sharded too; what it needs in backward is gathered, and no gradients of it
@@ -151,7 +152,7 @@ TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
       const auto ranks = adapted().Under(
           FsdpPipeStrategy(),
           With(cut, {"mesh.pp=2", "mesh.dp=2", absl::StrCat("fsdp_pipe.unshard=", unshard),
-                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}));
+                     absl::StrCat("recompute.micro_batches=", checkpoint)}));
       ExpectBitsOfAlone(ranks, alone);
       ExpectPredictedMemory(ranks, 0.05);
     }

@@ -26,9 +26,13 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_
 }  // namespace
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
-  std::string name = "gpipe", file;
+  std::string name = "gpipe", file, renamed;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
+  reader.Read("checkpoint", &renamed);
+  if (reader.Has("checkpoint")) {
+    reader.AddProblem("checkpoint", "is called recompute.micro_batches now");
+  }
   int stages_per_rank = DefaultStagesPerRank(name);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
   const int ranks = settings.mesh.pp;
@@ -46,15 +50,6 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   reader.AddProblem(is_file ? "schedule_file" : "schedule",
                     absl::StrCat("cannot be run: ", status.message()));
   return {};
-}
-
-Checkpointing ReadCheckpointing(ConfigReader& reader) {
-  Checkpointing checkpointing = Checkpointing::kExceptLast;
-  reader.ReadChoice("checkpoint", &checkpointing,
-                    {{"always", Checkpointing::kAlways},
-                     {"except_last", Checkpointing::kExceptLast},
-                     {"never", Checkpointing::kNever}});
-  return checkpointing;
 }
 
 }  // namespace lockstep

@@ -68,7 +68,7 @@ std::vector<Carrier> Carriers() {
       {"FsdpPipeDp2Pp2Tp2MicroBatch",
        FsdpPipeStrategy(),
        {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.unshard=micro_batch",
-        "fsdp_pipe.schedule=1f1b", "fsdp_pipe.checkpoint=always"},
+        "fsdp_pipe.schedule=1f1b", "recompute.micro_batches=always"},
        {"mesh.dp=2", "mesh.tp=2"}},
       {"FsdpDp2Tp2",
        FsdpStrategy(),

@@ -57,13 +57,13 @@ TEST_P(SkipsOverStagesTest, HaveTheBitsOfSingle) {
     };
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
       ExpectBitsOfSingle(GPipeStrategy(),
-                         With(kOneShard, {stages, of("gpipe", "checkpoint", checkpoint),
+                         With(kOneShard, {stages, of("recompute", "micro_batches", checkpoint),
                                           of("gpipe", "schedule", schedule)}),
                          kOneShard);
     }
     ExpectBitsOfSingle(FsdpPipeStrategy(),
                        With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=1f1b",
-                                         of("fsdp_pipe", "checkpoint", checkpoint)}),
+                                         of("recompute", "micro_batches", checkpoint)}),
                        With(kTwoShards, {"cut.shards=2"}));
   }
   ExpectBitsOfSingle(LayerwiseStrategy(), With(kOneShard, {stages}), kOneShard);
@@ -75,11 +75,11 @@ TEST(SkipsOverStagesOfAVTest, HaveTheBitsOfSingle) {
     for (const char* stages : {"mesh.pp=2", "mesh.pp=3"}) {
       ExpectBitsOfSingle(GPipeStrategy(),
                          With(kOneShard, {stages, "gpipe.schedule=zb_v",
-                                          absl::StrCat("gpipe.checkpoint=", checkpoint)}),
+                                          absl::StrCat("recompute.micro_batches=", checkpoint)}),
                          kOneShard);
       ExpectBitsOfSingle(FsdpPipeStrategy(),
                          With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=zb_v",
-                                           absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}),
+                                           absl::StrCat("recompute.micro_batches=", checkpoint)}),
                          With(kTwoShards, {"cut.shards=2"}));
     }
   }

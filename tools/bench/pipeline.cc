@@ -62,7 +62,7 @@ absl::Status RunBenchmark() {
     single = std::max(single, alone.gflops);
     for (Row& row : rows) {
       std::vector<std::string> options = row.options;
-      options.insert(options.end(), {cut, "mesh.pp=2", "gpipe.checkpoint=never",
+      options.insert(options.end(), {cut, "mesh.pp=2", "recompute.micro_batches=never",
                                      absl::StrCat("gpipe.schedule=", row.schedule)});
       LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
                           MeasureTraining(workload, GPipeStrategy(), steps, 1, 1, options));

@@ -15,7 +15,7 @@ namespace {
 
 // Tables that say how a workload is run, not what it is.
 constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",    "trace", "checkpoint",
-                                           "validation", "memory", "tp"};
+                                           "validation", "memory", "tp",    "recompute"};
 
 bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
   // Compared as the summaries tell them.

@@ -60,8 +60,8 @@ TEST(GPipeRefusalTest, ChunksLessThanOne) {
 }
 
 TEST(GPipeRefusalTest, CheckpointMode) {
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.checkpoint=INVALID_CHECKPOINT"}),
-              AllOf(HasSubstr("gpipe.checkpoint"), HasSubstr("except_last")));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "recompute.micro_batches=INVALID_CHECKPOINT"}),
+              AllOf(HasSubstr("recompute.micro_batches"), HasSubstr("except_last")));
 }
 
 TEST(GPipeRefusalTest, MorePartitionsThanLayers) {
