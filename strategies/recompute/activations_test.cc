@@ -48,6 +48,7 @@ Assignments Gpt(int64_t micro_batches) {
           absl::StrCat("batch.size=", b * micro_batches),
           absl::StrCat("cut.micro_batches=", micro_batches),
           absl::StrCat("validation.batch_size=", 1),
+          "mesh.dp=1",
           "train.steps=1"};
 }
 
@@ -132,8 +133,8 @@ TEST(ActivationsTest, DdpKeepsWhatTheFormulaSays) {
 // back.
 TEST(ActivationsTest, APipelineKeepsItOfEachMicroBatch) {
   constexpr int64_t kMicroBatches = 3, kLayersOfStage = 2;
-  const Assignments gpt = With(
-      Gpt(kMicroBatches), {"mesh.pp=2", "gpipe.balance=[3, 2]", "recompute.micro_batches=never"});
+  const Assignments gpt = With(Gpt(kMicroBatches), {"mesh.pp=2", "pipeline.balance=[3, 2]",
+                                                    "recompute.micro_batches=never"});
   for (const auto& [policy, elements] : OfALayer()) {
     SCOPED_TRACE(policy[0]);
     std::vector<int64_t> expected;
@@ -164,7 +165,7 @@ TEST(ActivationsTest, AUNetSavesWhatItsConvolutionsMake) {
   }
   EXPECT_EQ(Saved(DdpStrategy(), SmallUNetConfig(),
                   {absl::StrCat("model.width=", kWidth), absl::StrCat("batch.size=", b),
-                   "validation.batch_size=1", "train.steps=1"},
+                   "mesh.dp=1", "validation.batch_size=1", "train.steps=1"},
                   {"recompute.operations=[\"convolution\"]"}, "head"),
             std::vector<int64_t>({kFp32 * elements}));
 }

@@ -19,9 +19,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<RecomputePolicy> ReadRecomputePolicy(const Config& config,
-                                                    Checkpointing micro_batches) {
-  RecomputePolicy policy = {.micro_batches = micro_batches};
+absl::StatusOr<RecomputePolicy> ReadRecomputePolicy(const Config& config) {
+  RecomputePolicy policy;
   ConfigReader reader(config.Table(kRecomputeTable));
   reader.ReadChoice("micro_batches", &policy.micro_batches,
                     {{"always", Checkpointing::kAlways},

@@ -14,8 +14,8 @@ namespace lockstep {
 // What backward computes again instead of keeping it from forward: the table [recompute]. Parts may
 // lie in each other: a block of a stage that is recomputed is then run a third time.
 //
-// micro_batches ("never"; "except_last" under gpipe and fsdp_pipe): always, except_last or never;
-// the micro-batches of which a stage keeps its inputs only.
+// micro_batches ("never"; gpipe and fsdp_pipe default to "except_last"): always, except_last or
+// never; the micro-batches of which a stage keeps its inputs only.
 //
 // blocks ([]): patterns (MatchesLayer) of the blocks that keep their inputs only. Backward
 // recomputes one block at a time, when it reaches the block.
@@ -36,9 +36,8 @@ struct RecomputePolicy {
 
 inline constexpr char kRecomputeTable[] = "recompute";
 
-// Reads the table. `micro_batches`: where the table does not say.
-absl::StatusOr<RecomputePolicy> ReadRecomputePolicy(const Config& config,
-                                                    Checkpointing micro_batches);
+// Reads the table. InvalidArgument with all problems.
+absl::StatusOr<RecomputePolicy> ReadRecomputePolicy(const Config& config);
 
 // InvalidArgument lists the patterns that match no block, with the names near to each, and the
 // operations that the model does not have, with those that it has.

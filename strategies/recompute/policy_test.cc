@@ -17,11 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-absl::StatusOr<RecomputePolicy> Read(const std::string& table,
-                                     Checkpointing micro_batches = Checkpointing::kNever) {
+absl::StatusOr<RecomputePolicy> Read(const std::string& table) {
   const auto config = Config::FromString("[recompute]\n" + table, "a.toml");
   EXPECT_TRUE(config.ok()) << config.status();
-  return ReadRecomputePolicy(*config, micro_batches);
+  return ReadRecomputePolicy(*config);
 }
 
 std::string Problem(const std::string& table) {
@@ -46,19 +45,16 @@ std::vector<std::string> Recomputed(const std::string& table, Model model) {
 }
 
 TEST(ReadRecomputePolicyTest, KeepsEverythingByDefault) {
-  for (const Checkpointing given : {Checkpointing::kNever, Checkpointing::kExceptLast}) {
-    const auto policy = Read("", given);
-    ASSERT_TRUE(policy.ok()) << policy.status();
-    EXPECT_EQ(policy->micro_batches, given);
-    EXPECT_THAT(policy->blocks, IsEmpty());
-    EXPECT_THAT(policy->operations, IsEmpty());
-  }
+  const auto policy = Read("");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->micro_batches, Checkpointing::kNever);
+  EXPECT_THAT(policy->blocks, IsEmpty());
+  EXPECT_THAT(policy->operations, IsEmpty());
 }
 
 TEST(ReadRecomputePolicyTest, MicroBatchesAreOneOfThree) {
   const auto read = [](const char* mode) {
-    return Read("micro_batches = \"" + std::string(mode) + "\"", Checkpointing::kExceptLast)
-        ->micro_batches;
+    return Read("micro_batches = \"" + std::string(mode) + "\"")->micro_batches;
   };
   EXPECT_EQ(read("always"), Checkpointing::kAlways);
   EXPECT_EQ(read("except_last"), Checkpointing::kExceptLast);

@@ -115,26 +115,27 @@ class RecomputeTest : public ::testing::TestWithParam<SmallModel> {
 };
 
 TEST_P(RecomputeTest, DataParallelRanksHaveTheBitsOfSingle) {
-  for (const Case& c :
-       {Case{DdpStrategy(), {"mesh.dp=2", "ddp.first_bucket_bytes=512", "ddp.bucket_bytes=4096"}},
-        Case{Zero1Strategy(), {"mesh.dp=2"}}, Case{Zero2Strategy(), {"mesh.dp=2"}},
-        Case{FsdpStrategy(), {"mesh.dp=2"}},
-        Case{FsdpStrategy(), {"mesh.dp=2", "fsdp.reshard_after_forward=false"}}}) {
+  for (const Case& c : {Case{DdpStrategy(),
+                             {"mesh.dp=2", "data_parallel.first_bucket_bytes=512",
+                              "data_parallel.bucket_bytes=4096"}},
+                        Case{Zero1Strategy(), {"mesh.dp=2"}}, Case{Zero2Strategy(), {"mesh.dp=2"}},
+                        Case{FsdpStrategy(), {"mesh.dp=2"}},
+                        Case{FsdpStrategy(), {"mesh.dp=2", "data_parallel.reshard=false"}}}) {
     ExpectBitsOfSingle(c, 2);
   }
-  ExpectBitsOfSingle({FsdpStrategy(), {"mesh.dp=4", "fsdp.reshard_after_forward=2"}}, 4);
+  ExpectBitsOfSingle({FsdpStrategy(), {"mesh.dp=4", "data_parallel.reshard=2"}}, 4);
   ExpectBitsOfSingle({FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}}, 4);
 }
 
 TEST_P(RecomputeTest, PipelinesHaveTheBitsOfSingle) {
   for (const Case& c :
        {Case{LayerwiseStrategy(), {"mesh.pp=3"}}, Case{GPipeStrategy(), {"mesh.pp=1"}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=1f1b", "gpipe.balance=\"size\""}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=zb_h1"}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=zb_v"}}}) {
+        Case{GPipeStrategy(), {"mesh.pp=2", "pipeline.schedule=1f1b", "pipeline.balance=\"size\""}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "pipeline.schedule=zb_h1"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "pipeline.schedule=zb_v"}}}) {
     ExpectBitsOfSingle(c, 1);
   }
-  for (const char* how : {"fsdp_pipe.schedule=zb_h1", "fsdp_pipe.unshard=micro_batch"}) {
+  for (const char* how : {"pipeline.schedule=zb_h1", "data_parallel.unshard=micro_batch"}) {
     ExpectBitsOfSingle({FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", how}}, 2);
   }
 }
@@ -171,7 +172,7 @@ TEST_P(RecomputeTpTest, HasTheBitsOfTpAtThePredictedTraffic) {
   for (const Assignments& policy : Policies(ModelOf(GetParam()))) {
     for (const Case& c :
          {Case{TpStrategy(), {"mesh.tp=2"}},
-          Case{GPipeStrategy(), {"mesh.tp=2", "mesh.pp=2", "gpipe.schedule=zb_h1"}}}) {
+          Case{GPipeStrategy(), {"mesh.tp=2", "mesh.pp=2", "pipeline.schedule=zb_h1"}}}) {
       SCOPED_TRACE(absl::StrCat(c.strategy.name, " ", absl::StrJoin(policy, " ")));
       const Outcome outcome = train(c.strategy, With(c.mesh, policy));
       ExpectSame(outcome, tp);
@@ -199,21 +200,23 @@ TEST(RecomputeAdaptersTest, HaveTheBitsOfLora) {
   const Assignments all = {"lora.layers=[\"blocks.1.network.down\"]", "lora.rank=2",
                            "cut.micro_batches=3", "batch.size=14"};
   const Outcome lora = TrainOn(LoraStrategy(), SmallGptConfig(), With(all, {"cut.shards=2"}));
-  const Outcome tp = TrainOn(DdpStrategy(), SmallGptConfig(),
-                             With(all, {"mesh.dp=2", "mesh.tp=2", "tp.sequence_parallel=true"}));
+  const Outcome tp =
+      TrainOn(DdpStrategy(), SmallGptConfig(),
+              With(all, {"mesh.dp=2", "mesh.tp=2", "tensor_parallel.sequence_parallel=true"}));
   for (const Assignments& policy : Policies(SmallModel::kGpt)) {
     SCOPED_TRACE(absl::StrJoin(policy, " "));
-    for (const Case& c :
-         {Case{DdpStrategy(), {"mesh.dp=2"}}, Case{FsdpStrategy(), {"mesh.dp=2"}},
-          Case{FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "fsdp_pipe.unshard=micro_batch"}}}) {
+    for (const Case& c : {Case{DdpStrategy(), {"mesh.dp=2"}}, Case{FsdpStrategy(), {"mesh.dp=2"}},
+                          Case{FsdpPipeStrategy(),
+                               {"mesh.dp=2", "mesh.pp=2", "data_parallel.unshard=micro_batch"}}}) {
       const Outcome outcome =
           TrainOn(c.strategy, SmallGptConfig(), With(With(all, c.mesh), policy));
       ExpectSame(outcome, lora);
       for (const RankReport& report : outcome.ranks) ExpectPredictedTraffic(report);
     }
-    const Outcome split =
-        TrainOn(DdpStrategy(), SmallGptConfig(),
-                With(With(all, {"mesh.dp=2", "mesh.tp=2", "tp.sequence_parallel=true"}), policy));
+    const Outcome split = TrainOn(
+        DdpStrategy(), SmallGptConfig(),
+        With(With(all, {"mesh.dp=2", "mesh.tp=2", "tensor_parallel.sequence_parallel=true"}),
+             policy));
     ExpectSame(split, tp);
     for (const RankReport& report : split.ranks) ExpectPredictedTraffic(report);
   }
@@ -229,7 +232,7 @@ TEST(RecomputePrecisionTest, HasTheBitsOfSingle) {
       for (const Assignments& policy : Policies(model)) {
         for (const Case& c :
              {Case{FsdpStrategy(), {"mesh.dp=2"}},
-              Case{GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "gpipe.schedule=zb_h1"}}}) {
+              Case{GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "pipeline.schedule=zb_h1"}}}) {
           SCOPED_TRACE(absl::StrCat(c.strategy.name, " ", compute, absl::StrJoin(policy, " ")));
           ExpectSame(TrainOn(c.strategy, SmallConfig(model), With(With(cut, c.mesh), policy)),
                      single);
@@ -257,13 +260,17 @@ TEST(RecomputeRefusalTest, ComesBeforeRanksStart) {
     EXPECT_THAT(problem(strategy, SmallGptConfig(), {"recompute.layers=[\"head\"]"}),
                 HasSubstr("recompute.layers"));
   }
-  for (const char* table : {"gpipe", "fsdp_pipe"}) {
-    const StrategyDefinition strategy =
-        table == std::string("gpipe") ? GPipeStrategy() : FsdpPipeStrategy();
-    EXPECT_THAT(
-        problem(strategy, SmallGptConfig(), {absl::StrCat(table, ".checkpoint=never")}),
-        HasSubstr(absl::StrCat(table, ".checkpoint is called recompute.micro_batches now")));
-  }
+}
+
+// On one rank too, where the preset is otherwise the program of `single`.
+TEST(RecomputeAdaptersTest, OneRankRecomputes) {
+  const Assignments lora = {"lora.layers=[\"*.qkv.q\"]"};
+  const Outcome kept = TrainOn(LoraStrategy(), SmallGptConfig(), lora);
+  const Outcome full =
+      TrainOn(LoraStrategy(), SmallGptConfig(), With(lora, {"recompute.granularity=full"}));
+  ExpectSame(full, kept);
+  EXPECT_LT(full.ranks[0].memory.peak(MemoryClass::kActivations),
+            kept.ranks[0].memory.peak(MemoryClass::kActivations));
 }
 
 }  // namespace

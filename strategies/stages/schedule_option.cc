@@ -26,19 +26,15 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_
 }  // namespace
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
-  std::string name = "gpipe", file, renamed;
+  std::string name = "1f1b", file;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
-  reader.Read("checkpoint", &renamed);
-  if (reader.Has("checkpoint")) {
-    reader.AddProblem("checkpoint", "is called recompute.micro_batches now");
-  }
   int stages_per_rank = DefaultStagesPerRank(name);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
   const int ranks = settings.mesh.pp;
   const int micro_batches = static_cast<int>(settings.cut.micro_batches);
   const bool is_file = !file.empty();
-  if (is_file && (reader.Has("schedule") || reader.Has("stages_per_rank"))) {
+  if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
   absl::StatusOr<Schedule> schedule =

@@ -33,7 +33,7 @@ std::string Problem(const std::string& table, int ranks = 2, int micro_batches =
 TEST(ReadScheduleTest, HasADefault) {
   const auto schedule = Read("", 3, 5);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(schedule->ranks, GPipeSchedule(3, 5).ranks);
+  EXPECT_EQ(schedule->ranks, OneForwardOneBackwardSchedule(3, 5).ranks);
 }
 
 TEST(ReadScheduleTest, MakesThoseThatHaveNames) {
@@ -85,11 +85,6 @@ TEST(ReadScheduleTest, RefusesWhatCannotBeMadeOrRun) {
               AllOf(HasSubstr("mine.schedule_file cannot be run"),
                     HasSubstr("rank 0, action 2 (B1): it is micro-batch 0's turn"),
                     HasSubstr("rank 1, action 2 (B1): it is micro-batch 0's turn")));
-}
-
-TEST(ReadScheduleTest, RefusesAKeyThatHasMoved) {
-  EXPECT_EQ(Problem("checkpoint = \"always\""),
-            "a.toml:2: mine.checkpoint is called recompute.micro_batches now");
 }
 
 }  // namespace
