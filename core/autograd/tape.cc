@@ -1,5 +1,7 @@
 #include "core/autograd/tape.h"
 
+#include <algorithm>  // std::all_of
+#include <memory>
 #include <utility>
 
 #include "glog/logging.h"
@@ -12,12 +14,14 @@ Variable Tape::Result(Tensor value, bool needs_gradient) {
 }
 
 void Tape::Record(const Variable& output, std::vector<Leaf*> leaves, Step step) {
-  if (!output.needs_gradient() || !recording()) return;
+  if (!output.needs_gradient()) return;
   std::erase_if(leaves, [](const Leaf* leaf) { return leaf == nullptr || !leaf->trainable; });
   for (const Leaf* leaf : leaves) {
+    if (!counts_uses_) break;
     ++uses_[leaf];
     ++pending_[leaf];
   }
+  if (!recording()) return;
   steps_.push_back(
       [this, slot = output.gradient, leaves = std::move(leaves), step = std::move(step)] {
         if (slot->empty()) {
@@ -30,6 +34,30 @@ void Tape::Record(const Variable& output, std::vector<Leaf*> leaves, Step step) 
 
 void Tape::RecordAlways(std::function<void()> step) {
   if (recording()) steps_.push_back(std::move(step));
+}
+
+Variables Tape::Recompute(Variables inputs, const Region& first, Region again) {
+  CHECK(recording());
+  recording_ = Recording::kForgetful;
+  Variables outputs = first(inputs);
+  recording_ = Recording::kOn;
+  std::vector<std::shared_ptr<GradientSlot>> slots;
+  for (const Variable& output : outputs) slots.push_back(output.gradient);
+  if (std::all_of(slots.begin(), slots.end(), [](const auto& slot) { return slot == nullptr; })) {
+    return outputs;
+  }
+  // Steps are a stack: backward goes on with those that the second run appends.
+  steps_.push_back([this, inputs = std::move(inputs), slots = std::move(slots),
+                    again = std::move(again)]() mutable {
+    counts_uses_ = false;
+    const Variables recomputed = again(std::move(inputs));
+    counts_uses_ = true;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i] == nullptr || slots[i]->empty()) continue;
+      recomputed[i].gradient->Add(kernels_, slots[i]->Take());
+    }
+  });
+  return outputs;
 }
 
 void Tape::ComputeGradients(std::vector<Leaf*> leaves, std::function<void(Half)> compute) {

@@ -28,7 +28,7 @@ class Tape {
   enum class Recording { kOn, kForgetful, kOff };
 
   explicit Tape(Kernels& kernels, Recording recording = Recording::kOn)
-      : kernels_(kernels), recording_(recording) {}
+      : kernels_(kernels), recording_(recording), counts_uses_(recording == Recording::kOn) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -52,6 +52,14 @@ class Tape {
 
   // Appends a step that runs in any case: hooks, and losses, which start backward.
   void RecordAlways(std::function<void()> step);
+
+  // Runs `first` on `inputs` and keeps the inputs only. When backward reaches the outputs, it runs
+  // `again` on the inputs, which must compute the same, and goes back through what that records
+  // (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Gradients are added, and
+  // leaves become ready, in the order in which they would be without the recomputation. Nothing is
+  // recomputed where no output needs a gradient. Requires recording().
+  using Region = std::function<Variables(Variables inputs)>;
+  Variables Recompute(Variables inputs, const Region& first, Region again);
 
   // For use inside a step: computes the gradients of an operation that has leaves (null and frozen
   // ones are passed over) and then counts down their uses. Normally calls `compute` once for both
@@ -96,6 +104,7 @@ class Tape {
   };
   Kernels& kernels_;
   Recording recording_;
+  bool counts_uses_;  // not while backward recomputes: those uses were counted in forward
   Extent extent_ = Extent::kAll;
   std::vector<std::function<void()>> steps_;
   std::vector<DeferredWeights> deferred_;

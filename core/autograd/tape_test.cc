@@ -376,5 +376,122 @@ TEST_F(LeafTest, MarkGradientMakesTheNextContributionAdd) {
   EXPECT_EQ(Uniform(w_.gradient), 106);
 }
 
+// --- recomputation ------------------------------------------------------------------------------
+
+class RecomputeTest : public LeafTest {
+ protected:
+  static constexpr int64_t kAligned = 128;  // bytes of a tensor [6, 4]
+
+  // w is used before, inside and behind the region, v inside it only. The residual path around the
+  // region has brought its gradient when backward reaches the normalisation inside.
+  Variable Run(Tape& tape, bool recompute, bool nested = false) {
+    const Variable x = Linear(tape, Variable(input_), w_, &bias_);
+    const auto gelu_of_v = [this, &tape](Variables in) {
+      ++runs_;
+      return Variables{Gelu(tape, Linear(tape, in[0], v_, nullptr))};
+    };
+    const Tape::Region region = [this, &tape, gelu_of_v, nested](Variables in) {
+      Variables y = {LayerNorm(tape, in[0], scale_, shift_, kEpsilon)};
+      y = nested && tape.recording() ? tape.Recompute(y, gelu_of_v, gelu_of_v) : gelu_of_v(y);
+      return Variables{Linear(tape, y[0], w_, nullptr, in.data())};
+    };
+    const Variable y = recompute ? tape.Recompute({x}, region, region)[0] : region({x})[0];
+    return Add(tape, x, Linear(tape, y, w_, nullptr));
+  }
+
+  // The gradients of all leaves of one backward.
+  std::vector<std::vector<float>> Gradients(bool recompute, bool nested, Tape::Extent extent) {
+    Tape tape(kernels_);
+    events_.clear();
+    NoteReady(tape);
+    const Variable y = Run(tape, recompute, nested);
+    tape.Backward({{y, dy_}}, extent);
+    tape.RunDeferred();
+    std::vector<std::vector<float>> gradients;
+    for (Leaf* leaf : {&w_, &v_, &bias_, &scale_, &shift_}) {
+      const auto values = leaf->gradient.span<float>();
+      gradients.emplace_back(values.begin(), values.end());
+      leaf->ClearGradient();
+    }
+    return gradients;
+  }
+
+  Leaf scale_ = RandomLeaf({4}, 6), shift_ = RandomLeaf({4}, 7);
+  int runs_ = 0;
+};
+
+TEST_F(RecomputeTest, GradientsHaveTheSameBitsAndLeavesAreReadyInTheSameOrder) {
+  for (const Tape::Extent extent : {Tape::Extent::kAll, Tape::Extent::kInputsOnly}) {
+    const auto kept = Gradients(/*recompute=*/false, /*nested=*/false, extent);
+    const std::vector<std::string> ready = events_;
+    EXPECT_EQ(ready.size(), 5u);
+    EXPECT_EQ(Gradients(true, false, extent), kept);
+    EXPECT_EQ(events_, ready);
+    runs_ = 0;
+    EXPECT_EQ(Gradients(true, true, extent), kept);
+    EXPECT_EQ(events_, ready);
+    EXPECT_EQ(runs_, 3);  // in forward, in the region's second run, and in its own
+  }
+}
+
+TEST_F(RecomputeTest, CountsTheUsesOfForward) {
+  Tape tape(kernels_);
+  const Variable y = Run(tape, /*recompute=*/true);
+  EXPECT_EQ(tape.Uses(w_), 3);
+  EXPECT_EQ(tape.Uses(v_), 1);
+  tape.Backward({{y, dy_}});
+  EXPECT_EQ(tape.Uses(w_), 3);
+}
+
+TEST_F(RecomputeTest, KeepsTheInputsOnlyAndGivesThemBack) {
+  const auto kept = [this](bool recompute) {
+    const int64_t before = Live(MemoryClass::kActivations);
+    Tape tape(kernels_);
+    Variable x = tape.Result(Random({6, 4}, 8), true);
+    const Tape::Region region = [&tape](Variables in) {
+      return Variables{Gelu(tape, Gelu(tape, Gelu(tape, in[0])))};
+    };
+    Variable y = recompute ? tape.Recompute({x}, region, region)[0] : region({x})[0];
+    x.value = Tensor();
+    const int64_t live = Live(MemoryClass::kActivations) - before;
+    std::vector<Tape::Seed> seeds(1);
+    seeds[0] = {std::exchange(y, Variable()), Random({6, 4}, 9)};
+    tape.Backward(std::move(seeds));
+    x.gradient->Take();
+    EXPECT_EQ(Live(MemoryClass::kActivations), before);
+    return live;
+  };
+  EXPECT_EQ(kept(false), 4 * kAligned);
+  EXPECT_EQ(kept(true), 2 * kAligned);
+}
+
+TEST_F(RecomputeTest, NothingIsRunAgainThatNeedsNoGradient) {
+  v_.trainable = false;
+  Tape tape(kernels_);
+  const Tape::Region region = [this, &tape](Variables in) {
+    ++runs_;
+    return Variables{Linear(tape, in[0], v_, nullptr)};
+  };
+  const Variable y =
+      Linear(tape, tape.Recompute({Variable(input_)}, region, region)[0], w_, nullptr);
+  tape.Backward({{y, dy_}});
+  EXPECT_EQ(runs_, 1);
+  EXPECT_TRUE(w_.has_gradient());
+}
+
+// The region's leaves are ready though nothing came.
+TEST_F(RecomputeTest, AnOutputThatReceivesNoGradientGivesNone) {
+  Tape tape(kernels_);
+  NoteReady(tape);
+  const Tape::Region region = [this, &tape](Variables in) {
+    return Variables{Linear(tape, in[0], v_, nullptr)};
+  };
+  const Variable x(input_), used = Linear(tape, x, w_, nullptr);
+  const Variables dead = tape.Recompute({x}, region, region);
+  tape.Backward({{used, dy_}});
+  EXPECT_TRUE(dead[0].needs_gradient());
+  EXPECT_THAT(events_, ElementsAre("v!", "w"));
+}
+
 }  // namespace
 }  // namespace lockstep

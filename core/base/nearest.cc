@@ -47,4 +47,15 @@ std::string NearestName(std::string_view name, std::span<const std::string> cand
   return nearest == nullptr ? std::string() : *nearest;
 }
 
+std::string NearestNames(std::string_view name, std::vector<std::string> candidates) {
+  constexpr int kMost = 5;
+  std::string text;
+  for (int i = 0; i < kMost && !candidates.empty(); ++i) {
+    const std::string nearest = NearestName(name, candidates);
+    text += (text.empty() ? "" : ", ") + nearest;
+    std::erase(candidates, nearest);
+  }
+  return text;
+}
+
 }  // namespace lockstep

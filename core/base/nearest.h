@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,5 +19,9 @@ int64_t EditDistance(std::string_view a, std::string_view b);
 // a dotted key's front was left out ("dp" for "mesh.dp"), or else the one at the smallest
 // EditDistance, the first of several. Empty when there are no candidates.
 std::string NearestName(std::string_view name, std::span<const std::string> candidates);
+
+// Up to five candidates, the nearest first, as a list for a message: "a, b, c". Empty when there
+// are no candidates.
+std::string NearestNames(std::string_view name, std::vector<std::string> candidates);
 
 }  // namespace lockstep

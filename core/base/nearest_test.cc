@@ -42,5 +42,12 @@ TEST(NearestName, TakesTheFirstOfEqualsAndHandlesNone) {
   EXPECT_EQ(NearestName("ad", {}), "");
 }
 
+TEST(NearestNamesTest, ListsUpToFiveTheNearestFirst) {
+  EXPECT_EQ(NearestNames("block.1", {"head", "blocks.2", "blocks.1"}), "blocks.1, blocks.2, head");
+  EXPECT_EQ(NearestNames("a", {"aaaaaaa", "aaaaa", "aa", "aaa", "aaaaaa", "aaaa"}),
+            "aa, aaa, aaaa, aaaaa, aaaaaa");
+  EXPECT_EQ(NearestNames("a", {}), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "core/nn/adaptable_layer.h"
 #include "core/nn/dropout.h"
 #include "core/nn/module.h"
+#include "core/nn/recompute.h"
 
 // The layers that models are made of. Each owns its parameters and calls the differentiable
 // operations; shapes are those of operations.h. Initial values are PyTorch's unless said otherwise.
@@ -135,7 +136,8 @@ class BatchNormLayer : public Module {
   RunningStatistics& statistics_;
 };
 
-// activation(batch_norm(convolution(x)) + residual): what convolutional networks are made of.
+// activation(batch_norm(convolution(x)) + residual): what convolutional networks are made of, and
+// the operation "convolution". Recomputed, it keeps its input and not what its convolution makes.
 class ConvolutionUnit : public Module {
  public:
   ConvolutionUnit(std::string name, int64_t in, int64_t out, const Window& window,
@@ -145,7 +147,11 @@ class ConvolutionUnit : public Module {
         norm_(AddChild<BatchNormLayer>("norm", out, activation)) {}
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
-    return norm_(pass, convolution_(pass, x), residual);
+    Variables inputs = {x};
+    if (residual != nullptr) inputs.push_back(*residual);
+    return Operate(pass, "convolution", std::move(inputs), [this](Pass& run, const Variables& in) {
+      return norm_(run, convolution_(run, in[0]), in.size() > 1 ? &in[1] : nullptr);
+    });
   }
 
  private:

@@ -40,28 +40,16 @@ std::vector<AdaptableLayer::Part> Choose(const AdaptableLayer& layer,
   return chosen;
 }
 
-// The layers that are nearest to what no layer matches, the best first.
-std::string NearNames(const std::string& pattern, const std::vector<AdaptableLayer*>& layers) {
-  constexpr int kMost = 5;
+absl::Status CheckUsed(const std::vector<std::string>& patterns, const std::set<std::string>& used,
+                       const std::vector<AdaptableLayer*>& layers) {
   std::vector<std::string> names;
   for (const AdaptableLayer* layer : layers) {
     for (const AdaptableLayer::Part& part : layer->Parts()) names.push_back(part.name);
   }
-  std::string text;
-  for (int i = 0; i < kMost && !names.empty(); ++i) {
-    const std::string nearest = NearestName(pattern, names);
-    absl::StrAppend(&text, text.empty() ? "" : ", ", nearest);
-    std::erase(names, nearest);
-  }
-  return text;
-}
-
-absl::Status CheckUsed(const std::vector<std::string>& patterns, const std::set<std::string>& used,
-                       const std::vector<AdaptableLayer*>& layers) {
   std::string problems;
   for (const std::string& pattern : patterns) {
     if (used.contains(pattern)) continue;
-    const std::string near = NearNames(pattern, layers);
+    const std::string near = NearestNames(pattern, names);
     absl::StrAppend(&problems, problems.empty() ? "" : "\n",
                     "no layer that can be adapted matches '", pattern, "'; ",
                     near.empty() ? "this model has none" : absl::StrCat("there are ", near));

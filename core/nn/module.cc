@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/nn/recompute.h"
 
 namespace lockstep {
 namespace {
@@ -69,12 +70,36 @@ Variables Block::Run(Pass& pass, Variables inputs) {
   pass.tape.RecordAlways([this] {
     for (BlockHooks& hooks : hooks_) hooks.after_backward();
   });
-  Variables outputs = Forward(pass, std::move(inputs));
+  pass.recomputed_operations = &recomputed.operations;
+  Variables outputs = recomputed.whole ? ForwardRecomputed(pass, std::move(inputs))
+                                       : Forward(pass, std::move(inputs));
   pass.tape.RecordAlways([this] {
     for (BlockHooks& hooks : hooks_) hooks.before_backward();
   });
   for (BlockHooks& hooks : hooks_) hooks.after_forward(pass);
   CheckSkips(pass);
+  return outputs;
+}
+
+Variables Block::ForwardRecomputed(Pass& pass, Variables inputs) {
+  const size_t own = inputs.size();
+  for (const SkipName& skip : pops_) inputs.push_back(pass.skips.Take(skip));
+  const auto run = [this, own](Pass& inner, Variables values) {
+    for (size_t i = 0; i < pops_.size(); ++i) {
+      inner.skips.Put(pops_[i], std::move(values[own + i]));
+    }
+    values.resize(own);
+    Variables made = Forward(inner, std::move(values));
+    CheckSkips(inner);
+    for (const SkipName& skip : stashes_) made.push_back(inner.skips.Take(skip));
+    return made;
+  };
+  Variables outputs = Recomputed(pass, std::move(inputs), run);
+  const size_t handed_on = outputs.size() - stashes_.size();
+  for (size_t i = 0; i < stashes_.size(); ++i) {
+    pass.skips.Put(stashes_[i], std::move(outputs[handed_on + i]));
+  }
+  outputs.resize(handed_on);
   return outputs;
 }
 

@@ -81,6 +81,12 @@ struct BlockHooks {
   std::function<void()> after_backward = [] {};
 };
 
+// What the operations of one kind in a block (recompute.h) cost for one sample.
+struct OperationCost {
+  std::string kind;
+  int64_t forward_macs = 0;
+};
+
 // What a block costs for one sample, as its model states it: what theory is made from.
 struct BlockCost {
   // Multiply-adds of a forward pass: of matrix products and convolutions, attention counted in
@@ -90,6 +96,14 @@ struct BlockCost {
   // Of forward_macs, products of activations with each other, as attention has them: no weight can
   // be frozen there.
   int64_t activation_macs = 0;
+  // All operations of the block: parts of forward_macs.
+  std::vector<OperationCost> operations = {};
+};
+
+// What backward computes again of a block, of which forward then keeps the inputs only.
+struct BlockRecomputation {
+  bool whole = false;                        // the block itself
+  std::vector<std::string> operations = {};  // kinds of operations in it
 };
 
 // One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.
@@ -104,6 +118,7 @@ class Block : public Module {
   using Module::Module;
 
   BlockCost cost;
+  BlockRecomputation recomputed;  // set before the first pass
 
   // Runs the hooks around Forward. Throws StatusException, FailedPrecondition, when Forward does
   // not stash and pop what the block declares.
@@ -131,6 +146,8 @@ class Block : public Module {
   Variable Pop(Pass& pass, const std::string& name);
 
  private:
+  // Forward, which keeps nothing of the block but what comes in: inputs and popped skips.
+  Variables ForwardRecomputed(Pass& pass, Variables inputs);
   void CheckSkips(const Pass& pass) const;
 
   std::vector<BlockHooks> hooks_;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/autograd/tape.h"
 #include "core/nn/skips.h"
@@ -36,6 +38,8 @@ struct Pass {
   // this is that second time, which must leave no other traces than the first.
   enum class Replay { kNone, kCheckpointing, kRecomputing };
   Replay replay = Replay::kNone;
+  // Kinds of operations that the block which is running recomputes (recompute.h); null: none.
+  const std::vector<std::string>* recomputed_operations = nullptr;
 
   // Set by the layer that makes the logits, for the loss behind it.
   SplitLogits split_logits = {};

@@ -41,6 +41,12 @@ struct SplitTraffic {
   int64_t forward = 0;
   int64_t backward = 0;
   int64_t logit_rows = 0;
+  // The operation that the layer is a part of (recompute.h), and the module that runs it; empty:
+  // none.
+  struct PartOf {
+    std::string kind = {}, module = {};
+  };
+  PartOf operation = {};
 };
 
 // The group of ranks that computes a model's split layers together, as one of its members sees it:

@@ -62,13 +62,16 @@ absl::Status CheckInitialWeights(const Model& model) {
                   "model.init");
 }
 
-ModelFactory WithAdapters(const ModelFactory& make_model, const LoraOptions& options) {
-  return
-      [make_model, options](const Config& config, const Dataset& dataset) -> absl::StatusOr<Model> {
-        LS_ASSIGN_OR_RETURN(Model model, make_model(config, dataset));
-        LS_RETURN_IF_ERROR(Annotate(AddAdapters(model, options), "lora.layers"));
-        return model;
-      };
+// Adds adapters, and what the strategy has to say of blocks.
+ModelFactory Prepared(const ModelFactory& make_model, const StrategyDefinition& strategy,
+                      const std::optional<LoraOptions>& lora) {
+  return [make_model, prepare = strategy.prepare_model, lora](
+             const Config& config, const Dataset& dataset) -> absl::StatusOr<Model> {
+    LS_ASSIGN_OR_RETURN(Model model, make_model(config, dataset));
+    if (lora) LS_RETURN_IF_ERROR(Annotate(AddAdapters(model, *lora), "lora.layers"));
+    LS_RETURN_IF_ERROR(prepare(config, model));
+    return model;
+  };
 }
 
 std::string DefaultOut(const std::string& workload, const std::string& strategy) {
@@ -143,7 +146,7 @@ absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefi
   }
   run.strategy = strategy;
   const auto& lora = run.settings.lora;
-  run.make_model = lora ? WithAdapters(make_model, *lora) : make_model;
+  run.make_model = Prepared(make_model, strategy, lora);
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));

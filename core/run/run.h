@@ -30,7 +30,7 @@ struct Run {
   std::string workload;  // the configuration's `name`
   Settings settings;
   StrategyDefinition strategy;
-  ModelFactory make_model;  // adds adapters; has succeeded once for this configuration
+  ModelFactory make_model;  // prepared for the strategy; has succeeded once for this configuration
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Sampler> sampler;
   // Elements of the whole model's parameters, and of those that are trained.

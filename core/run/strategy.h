@@ -90,6 +90,11 @@ struct StrategyDefinition {
   // started.
   std::function<absl::Status(const Config&, const Settings&)> check =
       [](const Config&, const Settings&) { return absl::OkStatus(); };
+  // Tells each model that is made for a run, before it has memory, what the configuration says of
+  // its blocks.
+  std::function<absl::Status(const Config&, Model&)> prepare_model = [](const Config&, Model&) {
+    return absl::OkStatus();
+  };
   // Whether it can train the model so; called after `check`, before ranks are started.
   std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
       [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };

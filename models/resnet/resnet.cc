@@ -140,7 +140,10 @@ Model MakeResNet(const ResNetOptions& options) {
   int64_t image = stem.Output(options.image), channels = options.width;
   const int64_t stem_macs = image * image * stem.kernel * stem.kernel * 3 * channels;
   if (options.stem == ResNetOptions::Stem::kImageNet) image = kStemPool.Output(image);
-  model.blocks.back()->cost = {stem_macs, image * image * channels};
+  const auto cost = [](int64_t macs, int64_t outputs) {
+    return BlockCost{macs, outputs, 0, {{"convolution", macs}}};
+  };
+  model.blocks.back()->cost = cost(stem_macs, image * image * channels);
   for (int stage = 0; stage < 4; ++stage) {
     const int64_t width = options.width << stage;
     for (int i = 0; i < depth.blocks[stage]; ++i) {
@@ -150,13 +153,16 @@ Model MakeResNet(const ResNetOptions& options) {
       const int64_t strided = WithStride(kThree, stride).Output(image);
       const int64_t macs = BlockMacs(channels, width, stride, depth.expansion, image, strided);
       const std::string& block = model.blocks.back()->name();
-      model.split_traffic.push_back({.layer = block + (basic ? ".unit1" : ".unit2"),
-                                     .backward = image * image * (basic ? channels : width)});
+      const std::string column = block + (basic ? ".unit1" : ".unit2");
+      const std::string row = block + (basic ? ".unit2" : ".unit3");
+      model.split_traffic.push_back({.layer = column,
+                                     .backward = image * image * (basic ? channels : width),
+                                     .operation = {"convolution", column}});
       channels = width * depth.expansion;
       image = strided;
       model.split_traffic.push_back(
-          {.layer = block + (basic ? ".unit2" : ".unit3"), .forward = image * image * channels});
-      model.blocks.back()->cost = {macs, image * image * channels};
+          {.layer = row, .forward = image * image * channels, .operation = {"convolution", row}});
+      model.blocks.back()->cost = cost(macs, image * image * channels);
     }
   }
   model.blocks.push_back(std::make_unique<Head>(channels, options.classes));

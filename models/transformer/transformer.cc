@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/nn/layers.h"
+#include "core/nn/recompute.h"
 #include "glog/logging.h"
 #include "models/transformer/gpt2_names.h"
 
@@ -58,7 +59,10 @@ class AttentionBranch : public Module {
   Variable operator()(Pass& pass, const Variable& x) {
     const Attention attention =
         qkv_.Attend(DropoutAt(pass, name() + ".probabilities", probabilities_dropout_));
-    const Variable y = SelfAttention(pass.tape, qkv_(pass, norm_(pass, x)), attention);
+    const Variable y = Operate(pass, "attention", {qkv_(pass, norm_(pass, x))},
+                               [attention](Pass& run, const Variables& qkv) {
+                                 return SelfAttention(run.tape, qkv[0], attention);
+                               });
     if (!dropout_.IsActive(pass)) return projection_(pass, y, &x);
     return Add(pass.tape, x, dropout_(pass, projection_(pass, y)));
   }
@@ -83,9 +87,14 @@ class NetworkBranch : public Module {
         dropout_(AddChild<DropoutLayer>("dropout", Module::name(), options.dropout)) {}
 
   Variable operator()(Pass& pass, const Variable& x) {
-    const Variable normalized = norm_(pass, x);
-    if (!dropout_.IsActive(pass)) return RunNetwork(pass, normalized, up_, down_, &x);
-    return Add(pass.tape, x, dropout_(pass, RunNetwork(pass, normalized, up_, down_)));
+    const bool drops = dropout_.IsActive(pass);  // else the residual is added by the last product
+    Variables inputs = {norm_(pass, x)};
+    if (!drops) inputs.push_back(x);
+    const Variable y =
+        Operate(pass, "mlp", std::move(inputs), [this](Pass& run, const Variables& in) {
+          return RunNetwork(run, in[0], up_, down_, in.size() > 1 ? &in[1] : nullptr);
+        });
+    return drops ? Add(pass.tape, x, dropout_(pass, y)) : y;
   }
 
  private:
@@ -141,7 +150,10 @@ void StateCosts(const TransformerOptions& options, Model& model) {
   const int64_t d = options.width, t = options.context;
   model.blocks.front()->cost = {0, t * d};
   for (size_t i = 1; i + 1 < model.blocks.size(); ++i) {
-    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d), t * d, 2 * t * t * d};
+    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d),
+                             t * d,
+                             2 * t * t * d,
+                             {{"attention", 2 * t * t * d}, {"mlp", 8 * t * d * d}}};
   }
   model.blocks.back()->cost = {t * options.vocabulary * d, t * options.vocabulary};
 }
@@ -168,13 +180,14 @@ Model MakeTransformer(const TransformerOptions& options) {
   const int64_t activations = options.context * options.width;
   model.split_traffic.push_back({.layer = "embedding.token", .forward = activations});
   for (int64_t i = 0; i < options.layers; ++i) {
-    const std::string block = absl::StrCat("blocks.", i);
-    for (const char* column : {".attention.qkv", ".network.up"}) {
-      model.split_traffic.push_back({.layer = block + column, .backward = activations});
-    }
-    for (const char* row : {".attention.projection", ".network.down"}) {
-      model.split_traffic.push_back({.layer = block + row, .forward = activations});
-    }
+    const std::string attention = absl::StrCat("blocks.", i, ".attention");
+    const std::string network = absl::StrCat("blocks.", i, ".network");
+    model.split_traffic.push_back({.layer = attention + ".qkv", .backward = activations});
+    model.split_traffic.push_back({.layer = attention + ".projection", .forward = activations});
+    model.split_traffic.push_back(
+        {.layer = network + ".up", .backward = activations, .operation = {"mlp", network}});
+    model.split_traffic.push_back(
+        {.layer = network + ".down", .forward = activations, .operation = {"mlp", network}});
   }
   model.split_traffic.push_back(
       {.layer = "head.logits", .backward = activations, .logit_rows = options.context});

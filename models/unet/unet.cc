@@ -90,11 +90,16 @@ template <typename Kind, typename... Arguments>
 void AddBlock(Model& model, const std::string& name, int64_t in, int64_t out, int64_t pixels,
               Arguments... arguments) {
   model.blocks.push_back(std::make_unique<Kind>(name, arguments...));
-  model.blocks.back()->cost = {pixels * 9 * (in * out + out * out), pixels * out};
+  const int64_t macs = pixels * 9 * (in * out + out * out);
+  model.blocks.back()->cost = {macs, pixels * out, 0, {{"convolution", macs}}};
   // The pictures want no gradient.
   const bool is_first = model.blocks.size() == 1;
-  model.split_traffic.push_back({.layer = name + ".unit1", .backward = is_first ? 0 : pixels * in});
-  model.split_traffic.push_back({.layer = name + ".unit2", .forward = pixels * out});
+  const std::string column = name + ".unit1", row = name + ".unit2";
+  model.split_traffic.push_back({.layer = column,
+                                 .backward = is_first ? 0 : pixels * in,
+                                 .operation = {"convolution", column}});
+  model.split_traffic.push_back(
+      {.layer = row, .forward = pixels * out, .operation = {"convolution", row}});
 }
 
 }  // namespace

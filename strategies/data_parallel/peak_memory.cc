@@ -31,7 +31,7 @@ int64_t Sum(const Units& units, int64_t UnitNeeds::*bytes) {
 
 }  // namespace
 
-int64_t PeakParameterBytes(const Units& units) {
+int64_t PeakParameterBytes(const Units& units, bool recomputes) {
   const bool stay = std::all_of(units.begin(), units.end(),
                                 [](const UnitNeeds& unit) { return unit.resting == unit.whole; });
   if (stay) return Sum(units, &UnitNeeds::whole);
@@ -45,6 +45,7 @@ int64_t PeakParameterBytes(const Units& units) {
       if (forward[j].last >= forward[i].first) live += forward[j].whole;
       if (forward[j].last <= forward[i].first) live += forward[j].resting;
     }
+    for (size_t j = i + 1; recomputes && j < forward.size(); ++j) live += forward[j].resting;
     peak = std::max(peak, live);
   }
   const Units backward = InBackward(units);

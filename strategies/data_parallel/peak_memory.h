@@ -17,7 +17,8 @@ struct UnitNeeds {
 
 // The most bytes of parameters beside the shards that exist at one time: a unit is whole from the
 // first block that uses it to the last, in each direction, and the next one is being gathered.
-int64_t PeakParameterBytes(const std::vector<UnitNeeds>& units);
+// `recomputes`: whether forward runs a second time before backward, when all units rest.
+int64_t PeakParameterBytes(const std::vector<UnitNeeds>& units, bool recomputes = false);
 
 // The most bytes of gradients beside the shards where each backward reduces them and
 // `sums_under_way` may be on their way; and where the gradients of all units stay until the last

@@ -26,6 +26,12 @@ TEST(PeakMemoryTest, PartsRestUntilTheyAreGathered) {
   EXPECT_EQ(PeakParameterBytes(alike), 40 + 40 + 3 * 20);
 }
 
+// All units rest when forward begins again, and they are there until they are gathered.
+TEST(PeakMemoryTest, AllPartsRestWhereForwardRunsTwice) {
+  EXPECT_EQ(PeakParameterBytes(Chain(25), /*recomputes=*/true), 100 + 80 + 3 * 25);
+  EXPECT_EQ(PeakParameterBytes(Chain(0), /*recomputes=*/true), 100 + 80);
+}
+
 TEST(PeakMemoryTest, WhatStaysWholeIsCountedOnce) {
   EXPECT_EQ(PeakParameterBytes({{.first = 0, .last = 0, .whole = 100, .resting = 100},
                                 {.first = 1, .last = 1, .whole = 80, .resting = 80}}),

@@ -203,11 +203,11 @@ void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) 
   for (FlatParameters* parameters : gathered) parameters->AwaitWhole();
 }
 
-int64_t Sharded::PeakWholeBytes() const {
+int64_t Sharded::PeakWholeBytes(bool recomputes) const {
   int64_t peak = 0;
   if (divides_parameters() && unshard_ == Unshard::kPass) {
     for (const BlockRange& range : stage_.ranges()) {
-      peak = std::max(peak, PeakParameterBytes(residency_->Needs(range)));
+      peak = std::max(peak, PeakParameterBytes(residency_->Needs(range), recomputes));
     }
     return peak;
   }
@@ -241,7 +241,8 @@ double Sharded::GatherBytes(double forwards) const {
     }
     return from_shards * static_cast<double>(updated);
   }
-  if (unshard_ == Unshard::kStep) return from_shards * static_cast<double>(PeakWholeBytes());
+  if (unshard_ == Unshard::kStep)
+    return from_shards * static_cast<double>(PeakWholeBytes(forwards > 1));
   // The first forward gathers a unit from all shards. Until its backward is over, what the
   // neighbours keep is enough.
   const double from_neighbours = RingShare(groups_.neighbours.size());
@@ -275,7 +276,8 @@ void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
   const int64_t gradient_shards =
       groups_.divided == Divided::kOptimizerState ? 0 : trained * SizeOf(precision.reduce);
   prediction.memory = {
-      {MemoryClass::kParameters, parameter_shards + PeakWholeBytes() + stage_.statistics_bytes()},
+      {MemoryClass::kParameters,
+       parameter_shards + PeakWholeBytes(forwards > 1) + stage_.statistics_bytes()},
       {MemoryClass::kGradients, gradient_shards + PeakGradientBytes() + tied_bytes_},
       {MemoryClass::kOptimizerState, trained * optimizer}};
 

@@ -66,7 +66,7 @@ class Sharded : public DataParallel {
   int& RangesToCome(const FsdpUnit& unit);
   bool divides_parameters() const { return groups_.divided == Divided::kParameters; }
   // Bytes of parameters that exist at one time beside the shards.
-  int64_t PeakWholeBytes() const;
+  int64_t PeakWholeBytes(bool recomputes) const;
   // Bytes of gradients of units that exist at one time beside the shards.
   int64_t PeakGradientBytes() const;
   // Where parameters stay whole: gathers those of units and guests for which `chosen` says so. A

@@ -43,7 +43,8 @@ class Engine : public Strategy {
         trained_(tensor_.Prepare(data_parallel_->Trained())),
         norm_(NormOverRanks(GradientHolders())),
         updater_(inputs.rank, settings_, trained_),
-        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.checkpointing, links_) {
+        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.recompute.micro_batches,
+                links_) {
     tied_.SendValues();
     data_parallel_->ShareValues();
   }
@@ -94,12 +95,13 @@ class Engine : public Strategy {
 
   CostPrediction Predict() const override {
     const Stage& stage = data_parallel_->stage();
-    const double forwards = MeanForwards(options_.schedule.micro_batches, options_.checkpointing);
+    const Checkpointing checkpointing = options_.recompute.micro_batches;
     CostPrediction prediction;
-    data_parallel_->AddCosts(forwards, prediction);
+    data_parallel_->AddCosts(MeanForwards(options_.schedule.micro_batches, checkpointing),
+                             prediction);
     updater_.AddTo(prediction);
     links_.AddTraffic(settings_, tensor_.token_share(), prediction);
-    tensor_.AddTraffic(stage, forwards, prediction);
+    tensor_.AddTraffic(stage, checkpointing, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(stage, ranks_, stages_, plan_.last_rank(), prediction);
     AddNormTraffic(GradientHolders(), prediction);
@@ -107,8 +109,8 @@ class Engine : public Strategy {
       prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
                                static_cast<double>(stage.statistics().bytes()));
     }
-    prediction.bubble_fraction = BubbleFraction(stage.model(), plan_, options_.schedule,
-                                                options_.checkpointing, stages_.rank());
+    prediction.bubble_fraction =
+        BubbleFraction(stage.model(), plan_, options_.schedule, checkpointing, stages_.rank());
     return prediction;
   }
 
@@ -148,6 +150,12 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
   strategy.tables = EngineTables();
   strategy.check = [](const Config& config, const Settings& settings) {
     return ReadEngineOptions(config, settings).status();
+  };
+  strategy.prepare_model = [](const Config& config, Model& model) {
+    LS_ASSIGN_OR_RETURN(const RecomputePolicy policy, ReadRecomputePolicy(config));
+    LS_RETURN_IF_ERROR(CheckRecomputePolicy(policy, model));
+    ApplyRecomputePolicy(policy, model);
+    return absl::OkStatus();
   };
   strategy.check_model = [](const Config& config, const Settings& settings, const Model& model) {
     LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));

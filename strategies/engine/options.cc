@@ -16,16 +16,10 @@ absl::Status ReadPipeline(const Config& config, const Settings& settings, Engine
   return reader.Finish();
 }
 
-absl::Status ReadRecompute(const Config& config, EngineOptions& options) {
-  ConfigReader reader(config.Table("recompute"));
-  options.checkpointing = ReadCheckpointing(reader);
-  return reader.Finish();
-}
-
 }  // namespace
 
 std::vector<std::string> EngineTables() {
-  return {"pipeline", "data_parallel", "recompute", kTensorParallelTable};
+  return {"pipeline", "data_parallel", kRecomputeTable, kTensorParallelTable};
 }
 
 absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Settings& settings) {
@@ -35,7 +29,9 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Sett
   absl::StatusOr<DataParallelMaker> maker = ReadDataParallel(config, settings, options.schedule);
   problems = Both(problems, maker.status());
   if (maker.ok()) options.make_data_parallel = *std::move(maker);
-  problems = Both(problems, ReadRecompute(config, options));
+  absl::StatusOr<RecomputePolicy> recompute = ReadRecomputePolicy(config);
+  problems = Both(problems, recompute.status());
+  if (recompute.ok()) options.recompute = *std::move(recompute);
   problems = Both(problems, CheckTensorParallelOptions(config));
   if (!problems.ok()) return problems;
   return options;

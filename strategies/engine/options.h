@@ -7,9 +7,9 @@
 #include "core/config/config.h"
 #include "core/config/settings.h"
 #include "strategies/data_parallel/data_parallel.h"
+#include "strategies/recompute/policy.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/balance_option.h"
-#include "strategies/stages/checkpointing.h"
 
 namespace lockstep {
 
@@ -18,7 +18,7 @@ namespace lockstep {
 struct EngineOptions {
   Schedule schedule;  // accepted by Validate, for mesh.pp ranks and the micro-batches of a shard
   BalanceOption balance;
-  Checkpointing checkpointing = Checkpointing::kNever;
+  RecomputePolicy recompute;
   DataParallelMaker make_data_parallel;
 };
 

@@ -5,12 +5,15 @@
 
 namespace lockstep {
 
-inline bool HasOneRank(const Settings& settings) { return settings.mesh.ranks() == 1; }
+// One rank, and no table [recompute], which `single` does not know.
+inline bool IsSingle(const Config& config, const Settings& settings) {
+  return settings.mesh.ranks() == 1 && config.Table("recompute").value == nullptr;
+}
 
 // Low-rank adaptation (Hu et al., "LoRA", 2021): any run with the table [lora], which this preset
 // requires and every other one understands too; by default on one rank, where it is the program of
-// `single`. The model is frozen, its batch statistics included; adapters are trained on the layers
-// that `layers` names (core/nn/lora.h), and are all that checkpoints hold.
+// `single` unless it recomputes. The model is frozen, its batch statistics included; adapters are
+// trained on the layers that `layers` names (core/nn/lora.h), and are all that checkpoints hold.
 inline StrategyDefinition LoraStrategy() {
   StrategyDefinition strategy = EnginePreset("lora", {});
   strategy.check = [engine = strategy.check](const Config& config, const Settings& settings) {
@@ -19,19 +22,19 @@ inline StrategyDefinition LoraStrategy() {
           "the table [lora] is missing; its key layers says what to adapt, as in lora.layers = "
           "[\"*.attention\"]");
     }
-    return HasOneRank(settings) ? absl::OkStatus() : engine(config, settings);
+    return IsSingle(config, settings) ? absl::OkStatus() : engine(config, settings);
   };
   strategy.check_model = [engine = strategy.check_model](
                              const Config& config, const Settings& settings, const Model& model) {
-    return HasOneRank(settings) ? absl::OkStatus() : engine(config, settings, model);
+    return IsSingle(config, settings) ? absl::OkStatus() : engine(config, settings, model);
   };
   strategy.needs_profiles = [engine = strategy.needs_profiles](const Config& config,
                                                                const Settings& settings) {
-    return !HasOneRank(settings) && engine(config, settings);
+    return !IsSingle(config, settings) && engine(config, settings);
   };
   strategy.make = [engine = strategy.make](StrategyInputs inputs) {
-    return HasOneRank(inputs.settings) ? SingleStrategy().make(std::move(inputs))
-                                       : engine(std::move(inputs));
+    return IsSingle(inputs.config, inputs.settings) ? SingleStrategy().make(std::move(inputs))
+                                                    : engine(std::move(inputs));
   };
   return strategy;
 }

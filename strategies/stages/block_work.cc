@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "core/nn/adaptable_layer.h"
@@ -20,6 +21,17 @@ bool IsFrozen(const Model& model) {
   const std::vector<Parameter*> parameters = model.Parameters();
   return std::any_of(parameters.begin(), parameters.end(),
                      [](const Parameter* parameter) { return !parameter->trainable; });
+}
+
+// Multiply-adds that backward recomputes of a block whose output needs a gradient.
+double Recomputed(const Block& block, double forward) {
+  double macs = block.recomputed.whole ? forward : 0;
+  for (const OperationCost& operation : block.cost.operations) {
+    for (const std::string& kind : block.recomputed.operations) {
+      if (kind == operation.kind) macs += static_cast<double>(operation.forward_macs);
+    }
+  }
+  return macs;
 }
 
 // Walks through the blocks of a model of which only adapters are trained.
@@ -84,11 +96,14 @@ std::vector<BlockWork> WorkOfBlocks(const Model& model) {
   AdaptedWork adapted;
   const bool is_frozen = IsFrozen(model);
   const bool is_stated = model.ForwardMacsPerSample() > 0;
+  bool is_trained = false;  // whether anything is, up to here
   for (const auto& block : model.blocks) {
     const double macs = is_stated ? static_cast<double>(block->cost.forward_macs) : 1;
     works.push_back(is_frozen && is_stated
                         ? adapted.Of(*block)
                         : BlockWork{macs, /*input_gradient=*/macs, /*weight_gradient=*/macs});
+    for (const Parameter* parameter : block->Parameters()) is_trained |= parameter->trainable;
+    if (is_trained) works.back().input_gradient += Recomputed(*block, works.back().forward);
   }
   return works;
 }

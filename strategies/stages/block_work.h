@@ -25,6 +25,8 @@ struct BlockWork {
 // the first of them, whose input needs no gradient. Weights of a block are taken to be used equally
 // often, as in transformers and in the basic blocks of ResNets they are; and its layers to run in
 // the order of its parameters, with products of activations behind the first, as attention is.
+//
+// What backward recomputes of a block (Block::recomputed) counts as work for its input's gradient.
 std::vector<BlockWork> WorkOfBlocks(const Model& model);
 
 }  // namespace lockstep

@@ -57,6 +57,21 @@ TEST(BlockWorkTest, FrozenWeightsHaveNoGradientOfTheirOwn) {
   ExpectWork(works[3], t * v * d, t * v * d, 0);
 }
 
+// Backward does once more what it recomputes, where it comes by.
+TEST(BlockWorkTest, WhatIsRecomputedCountsAsInputGradient) {
+  Model model = Gpt(2);
+  model.blocks[1]->recomputed.whole = true;
+  model.blocks[2]->recomputed.operations = {"attention", "mlp"};
+  const double block = t * 12 * d * d + 2 * t * t * d;
+  const auto works = WorkOfBlocks(model);
+  ExpectWork(works[1], block, 2 * block, block);
+  ExpectWork(works[2], block, block + 2 * t * t * d + t * 8 * d * d, block);
+  Model adapted = Adapted(Gpt(2), {"blocks.1.*.qkv.q"});
+  for (const auto& each : adapted.blocks) each->recomputed.whole = true;
+  EXPECT_EQ(WorkOfBlocks(adapted)[1].input_gradient, 0);
+  EXPECT_GT(WorkOfBlocks(adapted)[2].input_gradient, block);
+}
+
 TEST(BlockWorkTest, BeforeTheFirstAdapterThereIsNoBackward) {
   const auto works = WorkOfBlocks(Adapted(Gpt(2), {"blocks.1.network.up"}));
   const double forward = t * 12 * d * d + 2 * t * t * d;

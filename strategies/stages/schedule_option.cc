@@ -48,13 +48,4 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   return {};
 }
 
-Checkpointing ReadCheckpointing(ConfigReader& reader) {
-  Checkpointing checkpointing = Checkpointing::kNever;
-  reader.ReadChoice("micro_batches", &checkpointing,
-                    {{"always", Checkpointing::kAlways},
-                     {"except_last", Checkpointing::kExceptLast},
-                     {"never", Checkpointing::kNever}});
-  return checkpointing;
-}
-
 }  // namespace lockstep

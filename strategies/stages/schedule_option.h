@@ -3,7 +3,6 @@
 #include "core/config/config_reader.h"
 #include "core/config/settings.h"
 #include "strategies/schedules/schedule.h"
-#include "strategies/stages/checkpointing.h"
 
 namespace lockstep {
 
@@ -19,8 +18,5 @@ namespace lockstep {
 // A schedule that cannot be made, is not valid, or is for other ranks or micro-batches than the
 // settings, is a problem of the reader.
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings);
-
-// Reads the key micro_batches of the table [recompute].
-Checkpointing ReadCheckpointing(ConfigReader& reader);
 
 }  // namespace lockstep

@@ -14,21 +14,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-struct Options {
-  Schedule schedule;
-  Checkpointing checkpointing;
-};
-
-absl::StatusOr<Options> Read(const std::string& table, int ranks, int micro_batches) {
+absl::StatusOr<Schedule> Read(const std::string& table, int ranks, int micro_batches) {
   const auto config = Config::FromString("[mine]\n" + table, "a.toml");
   EXPECT_TRUE(config.ok()) << config.status();
   Settings settings;
   settings.mesh.pp = ranks;
   settings.cut.micro_batches = micro_batches;
   ConfigReader reader(config->Table("mine"));
-  Options options = {ReadSchedule(reader, settings), ReadCheckpointing(reader)};
+  Schedule schedule = ReadSchedule(reader, settings);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
-  return options;
+  return schedule;
 }
 
 std::string Problem(const std::string& table, int ranks = 2, int micro_batches = 4) {
@@ -36,34 +31,33 @@ std::string Problem(const std::string& table, int ranks = 2, int micro_batches =
 }
 
 TEST(ReadScheduleTest, HasADefault) {
-  const auto options = Read("", 3, 5);
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->schedule.ranks, OneForwardOneBackwardSchedule(3, 5).ranks);
-  EXPECT_EQ(options->checkpointing, Checkpointing::kNever);
+  const auto schedule = Read("", 3, 5);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_EQ(schedule->ranks, OneForwardOneBackwardSchedule(3, 5).ranks);
 }
 
 TEST(ReadScheduleTest, MakesThoseThatHaveNames) {
   for (const std::string& name : ScheduleNames()) {
-    const auto options = Read(absl::StrCat("schedule = \"", name, "\""), 2, 4);
-    ASSERT_TRUE(options.ok()) << options.status();
-    EXPECT_EQ(options->schedule.name, name);
-    EXPECT_EQ(options->schedule.ranks, MakeSchedule(name, 2, DefaultStagesPerRank(name), 4)->ranks);
+    const auto schedule = Read(absl::StrCat("schedule = \"", name, "\""), 2, 4);
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_EQ(schedule->name, name);
+    EXPECT_EQ(schedule->ranks, MakeSchedule(name, 2, DefaultStagesPerRank(name), 4)->ranks);
   }
   const auto interleaved = Read("schedule = \"interleaved_1f1b\"\nstages_per_rank = 3", 2, 4);
   ASSERT_TRUE(interleaved.ok()) << interleaved.status();
-  EXPECT_EQ(interleaved->schedule.stages(), 6);
+  EXPECT_EQ(interleaved->stages(), 6);
   const auto v = Read("schedule = \"zb_v\"\nstages_per_rank = 2", 2, 4);
   ASSERT_TRUE(v.ok()) << v.status();
-  EXPECT_EQ(v->schedule.stages(), 4);
+  EXPECT_EQ(v->stages(), 4);
 }
 
 TEST(ReadScheduleTest, ReadsFiles) {
   const std::string path = ::testing::TempDir() + "/one.csv";
   ASSERT_TRUE(WriteFileAtomically(path, ScheduleToCsv(ZeroBubbleSchedule(2, 4))).ok());
   const std::string table = absl::StrCat("schedule_file = \"", path, "\"\n");
-  const auto options = Read(table, 2, 4);
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->schedule.ranks, ZeroBubbleSchedule(2, 4).ranks);
+  const auto schedule = Read(table, 2, 4);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_EQ(schedule->ranks, ZeroBubbleSchedule(2, 4).ranks);
   EXPECT_THAT(Problem(table, 3), AllOf(HasSubstr("mine.schedule_file cannot be run"),
                                        HasSubstr("2 rows, one a rank, but mesh.pp is 3")));
   EXPECT_THAT(Problem(table, 2, 5), HasSubstr("4 micro-batches, but a shard has 5"));
@@ -91,16 +85,6 @@ TEST(ReadScheduleTest, RefusesWhatCannotBeMadeOrRun) {
               AllOf(HasSubstr("mine.schedule_file cannot be run"),
                     HasSubstr("rank 0, action 2 (B1): it is micro-batch 0's turn"),
                     HasSubstr("rank 1, action 2 (B1): it is micro-batch 0's turn")));
-}
-
-TEST(ReadCheckpointingTest, IsOneOfThree) {
-  const auto read = [](const std::string& mode) {
-    return Read(absl::StrCat("micro_batches = \"", mode, "\""), 2, 4)->checkpointing;
-  };
-  EXPECT_EQ(read("always"), Checkpointing::kAlways);
-  EXPECT_EQ(read("except_last"), Checkpointing::kExceptLast);
-  EXPECT_EQ(read("never"), Checkpointing::kNever);
-  EXPECT_THAT(Problem("micro_batches = \"sometimes\""), HasSubstr("mine.micro_batches"));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include "core/run/stage.h"
 #include "core/run/stage_pass.h"
 #include "core/run/strategy.h"
+#include "strategies/recompute/checkpointing.h"
 #include "strategies/schedules/schedule.h"
-#include "strategies/stages/checkpointing.h"
 #include "strategies/stages/stage_links.h"
 #include "strategies/stages/stage_plan.h"
 

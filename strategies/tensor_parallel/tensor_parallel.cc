@@ -60,23 +60,36 @@ GradientNeeds NeedsOf(const Model& model, const std::string& layer) {
   return needs;
 }
 
-// Of a sample, what the split layers of a stage move, in elements.
+// How often backward runs a layer forward again because its block or its operation is recomputed.
+// A part that needs no gradient is not.
+int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic& layer) {
+  const std::vector<std::string>& operations = block.recomputed.operations;
+  const bool is_operation =
+      std::find(operations.begin(), operations.end(), layer.operation.kind) != operations.end();
+  return (block.recomputed.whole && NeedsOf(model, block.name()).of_output ? 1 : 0) +
+         (is_operation && NeedsOf(model, layer.operation.module).of_output ? 1 : 0);
+}
+
+// What the split layers of a stage move for a sample, in elements.
 struct StageTraffic {
   int64_t forward = 0;        // sums on the way out
-  int64_t forward_back = 0;   // of those that gradients come back through
+  int64_t forward_back = 0;   // those that gradients come back through
   int64_t backward = 0;       // gathers on the way in, of a split sequence
   int64_t backward_back = 0;  // sums of gradients on the way back
   int64_t logit_rows = 0;
 };
-StageTraffic TrafficPerSample(const Stage& stage) {
+// `forwards`: how often the stage runs the sample forward.
+StageTraffic TrafficPerSample(const Stage& stage, int forwards) {
+  const Model& model = stage.model();
   StageTraffic sum;
-  for (const SplitTraffic& layer : stage.model().split_traffic) {
-    const GradientNeeds needs = NeedsOf(stage.model(), layer.layer);
+  for (const SplitTraffic& layer : model.split_traffic) {
+    const GradientNeeds needs = NeedsOf(model, layer.layer);
     for (const BlockRange& blocks : stage.ranges()) {
       for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-        if (!IsIn(*stage.model().blocks[i], layer.layer)) continue;
-        sum.forward += layer.forward;
-        sum.backward += layer.backward;
+        if (!IsIn(*model.blocks[i], layer.layer)) continue;
+        const int all_forwards = forwards + ForwardsAgain(model, *model.blocks[i], layer);
+        sum.forward += all_forwards * layer.forward;
+        sum.backward += all_forwards * layer.backward;
         if (needs.of_output) sum.forward_back += layer.forward;
         if (needs.of_input) sum.backward_back += layer.backward;
         sum.logit_rows += layer.logit_rows;
@@ -161,37 +174,50 @@ double TensorParallel::token_share() const {
 
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
 // sequence is split, once in both, for what was gathered on one way is scattered on the other.
-void TensorParallel::AddTraffic(const Stage& stage, double forwards,
+void TensorParallel::AddTraffic(const Stage& stage, Checkpointing checkpointing,
                                 CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
-  const StageTraffic sample = TrafficPerSample(stage);
-  const auto samples = static_cast<double>(settings_.samples_of_shard());
-  const auto size = static_cast<double>(SizeOf(settings_.precision.compute));
-  const auto bytes_of = [&](int64_t elements) {
-    return samples * static_cast<double>(elements) * size;
-  };
   const double n = ranks_.size(), share = 2 * (n - 1) / n;
+  const auto micro_batches = static_cast<int>(settings_.cut.micro_batches);
+  // Bytes of a step, by collective: of activations, and of their gradients.
+  struct {
+    double sums = 0, gathers = 0, scatters = 0;
+  } forward, back;
+  double logit_sums = 0;
+  for (int i = 0; i < micro_batches; ++i) {
+    const StageTraffic sample = TrafficPerSample(stage, Forwards(i, micro_batches, checkpointing));
+    const int64_t tokens = settings_.samples_of(i) * targets_per_sample_;
+    const auto samples = static_cast<double>(settings_.samples_of(i));
+    const double bytes = samples * static_cast<double>(SizeOf(settings_.precision.compute));
+    forward.sums += share * bytes * static_cast<double>(sample.forward);
+    back.sums += share * bytes * static_cast<double>(sample.backward_back);
+    logit_sums += share * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows);
+    if (!group_.splits_sequence()) continue;
+    // Of all tokens this rank sends its own to each other rank, or the others' to them.
+    const double own =
+        static_cast<double>(group_.Tokens(tokens).count) / static_cast<double>(tokens);
+    forward.gathers += (n - 1) * own * bytes * static_cast<double>(sample.backward);
+    forward.scatters += (1 - own) * bytes * static_cast<double>(sample.forward);
+    back.gathers += (n - 1) * own * bytes * static_cast<double>(sample.forward_back);
+    back.scatters += (1 - own) * bytes * static_cast<double>(sample.backward_back);
+  }
   const auto add = [&](Operation operation, const char* label, double bytes) {
     if (bytes > 0) prediction.AddTraffic(operation, label, bytes);
   };
   if (!group_.splits_sequence()) {
-    add(Operation::kAllReduce, "activations", forwards * share * bytes_of(sample.forward));
-    add(Operation::kAllReduce, "activation gradients", share * bytes_of(sample.backward_back));
+    add(Operation::kAllReduce, "activations", forward.sums);
+    add(Operation::kAllReduce, "activation gradients", back.sums);
   } else {
-    // Of all tokens this rank sends its own to each other rank, or the others' to them.
-    const double gather = token_share() * (n - 1), scatter = 1 - token_share();
-    add(Operation::kAllGather, "activations", forwards * gather * bytes_of(sample.backward));
-    add(Operation::kReduceScatter, "activations", forwards * scatter * bytes_of(sample.forward));
-    add(Operation::kAllGather, "activation gradients", gather * bytes_of(sample.forward_back));
-    add(Operation::kReduceScatter, "activation gradients",
-        scatter * bytes_of(sample.backward_back));
+    add(Operation::kAllGather, "activations", forward.gathers);
+    add(Operation::kReduceScatter, "activations", forward.scatters);
+    add(Operation::kAllGather, "activation gradients", back.gathers);
+    add(Operation::kReduceScatter, "activation gradients", back.scatters);
   }
   if (replicated_) {
     add(Operation::kAllReduce, "replicated gradients",
         share * static_cast<double>(replicated_->bytes()));
   }
-  add(Operation::kAllReduce, "cross entropy",
-      share * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows));
+  add(Operation::kAllReduce, "cross entropy", logit_sums);
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "core/optim/optimizer.h"
 #include "core/run/stage.h"
 #include "core/run/strategy.h"
+#include "strategies/recompute/checkpointing.h"
 #include "strategies/tensor_parallel/replicated_gradients.h"
 #include "strategies/tensor_parallel/tensor_group.h"
 
@@ -70,9 +71,11 @@ class TensorParallel {
   // other stages.
   double token_share() const;
 
-  // Adds what this rank sends in a step to those it computes layers with. `forwards`: how often a
-  // micro-batch runs forward, in the mean; more than once where activations are computed again.
-  void AddTraffic(const Stage& stage, double forwards, CostPrediction& prediction) const;
+  // Adds what this rank sends in a step to those it computes layers with. Recomputation sends the
+  // activations of forward again: those of whole stages as `checkpointing` says, those of blocks
+  // and operations as the stage's blocks say.
+  void AddTraffic(const Stage& stage, Checkpointing checkpointing,
+                  CostPrediction& prediction) const;
 
  private:
   Communicator& ranks_;

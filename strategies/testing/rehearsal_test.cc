@@ -69,7 +69,9 @@ TEST_P(RehearsalTest, OfOneMicroBatchAfterTheOther) {
         Case{Zero1Strategy(), {"mesh.dp=3"}}, Case{Zero2Strategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=2", "data_parallel.reshard=false"}},
-        Case{TpStrategy(), {"mesh.tp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}}}) {
+        Case{TpStrategy(), {"mesh.tp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}},
+        Case{DdpStrategy(), {"mesh.dp=2", "recompute.granularity=full"}},
+        Case{FsdpStrategy(), {"mesh.dp=2", "recompute.granularity=full"}}}) {
     ExpectRehearsed(c, config);
   }
 }
@@ -86,7 +88,10 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
         Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "pipeline.schedule=zb_h1"}},
         Case{GPipeStrategy(),
              {"mesh.pp=2", "pipeline.schedule=zb_v", "recompute.micro_batches=never"}},
-        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
+        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}},
+        Case{GPipeStrategy(),
+             {"mesh.pp=2", "pipeline.schedule=zb_h1", "recompute.granularity=full"}},
+        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "recompute.blocks=[\"*1*\"]"}}}) {
     ExpectRehearsed({c.strategy, With(c.assignments, {"cut.micro_batches=3"})}, config);
   }
 }

@@ -1,4 +1,4 @@
-#include "strategies/stages/checkpointing.h"
+#include "strategies/recompute/checkpointing.h"
 
 namespace lockstep {
 
@@ -9,11 +9,13 @@ Activations ActivationsOf(int micro_batch, int micro_batches, Checkpointing chec
   return keeps ? Activations::kKeep : Activations::kRecompute;
 }
 
+int Forwards(int micro_batch, int micro_batches, Checkpointing checkpointing) {
+  return ActivationsOf(micro_batch, micro_batches, checkpointing) == Activations::kKeep ? 1 : 2;
+}
+
 double MeanForwards(int micro_batches, Checkpointing checkpointing) {
-  int forwards = micro_batches;
-  for (int i = 0; i < micro_batches; ++i) {
-    if (ActivationsOf(i, micro_batches, checkpointing) == Activations::kRecompute) ++forwards;
-  }
+  int forwards = 0;
+  for (int i = 0; i < micro_batches; ++i) forwards += Forwards(i, micro_batches, checkpointing);
   return static_cast<double>(forwards) / micro_batches;
 }
 
