@@ -34,7 +34,10 @@ void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector
       }
     });
   }
-  kernels.CopyFromHost(host.data(), values);
+  if (values.dtype() == DType::kF32) return kernels.CopyFromHost(host.data(), values);
+  const Tensor drawn = kernels.Empty(values.shape(), DType::kF32, MemoryClass::kParameters);
+  kernels.CopyFromHost(host.data(), drawn);
+  kernels.Cast(drawn, values);
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ class Parameter : public Leaf {
 
 // Fills `values`, all that is held of the parameter or a part of it that starts at its element
 // `first`, with initial values: for a tied parameter, those of the one that it is tied to, so that
-// the far end of a pipeline makes the same without it.
+// the far end of a pipeline makes the same without it. They are drawn in fp32, and rounded where
+// `values` has less.
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values);
 

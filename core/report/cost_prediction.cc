@@ -4,6 +4,12 @@
 
 namespace lockstep {
 
+void CostPrediction::AddMemory(MemoryClass memory_class, int64_t bytes) {
+  for (Memory& known : memory) {
+    if (known.memory_class == memory_class) known.bytes += bytes;
+  }
+}
+
 void CostPrediction::AddTraffic(Operation operation, const std::string& label, double wire_bytes,
                                 Often often) {
   for (Traffic& known : traffic) {

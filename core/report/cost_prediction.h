@@ -32,6 +32,8 @@ struct CostPrediction {
   std::vector<PerParameter> per_parameter;
   double bubble_fraction = 0;  // of a step: this rank waits for other stages
 
+  // Adds bytes to the prediction of a class of memory that has one.
+  void AddMemory(MemoryClass memory_class, int64_t bytes);
   // Adds bytes to what is sent by an operation with a label, always as often.
   void AddTraffic(Operation operation, const std::string& label, double wire_bytes,
                   Often often = Often::kEachStep);

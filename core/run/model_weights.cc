@@ -1,48 +1,50 @@
 #include "core/run/model_weights.h"
 
-#include <utility>
+#include "core/layout/model_tensors.h"
+#include "glog/logging.h"
 
 namespace lockstep {
-namespace {
 
-Tensor OrNothing(const Tensor& tensor, Allocator& allocator, DType dtype = DType::kF32) {
-  if (tensor.defined()) return tensor;
-  return Tensor::Empty(allocator, {0}, dtype, MemoryClass::kParameters);
+void AddStatistics(const Model& model, NamedTensors& values) {
+  for (const RunningStatistics* layer : model.Statistics()) {
+    values[layer->name + ".running_mean"] = layer->mean;
+    values[layer->name + ".running_var"] = layer->variance;
+    values[layer->name + ".updates"] = layer->updates;
+  }
 }
 
-}  // namespace
+std::vector<StateTensor> StateOf(const std::vector<TensorPlacement>& placements,
+                                 const NamedTensors& values, Allocator& allocator) {
+  std::vector<StateTensor> state;
+  for (const TensorPlacement& placement : placements) {
+    const TensorPart& part = placement.part;
+    StateTensor tensor = {.name = placement.name,
+                          .tensor = {},
+                          .full_shape = Shape(part.whole),
+                          .first = part.first,
+                          .is_writer = placement.is_writer,
+                          .slice = part.slice,
+                          .is_frozen = placement.is_frozen};
+    const auto found = values.find(placement.name);
+    if (found != values.end() && found->second.defined()) {
+      tensor.tensor = found->second;
+      CHECK_EQ(tensor.tensor.elements(), part.elements + placement.padding) << placement.name;
+      if (placement.padding > 0) tensor.tensor = tensor.tensor.View(0, {part.elements});
+    } else {
+      tensor.tensor = Tensor::Empty(allocator, {0}, placement.dtype, MemoryClass::kParameters);
+    }
+    CHECK(tensor.tensor.dtype() == placement.dtype) << placement.name;
+    state.push_back(std::move(tensor));
+  }
+  return state;
+}
 
 std::vector<StateTensor> WeightsOf(const Model& model, Allocator& allocator) {
-  std::vector<StateTensor> weights;
-  for (const Parameter* parameter : model.Parameters()) {
-    if (parameter->tied_to != nullptr) continue;
-    weights.push_back({.name = parameter->name,
-                       .tensor = OrNothing(parameter->value, allocator),
-                       .full_shape = parameter->shape,
-                       .is_frozen = !parameter->trainable});
-  }
-  for (StateTensor& tensor : StatisticsOf(model, allocator)) weights.push_back(std::move(tensor));
-  return weights;
-}
-
-std::vector<StateTensor> StatisticsOf(const Model& model, Allocator& allocator) {
-  std::vector<StateTensor> statistics;
-  for (const RunningStatistics* layer : model.Statistics()) {
-    const auto add = [&](const char* what, const Tensor& tensor) {
-      statistics.push_back({.name = layer->name + what,
-                            .tensor = OrNothing(tensor, allocator),
-                            .full_shape = {layer->channels},
-                            .slice = tensor.defined() ? layer->slice : std::nullopt,
-                            .is_frozen = layer->frozen});
-    };
-    add(".running_mean", layer->mean);
-    add(".running_var", layer->variance);
-    if (layer->momentum) continue;
-    statistics.push_back({.name = layer->name + ".updates",
-                          .tensor = OrNothing(layer->updates, allocator, DType::kI64),
-                          .full_shape = {1}});
-  }
-  return statistics;
+  NamedTensors values;
+  for (const Parameter* parameter : model.Parameters()) values[parameter->name] = parameter->value;
+  AddStatistics(model, values);
+  ModelLayout layout(TensorsOf(model), {});
+  return StateOf(layout.Of(0), values, allocator);
 }
 
 }  // namespace lockstep

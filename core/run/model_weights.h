@@ -1,19 +1,31 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "core/checkpoint/state_tensor.h"
+#include "core/layout/model_layout.h"
 #include "core/nn/model.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
 
+// By name, the values that a rank holds of what a checkpoint keeps.
+using NamedTensors = absl::flat_hash_map<std::string, Tensor>;
+
+// Adds the running statistics of the layers that have memory.
+void AddStatistics(const Model& model, NamedTensors& values);
+
+// A rank's state for checkpoints: for each placement of its layout the tensor of that name without
+// its padding, or an empty tensor where there is none. The tensors have the elements that their
+// placements name, in their order.
+std::vector<StateTensor> StateOf(const std::vector<TensorPlacement>& placements,
+                                 const NamedTensors& values, Allocator& allocator);
+
 // The weights of a model on one rank that holds all of it, as files name them: parameters that own
 // their values, and running statistics. Where the model has no memory yet, empty tensors stand for
 // them, which serve to check a file.
 std::vector<StateTensor> WeightsOf(const Model& model, Allocator& allocator);
-
-// Of these the running statistics; those of other ranks are empty tensors too.
-std::vector<StateTensor> StatisticsOf(const Model& model, Allocator& allocator);
 
 }  // namespace lockstep

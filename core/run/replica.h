@@ -14,9 +14,8 @@ namespace lockstep {
 // strategies share whose ranks each run all of it.
 class Replica : public Stage {
  public:
-  Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample,
-          const ValueMaker& make_values = nullptr)
-      : Stage(rank, std::move(model), {BlockRange()}, settings, targets_per_sample, make_values) {}
+  Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample)
+      : Stage(rank, std::move(model), {BlockRange()}, settings, targets_per_sample) {}
 
   // Runs one micro-batch forward and backward. Gradients and batch statistics add up until the next
   // Clear; the sum of its losses, divided by the global count of targets, is added to loss().

@@ -6,13 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/comm/host_numbers.h"
+#include "core/layout/model_tensors.h"
 #include "core/nn/loss.h"
 #include "core/report/trace.h"
-#include "core/run/model_weights.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -36,6 +35,15 @@ Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>
     offset += AlignedElements(3 * layer->held_channels());
   }
   return flat;
+}
+
+ModelLayout LayoutOf(const Model& model, const Rank& rank, const std::vector<BlockRange>& ranges,
+                     const Precision& precision) {
+  return {TensorsOf(model),
+          {.mesh = {.dp = rank.mesh.data().size()},
+           .blocks = {ranges},
+           .compute = precision.compute,
+           .reduce = precision.reduce}};
 }
 
 // Draws forward and backward of a block into the trace, inside those of the pass.
@@ -79,11 +87,18 @@ SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
   return ends;
 }
 
-Stage::Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
-             const Settings& settings, int64_t targets_per_sample, const ValueMaker& make_values)
+Stage::Stage(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges,
+             const Settings& settings, int64_t targets_per_sample)
+    : Stage(rank, std::move(model), LayoutOf(model, rank, ranges, settings.precision),
+            rank.mesh.data().rank(), settings, targets_per_sample) {}
+
+Stage::Stage(Rank& rank, Model&& model, ModelLayout layout, int place, const Settings& settings,
+             int64_t targets_per_sample, const ValueMaker& make_values)
     : rank_(rank),
       model_(std::move(model)),
-      ranges_(ranges),
+      layout_(std::move(layout)),
+      place_(place),
+      ranges_(layout_.blocks(place)),
       settings_(settings),
       targets_per_sample_(targets_per_sample),
       target_count_(static_cast<double>(settings.batch.size * targets_per_sample)) {
@@ -92,7 +107,7 @@ Stage::Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges,
   last.end = std::min<int64_t>(last.end, std::ssize(model_.blocks));
   ListParameters();
   if (make_values) {
-    make_values(model_);
+    make_values(model_, layout_, place_);
   } else {
     MakeValues();
   }
@@ -117,16 +132,15 @@ std::vector<Block*> Stage::OwnBlocks() const {
 }
 
 void Stage::ListParameters() {
-  absl::flat_hash_set<const Parameter*> here;
-  for (const Block* block : OwnBlocks()) {
-    for (const Parameter* parameter : block->Parameters()) here.insert(parameter);
-  }
-  for (Parameter* parameter : model_.Parameters()) {
-    const bool is_here = here.contains(parameter), owns = parameter->tied_to == nullptr;
-    if (owns) owners_.push_back({parameter, is_here, Tensor()});
-    if (owns && is_here && parameter->trainable) parameters_.push_back(parameter);
-    if (!owns && is_here && !here.contains(parameter->tied_to)) guests_.push_back(parameter);
-    if (parameter->trainable && (is_here || here.contains(parameter->tied_to))) {
+  const std::vector<Parameter*> parameters = model_.Parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Parameter* parameter = parameters[i];
+    const std::optional<size_t> owner = layout_.tensors()[i].tied_to;
+    const bool is_here = layout_.Has(place_, i), has_owner = layout_.Has(place_, owner.value_or(i));
+    if (!owner) owners_.push_back({parameter, is_here, Tensor()});
+    if (!owner && is_here && parameter->trainable) parameters_.push_back(parameter);
+    if (is_here && !has_owner) guests_.push_back(parameter);
+    if (parameter->trainable && (is_here || has_owner)) {
       parameter->gradient_dtype = settings_.precision.reduce;
       with_gradient_.push_back(parameter);
     }
@@ -134,50 +148,30 @@ void Stage::ListParameters() {
 }
 
 void Stage::MakeValues() {
-  for (Owner& owner : owners_) MakeValue(owner);
-  for (Parameter* parameter : model_.Parameters()) {
-    if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;
-  }
-  for (Parameter* guest : guests_) guest->value = InComputeDtype(Draw(*guest));
-  RoundMasters();
-}
-
-void Stage::MakeValue(Owner& owner) {
   const Precision& precision = settings_.precision;
-  Parameter& parameter = *owner.parameter;
-  if (!owner.is_here) {
-    owner.master = Nothing(parameter.trainable ? DType::kF32 : precision.compute);
-    return;
-  }
-  owner.master = parameter.value = Draw(parameter);
-  if (!precision.has_masters()) return;
-  if (parameter.trainable) {
+  for (Owner& owner : owners_) {
+    if (!owner.is_here) continue;
+    Parameter& parameter = *owner.parameter;
+    owner.master = parameter.value =
+        Draw(parameter, parameter.trainable ? DType::kF32 : precision.compute);
+    if (!parameter.trainable || !precision.has_masters()) continue;
     owner.master.storage().Rebook(MemoryClass::kOptimizerState);
     parameter.value =
         rank_.kernels.Empty(parameter.held_shape(), precision.compute, MemoryClass::kParameters);
-  } else {
-    owner.master = parameter.value = InComputeDtype(owner.master);
   }
+  for (Parameter* parameter : model_.Parameters()) {
+    if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;
+  }
+  for (Parameter* guest : guests_) guest->value = Draw(*guest, precision.compute);
+  RoundMasters();
 }
 
-// Initial values, in fp32.
-Tensor Stage::Draw(const Parameter& parameter) const {
+// Initial values.
+Tensor Stage::Draw(const Parameter& parameter, DType dtype) const {
   Kernels& kernels = rank_.kernels;
-  const Tensor drawn = kernels.Empty(parameter.held_shape(), DType::kF32, MemoryClass::kParameters);
+  const Tensor drawn = kernels.Empty(parameter.held_shape(), dtype, MemoryClass::kParameters);
   Initialize(parameter, settings_.seed, 0, kernels, drawn);
   return drawn;
-}
-
-Tensor Stage::InComputeDtype(const Tensor& drawn) const {
-  if (!settings_.precision.has_masters()) return drawn;
-  const Tensor rounded =
-      rank_.kernels.Empty(drawn.shape(), settings_.precision.compute, MemoryClass::kParameters);
-  rank_.kernels.Cast(drawn, rounded);
-  return rounded;
-}
-
-Tensor Stage::Nothing(DType dtype) const {
-  return rank_.kernels.Empty({0}, dtype, MemoryClass::kParameters);
 }
 
 void Stage::RoundMasters() {
@@ -272,21 +266,25 @@ std::vector<Parameter*> Stage::TiedTo(const Parameter& parameter) const {
   return tied;
 }
 
-std::vector<TrainedTensor> Stage::Trained() const {
+std::vector<TrainedTensor> Stage::Trained(const TrainedByName& made) const {
   const Precision& precision = settings_.precision;
   std::vector<TrainedTensor> trained;
   for (const Owner& owner : owners_) {
     const Parameter& parameter = *owner.parameter;
     if (!parameter.trainable) continue;
-    TrainedTensor tensor = {
-        .name = parameter.name,
-        .value = owner.master,
-        .gradient = owner.is_here ? parameter.gradient : Nothing(precision.reduce),
-        .decays = parameter.decays()};
-    if (precision.has_masters()) {
-      tensor.copy = owner.is_here ? parameter.value : Nothing(precision.compute);
+    if (const auto found = made.find(parameter.name); found != made.end()) {
+      trained.push_back(found->second);
+      continue;
     }
-    trained.push_back(std::move(tensor));
+    const auto here = [&](const Tensor& tensor, DType dtype) {
+      return owner.is_here ? tensor : rank_.kernels.Empty({0}, dtype, MemoryClass::kParameters);
+    };
+    trained.push_back(
+        {.name = parameter.name,
+         .value = here(owner.master, DType::kF32),
+         .gradient = here(parameter.gradient, precision.reduce),
+         .decays = parameter.decays(),
+         .copy = precision.has_masters() ? here(parameter.value, precision.compute) : Tensor()});
   }
   return trained;
 }
@@ -297,60 +295,22 @@ void Stage::UpdateStatistics() {
   for (RunningStatistics* layer : layers_) layer->Update(rank_.kernels, weight);
 }
 
-std::vector<StateTensor> Stage::State() const {
-  std::vector<StateTensor> state, frozen;
+std::vector<StateTensor> Stage::State(NamedTensors values) const {
   for (const Owner& owner : owners_) {
-    const Parameter& parameter = *owner.parameter;
-    StateTensor tensor = {.name = parameter.name,
-                          .tensor = owner.master,
-                          .full_shape = parameter.shape,
-                          .is_frozen = !parameter.trainable};
-    if (owner.is_here) {
-      tensor.tensor = owner.master.View(0, parameter.part_shape());  // without padding
-      tensor.slice = parameter.slice;
-    }
-    (tensor.is_frozen ? frozen : state).push_back(std::move(tensor));
+    if (owner.is_here && owner.master.defined()) values[owner.parameter->name] = owner.master;
   }
-  for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
-  for (StateTensor& tensor : StatisticsState()) state.push_back(std::move(tensor));
-  return state;
-}
-
-std::vector<StateTensor> Stage::StatisticsState() const {
-  return StatisticsOf(model_, rank_.allocator());
-}
-
-int64_t Stage::statistics_bytes() const {
-  // Each channel has a running mean, a running variance and the three sums that update them.
-  int64_t bytes = 0;
-  // Without a momentum, the number of updates.
-  for (const RunningStatistics* layer : layers_) {
-    bytes += 5 * 4 * layer->held_channels() + (layer->momentum ? 0 : SizeOf(DType::kI64));
-  }
-  for (const RunningStatistics* layer : frozen_layers_) bytes += 2 * 4 * layer->held_channels();
-  return bytes;
+  AddStatistics(model_, values);
+  return StateOf(layout_.Of(place_), values, rank_.allocator());
 }
 
 CostPrediction Stage::Predict() const {
-  const auto elements = [](const std::vector<Parameter*>& parameters) {
-    int64_t sum = 0;
-    for (const Parameter* parameter : parameters) sum += parameter->held_shape().elements();
-    return sum;
-  };
-  const Precision& precision = settings_.precision;
-  const int64_t trained = elements(parameters_);
-  int64_t own = 0;
-  for (const Owner& owner : owners_) {
-    if (owner.is_here) own += owner.parameter->held_shape().elements();
-  }
-  const int64_t optimizer =
-      settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
+  const ModelLayout::KeptBytes kept =
+      layout_.Kept(place_, settings_.optimizer.state_bytes_per_parameter() +
+                               (settings_.precision.has_masters() ? 4 : 0));
   CostPrediction prediction;
-  prediction.memory = {
-      {MemoryClass::kParameters,
-       (own + elements(guests_)) * SizeOf(precision.compute) + statistics_bytes()},
-      {MemoryClass::kGradients, elements(with_gradient_) * SizeOf(precision.reduce)},
-      {MemoryClass::kOptimizerState, trained * optimizer}};
+  prediction.memory = {{MemoryClass::kParameters, kept.parameters},
+                       {MemoryClass::kGradients, kept.gradients},
+                       {MemoryClass::kOptimizerState, kept.optimizer_state}};
   return prediction;
 }
 

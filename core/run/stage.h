@@ -3,26 +3,20 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>  // std::ssize
-#include <limits>
+#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "core/autograd/operations.h"
 #include "core/base/exact_sum.h"
 #include "core/config/settings.h"
+#include "core/layout/model_layout.h"
 #include "core/nn/model.h"
+#include "core/run/model_weights.h"
 #include "core/run/rank.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
-
-// Consecutive blocks of a model, [begin, end), by default all that there are.
-struct BlockRange {
-  int64_t begin = 0;
-  int64_t end = std::numeric_limits<int64_t>::max();
-
-  int64_t size() const { return end - begin; }
-  bool Contains(int64_t block) const { return begin <= block && block < end; }
-};
 
 // After the last micro-batch that adds to a sum: adds the gradients of the parameters that are tied
 // to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
@@ -46,17 +40,25 @@ SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
 class Stage {
  public:
   // Gives parameters their values, or the means to have them when they are needed.
-  using ValueMaker = std::function<void(Model&)>;
+  using ValueMaker = std::function<void(Model&, const ModelLayout&, int place)>;
 
   // Gives the parameters memory and initial values, or has `make_values` do it. Where less than
   // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
-  // Blocks appear in the rank's trace from here on. `ranges` are in the order of the model.
-  Stage(Rank& rank, Model model, const std::vector<BlockRange>& ranges, const Settings& settings,
+  // Blocks appear in the rank's trace from here on. The blocks are those that `layout`, which
+  // describes the model, gives to its rank `place`.
+  Stage(Rank& rank, Model&& model, ModelLayout layout, int place, const Settings& settings,
         int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
+  // Without a layout: this rank has the blocks in `ranges`, which are in the order of the model, as
+  // all have among whom the batch is divided.
+  Stage(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges, const Settings& settings,
+        int64_t targets_per_sample);
 
   Rank& rank() const { return rank_; }
   Model& model() { return model_; }
   const Model& model() const { return model_; }
+  const ModelLayout& layout() const { return layout_; }
+  // This rank's number in the layout.
+  int place() const { return place_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
   // Samples of a micro-batch, by its number in the step.
@@ -108,7 +110,9 @@ class Stage {
   std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
   // first use: of those that other stages hold, empty ones. So all ranks name the same tensors.
-  std::vector<TrainedTensor> Trained() const;
+  // `made`: of the parameters that the stage did not make itself.
+  using TrainedByName = absl::flat_hash_map<std::string, TrainedTensor>;
+  std::vector<TrainedTensor> Trained(const TrainedByName& made = {}) const;
 
   // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
   const Tensor& statistics() const { return statistics_; }
@@ -120,15 +124,12 @@ class Stage {
   void RoundMasters();
 
   // Parameters (the masters of what is trained, in the order of Trained, and then what is frozen)
-  // and running estimates, for a checkpoint; and the latter alone. They name those of the whole
-  // model.
-  std::vector<StateTensor> State() const;
-  std::vector<StateTensor> StatisticsState() const;
+  // and running estimates, for a checkpoint, as the layout places them. They name those of the
+  // whole model. `values`: of the parameters that the stage did not make itself.
+  std::vector<StateTensor> State(NamedTensors values = {}) const;
 
-  // Bytes of parameters, gradients and optimizer state as the design counts them, where all of the
-  // stage is there in full; and of what batch normalisation keeps.
+  // Bytes of parameters, gradients and optimizer state that are kept, by the layout.
   CostPrediction Predict() const;
-  int64_t statistics_bytes() const;
 
  private:
   // A parameter of the model that owns its value.
@@ -143,13 +144,12 @@ class Stage {
   std::vector<Block*> OwnBlocks() const;
   void ListParameters();
   void MakeValues();
-  void MakeValue(Owner& owner);
-  Tensor Draw(const Parameter& parameter) const;
-  Tensor InComputeDtype(const Tensor& drawn) const;
-  Tensor Nothing(DType dtype) const;
+  Tensor Draw(const Parameter& parameter, DType dtype) const;
 
   Rank& rank_;
   Model model_;
+  ModelLayout layout_;
+  int place_;
   std::vector<BlockRange> ranges_;
   const Settings& settings_;
   int64_t targets_per_sample_;

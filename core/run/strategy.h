@@ -13,6 +13,7 @@
 #include "core/config/preset_keys.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
+#include "core/layout/model_layout.h"
 #include "core/nn/model.h"
 #include "core/report/block_profile.h"
 #include "core/report/cost_prediction.h"
@@ -59,7 +60,10 @@ class Strategy {
   // others return zeros.
   virtual EvaluationSums Evaluate(const Batch& batch) = 0;
 
-  // Everything that a checkpoint needs, in the same order on every rank.
+  // Who holds what on every rank of the mesh.
+  virtual const ModelLayout& layout() const = 0;
+  // Everything that a checkpoint needs, in the same order on every rank: what the layout places on
+  // this rank, and the optimizer's state.
   virtual std::vector<StateTensor> State() = 0;
   // State has been filled from a checkpoint: brings what follows from it up to date.
   virtual void Restored() = 0;

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/communicator.h"
 #include "core/config/settings.h"
+#include "core/layout/model_layout.h"
 #include "core/optim/optimizer.h"
 #include "core/run/stage.h"
 #include "core/run/stage_pass.h"
@@ -32,7 +34,7 @@ class DataParallel {
   // for parameters that this rank does not hold. Gradients have their memory.
   virtual std::vector<TrainedTensor> Trained() const = 0;
   // For checkpoints: the trained parameters in the order of Trained(), then frozen parameters and
-  // running estimates. One of the ranks that hold the same elements is their writer.
+  // running estimates, as the stage's layout places them.
   virtual std::vector<StateTensor> State() const = 0;
   // Rounds masters to the compute dtype, after other code than the optimizer has changed them.
   virtual void RoundMasters() = 0;
@@ -62,8 +64,9 @@ class DataParallel {
 // What the mechanism is made from.
 struct DataParallelInputs {
   Rank& rank;
-  Model model;  // without memory
-  std::vector<BlockRange> stages;
+  std::vector<ModelTensor> tensors;  // for all ranks along tp
+  Model model;                       // this rank's share, without memory
+  ModelLayoutOptions layout;         // all but what is divided, which the mechanism decides
   // Whether the schedule halves backwards: gradients of inputs first, those of weights later.
   bool halves_backwards;
   const Settings& settings;
@@ -71,6 +74,11 @@ struct DataParallelInputs {
   // Called for a parameter here when nothing adds to its gradient any more, before the gradients of
   // parameters that are tied to it are added. Returns when those have come.
   std::function<void(const Parameter&)> await_tied;
+
+  ModelLayout MakeLayout(Divided divided) {
+    layout.divided = divided;
+    return {std::move(tensors), std::move(layout)};
+  }
 };
 using DataParallelMaker = std::function<std::unique_ptr<DataParallel>(DataParallelInputs inputs)>;
 

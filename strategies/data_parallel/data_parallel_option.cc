@@ -94,30 +94,27 @@ void ReadAccumulate(ConfigReader& reader, int64_t micro_batches) {
 absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const Settings& settings,
                                                    const Schedule& schedule) {
   ConfigReader reader(config.Table(kTable));
-  enum class Shard { kNothing, kOptimizerState, kGradients, kParameters } shard = Shard::kNothing;
-  reader.ReadChoice("shard", &shard,
-                    {{"none", Shard::kNothing},
-                     {"optimizer", Shard::kOptimizerState},
-                     {"gradients", Shard::kGradients},
-                     {"parameters", Shard::kParameters}});
-  DataParallelMaker maker;
-  if (shard == Shard::kNothing) {
-    maker = MakeReplicated(ReadBucketLimits(reader));
+  Sharding sharding = {.divided = Divided::kNothing};
+  reader.ReadChoice("shard", &sharding.divided,
+                    {{"none", Divided::kNothing},
+                     {"optimizer", Divided::kOptimizerState},
+                     {"gradients", Divided::kGradients},
+                     {"parameters", Divided::kParameters}});
+  BucketLimits buckets;
+  if (sharding.divided == Divided::kNothing) {
+    buckets = ReadBucketLimits(reader);
   } else {
     RefuseKeys(reader, {"first_bucket_bytes", "bucket_bytes"}, "\"none\"");
   }
-  if (shard == Shard::kParameters) {
-    const Unshard unshard = ReadUnshard(reader, schedule);
-    const int neighbours = ReadNeighbours(reader, settings.mesh.dp, unshard);
+  if (sharding.divided == Divided::kParameters) {
+    sharding.unshard = ReadUnshard(reader, schedule);
+    sharding.neighbours = ReadNeighbours(reader, settings.mesh.dp, sharding.unshard);
     ReadAccumulate(reader, settings.cut.micro_batches);
-    maker = MakeSharded({.unshard = unshard, .neighbours = neighbours});
   } else {
     RefuseKeys(reader, {kUnshard, kReshard, kAccumulate}, "\"parameters\"");
   }
-  if (shard == Shard::kOptimizerState) maker = MakeSharded({.divided = Divided::kOptimizerState});
-  if (shard == Shard::kGradients) maker = MakeSharded({.divided = Divided::kGradients});
   LS_RETURN_IF_ERROR(reader.Finish());
-  return maker;
+  return sharding.divided == Divided::kNothing ? MakeReplicated(buckets) : MakeSharded(sharding);
 }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include "core/comm/work.h"
 #include "core/kernels/kernels.h"
-#include "strategies/data_parallel/flat_layout.h"
+#include "core/layout/flat_layout.h"
 #include "strategies/data_parallel/shard_groups.h"
 
 namespace lockstep {

@@ -9,8 +9,8 @@ class Replicated : public DataParallel {
  public:
   Replicated(DataParallelInputs inputs, const BucketLimits& buckets)
       : ranks_(inputs.rank.mesh.data()),
-        stage_(inputs.rank, std::move(inputs.model), inputs.stages, inputs.settings,
-               inputs.targets_per_sample),
+        stage_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
+               inputs.rank.rank, inputs.settings, inputs.targets_per_sample),
         reducer_(stage_, ranks_, inputs.settings.precision.reduce, buckets,
                  [this, await = std::move(inputs.await_tied)](Parameter& parameter) {
                    await(parameter);
@@ -22,12 +22,7 @@ class Replicated : public DataParallel {
 
   Tensor ValuesOf(const Parameter& parameter) const override { return parameter.value; }
   std::vector<TrainedTensor> Trained() const override { return stage_.Trained(); }
-
-  std::vector<StateTensor> State() const override {
-    std::vector<StateTensor> state = stage_.State();
-    for (StateTensor& tensor : state) tensor.is_writer &= ranks_.rank() == 0;
-    return state;
-  }
+  std::vector<StateTensor> State() const override { return stage_.State(); }
 
   void RoundMasters() override { stage_.RoundMasters(); }
   void ShareValues() override {}

@@ -1,11 +1,9 @@
 #include "strategies/data_parallel/residency.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 
 namespace lockstep {
 namespace {
@@ -26,17 +24,39 @@ int64_t FirstTrained(const Model& model) {
 
 }  // namespace
 
-Residency::Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
+Residency::Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
                      const Precision& precision, Unshard unshard, BackwardHooks hooks,
                      Kernels& kernels, uint64_t seed)
     : unshard_(unshard), hooks_(std::move(hooks)), first_trained_(FirstTrained(model)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
-  for (const BlockRange& range : ranges) {
+  for (const BlockRange& range : layout.blocks(place)) {
     ways_.push_back(
         {.range = {range.begin, std::min(range.end, blocks)}, .forward = {}, .backward = {}});
   }
-  MakeUnits(model, groups, precision, kernels, seed);
-  MakeGuests(model, groups, precision, kernels);
+  const std::vector<Parameter*> all = model.Parameters();
+  absl::flat_hash_map<const Parameter*, std::vector<Parameter*>> tied_to, tied_here;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->tied_to == nullptr) continue;
+    tied_to[all[i]->tied_to].push_back(all[i]);
+    if (layout.Has(place, i)) tied_here[all[i]->tied_to].push_back(all[i]);
+  }
+  for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
+    const FlatLayout& flat = unit->flat[layout.mesh().CoordinateOf(place).tp];
+    if (unit->is_guest) {
+      Parameter* owner = all[unit->tensors[0]];
+      guests_.push_back({owner, tied_here[owner],
+                         std::make_unique<FlatParameters>(flat, groups, precision.compute, kernels,
+                                                          FlatParameters::Trained::kElsewhere)});
+      for (Parameter* guest : guests_.back().guests) {
+        guest->value = guests_.back().parameters->whole().View(0, guest->held_shape());
+      }
+      continue;
+    }
+    std::vector<FsdpUnit::Member> members;
+    for (const size_t i : unit->tensors) members.push_back({all[i], tied_to[all[i]]});
+    units_.push_back(
+        std::make_unique<FsdpUnit>(std::move(members), flat, groups, precision, kernels, seed));
+  }
   for (Way& way : ways_) {
     FindUses(way, model);
     for (int64_t i = way.range.begin; i < way.range.end; ++i) {
@@ -45,72 +65,6 @@ Residency::Residency(Model& model, const std::vector<BlockRange>& ranges, const 
            .after_forward = [this, &way, i](Pass& pass) { AfterForward(way, i, pass); },
            .before_backward = [this, &way, i] { BeforeBackward(way, i); },
            .after_backward = [this, &way, i] { AfterBackward(way, i); }});
-    }
-  }
-}
-
-bool Residency::IsHere(int64_t block) const {
-  return std::any_of(ways_.begin(), ways_.end(),
-                     [block](const Way& way) { return way.range.Contains(block); });
-}
-
-void Residency::MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
-                          Kernels& kernels, uint64_t seed) {
-  absl::flat_hash_map<const Parameter*, std::vector<Parameter*>> tied_to;
-  absl::flat_hash_set<const Parameter*> elsewhere;  // owners that other ranks have guests of
-  for (size_t i = 0; i < model.blocks.size(); ++i) {
-    for (Parameter* parameter : model.blocks[i]->Parameters()) {
-      if (parameter->tied_to == nullptr) continue;
-      tied_to[parameter->tied_to].push_back(parameter);
-      if (!IsHere(static_cast<int64_t>(i))) elsewhere.insert(parameter->tied_to);
-    }
-  }
-  const auto add = [&](std::vector<FsdpUnit::Member> members) {
-    if (members.empty()) return;
-    units_.push_back(
-        std::make_unique<FsdpUnit>(std::move(members), groups, precision, kernels, seed));
-  };
-  for (size_t i = 0; i < model.blocks.size(); ++i) {
-    if (!IsHere(static_cast<int64_t>(i))) continue;
-    std::vector<FsdpUnit::Member> frozen, trained;
-    for (Parameter* parameter : model.blocks[i]->Parameters()) {
-      if (parameter->tied_to != nullptr) continue;
-      FsdpUnit::Member member = {parameter, tied_to[parameter]};
-      if (elsewhere.contains(parameter)) {
-        add({std::move(member)});
-      } else {
-        (parameter->trainable ? trained : frozen).push_back(std::move(member));
-      }
-    }
-    add(std::move(frozen));
-    add(std::move(trained));
-  }
-}
-
-void Residency::MakeGuests(const Model& model, const ShardGroups& groups,
-                           const Precision& precision, Kernels& kernels) {
-  absl::flat_hash_set<const Parameter*> here;
-  for (const auto& unit : units_) {
-    for (const FsdpUnit::Member& member : unit->members()) here.insert(member.parameter);
-  }
-  for (size_t i = 0; i < model.blocks.size(); ++i) {
-    if (!IsHere(static_cast<int64_t>(i))) continue;
-    for (Parameter* parameter : model.blocks[i]->Parameters()) {
-      Parameter* owner = OwnerOf(parameter);
-      if (owner == parameter || here.contains(owner)) continue;
-      auto found = std::find_if(guests_.begin(), guests_.end(),
-                                [owner](const FsdpGuest& guest) { return guest.owner == owner; });
-      if (found == guests_.end()) {
-        const FlatLayout layout = LayOutUnit({owner}, groups, precision);
-        guests_.push_back(
-            {owner,
-             {},
-             std::make_unique<FlatParameters>(layout, groups, precision.compute, kernels,
-                                              FlatParameters::Trained::kElsewhere)});
-        found = std::prev(guests_.end());
-      }
-      found->guests.push_back(parameter);
-      parameter->value = found->parameters->whole().View(0, parameter->held_shape());
     }
   }
 }

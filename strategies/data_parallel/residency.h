@@ -37,10 +37,9 @@ class Residency {
     std::function<void(FsdpUnit&)> leave = [](FsdpUnit&) {};
   };
 
-  // Makes the units of the blocks in `ranges`, one a block that has parameters of its own, or two
-  // where it has frozen ones and others. A parameter that blocks of other ranks are tied to is a
-  // unit by itself. What lies before all that is trained is not gathered for backward.
-  Residency(Model& model, const std::vector<BlockRange>& ranges, const ShardGroups& groups,
+  // Makes the units that `layout` gives to its rank `place`, and hangs on that rank's blocks. What
+  // lies before all that is trained is not gathered for backward.
+  Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
             const Precision& precision, Unshard unshard, BackwardHooks hooks, Kernels& kernels,
             uint64_t seed);
 
@@ -68,13 +67,8 @@ class Residency {
     std::vector<Use> backward;  // by last block, from the end; those that gradients flow through
   };
 
-  void MakeUnits(const Model& model, const ShardGroups& groups, const Precision& precision,
-                 Kernels& kernels, uint64_t seed);
-  void MakeGuests(const Model& model, const ShardGroups& groups, const Precision& precision,
-                  Kernels& kernels);
   void FindUses(Way& way, const Model& model);
   bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
-  bool IsHere(int64_t block) const;
   void BeforeForward(const Way& way, int64_t block);
   void AfterForward(const Way& way, int64_t block, const Pass& pass);
   void BeforeBackward(const Way& way, int64_t block);

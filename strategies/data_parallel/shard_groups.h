@@ -1,12 +1,9 @@
 #pragma once
 
 #include "core/comm/communicator.h"
+#include "core/layout/model_layout.h"
 
 namespace lockstep {
-
-// What the ranks that hold shards divide among them (Rajbhandari et al., "ZeRO", SC 2020, stages 1,
-// 2 and 3). Each includes what stands before it.
-enum class Divided { kOptimizerState, kGradients, kParameters };
 
 // What a rank divides with others, and with whom.
 struct ShardGroups {

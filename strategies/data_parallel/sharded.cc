@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 
@@ -31,36 +29,27 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
               .replicas = inputs.rank.mesh.replicas(),
               .divided = sharding.divided},
       unshard_(sharding.unshard),
-      sums_in_backward_(inputs.stages.size() == 1 && !inputs.halves_backwards),
+      sums_in_backward_(inputs.layout.blocks[inputs.rank.mesh.coordinate().pp].size() == 1 &&
+                        !inputs.halves_backwards),
       await_tied_(std::move(inputs.await_tied)),
-      stage_(inputs.rank, std::move(inputs.model), inputs.stages, settings_,
-             inputs.targets_per_sample,
-             [this, &inputs](Model& made) { MakeValues(made, inputs.stages); }) {}
+      stage_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
+             inputs.rank.rank, settings_, inputs.targets_per_sample,
+             [this](Model& made, const ModelLayout& layout, int place) {
+               MakeValues(made, layout, place);
+             }) {}
 
-void Sharded::MakeValues(Model& model, const std::vector<BlockRange>& ranges) {
-  AllocateTiedGradients(model, ranges);
+void Sharded::MakeValues(Model& model, const ModelLayout& layout, int place) {
+  const std::vector<Parameter*> parameters = model.Parameters();
+  // They travel whole, and stay.
+  for (const size_t i : layout.TiedAcross(place)) {
+    parameters[i]->gradient = kernels_.Empty(
+        parameters[i]->held_shape(), parameters[i]->gradient_dtype, MemoryClass::kGradients);
+  }
   residency_ = std::make_unique<Residency>(
-      model, ranges, groups_, settings_.precision, unshard_,
+      model, layout, place, groups_, settings_.precision, unshard_,
       Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
                                .leave = [this](FsdpUnit& unit) { Leave(unit); }},
       kernels_, settings_.seed);
-}
-
-// They travel whole, and stay.
-void Sharded::AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges) {
-  absl::flat_hash_set<const Parameter*> here;
-  for (const BlockRange& range : ranges) {
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      for (const Parameter* parameter : model.blocks[i]->Parameters()) here.insert(parameter);
-    }
-  }
-  for (Parameter* parameter : model.Parameters()) {
-    if (parameter->tied_to == nullptr || !parameter->trainable) continue;
-    if (here.contains(parameter) == here.contains(parameter->tied_to)) continue;
-    parameter->gradient =
-        kernels_.Empty(parameter->held_shape(), parameter->gradient_dtype, MemoryClass::kGradients);
-    tied_bytes_ += parameter->gradient.bytes();
-  }
 }
 
 Tensor Sharded::ValuesOf(const Parameter& parameter) const {
@@ -75,57 +64,22 @@ Tensor Sharded::ValuesOf(const Parameter& parameter) const {
   LOG(FATAL) << parameter.name << " is not tied to a parameter of another rank";
 }
 
-Tensor Sharded::Nothing(DType dtype) const {
-  return kernels_.Empty({0}, dtype, MemoryClass::kParameters);
-}
-
 std::vector<TrainedTensor> Sharded::Trained() const {
-  absl::flat_hash_map<std::string, TrainedTensor> here;
+  Stage::TrainedByName trained;
   for (const auto& unit : residency_->units()) {
-    for (const TrainedTensor& tensor : unit->trained()) here[tensor.name] = tensor;
+    for (const TrainedTensor& tensor : unit->trained()) trained[tensor.name] = tensor;
   }
-  const Precision& precision = settings_.precision;
-  std::vector<TrainedTensor> trained;
-  for (const Parameter* parameter : stage_.model().Parameters()) {
-    if (parameter->tied_to != nullptr || !parameter->trainable) continue;
-    if (const auto found = here.find(parameter->name); found != here.end()) {
-      trained.push_back(found->second);
-      continue;
-    }
-    trained.push_back({.name = parameter->name,
-                       .value = Nothing(DType::kF32),
-                       .gradient = Nothing(precision.reduce),
-                       .decays = parameter->decays(),
-                       .copy = precision.has_masters() ? Nothing(precision.compute) : Tensor()});
-  }
-  return trained;
+  return stage_.Trained(trained);
 }
 
 std::vector<StateTensor> Sharded::State() const {
-  absl::flat_hash_map<std::string, StateTensor> here;
+  NamedTensors values;
   for (const auto& unit : residency_->units()) {
-    for (const StateTensor& tensor : unit->state()) here[tensor.name] = tensor;
+    for (size_t i = 0; i < unit->members().size(); ++i) {
+      values[unit->members()[i].parameter->name] = unit->values()[i];
+    }
   }
-  std::vector<StateTensor> state, frozen;
-  for (const Parameter* parameter : stage_.model().Parameters()) {
-    if (parameter->tied_to != nullptr) continue;
-    const bool trains = parameter->trainable;
-    const auto found = here.find(parameter->name);
-    (trains ? state : frozen)
-        .push_back(
-            found != here.end()
-                ? found->second
-                : StateTensor{.name = parameter->name,
-                              .tensor = Nothing(trains ? DType::kF32 : settings_.precision.compute),
-                              .full_shape = parameter->shape,
-                              .is_frozen = !trains});
-  }
-  for (StateTensor& tensor : frozen) state.push_back(std::move(tensor));
-  for (StateTensor& tensor : stage_.StatisticsState()) {
-    tensor.is_writer &= ranks_.rank() == 0;
-    state.push_back(std::move(tensor));
-  }
-  return state;
+  return stage_.State(std::move(values));
 }
 
 void Sharded::BeginStep(double loss_scale) {
@@ -205,7 +159,8 @@ void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) 
 
 int64_t Sharded::PeakWholeBytes(bool recomputes) const {
   int64_t peak = 0;
-  if (divides_parameters() && unshard_ == Unshard::kPass) {
+  if (!divides_parameters()) return peak;
+  if (unshard_ == Unshard::kPass) {
     for (const BlockRange& range : stage_.ranges()) {
       peak = std::max(peak, PeakParameterBytes(residency_->Needs(range), recomputes));
     }
@@ -217,14 +172,15 @@ int64_t Sharded::PeakWholeBytes(bool recomputes) const {
 }
 
 int64_t Sharded::PeakGradientBytes() const {
-  if (sums_in_backward_ && settings_.cut.micro_batches == 1 &&
-      groups_.divided != Divided::kOptimizerState) {
+  const bool stays_whole = groups_.divided == Divided::kOptimizerState;
+  if (sums_in_backward_ && settings_.cut.micro_batches == 1 && !stays_whole) {
     return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
                                        GradientSums::kUnderWay);
   }
   int64_t bytes = 0;
   for (const auto& unit : residency_->units()) {
-    if (unit->is_trained()) bytes += unit->gradients().whole().bytes() + unit->tied_bytes();
+    bytes += unit->tied_bytes();
+    if (unit->is_trained() && !stays_whole) bytes += unit->gradients().whole().bytes();
   }
   return bytes;
 }
@@ -259,30 +215,15 @@ double Sharded::GatherBytes(double forwards) const {
 }
 
 void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
-  const Precision& precision = settings_.precision;
-  int64_t shards = 0, trained = 0, guests = 0;  // elements, with padding
-  for (const auto& unit : residency_->units()) {
-    shards += unit->parameters().shard().elements();
-    if (unit->is_trained()) trained += unit->parameters().shard().elements();
-  }
-  for (const FsdpGuest& guest : residency_->guests()) {
-    guests += guest.parameters->shard().elements();
-  }
-  const int64_t optimizer =
-      settings_.optimizer.state_bytes_per_parameter() + (precision.has_masters() ? 4 : 0);
-  // Where the whole stays, the shard is a part of it.
-  const int64_t parameter_shards =
-      divides_parameters() ? (shards + guests) * SizeOf(precision.compute) : 0;
-  const int64_t gradient_shards =
-      groups_.divided == Divided::kOptimizerState ? 0 : trained * SizeOf(precision.reduce);
-  prediction.memory = {
-      {MemoryClass::kParameters,
-       parameter_shards + PeakWholeBytes(forwards > 1) + stage_.statistics_bytes()},
-      {MemoryClass::kGradients, gradient_shards + PeakGradientBytes() + tied_bytes_},
-      {MemoryClass::kOptimizerState, trained * optimizer}};
+  prediction.memory = stage_.Predict().memory;
+  prediction.AddMemory(MemoryClass::kParameters, PeakWholeBytes(forwards > 1));
+  prediction.AddMemory(MemoryClass::kGradients, PeakGradientBytes());
 
   prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
-  const auto gradients = static_cast<double>(trained * SizeOf(precision.reduce));
+  double gradients = 0;  // bytes of the shards
+  for (const auto& unit : residency_->units()) {
+    if (unit->is_trained()) gradients += static_cast<double>(unit->gradients().shard().bytes());
+  }
   const int ranks = groups_.shards.size(), replicas = groups_.replicas.size();
   prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks, ranks * gradients);
   if (replicas > 1) {

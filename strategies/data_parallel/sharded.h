@@ -56,18 +56,15 @@ class Sharded : public DataParallel {
   void AddCosts(double forwards, CostPrediction& prediction) const override;
 
  private:
-  Tensor Nothing(DType dtype) const;
-  void MakeValues(Model& model, const std::vector<BlockRange>& ranges);
-  void AllocateTiedGradients(const Model& model, const std::vector<BlockRange>& ranges);
+  void MakeValues(Model& model, const ModelLayout& layout, int place);
   // What a backward does when it has left the blocks that use a unit.
   void Leave(FsdpUnit& unit);
   void Reduce(FsdpUnit& unit);
   // The ranges that still add to a unit's gradients in this step.
   int& RangesToCome(const FsdpUnit& unit);
   bool divides_parameters() const { return groups_.divided == Divided::kParameters; }
-  // Bytes of parameters that exist at one time beside the shards.
+  // Bytes of parameters, and of gradients of units, that exist at one time beside what is kept.
   int64_t PeakWholeBytes(bool recomputes) const;
-  // Bytes of gradients of units that exist at one time beside the shards.
   int64_t PeakGradientBytes() const;
   // Where parameters stay whole: gathers those of units and guests for which `chosen` says so. A
   // guest has no unit here.
@@ -83,7 +80,6 @@ class Sharded : public DataParallel {
   const Unshard unshard_;
   const bool sums_in_backward_;
   const std::function<void(const Parameter&)> await_tied_;
-  int64_t tied_bytes_ = 0;                // of gradients that come from other ranks, or go there
   std::unique_ptr<Residency> residency_;  // hangs on the stage's blocks
   Stage stage_;
   GradientSums sums_;

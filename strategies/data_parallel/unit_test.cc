@@ -34,7 +34,9 @@ struct UnitRank {
         kernels(allocator),
         beside(handle.comm().Split(rank / neighbours, rank, "neighbours").value()),
         alone(handle.comm().Split(rank, 0, "alone").value()),
-        unit({{&a, {}}, {&b, {&tied}}, {&c, {}}},
+        layout(LayOut({{.elements = 3}, {.elements = 35}, {.elements = 1}}, handle.size(),
+                      DType::kF32)),
+        unit({{&a, {}}, {&b, {&tied}}, {&c, {}}}, layout,
              {.shards = handle.comm(), .neighbours = *beside, .replicas = *alone}, Precision(),
              kernels, kSeed) {}
 
@@ -55,6 +57,7 @@ struct UnitRank {
   Parameter b{"b", {5, 7}, Init::Uniform(1)};
   Parameter c{"c", {1}, Init::Constant(2)};
   Parameter tied{"tied", {5, 7}, Init::Normal(1)};
+  const FlatLayout layout;
   FsdpUnit unit;
 };
 
@@ -73,13 +76,12 @@ TEST(FsdpUnitTest, ShardsAddUpToEachParameter) {
     std::vector<std::vector<int64_t>> of_ranks(ranks);
     OnRanks(ranks, 1, [&](UnitRank& rank) {
       const std::vector<float> whole = InitialValues(rank.b, rank.kernels);
-      for (const StateTensor& part : rank.unit.state()) {
-        of_ranks[rank.rank].push_back(part.tensor.elements());
-        if (part.name != "b") continue;
-        EXPECT_EQ(Values(part.tensor),
-                  std::vector<float>(whole.begin() + part.first,
-                                     whole.begin() + part.first + part.tensor.elements()));
+      for (const Tensor& part : rank.unit.values()) {
+        of_ranks[rank.rank].push_back(part.elements());
       }
+      const Range b = rank.layout.InShard(1, rank.rank);
+      EXPECT_EQ(Values(rank.unit.values()[1]),
+                std::vector<float>(whole.begin() + b.first, whole.begin() + b.first + b.count));
     });
     for (const std::vector<int64_t>& rank : of_ranks) {
       ASSERT_EQ(rank.size(), covered.size());

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/layout/model_tensors.h"
 #include "core/run/norm_over_ranks.h"
 #include "core/run/stage.h"
 #include "core/run/updater.h"
@@ -31,8 +32,12 @@ class Engine : public Strategy {
         tensor_(inputs),
         data_parallel_(options_.make_data_parallel(
             {.rank = inputs.rank,
+             .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
              .model = tensor_.Split(std::move(inputs.model)),
-             .stages = plan_.RangesOf(stages_.rank()),
+             .layout = {.mesh = settings_.mesh,
+                        .blocks = plan_.RangesByRank(),
+                        .compute = settings_.precision.compute,
+                        .reduce = settings_.precision.reduce},
              .halves_backwards = HalvesBackwards(options_.schedule),
              .settings = settings_,
              .targets_per_sample = inputs.targets_per_sample,
@@ -79,10 +84,11 @@ class Engine : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override { return runner_.Evaluate(batch); }
 
+  const ModelLayout& layout() const override { return data_parallel_->stage().layout(); }
+
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> state = data_parallel_->State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
-    tensor_.ChooseWriters(state);
     return state;
   }
 

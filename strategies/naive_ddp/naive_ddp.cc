@@ -46,10 +46,11 @@ class NaiveDdp : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override { return replica_.Evaluate(batch); }
 
+  const ModelLayout& layout() const override { return replica_.layout(); }
+
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> state = replica_.State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
-    for (StateTensor& tensor : state) tensor.is_writer = ranks_.rank() == 0;
     return state;
   }
 

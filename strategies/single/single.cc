@@ -45,6 +45,8 @@ class Single : public Strategy {
 
   EvaluationSums Evaluate(const Batch& batch) override { return replica_.Evaluate(batch); }
 
+  const ModelLayout& layout() const override { return replica_.layout(); }
+
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> state = replica_.State();
     for (StateTensor& tensor : updater_.State(state)) state.push_back(std::move(tensor));
@@ -58,10 +60,8 @@ class Single : public Strategy {
 
   CostPrediction Predict() const override {
     CostPrediction prediction = replica_.Predict();
-    for (CostPrediction::Memory& memory : prediction.memory) {
-      if (memory.memory_class == MemoryClass::kGradients) memory.bytes += gradients_.bytes();
-      if (memory.memory_class == MemoryClass::kParameters) memory.bytes += statistics_.bytes();
-    }
+    prediction.AddMemory(MemoryClass::kGradients, gradients_.bytes());
+    prediction.AddMemory(MemoryClass::kParameters, statistics_.bytes());
     updater_.AddTo(prediction);
     return prediction;
   }

@@ -1,5 +1,6 @@
 #include "strategies/stages/stage_plan.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -18,6 +19,13 @@ std::vector<int> StagePlan::StagesOf(int rank) const {
 std::vector<BlockRange> StagePlan::RangesOf(int rank) const {
   std::vector<BlockRange> ranges;
   for (const int stage : StagesOf(rank)) ranges.push_back(stages[stage]);
+  return ranges;
+}
+
+std::vector<std::vector<BlockRange>> StagePlan::RangesByRank() const {
+  std::vector<std::vector<BlockRange>> ranges;
+  const int ranks = 1 + *std::max_element(rank_of_stage.begin(), rank_of_stage.end());
+  for (int rank = 0; rank < ranks; ++rank) ranges.push_back(RangesOf(rank));
   return ranges;
 }
 

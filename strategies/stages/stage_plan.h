@@ -20,6 +20,7 @@ struct StagePlan {
   // In their order.
   std::vector<int> StagesOf(int rank) const;
   std::vector<BlockRange> RangesOf(int rank) const;
+  std::vector<std::vector<BlockRange>> RangesByRank() const;
   int StageOfBlock(int64_t block) const;
 };
 

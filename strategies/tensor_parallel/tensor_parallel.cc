@@ -158,10 +158,6 @@ void TensorParallel::SumGradients() {
   if (replicated_) replicated_->Sum();
 }
 
-void TensorParallel::ChooseWriters(std::vector<StateTensor>& state) const {
-  for (StateTensor& tensor : state) tensor.is_writer &= ranks_.rank() == 0 || tensor.slice;
-}
-
 double TensorParallel::token_share() const {
   if (!group_.splits_sequence()) return 1;
   int64_t own = 0;  // where each micro-batch is divided

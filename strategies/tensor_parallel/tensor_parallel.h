@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "core/checkpoint/checkpoint.h"
 #include "core/comm/communicator.h"
 #include "core/config/config.h"
 #include "core/nn/model.h"
@@ -63,9 +62,6 @@ class TensorParallel {
   // sums those of parameters that are not split but met only a part of the tokens, or of the
   // features that their layer makes (Parameter::partial_gradient). Throws StatusException.
   void SumGradients();
-
-  // Of what all ranks along tp hold, one is the writer.
-  void ChooseWriters(std::vector<StateTensor>& state) const;
 
   // Of a shard's tokens that lie between blocks, what share this rank has: what it hands on to
   // other stages.

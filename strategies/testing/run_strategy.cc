@@ -6,8 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/base/file.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/comm/launch.h"
 #include "core/config/command_line.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/tensor/allocator.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -111,6 +117,32 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
     return std::vector<RankReport>(1);
   }
   return *std::move(reports);
+}
+
+void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                  const std::string& config, const Assignments& assignments,
+                  const std::function<void(const Run&, Rank&, Strategy&)>& look) {
+  const auto run = Prepare(strategy, make_model, config, assignments, Start::kFresh);
+  ASSERT_TRUE(run.ok()) << strategy.name << ": " << run.status();
+  const absl::Status status =
+      RunRanks(run->settings.mesh.ranks(), {.timeout = absl::Seconds(20)},
+               [&](RankHandle& handle) -> absl::Status {
+                 SetThreads(1);
+                 CpuAllocator allocator;
+                 CpuKernels kernels(allocator, run->settings.instructions);
+                 LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run->settings.mesh, handle.comm()));
+                 Trace trace(handle.rank(), TraceWindow{});
+                 StepTimer timer({});
+                 Rank rank = {handle.rank(), handle.size(), kernels, mesh, timer, trace};
+                 LS_ASSIGN_OR_RETURN(Model model, run->make_model(run->config, *run->dataset));
+                 try {
+                   look(*run, rank, *MakeStrategy(*run, rank, std::move(model), {}));
+                 } catch (const StatusException& error) {
+                   return error.status();
+                 }
+                 return absl::OkStatus();
+               });
+  EXPECT_TRUE(status.ok()) << strategy.name << ": " << status;
 }
 
 std::string RunFolder() { return TestFolder() + "/out"; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
                                        const Assignments& assignments);
+
+// Makes the strategy of such a run on each of its ranks, in threads, and runs `look` there.
+void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_model,
+                  const std::string& config, const Assignments& assignments,
+                  const std::function<void(const Run&, Rank&, Strategy&)>& look);
 
 // Where these runs leave their files.
 std::string RunFolder();

@@ -1,0 +1,207 @@
+#include "core/layout/model_layout.h"
+
+#include <algorithm>
+#include <iterator>  // std::ssize
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// The rank along pp that has a block; -1: none.
+int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t block) {
+  for (size_t pp = 0; pp < blocks.size(); ++pp) {
+    for (const BlockRange& range : blocks[pp]) {
+      if (range.Contains(block)) return static_cast<int>(pp);
+    }
+  }
+  return -1;
+}
+
+bool Meet(const TensorPart& part, const Range& elements) {
+  const std::vector<PartRun> runs = part.Runs();
+  return std::any_of(runs.begin(), runs.end(), [&elements](const PartRun& run) {
+    return std::max(run.in_whole, elements.first) <
+           std::min(run.in_whole + run.elements, elements.first + elements.count);
+  });
+}
+
+}  // namespace
+
+ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
+    : tensors_(std::move(tensors)), options_(std::move(options)) {
+  if (options_.blocks.empty()) options_.blocks = {{BlockRange()}};
+  CHECK_EQ(std::ssize(options_.blocks), options_.mesh.pp);
+  for (const ModelTensor& tensor : tensors_) {
+    CHECK_EQ(std::ssize(tensor.splits), options_.mesh.tp) << tensor.name;
+    pp_.push_back(RankOfBlock(options_.blocks, tensor.block));
+  }
+  flat_.resize(tensors_.size());
+  if (options_.divided != Divided::kNothing) MakeUnits();
+}
+
+void ModelLayout::MakeUnits() {
+  std::vector<bool> has_guest(tensors_.size());  // on another rank
+  std::vector<std::pair<int, size_t>> guests;    // rank along pp, owner
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const size_t owner = OwnerOf(i);
+    if (pp_[i] == pp_[owner]) continue;
+    has_guest[owner] = true;
+    const std::pair<int, size_t> guest = {pp_[i], owner};
+    if (std::find(guests.begin(), guests.end(), guest) == guests.end()) guests.push_back(guest);
+  }
+  for (size_t i = 0; i < tensors_.size();) {
+    const int64_t block = tensors_[i].block;
+    const int pp = pp_[i];
+    std::vector<size_t> frozen, trained;
+    for (; i < tensors_.size() && tensors_[i].block == block; ++i) {
+      if (tensors_[i].tied_to || tensors_[i].statistic) continue;
+      if (has_guest[i]) {
+        AddUnit(pp, false, {i});
+      } else {
+        (tensors_[i].is_frozen ? frozen : trained).push_back(i);
+      }
+    }
+    AddUnit(pp, false, std::move(frozen));
+    AddUnit(pp, false, std::move(trained));
+  }
+  for (const auto& [pp, owner] : guests) AddUnit(pp, true, {owner});
+}
+
+void ModelLayout::AddUnit(int pp, bool is_guest, std::vector<size_t> tensors) {
+  if (tensors.empty()) return;
+  Unit unit = {.pp = pp, .is_guest = is_guest, .tensors = std::move(tensors), .flat = {}};
+  const DType narrowest =
+      SizeOf(options_.reduce) < SizeOf(options_.compute) ? options_.reduce : options_.compute;
+  for (int tp = 0; tp < options_.mesh.tp; ++tp) {
+    std::vector<TensorSplit> splits;
+    for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[tp]);
+    unit.flat.push_back(LayOut(splits, options_.mesh.dp, narrowest));
+  }
+  for (size_t member = 0; !is_guest && member < unit.tensors.size(); ++member) {
+    flat_[unit.tensors[member]] = FlatPlace{.unit = units_.size(), .member = member};
+  }
+  units_.push_back(std::move(unit));
+}
+
+TensorPart ModelLayout::PartAt(size_t tensor, const MeshCoordinate& at) const {
+  const ModelTensor& whole = tensors_[tensor];
+  const TensorSplit& split = whole.splits[at.tp];
+  TensorPart part = {.whole = {whole.shape.dims().begin(), whole.shape.dims().end()},
+                     .first = 0,
+                     .elements = split.elements,
+                     .slice = split.slice};
+  if (const auto& flat = flat_[OwnerOf(tensor)]) {
+    const Range shard = units_[flat->unit].flat[at.tp].InShard(flat->member, at.dp);
+    part.first = shard.first;
+    part.elements = shard.count;
+  }
+  return part;
+}
+
+std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
+  const MeshCoordinate at = options_.mesh.CoordinateOf(rank);
+  std::vector<TensorPlacement> trained, frozen, statistics;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ModelTensor& tensor = tensors_[i];
+    if (tensor.tied_to) continue;
+    TensorPlacement placement;
+    placement.name = tensor.name;
+    placement.dtype = tensor.statistic.value_or(tensor.is_frozen ? options_.compute : DType::kF32);
+    placement.part = PartAt(i, at);
+    placement.is_frozen = tensor.is_frozen;
+    if (pp_[i] != at.pp) {
+      placement.part = {.whole = std::move(placement.part.whole)};
+    } else {
+      const TensorSplit& split = tensor.splits[at.tp];
+      if (!flat_[i]) placement.padding = split.padding;
+      placement.is_writer =
+          at.replicas == 0 && (flat_[i] || at.dp == 0) && (split.slice || at.tp == 0);
+    }
+    (tensor.statistic   ? statistics
+     : tensor.is_frozen ? frozen
+                        : trained)
+        .push_back(std::move(placement));
+  }
+  trained.insert(trained.end(), frozen.begin(), frozen.end());
+  trained.insert(trained.end(), statistics.begin(), statistics.end());
+  return trained;
+}
+
+std::vector<int> ModelLayout::RanksWith(size_t tensor, const Range& elements) const {
+  const MeshShape& mesh = options_.mesh;
+  std::vector<int> ranks;
+  MeshCoordinate at = {.pp = pp_[tensor]};
+  if (at.pp < 0) return ranks;
+  // Ranks along replicas hold the same, and ranks along dp where the tensor is in no unit.
+  const int shards = flat_[OwnerOf(tensor)] ? mesh.dp : 1;
+  for (; at.tp < mesh.tp; ++at.tp) {
+    for (at.dp = 0; at.dp < shards; ++at.dp) {
+      if (!Meet(PartAt(tensor, at), elements)) continue;
+      for (MeshCoordinate copy = at; copy.replicas < mesh.replicas; ++copy.replicas) {
+        for (copy.dp = at.dp; copy.dp < mesh.dp; copy.dp += shards) {
+          ranks.push_back(mesh.RankAt(copy));
+        }
+      }
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::vector<const ModelLayout::Unit*> ModelLayout::UnitsOf(int rank) const {
+  std::vector<const Unit*> units;
+  for (const Unit& unit : units_) {
+    if (unit.pp == options_.mesh.CoordinateOf(rank).pp) units.push_back(&unit);
+  }
+  return units;
+}
+
+std::vector<size_t> ModelLayout::TiedAcross(int rank) const {
+  std::vector<size_t> across;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].is_frozen && Has(rank, i) != Has(rank, OwnerOf(i))) across.push_back(i);
+  }
+  return across;
+}
+
+int64_t ModelLayout::Held(int rank, size_t tensor) const {
+  return tensors_[tensor].splits[options_.mesh.CoordinateOf(rank).tp].held();
+}
+
+ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) const {
+  const int64_t compute = SizeOf(options_.compute), reduce = SizeOf(options_.reduce);
+  const bool is_divided = options_.divided != Divided::kNothing;
+  KeptBytes kept;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ModelTensor& tensor = tensors_[i];
+    const bool is_here = Has(rank, i);
+    const int64_t held = Held(rank, i);
+    if (tensor.statistic) {
+      if (is_here) kept.parameters += held * tensor.statistic_bytes;
+      continue;
+    }
+    if (is_divided) continue;
+    const bool owns = !tensor.tied_to, has_owner = Has(rank, OwnerOf(i));
+    if (is_here && (owns || !has_owner)) kept.parameters += held * compute;
+    if (tensor.is_frozen) continue;
+    if (is_here || has_owner) kept.gradients += held * reduce;
+    if (is_here && owns) kept.optimizer_state += held * optimizer_bytes;
+  }
+  if (!is_divided) return kept;
+  for (const Unit* unit : UnitsOf(rank)) {
+    const FlatLayout& flat = unit->flat[options_.mesh.CoordinateOf(rank).tp];
+    const auto at = [&](Divided from) {
+      return options_.divided >= from ? flat.shard : flat.whole;
+    };
+    kept.parameters += at(Divided::kParameters) * compute;
+    if (unit->is_guest || tensors_[unit->tensors[0]].is_frozen) continue;
+    kept.gradients += at(Divided::kGradients) * reduce;
+    kept.optimizer_state += flat.shard * optimizer_bytes;
+  }
+  for (const size_t i : TiedAcross(rank)) kept.gradients += Held(rank, i) * reduce;
+  return kept;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/tensor_part.h"
+#include "core/comm/mesh_shape.h"
+#include "core/layout/flat_layout.h"
+#include "core/layout/model_tensors.h"
+#include "core/tensor/dtype.h"
+
+namespace lockstep {
+
+// Consecutive blocks of a model, [begin, end), by default all that there are.
+struct BlockRange {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+
+  int64_t size() const { return end - begin; }
+  bool Contains(int64_t block) const { return begin <= block && block < end; }
+};
+
+// What data-parallel ranks divide among them: nothing, or as stages 1, 2 and 3 of ZeRO (Rajbhandari
+// et al., SC 2020). Each includes what stands before it.
+enum class Divided { kNothing, kOptimizerState, kGradients, kParameters };
+
+// What mechanisms decide of a layout.
+struct ModelLayoutOptions {
+  MeshShape mesh = {};
+  // By rank along pp, the blocks of its stages in the order of the model. Empty: one rank has all.
+  std::vector<std::vector<BlockRange>> blocks = {};
+  Divided divided = Divided::kNothing;  // among ranks along dp
+  DType compute = DType::kF32;          // of parameters
+  DType reduce = DType::kF32;           // of gradients
+};
+
+// What a rank holds of a tensor that a checkpoint keeps.
+struct TensorPlacement {
+  std::string name;
+  DType dtype = DType::kF32;
+  TensorPart part;      // no elements where the rank has nothing of the tensor
+  int64_t padding = 0;  // elements behind the part, in memory only
+  // Of the ranks that hold the same elements, one saves them.
+  bool is_writer = false;
+  bool is_frozen = false;
+};
+
+// Which rank holds which elements of which tensor of a model: pure data, the same on every rank and
+// for every rank of the mesh. Costs memory in proportion to the tensors times mesh.tp, so that one
+// process can ask for thousands of ranks.
+//
+//   const ModelLayout layout(TensorsOf(model, mesh.tp), {.mesh = mesh, .blocks = blocks});
+//   for (const TensorPlacement& placement : layout.Of(rank)) ...
+//
+// Stages place blocks on ranks along pp, tensor parallelism slices parameters along tp, and ranks
+// along dp keep all of that, or a shard of each unit of it (Unit). Ranks along replicas hold
+// copies. Optimizer state lies where its parameter is trained, element by element.
+class ModelLayout {
+ public:
+  // What is divided into shards together, in one flat buffer: the frozen or the trained parameters
+  // of a block. A parameter to which another rank's blocks are tied has a unit by itself, and a
+  // copy of this unit on that rank: a guest, whose values come from the owner.
+  struct Unit {
+    int pp = 0;  // the rank along pp that holds it
+    bool is_guest = false;
+    std::vector<size_t> tensors;   // owners of their values, by index
+    std::vector<FlatLayout> flat;  // by rank along tp
+  };
+
+  // `tensors` are split for mesh.tp ranks. Blocks in none of the ranges are on no rank.
+  ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options);
+
+  const MeshShape& mesh() const { return options_.mesh; }
+  const std::vector<ModelTensor>& tensors() const { return tensors_; }
+  const std::vector<BlockRange>& blocks(int rank) const {
+    return options_.blocks[options_.mesh.CoordinateOf(rank).pp];
+  }
+  // Whether the block of a tensor, by index, is on a rank.
+  bool Has(int rank, size_t tensor) const {
+    return pp_[tensor] == options_.mesh.CoordinateOf(rank).pp;
+  }
+
+  // All tensors that own their value, in the same order for each rank: trained parameters, frozen
+  // parameters, running statistics.
+  std::vector<TensorPlacement> Of(int rank) const;
+  // The ranks that hold any of these elements of a tensor (an index into tensors()), ascending.
+  std::vector<int> RanksWith(size_t tensor, const Range& elements) const;
+
+  // The units of a rank, those of guests last, each in the order of its blocks; none where nothing
+  // is divided.
+  std::vector<const Unit*> UnitsOf(int rank) const;
+  // Parameters whose gradients travel between this rank and another along pp: trained ones of
+  // either that are tied to one of the other.
+  std::vector<size_t> TiedAcross(int rank) const;
+
+  // Bytes that a rank keeps from step to step, without what comes and goes within one. Sums of
+  // batch statistics count as parameters. `optimizer_bytes`: of each trained element, a master
+  // included.
+  struct KeptBytes {
+    int64_t parameters = 0, gradients = 0, optimizer_state = 0;
+  };
+  KeptBytes Kept(int rank, int64_t optimizer_bytes) const;
+
+ private:
+  // Where a tensor lies among the units.
+  struct FlatPlace {
+    size_t unit = 0, member = 0;
+  };
+
+  void MakeUnits();
+  void AddUnit(int pp, bool is_guest, std::vector<size_t> tensors);
+  size_t OwnerOf(size_t tensor) const { return tensors_[tensor].tied_to.value_or(tensor); }
+  int64_t Held(int rank, size_t tensor) const;
+  // What a rank has of a tensor whose block it has.
+  TensorPart PartAt(size_t tensor, const MeshCoordinate& at) const;
+
+  std::vector<ModelTensor> tensors_;
+  ModelLayoutOptions options_;
+  std::vector<int> pp_;  // by tensor, the rank along pp that has its block; -1: none
+  std::vector<Unit> units_;
+  std::vector<std::optional<FlatPlace>> flat_;  // by tensor; none: in no unit
+};
+
+}  // namespace lockstep

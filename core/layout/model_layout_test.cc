@@ -1,0 +1,204 @@
+#include "core/layout/model_layout.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/nn/layers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Two blocks: a layer that tp splits by its outputs; and one that tp splits by its inputs, with a
+// normalisation whose weight is frozen, and a parameter that is tied to the first layer's bias.
+class Columns : public Block {
+ public:
+  Columns() : Block("columns"), layer_(AddChild<LinearLayer>("layer", 5, 12)) {}
+  Parameter& bias() { return *layer_.bias(); }
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override { return {layer_(pass, inputs[0])}; }
+
+ private:
+  LinearLayer& layer_;
+};
+
+class Rows : public Block {
+ public:
+  explicit Rows(Parameter& bias)
+      : Block("rows"),
+        tied_(AddParameter("bias", bias.shape, bias.init)),
+        layer_(AddChild<LinearLayer>("layer", 12, 7)),
+        norm_(AddChild<BatchNormLayer>("norm", 7, Activation::kNone, std::nullopt)) {
+    tied_.tied_to = &bias;
+    norm_.Parameters()[0]->trainable = false;
+  }
+
+ protected:
+  Variables Forward(Pass& pass, Variables inputs) override { return {layer_(pass, inputs[0])}; }
+
+ private:
+  Parameter& tied_;
+  LinearLayer& layer_;
+  BatchNormLayer& norm_;
+};
+
+Model MakeModel() {
+  Model model;
+  auto columns = std::make_unique<Columns>();
+  auto rows = std::make_unique<Rows>(columns->bias());
+  model.blocks.push_back(std::move(columns));
+  model.blocks.push_back(std::move(rows));
+  model.split_plan = {{"columns.layer", SplitStyle::kColumn}, {"rows.layer", SplitStyle::kRow}};
+  return model;
+}
+
+ModelLayout MakeLayout(const MeshShape& mesh, Divided divided) {
+  Model model = MakeModel();
+  // The layout splits the tied copy as a tied head does itself.
+  std::vector<ModelTensor> tensors = TensorsOf(model, mesh.tp);
+  for (ModelTensor& tensor : tensors) {
+    if (tensor.tied_to) tensor.splits = tensors[*tensor.tied_to].splits;
+  }
+  ModelLayoutOptions options;
+  options.mesh = mesh;
+  options.divided = divided;
+  if (mesh.pp == 2) options.blocks = {{{0, 1}}, {{1, 2}}};
+  return {std::move(tensors), std::move(options)};
+}
+
+// By tensor and element, the ranks that hold it, and how many write it.
+struct Holders {
+  std::vector<int> ranks;
+  int writers = 0;
+};
+std::map<std::string, std::vector<Holders>> HoldersIn(const ModelLayout& layout) {
+  std::map<std::string, std::vector<Holders>> holders;
+  for (int rank = 0; rank < layout.mesh().ranks(); ++rank) {
+    for (const TensorPlacement& placement : layout.Of(rank)) {
+      std::vector<Holders>& elements = holders[placement.name];
+      elements.resize(WholePart(placement.part.whole).elements);
+      for (const PartRun& run : placement.part.Runs()) {
+        for (int64_t i = run.in_whole; i < run.in_whole + run.elements; ++i) {
+          elements[i].ranks.push_back(rank);
+          elements[i].writers += placement.is_writer;
+        }
+      }
+    }
+  }
+  return holders;
+}
+
+TEST(ModelLayoutTest, EveryElementIsOnTheRanksThatItSaysAndWrittenOnce) {
+  for (const Divided divided :
+       {Divided::kNothing, Divided::kOptimizerState, Divided::kParameters}) {
+    for (const int pp : {1, 2}) {
+      for (const int replicas : {1, 2}) {
+        for (const int dp : {1, 2, 3}) {
+          for (const int tp : {1, 2, 4}) {
+            const MeshShape mesh = {.pp = pp, .replicas = replicas, .dp = dp, .tp = tp};
+            SCOPED_TRACE(mesh.ToString());
+            const ModelLayout layout = MakeLayout(mesh, divided);
+            const auto holders = HoldersIn(layout);
+            EXPECT_THAT(holders, SizeIs(9));
+            for (size_t t = 0; t < layout.tensors().size(); ++t) {
+              const ModelTensor& tensor = layout.tensors()[t];
+              if (tensor.tied_to) continue;
+              const bool is_sharded = divided != Divided::kNothing && !tensor.statistic;
+              const bool is_sliced = tensor.splits[0].slice.has_value();
+              const int copies = replicas * (is_sharded ? 1 : dp) * (is_sliced ? 1 : tp);
+              const auto& elements = holders.at(tensor.name);
+              ASSERT_THAT(elements, SizeIs(tensor.shape.elements()));
+              for (int64_t i = 0; i < tensor.shape.elements(); ++i) {
+                EXPECT_THAT(elements[i].ranks, SizeIs(copies)) << tensor.name << " " << i;
+                EXPECT_EQ(elements[i].writers, 1) << tensor.name << " " << i;
+                EXPECT_EQ(layout.RanksWith(t, {i, 1}), elements[i].ranks);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ModelLayoutTest, RangesOfElementsAreOnSeveralRanks) {
+  const ModelLayout layout = MakeLayout({.dp = 2, .tp = 2}, Divided::kNothing);
+  // Rows 0 to 5 of 12 lie on tp 0, each with 5 elements.
+  EXPECT_EQ(layout.tensors()[0].name, "columns.layer.weight");
+  EXPECT_THAT(layout.RanksWith(0, {0, 30}), ElementsAre(0, 2));
+  EXPECT_THAT(layout.RanksWith(0, {29, 2}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(layout.RanksWith(0, {30, 30}), ElementsAre(1, 3));
+  EXPECT_THAT(layout.RanksWith(0, {30, 0}), IsEmpty());
+}
+
+TEST(ModelLayoutTest, ATiedParameterOfAnotherRankIsAUnitByItself) {
+  const ModelLayout layout = MakeLayout({.pp = 2, .dp = 2}, Divided::kParameters);
+  std::vector<std::vector<std::string>> units;
+  for (const int rank : {0, 2}) {
+    for (const ModelLayout::Unit* unit : layout.UnitsOf(rank)) {
+      units.push_back({unit->is_guest ? "guest" : "own"});
+      for (const size_t t : unit->tensors) units.back().push_back(layout.tensors()[t].name);
+    }
+  }
+  EXPECT_THAT(
+      units, ElementsAre(
+                 ElementsAre("own", "columns.layer.bias"),
+                 ElementsAre("own", "columns.layer.weight"), ElementsAre("own", "rows.norm.weight"),
+                 ElementsAre("own", "rows.layer.weight", "rows.layer.bias", "rows.norm.bias"),
+                 ElementsAre("guest", "columns.layer.bias")));
+  EXPECT_THAT(layout.TiedAcross(0), ElementsAre(2));
+  EXPECT_THAT(layout.TiedAcross(3), ElementsAre(2));
+  EXPECT_THAT(MakeLayout({.dp = 2}, Divided::kParameters).TiedAcross(0), IsEmpty());
+}
+
+TEST(ModelLayoutTest, KnowsTheBytesThatARankKeeps) {
+  // The first block has 60 + 12 elements, the second 84 + 7 + 7 trained ones and 7 frozen ones.
+  // There are 7 statistics of 20 bytes, and a count of 8. On boundaries of 16 elements, two shards
+  // are 2 * 48 elements for the first block, 2 * 64 and 2 * 16 for the second.
+  constexpr int64_t kStatistics = 7 * 20 + 8, kAdamW = 8;
+  const auto kept = [](const MeshShape& mesh, Divided divided, int rank) {
+    const ModelLayout::KeptBytes bytes = MakeLayout(mesh, divided).Kept(rank, kAdamW);
+    return std::vector<int64_t>{bytes.parameters, bytes.gradients, bytes.optimizer_state};
+  };
+  EXPECT_THAT(kept({}, Divided::kNothing, 0),
+              ElementsAre(177 * 4 + kStatistics, (170 + 12) * 4, 170 * kAdamW));
+  EXPECT_THAT(kept({.dp = 2}, Divided::kOptimizerState, 1),
+              ElementsAre(256 * 4 + kStatistics, 224 * 4, 112 * kAdamW));
+  EXPECT_THAT(kept({.dp = 2}, Divided::kGradients, 1),
+              ElementsAre(256 * 4 + kStatistics, 112 * 4, 112 * kAdamW));
+  EXPECT_THAT(kept({.dp = 2}, Divided::kParameters, 1),
+              ElementsAre(128 * 4 + kStatistics, 112 * 4, 112 * kAdamW));
+  // The second stage has a copy of 12 elements, and of their gradient.
+  EXPECT_THAT(kept({.pp = 2}, Divided::kNothing, 1),
+              ElementsAre((105 + 12) * 4 + kStatistics, (98 + 12) * 4, 98 * kAdamW));
+}
+
+// What a planner asks: all ranks of a large mesh, from one model.
+TEST(ModelLayoutTest, DescribesAThousandRanks) {
+  const MeshShape mesh = {.pp = 2, .replicas = 4, .dp = 32, .tp = 4};
+  const ModelLayout layout = MakeLayout(mesh, Divided::kParameters);
+  ASSERT_EQ(mesh.ranks(), 1024);
+  int64_t elements = 0, written = 0;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    for (const TensorPlacement& placement : layout.Of(rank)) {
+      if (placement.name != "rows.layer.weight") continue;
+      elements += placement.part.elements;
+      if (placement.is_writer) written += placement.part.elements;
+    }
+  }
+  EXPECT_EQ(elements, 4 * 84);
+  EXPECT_EQ(written, 84);
+  EXPECT_THAT(layout.RanksWith(0, {0, 60}), SizeIs(16));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "core/layout/model_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// A member of a group that splits a model, and never runs it.
+class PlannedMember : public SplitGroup {
+ public:
+  PlannedMember(int size, int index) : size_(size), index_(index) {}
+  int size() const override { return size_; }
+  int index() const override { return index_; }
+  bool splits_sequence() const override { return false; }
+  Variable Enter(Pass&, const Variable&) override { return Refuse(); }
+  Variable Leave(Pass&, Variable) override { return Refuse(); }
+  Variable GatherColumns(Pass&, const Variable&, const std::vector<int64_t>&) override {
+    return Refuse();
+  }
+  void Reduce(const Tensor&, Reduction) override { Refuse(); }
+
+ private:
+  static Variable Refuse() {
+    LOG(FATAL) << "the model was split to describe its tensors, not to run";
+    return {};
+  }
+
+  const int size_, index_;
+};
+
+TensorSplit SplitOf(const Shape& shape, const std::optional<Slice>& slice, const Shape& held) {
+  const int64_t elements = slice ? slice->ShapeOf(shape).elements() : shape.elements();
+  return {.slice = slice, .elements = elements, .padding = held.elements() - elements};
+}
+
+void AddStatistics(const RunningStatistics& layer, int64_t block, std::vector<ModelTensor>& all) {
+  const auto add = [&](const char* what, const Shape& shape, DType dtype, int64_t bytes,
+                       const std::optional<Slice>& slice) {
+    all.push_back({.name = layer.name + what,
+                   .shape = shape,
+                   .block = block,
+                   .is_frozen = layer.frozen,
+                   .statistic = dtype,
+                   .statistic_bytes = bytes,
+                   .splits = {SplitOf(shape, slice, slice ? slice->ShapeOf(shape) : shape)}});
+  };
+  const Shape shape = {layer.channels};
+  // Three sums of each channel update both estimates.
+  add(".running_mean", shape, DType::kF32, layer.frozen ? 4 : 16, layer.slice);
+  add(".running_var", shape, DType::kF32, 4, layer.slice);
+  if (!layer.momentum && !layer.frozen) add(".updates", {1}, DType::kI64, 8, std::nullopt);
+}
+
+}  // namespace
+
+std::vector<ModelTensor> TensorsOf(const Model& model) {
+  std::vector<ModelTensor> tensors;
+  const std::vector<Parameter*> parameters = model.Parameters();
+  const auto blocks = static_cast<int64_t>(model.blocks.size());
+  for (int64_t block = 0; block < blocks; ++block) {
+    for (const Parameter* parameter : model.blocks[block]->Parameters()) {
+      ModelTensor tensor = {
+          .name = parameter->name,
+          .shape = parameter->shape,
+          .block = block,
+          .is_frozen = !parameter->trainable,
+          .splits = {SplitOf(parameter->shape, parameter->slice, parameter->held_shape())}};
+      if (parameter->tied_to != nullptr) {
+        const auto owner = std::find(parameters.begin(), parameters.end(), parameter->tied_to);
+        tensor.tied_to = owner - parameters.begin();
+      }
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  for (int64_t block = 0; block < blocks; ++block) {
+    for (const RunningStatistics* layer : model.blocks[block]->Statistics()) {
+      AddStatistics(*layer, block, tensors);
+    }
+  }
+  return tensors;
+}
+
+std::vector<ModelTensor> TensorsOf(Model& model, int tp) {
+  if (tp == 1) return TensorsOf(std::as_const(model));
+  std::vector<ModelTensor> tensors;
+  for (int index = 0; index < tp; ++index) {
+    PlannedMember member(tp, index);
+    model.Split(member);
+    std::vector<ModelTensor> own = TensorsOf(std::as_const(model));
+    if (index == 0) {
+      tensors = std::move(own);
+      continue;
+    }
+    for (size_t i = 0; i < own.size(); ++i) tensors[i].splits.push_back(own[i].splits[0]);
+  }
+  return tensors;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/layout/flat_layout.h"
+#include "core/nn/model.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
+
+namespace lockstep {
+
+// A parameter or a running statistic of a model, as data.
+struct ModelTensor {
+  std::string name;
+  Shape shape;        // of the whole tensor
+  int64_t block = 0;  // of the model
+  bool is_frozen = false;
+  // The parameter that owns the value, by its index in the list; none: this tensor itself.
+  std::optional<size_t> tied_to = {};
+  // Of a running statistic, its dtype; none: a parameter.
+  std::optional<DType> statistic = {};
+  // Of a running statistic, bytes that are kept for each element: its own, and those of the sums
+  // that update it.
+  int64_t statistic_bytes = 0;
+  std::vector<TensorSplit> splits = {};  // by rank along tp
+};
+
+// The tensors of a model, which needs no memory, for one rank along tp: first Model::Parameters(),
+// in their order, then what Model::Statistics() keep. A model that was split is described as it is.
+std::vector<ModelTensor> TensorsOf(const Model& model);
+
+// The tensors of a model without memory that `tp` ranks split by its plan. Requires
+// Model::CheckSplit(tp). Where tp > 1, leaves the model without a group: who wants to run it calls
+// Model::Split.
+std::vector<ModelTensor> TensorsOf(Model& model, int tp);
+
+}  // namespace lockstep
