@@ -4,17 +4,21 @@ load(":base.bzl", "trained_weights")
 load(":program.bzl", "program", "program_files", "program_test")
 load(":strategies.bzl", "EXPERIMENTS", "QUICKSTART", "STRATEGIES")
 
+def _configs(strategy):
+    """The files that describe a run: the workload, and where the strategy departs from its preset."""
+    return ["workload.toml"] + native.glob([strategy + ".toml"], allow_empty = True)
+
 def _run(name, workload, strategy, configs, arguments = [], data = []):
     """A program that trains with a strategy: `configs`, `arguments`, then what the user adds."""
     all_arguments = []
     for config in configs:
         all_arguments += ["--config", "{source}/$(rootpath %s)" % config]
-    if STRATEGIES[strategy].program:
+    if STRATEGIES[strategy].program != strategy:
         # The program would name the run after itself.
         all_arguments += ["--out", "runs/%s/%s" % (workload, strategy)]
     program(
         name = name,
-        binary = "//strategies/%s:main" % (STRATEGIES[strategy].program or strategy),
+        binary = "//strategies/%s:main" % STRATEGIES[strategy].program,
         arguments = all_arguments + arguments,
         data = configs + data,
         visibility = ["//visibility:public"],
@@ -119,8 +123,9 @@ def lockstep_experiment(
     """All targets of the experiment in whose BUILD file this is called.
 
     The folder holds workload.toml (all that makes the loss curve, [cut] included, which the meshes of
-    all strategies fit), a <strategy>.toml each (mesh and options) and expected_loss.csv (the curve of
-    the reference). For each strategy that strategies.bzl names for this workload:
+    all strategies fit), expected_loss.csv (the curve of the reference), and a <strategy>.toml where a
+    strategy departs from the mesh and options of its preset. For each strategy that strategies.bzl
+    names for this workload:
 
       :<strategy>             trains; arguments behind `--` are passed on
       :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to the
@@ -169,15 +174,19 @@ def lockstep_experiment(
     workload = native.package_name().split("/")[-1]
     strategies = EXPERIMENTS[workload]
     tags = tags + (["real_data"] if real_data else [])
-    configs = ["workload.toml"] + [strategy + ".toml" for strategy in strategies]
-    if workload in QUICKSTART:
-        configs.append("quickstart.toml")
-    native.exports_files(configs + ["expected_loss.csv"], visibility = ["//experiments:__pkg__"])
+    native.filegroup(
+        name = "configurations",
+        srcs = native.glob(["*.toml"]) + ["expected_loss.csv"],
+        visibility = ["//experiments:__pkg__"],
+    )
     base = _base(workload, real_data) if has_base else struct(arguments = [], data = [])
     programs = {}  # of strategies with a curve
     for strategy in strategies:
-        configs = [":workload.toml", ":%s.toml" % strategy]
+        configs = _configs(strategy)
         _run(strategy, workload, strategy, configs, base.arguments, base.data)
+        if workload in QUICKSTART:
+            shortened = workload + "_quickstart"  # as its quickstart.toml calls it
+            _run("quickstart_" + strategy, shortened, strategy, configs + ["quickstart.toml"])
         if not STRATEGIES[strategy].has_curve:
             continue
         programs[strategy] = ":" + strategy
@@ -236,11 +245,7 @@ def lockstep_configurations(name):
     """The files of all experiments: what is trained, and the expected curves."""
     native.filegroup(
         name = name,
-        srcs = [
-            "//experiments/%s:%s" % (workload, file)
-            for workload, strategies in EXPERIMENTS.items()
-            for file in ["workload.toml", "expected_loss.csv"] + [s + ".toml" for s in strategies]
-        ],
+        srcs = ["//experiments/%s:configurations" % workload for workload in EXPERIMENTS],
     )
 
 def lockstep_gpu_curve_tests(name):
@@ -258,16 +263,9 @@ def lockstep_gpu_curve_tests(name):
 
 def lockstep_quickstart(name):
     """Every strategy on a small GPT and a small ResNet, shortened, side by side."""
-    runs = {}
-    for workload in QUICKSTART:
-        for strategy in EXPERIMENTS[workload]:
-            run = "%s_%s_%s" % (name, workload, strategy)
-            shortened = "%s_%s" % (workload, name)  # as its quickstart.toml calls it
-            folder = "//experiments/%s:" % workload
-            _run(run, shortened, strategy, [
-                folder + "workload.toml",
-                folder + strategy + ".toml",
-                folder + "quickstart.toml",
-            ])
-            runs[":" + run] = "%s:%s/%s_%s" % (shortened, name, workload, strategy)
-    _compare(name, runs)
+    _compare(name, {
+        "//experiments/%s:quickstart_%s" % (workload, strategy): "%s_quickstart:%s/%s_%s" %
+                                                                 (workload, name, workload, strategy)
+        for workload in QUICKSTART
+        for strategy in EXPERIMENTS[workload]
+    })

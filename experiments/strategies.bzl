@@ -1,40 +1,39 @@
-"""Which strategies there are, and which workloads they run: the one place to add one.
+"""Which workloads run which strategies.
 
-A new strategy, or variant of one, is a line in STRATEGIES, its name in the lists of EXPERIMENTS, and a <strategy>.toml
-in the folder of each of these workloads.
+A strategy is a preset, by its name in //strategies:presets.bzl, or a variant of one. A workload takes
+up a preset by its name in EXPERIMENTS alone; a variant has a line in _VARIANTS, and a <variant>.toml in
+the folder of each of these workloads, which says where it departs.
 """
 
-def _strategy(tolerance = 0, program = None, has_curve = True):
-    return struct(tolerance = tolerance, program = program, has_curve = has_curve)
+load("//strategies:presets.bzl", "PRESETS")
 
-# The program of a strategy is //strategies/<name>:main, or //strategies/<program>:main of a variant:
-# another mesh or other options of a strategy, with a name and a <name>.toml of its own. `tolerance`
-# says how far its losses may be from single's in a curve test, relatively; 0: losses and final
-# parameters are the same to the bit (contract 3 of the design). Tensor parallelism adds up in another
-# order inside its split products. Without `has_curve` it is there to part from the curve, and has no
-# such test.
-STRATEGIES = {
-    "single": _strategy(),
-    "ddp": _strategy(),
-    "zero1": _strategy(),
-    "zero2": _strategy(),
-    "fsdp": _strategy(),
-    "layerwise": _strategy(),
-    "gpipe": _strategy(),
-    "fsdp_pipe": _strategy(),
-    "tp": _strategy(tolerance = 1e-5),
-    "dp_tp": _strategy(tolerance = 1e-5, program = "tp"),
-    "single_unscaled": _strategy(program = "single", has_curve = False),
+def _strategy(program, tolerance = 0, has_curve = True):
+    return struct(program = program, tolerance = tolerance, has_curve = has_curve)
+
+# Tensor parallelism adds up in another order inside its split products: its losses may be so far from
+# single's in a curve test, relatively. Elsewhere losses and final parameters are the same to the bit
+# (contract 3 of the design).
+_TOLERANCES = {"tp": 1e-5}
+
+# Variant -> the preset, whose program it runs. Without `has_curve` it is there to part from the
+# curve, and has no curve test.
+_VARIANTS = {
+    "dp_tp": _strategy("tp", tolerance = 1e-5),
+    "single_unscaled": _strategy("single", has_curve = False),
     # Where a workload trains adapters, all strategies do; `lora` on one rank is what they are held to,
     # and `full`, which trains the whole model instead, what adapters are compared with.
-    "lora": _strategy(),
-    "lora_r1": _strategy(program = "lora", has_curve = False),
-    "lora_r4": _strategy(program = "lora"),
-    "lora_r16": _strategy(program = "lora", has_curve = False),
-    "full": _strategy(program = "single", has_curve = False),
+    "lora_r1": _strategy("lora", has_curve = False),
+    "lora_r4": _strategy("lora"),
+    "lora_r16": _strategy("lora", has_curve = False),
+    "full": _strategy("single", has_curve = False),
     # The model that such a workload starts from.
-    "base": _strategy(program = "single", has_curve = False),
+    "base": _strategy("single", has_curve = False),
 }
+
+STRATEGIES = dict(
+    [(name, _strategy(name, tolerance = _TOLERANCES.get(name, 0))) for name in PRESETS] +
+    _VARIANTS.items(),
+)
 
 # Workload (its folder) -> its strategies, in the order of the comparison. The first with a curve is
 # the reference.

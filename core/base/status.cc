@@ -17,6 +17,11 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   return annotated;
 }
 
+absl::Status Both(const absl::Status& first, const absl::Status& second) {
+  if (first.ok() || second.ok()) return first.ok() ? second : first;
+  return absl::Status(first.code(), absl::StrCat(first.message(), "\n", second.message()));
+}
+
 void PrintError(const absl::Status& error) {
   std::fprintf(stderr, "%s\n", std::string(error.message()).c_str());
 }

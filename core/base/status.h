@@ -16,6 +16,10 @@ namespace lockstep {
 // "while reading a.toml: <the message>". Code and payloads stay; an OK status stays as it is.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
+// Both errors as one, a line each or more, with the code of the first; the one that is an error if
+// only one is; OK if none is. For checks whose problems a user wants to see all at once.
+absl::Status Both(const absl::Status& first, const absl::Status& second);
+
 // Writes the message of an error to the standard error: a program's last words.
 void PrintError(const absl::Status& error);
 

@@ -18,16 +18,8 @@ struct CommandLine {
   DeviceType device = DeviceType::kCpu;  // --device cpu|cuda
   bool resume = false;                   // --resume
   bool help = false;                     // --help
+  bool print_config = false;             // --print_config
 };
-
-// Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same. An
-// unknown flag is an error that suggests the nearest. Relative paths count from where the user
-// stands, also under `bazel run`, which starts programs elsewhere; a configuration that is not
-// there is looked for in the program's own folder too, where Bazel puts the files that BUILD names.
-absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv);
-
-// What --help prints.
-std::string Usage(const std::string& strategy);
 
 // All configuration files and assignments, laid over each other.
 absl::StatusOr<Config> LoadConfig(const CommandLine& command_line);

@@ -35,12 +35,13 @@ void MergeTable(const ConfigValue::Table& later, ConfigValue::Table* table) {
   }
 }
 
-void SetOrigins(const std::string& origin, ConfigValue* value) {
+void SetOrigins(const std::string& origin, bool is_default, ConfigValue* value) {
   value->origin = origin;
+  value->is_default = is_default;
   if (auto* table = value->As<ConfigValue::Table>()) {
-    for (auto& member : *table) SetOrigins(origin, &member.second);
+    for (auto& member : *table) SetOrigins(origin, is_default, &member.second);
   } else if (auto* list = value->As<ConfigValue::List>()) {
-    for (ConfigValue& element : *list) SetOrigins(origin, &element);
+    for (ConfigValue& element : *list) SetOrigins(origin, is_default, &element);
   }
 }
 
@@ -114,13 +115,17 @@ absl::Status Config::Set(const std::string& assignment) {
   ConfigValue* leaf = &*layer;
   while (auto* table = leaf->As<ConfigValue::Table>()) leaf = &table->begin()->second;
   *leaf = std::move(value);
-  SetOrigins(kSetOrigin, &*layer);
+  SetOrigins(kSetOrigin, /*is_default=*/false, &*layer);
   MergeTable(Members(*layer), root_.As<ConfigValue::Table>());
   return absl::OkStatus();
 }
 
+void Config::MarkAsDefaults(const std::string& origin) {
+  SetOrigins(origin, /*is_default=*/true, &root_);
+}
+
 ConfigTable Config::Table(const std::string& path) const {
-  ConfigTable result{.path = path, .value = &root_};
+  ConfigTable result{.path = path, .value = &root_, .record = record_};
   if (path.empty()) return result;
   for (const std::string& key : std::vector<std::string>(absl::StrSplit(path, '.'))) {
     const auto* table = result.value->As<ConfigValue::Table>();

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/config/config_record.h"
 #include "core/config/config_value.h"
 
 namespace lockstep {
@@ -23,6 +24,7 @@ namespace lockstep {
 struct ConfigTable {
   std::string path;                    // "optimizer", "data.validation"; empty for the whole
   const ConfigValue* value = nullptr;  // null: absent, which reads like an empty table
+  ConfigRecord* record = nullptr;      // notes what readers ask for; null: nobody wants to know
 };
 
 class Config {
@@ -44,6 +46,13 @@ class Config {
   // true, [1, 2], "text"); what is no TOML and opens no quote or bracket is a string as it stands,
   // so that paths and names need no quotes.
   absl::Status Set(const std::string& assignment);
+
+  // Says of all values that `origin` has set them: a preset, whose values others replace.
+  void MarkAsDefaults(const std::string& origin);
+
+  // From here on, readers of this configuration note in `record`, which must outlive their work,
+  // which keys they ask for. Copies made by other members do not.
+  void RecordInto(ConfigRecord* record) { record_ = record; }
 
   // The table at a dotted path of bare keys; "" is the whole configuration.
   ConfigTable Table(const std::string& path) const;
@@ -75,6 +84,7 @@ class Config {
   explicit Config(ConfigValue root) : root_(std::move(root)) {}
 
   ConfigValue root_;  // always a table
+  ConfigRecord* record_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -13,13 +13,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "core/config/config_toml.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
+
+template <typename T>
+constexpr bool kIsVariant = false;
+template <typename... Types>
+constexpr bool kIsVariant<std::variant<Types...>> = true;
 
 // How messages speak of a type.
 struct TypeWords {
@@ -49,6 +56,29 @@ TypeWords WordsFor() {
     static_assert(std::is_same_v<T, std::vector<std::string>>);
     return {"a list of strings", "[\"a\", \"b\"]"};
   }
+}
+
+// A default, as a configuration would say it.
+template <typename T>
+ConfigValue ToValue(const T& value) {
+  ConfigValue result;
+  if constexpr (kIsVariant<T>) {
+    return std::visit([](const auto& held) { return ToValue(held); }, value);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
+    result.data = value;
+  } else if constexpr (std::is_integral_v<T>) {
+    result.data = static_cast<int64_t>(value);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    // The shortest text that reads back to the same float.
+    double shortest = value;
+    if (std::is_same_v<T, float>) CHECK(absl::SimpleAtod(absl::StrCat(value), &shortest));
+    result.data = shortest;
+  } else {
+    ConfigValue::List elements;
+    for (const auto& element : value) elements.push_back(ToValue(element));
+    result.data = std::move(elements);
+  }
+  return result;
 }
 
 std::string Describe(const ConfigValue& value) {
@@ -82,11 +112,6 @@ std::optional<std::string> CheckNumber(T number, const NumberBounds& bounds) {
 
 // Result of reading one value: it is there, or has another type, or breaks a rule.
 enum class Outcome { kGood, kWrongType, kBreaksRule };
-
-template <typename T>
-constexpr bool kIsVariant = false;
-template <typename... Types>
-constexpr bool kIsVariant<std::variant<Types...>> = true;
 
 template <typename T>
 Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, std::string* rule);
@@ -178,6 +203,9 @@ void ConfigReader::ReadValue(const std::string& key, Presence presence, T* value
                              const NumberBounds& bounds) {
   const TypeWords words = WordsFor<T>();
   const ConfigValue* found = Find(key, presence, words.example);
+  if (table_.record != nullptr) {
+    Record(found, presence, ToValue(*value), {.name = key, .expected = words.expected});
+  }
   if (found == nullptr) return;
   T converted{};
   std::string rule;
@@ -196,9 +224,14 @@ void ConfigReader::ReadValue(const std::string& key, Presence presence, T* value
 }
 
 std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence presence,
-                                               const std::vector<std::string>& names) {
+                                               const std::vector<std::string>& names,
+                                               const std::string& by_default) {
   const std::string known = absl::StrCat("\"", absl::StrJoin(names, "\", \""), "\"");
   const ConfigValue* found = Find(key, presence, absl::StrCat("\"", names.front(), "\""));
+  if (table_.record != nullptr) {
+    Record(found, presence, ToValue(by_default),
+           {.name = key, .expected = "one of", .choices = names});
+  }
   if (found == nullptr) return std::nullopt;
   const auto* name = found->As<std::string>();
   if (name == nullptr) {
@@ -214,12 +247,25 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
   return static_cast<size_t>(position - names.begin());
 }
 
+void ConfigReader::Record(const ConfigValue* found, Presence presence,
+                          const ConfigValue& by_default, ConfigRecord::Key noted) const {
+  if (presence == Presence::kOptional) noted.by_default = FormatTomlValue(by_default);
+  noted.value = found == nullptr ? noted.by_default : FormatTomlValue(*found);
+  if (found != nullptr) noted.source = found->origin;
+  table_.record->Add(table_.path, std::move(noted));
+}
+
 ConfigTable ConfigReader::Table(const std::string& key) {
-  return {.path = FullKey(key), .value = Find(key, Presence::kOptional, "")};
+  return {
+      .path = FullKey(key), .value = Find(key, Presence::kOptional, ""), .record = table_.record};
 }
 
 bool ConfigReader::Has(const std::string& key) const {
   return members_ != nullptr && members_->contains(key);
+}
+
+bool ConfigReader::IsGiven(const std::string& key) const {
+  return Has(key) && !members_->find(key)->second.is_default;
 }
 
 std::vector<std::string> ConfigReader::Keys() const {

@@ -15,6 +15,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,8 @@ class ConfigReader {
 
   // Whether `key` is there. Does not make it known.
   bool Has(const std::string& key) const;
+  // Whether a user has given it, and not only the preset.
+  bool IsGiven(const std::string& key) const;
 
   // The keys that are there, sorted: for tables whose keys are data, such as layer-name patterns.
   std::vector<std::string> Keys() const;
@@ -94,17 +97,27 @@ class ConfigReader {
   void StoreChoice(const std::string& key, Presence presence, Enum* value,
                    const std::vector<std::pair<std::string, Enum>>& choices) {
     std::vector<std::string> names;
-    for (const auto& choice : choices) names.push_back(choice.first);
-    if (const auto index = FindChoice(key, presence, names)) *value = choices[*index].second;
+    std::string by_default;
+    for (const auto& [name, enumerator] : choices) {
+      names.push_back(name);
+      if constexpr (std::is_scalar_v<Enum>) {
+        if (enumerator == *value) by_default = name;
+      }
+    }
+    const auto index = FindChoice(key, presence, names, by_default);
+    if (index) *value = choices[*index].second;
   }
 
   // Index into `names` of the string at `key`, if it is there and right.
   std::optional<size_t> FindChoice(const std::string& key, Presence presence,
-                                   const std::vector<std::string>& names);
+                                   const std::vector<std::string>& names,
+                                   const std::string& by_default);
 
   // Makes `key` known and returns its value, or null; absence may be a problem, whose message shows
   // `example`.
   const ConfigValue* Find(const std::string& key, Presence presence, const std::string& example);
+  void Record(const ConfigValue* found, Presence presence, const ConfigValue& by_default,
+              ConfigRecord::Key noted) const;
 
   // "optimizer.learning_rate"
   std::string FullKey(const std::string& key) const;

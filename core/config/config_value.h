@@ -20,6 +20,8 @@ struct ConfigValue {
 
   // "file.toml:12" or "--set", as messages show it. Not part of the value.
   std::string origin;
+  // Whether a preset has set the value, and nobody has replaced it. Not part of the value either.
+  bool is_default = false;
 
   // The value as one of the types above; null if it is another one.
   template <typename T>

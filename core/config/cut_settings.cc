@@ -1,7 +1,6 @@
 #include "core/config/cut_settings.h"
 
-#include <algorithm>  // std::find
-#include <bit>        // std::has_single_bit
+#include <bit>  // std::has_single_bit
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,14 +9,9 @@
 namespace lockstep {
 namespace {
 
-bool Has(const std::vector<MeshAxis>& axes, MeshAxis axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
 // "mesh.dp=8, or mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2"
-std::string MeshesThatFit(int64_t shards, bool has_replicas) {
+std::string MeshesThatFit(int64_t shards) {
   std::string meshes = absl::StrCat("mesh.dp=", shards);
-  if (!has_replicas) return meshes;
   for (int64_t replicas = 2; replicas < shards; ++replicas) {
     const int64_t dp = shards / replicas;
     if (shards % replicas != 0 || !std::has_single_bit(static_cast<uint64_t>(dp))) continue;
@@ -28,34 +22,32 @@ std::string MeshesThatFit(int64_t shards, bool has_replicas) {
 
 }  // namespace
 
-absl::Status ReadCut(const Config& config, const std::vector<MeshAxis>& axes, const MeshShape& mesh,
-                     CutSettings& cut) {
+absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut) {
   constexpr NumberBounds kPositive = {.at_least = 1};
   ConfigReader reader(config.Table("cut"));
-  const bool has_dp = Has(axes, MeshAxis::kDp), has_replicas = Has(axes, MeshAxis::kReplicas);
-  cut.shards_are_of_mesh = has_dp && !reader.Has("shards");
-  if (cut.shards_are_of_mesh) cut.shards = mesh.data_ranks();
+  cut.shards_are_of_mesh = !reader.Has("shards") && mesh.data_ranks() > 1;
+  cut.shards = mesh.data_ranks();
   reader.Read("shards", &cut.shards, kPositive);
   reader.Read("micro_batches", &cut.micro_batches, kPositive);
-  if (!has_dp) return reader.Finish();
+  return reader.Finish();
+}
 
+absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut) {
   const std::string ranks =
       mesh.replicas > 1 ? absl::StrCat("mesh.replicas x mesh.dp is ", mesh.replicas, " x ", mesh.dp)
                         : absl::StrCat("mesh.dp is ", mesh.dp);
-  const std::string fitting = MeshesThatFit(cut.shards, has_replicas);
+  const std::string fitting = MeshesThatFit(cut.shards);
   if (mesh.replicas > 1 && !std::has_single_bit(static_cast<unsigned>(mesh.dp))) {
-    reader.AddProblem(
-        "shards",
-        absl::StrCat("is ", cut.shards, ", but ", ranks,
+    return absl::InvalidArgumentError(
+        absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
                      ": inside replicas, mesh.dp must be a power of two, so that a replica sums a "
                      "node of the tree over shards; set ",
                      fitting));
-  } else if (cut.shards != mesh.data_ranks()) {
-    reader.AddProblem("shards", absl::StrCat("is ", cut.shards, ", but ", ranks,
-                                             ", and each of these ranks holds one shard: set ",
-                                             fitting, ", or cut.shards=", mesh.data_ranks()));
   }
-  return reader.Finish();
+  if (cut.shards == mesh.data_ranks()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
+                                                 ", and each of these ranks holds one shard: set ",
+                                                 fitting, ", or cut.shards=", mesh.data_ranks()));
 }
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/comm/mesh_shape.h"
@@ -19,11 +18,13 @@ struct CutSettings {
   bool shards_are_of_mesh = false;
 };
 
-// Reads the table cut: shards and micro_batches. `axes` are those that the strategy has; with dp
-// among them, mesh.replicas x mesh.dp must be the shards, and with several replicas mesh.dp a power
-// of two, so that the ranks of a replica sum an aligned run of shards. Anything else is refused
-// with the meshes that fit.
-absl::Status ReadCut(const Config& config, const std::vector<MeshAxis>& axes, const MeshShape& mesh,
-                     CutSettings& cut);
+// Reads the table cut: shards, by default as many as the mesh has data-parallel ranks, and
+// micro_batches.
+absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut);
+
+// Whether each data-parallel rank can hold one shard: mesh.replicas x mesh.dp must be cut.shards,
+// and with several replicas mesh.dp a power of two, so that the ranks of a replica sum an aligned
+// run of shards. InvalidArgument with the meshes that fit.
+absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut);
 
 }  // namespace lockstep

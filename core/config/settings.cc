@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/kernels/optimizers/registry.h"
@@ -28,22 +27,12 @@ absl::Status ReadTrain(const Config& config, Settings& settings) {
   return reader.Finish();
 }
 
-absl::Status ReadMesh(const Config& config, const std::string& strategy,
-                      const std::vector<MeshAxis>& axes, MeshShape& mesh) {
+absl::Status ReadMesh(const Config& config, MeshShape& mesh) {
   ConfigReader reader(config.Table("mesh"));
-  const auto name = [](std::string* out, MeshAxis axis) { out->append(Name(axis)); };
   int64_t ranks = 1;
   for (const MeshAxis axis : kMeshAxes) {
     reader.Read(Name(axis), &mesh[axis], {.at_least = 1, .at_most = kMaxRanks});
-    const int size = mesh[axis];
-    ranks *= size;
-    if (size > 1 && std::find(axes.begin(), axes.end(), axis) == axes.end()) {
-      reader.AddProblem(Name(axis),
-                        absl::StrCat("is ", size, ", but the strategy '", strategy, "' has ",
-                                     axes.empty() ? "one rank only"
-                                                  : absl::StrCat("no such axis; it has ",
-                                                                 absl::StrJoin(axes, ", ", name))));
-    }
+    ranks *= mesh[axis];
   }
   if (ranks > kMaxRanks) {
     reader.AddProblem("dp",
@@ -59,16 +48,6 @@ absl::Status ReadBatch(const Config& config, Settings& settings) {
   CutSettings& cut = settings.cut;
   ConfigReader reader(config.Table("batch"));
   reader.Require("size", &batch.size, kPositive);
-  for (const auto& [key, now] :
-       {std::pair("shards", "is called cut.shards now"),
-        std::pair("micro_batches", "is called cut.micro_batches now"),
-        std::pair("shard_groups",
-                  "is gone: replicas sum shards along the same tree as all meshes, so leave it "
-                  "out")}) {
-    if (!reader.Has(key)) continue;
-    reader.Table(key);  // makes the key known, so that this is the only problem
-    reader.AddProblem(key, now);
-  }
   if (batch.size % cut.shards != 0) {
     reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
                                            cut.shards, " shards; use a multiple of ", cut.shards));
@@ -175,20 +154,16 @@ absl::Status ReadLora(const Config& config, Settings& settings) {
   return reader.Finish();
 }
 
-absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
-                                      const std::vector<MeshAxis>& axes) {
+absl::StatusOr<Settings> ReadSettings(const Config& config) {
   Settings settings;
   // All problems of all tables are told at once.
   absl::Status problems;
   const auto gather = [&problems](const absl::Status& status) {
-    if (status.ok()) return;
-    problems = problems.ok() ? status
-                             : absl::Status(problems.code(), absl::StrCat(problems.message(), "\n",
-                                                                          status.message()));
+    problems = Both(problems, status);
   };
   gather(ReadTrain(config, settings));
-  gather(ReadMesh(config, strategy, axes, settings.mesh));
-  gather(ReadCut(config, axes, settings.mesh, settings.cut));
+  gather(ReadMesh(config, settings.mesh));
+  gather(ReadCut(config, settings.mesh, settings.cut));
   gather(ReadBatch(config, settings));
   absl::StatusOr<Precision> precision = ReadPrecision(config);
   gather(precision.status());

@@ -70,13 +70,11 @@ struct Settings {
 };
 
 // Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,
-// checkpoint, trace, memory and run, and checks what they say against each other and against the
-// axes that the strategy has. Adapters are there where the table lora is, whose keys learning_rate
-// and weight_decay come before those of schedule and optimizer. A shard of fewer samples than
-// cut.micro_batches has as many micro-batches as samples. The keys batch.shards,
-// batch.micro_batches and batch.shard_groups are refused with a message that names the new ones.
-absl::StatusOr<Settings> ReadSettings(const Config& config, const std::string& strategy,
-                                      const std::vector<MeshAxis>& axes);
+// checkpoint, trace, memory and run, and checks what they say against each other. Adapters are
+// there where the table lora is, whose keys learning_rate and weight_decay come before those of
+// schedule and optimizer. A shard of fewer samples than cut.micro_batches has as many micro-batches
+// as samples.
+absl::StatusOr<Settings> ReadSettings(const Config& config);
 
 // The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its
 // place `lora = false` takes back what an earlier layer of the configuration says: no adapters.

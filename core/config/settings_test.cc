@@ -26,8 +26,7 @@ Config MakeConfig(const std::string& tables) {
 }
 
 absl::StatusOr<Settings> Read(int64_t size, const std::string& cut, const std::string& rest = "") {
-  return ReadSettings(MakeConfig(absl::StrCat(rest, "[batch]\nsize = ", size, "\n[cut]\n", cut)),
-                      "single", {});
+  return ReadSettings(MakeConfig(absl::StrCat(rest, "[batch]\nsize = ", size, "\n[cut]\n", cut)));
 }
 
 std::vector<int64_t> MicroBatches(int64_t size, const std::string& cut) {
@@ -61,20 +60,14 @@ TEST(BatchSettingsTest, ShardsHaveOneSize) {
   EXPECT_FALSE(Read(2, "shards = 3").ok());
 }
 
-// Settings of a strategy with these axes, or why there are none.
-absl::StatusOr<Settings> ReadOnMesh(const std::string& tables,
-                                    const std::vector<MeshAxis>& axes = {MeshAxis::kDp}) {
-  return ReadSettings(MakeConfig("[batch]\nsize = 24\n" + tables), "ddp", axes);
+absl::StatusOr<Settings> ReadOnMesh(const std::string& tables) {
+  return ReadSettings(MakeConfig("[batch]\nsize = 24\n" + tables));
 }
 
-std::string Problem(const std::string& tables,
-                    const std::vector<MeshAxis>& axes = {MeshAxis::kDp}) {
-  return std::string(ReadOnMesh(tables, axes).status().message());
-}
-
-const std::vector<MeshAxis>& WithReplicas() {
-  static const auto& axes = *new std::vector<MeshAxis>{MeshAxis::kReplicas, MeshAxis::kDp};
-  return axes;
+// Why ranks that hold one shard each cannot have this mesh and cut.
+std::string Problem(const std::string& tables) {
+  const Settings settings = ReadOnMesh(tables).value();
+  return std::string(CheckOneShardARank(settings.mesh, settings.cut).message());
 }
 
 TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
@@ -90,15 +83,14 @@ TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
 }
 
 TEST(CutSettingsTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {
-  EXPECT_EQ(
-      Problem("[mesh]\ndp = 4\n[cut]\nshards = 2\n"),
-      "a.toml:12: cut.shards is 2, but mesh.dp is 4, and each of these ranks holds one shard: "
-      "set mesh.dp=2, or cut.shards=4");
-  EXPECT_THAT(Problem("[cut]\nshards = 8\n", WithReplicas()),
+  EXPECT_EQ(Problem("[mesh]\ndp = 4\n[cut]\nshards = 2\n"),
+            "cut.shards is 2, but mesh.dp is 4, and each of these ranks holds one shard: set "
+            "mesh.dp=2, or cut.shards=4");
+  EXPECT_THAT(Problem("[cut]\nshards = 8\n"),
               HasSubstr("mesh.dp is 1, and each of these ranks holds one shard: set mesh.dp=8, or "
                         "mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2, or "
                         "cut.shards=1"));
-  EXPECT_THAT(Problem("[mesh]\nreplicas = 2\ndp = 2\n[cut]\nshards = 6\n", WithReplicas()),
+  EXPECT_THAT(Problem("[mesh]\nreplicas = 2\ndp = 2\n[cut]\nshards = 6\n"),
               AllOf(HasSubstr("mesh.replicas x mesh.dp is 2 x 2"),
                     HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2, or cut.shards=4")));
 }
@@ -107,20 +99,12 @@ TEST(CutSettingsTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {
 // 3) first.
 TEST(CutSettingsTest, InsideReplicasRanksAreAPowerOfTwo) {
   for (const char* cut : {"", "[cut]\nshards = 6\n"}) {
-    EXPECT_THAT(Problem(absl::StrCat("[mesh]\nreplicas = 2\ndp = 3\n", cut), WithReplicas()),
+    EXPECT_THAT(Problem(absl::StrCat("[mesh]\nreplicas = 2\ndp = 3\n", cut)),
                 AllOf(HasSubstr("mesh.dp must be a power of two"),
                       HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2")));
   }
-  EXPECT_TRUE(ReadOnMesh("[mesh]\nreplicas = 3\ndp = 2\n", WithReplicas()).ok());
-  EXPECT_TRUE(ReadOnMesh("[mesh]\ndp = 3\n", WithReplicas()).ok());
-}
-
-TEST(CutSettingsTest, OldKeysNameTheNewOnes) {
-  EXPECT_EQ(Problem("shards = 2\n"), "a.toml:9: batch.shards is called cut.shards now");
-  EXPECT_EQ(Problem("micro_batches = 2\n"),
-            "a.toml:9: batch.micro_batches is called cut.micro_batches now");
-  EXPECT_THAT(Problem("shard_groups = 2\n"),
-              AllOf(HasSubstr("batch.shard_groups is gone"), HasSubstr("leave it out")));
+  EXPECT_EQ(Problem("[mesh]\nreplicas = 3\ndp = 2\n"), "");
+  EXPECT_EQ(Problem("[mesh]\ndp = 3\n"), "");
 }
 
 // As a later layer of a configuration may say.
@@ -162,7 +146,7 @@ absl::StatusOr<Settings> ReadOptimizer(const std::string& optimizer, const std::
                                       optimizer, "\"\n", keys),
                          "a.toml")
           .value();
-  return ReadSettings(config, "single", {});
+  return ReadSettings(config);
 }
 
 TEST(OptimizerSettingsTest, EveryOptimizerHasItsName) {

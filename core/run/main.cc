@@ -5,8 +5,9 @@
 
 #include "core/base/status.h"
 #include "core/comm/mpi/process.h"
-#include "core/config/command_line.h"
+#include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/run/config_listing.h"
 #include "core/run/launched.h"
 #include "core/run/trainer.h"
 #include "glog/logging.h"
@@ -35,7 +36,14 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
   }
   if (command_line->help) {
     std::fputs(Usage(strategy.name).c_str(), stdout);
+    std::fputs(("\n" + ConfigHelp(strategy, make_model)).c_str(), stdout);
     return 0;
+  }
+  if (command_line->print_config) {
+    const auto config = EffectiveConfig(*command_line, strategy, make_model);
+    if (config.ok()) std::fputs(config->c_str(), stdout);
+    if (!config.ok()) PrintError(config.status());
+    return config.ok() ? 0 : 1;
   }
   if (!HasAvx2AndFma()) {
     PrintError(absl::UnavailableError(

@@ -12,6 +12,7 @@
 #include "core/checkpoint/weights.h"
 #include "core/config/config_reader.h"
 #include "core/config/data_config.h"
+#include "core/config/moved_keys.h"
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
 #include "core/run/base_weights.h"
@@ -29,8 +30,8 @@ absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefi
   std::string name = "run";
   reader.Read("name", &name);
   std::vector<std::string> tables = SettingsTables();
-  tables.insert(tables.end(), {"model", "data", strategy.name});
-  tables.insert(tables.end(), strategy.more_tables.begin(), strategy.more_tables.end());
+  tables.insert(tables.end(), {"model", "data"});
+  tables.insert(tables.end(), strategy.tables.begin(), strategy.tables.end());
   for (const std::string& table : tables) reader.Table(table);
   LS_RETURN_IF_ERROR(reader.Finish());
   return name;
@@ -118,12 +119,16 @@ std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model) 
        .dataset = *run.dataset});
 }
 
-absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                               const ModelFactory& make_model, const RunPlace& place) {
+absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                             const ModelFactory& make_model, const RunPlace& place,
+                             ConfigRecord* record) {
   Run run;
-  LS_ASSIGN_OR_RETURN(run.config, LoadConfig(command_line));
+  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
+  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
+  LS_ASSIGN_OR_RETURN(run.config, WithPreset(strategy.name, strategy.keys, given));
+  run.config.RecordInto(record);
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
-  LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config, strategy.name, strategy.axes));
+  LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config));
   run.device = command_line.device;
   LS_ASSIGN_OR_RETURN(run.devices,
                       RankDevices::Create(run.device,
@@ -161,6 +166,13 @@ absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDe
   run.sampler = std::make_shared<const Sampler>(std::move(sampler));
   run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;
   run.resume = command_line.resume;
+  run.config.RecordInto(nullptr);  // ranks read it at the same time
+  return run;
+}
+
+absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                               const ModelFactory& make_model, const RunPlace& place) {
+  LS_ASSIGN_OR_RETURN(Run run, CheckRun(command_line, strategy, make_model, place));
   if (!place.has_first_rank) return run;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));

@@ -62,9 +62,14 @@ struct RunPlace {
   int own_number = 0;
 };
 
-// Reads and checks everything that a command line names: configuration, data, model. Makes the run
-// directory; one that holds an earlier run is set aside as <out>.1, <out>.2, ... unless that run is
-// to be resumed.
+// Reads and checks everything that a command line names: configuration, data, model. `record` notes
+// the keys of the configuration that are asked for.
+absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefinition& strategy,
+                             const ModelFactory& make_model, const RunPlace& place = {},
+                             ConfigRecord* record = nullptr);
+
+// CheckRun, and makes the run directory; one that holds an earlier run is set aside as <out>.1,
+// <out>.2, ... unless that run is to be resumed.
 absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
                                const ModelFactory& make_model, const RunPlace& place = {});
 

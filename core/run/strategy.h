@@ -10,6 +10,7 @@
 #include "core/base/exact_sum.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
+#include "core/config/preset_keys.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/layout/model_layout.h"
@@ -75,23 +76,23 @@ struct StrategyInputs {
   Model model;  // without memory
   const Settings& settings;
   int64_t targets_per_sample;
-  const Config& config;  // for the strategy's own table
+  const Config& config;  // for the tables of the strategy's mechanisms
   // For what is tried out before the run: another model like `model`, and the data set.
   std::function<absl::StatusOr<Model>()> another_model;
   const Dataset& dataset;
 };
 
-// A strategy as its main page names it.
+// A strategy as its page describes it.
 struct StrategyDefinition {
-  std::string name;            // also the name of its own table in the configuration
-  std::vector<MeshAxis> axes;  // of the mesh that it can use
-  // Further tables of the configuration that belong to it: those of strategies that it carries.
-  std::vector<std::string> more_tables = {};
-  // Whether its own table in the configuration is right, by itself and beside the settings; called
-  // before ranks are started.
+  std::string name;
+  PresetKeys keys = {};  // of the configuration that it fixes, and defaults of others
+  // Tables of the configuration that belong to its mechanisms, beside those of all strategies.
+  std::vector<std::string> tables = {};
+  // Whether these tables are right, by themselves and beside the settings; called before ranks are
+  // started.
   std::function<absl::Status(const Config&, const Settings&)> check =
       [](const Config&, const Settings&) { return absl::OkStatus(); };
-  // Whether it can carry the model so; called after `check`, before ranks are started.
+  // Whether it can train the model so; called after `check`, before ranks are started.
   std::function<absl::Status(const Config&, const Settings&, const Model&)> check_model =
       [](const Config&, const Settings&, const Model&) { return absl::OkStatus(); };
   std::function<std::unique_ptr<Strategy>(StrategyInputs)> make;

@@ -7,13 +7,6 @@
 
 namespace lockstep {
 
-BucketLimits ReadBucketLimits(ConfigReader& reader) {
-  BucketLimits limits;
-  reader.Read("first_bucket_bytes", &limits.first, {.at_least = 1});
-  reader.Read("bucket_bytes", &limits.others, {.at_least = 1});
-  return limits;
-}
-
 GradientReducer::GradientReducer(Stage& stage, Communicator& ranks, DType dtype,
                                  const BucketLimits& limits, CompleteFunction complete)
     : stage_(stage), ranks_(ranks), complete_(std::move(complete)) {

@@ -7,7 +7,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
-#include "core/config/config_reader.h"
 #include "core/run/stage.h"
 #include "core/run/stage_pass.h"
 #include "strategies/data_parallel/buckets.h"
@@ -19,9 +18,6 @@ struct BucketLimits {
   int64_t first = 1 << 20;
   int64_t others = 25 << 20;
 };
-
-// The keys first_bucket_bytes and bucket_bytes.
-BucketLimits ReadBucketLimits(ConfigReader& reader);
 
 // Sums the gradients of a stage over ranks that hold the same one, bucket by bucket, while they are
 // still being computed. The backward that completes a step's gradients gets hooks(), or each that

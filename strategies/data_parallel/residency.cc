@@ -117,7 +117,7 @@ void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
   if (pass.training() && unshard_ == Unshard::kStep) return;
   for (const Use& use : way.forward) {
     if (use.last != block) continue;
-    if (pass.tape.recording() && IsInBackward(use)) {
+    if ((pass.tape.recording() || pass.is_checkpointing()) && IsInBackward(use)) {
       use.parameters->Rest();
     } else {
       use.parameters->Release();

@@ -24,9 +24,10 @@ TEST_P(DdpEqualsSingleTest, ToTheBit) {
   const auto single =
       RunStrategy(SingleStrategy(), MakeModel, config, {cut, absl::StrCat("cut.shards=", shards)});
   // Small buckets, so that several are in flight.
-  const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config,
-                               {cut, absl::StrCat("mesh.dp=", shards),
-                                "ddp.first_bucket_bytes=4096", "ddp.bucket_bytes=100000"});
+  const auto ddp =
+      RunStrategy(DdpStrategy(), MakeModel, config,
+                  {cut, absl::StrCat("mesh.dp=", shards), "data_parallel.first_bucket_bytes=4096",
+                   "data_parallel.bucket_bytes=100000"});
   ASSERT_EQ(ddp.size(), static_cast<size_t>(shards));
   ASSERT_EQ(single[0].losses.size(), 4u);
   EXPECT_NE(single[0].losses[0], single[0].losses[3]);
@@ -95,9 +96,10 @@ TEST(DdpTest, MemoryIsWhatThePredictionSays) {
 }
 
 TEST(DdpTest, GradientsAreReducedInSeveralBucketsAndOverlap) {
-  const auto reports = RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
-                                   {"mesh.dp=2", "cut.micro_batches=3",
-                                    "ddp.first_bucket_bytes=4096", "ddp.bucket_bytes=20000"});
+  const auto reports =
+      RunStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
+                  {"mesh.dp=2", "cut.micro_batches=3", "data_parallel.first_bucket_bytes=4096",
+                   "data_parallel.bucket_bytes=20000"});
   // Accumulation is without communication: the calls of a step do not multiply by micro-batches.
   const int64_t calls = reports[0].traffic.Of("gradients").calls / 4;
   EXPECT_GT(calls, 3);
@@ -131,7 +133,7 @@ TEST(DdpTest, UnusedParametersDoNotHang) {
   const auto single =
       RunStrategy(SingleStrategy(), MakePartlyUsed, SmallResNetConfig(), {"cut.shards=2"});
   const auto ddp = RunStrategy(DdpStrategy(), MakePartlyUsed, SmallResNetConfig(),
-                               {"mesh.dp=2", "ddp.first_bucket_bytes=1000"});
+                               {"mesh.dp=2", "data_parallel.first_bucket_bytes=1000"});
   ExpectSameBits(ddp, single);
 }
 
@@ -170,9 +172,7 @@ TEST(DdpTest, AMemoryLimitEndsInOneMessage) {
 
 TEST(DdpTest, RefusesWhatItCannotCarry) {
   const absl::Status axis = FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.pp=2"});
-  EXPECT_NE(std::string(axis.message()).find("no such axis; it has replicas, dp, tp"),
-            std::string::npos)
-      << axis;
+  EXPECT_NE(std::string(axis.message()).find("'ddp' has mesh.pp = 1"), std::string::npos) << axis;
   const absl::Status batch =
       FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=5"});
   EXPECT_NE(std::string(batch.message()).find("do not divide into 5 shards"), std::string::npos)

@@ -1,6 +1,5 @@
-#include "strategies/engine/engine.h"
-
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,6 +8,8 @@
 #include "core/run/norm_over_ranks.h"
 #include "core/run/stage.h"
 #include "core/run/updater.h"
+#include "strategies/engine/options.h"
+#include "strategies/engine/preset.h"
 #include "strategies/stages/bubble.h"
 #include "strategies/stages/plan.h"
 #include "strategies/stages/schedule_runner.h"
@@ -144,27 +145,22 @@ class Engine : public Strategy {
 
 }  // namespace
 
-StrategyDefinition EngineStrategy(
-    const std::string& name, Stages stages,
-    std::function<absl::StatusOr<EngineOptions>(const Config&, const Settings&)> read) {
+StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
   StrategyDefinition strategy;
   strategy.name = name;
-  strategy.axes = {MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kTp};
-  if (stages == Stages::kSeveral) strategy.axes.insert(strategy.axes.begin(), MeshAxis::kPp);
-  if (name != kTensorParallelTable) strategy.more_tables = {kTensorParallelTable};
-  strategy.check = [read](const Config& config, const Settings& settings) {
-    LS_RETURN_IF_ERROR(CheckTensorParallelOptions(config));
-    return read(config, settings).status();
+  strategy.keys = std::move(keys);
+  strategy.tables = EngineTables();
+  strategy.check = [](const Config& config, const Settings& settings) {
+    return ReadEngineOptions(config, settings).status();
   };
-  strategy.check_model = [read, name](const Config& config, const Settings& settings,
-                                      const Model& model) {
+  strategy.check_model = [](const Config& config, const Settings& settings, const Model& model) {
     LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
-    LS_ASSIGN_OR_RETURN(const EngineOptions options, read(config, settings));
-    return CheckPlan(model, options.schedule, options.balance, name);
+    LS_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(config, settings));
+    return CheckPlan(model, options.schedule, options.balance);
   };
-  strategy.make = [read, name](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-    EngineOptions options = read(inputs.config, inputs.settings).value();
-    StagePlan plan = MakePlan(inputs, options.schedule, options.balance, name);
+  strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+    EngineOptions options = ReadEngineOptions(inputs.config, inputs.settings).value();
+    StagePlan plan = MakePlan(inputs, options.schedule, options.balance);
     return std::make_unique<Engine>(std::move(inputs), std::move(options), std::move(plan));
   };
   return strategy;

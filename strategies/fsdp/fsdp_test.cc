@@ -96,7 +96,7 @@ TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
         Case{"2", 3.0 / 4 + 1.0 / 2 + 3.0 / 4}, Case{"false", 3.0 / 4 + 3.0 / 4}}) {
     const auto reports = RunStrategy(
         FsdpStrategy(), MakeModel, SmallGptConfig(),
-        {"mesh.dp=4", "model.width=64", absl::StrCat("fsdp.reshard_after_forward=", c.reshard)});
+        {"mesh.dp=4", "model.width=64", absl::StrCat("data_parallel.reshard=", c.reshard)});
     for (const RankReport& report : reports) {
       const double sent = report.traffic.Of(Operation::kAllGather, "parameters").wire_bytes +
                           report.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes;
@@ -141,11 +141,11 @@ INSTANTIATE_TEST_SUITE_P(
     FourRanks, FsdpWaysTest,
     ::testing::Combine(
         ::testing::Values(Way{"Resharded", {"mesh.dp=4"}},
-                          Way{"ReshardedInPairs", {"mesh.dp=4", "fsdp.reshard_after_forward=2"}},
-                          Way{"KeptWhole", {"mesh.dp=4", "fsdp.reshard_after_forward=false"}},
+                          Way{"ReshardedInPairs", {"mesh.dp=4", "data_parallel.reshard=2"}},
+                          Way{"KeptWhole", {"mesh.dp=4", "data_parallel.reshard=false"}},
                           Way{"Replicas", {"mesh.replicas=2", "mesh.dp=2"}},
                           Way{"ReplicasKeptWhole",
-                              {"mesh.replicas=2", "mesh.dp=2", "fsdp.reshard_after_forward=false"}},
+                              {"mesh.replicas=2", "mesh.dp=2", "data_parallel.reshard=false"}},
                           Way{"ReplicasOnly", {"mesh.replicas=4"}}),
         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet), ::testing::Values(1, 3)),
     [](const auto& parameters) {
@@ -301,7 +301,7 @@ TEST(FsdpTest, ThreeReplicasHaveTheBitsOfSingle) {
 
 // With one micro-batch a shard there is nothing to add up before the ranks' sum.
 TEST(FsdpTest, ReducesEachMicroBatchOnlyWhereAShardHasOne) {
-  const Assignments shards = {"mesh.dp=4", "fsdp.accumulate=shards"};
+  const Assignments shards = {"mesh.dp=4", "data_parallel.accumulate=shards"};
   ExpectSameBits(RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
                              With(shards, {"cut.micro_batches=1"})),
                  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(),
@@ -309,7 +309,7 @@ TEST(FsdpTest, ReducesEachMicroBatchOnlyWhereAShardHasOne) {
   const absl::Status refused = FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
                                             With(shards, {"cut.micro_batches=2"}));
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("fsdp.accumulate is \"shards\""),
+              AllOf(HasSubstr("data_parallel.accumulate is \"shards\""),
                     HasSubstr("cut.micro_batches=1 with more shards")));
 }
 
@@ -388,19 +388,20 @@ TEST(FsdpTest, RefusesWhatItDoesNotKnow) {
     return std::string(
         FailStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=4", option}).message());
   };
-  EXPECT_THAT(message("fsdp.reshard=true"), HasSubstr("unknown key fsdp.reshard"));
+  EXPECT_THAT(message("data_parallel.reshart=true"),
+              HasSubstr("did you mean data_parallel.reshard"));
   for (const char* groups : {"3", "8", "99999999999"}) {
-    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+    EXPECT_THAT(message(absl::StrCat("data_parallel.reshard=", groups)),
                 HasSubstr("mesh.dp, 4, does not divide into groups"))
         << groups;
   }
   for (const char* groups : {"1", "0", "-2"}) {
-    EXPECT_THAT(message(absl::StrCat("fsdp.reshard_after_forward=", groups)),
+    EXPECT_THAT(message(absl::StrCat("data_parallel.reshard=", groups)),
                 HasSubstr("a group has 2 ranks or more"))
         << groups;
   }
-  EXPECT_THAT(message("fsdp.accumulate=shard"), HasSubstr("did you mean \"shards\""));
-  EXPECT_THAT(message("fsdp.reshard_after_forward=2.0"),
+  EXPECT_THAT(message("data_parallel.accumulate=shard"), HasSubstr("did you mean \"shards\""));
+  EXPECT_THAT(message("data_parallel.reshard=2.0"),
               HasSubstr("expected true, false or a whole number"));
 }
 

@@ -30,9 +30,9 @@ TEST_P(FsdpPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
   for (const char* schedule : {"gpipe", "1f1b"}) {
     for (const char* unshard : {"step", "micro_batch"}) {
       for (const char* checkpoint : {"except_last", "never"}) {
-        const Assignments options = {absl::StrCat("fsdp_pipe.schedule=", schedule),
-                                     absl::StrCat("fsdp_pipe.unshard=", unshard),
-                                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)};
+        const Assignments options = {absl::StrCat("pipeline.schedule=", schedule),
+                                     absl::StrCat("data_parallel.unshard=", unshard),
+                                     absl::StrCat("recompute.micro_batches=", checkpoint)};
         SCOPED_TRACE(absl::StrJoin(options, " "));
         const auto ranks =
             RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
@@ -63,8 +63,8 @@ TEST(FsdpPipeTest, OneStageIsFsdp) {
       const auto fsdp = RunStrategy(FsdpStrategy(), MakeModel, config, mesh);
       const auto pipe =
           RunStrategy(FsdpPipeStrategy(), MakeModel, config,
-                      With(mesh, {"fsdp_pipe.schedule=layerwise", "fsdp_pipe.checkpoint=never",
-                                  "fsdp_pipe.unshard=micro_batch"}));
+                      With(mesh, {"pipeline.schedule=layerwise", "recompute.micro_batches=never",
+                                  "data_parallel.unshard=micro_batch"}));
       ExpectSameBits(pipe, fsdp);
       for (size_t rank = 0; rank < fsdp.size(); ++rank) {
         EXPECT_EQ(pipe[rank].memory.peak_total(), fsdp[rank].memory.peak_total());
@@ -88,7 +88,7 @@ TEST(FsdpPipeTest, ReplicasOfShardsHaveTheBitsOfSingle) {
         SCOPED_TRACE(absl::StrCat(micro_batches, " ", unshard));
         const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
                                        {micro_batches, "mesh.pp=2", "mesh.replicas=2", "mesh.dp=2",
-                                        absl::StrCat("fsdp_pipe.unshard=", unshard)});
+                                        absl::StrCat("data_parallel.unshard=", unshard)});
         ExpectSameBits(ranks, single);
         ExpectPredictedCosts(ranks);
       }
@@ -102,19 +102,20 @@ TEST(FsdpPipeTest, OtherSchedulesAndNumbersOfStages) {
     const auto single =
         RunStrategy(SingleStrategy(), MakeModel, SmallConfig(model), With(cut, {"cut.shards=2"}));
     for (const Assignments& options :
-         {Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_h1"},
-          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=zb_v"},
-          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=dualpipe_v"},
-          Assignments{"mesh.pp=2", "fsdp_pipe.schedule=interleaved_1f1b",
-                      "fsdp_pipe.stages_per_rank=2"},
-          Assignments{"mesh.pp=1", "fsdp_pipe.schedule=interleaved_1f1b",
-                      "fsdp_pipe.stages_per_rank=3"},
-          Assignments{"mesh.pp=3", "fsdp_pipe.schedule=1f1b"}, Assignments{"mesh.pp=1"}}) {
-      for (const char* unshard : {"fsdp_pipe.unshard=step", "fsdp_pipe.unshard=micro_batch"}) {
-        const bool halves = options.back() == "fsdp_pipe.schedule=zb_h1" ||
-                            options.back() == "fsdp_pipe.schedule=zb_v" ||
-                            options.back() == "fsdp_pipe.schedule=dualpipe_v";
-        if (halves && unshard == std::string("fsdp_pipe.unshard=micro_batch")) continue;
+         {Assignments{"mesh.pp=2", "pipeline.schedule=zb_h1"},
+          Assignments{"mesh.pp=2", "pipeline.schedule=zb_v"},
+          Assignments{"mesh.pp=2", "pipeline.schedule=dualpipe_v"},
+          Assignments{"mesh.pp=2", "pipeline.schedule=interleaved_1f1b",
+                      "pipeline.stages_per_rank=2"},
+          Assignments{"mesh.pp=1", "pipeline.schedule=interleaved_1f1b",
+                      "pipeline.stages_per_rank=3"},
+          Assignments{"mesh.pp=3", "pipeline.schedule=1f1b"}, Assignments{"mesh.pp=1"}}) {
+      for (const char* unshard :
+           {"data_parallel.unshard=step", "data_parallel.unshard=micro_batch"}) {
+        const bool halves = options.back() == "pipeline.schedule=zb_h1" ||
+                            options.back() == "pipeline.schedule=zb_v" ||
+                            options.back() == "pipeline.schedule=dualpipe_v";
+        if (halves && unshard == std::string("data_parallel.unshard=micro_batch")) continue;
         SCOPED_TRACE(absl::StrCat(absl::StrJoin(options, " "), " ", unshard));
         const auto ranks = RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
                                        With(With(cut, options), {"mesh.dp=2", unshard}));
@@ -155,12 +156,12 @@ TEST(FsdpPipeTest, RefusesWhatItDoesNotKnow) {
     return std::string(
         FailStrategy(FsdpPipeStrategy(), MakeModel, SmallGptConfig(), assignments).message());
   };
-  EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=always"}),
-              AllOf(HasSubstr("fsdp_pipe.unshard"), HasSubstr("micro_batch")));
+  EXPECT_THAT(message({"mesh.pp=2", "data_parallel.unshard=always"}),
+              AllOf(HasSubstr("data_parallel.unshard"), HasSubstr("micro_batch")));
   for (const std::string schedule : {"zb_h1", "zb_v", "dualpipe_v"}) {
-    EXPECT_THAT(message({"mesh.pp=2", "fsdp_pipe.unshard=micro_batch", "cut.micro_batches=4",
-                         absl::StrCat("fsdp_pipe.schedule=", schedule)}),
-                AllOf(HasSubstr("fsdp_pipe.unshard is \"micro_batch\""), HasSubstr(schedule),
+    EXPECT_THAT(message({"mesh.pp=2", "data_parallel.unshard=micro_batch", "cut.micro_batches=4",
+                         absl::StrCat("pipeline.schedule=", schedule)}),
+                AllOf(HasSubstr("data_parallel.unshard is \"micro_batch\""), HasSubstr(schedule),
                       HasSubstr("use \"step\"")));
   }
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));

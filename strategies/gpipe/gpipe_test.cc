@@ -38,8 +38,8 @@ TEST_P(GPipeEqualsSingleTest, ToTheBitAtThePredictedCost) {
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "layerwise"}) {
       for (const char* checkpoint : {"always", "except_last", "never"}) {
         const Assignments options = {absl::StrCat("mesh.pp=", stages),
-                                     absl::StrCat("gpipe.schedule=", schedule),
-                                     absl::StrCat("gpipe.checkpoint=", checkpoint)};
+                                     absl::StrCat("pipeline.schedule=", schedule),
+                                     absl::StrCat("recompute.micro_batches=", checkpoint)};
         SCOPED_TRACE(absl::StrJoin(options, " "));
         const auto gpipe =
             RunStrategy(GPipeStrategy(), MakeModel, config, With(Cut(micro_batches), options));
@@ -67,7 +67,7 @@ TEST(GPipeTest, OneStageIsDdp) {
     const auto ddp = RunStrategy(DdpStrategy(), MakeModel, config, mesh);
     const auto gpipe =
         RunStrategy(GPipeStrategy(), MakeModel, config,
-                    With(mesh, {"gpipe.schedule=layerwise", "gpipe.checkpoint=never"}));
+                    With(mesh, {"pipeline.schedule=layerwise", "recompute.micro_batches=never"}));
     ExpectSameBits(gpipe, ddp);
     for (size_t rank = 0; rank < ddp.size(); ++rank) {
       EXPECT_EQ(gpipe[rank].memory.peak_total(), ddp[rank].memory.peak_total());
@@ -93,7 +93,8 @@ TEST(GPipeTest, ReplicasHaveTheBitsOfSingle) {
 TEST(GPipeTest, InterleavedStagesHaveTheBitsOfSingle) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, Cut(4));
-    const Assignments interleaved = {"gpipe.schedule=interleaved_1f1b", "gpipe.stages_per_rank=2"};
+    const Assignments interleaved = {"pipeline.schedule=interleaved_1f1b",
+                                     "pipeline.stages_per_rank=2"};
     for (const char* ranks : {"mesh.pp=1", "mesh.pp=2"}) {
       const auto gpipe =
           RunStrategy(GPipeStrategy(), MakeModel, config, With(With(Cut(4), interleaved), {ranks}));
@@ -112,8 +113,8 @@ TEST(GPipeTest, VShapedPlacementsHaveTheBitsOfSingleAtThePredictedCost) {
     for (const char* schedule : {"zb_v", "dualpipe_v"}) {
       for (const char* checkpoint : {"always", "except_last", "never"}) {
         for (const char* ranks : {"mesh.pp=1", "mesh.pp=2"}) {
-          const Assignments options = {ranks, absl::StrCat("gpipe.schedule=", schedule),
-                                       absl::StrCat("gpipe.checkpoint=", checkpoint)};
+          const Assignments options = {ranks, absl::StrCat("pipeline.schedule=", schedule),
+                                       absl::StrCat("recompute.micro_batches=", checkpoint)};
           SCOPED_TRACE(absl::StrJoin(options, " "));
           const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config, With(Cut(5), options));
           ExpectSameBits(gpipe, single);
@@ -124,7 +125,7 @@ TEST(GPipeTest, VShapedPlacementsHaveTheBitsOfSingleAtThePredictedCost) {
     // Fewer micro-batches than fill the V.
     const auto two = RunStrategy(SingleStrategy(), MakeModel, config, Cut(2));
     ExpectSameBits(RunStrategy(GPipeStrategy(), MakeModel, config,
-                               With(Cut(2), {"mesh.pp=2", "gpipe.schedule=zb_v"})),
+                               With(Cut(2), {"mesh.pp=2", "pipeline.schedule=zb_v"})),
                    two);
   }
 }
@@ -133,7 +134,7 @@ TEST(GPipeTest, VShapedPlacementsHaveTheBitsOfSingleAtThePredictedCost) {
 TEST(GPipeTest, VShapedPlacementsOnThreeRanks) {
   const std::string config = SmallConfig(SmallModel::kUNet);
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, With(Cut(6), kValidated));
-  for (const char* schedule : {"gpipe.schedule=zb_v", "gpipe.schedule=dualpipe_v"}) {
+  for (const char* schedule : {"pipeline.schedule=zb_v", "pipeline.schedule=dualpipe_v"}) {
     SCOPED_TRACE(schedule);
     const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config,
                                    With(With(Cut(6), kValidated), {"mesh.pp=3", schedule}));
@@ -149,10 +150,10 @@ TEST(GPipeTest, WithShardsToo) {
       const char* cut =
           schedule == std::string("dualpipe_v") ? "cut.micro_batches=4" : "cut.micro_batches=3";
       const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2", cut});
-      const auto gpipe =
-          RunStrategy(GPipeStrategy(), MakeModel, config,
-                      {"mesh.pp=2", "mesh.dp=2", cut, absl::StrCat("gpipe.schedule=", schedule),
-                       "gpipe.first_bucket_bytes=4096", "gpipe.bucket_bytes=100000"});
+      const auto gpipe = RunStrategy(
+          GPipeStrategy(), MakeModel, config,
+          {"mesh.pp=2", "mesh.dp=2", cut, absl::StrCat("pipeline.schedule=", schedule),
+           "data_parallel.first_bucket_bytes=4096", "data_parallel.bucket_bytes=100000"});
       ExpectSameBits(gpipe, single);
       for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
     }
@@ -164,22 +165,24 @@ TEST(GPipeTest, RefusesWhatCannotBeRun) {
     return std::string(
         FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(), assignments).message());
   };
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=fill_drain"}),
-              AllOf(HasSubstr("gpipe.schedule"), HasSubstr("there is no schedule 'fill_drain'")));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.checkpoint=sometimes"}), HasSubstr("gpipe.checkpoint"));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.balance=[1, 2]"}),
-              AllOf(HasSubstr("gpipe.balance = [1, 2]"), HasSubstr("4 blocks")));
+  EXPECT_THAT(
+      message({"mesh.pp=2", "pipeline.schedule=fill_drain"}),
+      AllOf(HasSubstr("pipeline.schedule"), HasSubstr("there is no schedule 'fill_drain'")));
+  EXPECT_THAT(message({"mesh.pp=2", "recompute.micro_batches=sometimes"}),
+              HasSubstr("recompute.micro_batches"));
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.balance=[1, 2]"}),
+              AllOf(HasSubstr("pipeline.balance = [1, 2]"), HasSubstr("4 blocks")));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("4 blocks"));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.stages_per_rank=2"}),
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.stages_per_rank=2"}),
               HasSubstr("interleaved_1f1b takes several"));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "cut.micro_batches=3"}),
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.schedule=interleaved_1f1b", "cut.micro_batches=3"}),
               HasSubstr("3 do not divide by 2"));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=dualpipe_v", "cut.micro_batches=3"}),
-              AllOf(HasSubstr("gpipe.schedule"), HasSubstr("4 for 2, but there are 3")));
-  EXPECT_THAT(message({"mesh.pp=2", "gpipe.schedule=zb_v", "gpipe.stages_per_rank=3"}),
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.schedule=dualpipe_v", "cut.micro_batches=3"}),
+              AllOf(HasSubstr("pipeline.schedule"), HasSubstr("4 for 2, but there are 3")));
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.schedule=zb_v", "pipeline.stages_per_rank=3"}),
               HasSubstr("zb_v has 2 stages a rank, not 3"));
-  EXPECT_THAT(message({"mesh.pp=3", "gpipe.schedule=zb_v", "cut.micro_batches=2"}),
-              HasSubstr("gpipe has 6 stages on 3 ranks, but the model has 4 blocks"));
+  EXPECT_THAT(message({"mesh.pp=3", "pipeline.schedule=zb_v", "cut.micro_batches=2"}),
+              HasSubstr("pipeline has 6 stages on 3 ranks, but the model has 4 blocks"));
 }
 
 }  // namespace

@@ -27,10 +27,10 @@ void ExpectBitsAndTraffic(const std::vector<RankReport>& ranks,
 }
 
 // The options of a strategy that runs what is in a file.
-Assignments FromFile(const std::string& strategy, const std::string& csv) {
+Assignments FromFile(const std::string& csv) {
   const std::string path = ::testing::TempDir() + "/schedule.csv";
   EXPECT_TRUE(WriteFileAtomically(path, csv).ok());
-  return {absl::StrCat(strategy, ".schedule_file=", path)};
+  return {"pipeline.schedule_file=" + path};
 }
 
 std::vector<RankReport> Single(SmallModel model, const Assignments& cut) {
@@ -40,7 +40,7 @@ std::vector<RankReport> Single(SmallModel model, const Assignments& cut) {
 std::vector<RankReport> GPipe(SmallModel model, const std::string& csv,
                               const Assignments& assignments) {
   return RunStrategy(GPipeStrategy(), MakeModel, SmallConfig(model),
-                     With(FromFile("gpipe", csv), assignments));
+                     With(FromFile(csv), assignments));
 }
 
 constexpr SmallModel kModels[] = {SmallModel::kGpt, SmallModel::kResNet, SmallModel::kUNet};
@@ -53,7 +53,8 @@ TEST(ScheduleFileTest, HasTheBitsOfSingle) {
       ",1F0,1I0,1F1,1I1,1F2,1I2,1W0,1W1,1W2\n";
   for (const SmallModel model : kModels) {
     const auto single = Single(model, cut);
-    for (const char* checkpoint : {"gpipe.checkpoint=always", "gpipe.checkpoint=never"}) {
+    for (const char* checkpoint :
+         {"recompute.micro_batches=always", "recompute.micro_batches=never"}) {
       ExpectBitsAndTraffic(GPipe(model, csv, With(cut, {"mesh.pp=2", checkpoint})), single);
     }
     // A written schedule is the named one.
@@ -77,7 +78,8 @@ TEST(ScheduleFileTest, AVShapedPlacementHasTheBitsOfSingle) {
     const Assignments cut = {"cut.micro_batches=2", "validation.every=2"};
     const auto single = Single(model, cut);
     for (const char* csv : {kVShape, kVShapeInHalves}) {
-      for (const char* checkpoint : {"gpipe.checkpoint=except_last", "gpipe.checkpoint=never"}) {
+      for (const char* checkpoint :
+           {"recompute.micro_batches=except_last", "recompute.micro_batches=never"}) {
         ExpectBitsAndTraffic(GPipe(model, csv, With(cut, {"mesh.pp=2", checkpoint})), single);
       }
     }
@@ -86,9 +88,9 @@ TEST(ScheduleFileTest, AVShapedPlacementHasTheBitsOfSingle) {
     for (const char* csv : {kVShape, kVShapeInHalves}) {
       const Assignments mesh = With(cut, {"mesh.pp=2", "mesh.dp=2"});
       ExpectBitsAndTraffic(GPipe(model, csv, mesh), of_shards);
-      ExpectBitsAndTraffic(RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model),
-                                       With(FromFile("fsdp_pipe", csv), mesh)),
-                           of_shards);
+      ExpectBitsAndTraffic(
+          RunStrategy(FsdpPipeStrategy(), MakeModel, SmallConfig(model), With(FromFile(csv), mesh)),
+          of_shards);
     }
   }
 }
@@ -97,7 +99,7 @@ TEST(ScheduleFileTest, StagesOfAVCanBeBalanced) {
   const Assignments cut = {"cut.micro_batches=2"};
   const auto single = Single(SmallModel::kUNet, cut);  // of six blocks
   ExpectBitsAndTraffic(
-      GPipe(SmallModel::kUNet, kVShape, With(cut, {"mesh.pp=2", "gpipe.balance=[1, 2, 1, 2]"})),
+      GPipe(SmallModel::kUNet, kVShape, With(cut, {"mesh.pp=2", "pipeline.balance=[1, 2, 1, 2]"})),
       single);
 }
 
@@ -105,11 +107,11 @@ TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   const auto problem = [](const std::string& csv, const Assignments& more = {}) {
     return std::string(
         FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(),
-                     With(With({"mesh.pp=2", "cut.micro_batches=1"}, more), FromFile("gpipe", csv)))
+                     With(With({"mesh.pp=2", "cut.micro_batches=1"}, more), FromFile(csv)))
             .message());
   };
   EXPECT_THAT(problem("0F0,0B0\n1F0,1X0\n"),
-              AllOf(HasSubstr("gpipe.schedule_file"), HasSubstr("row 2, cell 2: '1X0'")));
+              AllOf(HasSubstr("pipeline.schedule_file"), HasSubstr("row 2, cell 2: '1X0'")));
   EXPECT_THAT(problem("0F0,0B0\n1B0,1F0\n"),
               HasSubstr("deadlock: rank 1, action 0 (B0) waits for rank 1, action 1 (F0)"));
   EXPECT_THAT(problem("0F0,0F0,0B0\n1F0,1B0\n"),
@@ -124,10 +126,10 @@ TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   EXPECT_THAT(problem("0F0,0B0\n"), HasSubstr("has 1 rows, one a rank, but mesh.pp is 2"));
   EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"cut.micro_batches=2"}),
               HasSubstr("has 1 micro-batches, but a shard has 2"));
-  EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"gpipe.schedule=1f1b"}),
+  EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"pipeline.schedule=1f1b"}),
               HasSubstr("leave schedule and stages_per_rank out"));
   EXPECT_THAT(std::string(FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(),
-                                       {"mesh.pp=2", "gpipe.schedule_file=/no/such.csv"})
+                                       {"mesh.pp=2", "pipeline.schedule_file=/no/such.csv"})
                               .message()),
               HasSubstr("/no/such.csv"));
 }

@@ -69,15 +69,16 @@ TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {
 TEST_F(LayerwiseMpiTest, ProcessesAgreeOnAMeasuredBalance) {
   const ProcessResult told = Run({}, "told");
   ASSERT_TRUE(told.ok()) << told.err;
-  const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "layerwise.balance=time"});
+  const ProcessResult measured = Run(MpiRun(4), "measured", {"--set", "pipeline.balance=time"});
   ASSERT_TRUE(measured.ok()) << measured.err;
   EXPECT_EQ(File("measured/losses.csv"), File("told/losses.csv"));
 }
 
 // Stages of two ranks that compute their layers together, on sequences that they divide.
 TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreadsWithTensorParallelism) {
-  const std::vector<std::string> mesh = {"--set",     "mesh.dp=1", "--set",
-                                         "mesh.tp=2", "--set",     "tp.sequence_parallel=true"};
+  const std::vector<std::string> mesh = {"--set", "mesh.dp=1",
+                                         "--set", "mesh.tp=2",
+                                         "--set", "tensor_parallel.sequence_parallel=true"};
   const ProcessResult threads = Run({}, "threads", mesh);
   ASSERT_TRUE(threads.ok()) << threads.err;
   const ProcessResult processes = Run(MpiRun(4), "processes", mesh);

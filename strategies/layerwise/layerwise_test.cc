@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Contract 8.
-void ExpectPredictedCosts(const std::vector<RankReport>& reports) {
+void ExpectCosts(const std::vector<RankReport>& reports) {
   for (const RankReport& report : reports) {
     ExpectPredictedTraffic(report);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
@@ -49,11 +49,11 @@ TEST_P(LayerwiseEqualsSingleTest, ToTheBitAtThePredictedCost) {
   const auto layerwise =
       RunStrategy(LayerwiseStrategy(), MakeModel, config,
                   {cut, absl::StrCat("mesh.pp=", stages), absl::StrCat("mesh.dp=", shards),
-                   "layerwise.first_bucket_bytes=4096", "layerwise.bucket_bytes=100000"});
+                   "data_parallel.first_bucket_bytes=4096", "data_parallel.bucket_bytes=100000"});
   ASSERT_EQ(layerwise.size(), static_cast<size_t>(stages * shards));
   EXPECT_NE(single[0].losses[0], single[0].losses[3]);
   ExpectSameBits(layerwise, single);
-  ExpectPredictedCosts(layerwise);
+  ExpectCosts(layerwise);
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, LayerwiseEqualsSingleTest,
@@ -76,7 +76,7 @@ TEST(LayerwiseTest, UnevenMicroBatchesGiveTheSameBits) {
         RunStrategy(LayerwiseStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", "mesh.dp=2"}));
     ExpectSameBits(layerwise,
                    RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"cut.shards=2"})));
-    ExpectPredictedCosts(layerwise);
+    ExpectCosts(layerwise);
   }
 }
 
@@ -84,7 +84,7 @@ TEST(LayerwiseTest, AnyBalanceGivesTheSameBits) {
   const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {});
   for (const char* balance : {"[1, 3]", "[2, 2]", "[3, 1]"}) {
     const auto layerwise = RunStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(),
-                                       {"mesh.pp=2", absl::StrCat("layerwise.balance=", balance)});
+                                       {"mesh.pp=2", absl::StrCat("pipeline.balance=", balance)});
     ExpectSameBits(layerwise, single);
   }
 }
@@ -94,11 +94,11 @@ TEST(LayerwiseTest, AnyBalanceGivesTheSameBits) {
 TEST(LayerwiseTest, AMeasuredBalanceGivesTheSameBits) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, {"cut.shards=2"});
-    for (const char* balance : {"layerwise.balance=time", "layerwise.balance=size"}) {
+    for (const char* balance : {"pipeline.balance=time", "pipeline.balance=size"}) {
       const auto layerwise =
           RunStrategy(LayerwiseStrategy(), MakeModel, config, {"mesh.pp=2", "mesh.dp=2", balance});
       ExpectSameBits(layerwise, single);
-      ExpectPredictedCosts(layerwise);
+      ExpectCosts(layerwise);
     }
   }
 }
@@ -133,7 +133,7 @@ TEST(LayerwiseTest, LessThanFp32GivesTheBitsOfSingle) {
                                          With(precision, {"mesh.pp=2", "mesh.dp=2"}));
       ExpectSameBits(layerwise, RunStrategy(SingleStrategy(), MakeModel, config,
                                             With(precision, {"cut.shards=2"})));
-      ExpectPredictedCosts(layerwise);
+      ExpectCosts(layerwise);
     }
   }
 }
@@ -170,9 +170,9 @@ TEST(LayerwiseTest, PredictsHowIdleRanksAre) {
   };
   // A layer has 12 x 32 x 32 multiply-adds a token, and 2 x 16 x 32 of attention; the head 16 x 32.
   const double layer = 12 * 32 * 32 + 2 * 16 * 32, head = 16 * 32, all = 2 * layer + head;
-  EXPECT_THAT(idle({"mesh.pp=2", "layerwise.balance=[2, 2]"}),
+  EXPECT_THAT(idle({"mesh.pp=2", "pipeline.balance=[2, 2]"}),
               ElementsAre(DoubleEq(1 - layer / all), DoubleEq(1 - (layer + head) / all)));
-  EXPECT_THAT(idle({"mesh.pp=2", "layerwise.balance=[3, 1]"}),
+  EXPECT_THAT(idle({"mesh.pp=2", "pipeline.balance=[3, 1]"}),
               ElementsAre(DoubleEq(1 - 2 * layer / all), DoubleEq(1 - head / all)));
   EXPECT_THAT(idle({}), ElementsAre(0));
 }
@@ -304,7 +304,7 @@ TEST(LayerwiseTest, AStageWithoutMemoryEndsTheRunInOneMessage) {
   // The first stage has the embeddings only; the other's 300 thousand parameters take 4.8 MB.
   const absl::Status status =
       FailStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(),
-                   {"mesh.pp=2", "layerwise.balance=[1, 7]", "model.layers=6", "model.width=64",
+                   {"mesh.pp=2", "pipeline.balance=[1, 7]", "model.layers=6", "model.width=64",
                     "memory.limit=4000000"});
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),
@@ -316,14 +316,13 @@ TEST(LayerwiseTest, RefusesWhatCannotBeDivided) {
     return std::string(
         FailStrategy(LayerwiseStrategy(), MakeModel, SmallGptConfig(), assignments).message());
   };
-  EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=[1, 2]"}),
-              AllOf(HasSubstr("layerwise.balance = [1, 2]"), HasSubstr("4 blocks")));
-  EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=[4, 0]"}), HasSubstr("without blocks"));
-  EXPECT_THAT(message({"mesh.pp=2", "layerwise.balance=tiem"}),
-              HasSubstr("did you mean \"time\"?"));
-  EXPECT_THAT(message({"mesh.pp=5", "layerwise.balance=time"}), HasSubstr("mesh.pp is 5"));
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.balance=[1, 2]"}),
+              AllOf(HasSubstr("pipeline.balance = [1, 2]"), HasSubstr("4 blocks")));
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.balance=[4, 0]"}), HasSubstr("without blocks"));
+  EXPECT_THAT(message({"mesh.pp=2", "pipeline.balance=tiem"}), HasSubstr("did you mean \"time\"?"));
+  EXPECT_THAT(message({"mesh.pp=5", "pipeline.balance=time"}), HasSubstr("mesh.pp is 5"));
   EXPECT_THAT(message({"mesh.pp=5"}), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
-  EXPECT_THAT(message({"layerwise.balances=[4]"}), HasSubstr("did you mean layerwise.balance"));
+  EXPECT_THAT(message({"pipeline.balances=[4]"}), HasSubstr("did you mean pipeline.balance"));
 }
 
 }  // namespace

@@ -94,17 +94,18 @@ TEST_P(LoraWithOthersTest, PipelinesHaveTheBits) {
   for (const char* stages : {"mesh.pp=2", "mesh.pp=4"}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
       const auto ranks = adapted().Under(
-          GPipeStrategy(), With(cut, {stages, absl::StrCat("gpipe.schedule=", schedule)}));
+          GPipeStrategy(), With(cut, {stages, absl::StrCat("pipeline.schedule=", schedule)}));
       ExpectBitsOfAlone(ranks, alone);
       ExpectPredictedMemory(ranks, 0.02);
     }
   }
   ExpectBitsOfAlone(
-      adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "gpipe.schedule=zb_v"})), alone);
+      adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "pipeline.schedule=zb_v"})), alone);
   const auto shards = adapted().Alone({"cut.micro_batches=2", "cut.shards=2"});
-  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2",
-                                                      "mesh.dp=2", "gpipe.checkpoint=always"}),
-                    shards);
+  ExpectBitsOfAlone(
+      adapted().Under(GPipeStrategy(), {"cut.micro_batches=2", "mesh.pp=2", "mesh.dp=2",
+                                        "recompute.micro_batches=always"}),
+      shards);
 }
 
 // The frozen base is sharded too; what it needs in backward is gathered, and no gradients of it
@@ -114,15 +115,13 @@ TEST_P(LoraWithOthersTest, FsdpHasTheBits) {
   const auto alone = adapted().Alone(With(cut, {"cut.shards=2"}));
   for (const char* reshard : {"true", "false"}) {
     const auto ranks = adapted().Under(
-        FsdpStrategy(),
-        With(cut, {"mesh.dp=2", absl::StrCat("fsdp.reshard_after_forward=", reshard)}));
+        FsdpStrategy(), With(cut, {"mesh.dp=2", absl::StrCat("data_parallel.reshard=", reshard)}));
     ExpectBitsOfAlone(ranks, alone);
     ExpectPredictedMemory(ranks, 0.05);
   }
   const auto four = adapted().Alone({"cut.shards=4"});
   ExpectBitsOfAlone(adapted().Under(FsdpStrategy(), {"mesh.dp=2", "mesh.replicas=2"}), four);
-  const auto neighbours =
-      adapted().Under(FsdpStrategy(), {"mesh.dp=4", "fsdp.reshard_after_forward=2"});
+  const auto neighbours = adapted().Under(FsdpStrategy(), {"mesh.dp=4", "data_parallel.reshard=2"});
   ExpectBitsOfAlone(neighbours, four);
   ExpectPredictedMemory(neighbours, 0.05);
 }
@@ -150,8 +149,8 @@ TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
     for (const char* checkpoint : {"never", "always"}) {
       const auto ranks = adapted().Under(
           FsdpPipeStrategy(),
-          With(cut, {"mesh.pp=2", "mesh.dp=2", absl::StrCat("fsdp_pipe.unshard=", unshard),
-                     absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}));
+          With(cut, {"mesh.pp=2", "mesh.dp=2", absl::StrCat("data_parallel.unshard=", unshard),
+                     absl::StrCat("recompute.micro_batches=", checkpoint)}));
       ExpectBitsOfAlone(ranks, alone);
       ExpectPredictedMemory(ranks, 0.05);
     }
@@ -174,7 +173,8 @@ TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
   const auto alone = adapted().Alone(cut);
   ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2"})), alone);
   if (GetParam() != "ResNet") {
-    ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "tp.sequence_parallel=true"})),
+    ExpectNear(adapted().Under(TpStrategy(),
+                               With(cut, {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"})),
                alone);
   }
   const auto shards = adapted().Alone(With(cut, {"cut.shards=2"}));
@@ -216,9 +216,8 @@ TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
     const auto tp = train(TpStrategy(), {"mesh.dp=2", ranks});
     ExpectNear(tp, alone);
     for (const char* reshard : {"true", "false"}) {
-      const auto fsdp =
-          train(FsdpStrategy(),
-                {"mesh.dp=2", ranks, absl::StrCat("fsdp.reshard_after_forward=", reshard)});
+      const auto fsdp = train(
+          FsdpStrategy(), {"mesh.dp=2", ranks, absl::StrCat("data_parallel.reshard=", reshard)});
       EXPECT_EQ(fsdp[0].losses, tp[0].losses);
       EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
     }

@@ -90,7 +90,13 @@ class NaiveDdp : public Strategy {
 StrategyDefinition NaiveDdpStrategy() {
   StrategyDefinition strategy;
   strategy.name = "naive_ddp";
-  strategy.axes = {MeshAxis::kDp};
+  strategy.keys = {.defaults = "mesh.dp = 2",
+                   .fixed = {{"mesh.pp", "1", "layerwise or gpipe"},
+                             {"mesh.replicas", "1", "ddp"},
+                             {"mesh.tp", "1", "tp"}}};
+  strategy.check = [](const Config&, const Settings& settings) {
+    return CheckOneShardARank(settings.mesh, settings.cut);
+  };
   strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     return std::make_unique<NaiveDdp>(std::move(inputs));
   };

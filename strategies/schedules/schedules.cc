@@ -144,10 +144,6 @@ Schedule LayerwiseSchedule(int ranks, int micro_batches) {
   return schedule;
 }
 
-Schedule OneStageSchedule(int64_t micro_batches) {
-  return LayerwiseSchedule(/*ranks=*/1, static_cast<int>(micro_batches));
-}
-
 std::vector<std::string> ScheduleNames() {
   return {"layerwise", "gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"};
 }

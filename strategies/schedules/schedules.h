@@ -32,9 +32,6 @@ Schedule ZeroBubbleSchedule(int ranks, int micro_batches);
 // by its layers does without a pipeline.
 Schedule LayerwiseSchedule(int ranks, int micro_batches);
 
-// One stage on one rank: forward and backward of each micro-batch in turn.
-Schedule OneStageSchedule(int64_t micro_batches);
-
 // By name: layerwise, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_v, dualpipe_v (v_shaped.h has the
 // last two). NotFound with the names that there are; InvalidArgument if the schedule cannot have
 // this number of stages or micro-batches.

@@ -88,10 +88,16 @@ class Single : public Strategy {
 }  // namespace
 
 StrategyDefinition SingleStrategy() {
-  return {
-      .name = "single", .axes = {}, .make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-        return std::make_unique<Single>(std::move(inputs));
-      }};
+  StrategyDefinition strategy;
+  strategy.name = "single";
+  strategy.keys.fixed = {{"mesh.pp", "1", "layerwise, gpipe or fsdp_pipe"},
+                         {"mesh.replicas", "1", "any of the others"},
+                         {"mesh.dp", "1", "any of the others"},
+                         {"mesh.tp", "1", "tp"}};
+  strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
+    return std::make_unique<Single>(std::move(inputs));
+  };
+  return strategy;
 }
 
 }  // namespace lockstep

@@ -277,9 +277,9 @@ TEST(FindBalanceTest, AllRanksHaveWhatTheFirstHasMeasured) {
 }
 
 absl::StatusOr<BalanceOption> Read(const std::string& table) {
-  const auto config = Config::FromString("[layerwise]\n" + table, "a.toml");
+  const auto config = Config::FromString("[pipeline]\n" + table, "a.toml");
   EXPECT_TRUE(config.ok()) << config.status();
-  ConfigReader reader(config->Table("layerwise"));
+  ConfigReader reader(config->Table("pipeline"));
   const BalanceOption option = ReadBalance(reader);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return option;
@@ -301,7 +301,7 @@ TEST(ReadBalanceTest, NothingElse) {
     return std::string(Read(table).status().message());
   };
   EXPECT_THAT(problem("balance = \"tim\""),
-              AllOf(HasSubstr("layerwise.balance is \"tim\"; did you mean \"time\"?"),
+              AllOf(HasSubstr("pipeline.balance is \"tim\"; did you mean \"time\"?"),
                     HasSubstr("\"cost\", \"time\" or \"size\"")));
   EXPECT_THAT(problem("balance = []"), HasSubstr("without blocks"));
   EXPECT_THAT(problem("balance = 3"),

@@ -170,12 +170,12 @@ TEST(DivideBlocksTest, AsToldOrByCost) {
 
 TEST(DivideBlocksTest, RefusesWhatIsNoBalance) {
   const auto message = [](const Numbers& balance, int stages) {
-    const auto ranges = DivideBlocks(ModelOf({1, 1, 1, 1}), balance, stages, "layerwise.balance");
+    const auto ranges = DivideBlocks(ModelOf({1, 1, 1, 1}), balance, stages, "pipeline.balance");
     EXPECT_TRUE(absl::IsInvalidArgument(ranges.status())) << ranges.status();
     return std::string(ranges.status().message());
   };
   EXPECT_THAT(message({1, 2}, 2),
-              AllOf(HasSubstr("layerwise.balance = [1, 2] does not sum up to the model's 4 blocks "
+              AllOf(HasSubstr("pipeline.balance = [1, 2] does not sum up to the model's 4 blocks "
                               "(b0, b1, b2, b3)"),
                     HasSubstr("with \"cost\", \"time\" or \"size\" in its place the stages are "
                               "evened out")));

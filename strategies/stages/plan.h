@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "core/nn/model.h"
 #include "core/run/strategy.h"
@@ -12,12 +10,10 @@
 namespace lockstep {
 
 // Whether the blocks of a model can be divided among the stages of a schedule as the option says.
-// InvalidArgument names the option in its table of the configuration.
-absl::Status CheckPlan(const Model& model, const Schedule& schedule, const BalanceOption& option,
-                       const std::string& table);
+absl::Status CheckPlan(const Model& model, const Schedule& schedule, const BalanceOption& option);
 
 // Divides them. Called by all ranks together: see FindBalance. Requires CheckPlan.
 StagePlan MakePlan(const StrategyInputs& inputs, const Schedule& schedule,
-                   const BalanceOption& option, const std::string& table);
+                   const BalanceOption& option);
 
 }  // namespace lockstep

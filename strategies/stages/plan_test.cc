@@ -24,30 +24,30 @@ BalanceOption Given(const std::vector<int64_t>& balance) {
 
 TEST(CheckPlanTest, AcceptsABalanceOfAllStages) {
   const Model model = ModelOfCosts({1, 1, 1, 1});
-  EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), {}, "gpipe").ok());
-  EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), Given({1, 3}), "gpipe").ok());
+  EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), {}).ok());
+  EXPECT_TRUE(CheckPlan(model, GPipeSchedule(2, 1), Given({1, 3})).ok());
   const Schedule interleaved = *InterleavedSchedule(2, 2, 2);
-  EXPECT_TRUE(CheckPlan(model, interleaved, {}, "gpipe").ok());
-  EXPECT_TRUE(CheckPlan(model, interleaved, Given({1, 1, 1, 1}), "gpipe").ok());
+  EXPECT_TRUE(CheckPlan(model, interleaved, {}).ok());
+  EXPECT_TRUE(CheckPlan(model, interleaved, Given({1, 1, 1, 1})).ok());
 }
 
 TEST(CheckPlanTest, RefusesWhatCannotBeDivided) {
   const auto problem = [](const Schedule& schedule, const BalanceOption& option) {
-    const absl::Status status = CheckPlan(ModelOfCosts({1, 1, 1, 1}), schedule, option, "mine");
+    const absl::Status status = CheckPlan(ModelOfCosts({1, 1, 1, 1}), schedule, option);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
   EXPECT_THAT(problem(GPipeSchedule(5, 1), {}), HasSubstr("mesh.pp is 5"));
   EXPECT_THAT(problem(GPipeSchedule(2, 1), Given({4})),
-              HasSubstr("mine.balance = [4] has 1 stages, but mesh.pp is 2"));
+              HasSubstr("pipeline.balance = [4] has 1 stages, but mesh.pp is 2"));
   const Schedule interleaved = *InterleavedSchedule(2, 2, 2);
   EXPECT_THAT(problem(*InterleavedSchedule(2, 3, 2), {}),
-              HasSubstr("mine has 6 stages on 2 ranks, but the model has 4 blocks"));
+              HasSubstr("pipeline has 6 stages on 2 ranks, but the model has 4 blocks"));
   EXPECT_THAT(problem(interleaved, Given({2, 2})),
-              HasSubstr("mine has 4 stages on 2 ranks, but mine.balance = [2, 2] has 2"));
+              HasSubstr("pipeline has 4 stages on 2 ranks, but pipeline.balance = [2, 2] has 2"));
   EXPECT_THAT(problem(interleaved, Given({1, 1, 2, 0})), HasSubstr("without blocks"));
   EXPECT_THAT(problem(interleaved, Given({1, 1, 1, 2})),
-              AllOf(HasSubstr("mine.balance"), HasSubstr("4 blocks")));
+              AllOf(HasSubstr("pipeline.balance"), HasSubstr("4 blocks")));
 }
 
 class NoData final : public Dataset {
@@ -85,7 +85,7 @@ StagePlan Plan(const std::vector<int64_t>& macs, const Schedule& schedule,
         .config = config,
         .another_model = [&]() -> absl::StatusOr<Model> { return ModelOfCosts(macs); },
         .dataset = dataset};
-    plan = MakePlan(inputs, schedule, option, "gpipe");
+    plan = MakePlan(inputs, schedule, option);
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;

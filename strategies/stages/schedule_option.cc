@@ -26,7 +26,7 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_
 }  // namespace
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
-  std::string name = "gpipe", file;
+  std::string name = "1f1b", file;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
   int stages_per_rank = DefaultStagesPerRank(name);
@@ -34,7 +34,7 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
   const int ranks = settings.mesh.pp;
   const int micro_batches = static_cast<int>(settings.cut.micro_batches);
   const bool is_file = !file.empty();
-  if (is_file && (reader.Has("schedule") || reader.Has("stages_per_rank"))) {
+  if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
   absl::StatusOr<Schedule> schedule =
@@ -49,8 +49,8 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
 }
 
 Checkpointing ReadCheckpointing(ConfigReader& reader) {
-  Checkpointing checkpointing = Checkpointing::kExceptLast;
-  reader.ReadChoice("checkpoint", &checkpointing,
+  Checkpointing checkpointing = Checkpointing::kNever;
+  reader.ReadChoice("micro_batches", &checkpointing,
                     {{"always", Checkpointing::kAlways},
                      {"except_last", Checkpointing::kExceptLast},
                      {"never", Checkpointing::kNever}});

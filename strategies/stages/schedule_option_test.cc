@@ -38,8 +38,8 @@ std::string Problem(const std::string& table, int ranks = 2, int micro_batches =
 TEST(ReadScheduleTest, HasADefault) {
   const auto options = Read("", 3, 5);
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->schedule.ranks, GPipeSchedule(3, 5).ranks);
-  EXPECT_EQ(options->checkpointing, Checkpointing::kExceptLast);
+  EXPECT_EQ(options->schedule.ranks, OneForwardOneBackwardSchedule(3, 5).ranks);
+  EXPECT_EQ(options->checkpointing, Checkpointing::kNever);
 }
 
 TEST(ReadScheduleTest, MakesThoseThatHaveNames) {
@@ -95,12 +95,12 @@ TEST(ReadScheduleTest, RefusesWhatCannotBeMadeOrRun) {
 
 TEST(ReadCheckpointingTest, IsOneOfThree) {
   const auto read = [](const std::string& mode) {
-    return Read(absl::StrCat("checkpoint = \"", mode, "\""), 2, 4)->checkpointing;
+    return Read(absl::StrCat("micro_batches = \"", mode, "\""), 2, 4)->checkpointing;
   };
   EXPECT_EQ(read("always"), Checkpointing::kAlways);
   EXPECT_EQ(read("except_last"), Checkpointing::kExceptLast);
   EXPECT_EQ(read("never"), Checkpointing::kNever);
-  EXPECT_THAT(Problem("checkpoint = \"sometimes\""), HasSubstr("mine.checkpoint"));
+  EXPECT_THAT(Problem("micro_batches = \"sometimes\""), HasSubstr("mine.micro_batches"));
 }
 
 }  // namespace

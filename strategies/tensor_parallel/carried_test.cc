@@ -50,25 +50,25 @@ std::vector<Carrier> Carriers() {
        {"mesh.dp=2", "mesh.tp=2"}},
       {"GPipeDp2Pp2Tp2",
        GPipeStrategy(),
-       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "gpipe.schedule=1f1b"},
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "pipeline.schedule=1f1b"},
        {"mesh.dp=2", "mesh.tp=2"}},
       {"GPipePp2Tp2ZeroBubbleV",
        GPipeStrategy(),
-       {"mesh.pp=2", "mesh.tp=2", "gpipe.schedule=zb_v"},
+       {"mesh.pp=2", "mesh.tp=2", "pipeline.schedule=zb_v"},
        {"mesh.tp=2"}},
       {"FsdpPipeDp2Pp2Tp2DualPipeV",
        FsdpPipeStrategy(),
-       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.schedule=dualpipe_v",
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "pipeline.schedule=dualpipe_v",
         "cut.micro_batches=4", "batch.size=16"},
        {"mesh.dp=2", "mesh.tp=2", "cut.micro_batches=4", "batch.size=16"}},
       {"FsdpPipeDp2Pp2Tp2",
        FsdpPipeStrategy(),
-       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.schedule=zb_h1"},
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "pipeline.schedule=zb_h1"},
        {"mesh.dp=2", "mesh.tp=2"}},
       {"FsdpPipeDp2Pp2Tp2MicroBatch",
        FsdpPipeStrategy(),
-       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "fsdp_pipe.unshard=micro_batch",
-        "fsdp_pipe.schedule=1f1b", "fsdp_pipe.checkpoint=always"},
+       {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2", "data_parallel.unshard=micro_batch",
+        "pipeline.schedule=1f1b", "recompute.micro_batches=always"},
        {"mesh.dp=2", "mesh.tp=2"}},
       {"FsdpDp2Tp2",
        FsdpStrategy(),
@@ -76,7 +76,7 @@ std::vector<Carrier> Carriers() {
        {"mesh.dp=2", "mesh.tp=2", "cut.micro_batches=1"}},
       {"FsdpDp3Tp2",
        FsdpStrategy(),
-       {"mesh.dp=3", "mesh.tp=2", "fsdp.reshard_after_forward=false"},
+       {"mesh.dp=3", "mesh.tp=2", "data_parallel.reshard=false"},
        {"mesh.dp=3", "mesh.tp=2"}},
       {"FsdpDp2Tp3", FsdpStrategy(), {"mesh.dp=2", "mesh.tp=3"}, {"mesh.dp=2", "mesh.tp=3"}},
   };
@@ -239,19 +239,19 @@ TEST(CarriedRefusalTest, SaysWhatDoesNotFit) {
   for (const StrategyDefinition& strategy : {FsdpStrategy(), LayerwiseStrategy()}) {
     EXPECT_THAT(problem(strategy, gpt, {"mesh.tp=5"}),
                 AllOf(HasSubstr("mesh.tp is 5"), HasSubstr("12 attention heads")));
-    EXPECT_THAT(problem(strategy, resnet, {"mesh.tp=2", "tp.sequence_parallel=true"}),
+    EXPECT_THAT(problem(strategy, resnet, {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"}),
                 HasSubstr("no sequence"));
-    EXPECT_THAT(problem(strategy, gpt, {"mesh.tp=2", "tp.sequence=true"}),
-                HasSubstr("tp.sequence_parallel"));
+    EXPECT_THAT(problem(strategy, gpt, {"mesh.tp=2", "tensor_parallel.sequence=true"}),
+                HasSubstr("tensor_parallel.sequence_parallel"));
     EXPECT_THAT(problem(strategy, gpt,
-                        {"mesh.tp=3", "tp.sequence_parallel=true", "data.context=1", "batch.size=2",
-                         "validation.batch_size=2"}),
+                        {"mesh.tp=3", "tensor_parallel.sequence_parallel=true", "data.context=1",
+                         "batch.size=2", "validation.batch_size=2"}),
                 HasSubstr("the smallest batch has 1"));
   }
   EXPECT_THAT(problem(FsdpStrategy(), gpt, {"mesh.pp=2"}),
-              AllOf(HasSubstr("mesh.pp"), HasSubstr("replicas, dp, tp")));
-  EXPECT_THAT(problem(SingleStrategy(), gpt, {"tp.sequence_parallel=true"}),
-              HasSubstr("unknown key tp"));
+              AllOf(HasSubstr("mesh.pp"), HasSubstr("use fsdp_pipe")));
+  EXPECT_THAT(problem(SingleStrategy(), gpt, {"tensor_parallel.sequence_parallel=true"}),
+              HasSubstr("unknown key tensor_parallel"));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
   const int64_t tokens = samples * targets_per_sample;
   if (tokens >= settings.mesh.tp) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "tp.sequence_parallel divides the tokens of a batch among mesh.tp = ", settings.mesh.tp,
-      " ranks, but the smallest batch has ", tokens,
+      "tensor_parallel.sequence_parallel divides the tokens of a batch among mesh.tp = ",
+      settings.mesh.tp, " ranks, but the smallest batch has ", tokens,
       "; use larger micro-batches and validation batches, or fewer ranks"));
 }
 
@@ -97,7 +97,8 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
   LS_ASSIGN_OR_RETURN(const Options options, ReadOptions(config));
   if (options.sequence_parallel && !model.splits_sequence) {
     return absl::InvalidArgumentError(
-        "tp.sequence_parallel is true, but this model has no sequence of tokens to divide; leave "
+        "tensor_parallel.sequence_parallel is true, but this model has no sequence of tokens to "
+        "divide; leave "
         "it out");
   }
   const absl::Status divides = model.CheckSplit(settings.mesh.tp);

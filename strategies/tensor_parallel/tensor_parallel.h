@@ -17,10 +17,12 @@
 
 namespace lockstep {
 
-// A strategy that carries tensor parallelism has MeshAxis::kTp among its axes and this table, whose
-// options tp.h lists, among its tables; calls the two checks from its own; and makes the rest of it
-// with a TensorParallel.
-inline constexpr char kTensorParallelTable[] = "tp";
+// The table of the configuration:
+//
+//   sequence_parallel (false)  also what lies between split layers (norms, dropout, residuals) is
+//                              divided, by tokens; all-gathers and reduce-scatters take the place
+//                              of the sums (Korthikanti et al. 2022)
+inline constexpr char kTensorParallelTable[] = "tensor_parallel";
 
 // Whether the table is right by itself.
 absl::Status CheckTensorParallelOptions(const Config& config);

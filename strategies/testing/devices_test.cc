@@ -94,7 +94,8 @@ TEST(DevicesTest, StrategiesHaveTheBitsOfSingleOnTheCpu) {
 
 TEST(DevicesTest, TensorParallelismHasTheBitsItHasOnTheCpu) {
   for (const char* sequence : {"false", "true"}) {
-    const Assignments mesh = {"mesh.tp=2", std::string("tp.sequence_parallel=") + sequence};
+    const Assignments mesh = {"mesh.tp=2",
+                              std::string("tensor_parallel.sequence_parallel=") + sequence};
     ExpectSameBits(OnDevices(TpStrategy(), SmallGptConfig(), mesh),
                    RunStrategy(TpStrategy(), MakeModel, SmallGptConfig(), mesh));
   }

@@ -106,7 +106,7 @@ TEST(PrecisionTest, ReplicasAndNeighboursHaveTheBitsOfSingleToo) {
     EXPECT_EQ(replicas[0].losses, single[0].losses) << compute;
     EXPECT_EQ(replicas[0].parameter_hash, single[0].parameter_hash) << compute;
     const auto neighbours = Train(FsdpStrategy(), SmallGptConfig(),
-                                  With(precision, {"mesh.dp=4", "fsdp.reshard_after_forward=2"}));
+                                  With(precision, {"mesh.dp=4", "data_parallel.reshard=2"}));
     EXPECT_EQ(neighbours[0].losses, single[0].losses) << compute;
     EXPECT_EQ(neighbours[0].parameter_hash, single[0].parameter_hash) << compute;
   }

@@ -67,7 +67,7 @@ TEST_P(RehearsalTest, OfOneMicroBatchAfterTheOther) {
         Case{SingleStrategy(), {"run.threads=2"}}, Case{DdpStrategy(), {"mesh.dp=2"}},
         Case{Zero1Strategy(), {"mesh.dp=3"}}, Case{Zero2Strategy(), {"mesh.dp=3"}},
         Case{FsdpStrategy(), {"mesh.dp=3"}},
-        Case{FsdpStrategy(), {"mesh.dp=2", "fsdp.reshard_after_forward=false"}},
+        Case{FsdpStrategy(), {"mesh.dp=2", "data_parallel.reshard=false"}},
         Case{TpStrategy(), {"mesh.tp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}}}) {
     ExpectRehearsed(c, config);
   }
@@ -77,11 +77,12 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
   const std::string config = SmallConfig(GetParam());
   for (const Case& c :
        {Case{LayerwiseStrategy(), {"mesh.pp=3"}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.checkpoint=never"}},
-        Case{GPipeStrategy(), {"mesh.pp=3", "gpipe.checkpoint=always"}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=1f1b", "gpipe.balance=\"size\""}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "gpipe.schedule=zb_h1"}},
-        Case{GPipeStrategy(), {"mesh.pp=2", "gpipe.schedule=zb_v", "gpipe.checkpoint=never"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "recompute.micro_batches=never"}},
+        Case{GPipeStrategy(), {"mesh.pp=3", "recompute.micro_batches=always"}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "pipeline.schedule=1f1b", "pipeline.balance=\"size\""}},
+        Case{GPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "pipeline.schedule=zb_h1"}},
+        Case{GPipeStrategy(),
+             {"mesh.pp=2", "pipeline.schedule=zb_v", "recompute.micro_batches=never"}},
         Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
     ExpectRehearsed({c.strategy, With(c.assignments, {"cut.micro_batches=3"})}, config);
   }

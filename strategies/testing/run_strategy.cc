@@ -21,6 +21,9 @@ namespace {
 
 enum class Start { kFresh, kResume };
 
+// Tests name every axis that they divide; presets would divide some by default.
+constexpr char kOneRank[] = "mesh = {pp = 1, replicas = 1, dp = 1, tp = 1}";
+
 std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
 
 absl::StatusOr<Run> Prepare(const StrategyDefinition& strategy, const ModelFactory& make_model,
@@ -29,11 +32,14 @@ absl::StatusOr<Run> Prepare(const StrategyDefinition& strategy, const ModelFacto
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
-  if (auto status = WriteFileAtomically(folder + "/workload.toml", config); !status.ok()) {
-    return status;
-  }
   CommandLine command_line;
-  command_line.configs = {folder + "/workload.toml"};
+  for (const auto& [name, text] :
+       {std::pair("one_rank.toml", std::string(kOneRank)), std::pair("workload.toml", config)}) {
+    command_line.configs.push_back(absl::StrCat(folder, "/", name));
+    if (auto status = WriteFileAtomically(command_line.configs.back(), text); !status.ok()) {
+      return status;
+    }
+  }
   command_line.assignments = assignments;
   command_line.out = RunFolder();
   command_line.resume = start == Start::kResume;

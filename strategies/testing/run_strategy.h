@@ -16,8 +16,9 @@ using Assignments = std::vector<std::string>;
 Assignments With(Assignments assignments, const Assignments& more);
 
 // Trains with a strategy, for tests: `config` is TOML text, `assignments` are laid over it as --set
-// does. Losses, hashes and books come back; files go to a folder of the test's own. Fails the test
-// on an error. Ranks compute on the CPU unless `devices` are given.
+// does. Axes of the mesh that neither names have one rank. Losses, hashes and books come back;
+// files go to a folder of the test's own. Fails the test on an error. Ranks compute on the CPU
+// unless `devices` are given.
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
                                     const Assignments& assignments,

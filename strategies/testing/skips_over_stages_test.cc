@@ -52,18 +52,15 @@ INSTANTIATE_TEST_SUITE_P(Stages, SkipsOverStagesTest, ::testing::Values(2, 3, 4)
 TEST_P(SkipsOverStagesTest, HaveTheBitsOfSingle) {
   const std::string stages = absl::StrCat("mesh.pp=", GetParam());
   for (const char* checkpoint : {"always", "except_last", "never"}) {
-    const auto of = [&](const std::string& table, const std::string& key, const char* value) {
-      return absl::StrCat(table, ".", key, "=", value);
-    };
+    const std::string recompute = absl::StrCat("recompute.micro_batches=", checkpoint);
     for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
-      ExpectBitsOfSingle(GPipeStrategy(),
-                         With(kOneShard, {stages, of("gpipe", "checkpoint", checkpoint),
-                                          of("gpipe", "schedule", schedule)}),
-                         kOneShard);
+      ExpectBitsOfSingle(
+          GPipeStrategy(),
+          With(kOneShard, {stages, recompute, absl::StrCat("pipeline.schedule=", schedule)}),
+          kOneShard);
     }
     ExpectBitsOfSingle(FsdpPipeStrategy(),
-                       With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=1f1b",
-                                         of("fsdp_pipe", "checkpoint", checkpoint)}),
+                       With(kTwoShards, {stages, "mesh.dp=2", "pipeline.schedule=1f1b", recompute}),
                        With(kTwoShards, {"cut.shards=2"}));
   }
   ExpectBitsOfSingle(LayerwiseStrategy(), With(kOneShard, {stages}), kOneShard);
@@ -74,12 +71,12 @@ TEST(SkipsOverStagesOfAVTest, HaveTheBitsOfSingle) {
   for (const char* checkpoint : {"always", "never"}) {
     for (const char* stages : {"mesh.pp=2", "mesh.pp=3"}) {
       ExpectBitsOfSingle(GPipeStrategy(),
-                         With(kOneShard, {stages, "gpipe.schedule=zb_v",
-                                          absl::StrCat("gpipe.checkpoint=", checkpoint)}),
+                         With(kOneShard, {stages, "pipeline.schedule=zb_v",
+                                          absl::StrCat("recompute.micro_batches=", checkpoint)}),
                          kOneShard);
       ExpectBitsOfSingle(FsdpPipeStrategy(),
-                         With(kTwoShards, {stages, "mesh.dp=2", "fsdp_pipe.schedule=zb_v",
-                                           absl::StrCat("fsdp_pipe.checkpoint=", checkpoint)}),
+                         With(kTwoShards, {stages, "mesh.dp=2", "pipeline.schedule=zb_v",
+                                           absl::StrCat("recompute.micro_batches=", checkpoint)}),
                          With(kTwoShards, {"cut.shards=2"}));
     }
   }
@@ -89,7 +86,7 @@ TEST(SkipsOverStagesBalanceTest, AnyHasTheBitsOfSingle) {
   // Of the blocks down0, down1, bottom, up1, up0, head.
   for (const char* balance : {"[1, 5]", "[2, 4]", "[3, 3]", "[5, 1]"}) {
     ExpectBitsOfSingle(GPipeStrategy(),
-                       With(kOneShard, {"mesh.pp=2", absl::StrCat("gpipe.balance=", balance)}),
+                       With(kOneShard, {"mesh.pp=2", absl::StrCat("pipeline.balance=", balance)}),
                        kOneShard);
   }
   ExpectBitsOfSingle(GPipeStrategy(), With(kOneShard, {"mesh.pp=6"}), kOneShard);

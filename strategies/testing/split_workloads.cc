@@ -40,14 +40,15 @@ SplitWorkload WorkloadOf(SplitKind kind) {
       SmallGptConfig(),
       {"model.heads=12", "model.width=48", "schedule.learning_rate=0.003", "cut.micro_batches=2"},
       {}};
-  if (kind == SplitKind::kGptSplitSequence) gpt.options = {"tp.sequence_parallel=true"};
+  if (kind == SplitKind::kGptSplitSequence)
+    gpt.options = {"tensor_parallel.sequence_parallel=true"};
   return gpt;
 }
 
 std::vector<RankReport> Train(const StrategyDefinition& strategy, const SplitWorkload& workload,
                               const Assignments& assignments) {
-  const bool splits =
-      std::find(strategy.axes.begin(), strategy.axes.end(), MeshAxis::kTp) != strategy.axes.end();
+  const auto& tables = strategy.tables;
+  const bool splits = std::find(tables.begin(), tables.end(), "tensor_parallel") != tables.end();
   return RunStrategy(
       strategy, MakeModel, workload.config,
       With(With(workload.assignments, assignments), splits ? workload.options : Assignments{}));

@@ -1,20 +1,20 @@
 #pragma once
 
-#include "core/run/strategy.h"
+#include "strategies/engine/preset.h"
 
 namespace lockstep {
 
 // Tensor parallel (Shoeybi et al., "Megatron-LM", 2019), alone or within data parallel: the ranks
 // along tp compute each layer of the model's plan together, on the same micro-batches, each with
-// its slice of the weights; the ranks along dp take a shard of the batch each and sum the gradients
-// of their slices as ddp does. A block of a transformer sums its activations over tp twice in
-// forward and their gradients twice in backward; the logits stay split up to the loss.
+// its slice of the weights; the ranks along dp train a shard of the batch each and sum the
+// gradients of their slices as ddp does. A block of a transformer sums its activations over tp
+// twice in forward and their gradients twice in backward; the logits stay split up to the loss.
 //
 // Losses are those of single but for the order of sums inside the split products.
-//
-// Options, table [tp]: sequence_parallel (false): also what lies between split layers (norms,
-// dropout, residuals) is divided, by tokens; all-gathers and reduce-scatters take the place of the
-// sums.
-StrategyDefinition TpStrategy();
+inline StrategyDefinition TpStrategy() {
+  return EnginePreset("tp",
+                      {.defaults = "mesh = {dp = 2, tp = 2}",
+                       .fixed = {OneStage("layerwise, gpipe or fsdp_pipe"), NothingDivided()}});
+}
 
 }  // namespace lockstep

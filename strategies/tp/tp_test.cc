@@ -367,13 +367,15 @@ TEST(TpRefusalTest, SaysWhatDoesNotDivide) {
   EXPECT_THAT(problem(gpt, {"mesh.tp=5", "model.heads=12"}), HasSubstr("192 output features"));
   EXPECT_THAT(problem(resnet, {"mesh.tp=5"}),
               AllOf(HasSubstr("layer1.0.unit1.conv"), HasSubstr("12 output channels")));
-  EXPECT_THAT(problem(resnet, {"mesh.tp=2", "tp.sequence_parallel=true"}),
+  EXPECT_THAT(problem(resnet, {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"}),
               HasSubstr("no sequence"));
-  EXPECT_THAT(problem(gpt, {"mesh.tp=3", "tp.sequence_parallel=true", "data.context=1",
+  EXPECT_THAT(problem(gpt, {"mesh.tp=3", "tensor_parallel.sequence_parallel=true", "data.context=1",
                             "batch.size=2", "validation.batch_size=2"}),
               AllOf(HasSubstr("mesh.tp = 3"), HasSubstr("the smallest batch has 1")));
-  EXPECT_THAT(problem(gpt, {"mesh.tp=2", "tp.sequence=true"}), HasSubstr("tp.sequence_parallel"));
-  EXPECT_THAT(problem(gpt, {"mesh.pp=2"}), AllOf(HasSubstr("mesh.pp"), HasSubstr("dp, tp")));
+  EXPECT_THAT(problem(gpt, {"mesh.tp=2", "tensor_parallel.sequence=true"}),
+              HasSubstr("tensor_parallel.sequence_parallel"));
+  EXPECT_THAT(problem(gpt, {"mesh.pp=2"}),
+              AllOf(HasSubstr("mesh.pp"), HasSubstr("'tp' has mesh.pp = 1")));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "core/tensor/allocator.h"
 #include "core/tensor/tensor.h"
-#include "tools/bench/collective.h"
+#include "tools/bench/timed_call.h"
 
 namespace lockstep {
 

@@ -17,11 +17,10 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/comm/launch.h"
 #include "core/tensor/allocator.h"
@@ -31,6 +30,7 @@
 #include "tools/bench/memory_limit.h"
 #include "tools/bench/mpi_peer.h"
 #include "tools/bench/sweep.h"
+#include "tools/bench/sweep_flags.h"
 
 ABSL_FLAG(std::string, mpirun, "", "Open MPI's mpirun, to compare with; empty: the one on PATH");
 
@@ -156,7 +156,7 @@ absl::Status RunCalls(const Sweep& sweep, int ranks, const std::string& mpirun) 
   return absl::OkStatus();
 }
 
-absl::Status RunBenchmark() {
+absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const Sweep sweep, SweepFromFlags());
   const auto mpirun = FindMpirun(absl::GetFlag(FLAGS_mpirun));
   if (!mpirun.ok()) {
@@ -165,22 +165,17 @@ absl::Status RunBenchmark() {
   for (const int ranks : sweep.ranks) {
     LS_RETURN_IF_ERROR(RunCalls(sweep, ranks, mpirun.value_or("")));
   }
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("times collectives; see docs/benchmarks.md");
-  absl::ParseCommandLine(argc, argv);
-  absl::Status status;
-  try {
-    status = lockstep::RunBenchmark();
-  } catch (const lockstep::StatusException& exception) {
-    status = exception.status();
-  }
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Times collectives, against the machine's memory and Open MPI; see "
+                "docs/benchmarks.md.",
+       .files = {__FILE__, lockstep::kSweepFlagsFile}},
+      [](const auto&) { return lockstep::RunBenchmark(); });
 }

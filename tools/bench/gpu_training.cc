@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/single/single.h"
 #include "tools/bench/gpu_limits.h"
@@ -98,7 +98,7 @@ absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
   return absl::OkStatus();
 }
 
-absl::Status RunBenchmark() {
+absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const GpuLimits limits, MeasureGpuLimits());
   std::string reason;
   const auto peer =
@@ -110,17 +110,18 @@ absl::Status RunBenchmark() {
               "batch", "targets/s", "step ms", "of rate", "FLOPs ms", "bytes ms", "TFLOP/s",
               "PyTorch", "ratio");
   LS_RETURN_IF_ERROR(Compare(Gpt2(), limits, peer));
-  return Compare(ResNet50(), limits, peer);
+  LS_RETURN_IF_ERROR(Compare(ResNet50(), limits, peer));
+  return 0;
 }
 
 }  // namespace
 
 int GpuTrainingMain(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = RunBenchmark();
-  if (status.ok()) return 0;
-  PrintError(status);
-  return 1;
+  return RunProgram(
+      argc, argv,
+      {.usage = "Times training on a GPU, against what it could do and against PyTorch.",
+       .files = {__FILE__}},
+      [](const auto&) { return RunBenchmark(); });
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 #include "absl/types/span.h"
 #include "tools/bench/call_data.h"
-#include "tools/bench/collective.h"
+#include "tools/bench/timed_call.h"
 
 namespace lockstep {
 

@@ -13,15 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/parse.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/tensor/allocator.h"
 #include "glog/logging.h"
 #include "tools/bench/call_timing.h"
 #include "tools/bench/mpi_peer.h"
 #include "tools/bench/sweep.h"
+#include "tools/bench/sweep_flags.h"
 
 namespace lockstep {
 namespace {
@@ -151,16 +152,13 @@ absl::Status RunSweep() {
   return absl::OkStatus();
 }
 
-}  // namespace
-}  // namespace lockstep
-
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
+// Ends with MPI, or ends all ranks.
+int RunMain() {
   MPI_Init(nullptr, nullptr);
   absl::Status status;
   try {
-    status = lockstep::RunSweep();
-  } catch (const lockstep::StatusException& exception) {
+    status = RunSweep();
+  } catch (const StatusException& exception) {
     status = exception.status();
   }
   if (!status.ok()) {
@@ -169,4 +167,15 @@ int main(int argc, char** argv) {
   }
   MPI_Finalize();
   return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Times Open MPI's collectives, for //tools/bench:collectives, under mpirun.",
+       .files = {lockstep::kSweepFlagsFile}},
+      [](const auto&) { return lockstep::RunMain(); });
 }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/gpipe/gpipe.h"
 #include "strategies/single/single.h"
@@ -41,7 +41,7 @@ struct Row {
   double torch = 0;  // 0: not measured
 };
 
-absl::Status RunBenchmark() {
+absl::StatusOr<int> RunBenchmark() {
   const int steps = absl::GetFlag(FLAGS_steps);
   const TrainingWorkload workload = GptWorkload();
   std::string reason;
@@ -50,7 +50,7 @@ absl::Status RunBenchmark() {
   if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
   Row rows[] = {{"gpipe", {}, "gpipe"},
                 {"1f1b", {}, "1f1b"},
-                {"interleaved_1f1b", {"gpipe.stages_per_rank=2"}, ""},
+                {"interleaved_1f1b", {"pipeline.stages_per_rank=2"}, ""},
                 {"zb_h1", {}, ""},
                 {"zb_v", {}, ""},
                 {"dualpipe_v", {}, ""}};
@@ -62,8 +62,8 @@ absl::Status RunBenchmark() {
     single = std::max(single, alone.gflops);
     for (Row& row : rows) {
       std::vector<std::string> options = row.options;
-      options.insert(options.end(), {cut, "mesh.pp=2", "gpipe.checkpoint=never",
-                                     absl::StrCat("gpipe.schedule=", row.schedule)});
+      options.insert(options.end(), {cut, "mesh.pp=2", "recompute.micro_batches=never",
+                                     absl::StrCat("pipeline.schedule=", row.schedule)});
       LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
                           MeasureTraining(workload, GPipeStrategy(), steps, 1, 1, options));
       if (timing.gflops > row.best.gflops) row.best = timing;
@@ -87,16 +87,16 @@ absl::Status RunBenchmark() {
                 fraction, allowed, fraction / allowed, row.best.bubble, row.best.predicted_bubble);
     PrintPeer(row.best.gflops, row.torch);
   }
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunBenchmark();
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Times pipelines against one rank and against PyTorch; see docs/benchmarks.md.",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::RunBenchmark(); });
 }

@@ -1,4 +1,4 @@
-// What a run of the benchmark goes through, as the command line has it.
+// What a run of the benchmark goes through.
 
 #pragma once
 
@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "tools/bench/collective.h"
+#include "tools/bench/timed_call.h"
 
 namespace lockstep {
 
@@ -21,10 +20,6 @@ struct Sweep {
   bool in_place = false;
   double seconds = 0.3;  // of each measurement
 };
-
-// From the flags that all programs of the benchmark have. An error names a flag with a value that
-// cannot be.
-absl::StatusOr<Sweep> SweepFromFlags();
 
 // The flags that give another program of the benchmark the same sweep, with `ranks` ranks alone.
 std::vector<std::string> SweepArguments(const Sweep& sweep, int ranks);

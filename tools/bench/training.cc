@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
@@ -148,9 +148,10 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
     std::vector<std::string> assignments;
     std::string torch_arguments;
     double ours = 0, torch = 0;
-  } rows[] = {
-      {"sequence whole", {"mesh.tp=2"}, ""},
-      {"sequence split", {"mesh.tp=2", "tp.sequence_parallel=true"}, " --sequence_parallel"}};
+  } rows[] = {{"sequence whole", {"mesh.tp=2"}, ""},
+              {"sequence split",
+               {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
+               " --sequence_parallel"}};
   for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
     LS_ASSIGN_OR_RETURN(const TrainingTiming alone,
                         MeasureTraining(workload, SingleStrategy(), steps, 1, 2));
@@ -202,7 +203,7 @@ absl::Status CompareAdapters() {
   return absl::OkStatus();
 }
 
-absl::Status RunBenchmark() {
+absl::StatusOr<int> RunBenchmark() {
   const auto peer_at = [](const std::string& script) {
     std::string reason;
     auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), script, &reason);
@@ -231,16 +232,16 @@ absl::Status RunBenchmark() {
         wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
     if (is_wanted) LS_RETURN_IF_ERROR(compare());
   }
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunBenchmark();
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(argc, argv,
+                              {.usage = "Times training, against what the machine could do and "
+                                        "against PyTorch; see docs/benchmarks.md.",
+                               .files = {__FILE__}},
+                              [](const auto&) { return lockstep::RunBenchmark(); });
 }

@@ -30,11 +30,11 @@ std::string PageOfAll() {
   return Page(demos);
 }
 
-// Of each section: how large its picture is, what has a place in it, and which words in the
+// Of each section with a picture: how large that is, what has a place in it, and which words in the
 // browser's own font stick out of it. And by how much the page is wider than the window.
 constexpr char kLook[] = R"(
   const sections = {};
-  for (const section of document.querySelectorAll('section')) {
+  for (const section of document.querySelectorAll('section:has(svg)')) {
     const svg = section.querySelector('svg'), frame = svg.getBoundingClientRect();
     const boxOf = (element) => element.getBoundingClientRect();
     const sticksOut = (box) => box.left < frame.left - 1 || box.right > frame.right + 1 ||

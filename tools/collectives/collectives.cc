@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "tools/collectives/demo.h"
 #include "tools/collectives/page.h"
@@ -24,12 +25,8 @@ absl::Status WriteOut(const std::string& path, const std::string& contents) {
   return WriteFileAtomically(path, contents);
 }
 
-absl::Status Run(const std::vector<std::string>& arguments) {
-  LS_ASSIGN_OR_RETURN(const Request request, ParseRequest(arguments));
-  if (request.help) {
-    std::fputs(Usage().c_str(), stdout);
-    return absl::OkStatus();
-  }
+absl::StatusOr<int> Run(const std::vector<std::string>& words) {
+  LS_ASSIGN_OR_RETURN(const Request request, RequestFromFlags(words));
   std::vector<Demo> demos;
   for (const DemoOptions& options : request.demos) {
     LS_ASSIGN_OR_RETURN(demos.emplace_back(), RunDemo(options));
@@ -41,15 +38,12 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   }
   LS_RETURN_IF_ERROR(WriteOut(request.out, request.all ? Page(demos) : Picture(demos[0])));
   std::printf("%s   %s\n", request.all ? "page" : "picture", request.out.c_str());
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  const absl::Status status = lockstep::Run({argv + 1, argv + argc});
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(argc, argv, lockstep::CollectivesFlags(), lockstep::Run);
 }

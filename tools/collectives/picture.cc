@@ -15,12 +15,10 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMargin = 28;
-constexpr double kLabelWidth = 58;     // for "rank 15"
-constexpr double kHeaderHeight = 104;  // title, two lines, the columns' heads
+constexpr double kTop = kHeaderHeight + 16;  // below the columns' heads
 constexpr double kLineHeight = 20;
 constexpr double kMinWidth = 500;  // of the panels and what is between: room for the lines of text
-constexpr double kDigitWidth = 7.7;
+constexpr double kTextSize = TextStyle().size;
 constexpr double kElementPadding = 18;
 constexpr double kMinElementWidth = 34;
 
@@ -29,16 +27,15 @@ constexpr char kPanel[] = "#f3f5f8";
 std::string ValueText(float x) { return absl::StrFormat("%g", x); }
 
 double ElementWidth(const Demo& demo) {
-  size_t characters = 0;
+  double widest = 0;
   for (const RankData* data : {&demo.before, &demo.after}) {
     for (const auto& parts : *data) {
       for (const auto& part : parts) {
-        for (const float x : part) characters = std::max(characters, ValueText(x).size());
+        for (const float x : part) widest = std::max(widest, TextWidth(ValueText(x), kTextSize));
       }
     }
   }
-  return std::max(kMinElementWidth,
-                  kDigitWidth * static_cast<double>(characters) + kElementPadding);
+  return std::max(kMinElementWidth, widest + kElementPadding);
 }
 
 // Which ranks a cell's contents come from.
@@ -47,9 +44,7 @@ using Origins = std::vector<int>;
 // A white cell with a stripe in the colours of all origins, or one in the colour of its only one.
 std::string CellGround(const Box& box, const Origins& origins) {
   if (origins.size() == 1) {
-    return SvgRectangle(box, 5,
-                        absl::StrFormat("fill=\"%s\" stroke=\"%s\" stroke-width=\"1.2\"",
-                                        Tint(origins[0]), Colour(origins[0])));
+    return SvgRectangle(box, 5, absl::StrCat(FilledWith(origins[0]), " stroke-width=\"1.2\""));
   }
   std::string svg = SvgRectangle(
       box, 5, absl::StrFormat("fill=\"white\" stroke=\"%s\" stroke-width=\"1.2\"", kSoftInk));
@@ -160,11 +155,8 @@ std::string Arrows(const Demo& demo, const std::vector<Arrow>& arrows) {
 std::string RankLabels(const Layout& layout) {
   std::string svg;
   for (size_t rank = 0; rank < layout.before.panels.size(); ++rank) {
-    const std::string label = absl::StrCat("rank ", rank);
-    const TextStyle style = {.colour = kSoftInk};
-    const double y = layout.before.panels[rank].middle_y() + 4.5;
-    svg += SvgText(kMargin, y, label, style);
-    svg += SvgText(layout.right + 14, y, label, style);
+    const double y = layout.before.panels[rank].middle_y();
+    svg += SvgRankLabel(kMargin, y, rank) + SvgRankLabel(layout.right + 14, y, rank);
   }
   return svg;
 }
@@ -189,18 +181,15 @@ std::string Key(const Demo& demo, const std::vector<Arrow>& arrows) {
 
 std::string Picture(const Demo& demo) {
   const Collective& collective = CollectiveOf(demo.options.operation);
-  const Layout layout = LayoutOf(demo.movement, {.left = kMargin + kLabelWidth,
-                                                 .top = kHeaderHeight,
+  const Layout layout = LayoutOf(demo.movement, {.left = kMargin + kRankLabelWidth,
+                                                 .top = kTop,
                                                  .element_width = ElementWidth(demo),
                                                  .min_width = kMinWidth});
   const double legend = layout.bottom + 18;
-  const double width = layout.right + kLabelWidth + kMargin;
+  const double width = layout.right + kRankLabelWidth + kMargin;
   const double height = legend + 4 * kLineHeight + 24;
-  std::string svg = OpenSvg(width, height, Title(demo.options));
+  std::string svg = OpenPicture(width, height, Title(demo.options), collective.notation);
   svg += Arrowheads(demo, layout.arrows);
-  svg += SvgRectangle({0, 0, width, height}, 14, "fill=\"white\"");
-  svg += SvgText(kMargin, 38, Title(demo.options), {.size = 18, .weight = "bold"});
-  svg += SvgText(kMargin, 61, collective.notation, {.size = 13.5, .colour = kSoftInk});
   const TextStyle head = {.anchor = "middle", .weight = "bold"};
   svg += SvgText(layout.before.panels[0].middle_x(), 92, "before", head);
   svg += SvgText(layout.after.panels[0].middle_x(), 92, "after", head);

@@ -6,23 +6,24 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/flags.h"
 #include "tools/collectives/demo.h"
 
 namespace lockstep {
 
 struct Request {
-  bool help = false;
   bool all = false;                     // one page of all demos, else a picture of one
   std::vector<DemoOptions> demos = {};  // to run, in this order
   std::string out;                      // the file to write, from where the user stands
 };
 
-// Reads the arguments behind the program's name; "--flag value" and "--flag=value" are the same.
-// Names that are not known are errors that suggest the nearest; options that the operation has no
-// use for are errors, but with --all they apply where they can.
-absl::StatusOr<Request> ParseRequest(const std::vector<std::string>& command_line);
+// What the program's command line accepts.
+ProgramFlags CollectivesFlags();
 
-// What --help prints.
-std::string Usage();
+// Reads the flags, once they are parsed; `words` are those among them. InvalidArgument: names that
+// are not known (the message suggests the nearest), and flags that the operation has no use for;
+// with
+// --all flags apply where they can.
+absl::StatusOr<Request> RequestFromFlags(const std::vector<std::string>& words);
 
 }  // namespace lockstep

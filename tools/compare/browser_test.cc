@@ -20,10 +20,10 @@ using ::testing::ElementsAre;
 StepTrace Traced(int64_t ranks) {
   StepTrace trace = {.step = 4, .seconds = 1e-3, .ranks = {}};
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    trace.ranks.push_back({.phases = {{StepTrace::Kind::kBubble, -1, 0, 1e-4},
-                                      {StepTrace::Kind::kForward, rank, 1e-4, 4e-4},
-                                      {StepTrace::Kind::kBackward, rank, 4e-4, 8e-4},
-                                      {StepTrace::Kind::kOptimizer, -1, 9e-4, 1e-3}},
+    trace.ranks.push_back({.phases = {{&kBubbleWork, -1, 0, 1e-4},
+                                      {&kForwardWork, rank, 1e-4, 4e-4},
+                                      {&kBackwardWork, rank, 4e-4, 8e-4},
+                                      {&kOptimizerWork, -1, 9e-4, 1e-3}},
                            .calls = {{"all_reduce gradients", 4096, 6e-4, 8.5e-4},
                                      {"all_reduce loss", 8, 8.5e-4, 9e-4}},
                            .memory = {{0, {{"parameters", 4096}, {"activations", 0}}},

@@ -156,11 +156,9 @@ TEST(ComparisonChartsTest, LossScalesAreDrawnWhereThereAreAny) {
 StepTrace Traced() {
   StepTrace trace = {.step = 4, .seconds = 1, .ranks = {}};
   trace.ranks.resize(2);
-  trace.ranks[0].phases = {{StepTrace::Kind::kForward, 0, 0, 0.4},
-                           {StepTrace::Kind::kBackward, 0, 0.4, 0.9}};
+  trace.ranks[0].phases = {{&kForwardWork, 0, 0, 0.4}, {&kBackwardWork, 0, 0.4, 0.9}};
   trace.ranks[0].memory = {{0, {{"parameters", 50}}}};
-  trace.ranks[1].phases = {{StepTrace::Kind::kBubble, -1, 0, 0.4},
-                           {StepTrace::Kind::kForward, 1, 0.4, 0.8}};
+  trace.ranks[1].phases = {{&kBubbleWork, -1, 0, 0.4}, {&kForwardWork, 1, 0.4, 0.8}};
   trace.ranks[1].calls = {{"all_reduce loss", 8, 0.8, 0.9}};
   trace.ranks[1].memory = {{0, {{"parameters", 10}, {"gradients", 0}}},
                            {0.5, {{"parameters", 10}, {"gradients", 0}}},
@@ -183,7 +181,7 @@ TEST(StepChartsTest, ShowsAllRanksWithTheirCalls) {
   EXPECT_THAT(chart.rows, ElementsAre("rank 0", "rank 1", "rank 1 communicates"));
   std::vector<std::string> names;
   for (const SpanChart::Kind& kind : chart.kinds) names.push_back(kind.name);
-  EXPECT_THAT(names, ElementsAre("forward", "backward", "idle", "all_reduce loss"));
+  EXPECT_THAT(names, ElementsAre("forward", "backward", "bubble", "all_reduce loss"));
   ASSERT_EQ(chart.kinds[0].spans.size(), 2u);
   EXPECT_EQ(chart.kinds[0].spans[1].row, 1);
   EXPECT_EQ(chart.kinds[0].spans[1].label, "forward of micro-batch 1");

@@ -14,23 +14,23 @@ namespace lockstep {
 namespace {
 
 // Tables that say how a workload is run, not what it is.
-constexpr const char* kTablesOfTheRun[] = {"mesh",       "run",    "trace", "checkpoint",
-                                           "validation", "memory", "tp"};
+constexpr const char* kTablesOfTheRun[] = {
+    "mesh",   "run",      "trace",         "checkpoint", "validation",
+    "memory", "pipeline", "data_parallel", "recompute",  "tensor_parallel"};
 
-bool BelongsToTheRun(const std::string& key, const RunRecord& a, const RunRecord& b) {
+bool BelongsToTheRun(const std::string& key) {
   // Compared as the summaries tell them.
   if (key == "cut.shards") return true;
   const auto in_table = [&key](const std::string& table) {
     return absl::StartsWith(key, absl::StrCat(table, "."));
   };
-  return std::any_of(std::begin(kTablesOfTheRun), std::end(kTablesOfTheRun), in_table) ||
-         in_table(a.strategy) || in_table(b.strategy);
+  return std::any_of(std::begin(kTablesOfTheRun), std::end(kTablesOfTheRun), in_table);
 }
 
 std::vector<Config::Difference> ConfigDifferences(const RunRecord& a, const RunRecord& b) {
   std::vector<Config::Difference> differences = a.config.Differences(b.config);
   std::erase_if(differences,
-                [&](const auto& difference) { return BelongsToTheRun(difference.key, a, b); });
+                [](const auto& difference) { return BelongsToTheRun(difference.key); });
   return differences;
 }
 

@@ -113,7 +113,8 @@ TEST(CompareRunsTest, TellsWhatDiffersBeyondTheStrategy) {
   RunRecord single = MakeRun("a", "single", 2), ddp = MakeRun("a", "ddp", 2),
             other = MakeRun("a", "ddp", 2);
   single.config = Toml("train.steps = 9\ncut.shards = 2\nvalidation.every = 3");
-  ddp.config = Toml("train.steps = 9\nmesh.dp = 2\nddp.bucket_bytes = 1\nrun.threads = 1");
+  ddp.config =
+      Toml("train.steps = 9\nmesh.dp = 2\ndata_parallel.bucket_bytes = 1\nrun.threads = 1");
   other.config = Toml("train.steps = 8\nmesh.dp = 2\nmodel.width = 3");
   const auto runs = CompareRuns({single, ddp, other})[0].runs;
   EXPECT_THAT(runs[1].differences_of_config, IsEmpty());

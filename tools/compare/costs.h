@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "tools/draw/palette.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {
@@ -15,13 +16,13 @@ struct TimePart {
 };
 
 inline constexpr TimePart kTimeParts[] = {
-    {"forward", "forward", 0},
-    {"backward", "backward", 1},
+    {"forward", kForwardWork.name, kForwardWork.colour},
+    {"backward", kBackwardWork.name, kBackwardWork.colour},
     {"communication_exposed", "comm. exposed", 3},
     {.name = "communication_overlapped", .title = "comm. overlapped", .colour = 12, .beside = true},
-    {"optimizer", "optimizer", 2},
-    {"data", "data", 6},
-    {"bubble", "bubble", 9},
+    {"optimizer", kOptimizerWork.name, kOptimizerWork.colour},
+    {"data", kDataWork.name, kDataWork.colour},
+    {"bubble", kBubbleWork.name, kBubbleWork.colour},
     {"other", "other", 5}};
 
 // Seconds of a step, mean over ranks; 0 where the run knows no such part.

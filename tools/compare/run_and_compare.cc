@@ -3,31 +3,28 @@
 //
 //   run_and_compare [--base NAME] WORKLOAD:NAME=PROGRAM... -- [ARGUMENT FOR EACH PROGRAM]...
 //
-// `--base` names the first of them, whose model the others start from. Of the arguments behind the
-// `--`, --out DIR is its own: the directory that gets one for each run; "runs" where it is not
-// given.
+// The flags below are its own wherever they stand; the other arguments behind the `--` are for each
+// program.
 
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "tools/compare/references.h"
 #include "tools/compare/show.h"
 #include "tools/experiment/run_all.h"
 
+ABSL_FLAG(std::string, base, "", "the first of the runs, whose model the others start from");
+ABSL_FLAG(std::string, out, "runs", "directory that gets a run directory for each");
+ABSL_FLAG(bool, png, false, "the page and each of its charts as pictures too (by Chromium)");
+
 namespace lockstep {
 namespace {
-
-constexpr char kUsage[] =
-    "Runs all strategies of an experiment one after another and shows them side by side: tables\n"
-    "here, and a page with charts, comparison.html, beside the run directories.\n\n"
-    "  --out DIR    directory that gets a run directory for each; default: runs\n"
-    "  --png        the page and each of its charts as pictures too (by Chromium)\n"
-    "  --help       this text\n"
-    "Everything else, such as --set KEY=VALUE or --data DIR, is for each strategy's program.\n";
 
 constexpr int kInterruptedExitCode = 130;  // as a shell tells of SIGINT
 
@@ -39,34 +36,12 @@ PlannedRun Planned(const std::string& word) {
           .workload = word.substr(0, colon)};
 }
 
-int RunMain(const std::vector<std::string>& words) {
-  RunAllOptions options = {.runs = {}, .out = "runs", .arguments = {}};
-  bool pictures = false;
-  std::string base;
-  size_t i = 0;
-  for (; i < words.size() && words[i] != "--"; ++i) {
-    if (words[i] == "--base") {
-      base = words[++i];
-    } else {
-      options.runs.push_back(Planned(words[i]));
-    }
-  }
-  for (++i; i < words.size(); ++i) {
-    if (words[i] == "--help") {
-      std::fputs(kUsage, stdout);
-      return 0;
-    }
-    if (words[i].starts_with("--out=")) {
-      options.out = words[i].substr(words[i].find('=') + 1);
-    } else if (words[i] == "--out" && i + 1 < words.size()) {
-      options.out = words[++i];
-    } else if (words[i] == "--png") {
-      pictures = true;
-    } else {
-      options.arguments.push_back(words[i]);
-    }
-  }
-  options.out = UserPath(options.out);
+absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
+  const std::string base = absl::GetFlag(FLAGS_base);
+  RunAllOptions options = {.runs = {}, .out = UserPath(absl::GetFlag(FLAGS_out)), .arguments = {}};
+  auto word = words.begin();
+  for (; word != words.end() && *word != "--"; ++word) options.runs.push_back(Planned(*word));
+  if (word != words.end()) options.arguments.assign(word + 1, words.end());
   for (PlannedRun& run : options.runs) {
     if (base.empty() || run.name == base) continue;
     run.arguments = {"--set", absl::StrCat("model.init=", options.out, "/", base)};
@@ -81,13 +56,9 @@ int RunMain(const std::vector<std::string>& words) {
     result.records.insert(result.records.end(), references.records.begin(),
                           references.records.end());
   }
-  const absl::Status shown = ShowComparison(
-      result.records,
-      {.html = CommonDirectory(result.records) + "/comparison.html", .pictures = pictures});
-  if (!shown.ok()) {
-    PrintError(shown);
-    return 1;
-  }
+  LS_RETURN_IF_ERROR(
+      ShowComparison(result.records, {.html = CommonDirectory(result.records) + "/comparison.html",
+                                      .pictures = absl::GetFlag(FLAGS_png)}));
   if (result.interrupted) return kInterruptedExitCode;
   for (const RunRecord& record : result.records) {
     if (!record.complete()) return 1;
@@ -98,4 +69,14 @@ int RunMain(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) { return lockstep::RunMain({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Runs all strategies of an experiment one after another and shows them side by "
+                "side: tables\nhere, and a page with charts, comparison.html, beside the run "
+                "directories. Everything but these\nflags, such as --set KEY=VALUE or --data DIR, "
+                "is for each strategy's program.",
+       .files = {__FILE__},
+       .words = lockstep::ProgramFlags::Words::kPassedOn},
+      lockstep::RunMain);
+}

@@ -16,22 +16,11 @@ namespace {
 // More samples than a chart has pixels would only make the page heavy.
 constexpr int kMemorySamples = 500;
 
-struct PhaseKind {
-  StepTrace::Kind kind;
-  const char* name;
-  int colour;
-};
-constexpr PhaseKind kPhaseKinds[] = {{StepTrace::Kind::kForward, "forward", 0},
-                                     {StepTrace::Kind::kBackward, "backward", 1},
-                                     {StepTrace::Kind::kOptimizer, "optimizer", 2},
-                                     {StepTrace::Kind::kData, "data", 6},
-                                     {StepTrace::Kind::kBubble, "idle", 9}};
-
 // The next colour behind `colour` that no phase has: for calls.
 int NextFreeColour(int colour) {
   const auto is_taken = [](int of) {
-    return std::any_of(std::begin(kPhaseKinds), std::end(kPhaseKinds),
-                       [of](const PhaseKind& kind) { return kind.colour == of % kColours; });
+    return std::any_of(std::begin(StepTrace::kWork), std::end(StepTrace::kWork),
+                       [of](const Work* work) { return work->colour == of % kColours; });
   };
   do ++colour;
   while (is_taken(colour));
@@ -80,9 +69,9 @@ std::vector<StepTrace::Memory> Thinned(const std::vector<StepTrace::Memory>& sam
 
 SpanChart Timeline(const StepTrace& trace) {
   SpanChart chart = {.seconds = trace.seconds};
-  for (const PhaseKind& kind : kPhaseKinds) {
+  for (const Work* work : StepTrace::kWork) {
     chart.kinds.push_back(
-        {.name = kind.name, .colour = kind.colour, .pale = kind.kind == StepTrace::Kind::kBubble});
+        {.name = work->name, .colour = work->colour, .pale = work == &kBubbleWork});
   }
   std::map<std::string, SpanChart::Kind> calls;
   for (size_t rank = 0; rank < trace.ranks.size(); ++rank) {
@@ -90,15 +79,11 @@ SpanChart Timeline(const StepTrace& trace) {
     const int row = static_cast<int>(chart.rows.size());
     chart.rows.push_back(absl::StrCat("rank ", rank));
     for (const StepTrace::Phase& phase : traced.phases) {
-      const std::string batch =
-          phase.micro_batch < 0 ? "" : absl::StrCat(" of micro-batch ", phase.micro_batch);
-      for (size_t i = 0; i < std::size(kPhaseKinds); ++i) {
-        if (kPhaseKinds[i].kind != phase.kind) continue;
-        chart.kinds[i].spans.push_back({.row = row,
-                                        .begin = phase.begin,
-                                        .end = phase.end,
-                                        .label = absl::StrCat(kPhaseKinds[i].name, batch)});
-      }
+      const auto kind =
+          std::find(std::begin(StepTrace::kWork), std::end(StepTrace::kWork), phase.work) -
+          std::begin(StepTrace::kWork);
+      chart.kinds[kind].spans.push_back(
+          {.row = row, .begin = phase.begin, .end = phase.end, .label = LabelOf(phase)});
     }
     if (traced.calls.empty()) continue;
     chart.rows.push_back(absl::StrCat("rank ", rank, " communicates"));

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
+#include "core/config/device_flag.h"
 #include "core/report/metrics.h"
 #include "tools/curve/failure_report.h"
 #include "tools/curve/strategy_check.h"
@@ -32,7 +32,6 @@
 
 ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
 ABSL_FLAG(int32_t, candidate_steps, 0, "how many steps to run");
-ABSL_FLAG(std::string, device, "cpu", "where: cpu, or cuda for the first GPU");
 ABSL_FLAG(bool, repeat, false, "whether a second run must have the bits of the first");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
 ABSL_FLAG(int32_t, reference_steps, 0, "how many of the steps are held to single; 0: all");
@@ -91,8 +90,8 @@ absl::Status ShowWhoMoved(const StrategyCheckOptions& options) {
   return absl::OkStatus();
 }
 
-// Returns whether all lanes passed.
-absl::StatusOr<bool> RunTest() {
+// Returns 0 if all lanes passed.
+absl::StatusOr<int> RunTest() {
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
   const StrategyCheckOptions options = OptionsOfFlags(scratch.path());
   LS_ASSIGN_OR_RETURN(const std::vector<LaneResult> lanes, CheckStrategy(options));
@@ -107,20 +106,16 @@ absl::StatusOr<bool> RunTest() {
                 lane.lane == "golden" ? kGoldenHint : "");
   }
   if (!passed) LS_RETURN_IF_ERROR(ShowWhoMoved(options));
-  return passed;
+  return passed ? 0 : 1;
 }
 
 }  // namespace
 
 int CurveMain(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Checks the loss curve of a strategy's first steps.");
-  absl::ParseCommandLine(argc, argv);
-  const absl::StatusOr<bool> passed = RunTest();
-  if (!passed.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(passed.status().message()).c_str());
-    return 1;
-  }
-  return *passed ? 0 : 1;
+  return RunProgram(argc, argv,
+                    {.usage = "Checks the loss curve of a strategy's first steps.",
+                     .files = {__FILE__, kDeviceFlagFile}},
+                    [](const auto&) { return RunTest(); });
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "core/base/user_path.h"
@@ -40,9 +41,10 @@ std::string Change(const absl::StatusOr<std::vector<LossPoint>>& before,
                       "\n  largest difference: ", comparison.largest->ToString());
 }
 
-absl::Status RunMain(const std::vector<std::string>& words) {
-  if (words.size() < 2)
-    return absl::InvalidArgumentError("usage: update_expected FILE PROGRAM ...");
+absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
+  if (words.size() < 2) {
+    return absl::InvalidArgumentError("name the file and the program; --help says more");
+  }
   LS_ASSIGN_OR_RETURN(const std::string path, WorkspacePath(words[0]));
   const std::string workload = std::filesystem::path(words[0]).parent_path().filename().string();
   const std::string out = UserPath(absl::StrCat("runs/", workload, "/expected"));
@@ -66,15 +68,17 @@ absl::Status RunMain(const std::vector<std::string>& words) {
   LS_ASSIGN_OR_RETURN(const std::string curve, ReadFile(out + "/losses.csv"));
   LS_RETURN_IF_ERROR(WriteFileAtomically(path, curve));
   std::printf("\n%s: %s\n\n%s", path.c_str(), Change(before, run.losses).c_str(), kReminder);
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  const absl::Status status = lockstep::RunMain({argv + 1, argv + argc});
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Makes the curve anew that an experiment keeps:\n\n"
+                "  update_expected FILE PROGRAM [ARGUMENT FOR THE PROGRAM]...",
+       .words = lockstep::ProgramFlags::Words::kPassedOn},
+      lockstep::RunMain);
 }

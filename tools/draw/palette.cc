@@ -26,4 +26,8 @@ std::string Tint(int index, double white) {
   return absl::StrFormat("#%02x%02x%02x", channel(16), channel(8), channel(0));
 }
 
+std::string FilledWith(int index, double white) {
+  return absl::StrFormat("fill=\"%s\" stroke=\"%s\"", Tint(index, white), Colour(index));
+}
+
 }  // namespace lockstep

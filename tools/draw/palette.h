@@ -1,4 +1,4 @@
-// Colours for what a picture has several of: ranks, kinds of action.
+// Colours for what a picture has several of: ranks, kinds of work.
 
 #pragma once
 
@@ -14,5 +14,21 @@ std::string Colour(int index);
 
 // The same with a share of white, by default so pale that dark text reads on it.
 std::string Tint(int index, double white = 0.8);
+
+// Attributes of a shape: its ground in a tint and its edge in the colour.
+std::string FilledWith(int index, double white = 0.8);
+
+// What a rank does with its time, by one name and in one colour in all pictures and charts.
+struct Work {
+  const char* name;
+  int colour;
+};
+inline constexpr Work kForwardWork = {"forward", 0};
+inline constexpr Work kBackwardWork = {"backward", 1};
+inline constexpr Work kInputGradientWork = {"input gradient", 4};    // the halves of a backward,
+inline constexpr Work kWeightGradientWork = {"weight gradient", 7};  // where a schedule splits it
+inline constexpr Work kOptimizerWork = {"optimizer", 2};
+inline constexpr Work kDataWork = {"data", 6};
+inline constexpr Work kBubbleWork = {"bubble", 9};  // waiting for other stages
 
 }  // namespace lockstep

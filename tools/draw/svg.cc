@@ -6,12 +6,26 @@
 
 namespace lockstep {
 
-std::string OpenSvg(double width, double height, const std::string& title) {
-  return absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-      "viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
-      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\">\n<title>%s</title>\n",
-      width, height, width, height, Escaped(title));
+std::string OpenPicture(double width, double height, const std::string& title,
+                        const std::string& subtitle) {
+  return absl::StrCat(
+      absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+                      "viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
+                      "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\">\n"
+                      "<title>%s</title>\n",
+                      width, height, width, height, Escaped(title)),
+      SvgRectangle({0, 0, width, height}, 14, "fill=\"white\""),
+      SvgText(kMargin, 38, title, {.size = 18, .weight = "bold"}),
+      SvgText(kMargin, 61, subtitle, {.colour = kSoftInk}));
+}
+
+std::string SvgRankLabel(double x, double middle_y, size_t rank) {
+  return SvgText(x, middle_y + 4.5, absl::StrCat("rank ", rank), {.colour = kSoftInk});
+}
+
+double TextWidth(const std::string& text, double size) {
+  constexpr double kDigit = 0.59;  // of its height; most letters are narrower
+  return kDigit * size * static_cast<double>(text.size());
 }
 
 std::string SvgText(double x, double y, const std::string& text, const TextStyle& style) {

@@ -29,8 +29,20 @@ struct TextStyle {
   const char* weight = "normal";
 };
 
-// The beginning of a document, which "</svg>\n" ends, with its size and title.
-std::string OpenSvg(double width, double height, const std::string& title);
+// What is the same around all pictures: a margin, the width of "rank 63", and the height of title,
+// subtitle and the space to what follows.
+inline constexpr double kMargin = 28, kRankLabelWidth = 64, kHeaderHeight = 88;
+
+// The beginning of a document, which "</svg>\n" ends: a white ground, so that it reads in a dark
+// page too, title and subtitle.
+std::string OpenPicture(double width, double height, const std::string& title,
+                        const std::string& subtitle);
+
+// "rank 3" from `x` on, beside a row whose middle is at `middle_y`.
+std::string SvgRankLabel(double x, double middle_y, size_t rank);
+
+// About how wide a viewer's font sets `text`.
+double TextWidth(const std::string& text, double size);
 
 std::string SvgText(double x, double y, const std::string& text, const TextStyle& style);
 

@@ -24,9 +24,8 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/flags.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
@@ -129,7 +128,7 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
-absl::Status RunMain() {
+absl::StatusOr<int> RunMain() {
   LS_RETURN_IF_ERROR(CheckFlags());
   const int64_t threads = absl::GetFlag(FLAGS_threads);
   SetThreads(threads > 0 ? static_cast<int>(threads)
@@ -142,30 +141,26 @@ absl::Status RunMain() {
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<TextCodec> codec, MakeCodec(loaded));
   LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(*codec));
   Print(absl::GetFlag(FLAGS_prompt));
-  try {
-    Continue(loaded.model, kernels, prompt,
-             {.context = loaded.options.context,
-              .tokens = absl::GetFlag(FLAGS_tokens),
-              .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
-                           .top_k = absl::GetFlag(FLAGS_top_k)},
-              .seed = absl::GetFlag(FLAGS_seed),
-              .stop = codec->document_border()},
-             [&codec](int32_t token) { Print(codec->Decode(absl::MakeConstSpan(&token, 1))); });
-  } catch (const StatusException& error) {
-    return error.status();
-  }
+  Continue(loaded.model, kernels, prompt,
+           {.context = loaded.options.context,
+            .tokens = absl::GetFlag(FLAGS_tokens),
+            .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
+                         .top_k = absl::GetFlag(FLAGS_top_k)},
+            .seed = absl::GetFlag(FLAGS_seed),
+            .stop = codec->document_border()},
+           [&codec](int32_t token) { Print(codec->Decode(absl::MakeConstSpan(&token, 1))); });
   Print("\n");
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Continues a text: --run DIR or --weights FILE, --prompt TEXT");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunMain();
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage =
+           "Continues a text with a language model: --run DIR or --weights FILE, --prompt TEXT",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::RunMain(); });
 }

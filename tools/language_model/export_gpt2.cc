@@ -11,8 +11,7 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -30,7 +29,7 @@ ABSL_FLAG(std::string, output, "", "folder to make, with model.safetensors and c
 namespace lockstep {
 namespace {
 
-absl::Status RunMain() {
+absl::StatusOr<int> RunMain() {
   if (absl::GetFlag(FLAGS_run).empty() || absl::GetFlag(FLAGS_output).empty()) {
     return absl::InvalidArgumentError(
         "--run and --output are both needed; --help says what there is");
@@ -46,23 +45,22 @@ absl::Status RunMain() {
   if (absl::GetFlag(FLAGS_adapters_only)) {
     LS_RETURN_IF_ERROR(ExportPeft(loaded.model, output, kernels));
     std::printf("%s: adapters for PEFT\n", output.c_str());
-    return absl::OkStatus();
+    return 0;
   }
   const MergedAdapters merged(loaded.model, kernels);
   LS_RETURN_IF_ERROR(ExportGpt2(loaded, output, kernels));
   std::printf("%s: GPT-2 of %lld parameters\n", output.c_str(),
               static_cast<long long>(loaded.model.ParameterCount()));
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Writes a run's model as GPT-2 weights: --run DIR --output DIR");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunMain();
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Writes a run's model as GPT-2 weights: --run DIR --output DIR",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::RunMain(); });
 }

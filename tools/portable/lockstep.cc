@@ -19,7 +19,9 @@ int main(int argc, char** argv) {
     if (command.name == wanted) return command.run(argc - 1, argv + 1);
     names += (names.empty() ? "" : ", ") + command.name;
   }
-  std::fprintf(stderr, "lockstep: the first argument is one of %s%s\n", names.c_str(),
-               wanted.empty() ? "" : ("; there is none \"" + wanted + "\"").c_str());
-  return 1;
+  const bool is_help = wanted == "--help";
+  std::fprintf(is_help ? stdout : stderr, "lockstep: the first argument is one of %s%s\n",
+               names.c_str(),
+               wanted.empty() || is_help ? "" : ("; there is none \"" + wanted + "\"").c_str());
+  return is_help ? 0 : 1;
 }

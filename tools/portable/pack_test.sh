@@ -22,7 +22,7 @@ cd "${TEST_TMPDIR}" || exit 1
 workload="${folder}/experiments/gpt_markov"
 # A word without quotes is an exception inside toml++: raised in one library, caught in another.
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep ddp --config "${workload}/workload.toml" \
-  --config "${workload}/ddp.toml" --set train.steps=2 --set run.threads=1 --set checkpoint.files=whole \
+  --set train.steps=2 --set run.threads=1 --set checkpoint.files=whole \
   --out out >log 2>&1 ||
   fail "training: $(cat log)"
 # The first two steps of the expected curve, which a machine may round otherwise.
@@ -66,6 +66,14 @@ if ! nvidia-smi >/dev/null 2>&1; then
   done
   ((code == 1)) || fail "check: exit code ${code}"
 fi
+
+# Each command has its own flags, and no other's.
+bare run lockstep --help
+[[ ${code} == 0 && "${output}" == *"one of single, ddp,"*" curve"* ]] || fail "help: ${code}: ${output}"
+bare run lockstep ddp --candidate=x
+[[ ${code} == 1 && "${output}" == *"unknown argument '--candidate'"* ]] || fail "a flag of curve: ${output}"
+bare run lockstep curve --set a=b
+[[ ${code} == 1 && "${output}" == *"unknown argument '--set'"* ]] || fail "a flag of ddp: ${output}"
 
 env -i PATH=/usr/bin:/bin "${folder}/run" lockstep dpp 2>&1 | grep -q 'there is none "dpp"' ||
   fail "no message about a strategy that is none"

@@ -162,6 +162,12 @@ std::string Markup(const Chart& chart) {
                       "px\"><canvas></canvas></div>\n</figure>\n");
 }
 
+std::string Markup(const Drawing& drawing) { return drawing.svg; }
+
+std::string Markup(const Listing& listing) {
+  return absl::StrCat("<pre>", Escaped(listing.text), "</pre>\n");
+}
+
 std::string SectionId(size_t index) { return absl::StrCat("section.", index); }
 
 // Where to find what, unless there is only one thing.
@@ -199,13 +205,17 @@ std::string HtmlOf(const Report& report) {
     }
     body += "</section>\n";
   }
+  if (!charts.empty()) {
+    absl::StrAppend(&body, "<script type=\"application/json\" id=\"charts\">", ForScript(charts),
+                    "</script>\n<script>", kChartLibrary, "</script>\n<script>", kPageScript,
+                    "</script>\n");
+  }
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",
       kPolicy, "\"/>\n<title>", Escaped(report.title), "</title>\n<style>", kPageStyle,
-      "</style>\n</head>\n<body>\n", body, "<script type=\"application/json\" id=\"charts\">",
-      ForScript(charts), "</script>\n<script>", kChartLibrary, "</script>\n<script>", kPageScript,
-      "</script>\n</body>\n</html>\n");
+      "</style>\n</head>\n<body>\n", body, "</body>\n</html>\n");
 }
 
 }  // namespace lockstep

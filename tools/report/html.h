@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// A report as one HTML document that holds all it needs, the library that draws its charts
-// included: it opens without a network, and forbids the browser any request (its content security
-// policy). Equal reports give equal bytes.
+// A report as one HTML document that holds all it needs, the library that draws its charts, if it
+// has any, included: it opens without a network, and forbids the browser any request (its content
+// security policy). Equal reports give equal bytes.
 //
 // Each chart is a <figure> that carries its id, with one <canvas>.
 std::string HtmlOf(const Report& report);

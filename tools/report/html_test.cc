@@ -22,7 +22,7 @@ std::string WithoutScripts(std::string html) {
   return html;
 }
 
-Report OneSection(std::vector<std::variant<Paragraph, Table, Chart>> items) {
+Report OneSection(decltype(Section::items) items) {
   return {.title = "R&D", .sections = {{.title = "a <b>", .items = std::move(items)}}};
 }
 
@@ -48,6 +48,13 @@ TEST(HtmlOfTest, SeveralSectionsHaveContents) {
   EXPECT_EQ(MarkupFault(html), "") << "links lead somewhere";
   EXPECT_THAT(html, HasSubstr("<a href=\"#section.0\">a &amp; b</a>\n"
                               "<a href=\"#section.1\">c</a>\n"));
+}
+
+TEST(HtmlOfTest, DrawingsAndListingsNeedNoScript) {
+  const std::string html = HtmlOf(OneSection({Drawing{"<svg></svg>"}, Listing{"a < b\n  c"}}));
+  EXPECT_EQ(MarkupFault(html), "");
+  EXPECT_THAT(html,
+              AllOf(HasSubstr("<svg></svg><pre>a &lt; b\n  c</pre>"), Not(HasSubstr("<script"))));
 }
 
 TEST(HtmlOfTest, ForbidsRequests) {

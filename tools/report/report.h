@@ -109,9 +109,17 @@ struct Chart {
   std::variant<LineChart, BarChart, SpanChart> body;
 };
 
+// A picture and lines as they are: for pages alone.
+struct Drawing {
+  std::string svg;  // a whole document (tools/draw)
+};
+struct Listing {
+  std::string text;
+};
+
 struct Section {
   std::string title;
-  std::vector<std::variant<Paragraph, Table, Chart>> items = {};
+  std::vector<std::variant<Paragraph, Table, Chart, Drawing, Listing>> items = {};
 };
 
 struct Report {

@@ -45,8 +45,9 @@ std::string TextOf(const Report& report) {
   std::string text;
   for (const Section& section : report.sections) {
     const bool has_text =
-        std::any_of(section.items.begin(), section.items.end(),
-                    [](const auto& item) { return !std::holds_alternative<Chart>(item); });
+        std::any_of(section.items.begin(), section.items.end(), [](const auto& item) {
+          return std::holds_alternative<Table>(item) || std::holds_alternative<Paragraph>(item);
+        });
     if (!has_text) continue;
     absl::StrAppend(&text, "\n", section.title, "\n");
     bool after_table = false;

@@ -1,14 +1,14 @@
 // A pipeline's schedule, printed and drawn.
 //
-//   ./bazelw run //tools/schedule -- --schedule 1f1b --stages 4 --micro-batches 8
+//   ./bazelw run //tools/schedule -- --schedule 1f1b --stages 4 --micro_batches 8
 //   ./bazelw run //tools/schedule -- --csv mine.csv --transfer 0.2
 
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "core/base/file.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/schedules/schedules.h"
 #include "tools/schedule/request.h"
@@ -26,12 +26,8 @@ absl::Status WriteOut(const std::string& what, const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::vector<std::string>& command_line) {
-  LS_ASSIGN_OR_RETURN(const ScheduleRequest request, ParseScheduleRequest(command_line));
-  if (request.help) {
-    std::fputs(ScheduleUsage().c_str(), stdout);
-    return absl::OkStatus();
-  }
+absl::StatusOr<int> Run() {
+  LS_ASSIGN_OR_RETURN(const ScheduleRequest request, ScheduleRequestFromFlags());
   const TimedSchedule timed = {
       .schedule = request.schedule,
       .costs = request.costs,
@@ -39,16 +35,16 @@ absl::Status Run(const std::vector<std::string>& command_line) {
       .simulation = Simulate(request.schedule, request.costs, request.transfer)};
   std::printf("%s\n", ScheduleReport(timed).c_str());
   LS_RETURN_IF_ERROR(WriteOut("timeline", request.svg, Timeline(timed)));
-  if (request.csv.empty()) return absl::OkStatus();
-  return WriteOut("schedule", request.csv, ScheduleToCsv(request.schedule));
+  if (!request.csv.empty()) {
+    LS_RETURN_IF_ERROR(WriteOut("schedule", request.csv, ScheduleToCsv(request.schedule)));
+  }
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  const absl::Status status = lockstep::Run({argv + 1, argv + argc});
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(argc, argv, lockstep::ScheduleFlags(),
+                              [](const auto&) { return lockstep::Run(); });
 }

@@ -2,19 +2,32 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <optional>
+#include <utility>
 
+#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "strategies/schedules/schedules.h"
-#include "tools/arguments/arguments.h"
+
+ABSL_FLAG(std::optional<std::string>, schedule, std::nullopt, "its name; default 1f1b");
+ABSL_FLAG(std::optional<int>, stages, std::nullopt, "stages of all ranks");
+ABSL_FLAG(std::optional<int>, ranks, std::nullopt, "ranks of the pipeline");
+ABSL_FLAG(std::optional<int>, stages_per_rank, std::nullopt, "stages of each rank");
+ABSL_FLAG(std::optional<int>, micro_batches, std::nullopt, "default twice the ranks");
+ABSL_FLAG(std::string, csv, "", "the file of a schedule of your own, in place of a name and sizes");
+ABSL_FLAG(std::vector<std::string>, forward, {"1"}, "time of a forward");
+ABSL_FLAG(std::vector<std::string>, input_gradient, {"1"}, "time of the first half of a backward");
+ABSL_FLAG(std::vector<std::string>, weight_gradient, {"1"}, "time of the other half");
+ABSL_FLAG(double, transfer, 0, "time until another rank has what one has computed");
+ABSL_FLAG(std::string, svg, "", "the picture to write; default schedule/NAME.svg");
+ABSL_FLAG(std::string, write_csv, "", "the file to write the schedule to, as --csv reads it");
 
 namespace lockstep {
 namespace {
@@ -22,53 +35,40 @@ namespace {
 // More than anybody can look at.
 constexpr int kMaxStages = 64, kMaxMicroBatches = 256;
 
-const std::map<std::string, FlagKind>& Flags() {
-  static const auto& flags =
-      *new std::map<std::string, FlagKind>{{"--schedule", FlagKind::kValue},
-                                           {"--stages", FlagKind::kValue},
-                                           {"--ranks", FlagKind::kValue},
-                                           {"--stages-per-rank", FlagKind::kValue},
-                                           {"--micro-batches", FlagKind::kValue},
-                                           {"--csv", FlagKind::kValue},
-                                           {"--forward", FlagKind::kValue},
-                                           {"--input-gradient", FlagKind::kValue},
-                                           {"--weight-gradient", FlagKind::kValue},
-                                           {"--transfer", FlagKind::kValue},
-                                           {"--svg", FlagKind::kValue},
-                                           {"--write-csv", FlagKind::kValue},
-                                           {"--help", FlagKind::kSwitch}};
-  return flags;
-}
-
 // Ranks and stages of each, from what was given of ranks x stages a rank = stages.
 struct Extent {
   int ranks = 0, stages_a_rank = 0;
 };
 
-absl::StatusOr<Extent> ReadExtent(const Arguments& arguments, int usual_stages_a_rank) {
-  LS_ASSIGN_OR_RETURN(const int stages, arguments.Whole("--stages", 1, kMaxStages, 0));
-  LS_ASSIGN_OR_RETURN(int ranks, arguments.Whole("--ranks", 1, kMaxStages, 0));
-  LS_ASSIGN_OR_RETURN(int each, arguments.Whole("--stages-per-rank", 1, kMaxStages, 0));
-  if (each == 0) each = stages > 0 && ranks > 0 ? stages / ranks : usual_stages_a_rank;
-  if (ranks == 0) ranks = stages > 0 ? stages / each : 4;
+absl::StatusOr<Extent> ReadExtent(int usual_stages_a_rank) {
+  const std::optional<int> given_stages = absl::GetFlag(FLAGS_stages);
+  const std::optional<int> given_ranks = absl::GetFlag(FLAGS_ranks);
+  const std::optional<int> given_each = absl::GetFlag(FLAGS_stages_per_rank);
+  LS_RETURN_IF_ERROR(CheckRange("stages", given_stages.value_or(1), 1, kMaxStages));
+  LS_RETURN_IF_ERROR(CheckRange("ranks", given_ranks.value_or(1), 1, kMaxStages));
+  LS_RETURN_IF_ERROR(CheckRange("stages_per_rank", given_each.value_or(1), 1, kMaxStages));
+  const int stages = given_stages.value_or(0);
+  const int each =
+      given_each.value_or(stages > 0 && given_ranks ? stages / *given_ranks : usual_stages_a_rank);
+  const int ranks = given_ranks.value_or(stages > 0 ? stages / each : 4);
   if (stages > 0 && ranks * each != stages) {
     return absl::InvalidArgumentError(
-        arguments.Has("--ranks") && arguments.Has("--stages-per-rank")
-            ? absl::StrCat("--stages ", stages, " is not --ranks ", ranks, " x --stages-per-rank ",
+        given_ranks && given_each
+            ? absl::StrCat("--stages ", stages, " is not --ranks ", ranks, " x --stages_per_rank ",
                            each, "; leave one of them out")
             : absl::StrCat("--stages ", stages, " do not divide by ",
-                           arguments.Has("--ranks") ? absl::StrCat("--ranks ", ranks)
-                                                    : absl::StrCat(each, " stages a rank")));
+                           given_ranks ? absl::StrCat("--ranks ", ranks)
+                                       : absl::StrCat(each, " stages a rank")));
   }
   if (ranks * each > kMaxStages) {
-    return absl::InvalidArgumentError(absl::StrCat("--ranks ", ranks, " x --stages-per-rank ", each,
+    return absl::InvalidArgumentError(absl::StrCat("--ranks ", ranks, " x --stages_per_rank ", each,
                                                    " are more than ", kMaxStages, " stages"));
   }
   return Extent{ranks, each};
 }
 
-absl::StatusOr<Schedule> Named(const Arguments& arguments) {
-  const std::string name = arguments.Value("--schedule", "1f1b");
+absl::StatusOr<Schedule> Named() {
+  const std::string name = absl::GetFlag(FLAGS_schedule).value_or("1f1b");
   const std::vector<std::string> names = ScheduleNames();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     return absl::InvalidArgumentError(
@@ -76,41 +76,41 @@ absl::StatusOr<Schedule> Named(const Arguments& arguments) {
                      NearestName(name, names), "? There are ", absl::StrJoin(names, ", ")));
   }
   const int usual_stages = name == "interleaved_1f1b" ? 2 : DefaultStagesPerRank(name);
-  LS_ASSIGN_OR_RETURN(const Extent extent, ReadExtent(arguments, usual_stages));
-  LS_ASSIGN_OR_RETURN(const int micro_batches,
-                      arguments.Whole("--micro-batches", 1, kMaxMicroBatches, 2 * extent.ranks));
+  LS_ASSIGN_OR_RETURN(const Extent extent, ReadExtent(usual_stages));
+  const int micro_batches = absl::GetFlag(FLAGS_micro_batches).value_or(2 * extent.ranks);
+  LS_RETURN_IF_ERROR(CheckRange("micro_batches", micro_batches, 1, kMaxMicroBatches));
   return MakeSchedule(name, extent.ranks, extent.stages_a_rank, micro_batches);
 }
 
-absl::StatusOr<Schedule> FromFile(const Arguments& arguments) {
-  for (const char* flag :
-       {"--schedule", "--stages", "--ranks", "--stages-per-rank", "--micro-batches"}) {
-    if (!arguments.Has(flag)) continue;
+absl::StatusOr<Schedule> FromFile(const std::string& path) {
+  for (const auto& [flag, is_given] :
+       {std::pair("schedule", absl::GetFlag(FLAGS_schedule).has_value()),
+        {"stages", absl::GetFlag(FLAGS_stages).has_value()},
+        {"ranks", absl::GetFlag(FLAGS_ranks).has_value()},
+        {"stages_per_rank", absl::GetFlag(FLAGS_stages_per_rank).has_value()},
+        {"micro_batches", absl::GetFlag(FLAGS_micro_batches).has_value()}}) {
+    if (!is_given) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": the file of --csv says that already; leave one of them out"));
+        absl::StrCat("--", flag, ": the file of --csv says that already; leave one of them out"));
   }
-  const std::string path = UserPath(arguments.Value("--csv"));
   LS_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
   return ScheduleFromCsv(csv, std::filesystem::path(path).filename().string());
 }
 
 // One number for all stages, or one for each: "1" or "1,2,1,1".
-absl::Status ReadCosts(const Arguments& arguments, const std::string& flag,
+absl::Status ReadCosts(const std::string& flag, const std::vector<std::string>& texts,
                        double StageCosts::*cost, std::vector<StageCosts>& costs) {
-  if (!arguments.Has(flag)) return absl::OkStatus();
-  const std::vector<std::string> texts = absl::StrSplit(arguments.Value(flag), ',');
+  const std::string given = absl::StrCat("--", flag, " ", absl::StrJoin(texts, ","));
   std::vector<double> values;
   for (const std::string& text : texts) {
     double& value = values.emplace_back();
     if (!absl::SimpleAtod(text, &value) || !(value > 0 && value <= 1e6)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(flag, " ", arguments.Value(flag), ": '", text, "' is no time above 0"));
+      return absl::InvalidArgumentError(absl::StrCat(given, ": '", text, "' is no time above 0"));
     }
   }
   if (values.size() != 1 && values.size() != costs.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, " ", arguments.Value(flag), ": give one, ",
-                                                   "or one for each of the ", costs.size(),
-                                                   " stages"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(given, ": give one, or one for each of the ", costs.size(), " stages"));
   }
   for (size_t i = 0; i < costs.size(); ++i) costs[i].*cost = values[values.size() == 1 ? 0 : i];
   return absl::OkStatus();
@@ -118,61 +118,46 @@ absl::Status ReadCosts(const Arguments& arguments, const std::string& flag,
 
 }  // namespace
 
-absl::StatusOr<ScheduleRequest> ParseScheduleRequest(const std::vector<std::string>& command_line) {
-  LS_ASSIGN_OR_RETURN(const Arguments arguments, Arguments::Parse(command_line, Flags()));
+absl::StatusOr<ScheduleRequest> ScheduleRequestFromFlags() {
   ScheduleRequest request;
-  request.help = arguments.Has("--help");
-  if (request.help) return request;
-  if (!arguments.words().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", arguments.words()[0], "' belongs to no option; --help lists them"));
-  }
-  LS_ASSIGN_OR_RETURN(request.schedule,
-                      arguments.Has("--csv") ? FromFile(arguments) : Named(arguments));
+  const std::string csv = absl::GetFlag(FLAGS_csv);
+  LS_ASSIGN_OR_RETURN(request.schedule, csv.empty() ? Named() : FromFile(UserPath(csv)));
   LS_RETURN_IF_ERROR(Validate(request.schedule));
 
   request.costs.resize(request.schedule.stages());
-  LS_RETURN_IF_ERROR(ReadCosts(arguments, "--forward", &StageCosts::forward, request.costs));
   LS_RETURN_IF_ERROR(
-      ReadCosts(arguments, "--input-gradient", &StageCosts::input_gradient, request.costs));
-  LS_RETURN_IF_ERROR(
-      ReadCosts(arguments, "--weight-gradient", &StageCosts::weight_gradient, request.costs));
-  const std::string transfer = arguments.Value("--transfer", "0");
-  if (!absl::SimpleAtod(transfer, &request.transfer) ||
-      !(request.transfer >= 0 && request.transfer <= 1e6)) {
+      ReadCosts("forward", absl::GetFlag(FLAGS_forward), &StageCosts::forward, request.costs));
+  LS_RETURN_IF_ERROR(ReadCosts("input_gradient", absl::GetFlag(FLAGS_input_gradient),
+                               &StageCosts::input_gradient, request.costs));
+  LS_RETURN_IF_ERROR(ReadCosts("weight_gradient", absl::GetFlag(FLAGS_weight_gradient),
+                               &StageCosts::weight_gradient, request.costs));
+  request.transfer = absl::GetFlag(FLAGS_transfer);
+  if (!(request.transfer >= 0 && request.transfer <= 1e6)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--transfer ", transfer, ": give a time, 0 or above"));
+        absl::StrCat("--transfer ", request.transfer, ": give a time, 0 or above"));
   }
 
   const std::string stem = std::filesystem::path(request.schedule.name).stem().string();
-  request.svg = UserPath(arguments.Value("--svg", absl::StrCat("schedule/", stem, ".svg")));
-  if (arguments.Has("--write-csv")) request.csv = UserPath(arguments.Value("--write-csv"));
+  const std::string svg = absl::GetFlag(FLAGS_svg), write_csv = absl::GetFlag(FLAGS_write_csv);
+  request.svg = UserPath(svg.empty() ? absl::StrCat("schedule/", stem, ".svg") : svg);
+  if (!write_csv.empty()) request.csv = UserPath(write_csv);
   return request;
 }
 
-std::string ScheduleUsage() {
-  return absl::StrCat(
-      "Prints and draws what each rank of a pipeline does when, checked and simulated.\n\n"
-      "  schedule [options]\n\n"
-      "  --schedule NAME        ",
-      absl::StrJoin(ScheduleNames(), ", "),
-      "; default 1f1b\n"
-      "  --stages S             stages = ranks x stages a rank: give one or two of the three,\n"
-      "  --ranks P              which decide the others; default 4 ranks with one stage each,\n"
-      "  --stages-per-rank V    or two with interleaved_1f1b, zb_v and dualpipe_v\n"
-      "  --micro-batches M      default twice the ranks\n"
-      "  --csv FILE             a schedule of your own in place of those: a row a rank, a cell\n"
-      "                         an action, as 2F3: stage, kind (F forward, B backward, or its\n"
-      "                         halves I input gradient and W weight gradient), micro-batch;\n"
-      "                         empty cells are skipped\n"
-      "  --forward T            time of a forward: one for all stages, or one for each as\n"
-      "                         1,2,1,1; default 1, as for all of these but the last\n"
-      "  --input-gradient T     of the first half of a backward\n"
-      "  --weight-gradient T    of the other half\n"
-      "  --transfer T           until another rank has what one has computed; default 0\n"
-      "  --svg PATH             the picture to write; default schedule/NAME.svg\n"
-      "  --write-csv PATH       writes the schedule as --csv reads it\n"
-      "  --help                 this text\n");
+ProgramFlags ScheduleFlags() {
+  return {
+      .usage = absl::StrCat(
+          "Prints and draws what each rank of a pipeline does when, checked and simulated.\n\n"
+          "  schedule [options]\n\n"
+          "Schedules: ",
+          absl::StrJoin(ScheduleNames(), ", "),
+          ".\nstages = ranks x stages_per_rank: give one or two of the three, which decide the "
+          "others; by\ndefault 4 ranks with one stage each, or two with interleaved_1f1b, zb_v "
+          "and dualpipe_v.\nA file of --csv has a row a rank and a cell an action, as 2F3: stage, "
+          "kind (F forward,\nB backward, or its halves I input gradient and W weight gradient), "
+          "micro-batch; empty cells\nare skipped. A time is one number for all stages, or one for "
+          "each, as 1,2,1,1."),
+      .files = {__FILE__}};
 }
 
 }  // namespace lockstep

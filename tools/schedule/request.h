@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/flags.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/schedules/simulation.h"
 
 namespace lockstep {
 
 struct ScheduleRequest {
-  bool help = false;
   Schedule schedule;                   // valid
   std::vector<StageCosts> costs = {};  // by stage
   double transfer = 0;
@@ -20,11 +20,11 @@ struct ScheduleRequest {
   std::string csv;  // likewise; empty: none
 };
 
-// Reads the arguments behind the program's name, and the CSV file that they may name. A schedule
-// that cannot be made, or that Validate refuses, is an error that names the cell.
-absl::StatusOr<ScheduleRequest> ParseScheduleRequest(const std::vector<std::string>& command_line);
+// What the program's command line accepts.
+ProgramFlags ScheduleFlags();
 
-// What --help prints.
-std::string ScheduleUsage();
+// Reads the flags, once they are parsed, and the CSV file that they may name. A schedule that
+// cannot be made, or that Validate refuses, is an error that names the cell.
+absl::StatusOr<ScheduleRequest> ScheduleRequestFromFlags();
 
 }  // namespace lockstep

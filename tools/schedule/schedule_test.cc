@@ -58,7 +58,7 @@ class ScheduleProgramTest : public testing::Test {
 };
 
 TEST_F(ScheduleProgramTest, PrintsAndDraws) {
-  const ProcessResult result = Run({"--schedule", "1f1b", "--stages", "4", "--micro-batches", "8"});
+  const ProcessResult result = Run({"--schedule", "1f1b", "--stages", "4", "--micro_batches", "8"});
   EXPECT_TRUE(result.ok()) << result.err;
   EXPECT_THAT(
       result.out,
@@ -69,7 +69,7 @@ TEST_F(ScheduleProgramTest, PrintsAndDraws) {
 
 TEST_F(ScheduleProgramTest, StagesAreRanksTimesStagesARank) {
   const auto title = [this](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--schedule=interleaved_1f1b", "--micro-batches=12"});
+    arguments.insert(arguments.end(), {"--schedule=interleaved_1f1b", "--micro_batches=12"});
     const std::string out = Run(arguments).out;
     return out.substr(0, out.find('\n'));
   };
@@ -78,16 +78,16 @@ TEST_F(ScheduleProgramTest, StagesAreRanksTimesStagesARank) {
   EXPECT_EQ(title({"--stages=8"}), four);
   EXPECT_EQ(title({"--ranks=4"}), four);
   EXPECT_EQ(title({"--stages=8", "--ranks=4"}), four);
-  EXPECT_EQ(title({"--stages=8", "--ranks=4", "--stages-per-rank=2"}), four);
-  EXPECT_EQ(title({"--stages=6", "--stages-per-rank=3"}),
+  EXPECT_EQ(title({"--stages=8", "--ranks=4", "--stages_per_rank=2"}), four);
+  EXPECT_EQ(title({"--stages=6", "--stages_per_rank=3"}),
             "interleaved_1f1b: 2 ranks with 3 stages each, 12 micro-batches");
 }
 
 TEST_F(ScheduleProgramTest, VShapedSchedulesHaveTwoStagesARank) {
   for (const std::string name : {"zb_v", "dualpipe_v"}) {
     for (const std::vector<std::string>& size :
-         {std::vector<std::string>{}, {"--stages=8"}, {"--ranks=4"}, {"--stages-per-rank=2"}}) {
-      std::vector<std::string> arguments = {"--schedule=" + name, "--micro-batches=8"};
+         {std::vector<std::string>{}, {"--stages=8"}, {"--ranks=4"}, {"--stages_per_rank=2"}}) {
+      std::vector<std::string> arguments = {"--schedule=" + name, "--micro_batches=8"};
       arguments.insert(arguments.end(), size.begin(), size.end());
       EXPECT_THAT(Run(arguments).out,
                   AllOf(StartsWith(name + ": 4 ranks with 2 stages each, 8 micro-batches\n"),
@@ -99,19 +99,19 @@ TEST_F(ScheduleProgramTest, VShapedSchedulesHaveTwoStagesARank) {
 
 TEST_F(ScheduleProgramTest, CostsAreOfAllStagesOrOfEach) {
   const std::string alike =
-      Run({"--schedule=gpipe", "--ranks=2", "--micro-batches=2", "--forward=2"}).out;
+      Run({"--schedule=gpipe", "--ranks=2", "--micro_batches=2", "--forward=2"}).out;
   EXPECT_THAT(alike, AllOf(HasSubstr("takes 12\n"), HasSubstr("33.3 %")));
-  const std::string each = Run({"--schedule=gpipe", "--ranks=2", "--micro-batches=2",
-                                "--forward=1,3", "--weight-gradient=1,3", "--transfer=0.5"})
+  const std::string each = Run({"--schedule=gpipe", "--ranks=2", "--micro_batches=2",
+                                "--forward=1,3", "--weight_gradient=1,3", "--transfer=0.5"})
                                .out;
   // F0 1, over 0.5, F0 F1 6, B0 B1 8, back 0.5, B1 2.
   EXPECT_THAT(each, HasSubstr("takes 18\n"));
 }
 
 TEST_F(ScheduleProgramTest, ReadsWhatItWrites) {
-  EXPECT_TRUE(Run({"--schedule=zb_h1", "--write-csv=here/zb.csv", "--svg=a.svg"}).ok());
+  EXPECT_TRUE(Run({"--schedule=zb_h1", "--write_csv=here/zb.csv", "--svg=a.svg"}).ok());
   const ProcessResult read =
-      Run({"--csv=here/zb.csv", "--svg", folder_ + "/b.svg", "--write-csv=again.csv"});
+      Run({"--csv=here/zb.csv", "--svg", folder_ + "/b.svg", "--write_csv=again.csv"});
   EXPECT_TRUE(read.ok()) << read.err;
   EXPECT_THAT(read.out, StartsWith("zb.csv: 4 ranks, 8 micro-batches\n"));
   EXPECT_EQ(Written("again.csv"), Written("here/zb.csv"));
@@ -138,7 +138,7 @@ TEST_F(ScheduleProgramTest, FaultyFilesNameTheCell) {
 TEST_F(ScheduleProgramTest, HelpNamesEverything) {
   const ProcessResult result = Run({"--help"});
   EXPECT_TRUE(result.ok());
-  EXPECT_THAT(result.out, AllOf(HasSubstr("interleaved_1f1b"), HasSubstr("--weight-gradient")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("interleaved_1f1b"), HasSubstr("--weight_gradient")));
 }
 
 TEST_F(ScheduleProgramTest, WrongRequestsAreRefused) {
@@ -150,15 +150,15 @@ TEST_F(ScheduleProgramTest, WrongRequestsAreRefused) {
               HasSubstr("--stages 5 do not divide by 2 stages a rank"));
   EXPECT_THAT(Fail({"--stages=5", "--ranks=2"}), HasSubstr("do not divide by --ranks 2"));
   EXPECT_THAT(Fail({"--stages=4", "--ranks=8"}), HasSubstr("do not divide by --ranks 8"));
-  EXPECT_THAT(Fail({"--stages=4", "--ranks=2", "--stages-per-rank=3"}),
-              HasSubstr("--stages 4 is not --ranks 2 x --stages-per-rank 3"));
-  EXPECT_THAT(Fail({"--ranks=64", "--stages-per-rank=2"}), HasSubstr("more than 64 stages"));
+  EXPECT_THAT(Fail({"--stages=4", "--ranks=2", "--stages_per_rank=3"}),
+              HasSubstr("--stages 4 is not --ranks 2 x --stages_per_rank 3"));
+  EXPECT_THAT(Fail({"--ranks=64", "--stages_per_rank=2"}), HasSubstr("more than 64 stages"));
   EXPECT_THAT(Fail({"--stages=4", "--ranks=2"}), HasSubstr("has one stage a rank"));
-  EXPECT_THAT(Fail({"--schedule=interleaved_1f1b", "--micro-batches=6"}),
+  EXPECT_THAT(Fail({"--schedule=interleaved_1f1b", "--micro_batches=6"}),
               HasSubstr("6 do not divide by 4"));
-  EXPECT_THAT(Fail({"--schedule=zb_v", "--stages-per-rank=3"}),
+  EXPECT_THAT(Fail({"--schedule=zb_v", "--stages_per_rank=3"}),
               HasSubstr("zb_v has 2 stages a rank, not 3"));
-  EXPECT_THAT(Fail({"--schedule=dualpipe_v", "--micro-batches=7"}),
+  EXPECT_THAT(Fail({"--schedule=dualpipe_v", "--micro_batches=7"}),
               HasSubstr("8 for 4, but there are 7"));
   EXPECT_THAT(Fail({"--forward=0"}), HasSubstr("'0' is no time above 0"));
   EXPECT_THAT(Fail({"--forward=nan"}), HasSubstr("'nan' is no time above 0"));

@@ -17,19 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// As core/report/step_timer.h names phases.
-std::optional<StepTrace::Kind> KindOf(const std::string& name) {
-  static const auto& kinds =
-      *new std::map<std::string, StepTrace::Kind>{{"forward", StepTrace::Kind::kForward},
-                                                  {"backward", StepTrace::Kind::kBackward},
-                                                  {"optimizer", StepTrace::Kind::kOptimizer},
-                                                  {"data", StepTrace::Kind::kData},
-                                                  {"bubble", StepTrace::Kind::kBubble}};
-  const auto found = kinds.find(name);
-  if (found == kinds.end()) return std::nullopt;
-  return found->second;
-}
-
 struct Event {
   int rank;
   bool communicates;
@@ -145,8 +132,11 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
                             .bytes = event.bytes,
                             .begin = seconds(event.begin),
                             .end = seconds(event.end)});
-    } else if (const auto kind = KindOf(event.name)) {
-      rank.phases.push_back({.kind = *kind,
+      continue;
+    }
+    for (const Work* work : StepTrace::kWork) {
+      if (event.name != work->name) continue;
+      rank.phases.push_back({.work = work,
                              .micro_batch = event.micro_batch,
                              .begin = seconds(event.begin),
                              .end = seconds(event.end)});
@@ -163,6 +153,11 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
     std::sort(rank.calls.begin(), rank.calls.end(), by_begin);
   }
   return trace;
+}
+
+std::string LabelOf(const StepTrace::Phase& phase) {
+  if (phase.micro_batch < 0) return phase.work->name;
+  return absl::StrCat(phase.work->name, " of micro-batch ", phase.micro_batch);
 }
 
 }  // namespace lockstep

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/draw/palette.h"
 
 namespace lockstep {
 
 // What the ranks of a run did in one step, from its trace.
 struct StepTrace {
-  enum class Kind { kForward, kBackward, kOptimizer, kData, kBubble };
+  // What phases are, by the names of traces (core/report/step_timer.h).
+  static constexpr const Work* kWork[] = {&kForwardWork, &kBackwardWork, &kOptimizerWork,
+                                          &kDataWork, &kBubbleWork};
   struct Phase {
-    Kind kind;
+    const Work* work;
     int64_t micro_batch;  // of the step's global batch; -1 where there is none
     double begin, end;    // seconds since the first rank began the step
   };
@@ -44,5 +47,8 @@ struct StepTrace {
 // is no trace, or does not have the step; `name` stands for it in messages.
 absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
                                         std::optional<int64_t> step = std::nullopt);
+
+// "forward of micro-batch 3", "optimizer"
+std::string LabelOf(const StepTrace::Phase& phase);
 
 }  // namespace lockstep

@@ -48,13 +48,13 @@ TEST(StepTraceTest, HasThePhasesOfOneStepInOrder) {
   ASSERT_EQ(trace->ranks.size(), 2u);
   const std::vector<StepTrace::Phase>& phases = trace->ranks[0].phases;
   ASSERT_EQ(phases.size(), 2u);
-  EXPECT_EQ(phases[0].kind, StepTrace::Kind::kForward);
-  EXPECT_EQ(phases[1].kind, StepTrace::Kind::kBackward);
+  EXPECT_EQ(phases[0].work, &kForwardWork);
+  EXPECT_EQ(phases[1].work, &kBackwardWork);
   EXPECT_EQ(phases[1].micro_batch, 3);
   EXPECT_DOUBLE_EQ(phases[1].begin, 5e-4);
   EXPECT_DOUBLE_EQ(phases[1].end, 8e-4);
   ASSERT_EQ(trace->ranks[1].phases.size(), 2u);
-  EXPECT_EQ(trace->ranks[1].phases[0].kind, StepTrace::Kind::kBubble);
+  EXPECT_EQ(trace->ranks[1].phases[0].work, &kBubbleWork);
 }
 
 TEST(StepTraceTest, HasWhatWasSentAndLiveMeanwhile) {

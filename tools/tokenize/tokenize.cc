@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/clock.h"
+#include "core/base/flags.h"
 #include "core/base/mapped_file.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
@@ -67,7 +66,7 @@ class Progress {
   int64_t start_nanos_;
 };
 
-absl::Status RunMain() {
+absl::StatusOr<int> RunMain() {
   LS_ASSIGN_OR_RETURN(const std::string bpe, PathFlag("bpe", absl::GetFlag(FLAGS_bpe)));
   LS_ASSIGN_OR_RETURN(const std::string input, PathFlag("input", absl::GetFlag(FLAGS_input)));
   LS_ASSIGN_OR_RETURN(const std::string output, PathFlag("output", absl::GetFlag(FLAGS_output)));
@@ -96,18 +95,16 @@ absl::Status RunMain() {
                              static_cast<double>(text.size()) / static_cast<double>(tokens))
                  .c_str(),
              stdout);
-  return absl::OkStatus();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "Makes a file of token ids from text: --bpe DIR --input TEXT --output FILE");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = lockstep::RunMain();
-  if (status.ok()) return 0;
-  lockstep::PrintError(status);
-  return 1;
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Makes a file of token ids from text: --bpe DIR --input TEXT --output FILE",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::RunMain(); });
 }

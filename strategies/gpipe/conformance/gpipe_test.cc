@@ -41,17 +41,17 @@ std::string Refusal(const Assignments& assignments) {
 // ------------------------------------------------------------------------------
 
 TEST(GPipeRefusalTest, BalanceOfWrongLengthPointsToAutomaticBalancing) {
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.balance=[3]"}),
-              AllOf(HasSubstr("gpipe.balance = [3] has 1 stages, but mesh.pp is 2"),
+  EXPECT_THAT(Refusal({"mesh.pp=2", "pipeline.balance=[3]"}),
+              AllOf(HasSubstr("pipeline.balance = [3] has 1 stages, but mesh.pp is 2"),
                     HasSubstr("with \"cost\", \"time\" or \"size\" in its place")));
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.balance=[3, 3]"}),
+  EXPECT_THAT(Refusal({"mesh.pp=2", "pipeline.balance=[3, 3]"}),
               AllOf(HasSubstr("does not sum up to the model's 4 blocks"),
                     HasSubstr("with \"cost\", \"time\" or \"size\" in its place")));
 }
 
 TEST(GPipeRefusalTest, BalanceLessThanOne) {
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.balance=[4, 0]"}), HasSubstr("without blocks"));
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.balance=[5, -1]"}), HasSubstr("without blocks"));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "pipeline.balance=[4, 0]"}), HasSubstr("without blocks"));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "pipeline.balance=[5, -1]"}), HasSubstr("without blocks"));
 }
 
 TEST(GPipeRefusalTest, ChunksLessThanOne) {
@@ -60,8 +60,8 @@ TEST(GPipeRefusalTest, ChunksLessThanOne) {
 }
 
 TEST(GPipeRefusalTest, CheckpointMode) {
-  EXPECT_THAT(Refusal({"mesh.pp=2", "gpipe.checkpoint=INVALID_CHECKPOINT"}),
-              AllOf(HasSubstr("gpipe.checkpoint"), HasSubstr("except_last")));
+  EXPECT_THAT(Refusal({"mesh.pp=2", "recompute.micro_batches=INVALID_CHECKPOINT"}),
+              AllOf(HasSubstr("recompute.micro_batches"), HasSubstr("except_last")));
 }
 
 TEST(GPipeRefusalTest, MorePartitionsThanLayers) {
@@ -112,7 +112,7 @@ TEST(GPipeRefusalTest, EmptyModule) {
 
 void ExpectBitsOfSingle(const Assignments& cut, const std::string& config = SmallGptConfig()) {
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
-  for (const char* schedule : {"gpipe.schedule=gpipe", "gpipe.schedule=1f1b"}) {
+  for (const char* schedule : {"pipeline.schedule=gpipe", "pipeline.schedule=1f1b"}) {
     ExpectSameBits(
         RunStrategy(GPipeStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", schedule})),
         single);
@@ -199,9 +199,9 @@ TEST(GPipeStateTest, ParametersAndStateDictKeysAreThoseOfTheModel) {
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
     RunStrategy(GPipeStrategy(), MakeModel, config, With(cut, {"mesh.pp=3", "train.steps=2"}));
     ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
-    const auto last = ResumeStrategy(
-        GPipeStrategy(), MakeModel, config,
-        With(cut, {"mesh.pp=2", "gpipe.schedule=interleaved_1f1b", "gpipe.stages_per_rank=2"}));
+    const auto last = ResumeStrategy(GPipeStrategy(), MakeModel, config,
+                                     With(cut, {"mesh.pp=2", "pipeline.schedule=interleaved_1f1b",
+                                                "pipeline.stages_per_rank=2"}));
     EXPECT_EQ(last[0].losses, std::vector<double>({single[0].losses.back()}));
     EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
   }
@@ -212,9 +212,9 @@ TEST(GPipeBalanceTest, MeasuringLeavesModelAndStateAsTheyWere) {
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
     const Assignments cut = {"cut.micro_batches=3"};
     const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
-    for (const char* balance : {"gpipe.balance=time", "gpipe.balance=size"}) {
+    for (const char* balance : {"pipeline.balance=time", "pipeline.balance=size"}) {
       const auto gpipe = RunStrategy(GPipeStrategy(), MakeModel, config,
-                                     With(cut, {"mesh.pp=2", "gpipe.schedule=1f1b", balance}));
+                                     With(cut, {"mesh.pp=2", "pipeline.schedule=1f1b", balance}));
       ExpectSameBits(gpipe, single);
       for (const RankReport& report : gpipe) ExpectPredictedTraffic(report);
     }

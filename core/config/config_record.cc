@@ -1,0 +1,19 @@
+#include "core/config/config_record.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+void ConfigRecord::Add(const std::string& table, Key key) {
+  std::vector<Key>& keys = tables_[table];
+  const auto earlier = std::find_if(keys.begin(), keys.end(),
+                                    [&key](const Key& other) { return other.name == key.name; });
+  if (earlier == keys.end()) {
+    keys.push_back(std::move(key));
+  } else {
+    *earlier = std::move(key);
+  }
+}
+
+}  // namespace lockstep

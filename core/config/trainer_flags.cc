@@ -1,0 +1,68 @@
+#include "core/config/trainer_flags.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/config/device_flag.h"
+
+ABSL_FLAG(lockstep::RepeatedFlag, config, {},
+          "a configuration file (TOML); repeatable, later ones win");
+ABSL_FLAG(lockstep::RepeatedFlag, set, {},
+          "KEY=VALUE, one value over all files, e.g. --set train.steps=100; repeatable");
+ABSL_FLAG(std::string, out, "", "run directory; default runs/<workload>/<strategy>");
+ABSL_FLAG(std::string, data, "", "folder of data sets; default: the environment's LOCKSTEP_DATA");
+ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint of the run directory");
+ABSL_FLAG(bool, print_config, false,
+          "write the configuration as it will run, each key with its source");
+
+namespace lockstep {
+namespace {
+
+ProgramFlags TrainerFlags(const std::string& strategy) {
+  return {.usage = absl::StrCat("Trains a model with the strategy '", strategy, "'."),
+          .files = {__FILE__, kDeviceFlagFile}};
+}
+
+std::string FindConfig(const std::string& path) {
+  const std::string users = UserPath(path);
+  return !std::filesystem::exists(users) && std::filesystem::exists(path) ? path : users;
+}
+
+absl::StatusOr<DeviceType> ParseDevice(const std::string& name) {
+  if (name == "cpu") return DeviceType::kCpu;
+  if (name == "cuda") return DeviceType::kCuda;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--device ", name, ": there is no such device; use cpu or cuda"));
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
+  LS_ASSIGN_OR_RETURN(const ParsedFlags parsed,
+                      ParseFlags({argv + 1, argv + argc}, TrainerFlags("")));
+  CommandLine line;
+  for (const std::string& path : absl::GetFlag(FLAGS_config).values) {
+    line.configs.push_back(FindConfig(path));
+  }
+  line.assignments = absl::GetFlag(FLAGS_set).values;
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (!out.empty()) line.out = UserPath(out);
+  std::string data = absl::GetFlag(FLAGS_data);
+  const char* usual_data = std::getenv("LOCKSTEP_DATA");
+  if (data.empty() && usual_data != nullptr) data = usual_data;
+  if (!data.empty()) line.data = UserPath(data);
+  LS_ASSIGN_OR_RETURN(line.device, ParseDevice(absl::GetFlag(FLAGS_device)));
+  line.resume = absl::GetFlag(FLAGS_resume);
+  line.print_config = absl::GetFlag(FLAGS_print_config);
+  line.help = parsed.help;
+  return line;
+}
+
+std::string Usage(const std::string& strategy) { return FlagsHelp(TrainerFlags(strategy)); }
+
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+// The engine on generated meshes: every way to lay up to 8 ranks along pp, replicas, dp and tp,
+// with every choice of what data-parallel ranks divide, while schedules, recomputation and options
+// take turns.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/engine/preset.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+StrategyDefinition Engine() { return EnginePreset("engine", {}); }
+
+struct MeshCase {
+  int pp, replicas, dp, tp;
+  std::string shard;
+  Assignments options;
+
+  int shards() const { return replicas * dp; }
+  Assignments assignments() const {
+    return With({absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),
+                 absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.tp=", tp),
+                 absl::StrCat("data_parallel.shard=", shard)},
+                options);
+  }
+};
+
+// Options take turns by the case's number.
+Assignments OptionsOf(size_t number, const MeshCase& mesh) {
+  const std::vector<Assignments> schedules = {
+      {"pipeline.schedule=1f1b"},
+      {"pipeline.schedule=gpipe"},
+      {"pipeline.schedule=interleaved_1f1b", "pipeline.stages_per_rank=2"},
+      {"pipeline.schedule=zb_h1"},
+      {"pipeline.schedule=zb_v"},
+      {"pipeline.schedule=dualpipe_v"},
+      {"pipeline.schedule=layerwise"}};
+  const std::vector<std::string> recomputed = {"never", "except_last", "always"};
+  Assignments options = {absl::StrCat("recompute.micro_batches=", recomputed[number % 3])};
+  bool halves = false;
+  if (mesh.pp > 1) {
+    options = With(options, schedules[number % schedules.size()]);
+    halves = number % schedules.size() >= 3 && number % schedules.size() <= 5;
+  }
+  if (mesh.shard == "parameters") {
+    const bool once = halves || number % 2 == 0;
+    options.push_back(absl::StrCat("data_parallel.unshard=", once ? "step" : "micro_batch"));
+    if (!once)
+      options.push_back(absl::StrCat("data_parallel.reshard=", number % 4 == 1 ? "true" : "false"));
+  } else if (mesh.shard == "none" && number % 2 == 0) {
+    options.push_back("data_parallel.bucket_bytes=10000");
+  }
+  return options;
+}
+
+std::vector<MeshCase> Meshes() {
+  std::vector<MeshCase> meshes;
+  for (const int pp : {1, 2}) {
+    for (const int replicas : {1, 2}) {
+      for (const int dp : {1, 2, 4}) {
+        for (const int tp : {1, 2}) {
+          if (pp * replicas * dp * tp > 8) continue;
+          for (const char* shard : {"none", "optimizer", "gradients", "parameters"}) {
+            MeshCase mesh = {pp, replicas, dp, tp, shard, {}};
+            mesh.options = OptionsOf(meshes.size(), mesh);
+            meshes.push_back(mesh);
+          }
+        }
+      }
+    }
+  }
+  return meshes;
+}
+
+std::string Name(const MeshCase& mesh) { return absl::StrJoin(mesh.assignments(), " "); }
+
+class MeshMatrixTest : public ::testing::TestWithParam<SmallModel> {
+ protected:
+  // What all runs of the model have in common. A ResNet parts from `single` under tp where its
+  // learning rate is large.
+  Assignments Workload(int shards) const {
+    Assignments workload = {"batch.size=16", "cut.micro_batches=4", "train.steps=2",
+                            absl::StrCat("cut.shards=", shards)};
+    if (GetParam() == SmallModel::kResNet) {
+      return With(workload, {"model.width=12", "schedule.learning_rate=0.0001"});
+    }
+    return With(workload, {"model.width=64"});
+  }
+
+  const std::vector<RankReport>& Reference(int shards) {
+    std::vector<RankReport>& reports = references_[shards];
+    if (reports.empty()) {
+      reports = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(GetParam()), Workload(shards));
+    }
+    return reports;
+  }
+
+ private:
+  std::map<int, std::vector<RankReport>> references_;
+};
+
+TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
+  const std::vector<MeshCase> meshes = Meshes();
+  ASSERT_GE(meshes.size(), 30);
+  for (const MeshCase& mesh : meshes) {
+    SCOPED_TRACE(Name(mesh));
+    const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(GetParam()),
+                                   With(Workload(mesh.shards()), mesh.assignments()));
+    ASSERT_EQ(ranks.size(), mesh.pp * mesh.shards() * mesh.tp);
+    const std::vector<RankReport>& single = Reference(mesh.shards());
+    if (mesh.tp == 1) {
+      ExpectSameBits(ranks, single);
+    } else {
+      for (const RankReport& rank : ranks) {
+        EXPECT_EQ(rank.parameter_hash, ranks[0].parameter_hash);
+        ASSERT_EQ(rank.losses.size(), single[0].losses.size());
+        for (size_t i = 0; i < rank.losses.size(); ++i) {
+          EXPECT_NEAR(rank.losses[i] / single[0].losses[i], 1, 1e-5);
+        }
+      }
+    }
+    ExpectPredictedCosts(ranks);
+  }
+}
+
+TEST_P(MeshMatrixTest, WhatCannotBeCombinedIsRefused) {
+  const bool is_gpt = GetParam() == SmallModel::kGpt;
+  const std::vector<std::pair<Assignments, std::string>> refused = {
+      {{"mesh.replicas=2", "mesh.dp=3"}, "mesh.dp must be a power of two"},
+      {{"mesh.dp=2", "cut.shards=4"}, "set mesh.dp=4, or mesh.replicas=2 and mesh.dp=2"},
+      {{"mesh.dp=2", "data_parallel.shard=all"}, "did you mean"},
+      {{"mesh.dp=4", "data_parallel.shard=parameters", "data_parallel.reshard=3"},
+       "does not divide into groups"},
+      {{"mesh.dp=2", "data_parallel.shard=parameters", "data_parallel.bucket_bytes=9"},
+       "only with data_parallel.shard = \"none\""},
+      {{"mesh.dp=2", "data_parallel.shard=gradients", "data_parallel.reshard=true"},
+       "only with data_parallel.shard = \"parameters\""},
+      {{"mesh.dp=2", "data_parallel.shard=parameters", "data_parallel.unshard=step",
+        "data_parallel.reshard=false"},
+       "use unshard = \"micro_batch\""},
+      {{"mesh.pp=2", "data_parallel.shard=parameters", "pipeline.schedule=zb_h1"},
+       "a schedule of whole backwards"},
+      {{"mesh.pp=2", "pipeline.schedule=interleaved_1f1b", "pipeline.stages_per_rank=2",
+        "cut.micro_batches=3"},
+       "pipeline.schedule cannot be run"},
+      {{"mesh.pp=2", "pipeline.balance=[1, 1]"}, "pipeline.balance = [1, 1]"},
+      {{"mesh.pp=12"}, "blocks"},
+      {{"mesh.tp=3"}, "mesh.tp is 3, but"},
+      {{"mesh.dp=300"}, "mesh.dp is 300"},
+      {{"gpipe.schedule=1f1b"}, "is called pipeline.schedule now"},
+      {{"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
+       is_gpt ? "" : "no sequence of tokens"},
+  };
+  for (const auto& [assignments, message] : refused) {
+    if (message.empty()) continue;
+    SCOPED_TRACE(absl::StrJoin(assignments, " "));
+    const absl::Status status =
+        FailStrategy(Engine(), MakeModel, SmallConfig(GetParam()),
+                     With({"batch.size=24", "cut.micro_batches=4"}, assignments));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MeshMatrixTest,
+                         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet),
+                         [](const auto& test) { return Name(test.param); });
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+"""The registry of strategies, and what each one's folder is built of.
+
+A new preset is its page, strategies/<name>/<name>.h, its BUILD file with lockstep_preset(), and a
+line in PRESETS. Workloads take it up by its name (//experiments:strategies.bzl).
+"""
+
+load("//build_defs:cc.bzl", "ls_cc_binary", "ls_cc_library")
+
+# Strategy -> the function of its page that defines it, in the order in which documents show them.
+PRESETS = {
+    "single": "SingleStrategy",
+    "naive_ddp": "NaiveDdpStrategy",
+    "ddp": "DdpStrategy",
+    "zero1": "Zero1Strategy",
+    "zero2": "Zero2Strategy",
+    "fsdp": "FsdpStrategy",
+    "layerwise": "LayerwiseStrategy",
+    "gpipe": "GPipeStrategy",
+    "fsdp_pipe": "FsdpPipeStrategy",
+    "tp": "TpStrategy",
+    "lora": "LoraStrategy",
+}
+
+def strategy_main():
+    """`:main`, which trains with the strategy that the folder is named after."""
+    name = native.package_name().split("/")[-1]
+    ls_cc_binary(
+        name = "main",
+        srcs = ["//strategies:main.cc"],
+        local_defines = [
+            "STRATEGY_PAGE=\\\"strategies/{0}/{0}.h\\\"".format(name),
+            "STRATEGY=" + PRESETS[name],
+        ],
+        deps = [
+            ":" + name,
+            "//core/run:main",
+            "//models",
+        ],
+    )
+
+def lockstep_preset(deps = []):
+    """A preset of the engine: the library of its page, and its program."""
+    name = native.package_name().split("/")[-1]
+    ls_cc_library(
+        name = name,
+        hdrs = [name + ".h"],
+        deps = ["//strategies/engine"] + deps,
+    )
+    strategy_main()
+
+def presets_library(name):
+    """AllStrategies() of presets.h."""
+    native.genrule(
+        name = name + "_source",
+        outs = [name + ".cc"],
+        cmd = "cat >$@ <<'END'\n" + "\n".join(
+            ["// Made of PRESETS in presets.bzl.", "#include \"strategies/presets.h\""] +
+            ["#include \"strategies/{0}/{0}.h\"".format(preset) for preset in PRESETS] +
+            ["namespace lockstep {", "std::vector<StrategyDefinition> AllStrategies() {", "  return {"] +
+            ["    %s()," % function for function in PRESETS.values()] +
+            ["  };", "}", "}  // namespace lockstep", "END"],
+        ),
+    )
+    ls_cc_library(
+        name = name,
+        srcs = [name + ".cc"],
+        hdrs = [name + ".h"],
+        deps = ["//core/run:strategy"] + ["//strategies/" + preset for preset in PRESETS],
+    )
