@@ -2,29 +2,16 @@
 
 #include <utility>
 
-#include "glog/logging.h"
-
 namespace lockstep {
-namespace {
-
-bool AreTrained(const std::vector<FsdpUnit::Member>& members) {
-  const bool trained = members.front().parameter->trainable;
-  for (const FsdpUnit::Member& member : members) {
-    CHECK_EQ(member.parameter->trainable, trained) << member.parameter->name;
-  }
-  return trained;
-}
-
-}  // namespace
 
 FsdpUnit::FsdpUnit(std::vector<Member> members, const FlatLayout& layout, const ShardGroups& groups,
                    const Precision& precision, Kernels& kernels, uint64_t seed)
     : kernels_(kernels),
       members_(std::move(members)),
-      parameters_(
-          layout, groups, precision.compute, kernels,
-          AreTrained(members_) ? FlatParameters::Trained::kHere : FlatParameters::Trained::kNever) {
-  if (AreTrained(members_)) gradients_.emplace(layout, groups, precision.reduce, kernels);
+      parameters_(layout, groups, precision.compute, kernels,
+                  members_[0].parameter->trainable ? FlatParameters::Trained::kHere
+                                                   : FlatParameters::Trained::kNever) {
+  if (parameters_.master().defined()) gradients_.emplace(layout, groups, precision.reduce, kernels);
   const Tensor& shard = is_trained() ? parameters_.master() : parameters_.shard();
   for (size_t i = 0; i < members_.size(); ++i) {
     Parameter& parameter = *members_[i].parameter;

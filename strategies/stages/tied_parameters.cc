@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
@@ -13,29 +12,21 @@ namespace {
 constexpr char kGradients[] = "tied gradients";
 constexpr char kValues[] = "tied parameters";
 
-// By parameter, the rank that has it.
-absl::flat_hash_map<const Parameter*, int> RankOf(const Model& model, const StagePlan& plan) {
-  absl::flat_hash_map<const Parameter*, int> rank_of;
-  for (int stage = 0; stage < plan.size(); ++stage) {
-    for (int64_t block = plan.stages[stage].begin; block < plan.stages[stage].end; ++block) {
-      for (const Parameter* parameter : model.blocks[block]->Parameters()) {
-        rank_of[parameter] = plan.rank_of_stage[stage];
-      }
-    }
-  }
-  return rank_of;
-}
-
 }  // namespace
 
 TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks,
                                ValuesOf values_of)
     : stage_(stage), values_of_(std::move(values_of)) {
-  const auto rank_of = RankOf(stage.model(), plan);
+  const std::vector<ModelTensor>& tensors = stage.layout().tensors();
+  const auto rank_of = [&](size_t tensor) {
+    return plan.rank_of_stage[plan.StageOfBlock(tensors[tensor].block)];
+  };
+  const std::vector<Parameter*> parameters = stage.model().Parameters();
   bool any = false;
-  for (Parameter* tied : stage.model().Parameters()) {
-    if (tied->tied_to == nullptr) continue;
-    const int from = rank_of.at(tied), to = rank_of.at(tied->tied_to);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!tensors[i].tied_to) continue;
+    Parameter* tied = parameters[i];
+    const int from = rank_of(i), to = rank_of(*tensors[i].tied_to);
     if (from == to) continue;
     any = true;
     if (ranks.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, Work()});
