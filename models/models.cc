@@ -14,7 +14,7 @@ namespace {
 
 enum class Kind { kToy, kResNet, kUNet, kTransformer };
 
-constexpr char kPictures[] = "pictures of one class each, such as shapes";
+constexpr char kImages[] = "images of one class each, such as shapes";
 
 absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
                        const char* fitting) {
@@ -28,7 +28,7 @@ absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
   ToyOptions options = {.inputs = dataset.input_shape().elements(), .outputs = dataset.classes()};
   reader.Read("hidden", &options.hidden, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
-  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", kPictures));
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", kImages));
   return MakeToy(options);
 }
 
@@ -43,7 +43,7 @@ absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
       {{"cifar", ResNetOptions::Stem::kCifar}, {"imagenet", ResNetOptions::Stem::kImageNet}});
   reader.Read("width", &options.width, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
-  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", kPictures));
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", kImages));
   options.classes = dataset.classes();
   options.image = dataset.input_shape()[0];
   return MakeResNet(options);
@@ -55,15 +55,15 @@ absl::StatusOr<Model> ReadUNet(ConfigReader& reader, const Dataset& dataset) {
   reader.Read("width", &options.width, {.at_least = 1});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kSegmentation, "unet",
-                               "pictures of which every pixel has a class: shapes_segmentation"));
+                               "images of which every pixel has a class: shapes_segmentation"));
   options.classes = dataset.classes();
   options.image = dataset.input_shape()[0];
   int64_t most = 0;
   while ((options.image >> most) % 2 == 0) ++most;
   if (options.levels > most) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "model.levels is ", options.levels, ", but pictures of ", options.image, " x ",
-        options.image, " pixels (", dataset.Describe(), ") can be halved only ", most, " times"));
+        "model.levels is ", options.levels, ", but images of ", options.image, " x ", options.image,
+        " pixels (", dataset.Describe(), ") can be halved only ", most, " times"));
   }
   return MakeUNet(options);
 }

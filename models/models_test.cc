@@ -53,7 +53,7 @@ class ShapesOnly : public Dataset {
   int64_t classes_;
 };
 
-const ShapesOnly kPictures(Task::kClassification, {32, 32, 3}, 10);
+const ShapesOnly kImages(Task::kClassification, {32, 32, 3}, 10);
 const ShapesOnly kSegmented(Task::kSegmentation, {32, 32, 3}, 11);
 const ShapesOnly kText(Task::kLanguageModel, {64}, 65);
 
@@ -69,14 +69,14 @@ std::string Problem(const std::string& text, const Dataset& dataset) {
   return std::string(status.message());
 }
 
-TEST(MakeModelTest, ToyFlattensThePictures) {
-  const auto model = Make("kind = \"toy\"\nhidden = 7", kPictures);
+TEST(MakeModelTest, ToyFlattensTheImages) {
+  const auto model = Make("kind = \"toy\"\nhidden = 7", kImages);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->ParameterCount(), 7 * 3072 + 7 + 10 * 7 + 10);
 }
 
-TEST(MakeModelTest, ResNetTakesClassesAndPicturesFromTheData) {
-  const auto model = Make("kind = \"resnet\"\ndepth = 34\nwidth = 16", kPictures);
+TEST(MakeModelTest, ResNetTakesClassesAndImagesFromTheData) {
+  const auto model = Make("kind = \"resnet\"\ndepth = 34\nwidth = 16", kImages);
   ASSERT_TRUE(model.ok()) << model.status();
   const Model expected = MakeResNet({.depth = 34, .classes = 10, .width = 16, .image = 32});
   EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
@@ -88,7 +88,7 @@ TEST(MakeModelTest, ResNetTakesClassesAndPicturesFromTheData) {
   EXPECT_EQ(imagenet->ParameterCount(), 25557032);
 }
 
-TEST(MakeModelTest, UNetTakesClassesAndPicturesFromTheData) {
+TEST(MakeModelTest, UNetTakesClassesAndImagesFromTheData) {
   const auto model = Make("kind = \"unet\"\nlevels = 2\nwidth = 8", kSegmented);
   ASSERT_TRUE(model.ok()) << model.status();
   const Model expected = MakeUNet({.levels = 2, .width = 8, .classes = 11, .image = 32});
@@ -112,9 +112,9 @@ TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
   CpuKernels kernels(allocator);
   const ShapesOnly large(Task::kClassification, {64, 64, 3}, 7);
   for (const auto& [text, dataset] :
-       {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kPictures),
+       {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kImages),
         {"kind = 'transformer'\nlayers = 2\nheads = 2\nwidth = 32", &kText},
-        {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kPictures},
+        {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kImages},
         {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large},
         {"kind = 'unet'\nlevels = 2\nwidth = 8", &kSegmented}}) {
     const absl::StatusOr<Model> model = Make(text, *dataset);
@@ -135,12 +135,12 @@ TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
 }
 
 TEST(MakeModelTest, RefusesWrongKeys) {
-  EXPECT_THAT(Problem("kind = \"resnett\"", kPictures),
+  EXPECT_THAT(Problem("kind = \"resnett\"", kImages),
               AllOf(HasSubstr("model.kind"), HasSubstr("resnet")));
-  EXPECT_THAT(Problem("hidden = 3", kPictures), HasSubstr("model.kind"));
-  EXPECT_THAT(Problem("kind = \"resnet\"\ndepth = 19", kPictures),
+  EXPECT_THAT(Problem("hidden = 3", kImages), HasSubstr("model.kind"));
+  EXPECT_THAT(Problem("kind = \"resnet\"\ndepth = 19", kImages),
               AllOf(HasSubstr("model.depth"), HasSubstr("19"), HasSubstr("18, 34 and 50")));
-  EXPECT_THAT(Problem("kind = \"resnet\"\ndetph = 18", kPictures),
+  EXPECT_THAT(Problem("kind = \"resnet\"\ndetph = 18", kImages),
               AllOf(HasSubstr("detph"), HasSubstr("depth")));
   EXPECT_THAT(Problem("kind = \"transformer\"\nheads = 5\nwidth = 32", kText),
               AllOf(HasSubstr("model.width"), HasSubstr("5 heads")));
@@ -151,15 +151,15 @@ TEST(MakeModelTest, RefusesWrongKeys) {
 TEST(MakeModelTest, RefusesDataThatDoesNotFit) {
   for (const char* kind : {"toy", "resnet"}) {
     EXPECT_THAT(Problem("kind = \"" + std::string(kind) + "\"", kText),
-                AllOf(HasSubstr(kind), HasSubstr("made-up samples"), HasSubstr("pictures")));
+                AllOf(HasSubstr(kind), HasSubstr("made-up samples"), HasSubstr("images")));
   }
   EXPECT_THAT(Problem("kind = \"resnet\"", kSegmented), HasSubstr("one class each"));
-  EXPECT_THAT(Problem("kind = \"unet\"", kPictures),
+  EXPECT_THAT(Problem("kind = \"unet\"", kImages),
               AllOf(HasSubstr("unet"), HasSubstr("made-up samples"), HasSubstr("every pixel")));
   EXPECT_THAT(
       Problem("kind = \"unet\"\nlevels = 3", ShapesOnly(Task::kSegmentation, {36, 36, 3}, 11)),
       AllOf(HasSubstr("model.levels is 3"), HasSubstr("36 x 36"), HasSubstr("2 times")));
-  EXPECT_THAT(Problem("kind = \"transformer\"", kPictures),
+  EXPECT_THAT(Problem("kind = \"transformer\"", kImages),
               AllOf(HasSubstr("transformer"), HasSubstr("made-up samples"), HasSubstr("text")));
 }
 

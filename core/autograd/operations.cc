@@ -113,7 +113,7 @@ Variable ApplyDropoutToColumns(Tape& tape, const Dropout& dropout, const Variabl
   const int64_t own = x.shape()[-1];
   if (dropout.probability == 0 || own == columns) return ApplyDropout(tape, dropout, x);
   Kernels& k = tape.kernels();
-  // Masks belong to runs of elements: the columns take their places among all for a moment.
+  // Masks belong to ranges of elements: the columns take their places among all for a moment.
   const auto apply = [&k, dropout, first_column, columns, own](const Tensor& from) {
     Tensor whole = k.Empty(from.shape().With(-1, columns), from.dtype());
     k.Fill(whole, 0);
@@ -216,25 +216,23 @@ Variable AddProduct(Tape& tape, Variable y, const Variable& x, Leaf& w, int64_t 
   return out;
 }
 
-Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
-                          const Variable* residual) {
+Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const Variable* residual) {
   Kernels& k = tape.kernels();
   const DType dtype = x.value.dtype();
-  Tensor pre = k.Empty(x.shape().With(-1, network.up.value.shape()[0]), dtype);
-  Tensor y = k.Empty(x.shape().With(-1, network.down.value.shape()[0]), dtype);
-  k.GeluNetwork(x.value, network.up.value, network.up_bias.value, network.down.value,
-                ValueOf(network.down_bias), residual ? residual->value : Tensor(), pre, y);
-  const std::vector<Leaf*> leaves = {&network.up, &network.up_bias, &network.down,
-                                     network.down_bias};
+  Tensor pre = k.Empty(x.shape().With(-1, mlp.up.value.shape()[0]), dtype);
+  Tensor y = k.Empty(x.shape().With(-1, mlp.down.value.shape()[0]), dtype);
+  k.GeluMlp(x.value, mlp.up.value, mlp.up_bias.value, mlp.down.value, ValueOf(mlp.down_bias),
+            residual ? residual->value : Tensor(), pre, y);
+  const std::vector<Leaf*> leaves = {&mlp.up, &mlp.up_bias, &mlp.down, mlp.down_bias};
   const bool trains = std::any_of(leaves.begin(), leaves.end(), Trains);
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || trains);
-  auto backward = [&tape, &k, x, n = network, leaves, pre, residual = SlotOf(residual)](Tensor dy) {
+  auto backward = [&tape, &k, x, n = mlp, leaves, pre, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
     tape.ComputeGradients(leaves, [&k, x, n, pre, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, n.down_bias});
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      k.GeluNetworkBackward(x.value, pre, n.up.value, n.down.value, dy, d.write,
-                            {dx, d[0], d[1], d[2], d[3]});
+      k.GeluMlpBackward(x.value, pre, n.up.value, n.down.value, dy, d.write,
+                        {dx, d[0], d[1], d[2], d[3]});
       if (dx.defined()) x.gradient->Add(k, std::move(dx));
     });
   };

@@ -45,16 +45,15 @@ Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual);
 // Uses y up: its memory becomes the result's where nobody else holds it.
 Variable AddProduct(Tape& tape, Variable y, const Variable& x, Leaf& w, int64_t first);
 
-// gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's two-layer network, with
-// GELU and its gradient fused into the products. up [hidden, width], down [width, hidden].
-struct GeluNetwork {
+// gelu(x up^T + up_bias) down^T + down_bias + residual: a transformer's MLP, with GELU and its
+// gradient fused into the products. up [hidden, width], down [width, hidden].
+struct GeluMlp {
   Leaf& up;
   Leaf& up_bias;
   Leaf& down;
   Leaf* down_bias;  // may be null
 };
-Variable ApplyGeluNetwork(Tape& tape, const Variable& x, const GeluNetwork& network,
-                          const Variable* residual);
+Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const Variable* residual);
 
 // Its second half, where the first is computed apart: gelu(pre) w^T + bias + residual.
 Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias, const Variable* residual);

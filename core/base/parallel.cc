@@ -44,7 +44,7 @@ LoopsSkipped::~LoopsSkipped() { --skips; }
 
 bool SkipsLoops() { return skips > 0; }
 
-int ParallelParts(int64_t n, int64_t grain) {
+int ParallelChunks(int64_t n, int64_t grain) {
   DCHECK_GE(grain, 1);
   if (n < 2 * grain || omp_in_parallel()) return 1;
   return static_cast<int>(std::clamp<int64_t>(n / grain, 1, MaxThreads()));
@@ -54,17 +54,17 @@ namespace parallel_internal {
 
 // Not instrumented itself: the threads read the arguments, which the compiler hands over on the
 // caller's stack, before they could state that they come after it.
-[[gnu::no_sanitize_thread]] void RunParts(int parts, void (*run)(void* context, int part),
-                                          void* context) {
+[[gnu::no_sanitize_thread]] void RunChunks(int chunks, void (*run)(void* context, int chunk),
+                                           void* context) {
   char fork = 0;
   char join = 0;
   HappensBefore(fork);
-#pragma omp parallel num_threads(parts)
+#pragma omp parallel num_threads(chunks)
   {
     HappensAfter(fork);
-    // OpenMP may grant fewer threads than asked for (OMP_THREAD_LIMIT): the parts are made anyway.
-    for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) {
-      run(context, part);
+    // OpenMP may grant fewer threads than asked for (OMP_THREAD_LIMIT): the chunks are made anyway.
+    for (int chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
+      run(context, chunk);
     }
     HappensBefore(join);
   }

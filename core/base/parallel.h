@@ -30,67 +30,67 @@ class LoopsSkipped {
 // Whether one lives in the calling thread: for work that is no loop of these.
 bool SkipsLoops();
 
-// How many parts ParallelFor(n, grain, ...) makes when called here: at most MaxThreads(), none
+// How many chunks ParallelFor(n, grain, ...) makes when called here: at most MaxThreads(), none
 // shorter than `grain` where there is more than one; 1 inside another parallel loop. Requires
 // grain >= 1.
-int ParallelParts(int64_t n, int64_t grain);
+int ParallelChunks(int64_t n, int64_t grain);
 
-// Start of part `part` of [0, n) cut into `parts` as loops cut it; part == parts gives n. In long
-// ranges boundaries are multiples of 16: where elements are floats, each part starts on a cache
-// line.
-inline int64_t PartBegin(int64_t n, int parts, int part) {
+// Start of chunk `chunk` of [0, n) cut into `chunks` as loops cut it; chunk == chunks gives n. In
+// long ranges boundaries are multiples of 16: where elements are floats, each chunk starts on a
+// cache line.
+inline int64_t ChunkBegin(int64_t n, int chunks, int chunk) {
   constexpr int64_t kLine = 16;
   constexpr int64_t kLong = 1024;  // from this length on, rounding moves work by at most 1.6 %
-  if (part == parts) return n;
-  const int64_t begin = n / parts * part + n % parts * part / parts;
-  return n / parts >= kLong ? begin / kLine * kLine : begin;
+  if (chunk == chunks) return n;
+  const int64_t begin = n / chunks * chunk + n % chunks * chunk / chunks;
+  return n / chunks >= kLong ? begin / kLine * kLine : begin;
 }
 
 namespace parallel_internal {
 
-// Calls run(context, part) for each part, each on one thread, and returns when all have returned.
-void RunParts(int parts, void (*run)(void* context, int part), void* context);
+// Calls run(context, chunk) for each chunk, each on one thread, and returns when all have returned.
+void RunChunks(int chunks, void (*run)(void* context, int chunk), void* context);
 
 }  // namespace parallel_internal
 
-// Calls fn(part, begin, end) for each of the ParallelParts(n, grain) contiguous parts of [0, n), in
-// parallel, and returns when all are done. Which elements make a part depends on (n, grain,
+// Calls fn(chunk, begin, end) for each of the ParallelChunks(n, grain) contiguous chunks of [0, n),
+// in parallel, and returns when all are done. Which elements make a chunk depends on (n, grain,
 // MaxThreads()): a sum whose order must not depend on threads keeps one partial result for each
-// node of a tree (sum_tree.h), not for each part. With n <= 0, or while SkipsLoops(), nothing is
-// called. One part runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a few
-// microseconds.
+// node of a tree (sum_tree.h), not for each chunk. With n <= 0, or while SkipsLoops(), nothing is
+// called. One chunk runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a
+// few microseconds.
 //
 // `fn` must not throw.
 template <typename Function>
-void ParallelForParts(int64_t n, int64_t grain, Function&& fn) {
+void ParallelForChunks(int64_t n, int64_t grain, Function&& fn) {
   if (n <= 0 || SkipsLoops()) return;
-  const int parts = ParallelParts(n, grain);
-  if (parts == 1) {
+  const int chunks = ParallelChunks(n, grain);
+  if (chunks == 1) {
     fn(0, int64_t{0}, n);
     return;
   }
   struct Context {
     Function& fn;
     int64_t n;
-    int parts;
-  } context{fn, n, parts};
-  parallel_internal::RunParts(
-      parts,
-      [](void* opaque, int part) {
+    int chunks;
+  } context{fn, n, chunks};
+  parallel_internal::RunChunks(
+      chunks,
+      [](void* opaque, int chunk) {
         const Context& c = *static_cast<Context*>(opaque);
-        c.fn(part, PartBegin(c.n, c.parts, part), PartBegin(c.n, c.parts, part + 1));
+        c.fn(chunk, ChunkBegin(c.n, c.chunks, chunk), ChunkBegin(c.n, c.chunks, chunk + 1));
       },
       &context);
 }
 
-// The same with fn(begin, end), for loops whose parts need no number.
+// The same with fn(begin, end), for loops whose chunks need no number.
 //
 //   ParallelFor(n, 4096, [&](int64_t begin, int64_t end) {
 //     for (int64_t i = begin; i < end; ++i) y[i] = a * x[i];
 //   });
 template <typename Function>
 void ParallelFor(int64_t n, int64_t grain, Function&& fn) {
-  ParallelForParts(n, grain, [&fn](int, int64_t begin, int64_t end) { fn(begin, end); });
+  ParallelForChunks(n, grain, [&fn](int, int64_t begin, int64_t end) { fn(begin, end); });
 }
 
 }  // namespace lockstep

@@ -13,26 +13,26 @@
 namespace lockstep {
 namespace {
 
-struct Part {
+struct Chunk {
   int number;
   int64_t begin;
   int64_t end;
   std::thread::id thread;
-  bool operator==(const Part& other) const {
+  bool operator==(const Chunk& other) const {
     return number == other.number && begin == other.begin && end == other.end;
   }
 };
 
-// The parts of a loop, in order of their numbers.
-std::vector<Part> PartsOf(int64_t n, int64_t grain) {
+// The chunks of a loop, in order of their numbers.
+std::vector<Chunk> ChunksOf(int64_t n, int64_t grain) {
   std::mutex mutex;
-  std::vector<Part> parts;
-  ParallelForParts(n, grain, [&](int part, int64_t begin, int64_t end) {
+  std::vector<Chunk> chunks;
+  ParallelForChunks(n, grain, [&](int chunk, int64_t begin, int64_t end) {
     const std::lock_guard lock(mutex);
-    parts.push_back({part, begin, end, std::this_thread::get_id()});
+    chunks.push_back({chunk, begin, end, std::this_thread::get_id()});
   });
-  std::ranges::sort(parts, {}, &Part::number);
-  return parts;
+  std::ranges::sort(chunks, {}, &Chunk::number);
+  return chunks;
 }
 
 TEST(ParallelFor, CoversTheRangeOnceInOrder) {
@@ -41,18 +41,18 @@ TEST(ParallelFor, CoversTheRangeOnceInOrder) {
     for (int64_t n : {1, 2, 3, 10, 100, 1000, 1024, 4097, 100001}) {
       for (int64_t grain : {1, 3, 64, 5000}) {
         SCOPED_TRACE(testing::Message() << n << " by " << grain << " on " << threads);
-        const std::vector<Part> parts = PartsOf(n, grain);
-        ASSERT_EQ(std::ssize(parts), ParallelParts(n, grain));
-        ASSERT_LE(std::ssize(parts), threads);
+        const std::vector<Chunk> chunks = ChunksOf(n, grain);
+        ASSERT_EQ(std::ssize(chunks), ParallelChunks(n, grain));
+        ASSERT_LE(std::ssize(chunks), threads);
         int64_t expected_begin = 0;
-        for (int i = 0; i < std::ssize(parts); ++i) {
-          EXPECT_EQ(parts[i].number, i);
-          EXPECT_EQ(parts[i].begin, expected_begin);
-          EXPECT_GT(parts[i].end, parts[i].begin);
-          expected_begin = parts[i].end;
+        for (int i = 0; i < std::ssize(chunks); ++i) {
+          EXPECT_EQ(chunks[i].number, i);
+          EXPECT_EQ(chunks[i].begin, expected_begin);
+          EXPECT_GT(chunks[i].end, chunks[i].begin);
+          expected_begin = chunks[i].end;
         }
         EXPECT_EQ(expected_begin, n);
-        EXPECT_EQ(PartsOf(n, grain), parts);
+        EXPECT_EQ(ChunksOf(n, grain), chunks);
       }
     }
   }
@@ -60,22 +60,22 @@ TEST(ParallelFor, CoversTheRangeOnceInOrder) {
 
 TEST(ParallelFor, UsesAllThreadsAndKeepsPartsBalanced) {
   SetThreads(4);
-  const std::vector<Part> parts = PartsOf(100000, 1000);
-  ASSERT_EQ(parts.size(), 4u);
+  const std::vector<Chunk> chunks = ChunksOf(100000, 1000);
+  ASSERT_EQ(chunks.size(), 4u);
   std::set<std::thread::id> threads;
-  for (const Part& part : parts) {
-    threads.insert(part.thread);
-    EXPECT_NEAR(static_cast<double>(part.end - part.begin), 25000, 16);
-    EXPECT_EQ(part.begin % 16, 0);
+  for (const Chunk& chunk : chunks) {
+    threads.insert(chunk.thread);
+    EXPECT_NEAR(static_cast<double>(chunk.end - chunk.begin), 25000, 16);
+    EXPECT_EQ(chunk.begin % 16, 0);
   }
   EXPECT_EQ(threads.size(), 4u);
 }
 
 TEST(ParallelFor, RunsShortRangesInline) {
   SetThreads(4);
-  const std::vector<Part> parts = PartsOf(1999, 1000);
-  ASSERT_EQ(parts.size(), 1u);
-  EXPECT_EQ(parts[0].thread, std::this_thread::get_id());
+  const std::vector<Chunk> chunks = ChunksOf(1999, 1000);
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].thread, std::this_thread::get_id());
   ParallelFor(0, 1, [](int64_t, int64_t) { ADD_FAILURE() << "called for an empty range"; });
 }
 
@@ -86,7 +86,7 @@ TEST(ParallelFor, RunsNestedLoopsInline) {
   ParallelFor(3, 1, [&](int64_t, int64_t) {
     ++outer;
     const std::thread::id thread = std::this_thread::get_id();
-    EXPECT_EQ(ParallelParts(1000, 1), 1);
+    EXPECT_EQ(ParallelChunks(1000, 1), 1);
     ParallelFor(1000, 1, [&](int64_t begin, int64_t end) {
       ++inner;
       EXPECT_EQ(end - begin, 1000);
@@ -106,7 +106,7 @@ TEST(ParallelFor, ThreadCountBelongsToTheCallingThread) {
       SetThreads(rank + 1);
       for (int repeat = 0; repeat < 20; ++repeat) {
         EXPECT_EQ(MaxThreads(), rank + 1);
-        EXPECT_EQ(std::ssize(PartsOf(1000, 1)), rank + 1);
+        EXPECT_EQ(std::ssize(ChunksOf(1000, 1)), rank + 1);
       }
     });
   }
@@ -137,11 +137,11 @@ TEST(LoopsSkippedTest, LoopsOfTheThreadDoNothingMeanwhile) {
   {
     const LoopsSkipped skipped;
     EXPECT_TRUE(SkipsLoops());
-    EXPECT_TRUE(PartsOf(100, 1).empty());
-    std::thread([] { EXPECT_EQ(PartsOf(100, 100).size(), 1u); }).join();
+    EXPECT_TRUE(ChunksOf(100, 1).empty());
+    std::thread([] { EXPECT_EQ(ChunksOf(100, 100).size(), 1u); }).join();
   }
   EXPECT_FALSE(SkipsLoops());
-  EXPECT_EQ(PartsOf(100, 100).size(), 1u);
+  EXPECT_EQ(ChunksOf(100, 100).size(), 1u);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace lockstep {
 
 bool AreHalves(const TreeNode& left, const TreeNode& right, int64_t leaves) {
   DCHECK_EQ(left.end(), right.first);
-  // A left half is a run of 2^k leaves that starts at a multiple of 2^(k+1); its right half ends
+  // A left half is a range of 2^k leaves that starts at a multiple of 2^(k+1); its right half ends
   // after as many leaves more, or with the tree.
   const bool is_left = (left.count & (left.count - 1)) == 0 && left.first % (2 * left.count) == 0;
   return is_left && right.end() == std::min(right.first + left.count, leaves);

@@ -1,8 +1,8 @@
 // The order in which sums are made (docs/numerics.md, "The tree").
 //
 // A sum over n leaves is a binary tree: it splits at the largest power of two below n, and both
-// sides split again in the same way. Each aligned run of 2^k leaves (its start a multiple of 2^k)
-// is a node of the tree, so whoever holds such a run sums it alone, whatever n is.
+// sides split again in the same way. Each aligned range of 2^k leaves (its start a multiple of 2^k)
+// is a node of the tree, so whoever holds such a range sums it alone, whatever n is.
 
 #pragma once
 
@@ -24,8 +24,8 @@ struct TreeNode {
 // left.end() == right.first.
 bool AreHalves(const TreeNode& left, const TreeNode& right, int64_t leaves);
 
-// Adds up a consecutive run of leaves that arrive in order, as a stack of nodes. It knows numbers
-// of leaves alone; the caller holds a value for each node on the stack.
+// Adds up a range of leaves that arrive in order, as a stack of nodes. It knows numbers of leaves
+// alone; the caller holds a value for each node on the stack.
 //
 //   TreeStack stack(leaves);
 //   for (leaf : leaves) {
@@ -34,11 +34,11 @@ bool AreHalves(const TreeNode& left, const TreeNode& right, int64_t leaves);
 //     pop these values, push `value`;
 //   }
 //
-// After the last leaf of the whole tree one value is left. A run that is only a part of the leaves
+// After the last leaf of the whole tree one value is left. A range of only some of the leaves
 // leaves one value for each of nodes().
 class TreeStack {
  public:
-  // The run starts at leaf `first` of a tree over `leaves` leaves.
+  // The range starts at leaf `first` of a tree over `leaves` leaves.
   explicit TreeStack(int64_t leaves, int64_t first = 0) : leaves_(leaves), next_(first) {}
 
   // Takes the next leaf. Returns how many nodes on top of the stack are merged with it.

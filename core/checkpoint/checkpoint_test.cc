@@ -181,8 +181,8 @@ TEST_F(CheckpointTest, AnySlicesInAnyPiecesLoadAnyOther) {
     std::vector<std::vector<StateTensor>> ranks;
     for (int slice = 0; slice < slices; ++slice) {
       for (int piece = 0; piece < pieces; ++piece) {
-        const Range columns = EvenPart(11, slices, slice);
-        const Range range = EvenPart(7 * columns.count, pieces, piece);
+        const Range columns = EvenRange(11, slices, slice);
+        const Range range = EvenRange(7 * columns.count, pieces, piece);
         StateTensor part = {.name = "w",
                             .tensor = kernels_.Empty({range.count}),
                             .full_shape = {7, 11},

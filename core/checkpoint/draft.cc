@@ -53,10 +53,10 @@ class WholeDraft : public Draft {
       if (!IsSaved(state[i])) continue;
       const HostBytes bytes(kernels, state[i].tensor);
       const int64_t size = SizeOf(state[i].tensor.dtype());
-      for (const PartRun& run : state[i].part().Runs()) {
+      for (const ElementRange& run : state[i].held().ElementRanges()) {
         LS_RETURN_IF_ERROR(
             file.Write(i, run.in_whole * size,
-                       bytes.get().subspan(static_cast<size_t>(run.in_part * size),
+                       bytes.get().subspan(static_cast<size_t>(run.in_slice * size),
                                            static_cast<size_t>(run.elements * size))));
       }
     }
@@ -81,7 +81,7 @@ class ShardedDraft : public Draft {
     std::map<std::string, std::string> metadata = FormatCheckpointMetadata(metadata_);
     for (const StateTensor& saved : state) {
       if (!IsSaved(saved)) continue;
-      const TensorPart part = saved.part();
+      const TensorSlice part = saved.held();
       tensors.push_back({.name = saved.name,
                          .dtype = SafetensorsDType(saved.tensor.dtype()),
                          .shape = part.StoredShape()});
@@ -110,7 +110,7 @@ class ShardedDraft : public Draft {
 }  // namespace
 
 bool IsSaved(const StateTensor& part) {
-  return part.is_writer && (part.tensor.elements() > 0 || part.part().IsWhole());
+  return part.is_writer && (part.tensor.elements() > 0 || part.held().IsWhole());
 }
 
 std::unique_ptr<Draft> MakeWholeDraft(const std::string& path, const CheckpointInfo& info,

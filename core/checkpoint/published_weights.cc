@@ -65,40 +65,40 @@ class FloatReader {
   std::vector<uint16_t> halves_;
 };
 
-// Some columns of one row of a matrix, and where they go.
-struct RowPiece {
+// A range of columns of one row of a matrix, and where its elements go.
+struct RowRange {
   int64_t row;
   int64_t begin, end;  // columns
   float* out;
 };
 
-std::vector<RowPiece> CutIntoRows(const std::vector<PartRun>& runs, int64_t columns,
-                                  std::span<float> out) {
-  std::vector<RowPiece> pieces;
-  for (const PartRun& run : runs) {
+std::vector<RowRange> SplitIntoRows(const std::vector<ElementRange>& runs, int64_t columns,
+                                    std::span<float> out) {
+  std::vector<RowRange> ranges;
+  for (const ElementRange& run : runs) {
     for (int64_t done = 0; done < run.elements;) {
       const int64_t at = run.in_whole + done, begin = at % columns;
       const int64_t count = std::min(columns - begin, run.elements - done);
-      pieces.push_back({.row = at / columns,
+      ranges.push_back({.row = at / columns,
                         .begin = begin,
                         .end = begin + count,
-                        .out = out.data() + run.in_part + done});
+                        .out = out.data() + run.in_slice + done});
       done += count;
     }
   }
-  return pieces;
+  return ranges;
 }
 
-// Fills pieces of a matrix [rows, columns] from a file in which it lies as [columns, rows]. Rows
+// Fills ranges of a matrix [rows, columns] from a file in which it lies as [columns, rows]. Rows
 // that follow one another are read together: a stretch of each row of the file, whose elements go
-// one to each piece.
-absl::Status ReadTransposed(FloatReader& file, int64_t rows, const std::vector<RowPiece>& pieces) {
+// one to each range.
+absl::Status ReadTransposed(FloatReader& file, int64_t rows, const std::vector<RowRange>& ranges) {
   constexpr int64_t kTogether = 4096;  // whose cache lines stay near while columns go by
   std::vector<float> stretch;
-  for (auto first = pieces.begin(); first != pieces.end();) {
+  for (auto first = ranges.begin(); first != ranges.end();) {
     auto last = first + 1;
     int64_t begin = first->begin, end = first->end;
-    for (; last != pieces.end() && last->row - (last - 1)->row <= 1 &&
+    for (; last != ranges.end() && last->row - (last - 1)->row <= 1 &&
            last->row - first->row < kTogether;
          ++last) {
       begin = std::min(begin, last->begin);
@@ -107,9 +107,9 @@ absl::Status ReadTransposed(FloatReader& file, int64_t rows, const std::vector<R
     stretch.resize(static_cast<size_t>((last - 1)->row - first->row + 1));
     for (int64_t column = begin; column < end; ++column) {
       LS_RETURN_IF_ERROR(file.Read(column * rows + first->row, stretch));
-      for (auto piece = first; piece != last; ++piece) {
-        if (piece->begin <= column && column < piece->end) {
-          piece->out[column - piece->begin] = stretch[piece->row - first->row];
+      for (auto range = first; range != last; ++range) {
+        if (range->begin <= column && column < range->end) {
+          range->out[column - range->begin] = stretch[range->row - first->row];
         }
       }
     }
@@ -119,15 +119,15 @@ absl::Status ReadTransposed(FloatReader& file, int64_t rows, const std::vector<R
 }
 
 // The elements of a part of a parameter, in their order in the part.
-absl::Status ReadPart(const SafetensorsReader& reader, const SafetensorsTensor& tensor,
-                      Layout layout, const TensorPart& part, std::span<float> out) {
+absl::Status ReadSlice(const SafetensorsReader& reader, const SafetensorsTensor& tensor,
+                       Layout layout, const TensorSlice& part, std::span<float> out) {
   FloatReader file(reader, tensor);
-  const std::vector<PartRun> runs = part.Runs();
+  const std::vector<ElementRange> runs = part.ElementRanges();
   if (layout == Layout::kTransposed) {
-    return ReadTransposed(file, part.whole[0], CutIntoRows(runs, part.whole[1], out));
+    return ReadTransposed(file, part.whole[0], SplitIntoRows(runs, part.whole[1], out));
   }
-  for (const PartRun& run : runs) {
-    LS_RETURN_IF_ERROR(file.Read(run.in_whole, out.subspan(static_cast<size_t>(run.in_part),
+  for (const ElementRange& run : runs) {
+    LS_RETURN_IF_ERROR(file.Read(run.in_whole, out.subspan(static_cast<size_t>(run.in_slice),
                                                            static_cast<size_t>(run.elements))));
   }
   return absl::OkStatus();
@@ -223,7 +223,7 @@ absl::Status PublishedWeights::Read(const std::vector<StateTensor>& state, Kerne
     CHECK(wanted.tensor.dtype() == DType::kF32) << wanted.name;
     const PublishedTensor& published = Published(wanted.name);
     const auto read = [&](const std::string& name, std::vector<float>& out) {
-      return ReadPart(reader_, *reader_.Find(name), published.layout, wanted.part(), out);
+      return ReadSlice(reader_, *reader_.Find(name), published.layout, wanted.held(), out);
     };
     std::vector<float> values(wanted.tensor.elements());
     LS_RETURN_IF_ERROR(read(InFile(published.name), values));
@@ -250,7 +250,7 @@ absl::Status WritePublishedWeights(const std::string& path, const PublishedNames
     const auto source = std::find_if(state.begin(), state.end(), [&](const StateTensor& tensor) {
       return tensor.name == published.parameter;
     });
-    CHECK(source != state.end() && source->part().IsWhole()) << published.parameter;
+    CHECK(source != state.end() && source->held().IsWhole()) << published.parameter;
     sources.push_back(&*source);
     tensors.push_back({.name = published.name,
                        .dtype = "F32",

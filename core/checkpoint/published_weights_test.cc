@@ -82,10 +82,10 @@ class PublishedWeightsTest : public ::testing::Test {
                            : part.name == "ours.bias" ? Bias
                                                       : Table;
       const int64_t columns = part.full_shape[part.full_shape.rank() - 1];
-      for (const PartRun& run : part.part().Runs()) {
-        for (int64_t i = 0; i < run.elements; ++i) {
-          const int64_t whole = run.in_whole + i;
-          ASSERT_EQ(part.tensor.data<float>()[run.in_part + i],
+      for (const ElementRange& range : part.held().ElementRanges()) {
+        for (int64_t i = 0; i < range.elements; ++i) {
+          const int64_t whole = range.in_whole + i;
+          ASSERT_EQ(part.tensor.data<float>()[range.in_slice + i],
                     formula(whole / columns, whole % columns))
               << part.name << " element " << whole;
         }

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-TensorPart StateTensor::part() const {
+TensorSlice StateTensor::held() const {
   return {.whole = Dims(full_shape), .first = first, .elements = tensor.elements(), .slice = slice};
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/tensor_part.h"
+#include "core/checkpoint/tensor_slice.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -23,7 +23,7 @@ struct StateTensor {
   // checkpoints do without.
   bool is_frozen = false;
 
-  TensorPart part() const;
+  TensorSlice held() const;
 };
 
 // Names of optimizer state begin so; all others are weights: parameters and running statistics.

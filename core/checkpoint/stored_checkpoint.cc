@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
-#include "core/checkpoint/tensor_part.h"
+#include "core/checkpoint/tensor_slice.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -98,8 +98,8 @@ absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path)
     LS_RETURN_IF_ERROR(checkpoint.Add(reader));
   }
   for (auto& [name, tensor] : checkpoint.tensors_) {
-    std::sort(tensor.runs.begin(), tensor.runs.end(),
-              [](const Run& a, const Run& b) { return a.first < b.first; });
+    std::sort(tensor.ranges.begin(), tensor.ranges.end(),
+              [](const StoredRange& a, const StoredRange& b) { return a.first < b.first; });
   }
   return checkpoint;
 }
@@ -108,9 +108,9 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
   const size_t file = files_.size() - 1;
   for (const SafetensorsTensor& tensor : reader.tensors()) {
     const auto text = reader.metadata().find(PartKey(tensor.name));
-    absl::StatusOr<TensorPart> part = text == reader.metadata().end()
-                                          ? WholePart(tensor.shape)
-                                          : ParseTensorPart(text->second, tensor.shape);
+    absl::StatusOr<TensorSlice> part = text == reader.metadata().end()
+                                           ? WholeSlice(tensor.shape)
+                                           : ParseTensorSlice(text->second, tensor.shape);
     if (!part.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(reader.path(), ": tensor '", tensor.name, "' ", part.status().message()));
@@ -124,9 +124,9 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
                        Describe(tensor.dtype, part->whole), ", but in ", files_[known.file],
                        " it is one of ", Describe(known.dtype, known.whole)));
     }
-    for (const PartRun& run : part->Runs()) {
-      known.runs.push_back(
-          {.first = run.in_whole, .elements = run.elements, .file = file, .in_file = run.in_part});
+    for (const ElementRange& run : part->ElementRanges()) {
+      known.ranges.push_back(
+          {.first = run.in_whole, .elements = run.elements, .file = file, .in_file = run.in_slice});
     }
   }
   return absl::OkStatus();
@@ -169,69 +169,69 @@ absl::Status StoredCheckpoint::Check(const std::vector<StateTensor>& state,
 
 absl::Status StoredCheckpoint::CheckCovered(const std::string& name,
                                             const StoredTensor& tensor) const {
-  const int64_t elements = WholePart(tensor.whole).elements;
+  const int64_t elements = WholeSlice(tensor.whole).elements;
   const auto hole = [&](int64_t begin, int64_t end) {
     return absl::FailedPreconditionError(absl::StrCat(
         path_, ": ", Elements(begin, end), " of tensor '", name, "' are in none of its files"));
   };
   int64_t end = 0;
-  const Run* before = nullptr;
-  for (const Run& run : tensor.runs) {
-    if (run.first > end) return hole(end, run.first);
-    if (run.first < end) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(files_[run.file], ": holds ", Elements(run.first, std::min(end, run.end())),
-                       " of tensor '", name, "', but so does ", files_[before->file]));
+  const StoredRange* before = nullptr;
+  for (const StoredRange& range : tensor.ranges) {
+    if (range.first > end) return hole(end, range.first);
+    if (range.first < end) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          files_[range.file], ": holds ", Elements(range.first, std::min(end, range.end())),
+          " of tensor '", name, "', but so does ", files_[before->file]));
     }
-    end = run.end();
-    before = &run;
+    end = range.end();
+    before = &range;
   }
   return end < elements ? hole(end, elements) : absl::OkStatus();
 }
 
 absl::Status StoredCheckpoint::Read(const std::vector<StateTensor>& state, Kernels& kernels) const {
   // What to read from each file.
-  struct Piece {
+  struct FileRead {
     size_t tensor = 0;    // index into `state`
     int64_t in_file = 0;  // bytes
     std::span<std::byte> bytes;
   };
-  std::vector<std::vector<Piece>> pieces(files_.size());
+  std::vector<std::vector<FileRead>> reads(files_.size());
   std::vector<HostTarget> targets;
   targets.reserve(state.size());
   for (size_t i = 0; i < state.size(); ++i) {
     const auto size = static_cast<int64_t>(SizeOf(state[i].tensor.dtype()));
     const std::span<std::byte> bytes = targets.emplace_back(state[i].tensor).bytes();
-    const std::vector<Run>& stored = tensors_.at(state[i].name).runs;
-    for (const PartRun& wanted : state[i].part().Runs()) {
+    const std::vector<StoredRange>& stored = tensors_.at(state[i].name).ranges;
+    for (const ElementRange& wanted : state[i].held().ElementRanges()) {
       const int64_t wanted_end = wanted.in_whole + wanted.elements;
-      // From the run that holds the first element on; runs follow one another without holes.
-      auto run =
-          std::upper_bound(stored.begin(), stored.end(), wanted.in_whole,
-                           [](int64_t first, const Run& held) { return first < held.end(); });
-      for (int64_t at = wanted.in_whole; at < wanted_end; at = run->end(), ++run) {
-        CHECK(run != stored.end()) << state[i].name << ": the part does not fit into the whole";
-        const int64_t count = std::min(run->end(), wanted_end) - at;
-        pieces[run->file].push_back(
+      // From the range that holds the first element on; ranges follow one another without holes.
+      auto range = std::upper_bound(
+          stored.begin(), stored.end(), wanted.in_whole,
+          [](int64_t first, const StoredRange& held) { return first < held.end(); });
+      for (int64_t at = wanted.in_whole; at < wanted_end; at = range->end(), ++range) {
+        CHECK(range != stored.end()) << state[i].name << ": the part does not fit into the whole";
+        const int64_t count = std::min(range->end(), wanted_end) - at;
+        reads[range->file].push_back(
             {.tensor = i,
-             .in_file = (run->in_file + at - run->first) * size,
+             .in_file = (range->in_file + at - range->first) * size,
              .bytes =
-                 bytes.subspan(static_cast<size_t>((wanted.in_part + at - wanted.in_whole) * size),
+                 bytes.subspan(static_cast<size_t>((wanted.in_slice + at - wanted.in_whole) * size),
                                static_cast<size_t>(count * size))});
       }
     }
   }
   for (size_t file = 0; file < files_.size(); ++file) {
-    if (pieces[file].empty()) continue;
+    if (reads[file].empty()) continue;
     LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(files_[file]));
-    for (const Piece& piece : pieces[file]) {
-      const SafetensorsTensor* tensor = reader.Find(state[piece.tensor].name);
+    for (const FileRead& read : reads[file]) {
+      const SafetensorsTensor* tensor = reader.Find(state[read.tensor].name);
       if (tensor == nullptr ||
-          tensor->bytes < piece.in_file + static_cast<int64_t>(piece.bytes.size())) {
+          tensor->bytes < read.in_file + static_cast<int64_t>(read.bytes.size())) {
         return absl::DataLossError(
             absl::StrCat(files_[file], ": was changed while it was being read"));
       }
-      LS_RETURN_IF_ERROR(reader.Read(*tensor, piece.bytes, piece.in_file));
+      LS_RETURN_IF_ERROR(reader.Read(*tensor, read.bytes, read.in_file));
     }
   }
   for (const HostTarget& target : targets) target.Finish(kernels);

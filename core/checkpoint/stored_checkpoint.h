@@ -39,8 +39,8 @@ class StoredCheckpoint {
   absl::Status Read(const std::vector<StateTensor>& state, Kernels& kernels) const;
 
  private:
-  // Consecutive elements of a whole tensor, and where they lie.
-  struct Run {
+  // A range of elements of a whole tensor, and where it lies.
+  struct StoredRange {
     int64_t first = 0;  // in the whole
     int64_t elements = 0;
     size_t file = 0;      // index into files_
@@ -50,9 +50,9 @@ class StoredCheckpoint {
   };
   struct StoredTensor {
     std::string dtype;
-    std::vector<int64_t> whole;  // shape
-    size_t file = 0;             // one that names it
-    std::vector<Run> runs = {};  // ordered by `first`
+    std::vector<int64_t> whole;            // shape
+    size_t file = 0;                       // one that names it
+    std::vector<StoredRange> ranges = {};  // ordered by `first`
   };
 
   // Adds the tensors of the newest of files_.

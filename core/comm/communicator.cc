@@ -17,18 +17,18 @@
 namespace lockstep {
 namespace {
 
-// `whole` holds the parts of all members, `part` that of one; either may be undefined where this
+// `whole` holds the chunks of all members, `chunk` that of one; either may be undefined where this
 // member has none, but not both.
-Signature OfParts(Operation operation, const Tensor& whole, const Tensor& part,
-                  absl::Span<const int64_t> counts, const GroupInfo& group) {
-  const Tensor& any = whole.defined() ? whole : part;
+Signature OfChunks(Operation operation, const Tensor& whole, const Tensor& chunk,
+                   absl::Span<const int64_t> counts, const GroupInfo& group) {
+  const Tensor& any = whole.defined() ? whole : chunk;
   CHECK(any.defined()) << Name(operation);
   Signature signature{.operation = operation, .dtype = any.dtype(), .memory = any.device().type};
   if (counts.empty()) {
-    signature.count = part.defined() ? part.elements() * group.size() : whole.elements();
+    signature.count = chunk.defined() ? chunk.elements() * group.size() : whole.elements();
     CHECK_EQ(signature.count % group.size(), 0)
         << Name(operation) << " of " << whole.ToString() << " over " << group.ToString()
-        << ": parts that are not equal need counts";
+        << ": chunks that are not equal need counts";
   } else {
     CHECK_EQ(counts.size(), group.members.size()) << Name(operation);
     for (const int64_t count : counts) CHECK_GE(count, 0) << Name(operation);
@@ -41,19 +41,19 @@ Signature OfParts(Operation operation, const Tensor& whole, const Tensor& part,
   if (whole.defined()) {
     CHECK_EQ(whole.elements(), signature.count) << Name(operation) << ", the whole";
   }
-  if (part.defined()) {
-    CHECK_EQ(part.elements(), PartOf(signature, group.size(), group.rank).count)
-        << Name(operation) << ", the own part";
+  if (chunk.defined()) {
+    CHECK_EQ(chunk.elements(), ChunkOf(signature, group.size(), group.rank).count)
+        << Name(operation) << ", the own chunk";
   }
-  if (whole.defined() && part.defined()) {
-    CHECK(whole.dtype() == part.dtype()) << Name(operation);
-    CHECK(whole.device() == part.device()) << Name(operation);
-    // In place the part lies where it belongs; else the two are apart.
+  if (whole.defined() && chunk.defined()) {
+    CHECK(whole.dtype() == chunk.dtype()) << Name(operation);
+    CHECK(whole.device() == chunk.device()) << Name(operation);
+    // In place the chunk lies where it belongs; else the two are apart.
     const std::byte* at =
-        whole.raw() + PartOf(signature, group.size(), group.rank).begin * SizeOf(whole.dtype());
-    CHECK(part.raw() == at || part.bytes() == 0 || part.raw() + part.bytes() <= whole.raw() ||
-          whole.raw() + whole.bytes() <= part.raw())
-        << Name(operation) << ": the part overlaps the whole, and not at its own place";
+        whole.raw() + ChunkOf(signature, group.size(), group.rank).begin * SizeOf(whole.dtype());
+    CHECK(chunk.raw() == at || chunk.bytes() == 0 || chunk.raw() + chunk.bytes() <= whole.raw() ||
+          whole.raw() + whole.bytes() <= chunk.raw())
+        << Name(operation) << ": the chunk overlaps the whole, and not at its own place";
   }
   return signature;
 }
@@ -99,7 +99,7 @@ Work Communicator::AllReduce(const Tensor& input, const Tensor& output, ReduceOp
 Work Communicator::ReduceScatter(const Tensor& input, const Tensor& output, ReduceOp op,
                                  absl::string_view label, absl::Span<const int64_t> counts) {
   CHECK(input.defined() && output.defined());
-  Signature signature = OfParts(Operation::kReduceScatter, input, output, counts, *group_);
+  Signature signature = OfChunks(Operation::kReduceScatter, input, output, counts, *group_);
   SetReduction(op, signature);
   return Start({std::move(signature), input, output, std::string(label)});
 }
@@ -107,7 +107,7 @@ Work Communicator::ReduceScatter(const Tensor& input, const Tensor& output, Redu
 Work Communicator::AllGather(const Tensor& input, const Tensor& output, absl::string_view label,
                              absl::Span<const int64_t> counts) {
   CHECK(input.defined() && output.defined());
-  Signature signature = OfParts(Operation::kAllGather, output, input, counts, *group_);
+  Signature signature = OfChunks(Operation::kAllGather, output, input, counts, *group_);
   return Start({std::move(signature), input, output, std::string(label)});
 }
 
@@ -133,7 +133,7 @@ Work Communicator::Gather(const Tensor& input, const Tensor& output, int root,
   CHECK(!is_root || output.defined()) << "gather: the root needs an output";
   CHECK(input.defined());
   const Tensor whole = is_root ? output : Tensor();
-  Signature signature = OfParts(Operation::kGather, whole, input, counts, *group_);
+  Signature signature = OfChunks(Operation::kGather, whole, input, counts, *group_);
   SetRoot(root, *group_, signature);
   return Start({std::move(signature), input, whole, std::string(label)});
 }
@@ -144,7 +144,7 @@ Work Communicator::Scatter(const Tensor& input, const Tensor& output, int root,
   CHECK(!is_root || input.defined()) << "scatter: the root needs an input";
   CHECK(output.defined());
   const Tensor whole = is_root ? input : Tensor();
-  Signature signature = OfParts(Operation::kScatter, whole, output, counts, *group_);
+  Signature signature = OfChunks(Operation::kScatter, whole, output, counts, *group_);
   SetRoot(root, *group_, signature);
   return Start({std::move(signature), whole, output, std::string(label)});
 }

@@ -68,13 +68,13 @@ class Communicator {
   // `output` of every member = the reduction of all inputs. In place: the same tensor twice.
   Work AllReduce(const Tensor& input, const Tensor& output, ReduceOp op, absl::string_view label);
 
-  // The inputs are reduced, and member i gets part i of the result: counts[i] elements, or an equal
-  // share if `counts` is empty. In place: `output` is the own part of `input`.
+  // The inputs are reduced, and member i gets chunk i of the result: counts[i] elements, or equally
+  // many if `counts` is empty. In place: `output` is the own chunk of `input`.
   Work ReduceScatter(const Tensor& input, const Tensor& output, ReduceOp op,
                      absl::string_view label, absl::Span<const int64_t> counts = {});
 
   // `output` of every member = all inputs one after the other; counts[i] elements from member i, or
-  // equally many from each. In place: `input` is the own part of `output`.
+  // equally many from each. In place: `input` is the own chunk of `output`.
   Work AllGather(const Tensor& input, const Tensor& output, absl::string_view label,
                  absl::Span<const int64_t> counts = {});
 
@@ -89,12 +89,12 @@ class Communicator {
   Work Gather(const Tensor& input, const Tensor& output, int root, absl::string_view label,
               absl::Span<const int64_t> counts = {});
 
-  // `output` of member i = part i of the root's input; the others' inputs may be undefined. In
-  // place on the root: `output` is its own part of `input`.
+  // `output` of member i = chunk i of the root's input; the others' inputs may be undefined. In
+  // place on the root: `output` is its own chunk of `input`.
   Work Scatter(const Tensor& input, const Tensor& output, int root, absl::string_view label,
                absl::Span<const int64_t> counts = {});
 
-  // Part j of member i's output = part i of member j's input; all parts are equal. In place: the
+  // Chunk j of member i's output = chunk i of member j's input; all chunks are equal. In place: the
   // same tensor twice.
   Work AllToAll(const Tensor& input, const Tensor& output, absl::string_view label);
 

@@ -97,7 +97,7 @@ TEST_F(CommunicatorDeathTest, CallsThatCannotBeRight) {
   EXPECT_DEATH((void)comm_.AllReduce(bytes, bytes, ReduceOp::kSum, "x"), "of u8");
   EXPECT_DEATH((void)comm_.AllReduce(x, bytes, ReduceOp::kSum, "x"), "all_reduce");
   EXPECT_DEATH((void)comm_.AllGather(x, Floats(48 * 3 + 1), "x"), "the whole|not equal");
-  EXPECT_DEATH((void)comm_.AllGather(x, Floats(144), "x", {40, 50, 54}), "the own part");
+  EXPECT_DEATH((void)comm_.AllGather(x, Floats(144), "x", {40, 50, 54}), "the own chunk");
   EXPECT_DEATH((void)comm_.AllGather(x.View(0, {16}), x, "x"), "overlaps");
   EXPECT_DEATH((void)comm_.AllToAll(Floats(47), Floats(47), "x"), "all_to_all");
   EXPECT_DEATH((void)comm_.Broadcast(x, 3, "x"), "broadcast");

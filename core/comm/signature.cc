@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-Part PartOf(const Signature& signature, int size, int rank) {
+Chunk ChunkOf(const Signature& signature, int size, int rank) {
   if (signature.counts.empty()) {
     const int64_t count = signature.count / size;
     return {.begin = count * rank, .count = count};
@@ -45,7 +45,7 @@ std::string DescribeArguments(const Signature& signature) {
 double WireBytes(const Signature& signature, int size, int rank) {
   const auto total = static_cast<double>(PayloadBytes(signature));
   const auto own = [&] {
-    return static_cast<double>(PartOf(signature, size, rank).count * SizeOf(signature.dtype));
+    return static_cast<double>(ChunkOf(signature, size, rank).count * SizeOf(signature.dtype));
   };
   switch (signature.operation) {
     case Operation::kAllReduce:

@@ -18,9 +18,9 @@ struct Signature {
   ReduceOp reduce_op = ReduceOp::kSum;  // where the operation reduces
   int root = -1;                        // its rank within the group; of send and recv: the peer
   // Elements of the whole payload: what one member contributes to a broadcast, reduce or
-  // all-reduce, and the parts of all members together where the payload is made of parts.
+  // all-reduce, and the chunks of all members together where the payload is made of chunks.
   int64_t count = 0;
-  // Elements of each member's part where these differ; empty: `count` divides evenly.
+  // Elements of each member's chunk where these differ; empty: `count` divides evenly.
   std::vector<int64_t> counts{};
   // Whose memory the payload is in. What is a device's moves on devices (core/comm/device); a
   // host's backend sees that all members make the call, and touches no data.
@@ -29,12 +29,12 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-// A member's part of the payload, in elements.
-struct Part {
+// A member's chunk of the payload, in elements.
+struct Chunk {
   int64_t begin = 0;
   int64_t count = 0;
 };
-Part PartOf(const Signature& signature, int size, int rank);
+Chunk ChunkOf(const Signature& signature, int size, int rank);
 
 // Bytes of the whole payload. (The size that nccl-tests divides by time for its algorithm
 // bandwidth.)
@@ -51,14 +51,14 @@ std::string DescribeArguments(const Signature& signature);
 // backend really does. With B bytes of payload and n members:
 //
 //   all-reduce       2 B (n-1)/n
-//   reduce-scatter   B less the own part: B (n-1)/n if even
-//   all-gather       the own part to n-1 others: B (n-1)/n if even
+//   reduce-scatter   B less the own chunk: B (n-1)/n if even
+//   all-gather       the own chunk to n-1 others: B (n-1)/n if even
 //   all-to-all       B (n-1)/n
 //   broadcast        B down a pipelined chain that starts at the root: every rank sends B but the
 //                    last of the chain, the one before the root, which sends nothing
 //   reduce           B up a pipelined chain that ends at the root: every rank but the root sends B
-//   gather           the own part, the root nothing
-//   scatter          the root sends B less its own part, the others nothing
+//   gather           the own chunk, the root nothing
+//   scatter          the root sends B less its own chunk, the others nothing
 //   send             B; recv, barrier, split: nothing
 //
 // Not a whole number where B does not divide by n.

@@ -17,17 +17,17 @@ Signature Of(Operation operation, int64_t count, std::vector<int64_t> counts = {
 
 TEST(SignatureTest, EvenPartsFollowEachOther) {
   const Signature signature = Of(Operation::kAllGather, 12);
-  EXPECT_EQ(PartOf(signature, 4, 0).begin, 0);
-  EXPECT_EQ(PartOf(signature, 4, 3).begin, 9);
-  EXPECT_EQ(PartOf(signature, 4, 3).count, 3);
+  EXPECT_EQ(ChunkOf(signature, 4, 0).begin, 0);
+  EXPECT_EQ(ChunkOf(signature, 4, 3).begin, 9);
+  EXPECT_EQ(ChunkOf(signature, 4, 3).count, 3);
 }
 
 TEST(SignatureTest, UnevenPartsFollowTheirCounts) {
   const Signature signature = Of(Operation::kAllGather, 12, {5, 0, 7});
-  EXPECT_EQ(PartOf(signature, 3, 1).begin, 5);
-  EXPECT_EQ(PartOf(signature, 3, 1).count, 0);
-  EXPECT_EQ(PartOf(signature, 3, 2).begin, 5);
-  EXPECT_EQ(PartOf(signature, 3, 2).count, 7);
+  EXPECT_EQ(ChunkOf(signature, 3, 1).begin, 5);
+  EXPECT_EQ(ChunkOf(signature, 3, 1).count, 0);
+  EXPECT_EQ(ChunkOf(signature, 3, 2).begin, 5);
+  EXPECT_EQ(ChunkOf(signature, 3, 2).count, 7);
 }
 
 TEST(SignatureTest, DescribesArguments) {

@@ -24,7 +24,7 @@ absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& c
 
 // Whether each data-parallel rank can hold one shard: mesh.replicas x mesh.dp must be cut.shards,
 // and with several replicas mesh.dp a power of two, so that the ranks of a replica sum an aligned
-// run of shards. InvalidArgument with the meshes that fit.
+// range of shards. InvalidArgument with the meshes that fit.
 absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut);
 
 }  // namespace lockstep

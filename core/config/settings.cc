@@ -131,7 +131,7 @@ bool IsFalse(const ConfigValue& value) {
 }  // namespace
 
 int64_t Settings::samples_of(int64_t micro_batch) const {
-  return EvenPart(samples_of_shard(), cut.micro_batches, micro_batch % cut.micro_batches).count;
+  return EvenRange(samples_of_shard(), cut.micro_batches, micro_batch % cut.micro_batches).count;
 }
 
 absl::Status ReadLora(const Config& config, Settings& settings) {

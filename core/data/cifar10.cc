@@ -13,8 +13,8 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kPlane = Cifar10::kSide * Cifar10::kSide;
-constexpr int64_t kPicture = kPlane * Cifar10::kChannels;
-constexpr int64_t kRecord = 1 + kPicture;  // the label, then red, green and blue planes
+constexpr int64_t kImage = kPlane * Cifar10::kChannels;
+constexpr int64_t kRecord = 1 + kImage;  // the label, then red, green and blue planes
 constexpr int kTrainFiles = 5;
 
 constexpr char kWhereToGetIt[] =
@@ -38,11 +38,11 @@ absl::StatusOr<std::shared_ptr<const Cifar10>> Cifar10::Load(const std::string& 
                                                    ", but is ", options.crop_padding));
   }
   std::shared_ptr<Cifar10> dataset(new Cifar10(options));
-  const auto read = [&](const std::string& name, Pictures& pictures) -> absl::Status {
+  const auto read = [&](const std::string& name, Images& images) -> absl::Status {
     const std::string relative = DataPath(options.directory, name);
     LS_ASSIGN_OR_RETURN(const std::string contents,
                         ReadDataFile(data_directory, relative, kWhereToGetIt));
-    return AppendRecords(DataPath(data_directory, relative), contents, pictures);
+    return AppendRecords(DataPath(data_directory, relative), contents, images);
   };
   for (int file = 1; file <= kTrainFiles; ++file) {
     const absl::Status status = read(absl::StrCat("data_batch_", file, ".bin"), dataset->train_);
@@ -60,18 +60,18 @@ absl::StatusOr<std::shared_ptr<const Cifar10>> Cifar10::Load(const std::string& 
 }
 
 absl::Status Cifar10::AppendRecords(const std::string& path, const std::string& contents,
-                                    Pictures& pictures) {
+                                    Images& images) {
   const int64_t bytes = static_cast<int64_t>(contents.size());
   if (bytes == 0 || bytes % kRecord != 0) {
     return absl::DataLossError(
         absl::StrCat("\"", path, "\" is cut off or no CIFAR-10 file: it has ", bytes,
                      " bytes, which is not a positive multiple of ", kRecord,
-                     ", the bytes of one picture with its label. Get it again. ", kWhereToGetIt));
+                     ", the bytes of one image with its label. Get it again. ", kWhereToGetIt));
   }
   const int64_t records = bytes / kRecord;
-  const int64_t before = static_cast<int64_t>(pictures.labels.size());
-  pictures.labels.reserve(before + records);
-  pictures.pixels.resize((before + records) * kPicture);
+  const int64_t before = static_cast<int64_t>(images.labels.size());
+  images.labels.reserve(before + records);
+  images.pixels.resize((before + records) * kImage);
   for (int64_t record = 0; record < records; ++record) {
     const char* source = contents.data() + record * kRecord;
     const uint8_t label = static_cast<uint8_t>(*source++);
@@ -81,11 +81,11 @@ absl::Status Cifar10::AppendRecords(const std::string& path, const std::string& 
                                               ", but the classes are 0 to ", kClasses - 1,
                                               ". The file is damaged or no CIFAR-10 file."));
     }
-    pictures.labels.push_back(label);
-    uint8_t* picture = pictures.pixels.data() + (before + record) * kPicture;
+    images.labels.push_back(label);
+    uint8_t* image = images.pixels.data() + (before + record) * kImage;
     for (int64_t channel = 0; channel < kChannels; ++channel) {
       for (int64_t pixel = 0; pixel < kPlane; ++pixel) {
-        picture[pixel * kChannels + channel] = static_cast<uint8_t>(*source++);
+        image[pixel * kChannels + channel] = static_cast<uint8_t>(*source++);
       }
     }
   }
@@ -121,21 +121,21 @@ void Cifar10::ComputeNormalization() {
 
 std::string Cifar10::Describe() const {
   return absl::StrFormat(
-      "CIFAR-10: %d training and %d test pictures, normalised with mean (%.4f, %.4f, %.4f) and "
+      "CIFAR-10: %d training and %d test images, normalised with mean (%.4f, %.4f, %.4f) and "
       "standard deviation (%.4f, %.4f, %.4f)",
       size(Split::kTrain), size(Split::kValidation), mean_[0], mean_[1], mean_[2],
       standard_deviation_[0], standard_deviation_[1], standard_deviation_[2]);
 }
 
 int64_t Cifar10::size(Split split) const {
-  const Pictures& pictures = split == Split::kTrain ? train_ : validation_;
-  return static_cast<int64_t>(pictures.labels.size());
+  const Images& images = split == Split::kTrain ? train_ : validation_;
+  return static_cast<int64_t>(images.labels.size());
 }
 
 void Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> image,
                         absl::Span<int32_t> targets) const {
-  const Pictures& pictures = split == Split::kTrain ? train_ : validation_;
-  int64_t down = 0;  // where the crop lies, seen from the unpadded picture
+  const Images& images = split == Split::kTrain ? train_ : validation_;
+  int64_t down = 0;  // where the crop lies, seen from the unpadded image
   int64_t right = 0;
   bool mirrored = false;
   if (split == Split::kTrain) {
@@ -147,19 +147,19 @@ void Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> ima
     mirrored = options_.flip && random[2] >> 31 != 0;
   }
   static constexpr uint8_t kBlack[kChannels] = {};
-  const uint8_t* picture = pictures.pixels.data() + key.index * kPicture;
+  const uint8_t* source = images.pixels.data() + key.index * kImage;
   float* out = image.data();
   for (int64_t y = down; y < down + kSide; ++y) {
     for (int64_t column = 0; column < kSide; ++column) {
       const int64_t x = right + (mirrored ? kSide - 1 - column : column);
       const bool inside = y >= 0 && y < kSide && x >= 0 && x < kSide;
-      const uint8_t* pixel = inside ? picture + (y * kSide + x) * kChannels : kBlack;
+      const uint8_t* pixel = inside ? source + (y * kSide + x) * kChannels : kBlack;
       for (int64_t channel = 0; channel < kChannels; ++channel) {
         *out++ = normalized_[pixel[channel]][channel];
       }
     }
   }
-  targets[0] = pictures.labels[key.index];
+  targets[0] = images.labels[key.index];
 }
 
 }  // namespace lockstep

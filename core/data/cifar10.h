@@ -16,24 +16,24 @@ struct Cifar10Options {
   // Under the data directory, as the archive unpacks.
   std::string directory = "cifar-10-batches-bin";
 
-  // Training pictures are shifted by up to so many pixels in each direction; 0: not at all.
+  // Training images are shifted by up to so many pixels in each direction; 0: not at all.
   int crop_padding = 4;
-  // Half of the training pictures are mirrored.
+  // Half of the training images are mirrored.
   bool flip = true;
   uint64_t augmentation_seed = 0;
 };
 
 // CIFAR-10 in its binary version (Krizhevsky, "Learning Multiple Layers of Features from Tiny
-// Images", 2009): 32x32 RGB pictures in ten classes, inputs [batch, 32, 32, 3].
+// Images", 2009): 32x32 RGB images in ten classes, inputs [batch, 32, 32, 3].
 //
 // Train is data_batch_1.bin to data_batch_5.bin, whichever of them are there; validation is
 // test_batch.bin. Pixels are scaled to [0, 1] and normalised with the mean and the (population)
-// standard deviation of each channel over the training pictures that were loaded. Training pictures
+// standard deviation of each channel over the training images that were loaded. Training images
 // are padded with black on all sides, cropped to 32x32 at a random place and mirrored at random,
 // in the order of torchvision's RandomCrop(32, padding=4), RandomHorizontalFlip(), ToTensor(),
-// Normalize(): the padding is black before it is normalised. Validation pictures are as they are.
+// Normalize(): the padding is black before it is normalised. Validation images are as they are.
 //
-// Holds 3073 bytes a picture; filling a row takes about 2 us.
+// Holds 3073 bytes an image; filling a row takes about 2 us.
 class Cifar10 final : public ImageDataset {
  public:
   static constexpr int64_t kSide = 32;
@@ -59,20 +59,20 @@ class Cifar10 final : public ImageDataset {
                  absl::Span<int32_t> targets) const override;
 
  private:
-  struct Pictures {
+  struct Images {
     std::vector<uint8_t> labels;
-    std::vector<uint8_t> pixels;  // [picture, height, width, channels]
+    std::vector<uint8_t> pixels;  // [image, height, width, channels]
   };
 
   explicit Cifar10(const Cifar10Options& options);
   static absl::Status AppendRecords(const std::string& path, const std::string& contents,
-                                    Pictures& pictures);
+                                    Images& images);
   void ComputeNormalization();
 
   Cifar10Options options_;
   Philox philox_;
-  Pictures train_;
-  Pictures validation_;
+  Images train_;
+  Images validation_;
   std::array<double, kChannels> mean_{};
   std::array<double, kChannels> standard_deviation_{};
   std::array<std::array<float, kChannels>, 256> normalized_{};  // [byte][channel]

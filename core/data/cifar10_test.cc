@@ -22,23 +22,22 @@ using ::testing::HasSubstr;
 constexpr int kSide = 32;
 constexpr int kRecord = 3073;
 
-// The value that the made-up pictures have at a place: hardly any shift or mirroring of them
-// repeats.
-uint8_t PixelAt(int picture, int channel, int y, int x) {
-  return static_cast<uint8_t>(picture * 37 + channel * 71 + y * 13 + x * 29 + y * x * 7 +
+// The value that the made-up images have at a place: hardly any shift or mirroring of them repeats.
+uint8_t PixelAt(int image, int channel, int y, int x) {
+  return static_cast<uint8_t>(image * 37 + channel * 71 + y * 13 + x * 29 + y * x * 7 +
                               (x * x + y) / 3);
 }
 
-// A file of pictures first, ..., first + count - 1, with labels picture % 10, as the format says:
-// the label, then 1024 bytes of red in row order, then green, then blue.
+// A file of images first, ..., first + count - 1, with labels image % 10, as the format says: the
+// label, then 1024 bytes of red in row order, then green, then blue.
 std::string MakeFile(int first, int count) {
   std::string file;
-  for (int picture = first; picture < first + count; ++picture) {
-    file.push_back(static_cast<char>(picture % 10));
+  for (int image = first; image < first + count; ++image) {
+    file.push_back(static_cast<char>(image % 10));
     for (int channel = 0; channel < 3; ++channel) {
       for (int y = 0; y < kSide; ++y) {
         for (int x = 0; x < kSide; ++x) {
-          file.push_back(static_cast<char>(PixelAt(picture, channel, y, x)));
+          file.push_back(static_cast<char>(PixelAt(image, channel, y, x)));
         }
       }
     }
@@ -83,18 +82,18 @@ TEST_F(Cifar10Test, LoadsTheFilesThatAreThere) {
   EXPECT_EQ(dataset->size(Split::kValidation), 5);
   EXPECT_EQ(dataset->classes(), 10);
   EXPECT_EQ(dataset->input_shape(), Shape({32, 32, 3}));
-  EXPECT_THAT(dataset->Describe(), HasSubstr("15 training and 5 test pictures"));
+  EXPECT_THAT(dataset->Describe(), HasSubstr("15 training and 5 test images"));
 }
 
-TEST_F(Cifar10Test, NormalisesWithTheStatisticsOfTheTrainingPictures) {
+TEST_F(Cifar10Test, NormalisesWithTheStatisticsOfTheTrainingImages) {
   const auto dataset = Load();
   for (int channel = 0; channel < 3; ++channel) {
     double sum = 0;
     double squares = 0;
-    for (int picture = 0; picture < 15; ++picture) {
+    for (int image = 0; image < 15; ++image) {
       for (int y = 0; y < kSide; ++y) {
         for (int x = 0; x < kSide; ++x) {
-          const double value = PixelAt(picture, channel, y, x) / 255.0;
+          const double value = PixelAt(image, channel, y, x) / 255.0;
           sum += value;
           squares += value * value;
         }
@@ -107,18 +106,18 @@ TEST_F(Cifar10Test, NormalisesWithTheStatisticsOfTheTrainingPictures) {
   }
 }
 
-TEST_F(Cifar10Test, ValidationPicturesAreAsTheyAre) {
+TEST_F(Cifar10Test, ValidationImagesAreAsTheyAre) {
   const auto dataset = Load();
   const Filled<float> filled = FillSamples<float>(*dataset, Split::kValidation,
                                                   {{.index = 4, .augmentation = 3}, {.index = 1}});
   EXPECT_THAT(filled.targets, testing::ElementsAre(4, 1));
   for (int row = 0; row < 2; ++row) {
-    const int picture = row == 0 ? 104 : 101;
+    const int image = row == 0 ? 104 : 101;
     for (int y = 0; y < kSide; ++y) {
       for (int x = 0; x < kSide; ++x) {
         for (int channel = 0; channel < 3; ++channel) {
           const double expected =
-              (PixelAt(picture, channel, y, x) / 255.0 - dataset->mean()[channel]) /
+              (PixelAt(image, channel, y, x) / 255.0 - dataset->mean()[channel]) /
               dataset->standard_deviation()[channel];
           ASSERT_NEAR(filled.inputs[((row * kSide + y) * kSide + x) * 3 + channel], expected, 1e-5)
               << row << " " << y << " " << x << " " << channel;
@@ -128,9 +127,9 @@ TEST_F(Cifar10Test, ValidationPicturesAreAsTheyAre) {
   }
 }
 
-// The bytes of a training picture after padding with black, cropping `down` and `right` from its
-// own place, and mirroring what was cropped.
-std::vector<int> Augmented(int picture, int down, int right, bool mirrored) {
+// The bytes of a training image after padding with black, cropping `down` and `right` from its own
+// place, and mirroring what was cropped.
+std::vector<int> Augmented(int image, int down, int right, bool mirrored) {
   std::vector<int> bytes;
   for (int y = 0; y < kSide; ++y) {
     for (int column = 0; column < kSide; ++column) {
@@ -138,30 +137,30 @@ std::vector<int> Augmented(int picture, int down, int right, bool mirrored) {
       const int from_x = (mirrored ? kSide - 1 - column : column) + right;
       for (int channel = 0; channel < 3; ++channel) {
         const bool inside = from_y >= 0 && from_y < kSide && from_x >= 0 && from_x < kSide;
-        bytes.push_back(inside ? PixelAt(picture, channel, from_y, from_x) : 0);
+        bytes.push_back(inside ? PixelAt(image, channel, from_y, from_x) : 0);
       }
     }
   }
   return bytes;
 }
 
-TEST_F(Cifar10Test, TrainingPicturesAreShiftedAndMirroredEvenly) {
+TEST_F(Cifar10Test, TrainingImagesAreShiftedAndMirroredEvenly) {
   const auto dataset = Load();
-  // All ways to vary picture 2 with a padding of 2.
+  // All ways to vary image 2 with a padding of 2.
   const auto small = Load({.crop_padding = 2});
-  using Way = std::tuple<int, int, bool>;
-  std::map<std::vector<int>, Way> ways;
+  using Variation = std::tuple<int, int, bool>;
+  std::map<std::vector<int>, Variation> variations;
   for (int down = -2; down <= 2; ++down) {
     for (int right = -2; right <= 2; ++right) {
       for (bool mirrored : {false, true}) {
-        ways[Augmented(2, down, right, mirrored)] = {down, right, mirrored};
+        variations[Augmented(2, down, right, mirrored)] = {down, right, mirrored};
       }
     }
   }
-  ASSERT_EQ(ways.size(), 50u);
+  ASSERT_EQ(variations.size(), 50u);
 
   constexpr int kDraws = 2000;
-  std::map<Way, int> count;
+  std::map<Variation, int> count;
   for (uint64_t draw = 0; draw < kDraws; ++draw) {
     const Filled<float> filled =
         FillSamples<float>(*small, Split::kTrain, {{.index = 2, .augmentation = draw}});
@@ -172,13 +171,13 @@ TEST_F(Cifar10Test, TrainingPicturesAreShiftedAndMirroredEvenly) {
           filled.inputs[i] * small->standard_deviation()[i % 3] + small->mean()[i % 3];
       bytes.push_back(static_cast<int>(std::lround(255 * value)));
     }
-    const auto way = ways.find(bytes);
-    ASSERT_NE(way, ways.end()) << "draw " << draw << " is no shift of the picture";
-    ++count[way->second];
+    const auto variation = variations.find(bytes);
+    ASSERT_NE(variation, variations.end()) << "draw " << draw << " is no shift of the image";
+    ++count[variation->second];
   }
   EXPECT_EQ(count.size(), 50u);
   double chi_square = 0;
-  for (const auto& [way, times] : count) chi_square += (times - 40.0) * (times - 40.0) / 40;
+  for (const auto& [variation, times] : count) chi_square += (times - 40.0) * (times - 40.0) / 40;
   EXPECT_LT(chi_square, 49 + 5 * 9.9);  // 49 degrees of freedom: deviation 9.9
 }
 

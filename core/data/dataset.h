@@ -13,8 +13,8 @@
 namespace lockstep {
 
 enum class Task {
-  kClassification,  // a picture has one class
-  kSegmentation,    // each pixel of a picture has one
+  kClassification,  // an image has one class
+  kSegmentation,    // each pixel of an image has one
   kLanguageModel,   // every token has a successor to be guessed
 };
 

@@ -16,7 +16,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Picture i is 2x3 with one channel, every element 10 i + augmentation.
+// Image i is 2x3 with one channel, every element 10 i + augmentation.
 class FakeImages final : public ImageDataset {
  public:
   std::string Describe() const override { return "fake"; }

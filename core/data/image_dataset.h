@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// A data set of pictures, filled picture by picture. Each has one class, unless a data set says
-// otherwise by task() and target_shape().
+// A data set of images, filled image by image. Each has one class, unless a data set says otherwise
+// by task() and target_shape().
 class ImageDataset : public Dataset {
  public:
   Task task() const override { return Task::kClassification; }
@@ -17,7 +17,7 @@ class ImageDataset : public Dataset {
   absl::Status Fill(Split split, absl::Span<const SampleKey> keys, const Batch& batch) const final;
 
  protected:
-  // Writes all elements of one normalised picture, [height, width, channels], and its targets.
+  // Writes all elements of one normalised image, [height, width, channels], and its targets.
   virtual void FillImage(Split split, const SampleKey& key, absl::Span<float> image,
                          absl::Span<int32_t> targets) const = 0;
 };

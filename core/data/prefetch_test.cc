@@ -23,8 +23,8 @@ namespace {
 
 constexpr int64_t kElements = 64;
 
-// Sample i is a picture of the value i, made when the test opens the gate; `fail_after` good
-// batches the data set reports an error.
+// Sample i is an image of the value i, made when the test opens the gate; `fail_after` good batches
+// the data set reports an error.
 class GatedImages final : public Dataset {
  public:
   std::string Describe() const override { return "gated"; }

@@ -56,7 +56,7 @@ Range Sampler::SamplesOf(int64_t micro_batch) const {
   CHECK_GE(micro_batch, 0);
   CHECK_LT(micro_batch, micro_batches_per_step());
   const int64_t of_shard = options_.global_batch / options_.shards;
-  Range range = EvenPart(of_shard, options_.micro_batches, micro_batch % options_.micro_batches);
+  Range range = EvenRange(of_shard, options_.micro_batches, micro_batch % options_.micro_batches);
   range.first += micro_batch / options_.micro_batches * of_shard;
   return range;
 }

@@ -22,7 +22,7 @@ enum class SampleOrder {
   kDraws,
 };
 
-// The order that is usual for a task: epochs for pictures, draws for text.
+// The order that is usual for a task: epochs for images, draws for text.
 SampleOrder UsualOrder(Task task);
 
 struct SamplerOptions {

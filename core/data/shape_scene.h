@@ -1,4 +1,4 @@
-// Pictures of one geometric shape, made from random numbers and drawn by signed distances.
+// Images of one geometric shape, made from random numbers and drawn by signed distances.
 
 #pragma once
 
@@ -29,11 +29,11 @@ inline constexpr int64_t kShapeKinds = 10;
 // "disc", "square", ...
 std::string_view Name(ShapeKind kind);
 
-// Width and height of the pictures.
+// Width and height of the images.
 inline constexpr int64_t kShapeSide = 32;
 inline constexpr int64_t kShapePixels = kShapeSide * kShapeSide;
 
-// What is on a picture. Lengths are in pixels; pixel (row, column) has its middle at
+// What is on an image. Lengths are in pixels; pixel (row, column) has its middle at
 // (column + 0.5, row + 0.5). Colours are RGB on [0, 1].
 struct ShapeScene {
   ShapeKind kind = ShapeKind::kDisc;
@@ -45,8 +45,8 @@ struct ShapeScene {
   std::array<float, 3> foreground{};
 };
 
-// The scene of picture `index`: kinds take turns (index % 10), everything else is drawn. The shape
-// lies within the picture, its radius is between 7.5 and 12.5 pixels. Each channel of the
+// The scene of image `index`: kinds take turns (index % 10), everything else is drawn. The shape
+// lies within the image, its radius is between 7.5 and 12.5 pixels. Each channel of the
 // background is in [0, 0.4] and of the foreground in [0.5, 1]: bright on dark, so that
 // inverted colours are another distribution, which a trained model has not seen. Uses the blocks 0
 // to 2 of `random` at this index.

@@ -136,7 +136,7 @@ TEST_P(ShapeKindTest, CoverageIsTheShareOfThePixel) {
   }
 }
 
-TEST_P(ShapeKindTest, LiesWithinThePicture) {
+TEST_P(ShapeKindTest, LiesWithinTheImage) {
   const Philox random(5);
   for (int64_t round = 0; round < 50; ++round) {
     const ShapeScene scene = RandomShapeScene(random, 10 * round + GetParam());

@@ -41,7 +41,7 @@ TEST(ShapesSegmentation, NamesEachPixel) {
   EXPECT_EQ(dataset->size(Split::kValidation), 1000);
 }
 
-TEST(ShapesSegmentation, ThePicturesAreThoseOfShapes) {
+TEST(ShapesSegmentation, TheImagesAreThoseOfShapes) {
   const ShapesOptions options = {.seed = 3, .invert_colours = true, .noise = 0.2f};
   const auto shapes = Shapes::Create(options);
   ASSERT_TRUE(shapes.ok());
@@ -49,7 +49,7 @@ TEST(ShapesSegmentation, ThePicturesAreThoseOfShapes) {
     const auto named = FillSamples<float>(**shapes, split, Keys(30));
     const auto segmented = FillSamples<float>(*Make(options), split, Keys(30));
     EXPECT_EQ(segmented.inputs, named.inputs);
-    // A pixel is background or of the picture's class.
+    // A pixel is background or of the image's class.
     for (int64_t i = 0; i < 30 * kShapePixels; ++i) {
       const int32_t target = segmented.targets[i];
       ASSERT_TRUE(target == 0 || target == 1 + named.targets[i / kShapePixels]) << target;
@@ -57,14 +57,14 @@ TEST(ShapesSegmentation, ThePicturesAreThoseOfShapes) {
   }
 }
 
-// From the picture alone, which has no noise here: its corners are background, its pixel that is
+// From the image alone, which has no noise here: its corners are background, its pixel that is
 // farthest from them in colour is all shape, and a pixel belongs to what it has more of.
-TEST(ShapesSegmentation, AMaskIsWhatThePictureShows) {
+TEST(ShapesSegmentation, AMaskIsWhatTheImageShows) {
   const auto dataset = Make({.noise = 0});
-  constexpr int64_t kPictures = 50;
-  const auto filled = FillSamples<float>(*dataset, Split::kTrain, Keys(kPictures));
-  for (int64_t picture = 0; picture < kPictures; ++picture) {
-    const float* colours = &filled.inputs[picture * kShapePixels * 3];
+  constexpr int64_t kImages = 50;
+  const auto filled = FillSamples<float>(*dataset, Split::kTrain, Keys(kImages));
+  for (int64_t image = 0; image < kImages; ++image) {
+    const float* colours = &filled.inputs[image * kShapePixels * 3];
     // How far a pixel's colour is from the background's.
     const auto distance = [colours](int64_t pixel) {
       double squares = 0;
@@ -79,13 +79,13 @@ TEST(ShapesSegmentation, AMaskIsWhatThePictureShows) {
     for (int64_t pixel = 0; pixel < kShapePixels; ++pixel) {
       const double share = distance(pixel) / farthest;
       if (std::abs(share - 0.5) < 1e-4) continue;  // a rounding error decides
-      const bool is_shape = filled.targets[picture * kShapePixels + pixel] != 0;
-      ASSERT_EQ(is_shape, share > 0.5) << picture << " pixel " << pixel << " share " << share;
+      const bool is_shape = filled.targets[image * kShapePixels + pixel] != 0;
+      ASSERT_EQ(is_shape, share > 0.5) << image << " pixel " << pixel << " share " << share;
       inside += is_shape;
     }
     // The thinnest shape, a bar of radius 7.5, covers some 48 pixels, the largest disc 491.
-    EXPECT_GT(inside, 40) << picture;
-    EXPECT_LT(inside, 500) << picture;
+    EXPECT_GT(inside, 40) << image;
+    EXPECT_LT(inside, 500) << image;
   }
 }
 

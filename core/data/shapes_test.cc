@@ -24,7 +24,7 @@ std::shared_ptr<const Shapes> Make(const ShapesOptions& options = {}) {
   return *shapes;
 }
 
-std::vector<float> Picture(const Shapes& shapes, Split split, int64_t index) {
+std::vector<float> Image(const Shapes& shapes, Split split, int64_t index) {
   return FillSamples<float>(shapes, split, {{.index = index}}).inputs;
 }
 
@@ -45,41 +45,41 @@ TEST(Shapes, ClassesTakeTurns) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(filled.targets[i], i % 10);
 }
 
-TEST(Shapes, APictureDependsOnItsIndexAlone) {
+TEST(Shapes, AnImageDependsOnItsIndexAlone) {
   const auto shapes = Make();
   const auto together = FillSamples<float>(
       *shapes, Split::kTrain, {{.index = 3}, {.index = 77, .augmentation = 5}, {.index = 9999}});
   const size_t elements = 32 * 32 * 3;
   for (const auto& [place, index] : {std::pair<size_t, int64_t>{0, 3}, {1, 77}, {2, 9999}}) {
-    const std::vector<float> alone = Picture(*Make(), Split::kTrain, index);
+    const std::vector<float> alone = Image(*Make(), Split::kTrain, index);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.inputs.begin() + place * elements));
   }
 }
 
-TEST(Shapes, SplitsAndSeedsShareNoPicture) {
+TEST(Shapes, SplitsAndSeedsShareNoImage) {
   const auto shapes = Make();
   const auto other = Make({.seed = 1});
-  std::set<std::vector<float>> pictures;
+  std::set<std::vector<float>> images;
   for (int64_t index = 0; index < 100; ++index) {
-    pictures.insert(Picture(*shapes, Split::kTrain, index));
-    pictures.insert(Picture(*shapes, Split::kValidation, index));
-    pictures.insert(Picture(*other, Split::kTrain, index));
+    images.insert(Image(*shapes, Split::kTrain, index));
+    images.insert(Image(*shapes, Split::kValidation, index));
+    images.insert(Image(*other, Split::kTrain, index));
   }
-  EXPECT_EQ(pictures.size(), 300u);
+  EXPECT_EQ(images.size(), 300u);
 }
 
 // Without noise each element is the mix of the two colours by the mask's coverage.
 TEST(Shapes, PaintsTheSceneItNames) {
   const auto shapes = Make({.noise = 0});
   for (int64_t index = 0; index < 20; ++index) {
-    const ShapeScene scene = shapes->pictures().Scene(Split::kTrain, index);
+    const ShapeScene scene = shapes->images().Scene(Split::kTrain, index);
     std::array<float, kShapePixels> coverage;
     DrawCoverage(scene, absl::MakeSpan(coverage));
-    const std::vector<float> picture = Picture(*shapes, Split::kTrain, index);
+    const std::vector<float> image = Image(*shapes, Split::kTrain, index);
     for (int64_t i = 0; i < kShapePixels * 3; ++i) {
       const double share = coverage[i / 3];
       const double value = scene.foreground[i % 3] * share + scene.background[i % 3] * (1 - share);
-      ASSERT_NEAR(picture[i], (value - 0.5) / 0.25, 1e-5) << index << " " << i;
+      ASSERT_NEAR(image[i], (value - 0.5) / 0.25, 1e-5) << index << " " << i;
     }
   }
 }
@@ -91,8 +91,8 @@ TEST(Shapes, NoiseIsUniformAroundTheScene) {
   double squares = 0;
   int64_t count = 0;
   for (int64_t index = 0; index < 20; ++index) {
-    const std::vector<float> a = Picture(*clean, Split::kTrain, index);
-    const std::vector<float> b = Picture(*noisy, Split::kTrain, index);
+    const std::vector<float> a = Image(*clean, Split::kTrain, index);
+    const std::vector<float> b = Image(*noisy, Split::kTrain, index);
     for (size_t i = 0; i < a.size(); ++i) {
       const double difference = (b[i] - a[i]) * 0.25;
       ASSERT_LE(std::abs(difference), 0.05 + 1e-6);

@@ -105,23 +105,23 @@ class Kernels {
                        const Tensor& y) = 0;
   // sums[width] (+)= the column sums of x[rows, width]: a bias's gradient.
   virtual void ColumnSums(const Tensor& x, Write write, const Tensor& sums) = 0;
-  // A transformer's network: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias.
-  // x, y, residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden].
-  // Only `pre` is kept for backward; down_bias and residual may be undefined.
-  virtual void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
-                           const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                           const Tensor& pre, const Tensor& y) = 0;
+  // A transformer's MLP: y = gelu(pre) down^T + down_bias + residual, pre = x up^T + up_bias. x, y,
+  // residual [rows, width], pre [rows, hidden], up [hidden, width], down [width, hidden]. Only
+  // `pre` is kept for backward; down_bias and residual may be undefined.
+  virtual void GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                       const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
+                       const Tensor& y) = 0;
   // The second half of an MLP whose halves are computed apart: y = gelu(pre) down^T + bias +
-  // residual. On the CPU in fp32, the result has the bits of GeluNetwork.
+  // residual. On the CPU in fp32, the result has the bits of GeluMlp.
   virtual void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
                           const Tensor& residual, const Tensor& y) = 0;
   // Each gradient may be undefined: it is not computed.
-  struct GeluNetworkGradients {
+  struct GeluMlpGradients {
     Tensor x, up, up_bias, down, down_bias;
   };
-  virtual void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
-                                   const Tensor& down, const Tensor& dy, Write write,
-                                   const GeluNetworkGradients& gradients) = 0;
+  virtual void GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                               const Tensor& down, const Tensor& dy, Write write,
+                               const GeluMlpGradients& gradients) = 0;
 
   // --- convolution and pooling; x: [batch, height, width, in], y: [batch, h', w', out] ----------
   // w: [out, kernel, kernel, in]; bias[out] may be undefined.

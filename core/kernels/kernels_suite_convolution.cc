@@ -16,7 +16,7 @@ struct Case {
   Window window;
 };
 
-// The kinds that ResNets have, on pictures that are no squares, and odd ones beside them.
+// The kinds that ResNets have, on images that are no squares, and odd ones beside them.
 const Case kCases[] = {
     {"3x3, 64 channels", 2, 9, 7, 64, 80, {3, 1, 1}},
     {"3x3, 64 channels, batch 1", 1, 8, 12, 64, 64, {3, 1, 1}},

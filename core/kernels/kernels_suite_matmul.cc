@@ -100,28 +100,28 @@ TEST_P(KernelsSuite, LinearBackwardComputesWhatIsDefined) {
   }
 }
 
-// A network's inputs: width -> hidden -> width. The last one has the aligned rows that an epilogue
-// may want.
-struct NetworkShape {
+// An MLP's inputs: width -> hidden -> width. The last one has the aligned rows that an epilogue may
+// want.
+struct MlpShape {
   int64_t rows, width, hidden;
 };
-constexpr NetworkShape kNetworks[] = {{1, 3, 17},    {17, 5, 3},    {100, 17, 63}, {385, 24, 100},
-                                      {65, 20, 401}, {700, 33, 65}, {130, 24, 80}};
+constexpr MlpShape kMlps[] = {{1, 3, 17},    {17, 5, 3},    {100, 17, 63}, {385, 24, 100},
+                              {65, 20, 401}, {700, 33, 65}, {130, 24, 80}};
 
 // Roundings: those of the two products, and GELU's eight. `pre` and its GELU are stored; the
 // reference's magnitude counts both, so that one rounding of it stands for the two.
-TEST_P(KernelsSuite, GeluNetwork) {
-  for (const NetworkShape& n : kNetworks) {
+TEST_P(KernelsSuite, GeluMlp) {
+  for (const MlpShape& n : kMlps) {
     SCOPED_TRACE(testing::Message() << n.rows << ", " << n.width << ", " << n.hidden);
     const Input x = Normal({n.rows, n.width}), up_bias = Normal({n.hidden});
     const Input up = Normal({n.hidden, n.width}, 0, 0.5), down = Normal({n.width, n.hidden});
     for (const Input& bias : {Input(), Normal({n.width})}) {
       for (const Input& residual : {Input(), Normal({n.rows, n.width})}) {
         Tensor pre = Output({n.rows, n.hidden}), y = Output({n.rows, n.width});
-        kernels().GeluNetwork(x.tensor, up.tensor, up_bias.tensor, down.tensor, bias.tensor,
-                              residual.tensor, pre, y);
-        const reference::GeluNetwork expected =
-            reference::GeluNetworkForward(x, up, up_bias, down, bias, residual);
+        kernels().GeluMlp(x.tensor, up.tensor, up_bias.tensor, down.tensor, bias.tensor,
+                          residual.tensor, pre, y);
+        const reference::GeluMlp expected =
+            reference::GeluMlpForward(x, up, up_bias, down, bias, residual);
         EXPECT_TRUE(Agrees(expected.pre, pre, SumRoundings(n.width)));
         EXPECT_TRUE(Agrees(expected.y, y, SumRoundings(n.width + n.hidden) + 8, 1));
       }
@@ -130,22 +130,22 @@ TEST_P(KernelsSuite, GeluNetwork) {
 }
 
 TEST_P(KernelsSuite, GeluLinear) {
-  for (const NetworkShape& n : kNetworks) {
+  for (const MlpShape& n : kMlps) {
     SCOPED_TRACE(testing::Message() << n.rows << ", " << n.width << ", " << n.hidden);
     const Input x = Normal({n.rows, n.width}), up_bias = Normal({n.hidden});
     const Input up = Normal({n.hidden, n.width}, 0, 0.5), down = Normal({n.width, n.hidden});
     for (const Input& bias : {Input(), Normal({n.width})}) {
       for (const Input& residual : {Input(), Normal({n.rows, n.width})}) {
         const Tensor pre = Output({n.rows, n.hidden}), y = Output({n.rows, n.width});
-        const Tensor network = Output({n.rows, n.width});
-        kernels().GeluNetwork(x.tensor, up.tensor, up_bias.tensor, down.tensor, bias.tensor,
-                              residual.tensor, pre, network);
+        const Tensor mlp = Output({n.rows, n.width});
+        kernels().GeluMlp(x.tensor, up.tensor, up_bias.tensor, down.tensor, bias.tensor,
+                          residual.tensor, pre, mlp);
         kernels().GeluLinear(pre, down.tensor, bias.tensor, residual.tensor, y);
         if (pre.dtype() == DType::kF32) {
-          EXPECT_TRUE(SameBits(Download(network), Download(y)));
+          EXPECT_TRUE(SameBits(Download(mlp), Download(y)));
         }
-        const reference::GeluNetwork expected =
-            reference::GeluNetworkForward(x, up, up_bias, down, bias, residual);
+        const reference::GeluMlp expected =
+            reference::GeluMlpForward(x, up, up_bias, down, bias, residual);
         EXPECT_TRUE(Agrees(expected.y, y, SumRoundings(n.width + n.hidden) + 8, 1));
       }
     }
@@ -153,24 +153,23 @@ TEST_P(KernelsSuite, GeluLinear) {
 }
 
 // The gradient of `pre` may be stored too.
-TEST_P(KernelsSuite, GeluNetworkBackward) {
-  for (const NetworkShape& n : kNetworks) {
+TEST_P(KernelsSuite, GeluMlpBackward) {
+  for (const MlpShape& n : kMlps) {
     SCOPED_TRACE(testing::Message() << n.rows << ", " << n.width << ", " << n.hidden);
     const Input x = Normal({n.rows, n.width}), dy = Normal({n.rows, n.width});
     const Input up = Normal({n.hidden, n.width}, 0, 0.5), down = Normal({n.width, n.hidden});
     const Input pre = Normal({n.rows, n.hidden}, 0, 2);
     const Input up_start = Normal(up.shape), up_bias_start = Normal({n.hidden});
     const Input down_start = Normal(down.shape), down_bias_start = Normal({n.width});
-    const reference::GeluNetworkGradients expected =
-        reference::GeluNetworkBackward(x, pre, up, down, dy);
+    const reference::GeluMlpGradients expected = reference::GeluMlpBackward(x, pre, up, down, dy);
     for (const GradientMode& mode : GradientModes()) {
-      const Kernels::GeluNetworkGradients actual = {.x = Output(x.shape),
-                                                    .up = Target(mode, up_start),
-                                                    .up_bias = Target(mode, up_bias_start),
-                                                    .down = Target(mode, down_start),
-                                                    .down_bias = Target(mode, down_bias_start)};
-      kernels().GeluNetworkBackward(x.tensor, pre.tensor, up.tensor, down.tensor, dy.tensor,
-                                    mode.write, actual);
+      const Kernels::GeluMlpGradients actual = {.x = Output(x.shape),
+                                                .up = Target(mode, up_start),
+                                                .up_bias = Target(mode, up_bias_start),
+                                                .down = Target(mode, down_start),
+                                                .down_bias = Target(mode, down_bias_start)};
+      kernels().GeluMlpBackward(x.tensor, pre.tensor, up.tensor, down.tensor, dy.tensor, mode.write,
+                                actual);
       const double roundings = SumRoundings(n.width + n.rows) + 8;
       EXPECT_TRUE(Agrees(expected.x, actual.x, SumRoundings(n.width + n.hidden) + 8, 1));
       EXPECT_TRUE(Agrees(expected.up, mode, up_start, actual.up, roundings, 1));
@@ -181,20 +180,19 @@ TEST_P(KernelsSuite, GeluNetworkBackward) {
   }
 }
 
-TEST_P(KernelsSuite, GeluNetworkBackwardComputesWhatIsDefined) {
+TEST_P(KernelsSuite, GeluMlpBackwardComputesWhatIsDefined) {
   const Input x = Normal({200, 5}), dy = Normal({200, 5}), pre = Normal({200, 9});
   const Input up = Normal({9, 5}), down = Normal({5, 9});
-  const reference::GeluNetworkGradients expected =
-      reference::GeluNetworkBackward(x, pre, up, down, dy);
+  const reference::GeluMlpGradients expected = reference::GeluMlpBackward(x, pre, up, down, dy);
   for (int one = 0; one < 5; ++one) {
     SCOPED_TRACE(one);
-    Kernels::GeluNetworkGradients actual;
+    Kernels::GeluMlpGradients actual;
     Tensor* outputs[] = {&actual.x, &actual.up, &actual.up_bias, &actual.down, &actual.down_bias};
     const reference::Result* results[] = {&expected.x, &expected.up, &expected.up_bias,
                                           &expected.down, &expected.down_bias};
     *outputs[one] = Output(results[one]->shape);
-    kernels().GeluNetworkBackward(x.tensor, pre.tensor, up.tensor, down.tensor, dy.tensor,
-                                  Write::kOverwrite, actual);
+    kernels().GeluMlpBackward(x.tensor, pre.tensor, up.tensor, down.tensor, dy.tensor,
+                              Write::kOverwrite, actual);
     EXPECT_TRUE(Agrees(*results[one], *outputs[one], SumRoundings(200) + 8, 1));
   }
 }
@@ -214,11 +212,11 @@ TEST_P(KernelsSuite, MatrixProductsRepeatTheirBits) {
     const Tensor dx = output({385, 65}), dw = output({100, 65}), dbias = output({100});
     kernels().LinearBackward(dy.tensor, x.tensor, w.tensor, Write::kOverwrite, dx, dw, dbias);
     const Tensor pre = output({385, 100}), y = output({385, 65});
-    kernels().GeluNetwork(x.tensor, up.tensor, bias.tensor, down.tensor, {}, x.tensor, pre, y);
-    const Kernels::GeluNetworkGradients gradients = {
-        output({385, 65}), output({100, 65}), output({100}), output({65, 100}), output({65})};
-    kernels().GeluNetworkBackward(x.tensor, pre, up.tensor, down.tensor, y, Write::kOverwrite,
-                                  gradients);
+    kernels().GeluMlp(x.tensor, up.tensor, bias.tensor, down.tensor, {}, x.tensor, pre, y);
+    const Kernels::GeluMlpGradients gradients = {output({385, 65}), output({100, 65}),
+                                                 output({100}), output({65, 100}), output({65})};
+    kernels().GeluMlpBackward(x.tensor, pre, up.tensor, down.tensor, y, Write::kOverwrite,
+                              gradients);
     for (size_t i = 0; i < out.size(); ++i) {
       if (round == 0) first.push_back(Download(out[i]));
       EXPECT_TRUE(SameBits(first[i], Download(out[i]))) << i;

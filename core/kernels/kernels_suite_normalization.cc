@@ -59,7 +59,7 @@ TEST_P(KernelsSuite, BatchNorm) {
   }
 }
 
-TEST_P(KernelsSuite, BatchNormOfPictures) {
+TEST_P(KernelsSuite, BatchNormOfImages) {
   const Input x = Normal({3, 5, 7, 20}), scale = Normal({20}, 1), shift = Normal({20});
   Tensor y = Output(x.shape);
   Tensor mean = Output({20}, DType::kF32), variance = Output({20}, DType::kF32);

@@ -151,8 +151,8 @@ void Inherit(const Result& pre, double slope, Result& y) {
 
 }  // namespace
 
-GeluNetwork GeluNetworkForward(const Array& x, const Array& up, const Array& up_bias,
-                               const Array& down, const Array& down_bias, const Array& residual) {
+GeluMlp GeluMlpForward(const Array& x, const Array& up, const Array& up_bias, const Array& down,
+                       const Array& down_bias, const Array& residual) {
   Result pre = Linear(x, up, up_bias, Array());
   Result active = Gelu(pre);
   Inherit(pre, 1.13, active);
@@ -165,13 +165,13 @@ GeluNetwork GeluNetworkForward(const Array& x, const Array& up, const Array& up_
   return {.pre = std::move(pre), .y = std::move(y)};
 }
 
-GeluNetworkGradients GeluNetworkBackward(const Array& x, const Array& pre, const Array& up,
-                                         const Array& down, const Array& dy) {
+GeluMlpGradients GeluMlpBackward(const Array& x, const Array& pre, const Array& up,
+                                 const Array& down, const Array& dy) {
   const Result active = Gelu(pre);
   const Result dactive = MatMul(dy, Transpose::kNo, down, Transpose::kNo);
   Result dpre = GeluBackward(pre, dactive);
   Inherit(dactive, 1.13, dpre);
-  GeluNetworkGradients gradients;
+  GeluMlpGradients gradients;
   gradients.x = MatMul(dpre, Transpose::kNo, up, Transpose::kNo);
   gradients.x.magnitude =
       MatMul(Magnitude(dpre), Transpose::kNo, Absolute(up), Transpose::kNo).value;
@@ -204,15 +204,15 @@ Result EmbeddingBackward(const std::vector<int32_t>& ids, const Array& dy, const
 
 Result AddPositions(const Array& x, const Array& table) {
   Result y(x);
-  const int64_t picture = x.shape[1] * x.shape[2];
-  for (int64_t i = 0; i < x.elements(); ++i) y.Add(i, table[i % picture]);
+  const int64_t image = x.shape[1] * x.shape[2];
+  for (int64_t i = 0; i < x.elements(); ++i) y.Add(i, table[i % image]);
   return y;
 }
 
 Result AddPositionsBackward(const Array& dy, const Shape& table) {
   Result dtable(table);
-  const int64_t picture = dy.shape[1] * dy.shape[2];
-  for (int64_t i = 0; i < dy.elements(); ++i) dtable.Add(i % picture, dy[i]);
+  const int64_t image = dy.shape[1] * dy.shape[2];
+  for (int64_t i = 0; i < dy.elements(); ++i) dtable.Add(i % image, dy[i]);
   return dtable;
 }
 

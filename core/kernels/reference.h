@@ -78,16 +78,16 @@ struct LinearGradients {
   Result dx, dw, dbias;
 };
 LinearGradients LinearBackward(const Array& dy, const Array& x, const Array& w);
-struct GeluNetwork {
+struct GeluMlp {
   Result pre, y;
 };
-GeluNetwork GeluNetworkForward(const Array& x, const Array& up, const Array& up_bias,
-                               const Array& down, const Array& down_bias, const Array& residual);
-struct GeluNetworkGradients {
+GeluMlp GeluMlpForward(const Array& x, const Array& up, const Array& up_bias, const Array& down,
+                       const Array& down_bias, const Array& residual);
+struct GeluMlpGradients {
   Result x, up, up_bias, down, down_bias;
 };
-GeluNetworkGradients GeluNetworkBackward(const Array& x, const Array& pre, const Array& up,
-                                         const Array& down, const Array& dy);
+GeluMlpGradients GeluMlpBackward(const Array& x, const Array& pre, const Array& up,
+                                 const Array& down, const Array& dy);
 
 // --- convolution and pooling --------------------------------------------------------------------
 Result Convolution(const Array& x, const Array& w, const Array& bias, const Window& window);

@@ -10,7 +10,7 @@ namespace lockstep::reference {
 namespace {
 
 // Calls visit(x pixel, w tap, y pixel) for every pair of an output pixel and a tap of its window
-// that falls into the picture; all three count pixels or taps, not channels.
+// that falls into the image; all three count pixels or taps, not channels.
 template <typename Visit>
 void ForTaps(const Shape& x, const Shape& y, const Window& window, Visit&& visit) {
   for (int64_t b = 0; b < y[0]; ++b) {
@@ -123,7 +123,7 @@ Result Upsample(const Array& x) {
   Array y(Shape{s[0], 2 * s[1], 2 * s[2], s[3]});
   for (int64_t i = 0; i < y.elements(); ++i) {
     const int64_t c = i % s[3], column = i / s[3] % (2 * s[2]);
-    const int64_t line = i / (s[3] * 2 * s[2]);  // over all pictures: each has an even number
+    const int64_t line = i / (s[3] * 2 * s[2]);  // over all images: each has an even number
     y.value[i] = x[(line / 2 * s[2] + column / 2) * s[3] + c];
   }
   return Result(y);

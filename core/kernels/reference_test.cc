@@ -76,14 +76,14 @@ TEST(ReferenceTest, LinearGradients) {
   ExpectGradient([&](const Array& v) { return Linear(x, w, v, dy); }, bias, dy, gradients.dbias);
 }
 
-TEST(ReferenceTest, GeluNetworkGradients) {
+TEST(ReferenceTest, GeluMlpGradients) {
   const Array x = Random({4, 3}, 1), up = Random({6, 3}, 2), up_bias = Random({6}, 3);
   const Array down = Random({3, 6}, 4), down_bias = Random({3}, 5), residual = Random({4, 3}, 6);
   const Array dy = Random({4, 3}, 7);
   const auto run = [&](const Array& a, const Array& b, const Array& c, const Array& d,
-                       const Array& e) { return GeluNetworkForward(a, b, c, d, e, residual); };
-  const reference::GeluNetworkGradients gradients =
-      GeluNetworkBackward(x, run(x, up, up_bias, down, down_bias).pre, up, down, dy);
+                       const Array& e) { return GeluMlpForward(a, b, c, d, e, residual); };
+  const reference::GeluMlpGradients gradients =
+      GeluMlpBackward(x, run(x, up, up_bias, down, down_bias).pre, up, down, dy);
   ExpectGradient([&](const Array& v) { return run(v, up, up_bias, down, down_bias).y; }, x, dy,
                  gradients.x);
   ExpectGradient([&](const Array& v) { return run(x, v, up_bias, down, down_bias).y; }, up, dy,
@@ -97,7 +97,7 @@ TEST(ReferenceTest, GeluNetworkGradients) {
 }
 
 TEST(ReferenceTest, ConvolutionByHand) {
-  // A picture 1 2 3 / 4 5 6 and a window that takes the pixel at its right, tap (1, 2).
+  // An image 1 2 3 / 4 5 6 and a window that takes the pixel at its right, tap (1, 2).
   const Array x(Shape{1, 2, 3, 1}, {1, 2, 3, 4, 5, 6});
   Array w(Shape{1, 3, 3, 1});
   w.value[5] = 1;

@@ -19,9 +19,9 @@ int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t bloc
   return -1;
 }
 
-bool Meet(const TensorPart& part, const Range& elements) {
-  const std::vector<PartRun> runs = part.Runs();
-  return std::any_of(runs.begin(), runs.end(), [&elements](const PartRun& run) {
+bool Meet(const TensorSlice& part, const Range& elements) {
+  const std::vector<ElementRange> runs = part.ElementRanges();
+  return std::any_of(runs.begin(), runs.end(), [&elements](const ElementRange& run) {
     return std::max(run.in_whole, elements.first) <
            std::min(run.in_whole + run.elements, elements.first + elements.count);
   });
@@ -42,14 +42,15 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions op
 }
 
 void ModelLayout::MakeUnits() {
-  std::vector<bool> has_guest(tensors_.size());  // on another rank
-  std::vector<std::pair<int, size_t>> guests;    // rank along pp, owner
+  std::vector<bool> has_tied_copy(tensors_.size());  // on another rank
+  std::vector<std::pair<int, size_t>> tied_copies;   // rank along pp, owner
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const size_t owner = OwnerOf(i);
     if (pp_[i] == pp_[owner]) continue;
-    has_guest[owner] = true;
-    const std::pair<int, size_t> guest = {pp_[i], owner};
-    if (std::find(guests.begin(), guests.end(), guest) == guests.end()) guests.push_back(guest);
+    has_tied_copy[owner] = true;
+    const std::pair<int, size_t> tied_copy = {pp_[i], owner};
+    if (std::find(tied_copies.begin(), tied_copies.end(), tied_copy) == tied_copies.end())
+      tied_copies.push_back(tied_copy);
   }
   for (size_t i = 0; i < tensors_.size();) {
     const int64_t block = tensors_[i].block;
@@ -57,7 +58,7 @@ void ModelLayout::MakeUnits() {
     std::vector<size_t> frozen, trained;
     for (; i < tensors_.size() && tensors_[i].block == block; ++i) {
       if (tensors_[i].tied_to || tensors_[i].statistic) continue;
-      if (has_guest[i]) {
+      if (has_tied_copy[i]) {
         AddUnit(pp, false, {i});
       } else {
         (tensors_[i].is_frozen ? frozen : trained).push_back(i);
@@ -66,12 +67,12 @@ void ModelLayout::MakeUnits() {
     AddUnit(pp, false, std::move(frozen));
     AddUnit(pp, false, std::move(trained));
   }
-  for (const auto& [pp, owner] : guests) AddUnit(pp, true, {owner});
+  for (const auto& [pp, owner] : tied_copies) AddUnit(pp, true, {owner});
 }
 
-void ModelLayout::AddUnit(int pp, bool is_guest, std::vector<size_t> tensors) {
+void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors) {
   if (tensors.empty()) return;
-  Unit unit = {.pp = pp, .is_guest = is_guest, .tensors = std::move(tensors), .flat = {}};
+  Unit unit = {.pp = pp, .is_tied_copy = is_tied_copy, .tensors = std::move(tensors), .flat = {}};
   const DType narrowest =
       SizeOf(options_.reduce) < SizeOf(options_.compute) ? options_.reduce : options_.compute;
   for (int tp = 0; tp < options_.mesh.tp; ++tp) {
@@ -79,19 +80,19 @@ void ModelLayout::AddUnit(int pp, bool is_guest, std::vector<size_t> tensors) {
     for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[tp]);
     unit.flat.push_back(LayOut(splits, options_.mesh.dp, narrowest));
   }
-  for (size_t member = 0; !is_guest && member < unit.tensors.size(); ++member) {
+  for (size_t member = 0; !is_tied_copy && member < unit.tensors.size(); ++member) {
     flat_[unit.tensors[member]] = FlatPlace{.unit = units_.size(), .member = member};
   }
   units_.push_back(std::move(unit));
 }
 
-TensorPart ModelLayout::PartAt(size_t tensor, const MeshCoordinate& at) const {
+TensorSlice ModelLayout::SliceAt(size_t tensor, const MeshCoordinate& at) const {
   const ModelTensor& whole = tensors_[tensor];
   const TensorSplit& split = whole.splits[at.tp];
-  TensorPart part = {.whole = {whole.shape.dims().begin(), whole.shape.dims().end()},
-                     .first = 0,
-                     .elements = split.elements,
-                     .slice = split.slice};
+  TensorSlice part = {.whole = {whole.shape.dims().begin(), whole.shape.dims().end()},
+                      .first = 0,
+                      .elements = split.elements,
+                      .slice = split.slice};
   if (const auto& flat = flat_[OwnerOf(tensor)]) {
     const Range shard = units_[flat->unit].flat[at.tp].InShard(flat->member, at.dp);
     part.first = shard.first;
@@ -109,10 +110,10 @@ std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
     TensorPlacement placement;
     placement.name = tensor.name;
     placement.dtype = tensor.statistic.value_or(tensor.is_frozen ? options_.compute : DType::kF32);
-    placement.part = PartAt(i, at);
+    placement.held = SliceAt(i, at);
     placement.is_frozen = tensor.is_frozen;
     if (pp_[i] != at.pp) {
-      placement.part = {.whole = std::move(placement.part.whole)};
+      placement.held = {.whole = std::move(placement.held.whole)};
     } else {
       const TensorSplit& split = tensor.splits[at.tp];
       if (!flat_[i]) placement.padding = split.padding;
@@ -138,7 +139,7 @@ std::vector<int> ModelLayout::RanksWith(size_t tensor, const Range& elements) co
   const int shards = flat_[OwnerOf(tensor)] ? mesh.dp : 1;
   for (; at.tp < mesh.tp; ++at.tp) {
     for (at.dp = 0; at.dp < shards; ++at.dp) {
-      if (!Meet(PartAt(tensor, at), elements)) continue;
+      if (!Meet(SliceAt(tensor, at), elements)) continue;
       for (MeshCoordinate copy = at; copy.replicas < mesh.replicas; ++copy.replicas) {
         for (copy.dp = at.dp; copy.dp < mesh.dp; copy.dp += shards) {
           ranks.push_back(mesh.RankAt(copy));
@@ -196,7 +197,7 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) cons
       return options_.divided >= from ? flat.shard : flat.whole;
     };
     kept.parameters += at(Divided::kParameters) * compute;
-    if (unit->is_guest || tensors_[unit->tensors[0]].is_frozen) continue;
+    if (unit->is_tied_copy || tensors_[unit->tensors[0]].is_frozen) continue;
     kept.gradients += at(Divided::kGradients) * reduce;
     kept.optimizer_state += flat.shard * optimizer_bytes;
   }

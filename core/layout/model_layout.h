@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/tensor_part.h"
+#include "core/checkpoint/tensor_slice.h"
 #include "core/comm/mesh_shape.h"
 #include "core/layout/flat_layout.h"
 #include "core/layout/model_tensors.h"
@@ -42,7 +42,7 @@ struct ModelLayoutOptions {
 struct TensorPlacement {
   std::string name;
   DType dtype = DType::kF32;
-  TensorPart part;      // no elements where the rank has nothing of the tensor
+  TensorSlice held;     // no elements where the rank has nothing of the tensor
   int64_t padding = 0;  // elements behind the part, in memory only
   // Of the ranks that hold the same elements, one saves them.
   bool is_writer = false;
@@ -63,10 +63,10 @@ class ModelLayout {
  public:
   // What is divided into shards together, in one flat buffer: the frozen or the trained parameters
   // of a block. A parameter to which another rank's blocks are tied has a unit by itself, and a
-  // copy of this unit on that rank: a guest, whose values come from the owner.
+  // copy of this unit on that rank: a tied copy, whose values come from the owner.
   struct Unit {
     int pp = 0;  // the rank along pp that holds it
-    bool is_guest = false;
+    bool is_tied_copy = false;
     std::vector<size_t> tensors;   // owners of their values, by index
     std::vector<FlatLayout> flat;  // by rank along tp
   };
@@ -90,8 +90,8 @@ class ModelLayout {
   // The ranks that hold any of these elements of a tensor (an index into tensors()), ascending.
   std::vector<int> RanksWith(size_t tensor, const Range& elements) const;
 
-  // The units of a rank, those of guests last, each in the order of its blocks; none where nothing
-  // is divided.
+  // The units of a rank, those of tied copies last, each in the order of its blocks; none where
+  // nothing is divided.
   std::vector<const Unit*> UnitsOf(int rank) const;
   // Parameters whose gradients travel between this rank and another along pp: trained ones of
   // either that are tied to one of the other.
@@ -112,11 +112,11 @@ class ModelLayout {
   };
 
   void MakeUnits();
-  void AddUnit(int pp, bool is_guest, std::vector<size_t> tensors);
+  void AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors);
   size_t OwnerOf(size_t tensor) const { return tensors_[tensor].tied_to.value_or(tensor); }
   int64_t Held(int rank, size_t tensor) const;
   // What a rank has of a tensor whose block it has.
-  TensorPart PartAt(size_t tensor, const MeshCoordinate& at) const;
+  TensorSlice SliceAt(size_t tensor, const MeshCoordinate& at) const;
 
   std::vector<ModelTensor> tensors_;
   ModelLayoutOptions options_;

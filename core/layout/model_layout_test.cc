@@ -85,9 +85,9 @@ std::map<std::string, std::vector<Holders>> HoldersIn(const ModelLayout& layout)
   for (int rank = 0; rank < layout.mesh().ranks(); ++rank) {
     for (const TensorPlacement& placement : layout.Of(rank)) {
       std::vector<Holders>& elements = holders[placement.name];
-      elements.resize(WholePart(placement.part.whole).elements);
-      for (const PartRun& run : placement.part.Runs()) {
-        for (int64_t i = run.in_whole; i < run.in_whole + run.elements; ++i) {
+      elements.resize(WholeSlice(placement.held.whole).elements);
+      for (const ElementRange& range : placement.held.ElementRanges()) {
+        for (int64_t i = range.in_whole; i < range.in_whole + range.elements; ++i) {
           elements[i].ranks.push_back(rank);
           elements[i].writers += placement.is_writer;
         }
@@ -145,7 +145,7 @@ TEST(ModelLayoutTest, ATiedParameterOfAnotherRankIsAUnitByItself) {
   std::vector<std::vector<std::string>> units;
   for (const int rank : {0, 2}) {
     for (const ModelLayout::Unit* unit : layout.UnitsOf(rank)) {
-      units.push_back({unit->is_guest ? "guest" : "own"});
+      units.push_back({unit->is_tied_copy ? "tied_copy" : "own"});
       for (const size_t t : unit->tensors) units.back().push_back(layout.tensors()[t].name);
     }
   }
@@ -154,7 +154,7 @@ TEST(ModelLayoutTest, ATiedParameterOfAnotherRankIsAUnitByItself) {
                  ElementsAre("own", "columns.layer.bias"),
                  ElementsAre("own", "columns.layer.weight"), ElementsAre("own", "rows.norm.weight"),
                  ElementsAre("own", "rows.layer.weight", "rows.layer.bias", "rows.norm.bias"),
-                 ElementsAre("guest", "columns.layer.bias")));
+                 ElementsAre("tied_copy", "columns.layer.bias")));
   EXPECT_THAT(layout.TiedAcross(0), ElementsAre(2));
   EXPECT_THAT(layout.TiedAcross(3), ElementsAre(2));
   EXPECT_THAT(MakeLayout({.dp = 2}, Divided::kParameters).TiedAcross(0), IsEmpty());
@@ -191,8 +191,8 @@ TEST(ModelLayoutTest, DescribesAThousandRanks) {
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     for (const TensorPlacement& placement : layout.Of(rank)) {
       if (placement.name != "rows.layer.weight") continue;
-      elements += placement.part.elements;
-      if (placement.is_writer) written += placement.part.elements;
+      elements += placement.held.elements;
+      if (placement.is_writer) written += placement.held.elements;
     }
   }
   EXPECT_EQ(elements, 4 * 84);

@@ -11,15 +11,15 @@ AdaptableLayer::AdaptableLayer(std::string name, const Shape& weight_shape, Init
       weight_(AddParameter("weight", weight_shape, init)),
       window_(window) {}
 
-void AdaptableLayer::AddAdapter(const Part& part, const AdapterShape& shape) {
-  const std::string below = part.name.substr(name().size());  // "", or ".q"
+void AdaptableLayer::AddAdapter(const Target& target, const AdapterShape& shape) {
+  const std::string below = target.name.substr(name().size());  // "", or ".q"
   const std::string prefix = below.empty() ? "" : below.substr(1) + ".";
   const int64_t fan_in = weight_.shape.elements() / weight_.shape[0];
   Parameter& a = AddParameter(prefix + "lora_A", weight_.shape.With(0, shape.rank),
                               Init::Uniform(1.0f / std::sqrt(static_cast<float>(fan_in))));
   Parameter& b =
-      AddParameter(prefix + "lora_B", {part.outputs.count, shape.rank}, Init::Constant(0));
-  adapters_.emplace_back(a, b, shape, part.outputs, window_);
+      AddParameter(prefix + "lora_B", {target.outputs.count, shape.rank}, Init::Constant(0));
+  adapters_.emplace_back(a, b, shape, target.outputs, window_);
 }
 
 Variable AdaptableLayer::Adapt(Pass& pass, const Variable& x, Variable y) const {

@@ -14,16 +14,16 @@ namespace lockstep {
 class AdaptableLayer : public Module {
  public:
   // Output features that can be adapted by themselves, and the name by which patterns choose them.
-  struct Part {
+  struct Target {
     std::string name;
     Range outputs;
   };
-  // The whole layer, under its own name, and then its parts, if it has any.
-  virtual std::vector<Part> Parts() const { return {{name(), {0, weight_.shape[0]}}}; }
+  // The whole layer, under its own name, and then the projections that it packs, if any.
+  virtual std::vector<Target> Targets() const { return {{name(), {0, weight_.shape[0]}}}; }
 
-  // Adds the parameters `<part>.lora_A` and `<part>.lora_B`, which start Kaiming-uniform with
+  // Adds the parameters `<target>.lora_A` and `<target>.lora_B`, which start Kaiming-uniform with
   // a = sqrt(5), as PyTorch's linear layers do, and as zeros. Before the layer is split.
-  void AddAdapter(const Part& part, const AdapterShape& shape);
+  void AddAdapter(const Target& target, const AdapterShape& shape);
 
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }

@@ -28,7 +28,7 @@ Variable Adapter::Drop(Pass& pass, const Variable& x) const {
 void Adapter::SplitOutputs(const Slice& of_layer) {
   a_.partial_gradient = true;
   Slice own = {.dimension = 0, .ranges = {}};
-  int64_t column = 0;  // of the layer's share
+  int64_t column = 0;  // of the layer's slice
   for (const Range& range : of_layer.ranges) {
     const int64_t begin = std::max(range.first, outputs_.first);
     const int64_t end = std::min(range.first + range.count, outputs_.first + outputs_.count);

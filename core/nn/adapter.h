@@ -18,13 +18,13 @@ struct AdapterShape {
 };
 
 // A low-rank addition to what a frozen layer computes (Hu et al., "LoRA", 2021):
-// y + scale B A dropout(x), to all features of y or to a run of them. Of a convolution, A is one
+// y + scale B A dropout(x), to all features of y or to a range of them. Of a convolution, A is one
 // too, to `rank` channels through the layer's window, and B a convolution by 1 x 1.
 //
 // Where ranks compute the layer together (split.h), the adapter is split as the layer is and tells
 // the group nothing in its passes: of a column B has the layer's output features, of a row A has
 // its input features and what is added takes part in the layer's sum. The factor that is whole on
-// every rank gets a part of its gradient there; these parts are to be summed once a step
+// every rank gets a partial gradient there; these are to be summed once a step
 // (Parameter::partial_gradient).
 class Adapter {
  public:
@@ -37,8 +37,8 @@ class Adapter {
   // y and what the adapter adds to it; x is what the layer has met. Uses y up.
   Variable Add(Pass& pass, const Variable& x, Variable y) const;
 
-  // Makes it the share of a member, whose layer has these of its weight's output features, or of
-  // its input features; or all of them, of a part of the tokens.
+  // Makes it the slice of a member, whose layer has these of its weight's output features, or of
+  // its input features; or all features, of some of the tokens.
   void SplitOutputs(const Slice& of_layer);
   void SplitInputs(const Slice& of_layer);
   void SplitTokens(SplitGroup& group) { sequence_ = &group; }

@@ -14,17 +14,17 @@ namespace {
 float RootOf(int64_t fan) { return 1.0f / std::sqrt(static_cast<float>(fan)); }
 
 Slice EvenSlice(int64_t dimension, int64_t extent, int size, int index) {
-  return {.dimension = dimension, .ranges = {EvenPart(extent, size, index)}};
+  return {.dimension = dimension, .ranges = {EvenRange(extent, size, index)}};
 }
 
-// Makes a table of rows, one for each word, the share of a member: as many rows for each, the last
+// Makes a table of rows, one for each word, the slice of a member: as many rows for each, the last
 // ones' filled up with padding.
 void SplitRows(Parameter& table, const SplitGroup& group) {
-  const int64_t rows = table.shape[0], share = (rows + group.size() - 1) / group.size();
-  const int64_t first = std::min(rows, share * group.index());
-  const int64_t count = std::min(share, rows - first);
+  const int64_t rows = table.shape[0], each = (rows + group.size() - 1) / group.size();
+  const int64_t first = std::min(rows, each * group.index());
+  const int64_t count = std::min(each, rows - first);
   table.slice = Slice{.dimension = 0, .ranges = {{.first = first, .count = count}}};
-  table.padding = share - count;
+  table.padding = each - count;
 }
 
 absl::Status CheckDivides(const std::string& layer, int64_t count, const char* what, int ranks) {
@@ -54,7 +54,7 @@ absl::Status LinearLayer::CheckSplit(SplitStyle style, int ranks) const {
   return absl::OkStatus();
 }
 
-Slice LinearLayer::OutputPart(int size, int index) const {
+Slice LinearLayer::OutputSlice(int size, int index) const {
   return EvenSlice(0, weight().shape[0], size, index);
 }
 
@@ -65,7 +65,7 @@ void LinearLayer::Split(SplitStyle style, SplitGroup& group) {
     weight().slice = EvenSlice(1, weight().shape[1], group.size(), group.index());
     SplitAdapterInputs(*weight().slice);
   } else if (style == SplitStyle::kColumn || style == SplitStyle::kColumnGathered) {
-    weight().slice = OutputPart(group.size(), group.index());
+    weight().slice = OutputSlice(group.size(), group.index());
     if (bias_ != nullptr) bias_->slice = weight().slice;
     SplitAdapterOutputs(*weight().slice);
   } else {
@@ -83,13 +83,14 @@ Variable LinearLayer::RunSplit(Pass& pass, const Variable& x, const Variable* re
   const Variable y = Adapt(pass, entered, Linear(pass.tape, entered, weight(), bias_));
   if (style_ == SplitStyle::kColumn) return y;
   std::vector<int64_t> widths;
-  for (int i = 0; i < group_->size(); ++i) widths.push_back(OutputPart(group_->size(), i).extent());
+  for (int i = 0; i < group_->size(); ++i)
+    widths.push_back(OutputSlice(group_->size(), i).extent());
   return group_->GatherColumns(pass, y, widths);
 }
 
 Attention QkvLayer::Attend(const Dropout& dropout) const {
   const bool split = style() == SplitStyle::kColumn;
-  const Range own = split ? EvenPart(heads_, group()->size(), group()->index())
+  const Range own = split ? EvenRange(heads_, group()->size(), group()->index())
                           : Range{.first = 0, .count = heads_};
   return {.heads = own.count,
           .head_width = head_width_,
@@ -119,18 +120,18 @@ Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* re
   return SumRow(pass, run(nullptr, nullptr), residual);
 }
 
-std::vector<AdaptableLayer::Part> QkvLayer::Parts() const {
-  std::vector<Part> parts = LinearLayer::Parts();
+std::vector<AdaptableLayer::Target> QkvLayer::Targets() const {
+  std::vector<Target> targets = LinearLayer::Targets();
   const int64_t width = heads_ * head_width_;
   for (const char* kind : {".q", ".k", ".v"}) {
-    const auto before = static_cast<int64_t>(parts.size()) - 1;
-    parts.push_back({name() + kind, {.first = before * width, .count = width}});
+    const auto before = static_cast<int64_t>(targets.size()) - 1;
+    targets.push_back({name() + kind, {.first = before * width, .count = width}});
   }
-  return parts;
+  return targets;
 }
 
-Slice QkvLayer::OutputPart(int size, int index) const {
-  const Range own = EvenPart(heads_, size, index);
+Slice QkvLayer::OutputSlice(int size, int index) const {
+  const Range own = EvenRange(heads_, size, index);
   Slice slice = {.dimension = 0, .ranges = {}};
   for (int64_t kind = 0; kind < 3; ++kind) {
     slice.ranges.push_back(
@@ -139,22 +140,22 @@ Slice QkvLayer::OutputPart(int size, int index) const {
   return slice;
 }
 
-Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
-                    const Variable* residual) {
+Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
+                const Variable* residual) {
   if (!up.adapters().empty() || !down.adapters().empty()) {
     return down.OfGelu(pass, up(pass, x), residual);
   }
-  CHECK(up.bias() != nullptr) << up.name() << ": the fused network has a bias there";
+  CHECK(up.bias() != nullptr) << up.name() << ": the fused MLP has a bias there";
   if (up.style() == SplitStyle::kReplicated && down.style() == SplitStyle::kReplicated) {
-    return ApplyGeluNetwork(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
-                            residual);
+    return ApplyGeluMlp(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
+                        residual);
   }
   CHECK(up.style() == SplitStyle::kColumn && down.style() == SplitStyle::kRow)
       << up.name() << ", " << down.name() << ": split by column, then by row, or not at all";
   const Variable entered = up.group()->Enter(pass, x);
   Variable y = down.group()->Leave(
-      pass, ApplyGeluNetwork(pass.tape, entered, {up.weight(), *up.bias(), down.weight(), nullptr},
-                             nullptr));
+      pass,
+      ApplyGeluMlp(pass.tape, entered, {up.weight(), *up.bias(), down.weight(), nullptr}, nullptr));
   if (down.bias() == nullptr && residual == nullptr) return y;
   return AddBias(pass.tape, std::move(y), down.bias(), residual);
 }

@@ -14,8 +14,8 @@
 
 // The layers that models are made of. Each owns its parameters and calls the differentiable
 // operations; shapes are those of operations.h. Initial values are PyTorch's unless said otherwise.
-// Each also knows what its share is where ranks compute it together (split.h); one that is not
-// split does what it does on a single rank.
+// Each also knows its slice where ranks compute it together (split.h); one that is not split does
+// what it does on a single rank.
 
 namespace lockstep {
 
@@ -26,7 +26,7 @@ enum class Bias { kYes, kNo };
 //
 // Split by column it has some of the output features (rows of the weight, the bias); by row some of
 // the input features (columns of the weight), and the bias and the residual are added once, after
-// the sum. Parts of features that do not divide differ by one.
+// the sum. Slices of features that do not divide differ by one.
 class LinearLayer : public AdaptableLayer {
  public:
   struct Options {
@@ -54,7 +54,7 @@ class LinearLayer : public AdaptableLayer {
 
  protected:
   // The output features of one member of a group of `size`, as a slice of the weight's rows.
-  virtual Slice OutputPart(int size, int index) const;
+  virtual Slice OutputSlice(int size, int index) const;
 
  private:
   Variable RunSplit(Pass& pass, const Variable& x, const Variable* residual);
@@ -79,21 +79,21 @@ class QkvLayer : public LinearLayer {
   // What is to be computed from this layer's output.
   Attention Attend(const Dropout& dropout) const;
 
-  // Queries, keys and values are parts that can be adapted by themselves: "<layer>.q", ".k", ".v".
-  std::vector<Part> Parts() const override;
+  // Queries, keys and values can be adapted by themselves: "<layer>.q", ".k", ".v".
+  std::vector<Target> Targets() const override;
 
   absl::Status CheckSplit(SplitStyle style, int ranks) const override;
 
  protected:
-  Slice OutputPart(int size, int index) const override;
+  Slice OutputSlice(int size, int index) const override;
 
  private:
   int64_t heads_, head_width_;
 };
 
 // down(gelu(up(x))) (+ residual), fused where neither layer is adapted.
-Variable RunNetwork(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
-                    const Variable* residual = nullptr);
+Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
+                const Variable* residual = nullptr);
 
 // Without bias, as batch normalisation follows. Starts normal with variance 2 / (out kernel^2), the
 // initialisation of ResNets (He et al., 2015, by fan-out). Split by column it has some of the

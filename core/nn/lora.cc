@@ -22,20 +22,20 @@ std::vector<AdaptableLayer*> AdaptableLayers(const Model& model) {
 }
 
 // What to adapt of a layer, and which of the patterns say so.
-std::vector<AdaptableLayer::Part> Choose(const AdaptableLayer& layer,
-                                         const std::vector<std::string>& patterns,
-                                         std::set<std::string>& used) {
-  std::vector<AdaptableLayer::Part> chosen;
+std::vector<AdaptableLayer::Target> Choose(const AdaptableLayer& layer,
+                                           const std::vector<std::string>& patterns,
+                                           std::set<std::string>& used) {
+  std::vector<AdaptableLayer::Target> chosen;
   bool is_whole = false;
-  for (const AdaptableLayer::Part& part : layer.Parts()) {
+  for (const AdaptableLayer::Target& target : layer.Targets()) {
     bool matches = false;
     for (const std::string& pattern : patterns) {
-      if (!MatchesLayer(pattern, part.name)) continue;
+      if (!MatchesLayer(pattern, target.name)) continue;
       matches = true;
       used.insert(pattern);
     }
-    if (matches && !is_whole) chosen.push_back(part);
-    is_whole |= matches && part.name == layer.name();
+    if (matches && !is_whole) chosen.push_back(target);
+    is_whole |= matches && target.name == layer.name();
   }
   return chosen;
 }
@@ -44,7 +44,7 @@ absl::Status CheckUsed(const std::vector<std::string>& patterns, const std::set<
                        const std::vector<AdaptableLayer*>& layers) {
   std::vector<std::string> names;
   for (const AdaptableLayer* layer : layers) {
-    for (const AdaptableLayer::Part& part : layer->Parts()) names.push_back(part.name);
+    for (const AdaptableLayer::Target& target : layer->Targets()) names.push_back(target.name);
   }
   std::string problems;
   for (const std::string& pattern : patterns) {
@@ -87,7 +87,7 @@ void AddTo(const Tensor& weight, const Adapter& adapter, Kernels& kernels) {
 absl::Status AddAdapters(Model& model, const LoraOptions& options) {
   const std::vector<AdaptableLayer*> layers = AdaptableLayers(model);
   std::set<std::string> used;
-  std::vector<std::vector<AdaptableLayer::Part>> chosen;
+  std::vector<std::vector<AdaptableLayer::Target>> chosen;
   for (const AdaptableLayer* layer : layers) chosen.push_back(Choose(*layer, options.layers, used));
   LS_RETURN_IF_ERROR(CheckUsed(options.layers, used, layers));
   for (Parameter* parameter : model.Parameters()) parameter->trainable = false;
@@ -96,7 +96,7 @@ absl::Status AddAdapters(Model& model, const LoraOptions& options) {
                               .scale = options.scale(),
                               .dropout = static_cast<float>(options.dropout)};
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (const AdaptableLayer::Part& part : chosen[i]) layers[i]->AddAdapter(part, shape);
+    for (const AdaptableLayer::Target& target : chosen[i]) layers[i]->AddAdapter(target, shape);
   }
   return absl::OkStatus();
 }

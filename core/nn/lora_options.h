@@ -10,9 +10,9 @@ namespace lockstep {
 // Low-rank adaptation (Hu et al., "LoRA", 2021): a model is frozen, and layers of it get adapters
 // (adapter.h), which alone are trained.
 struct LoraOptions {
-  // Layers to adapt: `*` matches any run of characters; the name of a module stands for all layers
-  // in it. Of packed projections also parts: "*.qkv.q". Parts of a layer that is chosen as a whole
-  // get no adapters of their own.
+  // Layers to adapt: `*` matches any characters; the name of a module stands for all layers in it.
+  // Of packed projections also single ones: "*.qkv.q". The projections of a layer that is chosen as
+  // a whole get no adapters of their own.
   std::vector<std::string> layers;
   int64_t rank = 8;
   double alpha = 8;

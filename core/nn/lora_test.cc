@@ -155,9 +155,9 @@ TEST_F(LoraTest, OutputsAndGradientsAreThoseOfTheProductInTheWeight) {
   Adapt(Of({"*.linear", "*.conv", "*.qkv.q", "*.qkv.v"}));
   RandomizeB();
   const Array flat = RandomArray({4, 5}, 1), wide = RandomArray({4, 8}, 2),
-              picture = RandomArray({2, 7, 7, 3}, 3);
+              image = RandomArray({2, 7, 7, 3}, 3);
   const Passed linear = Run(block_->linear, flat), qkv = Run(block_->qkv, wide),
-               convolution = Run(block_->convolution, picture);
+               convolution = Run(block_->convolution, image);
   std::vector<std::vector<double>> gradients;
   for (Parameter* parameter : Trained()) gradients.push_back(Values(parameter->gradient).value);
 
@@ -167,7 +167,7 @@ TEST_F(LoraTest, OutputsAndGradientsAreThoseOfTheProductInTheWeight) {
     layer->weight().trainable = true;
   }
   const Passed plain_linear = Run(block_->linear, flat), plain_qkv = Run(block_->qkv, wide),
-               plain_convolution = Run(block_->convolution, picture);
+               plain_convolution = Run(block_->convolution, image);
   for (const auto& [adapted, plain] :
        {std::pair(&linear, &plain_linear), std::pair(&qkv, &plain_qkv),
         std::pair(&convolution, &plain_convolution)}) {
@@ -203,17 +203,17 @@ TEST_F(LoraTest, OutputsAndGradientsAreThoseOfTheProductInTheWeight) {
   EXPECT_EQ(next, gradients.size());
 }
 
-// The fused network is taken apart where it is adapted; not a bit of it changes.
+// The fused MLP is taken apart where it is adapted; not a bit of it changes.
 TEST_F(LoraTest, ComputesWhatItDidBeforeItIsTrained) {
   const Array x = RandomArray({70, 32}, 1);
-  const auto network = [&](Pass& pass, const Variable& in) {
-    return RunNetwork(pass, in, block_->up, block_->down, &in);
+  const auto mlp = [&](Pass& pass, const Variable& in) {
+    return RunMlp(pass, in, block_->up, block_->down, &in);
   };
   Materialize(model_.Parameters(), 1, kernels_);
-  const Passed before = Run(network, x);
+  const Passed before = Run(mlp, x);
   const Passed qkv = Run(block_->qkv, RandomArray({4, 8}, 2));
   Adapt(Of({"*.up", "*.down", "*.qkv.k"}));
-  const Passed after = Run(network, x);
+  const Passed after = Run(mlp, x);
   EXPECT_TRUE(SameBits(before.y, after.y));
   EXPECT_TRUE(SameBits(qkv.y, Run(block_->qkv, RandomArray({4, 8}, 2)).y));
 }
@@ -221,9 +221,9 @@ TEST_F(LoraTest, ComputesWhatItDidBeforeItIsTrained) {
 TEST_F(LoraTest, MergedAndUnmergedAgreeAndTheBaseComesBack) {
   Adapt(Of({"b"}));
   RandomizeB();
-  const Array x = RandomArray({4, 5}, 1), picture = RandomArray({2, 7, 7, 3}, 3);
+  const Array x = RandomArray({4, 5}, 1), image = RandomArray({2, 7, 7, 3}, 3);
   const Array weight = Values(block_->linear.weight().value);
-  const Array unmerged = Run(block_->linear, x).y, seen = Run(block_->convolution, picture).y;
+  const Array unmerged = Run(block_->linear, x).y, seen = Run(block_->convolution, image).y;
   MergedAdapters merged(model_, kernels_);
   EXPECT_FALSE(SameBits(weight, Values(block_->linear.weight().value)));
   Tape tape(kernels_, Tape::Recording::kOff);
@@ -232,7 +232,7 @@ TEST_F(LoraTest, MergedAndUnmergedAgreeAndTheBaseComesBack) {
     return Values(layer(pass, Variable(Upload(kernels_, in))).value);
   };
   EXPECT_TRUE(IsNear(unmerged, run(block_->linear, x), 1e-6));
-  EXPECT_TRUE(IsNear(seen, run(block_->convolution, picture), 1e-6));
+  EXPECT_TRUE(IsNear(seen, run(block_->convolution, image), 1e-6));
   merged.Unmerge();
   EXPECT_TRUE(SameBits(weight, Values(block_->linear.weight().value)));
   EXPECT_TRUE(SameBits(unmerged, run(block_->linear, x)));

@@ -36,7 +36,7 @@ struct Model {
   // Whether `ranks` ranks can split the layers of the plan. InvalidArgument with a line for each
   // that they cannot.
   absl::Status CheckSplit(int ranks) const;
-  // Makes the model, which has no memory yet, the share of one member. Requires CheckSplit.
+  // Makes the model, which has no memory yet, the slice of one member. Requires CheckSplit.
   void Split(SplitGroup& group);
 
   // Elements of all parameters, tied ones counted once.

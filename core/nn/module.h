@@ -41,7 +41,7 @@ class Module {
   virtual absl::Status CheckSplit(SplitStyle /*style*/, int /*ranks*/) const {
     return absl::OkStatus();
   }
-  // Makes this layer the share of one member, before its parameters have memory. Called for all
+  // Makes this layer the slice of one member, before its parameters have memory. Called for all
   // modules, also replicated ones: a split sequence concerns them too. The group outlives the
   // model.
   virtual void Split(SplitStyle /*style*/, SplitGroup& /*group*/) {}
@@ -106,7 +106,7 @@ struct BlockRecomputation {
   std::vector<std::string> operations = {};  // kinds of operations in it
 };
 
-// One of the pieces that a model is a list of: the unit of FSDP, and what a pipeline cuts between.
+// What a model is a list of: the unit of FSDP, and what a pipeline cuts between.
 //
 // Blocks hand on what they return to the next one. What a later one needs beside, they stash:
 //

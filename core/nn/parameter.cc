@@ -11,16 +11,17 @@ namespace lockstep {
 namespace {
 
 // Fills the runs of `values`, which belong to elements of the parameter; what none covers is 0.
-void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector<PartRun>& runs,
-                    Kernels& kernels, const Tensor& values) {
+void InitializeRanges(const Parameter& parameter, uint64_t seed,
+                      const std::vector<ElementRange>& runs, Kernels& kernels,
+                      const Tensor& values) {
   if (SkipsLoops()) return;
   const Parameter& owner = parameter.tied_to != nullptr ? *parameter.tied_to : parameter;
   const float value = owner.init.value;
   const Philox philox(PhiloxKey(seed, "init", owner.name));
   std::vector<float> host(values.elements());
-  for (const PartRun& run : runs) {
+  for (const ElementRange& run : runs) {
     ParallelFor(run.elements, 4096, [&](int64_t begin, int64_t end) {
-      const std::span<float> part(host.data() + run.in_part + begin, end - begin);
+      const std::span<float> part(host.data() + run.in_slice + begin, end - begin);
       switch (owner.init.kind) {
         case Init::Kind::kConstant:
           std::fill(part.begin(), part.end(), value);
@@ -44,12 +45,12 @@ void InitializeRuns(const Parameter& parameter, uint64_t seed, const std::vector
 
 void Initialize(const Parameter& parameter, uint64_t seed, int64_t first, Kernels& kernels,
                 const Tensor& values) {
-  std::vector<PartRun> runs = {{.in_whole = first, .elements = values.elements()}};
+  std::vector<ElementRange> runs = {{.in_whole = first, .elements = values.elements()}};
   if (parameter.slice) {
-    runs = RunsWithin(parameter.slice->Runs(parameter.shape.dims()),
-                      {.first = first, .count = values.elements()});
+    runs = RangesWithin(parameter.slice->ElementRanges(parameter.shape.dims()),
+                        {.first = first, .count = values.elements()});
   }
-  InitializeRuns(parameter, seed, runs, kernels, values);
+  InitializeRanges(parameter, seed, runs, kernels, values);
 }
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ struct Init {
 };
 
 // A trained tensor of a model, with its place in the module tree. Made without memory: a strategy
-// decides which part of it a rank holds, and where.
+// decides which elements of it a rank holds, and where.
 class Parameter : public Leaf {
  public:
   Parameter(std::string full_name, const Shape& full_shape, Init initial)
@@ -34,20 +34,20 @@ class Parameter : public Leaf {
   Shape shape;       // of the whole tensor
   Init init;
 
-  // The part that ranks hold where tensor parallelism splits it; none: all of it.
+  // The slice that this rank holds where tensor parallelism splits it; none: all of it.
   std::optional<Slice> slice;
   // Entries behind a slice along the first dimension, so that all ranks have as many. They are no
   // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
   int64_t padding = 0;
 
-  // Ranks that compute its layer together have all of it each, but only a part of its gradient:
-  // these are summed once a step.
+  // Ranks that compute its layer together have all of it each, but only a partial gradient: these
+  // are summed once a step.
   bool partial_gradient = false;
 
   // Shapes of the slice, and of what is held in memory: with the padding.
-  Shape part_shape() const { return slice ? slice->ShapeOf(shape) : shape; }
+  Shape slice_shape() const { return slice ? slice->ShapeOf(shape) : shape; }
   Shape held_shape() const {
-    return padding > 0 ? part_shape().With(0, part_shape()[0] + padding) : part_shape();
+    return padding > 0 ? slice_shape().With(0, slice_shape()[0] + padding) : slice_shape();
   }
 
   // Another parameter whose value this one shares (a tied head). Each keeps a gradient of its own,

@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-// Whether `text` is the pattern, whose stars stand for any run of characters.
+// Whether `text` is the pattern, whose stars stand for any characters.
 bool Matches(const char* pattern, const char* text) {
   for (; *pattern != '\0' && *pattern != '*'; ++pattern, ++text) {
     if (*pattern != *text) return false;

@@ -19,8 +19,8 @@ enum class SplitStyle {
   kVocabulary,      // the rows of an embedding's table, or the classes of the logits
 };
 
-// Whether a pattern, whose stars match any run of characters, is the name of a layer, or of a
-// module around it.
+// Whether a pattern, whose stars match any characters, is the name of a layer, or of a module
+// around it.
 bool MatchesLayer(const std::string& pattern, const std::string& layer_name);
 
 // Layers that `pattern` matches are split by `style`. Layers that the style means nothing to stay
@@ -54,8 +54,8 @@ struct SplitTraffic {
 // members in the same order. They throw StatusException when a peer fails.
 //
 // Where the group splits the sequence (Korthikanti et al., "Reducing Activation Recomputation",
-// 2022), what lies between split layers is cut as well: of a micro-batch's tokens, in the order of
-// memory, each member has one run, as rows [own tokens, width].
+// 2022), what lies between split layers is split as well: of a micro-batch's tokens, in the order
+// of memory, each member has one range, as rows [own tokens, width].
 class SplitGroup {
  public:
   virtual ~SplitGroup() = default;
@@ -64,8 +64,8 @@ class SplitGroup {
   virtual int index() const = 0;
   virtual bool splits_sequence() const = 0;
 
-  // This member's run of `total` tokens.
-  Range Tokens(int64_t total) const { return EvenPart(total, size(), index()); }
+  // This member's range of `total` tokens.
+  Range Tokens(int64_t total) const { return EvenRange(total, size(), index()); }
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
   // Of a split sequence: gathers the tokens, [own tokens, width] to [pass.tokens..., width], and

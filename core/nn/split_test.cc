@@ -67,7 +67,7 @@ TEST(SplitTest, SharesStartAsSlicesOfTheWhole) {
     row.Split(SplitStyle::kRow, member);
     Materialize(column.Parameters(), 3, kernels);
     Materialize(row.Parameters(), 3, kernels);
-    const Range out = EvenPart(10, 3, index), in = EvenPart(7, 3, index);
+    const Range out = EvenRange(10, 3, index), in = EvenRange(7, 3, index);
     EXPECT_EQ(column.weight().value.shape(), (Shape{out.count, 7}));
     EXPECT_EQ(row.weight().value.shape(), (Shape{10, in.count}));
     const Array rows = Download(kernels, column.weight().value);
@@ -103,7 +103,7 @@ TEST(SplitTest, VocabulariesAreFilledUpWithZeros) {
   table.Split(SplitStyle::kVocabulary, last);
   EXPECT_THAT(table.weight().slice->ranges, ElementsAre(Range{8, 2}));
   EXPECT_EQ(table.weight().padding, 2);
-  EXPECT_EQ(table.weight().part_shape(), (Shape{2, 4}));
+  EXPECT_EQ(table.weight().slice_shape(), (Shape{2, 4}));
   EXPECT_EQ(table.weight().held_shape(), (Shape{4, 4}));
   Materialize(table.Parameters(), 3, kernels);
   const Array rows = Download(kernels, table.weight().value);
@@ -113,7 +113,7 @@ TEST(SplitTest, VocabulariesAreFilledUpWithZeros) {
   // Five words for four ranks: the last has none, but as much memory.
   EmbeddingLayer small("token", 5, 4, Init::Normal(1));
   small.Split(SplitStyle::kVocabulary, none);
-  EXPECT_EQ(small.weight().part_shape(), (Shape{0, 4}));
+  EXPECT_EQ(small.weight().slice_shape(), (Shape{0, 4}));
   EXPECT_EQ(small.weight().held_shape(), (Shape{2, 4}));
 }
 

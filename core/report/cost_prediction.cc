@@ -29,9 +29,9 @@ void CostPrediction::AddCollective(Operation operation, const std::string& label
       << label;
   // An all-reduce is a reduce-scatter and an all-gather.
   const double rounds = operation == Operation::kAllReduce ? 2 : 1;
-  AddTraffic(operation, label, rounds * RingShare(ranks) * bytes);
+  AddTraffic(operation, label, rounds * RingFraction(ranks) * bytes);
 }
 
-double RingShare(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
+double RingFraction(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ struct CostPrediction {
   void AddCollective(Operation operation, const std::string& label, int ranks, double bytes);
 };
 
-// Fraction of the whole that each rank sends when all parts go once around a ring: (n - 1) / n.
-double RingShare(int ranks);
+// Fraction of the payload that each rank sends when all chunks go once around a ring: (n - 1) / n.
+double RingFraction(int ranks);
 
 }  // namespace lockstep

@@ -8,28 +8,28 @@
 
 namespace lockstep {
 
-std::vector<StateTensor> FrozenPart(const std::vector<StateTensor>& state) {
+std::vector<StateTensor> FrozenState(const std::vector<StateTensor>& state) {
   std::vector<StateTensor> part;
   std::copy_if(state.begin(), state.end(), std::back_inserter(part),
                [](const StateTensor& tensor) { return tensor.is_frozen; });
   return part;
 }
 
-std::vector<StateTensor> TrainedPart(const std::vector<StateTensor>& state) {
+std::vector<StateTensor> TrainedState(const std::vector<StateTensor>& state) {
   std::vector<StateTensor> part;
   std::copy_if(state.begin(), state.end(), std::back_inserter(part),
                [](const StateTensor& tensor) { return !tensor.is_frozen; });
   return part;
 }
 
-std::vector<StateTensor> InitialPart(const std::vector<StateTensor>& state) {
-  std::vector<StateTensor> frozen = FrozenPart(state);
+std::vector<StateTensor> InitialState(const std::vector<StateTensor>& state) {
+  std::vector<StateTensor> frozen = FrozenState(state);
   return frozen.empty() ? state : frozen;
 }
 
 absl::Status LoadInitialWeights(const std::string& path, const PublishedNames& names,
                                 const std::vector<StateTensor>& state, Kernels& kernels) {
-  const std::vector<StateTensor> part = InitialPart(state);
+  const std::vector<StateTensor> part = InitialState(state);
   std::vector<StateTensor> wide = part;
   for (StateTensor& tensor : wide) {
     if (!tensor.is_frozen || tensor.tensor.dtype() == DType::kF32) continue;

@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-// The state of a run that trains adapters has two parts: the frozen base, which comes from a file
-// or from the seed, and all else, which checkpoints keep. Without adapters nothing is frozen.
-std::vector<StateTensor> FrozenPart(const std::vector<StateTensor>& state);
-std::vector<StateTensor> TrainedPart(const std::vector<StateTensor>& state);
+// The state of a run that trains adapters is the frozen base, which comes from a file or from the
+// seed, and all else, which checkpoints keep. Without adapters nothing is frozen.
+std::vector<StateTensor> FrozenState(const std::vector<StateTensor>& state);
+std::vector<StateTensor> TrainedState(const std::vector<StateTensor>& state);
 
 // What a file to start from fills: the base of adapters, or everything.
-std::vector<StateTensor> InitialPart(const std::vector<StateTensor>& state);
+std::vector<StateTensor> InitialState(const std::vector<StateTensor>& state);
 
-// Fills the initial part as LoadWeights does. What is frozen may be of 16 bits, and is rounded: its
-// values are there in fp32 meanwhile.
+// Fills the initial state as LoadWeights does. What is frozen may be of 16 bits, and is rounded:
+// its values are there in fp32 meanwhile.
 absl::Status LoadInitialWeights(const std::string& path, const PublishedNames& names,
                                 const std::vector<StateTensor>& state, Kernels& kernels);
 

@@ -30,7 +30,7 @@ Batch HostBatches::Deliver(Batch batch) {
   return {.inputs = copy(batch.inputs), .targets = copy(batch.targets)};
 }
 
-PrefetchedBatches::PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step,
+PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
                                      const MicroBatchRange& range)
     : timer_(rank.timer), host_(rank.kernels) {
   if (range.count == 0) return;

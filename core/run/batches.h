@@ -9,8 +9,8 @@
 #include "core/data/prefetch.h"
 #include "core/kernels/kernels.h"
 #include "core/run/rank.h"
-#include "core/run/run.h"
 #include "core/run/strategy.h"
+#include "core/run/training_run.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
@@ -42,7 +42,8 @@ class HostBatches {
 class PrefetchedBatches : public BatchSource {
  public:
   // The run and the rank outlive it.
-  PrefetchedBatches(const Run& run, Rank& rank, int64_t first_step, const MicroBatchRange& range);
+  PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
+                    const MicroBatchRange& range);
 
   Batch Next() override;
 

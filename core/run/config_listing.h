@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
-#include "core/run/run.h"
 #include "core/run/strategy.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 

@@ -19,12 +19,13 @@
 namespace lockstep {
 namespace {
 
-absl::StatusOr<Run> Prepare(const mpi::Process& process, const CommandLine& command_line,
-                            const StrategyDefinition& strategy, const ModelFactory& make_model) {
-  LS_ASSIGN_OR_RETURN(Run run, PrepareRun(command_line, strategy, make_model,
-                                          {.has_first_rank = process.rank() == 0,
-                                           .processes = process.ranks_here(),
-                                           .own_number = process.number_here()}));
+absl::StatusOr<TrainingRun> Prepare(const mpi::Process& process, const CommandLine& command_line,
+                                    const StrategyDefinition& strategy,
+                                    const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model,
+                                                  {.has_first_rank = process.rank() == 0,
+                                                   .processes = process.ranks_here(),
+                                                   .own_number = process.number_here()}));
   if (run.settings.mesh.ranks() != process.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
@@ -46,7 +47,7 @@ int TrainLaunched(const CommandLine& command_line, const StrategyDefinition& str
     return 1;
   }
   const int self = (*process)->rank();
-  const absl::StatusOr<Run> run = Prepare(**process, command_line, strategy, make_model);
+  const absl::StatusOr<TrainingRun> run = Prepare(**process, command_line, strategy, make_model);
   LaunchOptions options;
   if (run.ok()) {
     options.timeout = absl::Seconds(run->settings.timeout_seconds);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/config/command_line.h"
-#include "core/run/run.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 

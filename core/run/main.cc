@@ -17,7 +17,7 @@ namespace {
 
 absl::Status RunThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
                         const ModelFactory& make_model) {
-  const absl::StatusOr<Run> run = PrepareRun(command_line, strategy, make_model);
+  const absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
   const absl::Status status = run.ok() ? Train(*run) : run.status();
   if (!status.ok()) LeaveError(command_line, run, status);
   return status;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/run/run.h"
 #include "core/run/strategy.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 

@@ -17,7 +17,7 @@ std::vector<StateTensor> StateOf(const std::vector<TensorPlacement>& placements,
                                  const NamedTensors& values, Allocator& allocator) {
   std::vector<StateTensor> state;
   for (const TensorPlacement& placement : placements) {
-    const TensorPart& part = placement.part;
+    const TensorSlice& part = placement.held;
     StateTensor tensor = {.name = placement.name,
                           .tensor = {},
                           .full_shape = Shape(part.whole),

@@ -29,10 +29,10 @@ uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
     const int64_t size = SizeOf(part.tensor.dtype());
     std::vector<uint8_t> bytes(part.tensor.bytes());
     kernels.CopyToHost(part.tensor, bytes.data());
-    for (const PartRun& run : part.part().Runs()) {
+    for (const ElementRange& run : part.held().ElementRanges()) {
       for (int64_t i = 0; i < run.elements; ++i) {
         uint64_t bits = 0;
-        std::memcpy(&bits, bytes.data() + (run.in_part + i) * size, size);
+        std::memcpy(&bits, bytes.data() + (run.in_slice + i) * size, size);
         hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
       }
     }

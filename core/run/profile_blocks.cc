@@ -106,7 +106,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
   return profiles;
 }
 
-std::vector<BlockProfile> ProfilesOfRun(const Run& run, Rank& rank) {
+std::vector<BlockProfile> ProfilesOfRun(const TrainingRun& run, Rank& rank) {
   if (!run.strategy.needs_profiles(run.config, run.settings)) return {};
   absl::StatusOr<Model> model = run.make_model(run.config, *run.dataset);
   ThrowIfError(model.status());

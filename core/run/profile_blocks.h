@@ -7,7 +7,7 @@
 #include "core/nn/model.h"
 #include "core/report/block_profile.h"
 #include "core/run/rank.h"
-#include "core/run/run.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 
@@ -21,6 +21,6 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
 
 // Returns the profiles that rank 0 measures so, of a model of its own, on all ranks; none where the
 // run's strategy does not ask for them. Called by all ranks together. Throws StatusException.
-std::vector<BlockProfile> ProfilesOfRun(const Run& run, Rank& rank);
+std::vector<BlockProfile> ProfilesOfRun(const TrainingRun& run, Rank& rank);
 
 }  // namespace lockstep

@@ -24,14 +24,14 @@ namespace lockstep {
 namespace {
 
 // A validation in which a rank has one batch.
-Run WithShortValidation(Run run, const Mesh& mesh) {
+TrainingRun WithShortValidation(TrainingRun run, const Mesh& mesh) {
   run.settings.validation.batches =
       std::min<int64_t>(run.settings.validation.batches, mesh.data().size());
   return run;
 }
 
 // The beginning of a run, and its end.
-void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
+void GoThrough(const TrainingRun& run, Rank& rank, Strategy& strategy) {
   PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
   rank.allocator().ResetPeaks();
   for (int64_t step = 0; step < std::min<int64_t>(2, run.settings.steps); ++step) {
@@ -40,7 +40,7 @@ void GoThrough(const Run& run, Rank& rank, Strategy& strategy) {
   Validate(run, rank, strategy);
 }
 
-absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& options,
+absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOptions& options,
                                        RankHandle& handle) {
   SetThreads(static_cast<int>(run.settings.threads));
   CpuAllocator allocator;
@@ -65,7 +65,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
     const LoopsSkipped skipped;
     const std::unique_ptr<Strategy> strategy =
         MakeStrategy(run, rank, std::move(model), std::move(profiles));
-    const Run shorter = WithShortValidation(run, mesh);
+    const TrainingRun shorter = WithShortValidation(run, mesh);
     // Once for ranks to tell each other the shapes of what they send.
     GoThrough(shorter, rank, *strategy);
     GoThrough(shorter, rank, *strategy);
@@ -79,7 +79,8 @@ absl::StatusOr<Rehearsed> RehearseRank(const Run& run, const RehearsalOptions& o
 
 }  // namespace
 
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run, const RehearsalOptions& options) {
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const TrainingRun& run,
+                                                const RehearsalOptions& options) {
   std::vector<Rehearsed> ranks(static_cast<size_t>(run.settings.mesh.ranks()));
   LS_RETURN_IF_ERROR(RunRanks(run.settings.mesh.ranks(),
                               {.timeout = absl::Seconds(run.settings.timeout_seconds)},
@@ -91,7 +92,7 @@ absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run, const RehearsalO
   return ranks;
 }
 
-absl::Status CheckKernels(const Run& run) {
+absl::Status CheckKernels(const TrainingRun& run) {
   const std::set<std::string> lacking = run.devices->lacking_kernels();
   if (lacking.empty()) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
@@ -106,7 +107,7 @@ absl::Status CheckKernels(const Run& run) {
       " lacks: ", absl::StrJoin(lacked, ", "), "; use another --device or another model"));
 }
 
-void PredictMemory(const Run& run, const RehearsalOptions& options,
+void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports) {
   const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run, options);
   if (!ranks.ok()) {

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "core/comm/held_memory.h"
 #include "core/report/rank_report.h"
-#include "core/run/run.h"
 #include "core/run/strategy.h"
+#include "core/run/training_run.h"
 #include "core/tensor/memory.h"
 
 namespace lockstep {
@@ -36,17 +36,17 @@ struct RehearsalOptions {
 //
 // What a rank's books then say is what its memory comes to by class, apart from what depends on
 // time: transfers end when they begin. An error if a rank had one.
-absl::StatusOr<std::vector<Rehearsed>> Rehearse(const Run& run,
+absl::StatusOr<std::vector<Rehearsed>> Rehearse(const TrainingRun& run,
                                                 const RehearsalOptions& options = {});
 
 // Unimplemented if a run calls kernels that its devices lack: names all of them. Rehearses the run
 // to see that, but only where devices lack any. Called before ranks start.
-absl::Status CheckKernels(const Run& run);
+absl::Status CheckKernels(const TrainingRun& run);
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
 // communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Where
 // the rehearsal fails, nothing is added, and the log says why.
-void PredictMemory(const Run& run, const RehearsalOptions& options,
+void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports);
 
 }  // namespace lockstep

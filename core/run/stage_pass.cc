@@ -7,14 +7,14 @@
 namespace lockstep {
 namespace {
 
-// Runs blocks between what other runs hand on and what this one does.
-StageVariables RunBetween(Stage& stage, Pass& pass, const BlockRange& blocks, const SkipEnds& skips,
-                          StageVariables inputs) {
+// Runs blocks between what other ranges hand on and what this one hands on.
+StageVariables RunBetween(LocalModel& local_model, Pass& pass, const BlockRange& blocks,
+                          const SkipEnds& skips, StageVariables inputs) {
   CHECK_EQ(inputs.skips.size(), skips.in.size());
   for (size_t i = 0; i < skips.in.size(); ++i) {
     pass.skips.Put(skips.in[i].name, std::move(inputs.skips[i]));
   }
-  StageVariables outputs = {.line = stage.Run(pass, blocks, std::move(inputs.line))};
+  StageVariables outputs = {.line = local_model.Run(pass, blocks, std::move(inputs.line))};
   for (const SkipPath& skip : skips.out) outputs.skips.push_back(pass.skips.Take(skip.name));
   CHECK(pass.skips.empty());
   return outputs;
@@ -22,17 +22,17 @@ StageVariables RunBetween(Stage& stage, Pass& pass, const BlockRange& blocks, co
 
 }  // namespace
 
-StagePass::StagePass(Stage& stage, const BlockRange& blocks, int64_t step, int64_t micro_batch,
-                     Activations activations)
-    : stage_(stage),
+StagePass::StagePass(LocalModel& local_model, const BlockRange& blocks, int64_t step,
+                     int64_t micro_batch, Activations activations)
+    : local_model_(local_model),
       blocks_(blocks),
-      skips_(SkipEndsOf(stage.model(), blocks)),
+      skips_(SkipEndsOf(local_model.model(), blocks)),
       step_(step),
       micro_batch_(micro_batch),
       activations_(activations) {}
 
 StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) {
-  StepTimer::Scope scope(stage_.rank().timer, Phase::kForward, micro_batch_);
+  StepTimer::Scope scope(local_model_.rank().timer, Phase::kForward, micro_batch_);
   inputs_ = SlotsOf(inputs.line);
   skips_in_ = SlotsOf(inputs.skips);
   if (activations_ == Activations::kKeep) {
@@ -40,13 +40,13 @@ StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) 
   }
   again_ = {inputs, targets};
   Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing);
-  StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
-  return stage_.IsLast(blocks_) ? StageVariables() : outputs;
+  StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
+  return local_model_.IsLast(blocks_) ? StageVariables() : outputs;
 }
 
 void StagePass::Recompute() {
   if (!again_) return;
-  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  StepTimer::Scope scope(local_model_.rank().timer, Phase::kBackward, micro_batch_);
   Again again = *std::exchange(again_, std::nullopt);
   RunRecorded(Pass::Replay::kRecomputing, std::move(again.inputs), again.targets);
 }
@@ -60,26 +60,26 @@ StageGradients StagePass::BackwardInputs(StageGradients gradients, const Backwar
 }
 
 void StagePass::BackwardWeights() {
-  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  StepTimer::Scope scope(local_model_.rank().timer, Phase::kBackward, micro_batch_);
   tape_->RunDeferred();
 }
 
 Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
-  tape_ = std::make_unique<Tape>(stage_.rank().kernels, recording);
+  tape_ = std::make_unique<Tape>(local_model_.rank().kernels, recording);
   return {.tape = *tape_,
-          .seed = stage_.seed(),
+          .seed = local_model_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
-          .tokens = stage_.Tokens(stage_.samples_of(micro_batch_)),
+          .tokens = local_model_.Tokens(local_model_.samples_of(micro_batch_)),
           .replay = replay};
 }
 
 StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
                                       const Tensor& targets) {
   Pass pass = Begin(Tape::Recording::kOn, replay);
-  StageVariables outputs = RunBetween(stage_, pass, blocks_, skips_, std::move(inputs));
-  if (stage_.IsLast(blocks_)) {
-    loss_ = stage_.Loss(pass, std::move(outputs.line[0]), targets);
+  StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
+  if (local_model_.IsLast(blocks_)) {
+    loss_ = local_model_.Loss(pass, std::move(outputs.line[0]), targets);
     return {};
   }
   outputs_ = SlotsOf(outputs.line);
@@ -90,7 +90,7 @@ StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs
 StageGradients StagePass::RunBackward(StageGradients gradients, const BackwardHooks& hooks,
                                       Tape::Extent extent) {
   Recompute();
-  StepTimer::Scope scope(stage_.rank().timer, Phase::kBackward, micro_batch_);
+  StepTimer::Scope scope(local_model_.rank().timer, Phase::kBackward, micro_batch_);
   std::vector<Tape::Seed> seeds;
   const auto seed = [&seeds](const Slots& slots, std::vector<Tensor>& of_slots, size_t i) {
     if (of_slots[i].defined()) {
@@ -105,7 +105,7 @@ StageGradients StagePass::RunBackward(StageGradients gradients, const BackwardHo
   tape_->OnLeafReady(hooks.leaf_ready);
   hooks.before(*tape_);
   tape_->Backward(std::move(seeds), extent);
-  if (stage_.IsLast(blocks_)) stage_.AddLoss(loss_);
+  if (local_model_.IsLast(blocks_)) local_model_.AddLoss(loss_);
   return {.line = Take(inputs_), .skips = Take(skips_in_)};
 }
 
@@ -121,21 +121,22 @@ std::vector<Tensor> StagePass::Take(const Slots& slots) {
   return gradients;
 }
 
-EvaluationPass::EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples)
-    : stage_(stage),
+EvaluationPass::EvaluationPass(LocalModel& local_model, const BlockRange& blocks, int64_t samples)
+    : local_model_(local_model),
       blocks_(blocks),
-      tape_(stage.rank().kernels, Tape::Recording::kOff),
+      tape_(local_model.rank().kernels, Tape::Recording::kOff),
       pass_{.tape = tape_,
             .mode = Pass::Mode::kEvaluate,
-            .seed = stage.seed(),
-            .tokens = stage.Tokens(samples)} {}
+            .seed = local_model.seed(),
+            .tokens = local_model.Tokens(samples)} {}
 
 StageVariables EvaluationPass::Forward(StageVariables inputs) {
-  return RunBetween(stage_, pass_, blocks_, SkipEndsOf(stage_.model(), blocks_), std::move(inputs));
+  return RunBetween(local_model_, pass_, blocks_, SkipEndsOf(local_model_.model(), blocks_),
+                    std::move(inputs));
 }
 
 EvaluationSums EvaluationPass::Score(const Variable& logits, const Tensor& targets) {
-  return stage_.Score(pass_, logits, targets);
+  return local_model_.Score(pass_, logits, targets);
 }
 
 }  // namespace lockstep

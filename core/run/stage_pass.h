@@ -8,12 +8,12 @@
 
 #include "core/autograd/operations.h"
 #include "core/autograd/tape.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 
-// What a run of blocks takes in or hands on: what passes from block to block, and the skips that
-// come from other runs, or go to them, in the order of SkipEnds.
+// What a range of blocks takes in or hands on: what passes from block to block, and the skips that
+// come from other ranges, or go to them, in the order of SkipEnds.
 struct StageVariables {
   Variables line;
   Variables skips = {};
@@ -34,16 +34,16 @@ struct BackwardHooks {
 // from which backward makes the rest once more (activation checkpointing).
 enum class Activations { kKeep, kRecompute };
 
-// The way of one micro-batch through a run of blocks: forward, and then backward, once each. A
+// The pass of one micro-batch through a range of blocks: forward, and then backward, once each. A
 // pipeline keeps one for each micro-batch in flight. Both count as the phases of their names.
 class StagePass {
  public:
-  // `blocks` are one of the stage's ranges.
-  StagePass(Stage& stage, const BlockRange& blocks, int64_t step, int64_t micro_batch,
+  // `blocks` are one of the local model's ranges.
+  StagePass(LocalModel& local_model, const BlockRange& blocks, int64_t step, int64_t micro_batch,
             Activations activations = Activations::kKeep);
 
-  // Runs the blocks. `inputs` come from Stage::Enter, or are what other runs hand on; `targets` are
-  // read behind the last block only, which has no outputs but the loss.
+  // Runs the blocks. `inputs` come from LocalModel::Enter, or are what other ranges hand on;
+  // `targets` are read behind the last block only, which has no outputs but the loss.
   StageVariables Forward(StageVariables inputs, const Tensor& targets);
 
   // Where activations were not kept: makes them, which can be done before gradients have come.
@@ -51,8 +51,8 @@ class StagePass {
   void Recompute();
 
   // `gradients` are those of what Forward handed on; none behind the last block. Gradients of
-  // parameters and batch statistics add up until the stage's next Clear, and so does the loss.
-  // Returns the gradients of the inputs.
+  // parameters and batch statistics add up until the local model's next Clear, and so does the
+  // loss. Returns the gradients of the inputs.
   StageGradients Backward(StageGradients gradients = {}, const BackwardHooks& hooks = {});
 
   // The same in two halves (Qi et al., "Zero Bubble Pipeline Parallelism", 2023): first what other
@@ -76,7 +76,7 @@ class StagePass {
   StageGradients RunBackward(StageGradients gradients, const BackwardHooks& hooks,
                              Tape::Extent extent);
 
-  Stage& stage_;
+  LocalModel& local_model_;
   const BlockRange blocks_;
   const SkipEnds skips_;
   const int64_t step_, micro_batch_;
@@ -87,11 +87,11 @@ class StagePass {
   std::optional<Again> again_;
 };
 
-// The way of a batch through a run of blocks in evaluation, without gradients.
+// The pass of a batch through a range of blocks in evaluation, without gradients.
 class EvaluationPass {
  public:
   // `samples`: of the batch.
-  EvaluationPass(Stage& stage, const BlockRange& blocks, int64_t samples);
+  EvaluationPass(LocalModel& local_model, const BlockRange& blocks, int64_t samples);
 
   // What the blocks make of the inputs; behind the last block, logits.
   StageVariables Forward(StageVariables inputs);
@@ -99,7 +99,7 @@ class EvaluationPass {
   EvaluationSums Score(const Variable& logits, const Tensor& targets);
 
  private:
-  Stage& stage_;
+  LocalModel& local_model_;
   const BlockRange blocks_;
   Tape tape_;
   Pass pass_;

@@ -66,8 +66,8 @@ struct InitialWeights {
 // The loop of one rank.
 class Trainer {
  public:
-  Trainer(const Run& run, InitialWeights initial, Rank& rank, Ledger& ledger, Strategy& strategy,
-          RankReport& report)
+  Trainer(const TrainingRun& run, InitialWeights initial, Rank& rank, Ledger& ledger,
+          Strategy& strategy, RankReport& report)
       : run_(run),
         initial_(std::move(initial)),
         rank_(rank),
@@ -120,10 +120,10 @@ class Trainer {
   // What adapters are trained on: complete before any of their checkpoints is read, as these know
   // its hash.
   absl::Status MakeBase() {
-    if (FrozenPart(strategy_.State()).empty()) return absl::OkStatus();
+    if (FrozenState(strategy_.State()).empty()) return absl::OkStatus();
     LS_RETURN_IF_ERROR(LoadInitial());
     LS_ASSIGN_OR_RETURN(
-        base_, HashParameters(rank_.kernels, rank_.mesh.world(), FrozenPart(strategy_.State())));
+        base_, HashParameters(rank_.kernels, rank_.mesh.world(), FrozenState(strategy_.State())));
     return absl::OkStatus();
   }
 
@@ -152,7 +152,7 @@ class Trainer {
     LS_ASSIGN_OR_RETURN(
         const CheckpointInfo info,
         LoadCheckpoint(*path, {.model = ModelFingerprint(run_.config), .base = base_},
-                       TrainedPart(strategy_.State()), rank_.kernels));
+                       TrainedState(strategy_.State()), rank_.kernels));
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -227,14 +227,14 @@ class Trainer {
            .model = ModelFingerprint(run_.config),
            .strategy = run_.strategy.name,
            .base = base_},
-          TrainedPart(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
+          TrainedState(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
           rank_.kernels, rank_.mesh.world());
       LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
     }
     return absl::OkStatus();
   }
 
-  const lockstep::Run& run_;
+  const lockstep::TrainingRun& run_;
   const InitialWeights initial_;
   std::string base_;  // hash of what is frozen; empty: nothing is
   Rank& rank_;
@@ -247,7 +247,7 @@ class Trainer {
 
 }  // namespace
 
-absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
+absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& report) {
   SetThreads(static_cast<int>(run.settings.threads));
   const auto timeout = absl::ToChronoNanoseconds(absl::Seconds(run.settings.timeout_seconds));
   LS_ASSIGN_OR_RETURN(
@@ -282,7 +282,7 @@ absl::Status TrainRank(const Run& run, RankHandle& handle, RankReport& report) {
   }
 }
 
-absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
+absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
   LS_RETURN_IF_ERROR(CheckKernels(run));
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
@@ -293,9 +293,9 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const Run& run) {
   return reports;
 }
 
-std::string PostMortemFolder(const Run& run) { return run.out + "/post_mortem"; }
+std::string PostMortemFolder(const TrainingRun& run) { return run.out + "/post_mortem"; }
 
-absl::Status Train(const Run& run) {
+absl::Status Train(const TrainingRun& run) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
   PredictMemory(run, {.profiles = reports[0].profiles}, reports);
   return WriteRunSummary(Describe(run), reports);

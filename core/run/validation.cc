@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy) {
+ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy) {
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
   Communicator& ranks = rank.mesh.data();

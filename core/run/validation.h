@@ -2,8 +2,8 @@
 
 #include "core/report/results.h"
 #include "core/run/rank.h"
-#include "core/run/run.h"
 #include "core/run/strategy.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 
@@ -12,6 +12,6 @@ namespace lockstep {
 // that the result does not depend on how many ranks there are; the last stages have them, and tell
 // the others. All ranks evaluate equally often, for some communicate as they do: where batches run
 // out, one of no samples. Called by all ranks; throws StatusException.
-ValidationResult Validate(const Run& run, Rank& rank, Strategy& strategy);
+ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy);
 
 }  // namespace lockstep

@@ -16,33 +16,34 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Part `index` of [0, extent) cut into `parts` consecutive ranges whose sizes differ by one at
-// most, the longer ones first.
-Range EvenPart(int64_t extent, int64_t parts, int64_t index);
+// Range `index` of [0, extent) divided into `ranges` consecutive ranges whose sizes differ by one
+// at most, the longer ones first.
+Range EvenRange(int64_t extent, int64_t ranges, int64_t index);
 
-// Elements that lie one behind the other both in a whole tensor and in a part of it.
-struct PartRun {
+// Elements that lie one behind the other both in a whole tensor and in a slice of it.
+struct ElementRange {
   int64_t in_whole = 0;  // where they begin, counted in elements of the row-major whole
-  int64_t in_part = 0;   // and of the part
+  int64_t in_slice = 0;  // and of the slice
   int64_t elements = 0;
 };
 
-// Of the runs of a part those, or the pieces of those, whose elements of the part lie in `range`,
-// as the runs of a part that has these only.
-std::vector<PartRun> RunsWithin(const std::vector<PartRun>& runs, const Range& range);
+// Those ranges of a slice, or what of them lies in `range` of its elements, as the ranges of a
+// slice that has these only.
+std::vector<ElementRange> RangesWithin(const std::vector<ElementRange>& ranges, const Range& range);
 
-// The part of a tensor whose indices along one dimension lie in some ranges: what a rank of tensor
-// parallelism holds of a weight. A packed projection of queries, keys and values has three ranges.
+// The elements of a tensor whose indices along one dimension lie in some ranges: what a rank of
+// tensor parallelism holds of a weight. A packed projection of queries, keys and values has three
+// ranges.
 struct Slice {
   int64_t dimension = 0;
   std::vector<Range> ranges;  // ascending, none overlaps another
 
   // Indices in all ranges together.
   int64_t extent() const;
-  // Of the part.
+  // Of the slice.
   Shape ShapeOf(const Shape& whole) const { return whole.With(Dimension(), extent()); }
-  // All of its elements in their order; none of the runs is empty, none continues the one before.
-  std::vector<PartRun> Runs(absl::Span<const int64_t> whole) const;
+  // All of its elements in their order; no range is empty, none continues the one before.
+  std::vector<ElementRange> ElementRanges(absl::Span<const int64_t> whole) const;
 
   friend bool operator==(const Slice&, const Slice&) = default;
 

@@ -14,10 +14,10 @@ using ::testing::IsEmpty;
 
 using Piece = std::tuple<int64_t, int64_t, int64_t>;  // in the whole, in the part, elements
 
-std::vector<Piece> Runs(const Slice& slice, const std::vector<int64_t>& whole) {
+std::vector<Piece> ElementRanges(const Slice& slice, const std::vector<int64_t>& whole) {
   std::vector<Piece> runs;
-  for (const PartRun& run : slice.Runs(whole)) {
-    runs.emplace_back(run.in_whole, run.in_part, run.elements);
+  for (const ElementRange& run : slice.ElementRanges(whole)) {
+    runs.emplace_back(run.in_whole, run.in_slice, run.elements);
   }
   return runs;
 }
@@ -27,7 +27,7 @@ TEST(SliceTest, PartsDifferByOneAtMostAndCoverEverything) {
     for (int64_t parts : {1, 2, 3, 5}) {
       int64_t next = 0;
       for (int64_t i = 0; i < parts; ++i) {
-        const Range part = EvenPart(extent, parts, i);
+        const Range part = EvenRange(extent, parts, i);
         EXPECT_EQ(part.first, next);
         EXPECT_GE(part.count, extent / parts);
         EXPECT_LE(part.count, (extent + parts - 1) / parts);
@@ -42,29 +42,31 @@ TEST(SliceTest, RowsAreOneRunARange) {
   const Slice packed = {.dimension = 0, .ranges = {{1, 2}, {4, 1}}};
   EXPECT_EQ(packed.extent(), 3);
   EXPECT_EQ(packed.ShapeOf({6, 5}), (Shape{3, 5}));
-  EXPECT_THAT(Runs(packed, {6, 5}), ElementsAre(Piece(5, 0, 10), Piece(20, 10, 5)));
+  EXPECT_THAT(ElementRanges(packed, {6, 5}), ElementsAre(Piece(5, 0, 10), Piece(20, 10, 5)));
 }
 
 TEST(SliceTest, ColumnsAreOneRunARow) {
   const Slice columns = {.dimension = 1, .ranges = {{2, 3}}};
-  EXPECT_THAT(Runs(columns, {2, 5}), ElementsAre(Piece(2, 0, 3), Piece(7, 3, 3)));
+  EXPECT_THAT(ElementRanges(columns, {2, 5}), ElementsAre(Piece(2, 0, 3), Piece(7, 3, 3)));
   const Slice channels = {.dimension = 3, .ranges = {{1, 1}}};
   EXPECT_EQ(channels.ShapeOf({1, 1, 2, 4}), (Shape{1, 1, 2, 1}));
-  EXPECT_THAT(Runs(channels, {1, 1, 2, 4}), ElementsAre(Piece(1, 0, 1), Piece(5, 1, 1)));
+  EXPECT_THAT(ElementRanges(channels, {1, 1, 2, 4}), ElementsAre(Piece(1, 0, 1), Piece(5, 1, 1)));
 }
 
 TEST(SliceTest, RunsThatFollowOneAnotherAreOne) {
-  EXPECT_THAT(Runs({.dimension = 1, .ranges = {{0, 5}}}, {3, 5}), ElementsAre(Piece(0, 0, 15)));
-  EXPECT_THAT(Runs({.dimension = 0, .ranges = {{1, 1}, {2, 2}}}, {4, 2}),
+  EXPECT_THAT(ElementRanges({.dimension = 1, .ranges = {{0, 5}}}, {3, 5}),
+              ElementsAre(Piece(0, 0, 15)));
+  EXPECT_THAT(ElementRanges({.dimension = 0, .ranges = {{1, 1}, {2, 2}}}, {4, 2}),
               ElementsAre(Piece(2, 0, 6)));
 }
 
 TEST(SliceTest, AnyPieceOfAPartHasItsRuns) {
-  const std::vector<PartRun> runs = Slice{.dimension = 1, .ranges = {{2, 3}}}.Runs({3, 5});
+  const std::vector<ElementRange> runs =
+      Slice{.dimension = 1, .ranges = {{2, 3}}}.ElementRanges({3, 5});
   const auto within = [&runs](const Range& range) {
     std::vector<Piece> pieces;
-    for (const PartRun& run : RunsWithin(runs, range)) {
-      pieces.emplace_back(run.in_whole, run.in_part, run.elements);
+    for (const ElementRange& run : RangesWithin(runs, range)) {
+      pieces.emplace_back(run.in_whole, run.in_slice, run.elements);
     }
     return pieces;
   };
@@ -76,8 +78,8 @@ TEST(SliceTest, AnyPieceOfAPartHasItsRuns) {
 }
 
 TEST(SliceTest, MayBeEmpty) {
-  EXPECT_THAT(Runs({.dimension = 0, .ranges = {{4, 0}}}, {4, 2}), IsEmpty());
-  EXPECT_THAT(Runs({.dimension = 1, .ranges = {{0, 2}}}, {0, 2}), IsEmpty());
+  EXPECT_THAT(ElementRanges({.dimension = 0, .ranges = {{4, 0}}}, {4, 2}), IsEmpty());
+  EXPECT_THAT(ElementRanges({.dimension = 1, .ranges = {{0, 2}}}, {0, 2}), IsEmpty());
 }
 
 }  // namespace

@@ -35,13 +35,13 @@ Character CharacterAt(std::string_view text, size_t offset) {
 }
 
 // Where the characters of one kind end that begin at `offset`, and how many bytes the last has.
-struct Run {
+struct CharacterRun {
   size_t end;
   size_t last_bytes = 0;
 };
 
-Run RunOf(Kind kind, std::string_view text, size_t offset) {
-  Run run = {.end = offset};
+CharacterRun RunOf(Kind kind, std::string_view text, size_t offset) {
+  CharacterRun run = {.end = offset};
   while (run.end < text.size()) {
     const Character character = CharacterAt(text, run.end);
     if (character.kind != kind) break;
@@ -68,7 +68,7 @@ size_t FirstWordBytes(std::string_view text) {
     return RunOf(kind, text, blank).end;
   }
   // White space leaves its last character to what follows, if it has others.
-  const Run space = RunOf(Kind::kSpace, text, 0);
+  const CharacterRun space = RunOf(Kind::kSpace, text, 0);
   if (space.end == text.size() || space.end == space.last_bytes) return space.end;
   return space.end - space.last_bytes;
 }

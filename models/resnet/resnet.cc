@@ -115,8 +115,8 @@ Depth DepthOf(int depth) {
   LOG(FATAL) << "no ResNet of depth " << depth;
 }
 
-// Multiply-adds of one residual block whose pictures have `image` pixels on a side before the
-// stride and `strided` after it.
+// Multiply-adds of one residual block whose images have `image` pixels on a side before the stride
+// and `strided` after it.
 int64_t BlockMacs(int64_t in, int64_t width, int stride, int expansion, int64_t image,
                   int64_t strided) {
   const int64_t out = width * expansion, before = image * image, after = strided * strided;

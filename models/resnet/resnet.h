@@ -10,7 +10,7 @@ namespace lockstep {
 // of a bottleneck ("v1.5"), a 1x1 convolution with batch normalisation where a block changes shape.
 struct ResNetOptions {
   enum class Stem {
-    kCifar,     // 3x3, stride 1: for 32x32 pictures
+    kCifar,     // 3x3, stride 1: for 32x32 images
     kImageNet,  // 7x7, stride 2, then 3x3 max pooling, stride 2
   };
 
@@ -18,7 +18,7 @@ struct ResNetOptions {
   Stem stem = Stem::kCifar;
   int64_t classes = 10;
   int64_t width = 64;  // channels of the stem and the first stage; each further stage doubles them
-  int64_t image = 32;  // height and width of the input pictures; for counting work
+  int64_t image = 32;  // height and width of the input images; for counting work
 };
 
 // Input [batch, height, width, 3], logits [batch, classes]. Blocks: stem, one for each residual

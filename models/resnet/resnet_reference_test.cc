@@ -20,16 +20,16 @@ using Value = DoubleGraph::Value;
 
 constexpr double kEpsilon = 1e-5f;
 
-// Relative to the largest gradient of a tensor. In double precision, a change of the pictures by
-// 1e-8 moves the gradients of ResNet-18 by some 1e-7: it amplifies tenfold. fp32 rounds by 6e-8 at
-// each of its 40 operations, and is off by 1e-5 in the end; the rest is margin.
+// Relative to the largest gradient of a tensor. In double precision, a change of the images by 1e-8
+// moves the gradients of ResNet-18 by some 1e-7: it amplifies tenfold. fp32 rounds by 6e-8 at each
+// of its 40 operations, and is off by 1e-5 in the end; the rest is margin.
 constexpr double kTolerance = 1e-4;
 
 // Below these magnitudes the sign of what reaches an activation is open to rounding, and with it
 // whether a gradient passes: the reference must stay above, or the choice of numbers is to blame.
 // The outputs of the last block of ResNet-18 are off by 1.4e-5, those of a single block by 1e-6.
 constexpr double kNetworkKinks = 3e-5, kBlockKinks = 1e-5;
-constexpr uint64_t kPictures = 3;  // a stream of numbers that does
+constexpr uint64_t kImages = 3;  // a stream of numbers that does
 
 class ResNetReferenceTest : public testing::Test {
  protected:
@@ -85,7 +85,7 @@ class ResNetReferenceTest : public testing::Test {
     Perturb(kernels_, module.Parameters(), 0.05f);
   }
 
-  // Block `index` of a full-width network, on pictures of [2, image, image, channels].
+  // Block `index` of a full-width network, on images of [2, image, image, channels].
   template <typename Formula>
   void ExpectBlock(const ResNetOptions& options, int index, int64_t image, int64_t channels,
                    Formula&& formula) {
@@ -93,11 +93,11 @@ class ResNetReferenceTest : public testing::Test {
     Block& block = *model.blocks[index];
     SCOPED_TRACE(absl::StrCat("ResNet-", options.depth, " ", block.name()));
     Start(block);
-    const Array pictures = RandomArray({2, image, image, channels}, kPictures);
+    const Array images = RandomArray({2, image, image, channels}, kImages);
 
     DoubleGraph graph;
     const DoubleParameters parameters(graph, kernels_, block.Parameters());
-    const Value x = graph.Input(pictures), y = formula(graph, parameters, x);
+    const Value x = graph.Input(images), y = formula(graph, parameters, x);
     const Array dy = RandomArray(graph.value(y).shape, 2);
     graph.Seed(y, dy);
     graph.Backward();
@@ -105,7 +105,7 @@ class ResNetReferenceTest : public testing::Test {
 
     Tape tape(kernels_);
     Pass pass = {.tape = tape};
-    const Variable in = tape.Result(Upload(kernels_, pictures), true);
+    const Variable in = tape.Result(Upload(kernels_, images), true);
     const Variables out = block.Run(pass, {in});
     EXPECT_TRUE(IsNear(graph.value(y), Download(kernels_, out[0].value), 1e-5));
     tape.Backward({{out[0], Upload(kernels_, dy)}});
@@ -121,12 +121,12 @@ TEST_F(ResNetReferenceTest, NarrowResNet18) {
   constexpr int64_t kBatch = 4, kClasses = 7;
   Model model = MakeResNet({.depth = 18, .classes = kClasses, .width = 8, .image = 16});
   for (const auto& block : model.blocks) Start(*block);
-  const Array pictures = RandomArray({kBatch, 16, 16, 3}, kPictures);
+  const Array images = RandomArray({kBatch, 16, 16, 3}, kImages);
   const std::vector<int32_t> targets = RandomIntegers(kBatch, kClasses, 2);
 
   DoubleGraph graph;
   const DoubleParameters parameters(graph, kernels_, model.Parameters());
-  const Value logits = CifarResNet18(graph, parameters, graph.Input(pictures));
+  const Value logits = CifarResNet18(graph, parameters, graph.Input(images));
   const double expected = graph.CrossEntropy(logits, targets, 1.0 / kBatch);
   graph.Backward();
   ASSERT_GT(graph.closest_kink(), kNetworkKinks);
@@ -134,7 +134,7 @@ TEST_F(ResNetReferenceTest, NarrowResNet18) {
   Tape tape(kernels_);
   Pass pass = {.tape = tape};
   const double loss =
-      TrainOnce(model, pass, Upload(kernels_, pictures), Upload(kernels_, {kBatch}, targets));
+      TrainOnce(model, pass, Upload(kernels_, images), Upload(kernels_, {kBatch}, targets));
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
   parameters.ExpectGradients(kTolerance);
 }

@@ -13,8 +13,8 @@ struct ToyOptions {
   int64_t outputs = 5;
 };
 
-// Input [batch, ...] of `inputs` elements a sample (pictures are flattened), logits [batch,
-// outputs]. Blocks: net1, relu, net2.
+// Input [batch, ...] of `inputs` elements a sample (images are flattened), logits [batch, outputs].
+// Blocks: net1, relu, net2.
 Model MakeToy(const ToyOptions& options);
 
 }  // namespace lockstep

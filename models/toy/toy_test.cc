@@ -28,7 +28,7 @@ TEST(ToyTest, IsLinearReluLinear) {
   EXPECT_EQ(model.ForwardMacsPerSample(), 10 * 10 + 10 * 5);
 }
 
-// Forward and backward against plain loops in double precision, on rows and on pictures, which it
+// Forward and backward against plain loops in double precision, on rows and on images, which it
 // flattens. Sums of 12 terms at most: a few roundings of 6e-8.
 TEST(ToyTest, TrainsAsTheFormulasSay) {
   CpuAllocator allocator;

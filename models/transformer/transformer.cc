@@ -76,10 +76,10 @@ class AttentionBranch : public Module {
 };
 
 // x + dropout(down(gelu(up(norm(x)))))
-class NetworkBranch : public Module {
+class MlpBranch : public Module {
  public:
-  NetworkBranch(std::string name, const TransformerOptions& options, const Init& init,
-                const Init& last_init)
+  MlpBranch(std::string name, const TransformerOptions& options, const Init& init,
+            const Init& last_init)
       : Module(std::move(name)),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
         up_(AddChild<LinearLayer>("up", options.width, 4 * options.width, Started(init))),
@@ -92,7 +92,7 @@ class NetworkBranch : public Module {
     if (!drops) inputs.push_back(x);
     const Variable y =
         Operate(pass, "mlp", std::move(inputs), [this](Pass& run, const Variables& in) {
-          return RunNetwork(run, in[0], up_, down_, in.size() > 1 ? &in[1] : nullptr);
+          return RunMlp(run, in[0], up_, down_, in.size() > 1 ? &in[1] : nullptr);
         });
     return drops ? Add(pass.tape, x, dropout_(pass, y)) : y;
   }
@@ -110,12 +110,11 @@ class TransformerBlock : public Block {
       : Block(std::move(name)),
         attention_(AddChild<AttentionBranch>("attention", options, Init::Normal(kStddev),
                                              LastInit(options))),
-        network_(AddChild<NetworkBranch>("network", options, Init::Normal(kStddev),
-                                         LastInit(options))) {}
+        mlp_(AddChild<MlpBranch>("network", options, Init::Normal(kStddev), LastInit(options))) {}
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
-    return {network_(pass, attention_(pass, inputs[0]))};
+    return {mlp_(pass, attention_(pass, inputs[0]))};
   }
 
  private:
@@ -124,7 +123,7 @@ class TransformerBlock : public Block {
   }
 
   AttentionBranch& attention_;
-  NetworkBranch& network_;
+  MlpBranch& mlp_;
 };
 
 class HeadBlock : public Block {

@@ -77,10 +77,10 @@ class TransformerReferenceTest : public testing::TestWithParam<float> {
       y = Layer(g, p, attention + ".projection", y);
       x = g.Add(x, g.Dropout(DropoutOf(attention, options), y));
 
-      const std::string network = absl::StrCat("blocks.", i, ".network");
-      y = Layer(g, p, network + ".up", Norm(g, p, network + ".norm", x));
-      y = Layer(g, p, network + ".down", g.Gelu(y));
-      x = g.Add(x, g.Dropout(DropoutOf(network, options), y));
+      const std::string mlp = absl::StrCat("blocks.", i, ".network");
+      y = Layer(g, p, mlp + ".up", Norm(g, p, mlp + ".norm", x));
+      y = Layer(g, p, mlp + ".down", g.Gelu(y));
+      x = g.Add(x, g.Dropout(DropoutOf(mlp, options), y));
     }
     return g.Linear(Norm(g, p, "head.norm", x), p["head.logits.weight"], DoubleGraph::kNone);
   }

@@ -92,7 +92,7 @@ void AddBlock(Model& model, const std::string& name, int64_t in, int64_t out, in
   model.blocks.push_back(std::make_unique<Kind>(name, arguments...));
   const int64_t macs = pixels * 9 * (in * out + out * out);
   model.blocks.back()->cost = {macs, pixels * out, 0, {{"convolution", macs}}};
-  // The pictures want no gradient.
+  // The images want no gradient.
   const bool is_first = model.blocks.size() == 1;
   const std::string column = name + ".unit1", row = name + ".unit2";
   model.split_traffic.push_back({.layer = column,

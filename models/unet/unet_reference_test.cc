@@ -48,26 +48,26 @@ class UNetReferenceTest : public testing::Test {
     return TwoUnits(g, p, absl::StrCat("up", level), g.Concatenate(g.Upsample(below), detail));
   }
 
-  void ExpectAgreement(const UNetOptions& options, int64_t batch, uint64_t pictures_stream) {
+  void ExpectAgreement(const UNetOptions& options, int64_t batch, uint64_t images_stream) {
     Model model = MakeUNet(options);
     Materialize(model.Parameters(), /*seed=*/1, kernels_);
     Materialize(model.Statistics(), kernels_);
     Perturb(kernels_, model.Parameters(), 0.05f);
-    const Array pictures = RandomArray({batch, options.image, options.image, 3}, pictures_stream);
+    const Array images = RandomArray({batch, options.image, options.image, 3}, images_stream);
     const int64_t pixels = batch * options.image * options.image;
     const std::vector<int32_t> targets =
         RandomIntegers(pixels, static_cast<int32_t>(options.classes), 2);
 
     DoubleGraph graph;
     const DoubleParameters parameters(graph, kernels_, model.Parameters());
-    const Value logits = UNet(graph, parameters, options.levels, graph.Input(pictures));
+    const Value logits = UNet(graph, parameters, options.levels, graph.Input(images));
     const double expected = graph.CrossEntropy(logits, targets, 1.0 / static_cast<double>(pixels));
     graph.Backward();
     ASSERT_GT(graph.closest_kink(), kKinks);
 
     Tape tape(kernels_);
     Pass pass = {.tape = tape};
-    const double loss = TrainOnce(model, pass, Upload(kernels_, pictures),
+    const double loss = TrainOnce(model, pass, Upload(kernels_, images),
                                   Upload(kernels_, {batch, options.image, options.image}, targets));
     EXPECT_NEAR(loss, expected, 1e-5 * expected);
     EXPECT_TRUE(pass.skips.empty());
@@ -86,7 +86,7 @@ TEST_F(UNetReferenceTest, ThreeLevels) {
   ExpectAgreement({.levels = 3, .width = 4, .classes = 11, .image = 16}, 2, 1);
 }
 
-// The channels of the experiment, on small pictures.
+// The channels of the experiment, on small images.
 TEST_F(UNetReferenceTest, TwoWideLevels) {
   ExpectAgreement({.levels = 2, .width = 16, .classes = 11, .image = 4}, 3, 1);
 }

@@ -91,7 +91,7 @@ TEST(UNetTest, EveryPixelGetsLogits) {
   EXPECT_TRUE(pass.skips.empty());
 }
 
-TEST(UNetDeathTest, RefusesPicturesThatCannotBeHalvedSoOften) {
+TEST(UNetDeathTest, RefusesImagesThatCannotBeHalvedSoOften) {
   EXPECT_DEATH(MakeUNet({.levels = 4, .width = 8, .image = 24}), "halved");
 }
 

@@ -11,7 +11,7 @@
 #include "core/config/settings.h"
 #include "core/layout/model_layout.h"
 #include "core/optim/optimizer.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "core/run/strategy.h"
 
@@ -19,13 +19,13 @@ namespace lockstep {
 
 // The mechanism between data-parallel ranks, which train the same stages on different shards of the
 // batch: how parameters and gradients of the stages are held, and how gradients are summed. It owns
-// the rank's stages. Members throw StatusException.
+// the rank's local model. Members throw StatusException.
 class DataParallel {
  public:
   virtual ~DataParallel() = default;
 
-  virtual Stage& stage() = 0;
-  virtual const Stage& stage() const = 0;
+  virtual LocalModel& local_model() = 0;
+  virtual const LocalModel& local_model() const = 0;
 
   // The values that this rank holds of a parameter that is tied across ranks. Both ranks of a tie
   // hold the same elements (TiedParameters).

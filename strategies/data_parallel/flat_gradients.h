@@ -18,7 +18,7 @@ class FlatGradients {
 
   // Gives the whole memory, if it has none.
   void Materialize();
-  // Begins to sum the whole over the ranks: the shard becomes this rank's part of the sum.
+  // Begins to sum the whole over the ranks: the shard becomes this rank's shard of the sum.
   void Reduce();
   // Returns when that is done, and gives the memory of the whole back unless it stays.
   void AwaitReduced();

@@ -26,8 +26,8 @@ FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& grou
   }
   const int neighbours = groups.neighbours.size();
   if (neighbours > 1 && neighbours < groups.shards.size()) {
-    part_ = kernels.Empty({layout.whole / neighbours}, compute, MemoryClass::kParameters);
-    part_.storage().Release();
+    resting_shard_ = kernels.Empty({layout.whole / neighbours}, compute, MemoryClass::kParameters);
+    resting_shard_.storage().Release();
   }
 }
 
@@ -38,7 +38,7 @@ void FlatParameters::RoundMaster() {
 void FlatParameters::Gather() {
   if (!whole_.storage().released()) return;
   whole_.storage().Materialize();
-  gather_ = rests() ? groups_.neighbours.AllGather(part_, whole_, "parameters")
+  gather_ = rests() ? groups_.neighbours.AllGather(resting_shard_, whole_, "parameters")
                     : groups_.shards.AllGather(shard_, whole_, "parameters");
 }
 
@@ -50,14 +50,16 @@ void FlatParameters::GatherUpdates() {
 void FlatParameters::AwaitWhole() {
   Gather();
   ThrowIfError(gather_.Wait());
-  if (rests()) part_.storage().Release();
+  if (rests()) resting_shard_.storage().Release();
 }
 
 void FlatParameters::Rest() {
   if (stays_whole() || groups_.neighbours.size() == 1) return;
-  if (part_.defined()) {
-    part_.storage().Materialize();
-    kernels_.Copy(whole_.View(groups_.neighbours.rank() * part_.elements(), part_.shape()), part_);
+  if (resting_shard_.defined()) {
+    resting_shard_.storage().Materialize();
+    kernels_.Copy(
+        whole_.View(groups_.neighbours.rank() * resting_shard_.elements(), resting_shard_.shape()),
+        resting_shard_);
   }
   whole_.storage().Release();
 }
@@ -65,12 +67,12 @@ void FlatParameters::Rest() {
 void FlatParameters::Release() {
   if (stays_whole()) return;
   whole_.storage().Release();
-  if (rests()) part_.storage().Release();
+  if (rests()) resting_shard_.storage().Release();
 }
 
 int64_t FlatParameters::resting_bytes() const {
   if (groups_.neighbours.size() == 1) return whole_.bytes();
-  return part_.defined() ? part_.bytes() : 0;
+  return resting_shard_.defined() ? resting_shard_.bytes() : 0;
 }
 
 }  // namespace lockstep

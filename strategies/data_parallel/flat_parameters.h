@@ -27,7 +27,7 @@ class FlatParameters {
   void GatherUpdates();
   // Returns when the whole is there.
   void AwaitWhole();
-  // After forward, until the next Gather: keeps this rank's part of what the neighbours keep.
+  // After forward, until the next Gather: keeps this rank's shard of what the neighbours keep.
   void Rest();
   // Keeps the shard only.
   void Release();
@@ -48,12 +48,12 @@ class FlatParameters {
 
  private:
   bool stays_whole() const { return groups_.divided != Divided::kParameters; }
-  bool rests() const { return part_.defined() && !part_.storage().released(); }
+  bool rests() const { return resting_shard_.defined() && !resting_shard_.storage().released(); }
 
   Kernels& kernels_;
   ShardGroups groups_;
   Tensor master_, shard_, whole_;
-  Tensor part_;  // undefined where it is the shard, or the whole
+  Tensor resting_shard_;  // undefined where it is the shard, or the whole
   Work gather_;
 };
 

@@ -7,24 +7,24 @@
 
 namespace lockstep {
 
-GradientReducer::GradientReducer(Stage& stage, Communicator& ranks, DType dtype,
+GradientReducer::GradientReducer(LocalModel& local_model, Communicator& ranks, DType dtype,
                                  const BucketLimits& limits, CompleteFunction complete)
-    : stage_(stage), ranks_(ranks), complete_(std::move(complete)) {
-  const std::vector<Parameter*>& parameters = stage.parameters();
+    : local_model_(local_model), ranks_(ranks), complete_(std::move(complete)) {
+  const std::vector<Parameter*>& parameters = local_model.parameters();
   std::vector<int64_t> bytes;
   for (const Parameter* parameter : parameters) {
     bytes.push_back(parameter->held_shape().elements() * SizeOf(dtype));
   }
   plan_ = PlanBuckets(bytes, limits.first, limits.others);
-  flats_ = MakeBuckets(plan_, parameters, dtype, stage.rank().kernels);
+  flats_ = MakeBuckets(plan_, parameters, dtype, local_model.rank().kernels);
   for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
     for (size_t i : plan_.buckets[bucket]) {
       Parameter* parameter = parameters[i];
       owners_[parameter] = {parameter, bucket};
-      for (Parameter* tied : stage.TiedTo(*parameter)) owners_[tied] = {parameter, bucket};
+      for (Parameter* tied : local_model.TiedTo(*parameter)) owners_[tied] = {parameter, bucket};
     }
   }
-  stage.AllocateGradients();  // of tied parameters, which are added to their owners' first
+  local_model.AllocateGradients();  // of tied parameters, which are added to their owners' first
   BeginStep();
 }
 
@@ -47,9 +47,9 @@ void GradientReducer::BeginStep() {
   for (const std::vector<size_t>& bucket : plan_.buckets) {
     waiting_.push_back(static_cast<int>(bucket.size()));
   }
-  for (const BlockRange& blocks : stage_.ranges()) {
+  for (const BlockRange& blocks : local_model_.ranges()) {
     for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-      for (const Parameter* parameter : stage_.model().blocks[i]->Parameters()) {
+      for (const Parameter* parameter : local_model_.model().blocks[i]->Parameters()) {
         // Those tied to another stage's are not reduced here: their owner is.
         const auto found = owners_.find(parameter);
         if (found == owners_.end()) continue;
@@ -63,7 +63,7 @@ void GradientReducer::BeginStep() {
 // Parameters without a use in this backward have received all that they will.
 void GradientReducer::Begin(const Tape& tape, const BlockRange& blocks) {
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-    for (const Parameter* parameter : stage_.model().blocks[i]->Parameters()) {
+    for (const Parameter* parameter : local_model_.model().blocks[i]->Parameters()) {
       if (tape.Uses(*parameter) == 0) Ready(*parameter);
     }
   }
@@ -80,7 +80,7 @@ void GradientReducer::Ready(const Leaf& leaf) {
 
 void GradientReducer::Finish() {
   // In the order of the parameters, which is the same on all ranks.
-  for (const Parameter* parameter : stage_.model().Parameters()) Ready(*parameter);
+  for (const Parameter* parameter : local_model_.model().Parameters()) Ready(*parameter);
   CHECK_EQ(next_, flats_.size());
   ThrowIfError(WaitAll(absl::MakeSpan(works_)));
   works_.clear();

@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "strategies/data_parallel/buckets.h"
 
@@ -19,25 +19,25 @@ struct BucketLimits {
   int64_t others = 25 << 20;
 };
 
-// Sums the gradients of a stage over ranks that hold the same one, bucket by bucket, while they are
-// still being computed. The backward that completes a step's gradients gets hooks(), or each that
-// completes those of some blocks; then Finish.
+// Sums the gradients of a local model over the ranks that hold the same blocks, bucket by bucket,
+// while they are still being computed. The backward that completes a step's gradients gets hooks(),
+// or each that completes those of some blocks; then Finish.
 class GradientReducer {
  public:
-  // `complete` is called for each of the stage's parameters() once nothing here will add to its
-  // gradient in this step, and does what Stage::CompleteGradient does.
+  // `complete` is called for each of the local model's parameters() once nothing here will add to
+  // its gradient in this step, and does what LocalModel::CompleteGradient does.
   using CompleteFunction = std::function<void(Parameter&)>;
 
   // Gives the gradients their memory. All but `limits` outlive the reducer.
-  GradientReducer(Stage& stage, Communicator& ranks, DType dtype, const BucketLimits& limits,
-                  CompleteFunction complete);
+  GradientReducer(LocalModel& local_model, Communicator& ranks, DType dtype,
+                  const BucketLimits& limits, CompleteFunction complete);
 
   // Of all buckets, what lies between their tensors included.
   int64_t bytes() const;
 
-  // Of a backward through one of the stage's ranges; of the only one.
+  // Hooks for the backward pass through `blocks`; by default, the rank's only range.
   BackwardHooks hooks(const BlockRange& blocks);
-  BackwardHooks hooks() { return hooks(stage_.ranges()[0]); }
+  BackwardHooks hooks() { return hooks(local_model_.ranges()[0]); }
 
   // Waits until all buckets hold the sum over the ranks, those too whose gradients no backward with
   // hooks has completed. Throws StatusException.
@@ -54,7 +54,7 @@ class GradientReducer {
   void Ready(const Leaf& leaf);
   void LaunchComplete();
 
-  Stage& stage_;
+  LocalModel& local_model_;
   Communicator& ranks_;
   CompleteFunction complete_;
   BucketPlan plan_;

@@ -17,10 +17,10 @@ TEST(PeakMemoryTest, AUnitAndTheNextOneAreWhole) {
 }
 
 TEST(PeakMemoryTest, PartsRestUntilTheyAreGathered) {
-  // While a unit's part is copied out of it, the next one is whole already.
+  // While a unit's resting shard is copied out of it, the next one is whole already.
   EXPECT_EQ(PeakParameterBytes(Chain(25)), 100 + 25 + 80);
-  // With four alike, the third one is whole, its part copied, the fourth whole, and two parts rest;
-  // likewise at the beginning of backward.
+  // With four alike, the third one is whole, its shard copied, the fourth whole, and two shards
+  // rest; likewise at the beginning of backward.
   std::vector<UnitNeeds> alike;
   for (int i = 0; i < 4; ++i) alike.push_back({.first = i, .last = i, .whole = 40, .resting = 20});
   EXPECT_EQ(PeakParameterBytes(alike), 40 + 40 + 3 * 20);

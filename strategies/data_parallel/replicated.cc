@@ -9,26 +9,26 @@ class Replicated : public DataParallel {
  public:
   Replicated(DataParallelInputs inputs, const BucketLimits& buckets)
       : ranks_(inputs.rank.mesh.data()),
-        stage_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
-               inputs.rank.rank, inputs.settings, inputs.targets_per_sample),
-        reducer_(stage_, ranks_, inputs.settings.precision.reduce, buckets,
+        local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
+                     inputs.rank.rank, inputs.settings, inputs.targets_per_sample),
+        reducer_(local_model_, ranks_, inputs.settings.precision.reduce, buckets,
                  [this, await = std::move(inputs.await_tied)](Parameter& parameter) {
                    await(parameter);
-                   stage_.CompleteGradient(parameter);
+                   local_model_.CompleteGradient(parameter);
                  }) {}
 
-  Stage& stage() override { return stage_; }
-  const Stage& stage() const override { return stage_; }
+  LocalModel& local_model() override { return local_model_; }
+  const LocalModel& local_model() const override { return local_model_; }
 
   Tensor ValuesOf(const Parameter& parameter) const override { return parameter.value; }
-  std::vector<TrainedTensor> Trained() const override { return stage_.Trained(); }
-  std::vector<StateTensor> State() const override { return stage_.State(); }
+  std::vector<TrainedTensor> Trained() const override { return local_model_.Trained(); }
+  std::vector<StateTensor> State() const override { return local_model_.State(); }
 
-  void RoundMasters() override { stage_.RoundMasters(); }
+  void RoundMasters() override { local_model_.RoundMasters(); }
   void ShareValues() override {}
   void ShareUpdates() override {}
 
-  void BeginStep(double loss_scale) override { stage_.Clear(loss_scale); }
+  void BeginStep(double loss_scale) override { local_model_.Clear(loss_scale); }
   BackwardHooks Completing(const BlockRange& stage) override { return reducer_.hooks(stage); }
   void Completed(const BlockRange& /*stage*/) override {}
   void FinishGradients() override { reducer_.Finish(); }
@@ -36,14 +36,14 @@ class Replicated : public DataParallel {
   std::vector<Communicator*> holders() const override { return {}; }
 
   void AddCosts(double /*forwards*/, CostPrediction& prediction) const override {
-    prediction.memory = stage_.Predict().memory;
+    prediction.memory = local_model_.Predict().memory;
     prediction.AddCollective(Operation::kAllReduce, "gradients", ranks_.size(),
                              static_cast<double>(reducer_.bytes()));
   }
 
  private:
   Communicator& ranks_;  // with the same stages and other shards of the batch
-  Stage stage_;
+  LocalModel local_model_;
   GradientReducer reducer_;
 };
 

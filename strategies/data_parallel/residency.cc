@@ -30,7 +30,7 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
     : unshard_(unshard), hooks_(std::move(hooks)), first_trained_(FirstTrained(model)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : layout.blocks(place)) {
-    ways_.push_back(
+    use_orders_.push_back(
         {.range = {range.begin, std::min(range.end, blocks)}, .forward = {}, .backward = {}});
   }
   const std::vector<Parameter*> all = model.Parameters();
@@ -42,13 +42,14 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
   }
   for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
     const FlatLayout& flat = unit->flat[layout.mesh().CoordinateOf(place).tp];
-    if (unit->is_guest) {
+    if (unit->is_tied_copy) {
       Parameter* owner = all[unit->tensors[0]];
-      guests_.push_back({owner, tied_here[owner],
-                         std::make_unique<FlatParameters>(flat, groups, precision.compute, kernels,
-                                                          FlatParameters::Trained::kElsewhere)});
-      for (Parameter* guest : guests_.back().guests) {
-        guest->value = guests_.back().parameters->whole().View(0, guest->held_shape());
+      tied_copies_.push_back(
+          {owner, tied_here[owner],
+           std::make_unique<FlatParameters>(flat, groups, precision.compute, kernels,
+                                            FlatParameters::Trained::kElsewhere)});
+      for (Parameter* tied : tied_copies_.back().copies) {
+        tied->value = tied_copies_.back().parameters->whole().View(0, tied->held_shape());
       }
       continue;
     }
@@ -57,65 +58,66 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
     units_.push_back(
         std::make_unique<FsdpUnit>(std::move(members), flat, groups, precision, kernels, seed));
   }
-  for (Way& way : ways_) {
-    FindUses(way, model);
-    for (int64_t i = way.range.begin; i < way.range.end; ++i) {
+  for (UseOrder& order : use_orders_) {
+    FindUses(order, model);
+    for (int64_t i = order.range.begin; i < order.range.end; ++i) {
       model.blocks[i]->AddHooks(
-          {.before_forward = [this, &way, i](Pass&) { BeforeForward(way, i); },
-           .after_forward = [this, &way, i](Pass& pass) { AfterForward(way, i, pass); },
-           .before_backward = [this, &way, i] { BeforeBackward(way, i); },
-           .after_backward = [this, &way, i] { AfterBackward(way, i); }});
+          {.before_forward = [this, &order, i](Pass&) { BeforeForward(order, i); },
+           .after_forward = [this, &order, i](Pass& pass) { AfterForward(order, i, pass); },
+           .before_backward = [this, &order, i] { BeforeBackward(order, i); },
+           .after_backward = [this, &order, i] { AfterBackward(order, i); }});
     }
   }
 }
 
-void Residency::FindUses(Way& way, const Model& model) {
+void Residency::FindUses(UseOrder& order, const Model& model) {
   absl::flat_hash_map<const Parameter*, std::pair<FlatParameters*, FsdpUnit*>> holders;  // by owner
   for (const auto& unit : units_) {
     for (const FsdpUnit::Member& member : unit->members()) {
       holders[member.parameter] = {&unit->parameters(), unit.get()};
     }
   }
-  for (const FsdpGuest& guest : guests_) holders[guest.owner] = {guest.parameters.get(), nullptr};
-  for (int64_t i = way.range.begin; i < way.range.end; ++i) {
+  for (const TiedCopies& tied : tied_copies_)
+    holders[tied.owner] = {tied.parameters.get(), nullptr};
+  for (int64_t i = order.range.begin; i < order.range.end; ++i) {
     for (Parameter* parameter : model.blocks[i]->Parameters()) {
       const auto [parameters, unit] = holders.at(OwnerOf(parameter));
       const auto used =
-          std::find_if(way.forward.begin(), way.forward.end(),
+          std::find_if(order.forward.begin(), order.forward.end(),
                        [&, held = parameters](const Use& use) { return use.parameters == held; });
-      if (used == way.forward.end()) {
-        way.forward.push_back({parameters, unit, i, i});
+      if (used == order.forward.end()) {
+        order.forward.push_back({parameters, unit, i, i});
       } else {
         used->last = i;
       }
     }
   }
-  way.backward = way.forward;
-  std::erase_if(way.backward, [this](const Use& use) { return !IsInBackward(use); });
-  std::stable_sort(way.backward.begin(), way.backward.end(),
+  order.backward = order.forward;
+  std::erase_if(order.backward, [this](const Use& use) { return !IsInBackward(use); });
+  std::stable_sort(order.backward.begin(), order.backward.end(),
                    [](const Use& a, const Use& b) { return a.last > b.last; });
 }
 
 bool Residency::Uses(const BlockRange& range, const FsdpUnit& unit) const {
-  for (const Way& way : ways_) {
-    if (way.range.begin != range.begin) continue;
-    return std::any_of(way.forward.begin(), way.forward.end(),
+  for (const UseOrder& order : use_orders_) {
+    if (order.range.begin != range.begin) continue;
+    return std::any_of(order.forward.begin(), order.forward.end(),
                        [&unit](const Use& use) { return use.unit == &unit; });
   }
   return false;
 }
 
-void Residency::BeforeForward(const Way& way, int64_t block) {
-  for (size_t i = 0; i < way.forward.size(); ++i) {
-    if (way.forward[i].first != block) continue;
-    way.forward[i].parameters->AwaitWhole();
-    if (i + 1 < way.forward.size()) way.forward[i + 1].parameters->Gather();
+void Residency::BeforeForward(const UseOrder& order, int64_t block) {
+  for (size_t i = 0; i < order.forward.size(); ++i) {
+    if (order.forward[i].first != block) continue;
+    order.forward[i].parameters->AwaitWhole();
+    if (i + 1 < order.forward.size()) order.forward[i + 1].parameters->Gather();
   }
 }
 
-void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
+void Residency::AfterForward(const UseOrder& order, int64_t block, const Pass& pass) {
   if (pass.training() && unshard_ == Unshard::kStep) return;
-  for (const Use& use : way.forward) {
+  for (const Use& use : order.forward) {
     if (use.last != block) continue;
     if (pass.training() && IsInBackward(use)) {
       use.parameters->Rest();
@@ -125,18 +127,18 @@ void Residency::AfterForward(const Way& way, int64_t block, const Pass& pass) {
   }
 }
 
-void Residency::BeforeBackward(const Way& way, int64_t block) {
-  for (size_t i = 0; i < way.backward.size(); ++i) {
-    if (way.backward[i].last != block) continue;
-    way.backward[i].parameters->AwaitWhole();
-    FsdpUnit* unit = way.backward[i].unit;
+void Residency::BeforeBackward(const UseOrder& order, int64_t block) {
+  for (size_t i = 0; i < order.backward.size(); ++i) {
+    if (order.backward[i].last != block) continue;
+    order.backward[i].parameters->AwaitWhole();
+    FsdpUnit* unit = order.backward[i].unit;
     if (unit != nullptr && unit->is_trained()) hooks_.enter(*unit);
-    if (i + 1 < way.backward.size()) way.backward[i + 1].parameters->Gather();
+    if (i + 1 < order.backward.size()) order.backward[i + 1].parameters->Gather();
   }
 }
 
-void Residency::AfterBackward(const Way& way, int64_t block) {
-  for (const Use& use : way.backward) {
+void Residency::AfterBackward(const UseOrder& order, int64_t block) {
+  for (const Use& use : order.backward) {
     if (use.first != block) continue;
     if (unshard_ == Unshard::kPass) use.parameters->Release();
     if (use.unit != nullptr && use.unit->is_trained()) hooks_.leave(*use.unit);
@@ -145,14 +147,14 @@ void Residency::AfterBackward(const Way& way, int64_t block) {
 
 void Residency::EndStep() {
   for (const auto& unit : units_) unit->parameters().Release();
-  for (const FsdpGuest& guest : guests_) guest.parameters->Release();
+  for (const TiedCopies& tied : tied_copies_) tied.parameters->Release();
 }
 
 std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
   std::vector<UnitNeeds> needs;
-  for (const Way& way : ways_) {
-    if (way.range.begin != range.begin) continue;
-    for (const Use& use : way.forward) {
+  for (const UseOrder& order : use_orders_) {
+    if (order.range.begin != range.begin) continue;
+    for (const Use& use : order.forward) {
       UnitNeeds need = {.first = static_cast<int>(use.first),
                         .last = static_cast<int>(use.last),
                         .in_backward = IsInBackward(use),

@@ -7,7 +7,7 @@
 
 #include "core/nn/model.h"
 #include "core/nn/pass.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "strategies/data_parallel/peak_memory.h"
 #include "strategies/data_parallel/shard_groups.h"
 #include "strategies/data_parallel/unit.h"
@@ -19,11 +19,11 @@ namespace lockstep {
 // Where parameters are not divided, units stay whole always.
 enum class Unshard { kPass, kStep };
 
-// Parameters here whose owner is on a rank with other blocks: their values lie in shards as the
-// owner's do, from which they come, and their gradients go to it in full.
-struct FsdpGuest {
+// Parameters here that are tied to one `owner` on a rank with other blocks. Their values come from
+// the owner's, and lie in shards as those do; their gradients go to the owner in full.
+struct TiedCopies {
   Parameter* owner;
-  std::vector<Parameter*> guests;
+  std::vector<Parameter*> copies;
   std::unique_ptr<FlatParameters> parameters;
 };
 
@@ -45,7 +45,7 @@ class Residency {
 
   // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
-  const std::vector<FsdpGuest>& guests() const { return guests_; }
+  const std::vector<TiedCopies>& tied_copies() const { return tied_copies_; }
   // Whether blocks of a range use it.
   bool Uses(const BlockRange& range, const FsdpUnit& unit) const;
   // Of all units, for a pass through a range.
@@ -55,31 +55,31 @@ class Residency {
   void EndStep();
 
  private:
-  // The first and the last of the blocks of a range that use a unit, or guests.
+  // The first and the last of the blocks of a range that use a unit, or tied copies.
   struct Use {
     FlatParameters* parameters;
-    FsdpUnit* unit;  // null: guests
+    FsdpUnit* unit;  // null: tied copies
     int64_t first, last;
   };
-  struct Way {  // through a range
+  struct UseOrder {  // of the units, in passes through a range
     BlockRange range;
     std::vector<Use> forward;   // by first block
     std::vector<Use> backward;  // by last block, from the end; those that gradients flow through
   };
 
-  void FindUses(Way& way, const Model& model);
+  void FindUses(UseOrder& order, const Model& model);
   bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
-  void BeforeForward(const Way& way, int64_t block);
-  void AfterForward(const Way& way, int64_t block, const Pass& pass);
-  void BeforeBackward(const Way& way, int64_t block);
-  void AfterBackward(const Way& way, int64_t block);
+  void BeforeForward(const UseOrder& order, int64_t block);
+  void AfterForward(const UseOrder& order, int64_t block, const Pass& pass);
+  void BeforeBackward(const UseOrder& order, int64_t block);
+  void AfterBackward(const UseOrder& order, int64_t block);
 
   const Unshard unshard_;
   const BackwardHooks hooks_;
   const int64_t first_trained_;  // block of the whole model
-  std::vector<Way> ways_;
+  std::vector<UseOrder> use_orders_;
   std::vector<std::unique_ptr<FsdpUnit>> units_;
-  std::vector<FsdpGuest> guests_;
+  std::vector<TiedCopies> tied_copies_;
 };
 
 }  // namespace lockstep

@@ -10,10 +10,10 @@ struct ShardGroups {
   // Each keeps one shard of every unit, always.
   Communicator& shards;
   // Those of `shards` next to this rank that keep a unit together between its forward and its
-  // backward, each an equal part: all of them (the shards are these parts), fewer, or this rank
-  // alone, which keeps the whole.
+  // backward, each an equal shard: all of them (these are the shards of every unit), fewer, or this
+  // rank alone, which keeps the whole.
   Communicator& neighbours;
-  // Those that keep the same shard, and train it on other parts of the batch.
+  // Those that keep the same shard, and train it on other shards of the batch.
   Communicator& replicas;
   Divided divided = Divided::kParameters;
 };

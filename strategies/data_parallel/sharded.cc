@@ -32,11 +32,11 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
       sums_in_backward_(inputs.layout.blocks[inputs.rank.mesh.coordinate().pp].size() == 1 &&
                         !inputs.halves_backwards),
       await_tied_(std::move(inputs.await_tied)),
-      stage_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
-             inputs.rank.rank, settings_, inputs.targets_per_sample,
-             [this](Model& made, const ModelLayout& layout, int place) {
-               MakeValues(made, layout, place);
-             }) {}
+      local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
+                   inputs.rank.rank, settings_, inputs.targets_per_sample,
+                   [this](Model& made, const ModelLayout& layout, int place) {
+                     MakeValues(made, layout, place);
+                   }) {}
 
 void Sharded::MakeValues(Model& model, const ModelLayout& layout, int place) {
   const std::vector<Parameter*> parameters = model.Parameters();
@@ -54,8 +54,8 @@ void Sharded::MakeValues(Model& model, const ModelLayout& layout, int place) {
 
 Tensor Sharded::ValuesOf(const Parameter& parameter) const {
   const Parameter* owner = parameter.tied_to == nullptr ? &parameter : parameter.tied_to;
-  for (const FsdpGuest& guest : residency_->guests()) {
-    if (guest.owner == owner) return guest.parameters->shard();
+  for (const TiedCopies& tied : residency_->tied_copies()) {
+    if (tied.owner == owner) return tied.parameters->shard();
   }
   for (const auto& unit : residency_->units()) {
     const auto& members = unit->members();
@@ -65,11 +65,11 @@ Tensor Sharded::ValuesOf(const Parameter& parameter) const {
 }
 
 std::vector<TrainedTensor> Sharded::Trained() const {
-  Stage::TrainedByName trained;
+  LocalModel::TrainedByName trained;
   for (const auto& unit : residency_->units()) {
     for (const TrainedTensor& tensor : unit->trained()) trained[tensor.name] = tensor;
   }
-  return stage_.Trained(trained);
+  return local_model_.Trained(trained);
 }
 
 std::vector<StateTensor> Sharded::State() const {
@@ -79,15 +79,15 @@ std::vector<StateTensor> Sharded::State() const {
       values[unit->members()[i].parameter->name] = unit->values()[i];
     }
   }
-  return stage_.State(std::move(values));
+  return local_model_.State(std::move(values));
 }
 
 void Sharded::BeginStep(double loss_scale) {
-  stage_.Clear(loss_scale);
+  local_model_.Clear(loss_scale);
   ranges_to_come_.clear();
   for (const auto& unit : residency_->units()) {
     ranges_to_come_.push_back(static_cast<int>(
-        std::count_if(stage_.ranges().begin(), stage_.ranges().end(),
+        std::count_if(local_model_.ranges().begin(), local_model_.ranges().end(),
                       [&](const BlockRange& range) { return residency_->Uses(range, *unit); })));
   }
 }
@@ -150,8 +150,8 @@ void Sharded::GatherWholes(const std::function<bool(const Parameter&)>& chosen) 
   for (const auto& unit : residency_->units()) {
     if (chosen(*unit->members().front().parameter)) gathered.push_back(&unit->parameters());
   }
-  for (const FsdpGuest& guest : residency_->guests()) {
-    if (chosen(*guest.owner)) gathered.push_back(guest.parameters.get());
+  for (const TiedCopies& tied : residency_->tied_copies()) {
+    if (chosen(*tied.owner)) gathered.push_back(tied.parameters.get());
   }
   for (FlatParameters* parameters : gathered) parameters->GatherUpdates();
   for (FlatParameters* parameters : gathered) parameters->AwaitWhole();
@@ -161,20 +161,20 @@ int64_t Sharded::PeakWholeBytes(bool recomputes) const {
   int64_t peak = 0;
   if (!divides_parameters()) return peak;
   if (unshard_ == Unshard::kPass) {
-    for (const BlockRange& range : stage_.ranges()) {
+    for (const BlockRange& range : local_model_.ranges()) {
       peak = std::max(peak, PeakParameterBytes(residency_->Needs(range), recomputes));
     }
     return peak;
   }
   for (const auto& unit : residency_->units()) peak += unit->parameters().whole().bytes();
-  for (const FsdpGuest& guest : residency_->guests()) peak += guest.parameters->whole().bytes();
+  for (const TiedCopies& tied : residency_->tied_copies()) peak += tied.parameters->whole().bytes();
   return peak;
 }
 
 int64_t Sharded::PeakGradientBytes() const {
   const bool stays_whole = groups_.divided == Divided::kOptimizerState;
   if (sums_in_backward_ && settings_.cut.micro_batches == 1 && !stays_whole) {
-    return lockstep::PeakGradientBytes(residency_->Needs(stage_.ranges()[0]),
+    return lockstep::PeakGradientBytes(residency_->Needs(local_model_.ranges()[0]),
                                        GradientSums::kUnderWay);
   }
   int64_t bytes = 0;
@@ -186,14 +186,14 @@ int64_t Sharded::PeakGradientBytes() const {
 }
 
 double Sharded::GatherBytes(double forwards) const {
-  const double from_shards = RingShare(groups_.shards.size());
+  const double from_shards = RingFraction(groups_.shards.size());
   if (!divides_parameters()) {  // what the optimizer has updated
     int64_t updated = 0;
     for (const auto& unit : residency_->units()) {
       if (unit->is_trained()) updated += unit->parameters().whole().bytes();
     }
-    for (const FsdpGuest& guest : residency_->guests()) {
-      if (guest.owner->trainable) updated += guest.parameters->whole().bytes();
+    for (const TiedCopies& tied : residency_->tied_copies()) {
+      if (tied.owner->trainable) updated += tied.parameters->whole().bytes();
     }
     return from_shards * static_cast<double>(updated);
   }
@@ -201,9 +201,9 @@ double Sharded::GatherBytes(double forwards) const {
     return from_shards * static_cast<double>(PeakWholeBytes(forwards > 1));
   // The first forward gathers a unit from all shards. Until its backward is over, what the
   // neighbours keep is enough.
-  const double from_neighbours = RingShare(groups_.neighbours.size());
+  const double from_neighbours = RingFraction(groups_.neighbours.size());
   double bytes = 0;
-  for (const BlockRange& range : stage_.ranges()) {
+  for (const BlockRange& range : local_model_.ranges()) {
     for (const UnitNeeds& needs : residency_->Needs(range)) {
       const auto whole = static_cast<double>(needs.whole);
       const double again =
@@ -215,7 +215,7 @@ double Sharded::GatherBytes(double forwards) const {
 }
 
 void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
-  prediction.memory = stage_.Predict().memory;
+  prediction.memory = local_model_.Predict().memory;
   prediction.AddMemory(MemoryClass::kParameters, PeakWholeBytes(forwards > 1));
   prediction.AddMemory(MemoryClass::kGradients, PeakGradientBytes());
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/config/settings.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "strategies/data_parallel/data_parallel.h"
 #include "strategies/data_parallel/gradient_sums.h"
 #include "strategies/data_parallel/residency.h"
@@ -20,7 +20,7 @@ struct Sharding {
   Divided divided = Divided::kParameters;
   // Where parameters are divided:
   Unshard unshard = Unshard::kPass;
-  // Ranks that keep a unit together between its forward and its backward, each an equal part: 1
+  // Ranks that keep a unit together between its forward and its backward, each an equal shard: 1
   // where each keeps the whole unit; by default all of mesh.dp, which keep no more than their
   // shards.
   std::optional<int> neighbours = std::nullopt;
@@ -33,8 +33,8 @@ class Sharded : public DataParallel {
  public:
   Sharded(DataParallelInputs inputs, const Sharding& sharding);
 
-  Stage& stage() override { return stage_; }
-  const Stage& stage() const override { return stage_; }
+  LocalModel& local_model() override { return local_model_; }
+  const LocalModel& local_model() const override { return local_model_; }
 
   // Its shard, in the dtype that is computed with.
   Tensor ValuesOf(const Parameter& parameter) const override;
@@ -66,8 +66,8 @@ class Sharded : public DataParallel {
   // Bytes of parameters, and of gradients of units, that exist at one time beside what is kept.
   int64_t PeakWholeBytes(bool recomputes) const;
   int64_t PeakGradientBytes() const;
-  // Where parameters stay whole: gathers those of units and guests for which `chosen` says so. A
-  // guest has no unit here.
+  // Where parameters stay whole: gathers those of units and tied copies for which `chosen` says so.
+  // Tied copies have no unit here.
   void GatherWholes(const std::function<bool(const Parameter&)>& chosen);
   // Sent by this rank in a step to gather what its passes use.
   double GatherBytes(double forwards) const;
@@ -80,8 +80,8 @@ class Sharded : public DataParallel {
   const Unshard unshard_;
   const bool sums_in_backward_;
   const std::function<void(const Parameter&)> await_tied_;
-  std::unique_ptr<Residency> residency_;  // hangs on the stage's blocks
-  Stage stage_;
+  std::unique_ptr<Residency> residency_;  // hangs on the local model's blocks
+  LocalModel local_model_;
   GradientSums sums_;
   std::vector<int> ranges_to_come_;  // of this step, by unit
   bool completing_ = false;          // a backward that completes gradients is going on

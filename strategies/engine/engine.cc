@@ -5,8 +5,8 @@
 
 #include "core/base/status.h"
 #include "core/layout/model_tensors.h"
+#include "core/run/local_model.h"
 #include "core/run/norm_over_ranks.h"
-#include "core/run/stage.h"
 #include "core/run/updater.h"
 #include "strategies/engine/options.h"
 #include "strategies/engine/preset.h"
@@ -42,14 +42,14 @@ class Engine : public Strategy {
              .settings = settings_,
              .targets_per_sample = inputs.targets_per_sample,
              .await_tied = [this](const Parameter& owner) { tied_.AwaitGradients(owner); }})),
-        links_(stage(), plan_, stages_),
-        tied_(stage(), plan_, stages_,
+        links_(local_model(), plan_, stages_),
+        tied_(local_model(), plan_, stages_,
               [this](const Parameter& parameter) { return data_parallel_->ValuesOf(parameter); }),
         trained_(tensor_.Prepare(data_parallel_->Trained())),
         norm_(NormOverRanks(GradientHolders())),
         updater_(inputs.rank, settings_, trained_),
-        runner_(stage(), plan_, options_.schedule, stages_.rank(), options_.recompute.micro_batches,
-                links_) {
+        runner_(local_model(), plan_, options_.schedule, stages_.rank(),
+                options_.recompute.micro_batches, links_) {
     tied_.SendValues();
     data_parallel_->ShareValues();
   }
@@ -68,23 +68,23 @@ class Engine : public Strategy {
         {.completing = [this](int at) { return data_parallel_->Completing(plan_.stages[at]); },
          .completed = [this](int at) { data_parallel_->Completed(plan_.stages[at]); }});
     tied_.SendGradients();
-    Work statistics = stage().SumStatistics(ranks_);
+    Work statistics = local_model().SumStatistics(ranks_);
     data_parallel_->FinishGradients();
     tensor_.SumGradients();
     ThrowIfError(statistics.Wait());
-    const double loss = ShareLoss(stage(), ranks_, stages_, plan_.last_rank());
+    const double loss = ShareLoss(local_model(), ranks_, stages_, plan_.last_rank());
     tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
-    if (!result.skipped) stage().UpdateStatistics();
+    if (!result.skipped) local_model().UpdateStatistics();
     result.loss = loss;
     return result;
   }
 
   EvaluationSums Evaluate(const Batch& batch) override { return runner_.Evaluate(batch); }
 
-  const ModelLayout& layout() const override { return data_parallel_->stage().layout(); }
+  const ModelLayout& layout() const override { return data_parallel_->local_model().layout(); }
 
   std::vector<StateTensor> State() override {
     std::vector<StateTensor> state = data_parallel_->State();
@@ -100,30 +100,30 @@ class Engine : public Strategy {
   }
 
   CostPrediction Predict() const override {
-    const Stage& stage = data_parallel_->stage();
+    const LocalModel& local_model = data_parallel_->local_model();
     const Checkpointing checkpointing = options_.recompute.micro_batches;
     CostPrediction prediction;
     data_parallel_->AddCosts(MeanForwards(options_.schedule.micro_batches, checkpointing),
                              prediction);
     updater_.AddTo(prediction);
-    links_.AddTraffic(settings_, tensor_.token_share(), prediction);
-    tensor_.AddTraffic(stage, checkpointing, prediction);
+    links_.AddTraffic(settings_, tensor_.token_fraction(), prediction);
+    tensor_.AddTraffic(local_model, checkpointing, prediction);
     tied_.AddTraffic(prediction);
-    AddLossTraffic(stage, ranks_, stages_, plan_.last_rank(), prediction);
+    AddLossTraffic(local_model, ranks_, stages_, plan_.last_rank(), prediction);
     AddNormTraffic(GradientHolders(), prediction);
-    if (stage.statistics().defined()) {
+    if (local_model.statistics().defined()) {
       prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
-                               static_cast<double>(stage.statistics().bytes()));
+                               static_cast<double>(local_model.statistics().bytes()));
     }
-    prediction.bubble_fraction =
-        BubbleFraction(stage.model(), plan_, options_.schedule, checkpointing, stages_.rank());
+    prediction.bubble_fraction = BubbleFraction(local_model.model(), plan_, options_.schedule,
+                                                checkpointing, stages_.rank());
     return prediction;
   }
 
   std::string Note() const override { return plan_.note; }
 
  private:
-  Stage& stage() { return data_parallel_->stage(); }
+  LocalModel& local_model() { return data_parallel_->local_model(); }
   int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
 
   std::vector<Communicator*> GradientHolders() const {

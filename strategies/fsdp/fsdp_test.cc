@@ -107,15 +107,16 @@ TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
 }
 
 // Four ranks, and how they share the model.
-struct Way {
+struct ShardingCase {
   std::string name;
   std::vector<std::string> options;
 };
 
-class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, SmallModel, int>> {
+class FsdpShardingTest
+    : public ::testing::TestWithParam<std::tuple<ShardingCase, SmallModel, int>> {
  protected:
-  FsdpWaysTest()
-      : way_(std::get<0>(GetParam())),
+  FsdpShardingTest()
+      : sharding_(std::get<0>(GetParam())),
         config_(SmallConfig(std::get<1>(GetParam()))),
         micro_batches_(std::get<2>(GetParam())) {}
 
@@ -126,27 +127,28 @@ class FsdpWaysTest : public ::testing::TestWithParam<std::tuple<Way, SmallModel,
     return RunStrategy(strategy, MakeModel, config_, assignments);
   }
 
-  const Way way_;
+  const ShardingCase sharding_;
   const std::string config_;
   const int micro_batches_;
 };
 
-TEST_P(FsdpWaysTest, CurveOfSingleAtThePredictedCost) {
-  const auto fsdp = Run(FsdpStrategy(), way_.options);
+TEST_P(FsdpShardingTest, CurveOfSingleAtThePredictedCost) {
+  const auto fsdp = Run(FsdpStrategy(), sharding_.options);
   ExpectSameBits(fsdp, Run(SingleStrategy(), {"cut.shards=4"}));
   ExpectPredictedCosts(fsdp);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    FourRanks, FsdpWaysTest,
+    FourRanks, FsdpShardingTest,
     ::testing::Combine(
-        ::testing::Values(Way{"Resharded", {"mesh.dp=4"}},
-                          Way{"ReshardedInPairs", {"mesh.dp=4", "data_parallel.reshard=2"}},
-                          Way{"KeptWhole", {"mesh.dp=4", "data_parallel.reshard=false"}},
-                          Way{"Replicas", {"mesh.replicas=2", "mesh.dp=2"}},
-                          Way{"ReplicasKeptWhole",
-                              {"mesh.replicas=2", "mesh.dp=2", "data_parallel.reshard=false"}},
-                          Way{"ReplicasOnly", {"mesh.replicas=4"}}),
+        ::testing::Values(
+            ShardingCase{"Resharded", {"mesh.dp=4"}},
+            ShardingCase{"ReshardedInPairs", {"mesh.dp=4", "data_parallel.reshard=2"}},
+            ShardingCase{"KeptWhole", {"mesh.dp=4", "data_parallel.reshard=false"}},
+            ShardingCase{"Replicas", {"mesh.replicas=2", "mesh.dp=2"}},
+            ShardingCase{"ReplicasKeptWhole",
+                         {"mesh.replicas=2", "mesh.dp=2", "data_parallel.reshard=false"}},
+            ShardingCase{"ReplicasOnly", {"mesh.replicas=4"}}),
         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet), ::testing::Values(1, 3)),
     [](const auto& parameters) {
       return absl::StrCat(std::get<0>(parameters.param).name, Name(std::get<1>(parameters.param)),

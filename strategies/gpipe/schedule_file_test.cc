@@ -10,7 +10,7 @@
 #include "models/models.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/gpipe/gpipe.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
 

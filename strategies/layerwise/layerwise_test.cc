@@ -223,7 +223,7 @@ TEST(LayerwiseTest, TheScaleOfLossesGoesThroughACheckpoint) {
 // --- what passes between stages
 // -------------------------------------------------------------------
 
-// Hands on [features, labels of no use, a copy of the pictures]: three tensors, of which the second
+// Hands on [features, labels of no use, a copy of the images]: three tensors, of which the second
 // is no float and the third has no gradient.
 class ThreeOut : public Block {
  public:

@@ -46,8 +46,8 @@ std::string TrainBase(const std::string& config, const Assignments& assignments 
   return base;
 }
 
-// All kinds of layers are adapted, the network's with it, which the base computes fused; dropout of
-// the base falls where it did.
+// All kinds of layers are adapted, the MLP's with it, which the base computes fused; dropout of the
+// base falls where it did.
 TEST(LoraTest, StepZeroIsTheBaseToTheBit) {
   const std::string init = absl::StrCat("model.init=", TrainBase(SmallGptConfig()));
   const auto base = RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), {init});

@@ -38,10 +38,10 @@ TEST(SingleTest, AnyCutOfTheBatchIsTheSameTraining) {
   }
 }
 
-// Pictures, normalised as they come, and a classifier.
-class NormalisedPictures : public Block {
+// Images, normalised as they come, and a classifier.
+class NormalisedImages : public Block {
  public:
-  NormalisedPictures()
+  NormalisedImages()
       : Block("first"),
         norm_(AddChild<BatchNormLayer>("norm", 3, Activation::kNone)),
         linear_(AddChild<LinearLayer>("linear", 32 * 32 * 3, 10)) {}
@@ -57,9 +57,9 @@ class NormalisedPictures : public Block {
   LinearLayer& linear_;
 };
 
-absl::StatusOr<Model> MakeNormalisedPictures(const Config&, const Dataset&) {
+absl::StatusOr<Model> MakeNormalisedImages(const Config&, const Dataset&) {
   Model model;
-  model.blocks.push_back(std::make_unique<NormalisedPictures>());
+  model.blocks.push_back(std::make_unique<NormalisedImages>());
   return model;
 }
 
@@ -84,7 +84,7 @@ TEST(SingleTest, RunningEstimatesDoNotDependOnTheCut) {
   std::vector<std::vector<float>> estimates;
   for (const Assignments& cut : {Assignments{}, Assignments{"cut.micro_batches=4"},
                                  Assignments{"cut.shards=2", "cut.micro_batches=3"}}) {
-    RunStrategy(SingleStrategy(), MakeNormalisedPictures, SmallResNetConfig(),
+    RunStrategy(SingleStrategy(), MakeNormalisedImages, SmallResNetConfig(),
                 With({"batch.size=10", "train.steps=3"}, cut));
     std::vector<float>& both = estimates.emplace_back(Stored("first.norm.running_mean"));
     for (const float variance : Stored("first.norm.running_var")) both.push_back(variance);

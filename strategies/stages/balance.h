@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/nn/model.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 

@@ -26,11 +26,11 @@ std::vector<int64_t> CostsOf(const Model& model, const std::vector<BlockProfile>
 }  // namespace
 
 BalanceOption ReadBalance(ConfigReader& reader) {
-  const std::vector<std::pair<std::string, BalanceOption::By>> ways = {
+  const std::vector<std::pair<std::string, BalanceOption::By>> kinds = {
       {"cost", BalanceOption::By::kCost},
       {"time", BalanceOption::By::kTime},
       {"size", BalanceOption::By::kSize}};
-  std::variant<std::string, std::vector<int64_t>> value = ways.front().first;
+  std::variant<std::string, std::vector<int64_t>> value = kinds.front().first;
   reader.Read(kKey, &value);
   if (const auto* given = std::get_if<std::vector<int64_t>>(&value)) {
     if (given->empty()) reader.AddProblem(kKey, "is [], which leaves all stages without blocks");
@@ -38,7 +38,7 @@ BalanceOption ReadBalance(ConfigReader& reader) {
   }
   const std::string& name = std::get<std::string>(value);
   std::vector<std::string> names;
-  for (const auto& [known, by] : ways) {
+  for (const auto& [known, by] : kinds) {
     if (known == name) return {.by = by};
     names.push_back(known);
   }

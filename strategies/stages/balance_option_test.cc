@@ -236,7 +236,7 @@ TEST(ProfileBlocksTest, LeavesTheRankAsItWas) {
 std::vector<std::vector<BlockProfile>> ProfilesOfRanks(const std::vector<Needs>& needs,
                                                        bool needed = true) {
   std::vector<std::vector<BlockProfile>> profiles(3);
-  Run run;
+  TrainingRun run;
   run.settings = SettingsOf();
   run.settings.mesh.pp = 3;
   run.dataset = std::make_shared<Vectors>();

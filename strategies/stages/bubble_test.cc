@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/schedules/v_shaped.h"
 #include "strategies/stages/balance.h"
 #include "strategies/stages/testing/model_of_costs.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/run/stage_pass.h"
-#include "core/run/testing/stage_under_test.h"
+#include "core/run/testing/local_model_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/stages/stage_links.h"
@@ -28,11 +28,11 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
   };
   const auto run = [](const std::vector<BlockRange>& ranges) {
     Result result;
-    ForStages(ranges, [&](StageUnderTest& rank, int index) {
-      Stage& stage = rank.stage();
+    ForStages(ranges, [&](LocalModelUnderTest& rank, int index) {
+      LocalModel& local_model = rank.local_model();
       const StagePlan plan = OneStageARank(ranges);
-      StageLinks links(stage, plan, rank.mesh().pp());
-      TiedParameters tied(stage, plan, rank.mesh().pp());
+      StageLinks links(local_model, plan, rank.mesh().pp());
+      TiedParameters tied(local_model, plan, rank.mesh().pp());
       const BatchKind kind = {.samples = 2};
       const Tensor x = rank.kernels().Empty({2, kSquareWidth});
       for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = 0.3f * static_cast<float>(i);
@@ -41,25 +41,26 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
       targets.data<int32_t>()[1] = 2;
 
       tied.BeginStep();
-      StagePass pass(stage, stage.ranges()[0], 0, 0);
+      StagePass pass(local_model, local_model.ranges()[0], 0, 0);
       const StageVariables outputs =
-          pass.Forward(stage.has_first() ? StageVariables{.line = stage.Enter(x)}
-                                         : links.TakeInputs(index, kind),
+          pass.Forward(local_model.has_first() ? StageVariables{.line = local_model.Enter(x)}
+                                               : links.TakeInputs(index, kind),
                        targets);
       StageGradients gradients;
-      if (!stage.has_last()) {
+      if (!local_model.has_last()) {
         links.SendOutputs(index, kind, outputs);
         gradients = links.TakeGradients(index, kind);
       }
       const StageGradients of_inputs = pass.Backward(std::move(gradients));
-      if (!stage.has_first()) links.SendGradients(index, kind, of_inputs);
+      if (!local_model.has_first()) links.SendGradients(index, kind, of_inputs);
       tied.SendGradients();
-      for (Parameter* parameter : stage.parameters()) {
+      for (Parameter* parameter : local_model.parameters()) {
         tied.AwaitGradients(*parameter);
-        stage.CompleteGradient(*parameter);
+        local_model.CompleteGradient(*parameter);
       }
       links.AwaitSent();
-      const double loss = ShareLoss(stage, rank.mesh().dp(), rank.mesh().pp(), plan.last_rank());
+      const double loss =
+          ShareLoss(local_model, rank.mesh().dp(), rank.mesh().pp(), plan.last_rank());
       tied.AwaitSent();
       EXPECT_GT(loss, 0) << "stage " << index;
       if (index == 0) result = {loss, Look(rank.weight(0).gradient)};
@@ -75,8 +76,8 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
 }
 
 TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
-  ForStages(kThreeStages, [](StageUnderTest& rank, int index) {
-    TiedParameters tied(rank.stage(), OneStageARank(kThreeStages), rank.mesh().pp());
+  ForStages(kThreeStages, [](LocalModelUnderTest& rank, int index) {
+    TiedParameters tied(rank.local_model(), OneStageARank(kThreeStages), rank.mesh().pp());
     Kernels& kernels = rank.kernels();
     // In floats (1 + 2^24) - 2^24 is 0 or 1, as it is added.
     const float parts[] = {1, 16777216, -16777216};
@@ -86,7 +87,7 @@ TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
     tied.SendGradients();
     if (index == 0) {
       tied.AwaitGradients(rank.weight(0));
-      rank.stage().CompleteGradient(rank.weight(0));
+      rank.local_model().CompleteGradient(rank.weight(0));
       EXPECT_EQ(rank.weight(0).gradient.data<float>()[0], (parts[0] + parts[1]) + parts[2]);
       kernels.Fill(rank.weight(0).value, 7);
     }
@@ -97,8 +98,8 @@ TEST(TiedParametersTest, GradientsAddUpInTheModelsOrderAndValuesComeBack) {
 }
 
 TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
-  ForStages({{0, 2}, {2, 3}}, [](StageUnderTest& rank, int index) {
-    TiedParameters tied(rank.stage(), OneStageARank({{0, 2}, {2, 3}}), rank.mesh().pp());
+  ForStages({{0, 2}, {2, 3}}, [](LocalModelUnderTest& rank, int index) {
+    TiedParameters tied(rank.local_model(), OneStageARank({{0, 2}, {2, 3}}), rank.mesh().pp());
     tied.BeginStep();
     tied.SendGradients();  // block c was not used
     if (index == 0) {
@@ -108,7 +109,7 @@ TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
       const std::vector<float> before = Look(rank.weight(0).gradient);
       rank.weight(0).MarkGradient();
       tied.AwaitGradients(rank.weight(0));
-      rank.stage().CompleteGradient(rank.weight(0));
+      rank.local_model().CompleteGradient(rank.weight(0));
       for (int64_t i = 0; i < kSquareWidth * kSquareWidth; ++i) {
         EXPECT_EQ(own[i], before[i]);
         EXPECT_EQ(std::signbit(own[i]), std::signbit(before[i])) << i;
@@ -119,8 +120,8 @@ TEST(TiedParametersTest, WithoutAGradientNothingChangesByABit) {
 }
 
 TEST(TiedParametersTest, WithinAStageNothingTravels) {
-  ForStages(kOneStage, [](StageUnderTest& rank, int) {
-    TiedParameters tied(rank.stage(), OneStageARank(kOneStage), rank.mesh().pp());
+  ForStages(kOneStage, [](LocalModelUnderTest& rank, int) {
+    TiedParameters tied(rank.local_model(), OneStageARank(kOneStage), rank.mesh().pp());
     CostPrediction prediction;
     tied.AddTraffic(prediction);
     EXPECT_THAT(prediction.traffic, IsEmpty());

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/stages/testing/model_of_costs.h"
 
 namespace lockstep {

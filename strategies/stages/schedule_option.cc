@@ -4,7 +4,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
 namespace {

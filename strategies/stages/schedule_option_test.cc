@@ -6,7 +6,7 @@
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
 namespace {

@@ -32,9 +32,10 @@ std::vector<int> CompletingMicroBatches(const Schedule& schedule,
 
 }  // namespace
 
-ScheduleRunner::ScheduleRunner(Stage& part, const StagePlan& plan, const Schedule& schedule,
-                               int rank, Checkpointing checkpointing, StageLinks& links)
-    : part_(part),
+ScheduleRunner::ScheduleRunner(LocalModel& local_model, const StagePlan& plan,
+                               const Schedule& schedule, int rank, Checkpointing checkpointing,
+                               StageLinks& links)
+    : local_model_(local_model),
       plan_(plan),
       schedule_(schedule),
       actions_(schedule.ranks[rank]),
@@ -78,9 +79,9 @@ EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
   EvaluationSums sums;
   for (int stage = 0; stage < plan_.size(); ++stage) {
     if (&actions_ != &schedule_.ranks[plan_.rank_of_stage[stage]]) continue;
-    EvaluationPass pass(part_, plan_.stages[stage], kind.samples);
+    EvaluationPass pass(local_model_, plan_.stages[stage], kind.samples);
     const StageVariables outputs =
-        pass.Forward(IsFirst(stage) ? StageVariables{.line = part_.Enter(batch.inputs)}
+        pass.Forward(IsFirst(stage) ? StageVariables{.line = local_model_.Enter(batch.inputs)}
                                     : links_.TakeInputs(stage, kind));
     if (IsLast(stage)) {
       sums = pass.Score(outputs.line[0], batch.targets);
@@ -105,10 +106,10 @@ void ScheduleRunner::Forward(const Action& action) {
   const auto [kind, stage, micro_batch] = action;
   Batch batch;
   if (IsFirst(stage) || IsLast(stage)) batch = TakeBatch(micro_batch);
-  StageVariables inputs = IsFirst(stage) ? StageVariables{.line = part_.Enter(batch.inputs)}
+  StageVariables inputs = IsFirst(stage) ? StageVariables{.line = local_model_.Enter(batch.inputs)}
                                          : links_.TakeInputs(stage, KindOf(micro_batch));
   const auto [at, is_new] = passes_.try_emplace(
-      Place(stage, micro_batch), part_, plan_.stages[stage], step_, first_ + micro_batch,
+      Place(stage, micro_batch), local_model_, plan_.stages[stage], step_, first_ + micro_batch,
       ActivationsOf(micro_batch, schedule_.micro_batches, checkpointing_));
   CHECK(is_new);
   peak_in_flight_ = std::max(peak_in_flight_, static_cast<int>(passes_.size()));
@@ -142,7 +143,7 @@ void ScheduleRunner::End(const Action& action) {
 }
 
 Batch ScheduleRunner::TakeBatch(int micro_batch) {
-  const int uses = (part_.has_first() ? 1 : 0) + (part_.has_last() ? 1 : 0);
+  const int uses = (local_model_.has_first() ? 1 : 0) + (local_model_.has_last() ? 1 : 0);
   while (fetched_ <= micro_batch) kept_[fetched_++] = {batches_->Next(), uses};
   Fetched& fetched = kept_.at(micro_batch);
   const Batch batch = fetched.batch;
@@ -151,7 +152,7 @@ Batch ScheduleRunner::TakeBatch(int micro_batch) {
 }
 
 BatchKind ScheduleRunner::KindOf(int micro_batch) const {
-  return {.samples = part_.samples_of(first_ + micro_batch)};
+  return {.samples = local_model_.samples_of(first_ + micro_batch)};
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "core/run/strategy.h"
 #include "strategies/recompute/checkpointing.h"
@@ -31,11 +31,11 @@ class ScheduleRunner {
  public:
   // Requires Validate(schedule), whose stages are those of `plan`. All but `checkpointing` outlive
   // the runner; `rank` is this one's in the plan.
-  ScheduleRunner(Stage& part, const StagePlan& plan, const Schedule& schedule, int rank,
+  ScheduleRunner(LocalModel& local_model, const StagePlan& plan, const Schedule& schedule, int rank,
                  Checkpointing checkpointing, StageLinks& links);
 
   // Whether this rank needs inputs or targets.
-  bool takes_batches() const { return part_.has_first() || part_.has_last(); }
+  bool takes_batches() const { return local_model_.has_first() || local_model_.has_last(); }
 
   // Runs all micro-batches of a step, of which the first has index `first` in the global batch, and
   // waits until what was sent has been taken. Throws StatusException.
@@ -67,7 +67,7 @@ class ScheduleRunner {
   bool IsFirst(int stage) const { return stage == 0; }
   bool IsLast(int stage) const { return stage + 1 == plan_.size(); }
 
-  Stage& part_;
+  LocalModel& local_model_;
   const StagePlan& plan_;
   const Schedule& schedule_;
   const std::vector<Action>& actions_;  // of this rank

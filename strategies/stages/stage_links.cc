@@ -28,32 +28,32 @@ bool TrainsUpTo(const Model& model, int64_t last) {
 
 }  // namespace
 
-StageLinks::StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks)
-    : rank_(part.rank()), plan_(plan), own_(ranks.rank()) {
-  const Model& model = part.model();
-  std::map<std::pair<int, int>, Way> skips;
+StageLinks::StageLinks(LocalModel& local_model, const StagePlan& plan, Communicator& ranks)
+    : rank_(local_model.rank()), plan_(plan), own_(ranks.rank()) {
+  const Model& model = local_model.model();
+  std::map<std::pair<int, int>, Edge> skips;
   for (int stage = 0; stage < plan.size(); ++stage) {
     if (stage + 1 < plan.size()) {
       const int64_t last = plan.stages[stage].end - 1;
-      AddWay(ranks, {.from = stage,
-                     .to = stage + 1,
-                     .elements = model.blocks[last]->cost.output_elements,
-                     .gradient_elements =
-                         TrainsUpTo(model, last) ? model.blocks[last]->cost.output_elements : 0,
-                     .sent = {},
-                     .taken = {},
-                     .group = nullptr,
-                     .link = nullptr});
+      AddEdge(ranks, {.from = stage,
+                      .to = stage + 1,
+                      .elements = model.blocks[last]->cost.output_elements,
+                      .gradient_elements =
+                          TrainsUpTo(model, last) ? model.blocks[last]->cost.output_elements : 0,
+                      .sent = {},
+                      .taken = {},
+                      .group = nullptr,
+                      .link = nullptr});
     }
     const std::vector<SkipPath> out = SkipEndsOf(model, plan.stages[stage]).out;
     for (size_t i = 0; i < out.size(); ++i) {
       const int to = plan.StageOfBlock(out[i].to);
-      Way& way = skips[{stage, to}];
-      way.from = stage;
-      way.to = to;
-      way.elements += out[i].elements;
-      if (TrainsUpTo(model, out[i].from)) way.gradient_elements += out[i].elements;
-      way.sent.push_back(i);
+      Edge& edge = skips[{stage, to}];
+      edge.from = stage;
+      edge.to = to;
+      edge.elements += out[i].elements;
+      if (TrainsUpTo(model, out[i].from)) edge.gradient_elements += out[i].elements;
+      edge.sent.push_back(i);
     }
   }
   for (int stage = 0; stage < plan.size(); ++stage) {
@@ -62,47 +62,47 @@ StageLinks::StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks)
       skips[{plan.StageOfBlock(in[i].from), stage}].taken.push_back(i);
     }
   }
-  for (auto& [ends, way] : skips) AddWay(ranks, std::move(way));
+  for (auto& [ends, edge] : skips) AddEdge(ranks, std::move(edge));
 }
 
-// All ranks make all groups, and keep the ways that end with them.
-void StageLinks::AddWay(Communicator& ranks, Way way) {
-  const int from = plan_.rank_of_stage[way.from], to = plan_.rank_of_stage[way.to];
+// All ranks make all groups, and keep the edges that end with them.
+void StageLinks::AddEdge(Communicator& ranks, Edge edge) {
+  const int from = plan_.rank_of_stage[edge.from], to = plan_.rank_of_stage[edge.to];
   const bool is_here = own_ == from || own_ == to;
   if (from == to) {
-    way.link = LinkWithinRank();
+    edge.link = LinkWithinRank();
   } else {
     auto group =
         ranks.Split(is_here ? 0 : -1, own_ == from ? 0 : 1,
-                    absl::StrCat(way.is_line() ? "stages " : "skips ", way.from, "-", way.to));
+                    absl::StrCat(edge.is_line() ? "stages " : "skips ", edge.from, "-", edge.to));
     ThrowIfError(group.status());
-    way.group = *std::move(group);
+    edge.group = *std::move(group);
     if (is_here) {
-      way.link = LinkRanks(*way.group, 0, 1, way.is_line() ? kLine : kSkips, rank_.kernels);
+      edge.link = LinkRanks(*edge.group, 0, 1, edge.is_line() ? kLine : kSkips, rank_.kernels);
     }
   }
-  if (is_here) ways_.push_back(std::move(way));
+  if (is_here) edges_.push_back(std::move(edge));
 }
 
 void StageLinks::ExpectInputs(int stage, const BatchKind& kind) {
-  for (Way& way : ways_) {
-    if (way.to == stage) way.link->Expect(kind);
+  for (Edge& edge : edges_) {
+    if (edge.to == stage) edge.link->Expect(kind);
   }
 }
 
 StageVariables StageLinks::TakeInputs(int stage, const BatchKind& kind) {
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
   StageVariables inputs;
-  for (Way& way : ways_) {
-    if (way.to != stage) continue;
-    Variables variables = way.link->Take(kind);
-    if (way.is_line()) {
+  for (Edge& edge : edges_) {
+    if (edge.to != stage) continue;
+    Variables variables = edge.link->Take(kind);
+    if (edge.is_line()) {
       inputs.line = std::move(variables);
       continue;
     }
     for (size_t i = 0; i < variables.size(); ++i) {
-      if (inputs.skips.size() <= way.taken[i]) inputs.skips.resize(way.taken[i] + 1);
-      inputs.skips[way.taken[i]] = std::move(variables[i]);
+      if (inputs.skips.size() <= edge.taken[i]) inputs.skips.resize(edge.taken[i] + 1);
+      inputs.skips[edge.taken[i]] = std::move(variables[i]);
     }
   }
   ReleaseSent();
@@ -111,37 +111,37 @@ StageVariables StageLinks::TakeInputs(int stage, const BatchKind& kind) {
 
 void StageLinks::SendOutputs(int stage, const BatchKind& kind, const StageVariables& outputs) {
   ReleaseSent();
-  for (Way& way : ways_) {
-    if (way.from != stage) continue;
-    if (way.is_line()) {
-      way.link->Send(kind, outputs.line);
+  for (Edge& edge : edges_) {
+    if (edge.from != stage) continue;
+    if (edge.is_line()) {
+      edge.link->Send(kind, outputs.line);
       continue;
     }
     Variables skips;
-    for (const size_t i : way.sent) skips.push_back(outputs.skips[i]);
-    way.link->Send(kind, skips);
+    for (const size_t i : edge.sent) skips.push_back(outputs.skips[i]);
+    edge.link->Send(kind, skips);
   }
 }
 
 void StageLinks::ExpectGradients(int stage, const BatchKind& kind) {
-  for (Way& way : ways_) {
-    if (way.from == stage) way.link->ExpectGradients(kind);
+  for (Edge& edge : edges_) {
+    if (edge.from == stage) edge.link->ExpectGradients(kind);
   }
 }
 
 StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
   StageGradients gradients;
-  for (Way& way : ways_) {
-    if (way.from != stage) continue;
-    std::vector<Tensor> taken = way.link->TakeGradients(kind);
-    if (way.is_line()) {
+  for (Edge& edge : edges_) {
+    if (edge.from != stage) continue;
+    std::vector<Tensor> taken = edge.link->TakeGradients(kind);
+    if (edge.is_line()) {
       gradients.line = std::move(taken);
       continue;
     }
     for (size_t i = 0; i < taken.size(); ++i) {
-      if (gradients.skips.size() <= way.sent[i]) gradients.skips.resize(way.sent[i] + 1);
-      gradients.skips[way.sent[i]] = std::move(taken[i]);
+      if (gradients.skips.size() <= edge.sent[i]) gradients.skips.resize(edge.sent[i] + 1);
+      gradients.skips[edge.sent[i]] = std::move(taken[i]);
     }
   }
   ReleaseSent();  // the outputs that these are of, at least
@@ -150,41 +150,41 @@ StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
 
 void StageLinks::SendGradients(int stage, const BatchKind& kind, const StageGradients& of_inputs) {
   ReleaseSent();
-  for (Way& way : ways_) {
-    if (way.to != stage) continue;
-    if (way.is_line()) {
-      way.link->SendGradients(kind, of_inputs.line);
+  for (Edge& edge : edges_) {
+    if (edge.to != stage) continue;
+    if (edge.is_line()) {
+      edge.link->SendGradients(kind, of_inputs.line);
       continue;
     }
     std::vector<Tensor> skips;
-    for (const size_t i : way.taken) skips.push_back(of_inputs.skips[i]);
-    way.link->SendGradients(kind, skips);
+    for (const size_t i : edge.taken) skips.push_back(of_inputs.skips[i]);
+    edge.link->SendGradients(kind, skips);
   }
 }
 
 void StageLinks::ReleaseSent() {
-  for (Way& way : ways_) way.link->ReleaseSent();
+  for (Edge& edge : edges_) edge.link->ReleaseSent();
 }
 
 void StageLinks::AwaitSent() {
-  if (ways_.empty()) return;  // one stage waits for no other
+  if (edges_.empty()) return;  // one stage waits for no other
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  for (Way& way : ways_) way.link->AwaitSent();
+  for (Edge& edge : edges_) edge.link->AwaitSent();
 }
 
-void StageLinks::AddTraffic(const Settings& settings, double token_share,
+void StageLinks::AddTraffic(const Settings& settings, double token_fraction,
                             CostPrediction& prediction) const {
   const int64_t kinds = settings.largest_micro_batch() == settings.smallest_micro_batch() ? 1 : 2;
   int64_t announcements = 0;
   std::map<std::string, int64_t> elements;  // of a sample, by label
-  for (const Way& way : ways_) {
-    if (way.group == nullptr) continue;
-    const bool sends_variables = plan_.rank_of_stage[way.from] == own_;
-    const LinkLabels& labels = way.is_line() ? kLine : kSkips;
+  for (const Edge& edge : edges_) {
+    if (edge.group == nullptr) continue;
+    const bool sends_variables = plan_.rank_of_stage[edge.from] == own_;
+    const LinkLabels& labels = edge.is_line() ? kLine : kSkips;
     if (sends_variables) {
-      elements[labels.variables] += way.elements;
-    } else if (way.gradient_elements > 0) {
-      elements[labels.gradients] += way.gradient_elements;
+      elements[labels.variables] += edge.elements;
+    } else if (edge.gradient_elements > 0) {
+      elements[labels.gradients] += edge.gradient_elements;
     }
     announcements += kinds;
   }
@@ -195,7 +195,7 @@ void StageLinks::AddTraffic(const Settings& settings, double token_share,
   const int64_t samples = settings.samples_of_shard();
   for (const auto& [label, count] : elements) {
     const int64_t bytes = count * samples * SizeOf(settings.precision.compute);
-    prediction.AddTraffic(Operation::kSend, label, token_share * static_cast<double>(bytes));
+    prediction.AddTraffic(Operation::kSend, label, token_fraction * static_cast<double>(bytes));
   }
 }
 

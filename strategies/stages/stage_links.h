@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "core/run/strategy.h"
-#include "strategies/stages/stage_link.h"
 #include "strategies/stages/stage_plan.h"
+#include "strategies/stages/variable_link.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ class StageLinks {
  public:
   // Called by all members of `ranks`, between which `plan` divides the model. All outlive the
   // links.
-  StageLinks(Stage& part, const StagePlan& plan, Communicator& ranks);
+  StageLinks(LocalModel& local_model, const StagePlan& plan, Communicator& ranks);
 
   // What comes in from other stages. Expect says early what is taken next, so that it travels
   // meanwhile.
@@ -38,31 +38,32 @@ class StageLinks {
   void AwaitSent();
 
   // Adds what this rank sends. Where tensor parallelism divides the tokens between blocks, the rank
-  // has `token_share` of them; else 1.
-  void AddTraffic(const Settings& settings, double token_share, CostPrediction& prediction) const;
+  // has `token_fraction` of them; else 1.
+  void AddTraffic(const Settings& settings, double token_fraction,
+                  CostPrediction& prediction) const;
 
  private:
-  // A way between two stages, of which one at least is here.
-  struct Way {
+  // An edge between two stages, of which one at least is here.
+  struct Edge {
     int from, to;                         // stages
     int64_t elements;                     // of one sample
     int64_t gradient_elements;            // of those that something trained leads to
     std::vector<size_t> sent;             // which of the skips that leave `from`; empty: the line
     std::vector<size_t> taken;            // which of those that come into `to`
     std::unique_ptr<Communicator> group;  // null: within this rank
-    std::unique_ptr<StageLink> link;
+    std::unique_ptr<VariableLink> link;
 
     bool is_line() const { return sent.empty(); }
   };
 
-  void AddWay(Communicator& ranks, Way way);
+  void AddEdge(Communicator& ranks, Edge edge);
   // Gives back what others have taken by now.
   void ReleaseSent();
 
   Rank& rank_;
   const StagePlan& plan_;
   const int own_;  // this rank among those of the plan
-  std::vector<Way> ways_;
+  std::vector<Edge> edges_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What passes between stages, and on which way: the line from one to the next, skips straight.
+// What passes between stages, and along which edge: the line from one to the next, skips straight.
 
 #include "strategies/stages/stage_links.h"
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/run/testing/stage_under_test.h"
+#include "core/run/testing/local_model_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,8 +60,8 @@ class RankOfV {
   explicit RankOfV(RankHandle& handle)
       : mesh_(Mesh::Create({.pp = 2}, handle.comm()).value()),
         rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
-        stage_(rank_, MakeSkippers(), kVShape.RangesOf(handle.rank()), settings_, 1),
-        links_(stage_, kVShape, mesh_.pp()) {}
+        local_model_(rank_, MakeSkippers(), kVShape.RangesOf(handle.rank()), settings_, 1),
+        links_(local_model_, kVShape, mesh_.pp()) {}
 
   StageLinks& links() { return links_; }
 
@@ -91,7 +91,7 @@ class RankOfV {
   StepTimer timer_{{}};
   Trace trace_{0, TraceWindow{}};
   Rank rank_;
-  Stage stage_;
+  LocalModel local_model_;
   StageLinks links_;
 };
 
@@ -181,7 +181,7 @@ TEST(StageLinksTest, NothingOfARanksOwnIsSent) {
 TEST(StageLinksTest, PredictsWhatItSends) {
   OnBothRanks([](RankHandle& handle, RankOfV& rank) {
     CostPrediction prediction;
-    rank.links().AddTraffic(rank.settings(), /*token_share=*/0.5, prediction);
+    rank.links().AddTraffic(rank.settings(), /*token_fraction=*/0.5, prediction);
     std::vector<std::pair<std::string, double>> predicted;
     for (const CostPrediction::Traffic& traffic : prediction.traffic) {
       predicted.emplace_back(traffic.label, traffic.wire_bytes);

@@ -11,17 +11,17 @@ constexpr char kLabel[] = "loss";
 
 }  // namespace
 
-double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages, int from) {
-  double loss = stage.has_last() ? stage.SumLoss(shards) : 0;
+double ShareLoss(LocalModel& local_model, Communicator& shards, Communicator& stages, int from) {
+  double loss = local_model.has_last() ? local_model.SumLoss(shards) : 0;
   if (stages.size() == 1) return loss;
-  StepTimer::Scope scope(stage.rank().timer, Phase::kBubble);
+  StepTimer::Scope scope(local_model.rank().timer, Phase::kBubble);
   ThrowIfError(BroadcastNumbers(stages, absl::MakeSpan(&loss, 1), from, kLabel));
   return loss;
 }
 
-void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
-                    int from, CostPrediction& prediction) {
-  if (stage.has_last()) {
+void AddLossTraffic(const LocalModel& local_model, const Communicator& shards,
+                    const Communicator& stages, int from, CostPrediction& prediction) {
+  if (local_model.has_last()) {
     prediction.AddCollective(Operation::kAllReduce, kLabel, shards.size(), sizeof(ExactSum));
   }
   if (stages.size() == 1) return;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 
@@ -8,10 +8,10 @@ namespace lockstep {
 // same blocks, and then told to all `stages` by rank `from` there. Called by all of them when they
 // have run their passes. Waiting for the other stages is the phase kBubble: here a rank that is
 // done waits for those that are not. Throws StatusException.
-double ShareLoss(Stage& stage, Communicator& shards, Communicator& stages, int from);
+double ShareLoss(LocalModel& local_model, Communicator& shards, Communicator& stages, int from);
 
 // Adds what it sends.
-void AddLossTraffic(const Stage& stage, const Communicator& shards, const Communicator& stages,
-                    int from, CostPrediction& prediction);
+void AddLossTraffic(const LocalModel& local_model, const Communicator& shards,
+                    const Communicator& stages, int from, CostPrediction& prediction);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 

@@ -30,7 +30,7 @@ struct RoutedTensor {
 
 // What one end of a route knows of the tensors goes to the other once for each kind of batch, as
 // messages of this label, of as many bytes: one, unless it is of more tensors than any model here
-// hands on (15 pictures).
+// hands on (15 images).
 inline constexpr char kAnnouncementLabel[] = "shapes";
 inline constexpr int64_t kAnnouncementBytes = 1024;
 

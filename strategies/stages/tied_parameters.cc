@@ -14,14 +14,14 @@ constexpr char kValues[] = "tied parameters";
 
 }  // namespace
 
-TiedParameters::TiedParameters(Stage& stage, const StagePlan& plan, Communicator& ranks,
+TiedParameters::TiedParameters(LocalModel& local_model, const StagePlan& plan, Communicator& ranks,
                                ValuesOf values_of)
-    : stage_(stage), values_of_(std::move(values_of)) {
-  const std::vector<ModelTensor>& tensors = stage.layout().tensors();
+    : local_model_(local_model), values_of_(std::move(values_of)) {
+  const std::vector<ModelTensor>& tensors = local_model.layout().tensors();
   const auto rank_of = [&](size_t tensor) {
     return plan.rank_of_stage[plan.StageOfBlock(tensors[tensor].block)];
   };
-  const std::vector<Parameter*> parameters = stage.model().Parameters();
+  const std::vector<Parameter*> parameters = local_model.model().Parameters();
   bool any = false;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!tensors[i].tied_to) continue;
@@ -49,7 +49,7 @@ void TiedParameters::SendGradients() {
   for (Tie& tie : ties_) {
     if (tie.owns || !tie.is_trained()) continue;
     // Negative zero is what changes nothing that it is added to, not even the sign of a zero.
-    if (!tie.tied->has_gradient()) stage_.rank().kernels.Fill(tie.tied->gradient, -0.0f);
+    if (!tie.tied->has_gradient()) local_model_.rank().kernels.Fill(tie.tied->gradient, -0.0f);
     tie.gradient = group_->Send(tie.tied->gradient, tie.other, kGradients);
   }
 }
@@ -57,7 +57,7 @@ void TiedParameters::SendGradients() {
 void TiedParameters::AwaitGradients(const Parameter& owner) {
   for (Tie& tie : ties_) {
     if (tie.owner != &owner || !tie.is_trained()) continue;
-    StepTimer::Scope scope(stage_.rank().timer, Phase::kBubble);
+    StepTimer::Scope scope(local_model_.rank().timer, Phase::kBubble);
     ThrowIfError(tie.gradient.Wait());
     tie.tied->MarkGradient();
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "strategies/stages/stage_plan.h"
 
 namespace lockstep {
@@ -21,15 +21,15 @@ class TiedParameters {
   // What a rank holds of the values of a parameter: the same elements on both ends.
   using ValuesOf = std::function<Tensor(const Parameter&)>;
 
-  // Called by all members of `ranks`, between which `plan` divides the model. Stage and ranks
-  // outlive it. The stage's gradients have their memory when the first step begins. `values_of`:
-  // by default the values themselves.
+  // Called by all members of `ranks`, between which `plan` divides the model. Local model and ranks
+  // outlive it. The local model's gradients have their memory when the first step begins.
+  // `values_of`: by default the values themselves.
   TiedParameters(
-      Stage& stage, const StagePlan& plan, Communicator& ranks,
+      LocalModel& local_model, const StagePlan& plan, Communicator& ranks,
       ValuesOf values_of = [](const Parameter& parameter) { return parameter.value; });
 
   // Of a step, in this order: before its first micro-batch, once this rank's gradients hold the
-  // step's sums, before Stage::CompleteGradient(owner), and when all is over.
+  // step's sums, before LocalModel::CompleteGradient(owner), and when all is over.
   void BeginStep();
   void SendGradients();
   void AwaitGradients(const Parameter& owner);
@@ -57,7 +57,7 @@ class TiedParameters {
 
   void Send(const std::function<bool(const Tie&)>& chosen);
 
-  Stage& stage_;
+  LocalModel& local_model_;
   const ValuesOf values_of_;
   // Of its own, so that nothing is ordered between these messages and others of the same ranks.
   std::unique_ptr<Communicator> group_;  // null: the model has no such parameters

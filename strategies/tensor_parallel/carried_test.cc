@@ -136,15 +136,15 @@ TEST(CarriedCurveTest, IsThatOfSingle) {
   const SplitWorkload workload = WorkloadOf(SplitKind::kGptSplitSequence);
   const auto single = Train(SingleStrategy(), workload, With(steps, {"cut.shards=2"}));
   const std::vector<double> norms = GradientNorms();
-  struct Run {
+  struct Setup {
     StrategyDefinition strategy;
     Assignments mesh;
   };
-  for (const Run& run : {Run{FsdpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
-                         Run{LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2"}}}) {
-    const auto carried = Train(run.strategy, workload, With(steps, run.mesh));
+  for (const Setup& setup : {Setup{FsdpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
+                             Setup{LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2", "mesh.tp=2"}}}) {
+    const auto carried = Train(setup.strategy, workload, With(steps, setup.mesh));
     ExpectLosses(carried, single[0], 1e-5);
-    EXPECT_NEAR(GradientNorms()[0] / norms[0], 1, 1e-6) << run.strategy.name;
+    EXPECT_NEAR(GradientNorms()[0] / norms[0], 1, 1e-6) << setup.strategy.name;
   }
 }
 

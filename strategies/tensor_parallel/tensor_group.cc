@@ -27,7 +27,7 @@ Tensor TensorGroup::Sum(Kernels& kernels, const Tensor& x, const char* label) {
 std::vector<int64_t> TensorGroup::Counts(const Shape& all) const {
   std::vector<int64_t> counts;
   for (int i = 0; i < size(); ++i) {
-    counts.push_back(EvenPart(all.rows(), size(), i).count * all[-1]);
+    counts.push_back(EvenRange(all.rows(), size(), i).count * all[-1]);
   }
   return counts;
 }

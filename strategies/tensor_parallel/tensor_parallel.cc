@@ -70,7 +70,7 @@ int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic& la
          (is_operation && NeedsOf(model, layer.operation.module).of_output ? 1 : 0);
 }
 
-// What the split layers of a stage move for a sample, in elements.
+// What the split layers of a local model move for a sample, in elements.
 struct StageTraffic {
   int64_t forward = 0;        // sums on the way out
   int64_t forward_back = 0;   // those that gradients come back through
@@ -78,13 +78,13 @@ struct StageTraffic {
   int64_t backward_back = 0;  // sums of gradients on the way back
   int64_t logit_rows = 0;
 };
-// `forwards`: how often the stage runs the sample forward.
-StageTraffic TrafficPerSample(const Stage& stage, int forwards) {
-  const Model& model = stage.model();
+// `forwards`: how often the local model runs the sample forward.
+StageTraffic TrafficPerSample(const LocalModel& local_model, int forwards) {
+  const Model& model = local_model.model();
   StageTraffic sum;
   for (const SplitTraffic& layer : model.split_traffic) {
     const GradientNeeds needs = NeedsOf(model, layer.layer);
-    for (const BlockRange& blocks : stage.ranges()) {
+    for (const BlockRange& blocks : local_model.ranges()) {
       for (int64_t i = blocks.begin; i < blocks.end; ++i) {
         if (!IsIn(*model.blocks[i], layer.layer)) continue;
         const int all_forwards = forwards + ForwardsAgain(model, *model.blocks[i], layer);
@@ -158,7 +158,7 @@ void TensorParallel::SumGradients() {
   if (replicated_) replicated_->Sum();
 }
 
-double TensorParallel::token_share() const {
+double TensorParallel::token_fraction() const {
   if (!group_.splits_sequence()) return 1;
   int64_t own = 0;  // where each micro-batch is divided
   for (int64_t i = 0; i < settings_.cut.micro_batches; ++i) {
@@ -170,10 +170,10 @@ double TensorParallel::token_share() const {
 
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
 // sequence is split, once in both, for what was gathered on one way is scattered on the other.
-void TensorParallel::AddTraffic(const Stage& stage, Checkpointing checkpointing,
+void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
                                 CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
-  const double n = ranks_.size(), share = 2 * (n - 1) / n;
+  const double n = ranks_.size(), fraction = 2 * (n - 1) / n;
   const auto micro_batches = static_cast<int>(settings_.cut.micro_batches);
   // Bytes of a step, by collective: of activations, and of their gradients.
   struct {
@@ -181,13 +181,14 @@ void TensorParallel::AddTraffic(const Stage& stage, Checkpointing checkpointing,
   } forward, back;
   double logit_sums = 0;
   for (int i = 0; i < micro_batches; ++i) {
-    const StageTraffic sample = TrafficPerSample(stage, Forwards(i, micro_batches, checkpointing));
+    const StageTraffic sample =
+        TrafficPerSample(local_model, Forwards(i, micro_batches, checkpointing));
     const int64_t tokens = settings_.samples_of(i) * targets_per_sample_;
     const auto samples = static_cast<double>(settings_.samples_of(i));
     const double bytes = samples * static_cast<double>(SizeOf(settings_.precision.compute));
-    forward.sums += share * bytes * static_cast<double>(sample.forward);
-    back.sums += share * bytes * static_cast<double>(sample.backward_back);
-    logit_sums += share * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows);
+    forward.sums += fraction * bytes * static_cast<double>(sample.forward);
+    back.sums += fraction * bytes * static_cast<double>(sample.backward_back);
+    logit_sums += fraction * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows);
     if (!group_.splits_sequence()) continue;
     // Of all tokens this rank sends its own to each other rank, or the others' to them.
     const double own =
@@ -211,7 +212,7 @@ void TensorParallel::AddTraffic(const Stage& stage, Checkpointing checkpointing,
   }
   if (replicated_) {
     add(Operation::kAllReduce, "replicated gradients",
-        share * static_cast<double>(replicated_->bytes()));
+        fraction * static_cast<double>(replicated_->bytes()));
   }
   add(Operation::kAllReduce, "cross entropy", logit_sums);
 }

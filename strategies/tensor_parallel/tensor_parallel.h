@@ -10,7 +10,7 @@
 #include "core/config/config.h"
 #include "core/nn/model.h"
 #include "core/optim/optimizer.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "core/run/strategy.h"
 #include "strategies/recompute/checkpointing.h"
 #include "strategies/tensor_parallel/replicated_gradients.h"
@@ -38,8 +38,8 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 // has no such ranks, members do nothing and cost nothing.
 //
 //   TensorParallel tensor(inputs);
-//   Stage stage(rank, tensor.Split(std::move(inputs.model)), ...);
-//   std::vector<TrainedTensor> trained = tensor.Prepare(stage.Trained());  // gradients in memory
+//   LocalModel local_model(rank, tensor.Split(std::move(inputs.model)), ...);
+//   auto trained = tensor.Prepare(local_model.Trained());  // gradients in memory
 //   ... forward, backward, sums over the shards of the batch ...
 //   tensor.SumGradients();
 //   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}));
@@ -51,7 +51,7 @@ class TensorParallel {
   // The ranks that compute a layer together, in the order of their slices.
   Communicator& ranks() const { return ranks_; }
 
-  // The share of this rank of a model without memory, which this outlives.
+  // This rank's slice of a model without memory, which this outlives.
   Model Split(Model model);
 
   // Of all that this rank trains: says what counts in the norm here, and prepares SumGradients.
@@ -63,14 +63,14 @@ class TensorParallel {
   // features that their layer makes (Parameter::partial_gradient). Throws StatusException.
   void SumGradients();
 
-  // Of a shard's tokens that lie between blocks, what share this rank has: what it hands on to
-  // other stages.
-  double token_share() const;
+  // Of a shard's tokens that lie between blocks, the fraction that this rank has: what it hands on
+  // to other stages.
+  double token_fraction() const;
 
   // Adds what this rank sends in a step to those it computes layers with. Recomputation sends the
   // activations of forward again: those of whole stages as `checkpointing` says, those of blocks
   // and operations as the stage's blocks say.
-  void AddTraffic(const Stage& stage, Checkpointing checkpointing,
+  void AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
                   CostPrediction& prediction) const;
 
  private:

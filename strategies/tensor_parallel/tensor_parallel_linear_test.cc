@@ -73,8 +73,8 @@ TEST_P(TensorParallelLinearTest, ComputesWhatAPlainLayerDoes) {
     CpuKernels own_kernels(own_allocator);
     TensorGroup group(rank.comm(), TensorGroup::Sequence::kWhole);
     TensorParallelLinear layer("layer", in, out, style, group);
-    const Range outputs = EvenPart(out, rank.size(), rank.rank());
-    const Range inputs = EvenPart(in, rank.size(), rank.rank());
+    const Range outputs = EvenRange(out, rank.size(), rank.rank());
+    const Range inputs = EvenRange(in, rank.size(), rank.rank());
     const bool row = style == SplitStyle::kRow;
     const bool gathered = style == SplitStyle::kColumnGathered;
     const Outcome actual = RunLayer(layer, own_kernels, row ? Columns(x, inputs) : x,

@@ -51,13 +51,13 @@ class Whole {
       std::vector<Element>& whole = elements_[tensor.name];
       whole.resize(tensor.full_shape.elements());
       const std::vector<uint64_t> values = ElementsOf(tensor.tensor);
-      for (const PartRun& run : tensor.part().Runs()) {
+      for (const ElementRange& run : tensor.held().ElementRanges()) {
         for (int64_t i = 0; i < run.elements; ++i) {
           Element& element = whole[run.in_whole + i];
           element.holders += 1;
           element.writers += tensor.is_writer;
-          element.agrees &= element.holders == 1 || element.value == values[run.in_part + i];
-          element.value = values[run.in_part + i];
+          element.agrees &= element.holders == 1 || element.value == values[run.in_slice + i];
+          element.value = values[run.in_slice + i];
         }
       }
     }
@@ -92,7 +92,7 @@ class Whole {
   std::map<std::string, std::vector<Element>> elements_;
 };
 
-std::string Describe(const std::string& name, const TensorPart& part, DType dtype, bool is_writer,
+std::string Describe(const std::string& name, const TensorSlice& part, DType dtype, bool is_writer,
                      bool is_frozen) {
   return absl::StrCat(name, " ", Name(dtype), " ", part.elements, " of ", part.ToText(),
                       is_writer ? " written" : "", is_frozen ? " frozen" : "");
@@ -102,7 +102,7 @@ std::string Describe(const std::string& name, const TensorPart& part, DType dtyp
 std::vector<std::string> Describe(const std::vector<StateTensor>& state) {
   std::vector<std::string> lines;
   for (const StateTensor& tensor : state) {
-    lines.push_back(Describe(tensor.name, tensor.part(), tensor.tensor.dtype(), tensor.is_writer,
+    lines.push_back(Describe(tensor.name, tensor.held(), tensor.tensor.dtype(), tensor.is_writer,
                              tensor.is_frozen));
   }
   return lines;
@@ -113,12 +113,12 @@ std::vector<std::string> Describe(const std::vector<TensorPlacement>& placements
                                   const std::vector<std::string>& optimizer_states) {
   std::vector<std::string> lines;
   for (const TensorPlacement& p : placements) {
-    lines.push_back(Describe(p.name, p.part, p.dtype, p.is_writer, p.is_frozen));
+    lines.push_back(Describe(p.name, p.held, p.dtype, p.is_writer, p.is_frozen));
   }
   for (const std::string& state : optimizer_states) {
     for (const TensorPlacement& p : placements) {
       if (p.is_frozen || p.name.find(".running_") != std::string::npos) continue;
-      lines.push_back(Describe(absl::StrCat(kOptimizerPrefix, state, ".", p.name), p.part,
+      lines.push_back(Describe(absl::StrCat(kOptimizerPrefix, state, ".", p.name), p.held,
                                DType::kF32, p.is_writer, false));
     }
   }
@@ -139,7 +139,7 @@ Ranks Look(const StrategyDefinition& strategy, const std::string& config,
   Ranks ranks;
   std::mutex mutex;
   OnStrategies(strategy, MakeModel, config, assignments,
-               [&](const Run& run, Rank& rank, Strategy& made) {
+               [&](const TrainingRun& run, Rank& rank, Strategy& made) {
                  {
                    const std::lock_guard lock(mutex);
                    ranks.books[rank.rank] = rank.allocator().books();
@@ -167,7 +167,7 @@ void ExpectBytes(const Ranks& ranks, int rank) {
     const bool is_statistic = p.name.find(".running_") != std::string::npos;
     if (is_statistic || layout.UnitsOf(rank).empty()) alone += is_statistic ? 2 : 1;
     if (is_statistic || p.is_frozen) continue;
-    optimizer += states * AlignedBytes(4 * (p.part.elements + p.padding));
+    optimizer += states * AlignedBytes(4 * (p.held.elements + p.padding));
   }
   for (const ModelTensor& tensor : layout.tensors()) alone += tensor.tied_to ? 1 : 0;
   EXPECT_EQ(ranks.books.at(rank).live(MemoryClass::kOptimizerState), optimizer);

@@ -26,9 +26,9 @@ constexpr char kOneRank[] = "mesh = {pp = 1, replicas = 1, dp = 1, tp = 1}";
 
 std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
 
-absl::StatusOr<Run> Prepare(const StrategyDefinition& strategy, const ModelFactory& make_model,
-                            const std::string& config, const Assignments& assignments,
-                            Start start) {
+absl::StatusOr<TrainingRun> Prepare(const StrategyDefinition& strategy,
+                                    const ModelFactory& make_model, const std::string& config,
+                                    const Assignments& assignments, Start start) {
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -121,7 +121,7 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 
 void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_model,
                   const std::string& config, const Assignments& assignments,
-                  const std::function<void(const Run&, Rank&, Strategy&)>& look) {
+                  const std::function<void(const TrainingRun&, Rank&, Strategy&)>& look) {
   const auto run = Prepare(strategy, make_model, config, assignments, Start::kFresh);
   ASSERT_TRUE(run.ok()) << strategy.name << ": " << run.status();
   const absl::Status status =

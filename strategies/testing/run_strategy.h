@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/run/rehearsal.h"
-#include "core/run/run.h"
 #include "core/run/trainer.h"
+#include "core/run/training_run.h"
 
 namespace lockstep {
 
@@ -38,7 +38,7 @@ std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
 // Makes the strategy of such a run on each of its ranks, in threads, and runs `look` there.
 void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_model,
                   const std::string& config, const Assignments& assignments,
-                  const std::function<void(const Run&, Rank&, Strategy&)>& look);
+                  const std::function<void(const TrainingRun&, Rank&, Strategy&)>& look);
 
 // Where these runs leave their files.
 std::string RunFolder();

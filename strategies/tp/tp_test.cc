@@ -224,7 +224,7 @@ TEST(TpCostTest, MemoryFallsWithTheRanks) {
   }
 }
 
-// 80 tokens in runs of 27, 27 and 26.
+// 80 tokens in ranges of 27, 27 and 26.
 TEST(TpCostTest, SequencesThatDoNotDivide) {
   const SplitWorkload workload = WorkloadOf(SplitKind::kGptSplitSequence);
   const Assignments batch = {"batch.size=10"};
@@ -304,7 +304,7 @@ TEST(TpModelTest, TheToyModelIsAColumnAndARow) {
   for (const RankReport& report : tp) {
     ExpectPredictedTraffic(report);
     EXPECT_EQ(report.traffic.Of(Operation::kAllReduce, "activations").calls, 4);
-    EXPECT_EQ(report.traffic.Of("activation gradients").calls, 0) << "pictures want no gradient";
+    EXPECT_EQ(report.traffic.Of("activation gradients").calls, 0) << "images want no gradient";
   }
 }
 

@@ -29,7 +29,7 @@
 ABSL_FLAG(int, steps, 20, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 2, "measurements of each figure, of which the best counts");
 ABSL_FLAG(int, gpt_batch, 32, "sequences of 1024 tokens a step");
-ABSL_FLAG(int, resnet_batch, 256, "pictures of 224 x 224 a step");
+ABSL_FLAG(int, resnet_batch, 256, "images of 224 x 224 a step");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 
@@ -59,7 +59,7 @@ TrainingWorkload ResNet50() {
               "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.1\n",
           .torch_arguments = "resnet50 --image 224 --classes 1000 --device cuda --amp bf16",
           .device = DeviceType::kCuda,
-          .dataset = RandomPictures(224, 1000)};
+          .dataset = RandomImages(224, 1000)};
 }
 
 // Read and written in a step at least.

@@ -12,16 +12,16 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kSamples = 1 << 20;
-constexpr int64_t kPictures = 64;
+constexpr int64_t kImages = 64;
 
-class Pictures final : public ImageDataset {
+class Images final : public ImageDataset {
  public:
-  Pictures(int64_t side, int64_t classes)
-      : side_(side), classes_(classes), pixels_(kPictures * side * side * 3) {
+  Images(int64_t side, int64_t classes)
+      : side_(side), classes_(classes), pixels_(kImages * side * side * 3) {
     Philox(PhiloxKey(1, "bench", "pictures")).FillNormal(pixels_, 0, 0, 1);
   }
 
-  std::string Describe() const override { return "random pictures"; }
+  std::string Describe() const override { return "random images"; }
   Shape input_shape() const override { return {side_, side_, 3}; }
   int64_t classes() const override { return classes_; }
   int64_t size(Split) const override { return kSamples; }
@@ -29,7 +29,7 @@ class Pictures final : public ImageDataset {
  protected:
   void FillImage(Split, const SampleKey& key, absl::Span<float> image,
                  absl::Span<int32_t> targets) const override {
-    const auto first = pixels_.begin() + key.index % kPictures * side_ * side_ * 3;
+    const auto first = pixels_.begin() + key.index % kImages * side_ * side_ * 3;
     std::copy_n(first, image.size(), image.begin());
     targets[0] = static_cast<int32_t>(key.index % classes_);
   }
@@ -64,8 +64,8 @@ class Tokens final : public TokenDataset {
 
 }  // namespace
 
-std::shared_ptr<const Dataset> RandomPictures(int64_t side, int64_t classes) {
-  return std::make_shared<Pictures>(side, classes);
+std::shared_ptr<const Dataset> RandomImages(int64_t side, int64_t classes) {
+  return std::make_shared<Images>(side, classes);
 }
 
 std::shared_ptr<const Dataset> RandomTokens(int64_t vocabulary, int64_t context) {

@@ -4,7 +4,7 @@
   torchrun --nproc_per_node 2 torch_tensor_parallel.py --layers 6 --heads 6 --width 384 --context 256 \
       --vocab 65 --batch 16 --threads 1 [--sequence_parallel]
 
-Blocks are split as torch.distributed.tensor.parallel has it: queries, keys, values and the network's first layer by column,
+Blocks are split as torch.distributed.tensor.parallel has it: queries, keys, values and the MLP's first layer by column,
 the projections behind them by row. Embedding and head, small at this vocabulary, are whole on every rank. Prints one line
 of JSON with "model_gflops_per_s": 6 multiply-adds of forward, attention counted in full, by the median step.
 """
@@ -47,7 +47,7 @@ class Attention(nn.Module):
         return self.projection(y.transpose(1, 2).reshape(batch, time, -1))
 
 
-class Network(nn.Module):
+class Mlp(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -60,11 +60,11 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.network = Attention(width, width // heads), Network(width)
+        self.attention, self.mlp = Attention(width, width // heads), Mlp(width)
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
-        return x + self.network(self.norm2(x))
+        return x + self.mlp(self.norm2(x))
 
 
 class Gpt(nn.Module):
@@ -87,7 +87,7 @@ def parallelize(model, ranks, sequence_parallel):
         "attention.query": ColwiseParallel(),
         "attention.key": ColwiseParallel(),
         "attention.value": ColwiseParallel(),
-        "network.up": ColwiseParallel(),
+        "mlp.up": ColwiseParallel(),
     }
     if sequence_parallel:
         gathered = {"input_layouts": (Shard(1),), "desired_input_layouts": (Replicate(),)}
@@ -95,12 +95,12 @@ def parallelize(model, ranks, sequence_parallel):
             "norm1": SequenceParallel(),
             "norm2": SequenceParallel(),
             "attention": PrepareModuleInput(**gathered),
-            "network": PrepareModuleInput(**gathered),
+            "mlp": PrepareModuleInput(**gathered),
             "attention.projection": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
-            "network.down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+            "mlp.down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
         }
     else:
-        inside |= {"attention.projection": RowwiseParallel(), "network.down": RowwiseParallel()}
+        inside |= {"attention.projection": RowwiseParallel(), "mlp.down": RowwiseParallel()}
     for block in model.blocks:
         parallelize_module(block, ranks, inside)
     if sequence_parallel:

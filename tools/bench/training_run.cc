@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/run/run.h"
 #include "core/run/trainer.h"
+#include "core/run/training_run.h"
 #include "models/models.h"
 
 namespace lockstep {
@@ -76,7 +76,7 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
   const ModelFactory make_model = [&workload](const Config& config, const Dataset& configured) {
     return MakeModel(config, workload.dataset != nullptr ? *workload.dataset : configured);
   };
-  LS_ASSIGN_OR_RETURN(Run run, PrepareRun(command_line, strategy, make_model));
+  LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model));
   if (workload.dataset != nullptr) run.dataset = workload.dataset;
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
   const double macs =

@@ -23,7 +23,7 @@ struct TrainingWorkload {
   std::shared_ptr<const Dataset> dataset = nullptr;  // null: the configuration's
 };
 
-// ResNet-18 on 32x32 pictures, and a GPT of six layers: the sizes of the PyTorch side.
+// ResNet-18 on 32x32 images, and a GPT of six layers: the sizes of the PyTorch side.
 TrainingWorkload ResNetWorkload();
 TrainingWorkload GptWorkload();
 // The model of experiments/gpt_wide, which weighs more than what it computes, on one sequence a

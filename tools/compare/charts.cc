@@ -76,9 +76,9 @@ void AddLossCharts(const ComparedWorkload& workload, const std::string& id,
   }
 }
 
-void DropEmptyParts(BarChart& chart) {
-  std::erase_if(chart.parts, [](const BarChart::Part& part) {
-    return std::all_of(part.values.begin(), part.values.end(),
+void DropEmptySegments(BarChart& chart) {
+  std::erase_if(chart.segments, [](const BarChart::Segment& segment) {
+    return std::all_of(segment.values.begin(), segment.values.end(),
                        [](double value) { return value == 0; });
   });
 }
@@ -94,8 +94,8 @@ std::string RanksLabel(const ComparedRun& compared, size_t first, size_t end) {
 void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
                     std::vector<Chart>& charts) {
   BarChart chart = {.quantity = Quantity::kBytes};
-  for (const MemoryPart& part : kMemoryParts) {
-    chart.parts.push_back({.name = part.title, .colour = part.colour, .values = {}});
+  for (const MemoryCategory& category : kMemoryCategories) {
+    chart.segments.push_back({.name = category.title, .colour = category.colour, .values = {}});
   }
   for (const ComparedRun& compared : workload.runs) {
     if (!compared.run.complete()) continue;
@@ -104,14 +104,14 @@ void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
       const std::map<std::string, double>& memory = ranks[rank].memory_at_peak;
       for (end = rank + 1; end < ranks.size() && ranks[end].memory_at_peak == memory;) ++end;
       chart.rows.push_back(RanksLabel(compared, rank, end));
-      for (size_t i = 0; i < std::size(kMemoryParts); ++i) {
-        const auto bytes = memory.find(kMemoryParts[i].name);
-        chart.parts[i].values.push_back(bytes == memory.end() ? 0 : bytes->second);
+      for (size_t i = 0; i < std::size(kMemoryCategories); ++i) {
+        const auto bytes = memory.find(kMemoryCategories[i].name);
+        chart.segments[i].values.push_back(bytes == memory.end() ? 0 : bytes->second);
       }
     }
   }
-  DropEmptyParts(chart);
-  if (chart.parts.empty()) return;
+  DropEmptySegments(chart);
+  if (chart.segments.empty()) return;
   charts.push_back({.id = id + "-memory",
                     .title = "Memory of a rank by class, when it had most",
                     .body = std::move(chart)});
@@ -120,20 +120,20 @@ void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
 void AddTimeChart(const ComparedWorkload& workload, const std::string& id,
                   std::vector<Chart>& charts) {
   BarChart chart = {.quantity = Quantity::kSeconds};
-  for (const TimePart& part : kTimeParts) {
-    if (part.beside) continue;
-    BarChart::Part& bars = chart.parts.emplace_back();
-    bars.name = part.title;
-    bars.colour = part.colour;
+  for (const TimeCategory& category : kTimeCategories) {
+    if (category.beside) continue;
+    BarChart::Segment& bars = chart.segments.emplace_back();
+    bars.name = category.title;
+    bars.colour = category.colour;
     for (const ComparedRun& compared : workload.runs) {
-      if (compared.run.complete()) bars.values.push_back(Spent(compared.run, part));
+      if (compared.run.complete()) bars.values.push_back(Spent(compared.run, category));
     }
   }
   for (const ComparedRun& compared : workload.runs) {
     if (compared.run.complete()) chart.rows.push_back(compared.label);
   }
-  DropEmptyParts(chart);
-  if (chart.parts.empty()) return;
+  DropEmptySegments(chart);
+  if (chart.segments.empty()) return;
   charts.push_back({.id = id + "-time",
                     .title = "Time of a step, mean over steps and ranks",
                     .body = std::move(chart)});

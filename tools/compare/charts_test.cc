@@ -88,8 +88,8 @@ TEST(ComparisonChartsTest, MemoryHasABarARank) {
   const auto charts = ChartsOf({MakeRun("ddp")});
   const auto& chart = BodyOf<BarChart>(charts, "w-memory");
   EXPECT_THAT(chart.rows, ElementsAre("ddp, rank 0", "ddp, rank 1"));
-  ASSERT_EQ(chart.parts.size(), 2u);
-  EXPECT_THAT(chart.parts[1].values, ElementsAre(32, 0));
+  ASSERT_EQ(chart.segments.size(), 2u);
+  EXPECT_THAT(chart.segments[1].values, ElementsAre(32, 0));
 }
 
 TEST(ComparisonChartsTest, RanksThatAreAlikeShareABar) {
@@ -104,9 +104,9 @@ TEST(ComparisonChartsTest, RanksThatAreAlikeShareABar) {
 TEST(ComparisonChartsTest, TimeHasNoHiddenCommunication) {
   const auto charts = ChartsOf({MakeRun("ddp")});
   const auto& chart = BodyOf<BarChart>(charts, "w-time");
-  ASSERT_EQ(chart.parts.size(), 2u);
-  EXPECT_EQ(chart.parts[0].name, "forward");
-  EXPECT_THAT(chart.parts[1].values, ElementsAre(0.25));
+  ASSERT_EQ(chart.segments.size(), 2u);
+  EXPECT_EQ(chart.segments[0].name, "forward");
+  EXPECT_THAT(chart.segments[1].values, ElementsAre(0.25));
 }
 
 TEST(ComparisonChartsTest, ThroughputIsDrawnWhereSizesDiffer) {

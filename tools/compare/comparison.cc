@@ -94,15 +94,15 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
   if (alike.size() == 1 && tells) return run.strategy;
   if (alike.size() == 1) return absl::StrCat(run.strategy, " (", ByDirectory(run, 1), ")");
   constexpr int kMostNames = 8;
-  std::vector<std::function<std::string(const RunRecord&)>> ways = {ByMesh, ByCut};
+  std::vector<std::function<std::string(const RunRecord&)>> distinctions = {ByMesh, ByCut};
   for (int names = 1; names < kMostNames; ++names) {
-    ways.push_back([names](const RunRecord& of) { return ByDirectory(of, names); });
+    distinctions.push_back([names](const RunRecord& of) { return ByDirectory(of, names); });
   }
-  for (const auto& way : ways) {
+  for (const auto& distinction : distinctions) {
     std::set<std::string> names;
-    for (const RunRecord* other : alike) names.insert(way(*other));
+    for (const RunRecord* other : alike) names.insert(distinction(*other));
     if (names.size() == alike.size() && !names.contains("")) {
-      return absl::StrCat(run.strategy, " (", way(run), ")");
+      return absl::StrCat(run.strategy, " (", distinction(run), ")");
     }
   }
   return absl::StrCat(run.strategy, " (", run.directory, ")");

@@ -8,14 +8,14 @@
 namespace lockstep {
 
 // What both have, such as communication, has one colour in all charts.
-struct TimePart {
+struct TimeCategory {
   const char* name;     // in a run's summary
   const char* title;    // in a report
   int colour;           // tools/draw/palette.h
   bool beside = false;  // happened beside the others, which add up to the step
 };
 
-inline constexpr TimePart kTimeParts[] = {
+inline constexpr TimeCategory kTimeCategories[] = {
     {"forward", kForwardWork.name, kForwardWork.colour},
     {"backward", kBackwardWork.name, kBackwardWork.colour},
     {"communication_exposed", "comm. exposed", 3},
@@ -25,20 +25,20 @@ inline constexpr TimePart kTimeParts[] = {
     {"bubble", kBubbleWork.name, kBubbleWork.colour},
     {"other", "other", 5}};
 
-// Seconds of a step, mean over ranks; 0 where the run knows no such part.
-inline double Spent(const RunRecord& run, const TimePart& part) {
-  const auto found = run.time.find(part.name);
+// Seconds of a step, mean over ranks; 0 where the run knows no such category.
+inline double Spent(const RunRecord& run, const TimeCategory& category) {
+  const auto found = run.time.find(category.name);
   return found == run.time.end() ? 0 : found->second;
 }
 
 // A class of memory.
-struct MemoryPart {
+struct MemoryCategory {
   const char* name;   // in a run's summary and trace
   const char* title;  // in a report
   int colour;
 };
 
-inline constexpr MemoryPart kMemoryParts[] = {
+inline constexpr MemoryCategory kMemoryCategories[] = {
     {"parameters", "parameters", 0},           {"gradients", "gradients", 1},
     {"optimizer_state", "optimizer state", 2}, {"activations", "activations", 4},
     {"communication", "communication", 3},     {"workspace", "workspace", 5}};

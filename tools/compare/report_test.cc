@@ -71,7 +71,7 @@ TEST(ComparisonReportTest, ShowsHowFarACurveIsOff) {
   EXPECT_THAT(Report({MakeRun("ddp")}), HasSubstr("no single of 2 x 3"));
 }
 
-TEST(ComparisonReportTest, ShowsAccuracyForPictures) {
+TEST(ComparisonReportTest, ShowsAccuracyForImages) {
   RunRecord run = MakeRun("single");
   run.unit = "samples";
   run.loss_floor.reset();

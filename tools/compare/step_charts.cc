@@ -110,11 +110,11 @@ LineChart MemoryOverTime(const StepTrace::Rank& rank, double seconds) {
                      .y = {.title = "memory", .quantity = Quantity::kBytes, .from_zero = true},
                      .stacked = true};
   const std::vector<StepTrace::Memory> samples = Thinned(rank.memory, seconds);
-  for (const MemoryPart& part : kMemoryParts) {
-    LineChart::Line line = {.name = part.title, .colour = part.colour};
+  for (const MemoryCategory& category : kMemoryCategories) {
+    LineChart::Line line = {.name = category.title, .colour = category.colour};
     double most = 0;
     for (const StepTrace::Memory& sample : samples) {
-      const auto bytes = sample.bytes.find(part.name);
+      const auto bytes = sample.bytes.find(category.name);
       line.points.emplace_back(sample.seconds, bytes == sample.bytes.end() ? 0 : bytes->second);
       most = std::max(most, line.points.back().second);
     }

@@ -48,7 +48,7 @@ std::string Difference(const ComparedRun& compared) {
   return compared.same_parameters ? "0 (exact)" : "0, but other parameters";
 }
 
-// With the accuracy of pictures' classes.
+// With the accuracy of images' classes.
 std::string LossAndAccuracy(const RunRecord& run, double loss, double accuracy) {
   const std::string text = absl::StrFormat("%.4f", loss);
   return run.unit == "samples" ? absl::StrFormat("%s, accuracy %.2f %%", text, 100 * accuracy)
@@ -92,18 +92,18 @@ std::string MeasuredAndPredicted(const RunCost& cost) {
 
 // The classes of which some run has memory; or only those that no run predicts.
 enum class Classes { kAll, kNotPredicted };
-std::vector<const MemoryPart*> MemoryClasses(const std::vector<const ComparedRun*>& runs,
-                                             Classes which) {
-  std::vector<const MemoryPart*> classes;
-  for (const MemoryPart& part : kMemoryParts) {
+std::vector<const MemoryCategory*> MemoryClasses(const std::vector<const ComparedRun*>& runs,
+                                                 Classes which) {
+  std::vector<const MemoryCategory*> classes;
+  for (const MemoryCategory& category : kMemoryCategories) {
     bool any = false, any_predicted = false;
     for (const ComparedRun* compared : runs) {
-      const auto cost = compared->run.memory.find(part.name);
+      const auto cost = compared->run.memory.find(category.name);
       if (cost == compared->run.memory.end()) continue;
       any |= cost->second.measured > 0;
       any_predicted |= cost->second.predicted.has_value();
     }
-    if (any && !(which == Classes::kNotPredicted && any_predicted)) classes.push_back(&part);
+    if (any && !(which == Classes::kNotPredicted && any_predicted)) classes.push_back(&category);
   }
   return classes;
 }
@@ -177,12 +177,12 @@ Table TimeTable(const ComparedWorkload& workload) {
   Table table = {.title = "time of a step: median, and its parts as means over steps and ranks"};
   table.columns = {
       {"strategy", kLeft}, {runs.empty() ? "throughput" : runs[0]->run.unit + "/s"}, {"step"}};
-  std::vector<const TimePart*> parts;
-  for (const TimePart& part : kTimeParts) {
+  std::vector<const TimeCategory*> categories;
+  for (const TimeCategory& category : kTimeCategories) {
     if (std::any_of(runs.begin(), runs.end(),
-                    [&](const auto* compared) { return Spent(compared->run, part) > 0; })) {
-      parts.push_back(&part);
-      table.columns.push_back({part.title});
+                    [&](const auto* compared) { return Spent(compared->run, category) > 0; })) {
+      categories.push_back(&category);
+      table.columns.push_back({category.title});
     }
   }
   for (const ComparedRun* compared : runs) {
@@ -190,8 +190,8 @@ Table TimeTable(const ComparedWorkload& workload) {
     std::vector<std::string> cells = {compared->label,
                                       FormatCount(std::llround(run.units_per_second)),
                                       FormatDuration(run.step_seconds)};
-    for (const TimePart* part : parts) {
-      const double seconds = Spent(run, *part);
+    for (const TimeCategory* category : categories) {
+      const double seconds = Spent(run, *category);
       cells.push_back(seconds > 0 ? FormatDuration(seconds) : "-");
     }
     table.Add(std::move(cells));
@@ -205,13 +205,13 @@ Table MemoryTable(const ComparedWorkload& workload) {
                      "memory of a rank, most of any: all at once, and each class at its own "
                      "peak, measured / predicted",
                  .columns = {{"strategy", kLeft}, {"peak"}}};
-  const std::vector<const MemoryPart*> classes = MemoryClasses(runs, Classes::kAll);
-  for (const MemoryPart* part : classes) table.columns.push_back({part->title});
+  const std::vector<const MemoryCategory*> classes = MemoryClasses(runs, Classes::kAll);
+  for (const MemoryCategory* category : classes) table.columns.push_back({category->title});
   for (const ComparedRun* compared : runs) {
     const RunRecord& run = compared->run;
     std::vector<std::string> cells = {compared->label, FormatBytes(std::llround(run.memory_peak))};
-    for (const MemoryPart* part : classes) {
-      const auto cost = run.memory.find(part->name);
+    for (const MemoryCategory* category : classes) {
+      const auto cost = run.memory.find(category->name);
       cells.push_back(cost == run.memory.end() ? "-" : MeasuredAndPredicted(cost->second));
     }
     table.Add(std::move(cells));
@@ -221,8 +221,9 @@ Table MemoryTable(const ComparedWorkload& workload) {
 
 std::string WhyNotPredicted(const ComparedWorkload& workload) {
   std::vector<std::string> titles;
-  for (const MemoryPart* part : MemoryClasses(CompleteRuns(workload), Classes::kNotPredicted)) {
-    titles.push_back(part->title);
+  for (const MemoryCategory* category :
+       MemoryClasses(CompleteRuns(workload), Classes::kNotPredicted)) {
+    titles.push_back(category->title);
   }
   if (titles.empty()) return "";
   return absl::StrCat(

@@ -51,7 +51,7 @@ class ContinueTest : public ::testing::Test {
     x = g.AddPositions(x, p["embedding.position.weight"]);
     for (int64_t i = 0; i < kSizes.layers; ++i) {
       const std::string attention = absl::StrCat("blocks.", i, ".attention");
-      const std::string network = absl::StrCat("blocks.", i, ".network");
+      const std::string mlp = absl::StrCat("blocks.", i, ".network");
       Value y = linear(attention + ".qkv", norm(attention + ".norm", x));
       y = g.SelfAttention({.heads = kSizes.heads,
                            .head_width = kSizes.width / kSizes.heads,
@@ -59,8 +59,8 @@ class ContinueTest : public ::testing::Test {
                            .total_heads = kSizes.heads},
                           y);
       x = g.Add(x, linear(attention + ".projection", y));
-      y = g.Gelu(linear(network + ".up", norm(network + ".norm", x)));
-      x = g.Add(x, linear(network + ".down", y));
+      y = g.Gelu(linear(mlp + ".up", norm(mlp + ".norm", x)));
+      x = g.Add(x, linear(mlp + ".down", y));
     }
     const Value logits =
         g.Linear(norm("head.norm", x), p["head.logits.weight"], DoubleGraph::kNone);

@@ -85,14 +85,14 @@ absl::Status FillAdapted(Model& model, const Config& config, const std::string& 
                  "model.init"));
   }
   LS_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(config));
-  const std::string base = RoundAndHash(FrozenPart(weights), precision.compute, kernels);
+  const std::string base = RoundAndHash(FrozenState(weights), precision.compute, kernels);
   LS_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadCheckpointInfo(checkpoint));
   if (info.base != base) {
     return absl::FailedPreconditionError(
         absl::StrCat(checkpoint, ": its adapters were trained on another base (hash ", info.base,
                      ") than what model.init and train.seed make now (", base, ")"));
   }
-  return LoadWeights(checkpoint, model.published, TrainedPart(weights), kernels);
+  return LoadWeights(checkpoint, model.published, TrainedState(weights), kernels);
 }
 
 absl::StatusOr<std::string> FindCheckpoint(const RunSource& source) {

@@ -264,7 +264,7 @@ absl::Status AddPeftAdapters(Model& model, const std::string& folder, Kernels& k
   for (const auto& [named, pair] : found) {
     const auto rank = static_cast<double>(pair.a->shape[0]);
     const double scale = AlphaOf(config, named.module) / (stabilised ? std::sqrt(rank) : rank);
-    named.layer->AddAdapter(named.layer->Parts().front(),
+    named.layer->AddAdapter(named.layer->Targets().front(),
                             {.rank = pair.a->shape[0], .scale = static_cast<float>(scale)});
     const Adapter& adapter = named.layer->adapters().back();
     for (const auto& [tensor, parameter] :

@@ -11,9 +11,9 @@ namespace lockstep {
 // Adapters in the files of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors
 // in a folder, with the names by which the layers of a model are published.
 //
-// PEFT knows one A and one B for a module. Adapters of parts of a packed projection are written as
-// one of their ranks together: their A's below one another, and a B with a block for each part and
-// zeros elsewhere, the keys' rows for one. What it adds is the same.
+// PEFT knows one A and one B for a module. Adapters of single projections of a packed layer are
+// written as one of their ranks together: their A's below one another, and a B with a block for
+// each projection and zeros elsewhere, the keys' rows for one. What it adds is the same.
 
 // Writes the adapters of a model in memory. InvalidArgument for a layer without a published name.
 absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& kernels);

@@ -57,9 +57,10 @@ LineChart Areas() {
 }
 
 BarChart Bars() {
-  return {.quantity = Quantity::kBytes,
-          .rows = {"ddp, rank 0", "ddp, rank 1"},
-          .parts = {{"parameters", 0, {1 << 20, 1 << 20}}, {"gradients", 1, {1 << 19, 1 << 20}}}};
+  return {
+      .quantity = Quantity::kBytes,
+      .rows = {"ddp, rank 0", "ddp, rank 1"},
+      .segments = {{"parameters", 0, {1 << 20, 1 << 20}}, {"gradients", 1, {1 << 19, 1 << 20}}}};
 }
 
 SpanChart Spans() {

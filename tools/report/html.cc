@@ -73,14 +73,17 @@ Json BodyJson(const LineChart& chart) {
 }
 
 Json BodyJson(const BarChart& chart) {
-  Json parts = Json::array();
-  for (const BarChart::Part& part : chart.parts) {
+  Json segments = Json::array();
+  for (const BarChart::Segment& segment : chart.segments) {
     Json values = Json::array();
-    for (const double value : part.values) values.push_back(Number(value));
-    parts.push_back({{"name", part.name}, {"colour", Colour(part.colour)}, {"values", values}});
+    for (const double value : segment.values) values.push_back(Number(value));
+    segments.push_back(
+        {{"name", segment.name}, {"colour", Colour(segment.colour)}, {"values", values}});
   }
-  return {
-      {"kind", "bars"}, {"quantity", Name(chart.quantity)}, {"rows", chart.rows}, {"parts", parts}};
+  return {{"kind", "bars"},
+          {"quantity", Name(chart.quantity)},
+          {"rows", chart.rows},
+          {"segments", segments}};
 }
 
 Json BodyJson(const SpanChart& chart) {
@@ -108,7 +111,7 @@ int HeightOf(size_t rows, size_t series) {
 int Height(const Chart& chart) {
   constexpr int kLines = 300;
   if (const auto* bars = std::get_if<BarChart>(&chart.body)) {
-    return HeightOf(bars->rows.size(), bars->parts.size());
+    return HeightOf(bars->rows.size(), bars->segments.size());
   }
   if (const auto* spans = std::get_if<SpanChart>(&chart.body)) {
     return HeightOf(spans->rows.size(), spans->kinds.size());

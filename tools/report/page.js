@@ -148,8 +148,8 @@
       type: 'bar',
       data: {
         labels: chart.rows,
-        datasets: chart.parts.map(
-            (part) => ({label: part.name, data: part.values, backgroundColor: part.colour})),
+        datasets: chart.segments.map(
+            (segment) => ({label: segment.name, data: segment.values, backgroundColor: segment.colour})),
       },
       options: {
         indexAxis: 'y',
@@ -160,7 +160,7 @@
         plugins: {tooltip: {callbacks: {
           label: (item) => item.dataset.label + ': ' + written(chart.quantity, item.raw),
           footer: ([item]) => 'together: ' + written(
-              chart.quantity, chart.parts.reduce((sum, part) => sum + part.values[item.dataIndex], 0)),
+              chart.quantity, chart.segments.reduce((sum, segment) => sum + segment.values[item.dataIndex], 0)),
         }}},
       },
     };

@@ -71,9 +71,9 @@ struct LineChart {
   std::vector<Line> lines = {};
 };
 
-// Bars, a row each, of parts that lie end to end.
+// Bars, a row each, of segments that lie end to end.
 struct BarChart {
-  struct Part {
+  struct Segment {
     std::string name;
     int colour = 0;
     std::vector<double> values = {};  // one a row
@@ -81,7 +81,7 @@ struct BarChart {
 
   Quantity quantity = Quantity::kNumber;
   std::vector<std::string> rows = {};
-  std::vector<Part> parts = {};
+  std::vector<Segment> segments = {};
 };
 
 // What happened when, in seconds, a line a row.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/schedules/v_shaped.h"
 
 namespace lockstep {

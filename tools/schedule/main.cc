@@ -10,7 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "tools/schedule/request.h"
 #include "tools/schedule/text.h"
 #include "tools/schedule/timeline.h"

@@ -14,7 +14,7 @@
 #include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 
 ABSL_FLAG(std::optional<std::string>, schedule, std::nullopt, "its name; default 1f1b");
 ABSL_FLAG(std::optional<int>, stages, std::nullopt, "stages of all ranks");

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "tools/draw/markup_check.h"
 
 namespace lockstep {

@@ -184,39 +184,39 @@ void AddBiases(std::vector<OperationCase>& cases) {
        [](const Arrays& in, const Arrays&) { return BiasFormula(in[0], nullptr, &in[1]); }});
 }
 
-void AddGeluNetwork(std::vector<OperationCase>& cases) {
+void AddGeluMlp(std::vector<OperationCase>& cases) {
   const Shape x = {2, 3, 4};
   const std::vector<Shape> leaves = {{7, 4}, {7}, {4, 7}, {4}};
   const auto formula = [](const Array& in, const Arrays& l, const Array& added) {
     const Array no_bias;
     Array y =
-        reference::GeluNetworkForward(in, l[0], l[1], l[2], l.size() > 3 ? l[3] : no_bias, added).y;
+        reference::GeluMlpForward(in, l[0], l[1], l[2], l.size() > 3 ? l[3] : no_bias, added).y;
     y.shape = in.shape;
     return y;
   };
   const auto run = [](Tape& tape, const Variable& in, Leaves l, const Variable* added) {
-    return ApplyGeluNetwork(tape, in, {*l[0], *l[1], *l[2], l.size() > 3 ? l[3] : nullptr}, added);
+    return ApplyGeluMlp(tape, in, {*l[0], *l[1], *l[2], l.size() > 3 ? l[3] : nullptr}, added);
   };
   cases.push_back(
-      {"GeluNetwork",
+      {"GeluMlp",
        {x},
        leaves,
        [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, nullptr); },
        [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, Array()); }});
   cases.push_back(
-      {"GeluNetworkWithoutDownBias",
+      {"GeluMlpWithoutDownBias",
        {x},
        {leaves.begin(), leaves.begin() + 3},
        [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, nullptr); },
        [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, Array()); }});
   cases.push_back(
-      {"GeluNetworkAndResidual",
+      {"GeluMlpAndResidual",
        {x, x},
        leaves,
        [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, &in[1]); },
        [formula](const Arrays& in, const Arrays& l) { return formula(in[0], l, in[1]); }});
   cases.push_back(
-      {"GeluNetworkAddedToItsInput",
+      {"GeluMlpAddedToItsInput",
        {x},
        leaves,
        [run](Tape& tape, Inputs in, Leaves l) { return run(tape, in[0], l, &in[0]); },
@@ -396,7 +396,7 @@ std::vector<OperationCase> OperationCases() {
   AddBiases(cases);
   AddProducts(cases);
   AddGeluLinear(cases);
-  AddGeluNetwork(cases);
+  AddGeluMlp(cases);
   AddConvolution(cases);
   AddNormalization(cases);
   AddSequences(cases);

@@ -121,7 +121,7 @@ std::vector<Mismatch> Mismatches() {
       {"root", [](Communicator& comm, const Tensor& x) { return comm.Broadcast(x, 0, "p"); },
        [](Communicator& comm, const Tensor& x) { return comm.Broadcast(x, 1, "p"); }, "root 0",
        "root 1"},
-      {"parts",
+      {"chunks",
        [](Communicator& comm, const Tensor& x) {
          const Tensor whole =
              Tensor::Empty(x.allocator(), {3 * x.elements()}, DType::kF32, MemoryClass::kWorkspace);

@@ -242,13 +242,13 @@ TEST_P(CommConformance, GroupsDoNotOrderEachOther) {
 // In one group, a call may read what the one before it writes, without a wait between them.
 TEST_P(CommConformance, CallsOfAGroupTakeEffectInOrder) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
-    for (const int64_t part : {16, 16 * 1024}) {
-      RunOk(ranks, [part](RankUnderTest& handle) -> absl::Status {
+    for (const int64_t chunk : {16, 16 * 1024}) {
+      RunOk(ranks, [chunk](RankUnderTest& handle) -> absl::Status {
         TestMemory& memory = handle.memory();
-        const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(handle.size()), part),
+        const Case c{.counts = std::vector<int64_t>(static_cast<size_t>(handle.size()), chunk),
                      .seed = 5};
         const Tensor whole = memory.TensorOf(InputOf(c, handle.rank()), DType::kF32);
-        const Tensor own = whole.View(part * handle.rank(), {part});
+        const Tensor own = whole.View(chunk * handle.rank(), {chunk});
         Work scattered = handle.comm().ReduceScatter(whole, own, ReduceOp::kSum, "gradients");
         Work gathered = handle.comm().AllGather(own, whole, "parameters");
         LS_RETURN_IF_ERROR(gathered.Wait());

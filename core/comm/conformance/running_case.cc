@@ -17,23 +17,23 @@ constexpr char kLabel[] = "conformance";
 
 std::string ToString(const Case& c) {
   return absl::StrCat(Name(c.operation), " of ", Name(c.dtype), ", ", Name(c.reduce_op), ", root ",
-                      c.root, ", parts ", absl::StrJoin(c.counts, "+"),
+                      c.root, ", chunks ", absl::StrJoin(c.counts, "+"),
                       c.in_place ? ", in place" : "", ", seed ", c.seed);
 }
 
 std::vector<int64_t> PartsFor(int64_t total, int size, bool even, bool in_place, DType dtype,
                               uint64_t seed) {
   const int64_t unit = in_place ? kAlignment / SizeOf(dtype) : 1;
-  std::vector<int64_t> parts;
+  std::vector<int64_t> chunks;
   for (int member = 0; member < size; ++member) {
-    int64_t part = (total + size - 1) / size;
+    int64_t chunk = (total + size - 1) / size;
     if (!even) {  // from nothing to twice as much
-      part = static_cast<int64_t>(RandomBits(seed, static_cast<uint64_t>(member)) %
-                                  static_cast<uint64_t>(2 * part + 1));
+      chunk = static_cast<int64_t>(RandomBits(seed, static_cast<uint64_t>(member)) %
+                                   static_cast<uint64_t>(2 * chunk + 1));
     }
-    parts.push_back((part + unit - 1) / unit * unit);
+    chunks.push_back((chunk + unit - 1) / unit * unit);
   }
-  return parts;
+  return chunks;
 }
 
 RunningCase::RunningCase(const Case& c, Communicator& comm, const RankUnderTest& rank)

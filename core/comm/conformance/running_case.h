@@ -11,7 +11,7 @@ namespace lockstep {
 
 std::string ToString(const Case& c);
 
-// Parts of `total` elements or somewhat more for `size` members. `even` or not; in place, parts
+// Chunks of `total` elements or somewhat more for `size` members. `even` or not; in place, chunks
 // begin on the boundary that tensors ask for.
 std::vector<int64_t> PartsFor(int64_t total, int size, bool even, bool in_place, DType dtype,
                               uint64_t seed);

@@ -230,8 +230,8 @@ Bytes OutputOf(const Case& c, int member) {
     case Operation::kAllGather:
     case Operation::kGather:
       for (int other = 0; other < c.size(); ++other) {
-        const Bytes part = InputOf(c, other);
-        result.insert(result.end(), part.begin(), part.end());
+        const Bytes chunk = InputOf(c, other);
+        result.insert(result.end(), chunk.begin(), chunk.end());
       }
       return result;
     case Operation::kBroadcast:
@@ -240,8 +240,8 @@ Bytes OutputOf(const Case& c, int member) {
       return InputSlice(c, c.root, c.begin_of(member), c.counts[member]);
     case Operation::kAllToAll:
       for (int other = 0; other < c.size(); ++other) {
-        const Bytes part = InputSlice(c, other, c.begin_of(member), c.counts[member]);
-        result.insert(result.end(), part.begin(), part.end());
+        const Bytes chunk = InputSlice(c, other, c.begin_of(member), c.counts[member]);
+        result.insert(result.end(), chunk.begin(), chunk.end());
       }
       return result;
     default:
@@ -261,7 +261,7 @@ bool Agrees(const Case& c, int member, const Bytes& actual, Arithmetic arithmeti
   const double roundings = c.size() * UnitRoundoff(c.dtype);
   for (int64_t i = 0; i < static_cast<int64_t>(expected.size()) / SizeOf(c.dtype); ++i) {
     const double want = NumberAt(expected, c.dtype, i), got = NumberAt(actual, c.dtype, i);
-    // Of a sum, no part is larger than all members' largest numbers together.
+    // Of a sum, no chunk is larger than all members' largest numbers together.
     const double largest = c.reduce_op == ReduceOp::kProduct ? std::abs(want) : c.size() * 0x1p9;
     if (!(std::abs(got - want) <= roundings * largest)) return false;
   }

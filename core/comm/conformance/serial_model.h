@@ -14,13 +14,13 @@ namespace lockstep {
 
 using Bytes = std::vector<std::byte>;
 
-// A collective as a test sees it: all members' parts.
+// A collective as a test sees it: all members' chunks.
 struct Case {
   Operation operation = Operation::kAllReduce;
   DType dtype = DType::kF32;
   ReduceOp reduce_op = ReduceOp::kSum;
   int root = 0;
-  std::vector<int64_t> counts;  // elements of each member's part; the payload is all of them
+  std::vector<int64_t> counts;  // elements of each member's chunk; the payload is all of them
   bool in_place = false;
   uint64_t seed = 0;  // of the inputs
 

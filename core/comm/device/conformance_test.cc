@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Every rank has a thread to compute, one for each lane, and one for each stream: 4 of them show
-// what 8 would.
+// Every rank has a thread to compute, one for each call queue, and one for each stream: 4 of them
+// show what 8 would.
 class SharedDeviceBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return 4; }

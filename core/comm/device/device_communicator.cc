@@ -34,14 +34,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> DeviceCommunicator::Split(int colo
 
 Work DeviceCommunicator::Start(Call call) {
   if (call.signature.memory == DeviceType::kCpu) return host_.Start(std::move(call));
-  return LaneOf(call.signature).Issue(std::move(call));
+  return QueueOf(call.signature).Issue(std::move(call));
 }
 
-Lane& DeviceCommunicator::LaneOf(const Signature& signature) {
-  Lane::Owner& owner = *this;
+CallQueue& DeviceCommunicator::QueueOf(const Signature& signature) {
+  CallQueue::Owner& owner = *this;
   if (!IsPointToPoint(signature.operation)) {
     if (collectives_ == nullptr) {
-      collectives_ = std::make_unique<Lane>(owner, routes_->Collectives());
+      collectives_ = std::make_unique<CallQueue>(owner, routes_->Collectives());
     }
     return *collectives_;
   }

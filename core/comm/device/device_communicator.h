@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/comm/communicator.h"
+#include "core/comm/device/call_queue.h"
 #include "core/comm/device/comm_device.h"
-#include "core/comm/device/lane.h"
 
 namespace lockstep {
 
@@ -21,7 +21,7 @@ namespace lockstep {
 // calls, never for a device.
 //
 // In the ledger a call on devices ends when it has been queued there.
-class DeviceCommunicator final : public Communicator, private Lane::Owner {
+class DeviceCommunicator final : public Communicator, private CallQueue::Owner {
  public:
   // Called by all members of `host`, which, like the device, outlives the communicator and its
   // sub-groups. Blocks.
@@ -40,7 +40,7 @@ class DeviceCommunicator final : public Communicator, private Lane::Owner {
 
   Work Start(Call call) override;
   void GiveUp(absl::string_view call) override { host_.GiveUp(call); }
-  Lane& LaneOf(const Signature& signature);
+  CallQueue& QueueOf(const Signature& signature);
 
   Work Meet(const DeviceCall& call, int64_t* ledger_entry) override;
   CommDevice& device() override { return device_; }
@@ -53,8 +53,8 @@ class DeviceCommunicator final : public Communicator, private Lane::Owner {
   Communicator& host_;
   CommDevice& device_;
   const std::unique_ptr<DeviceRoutes> routes_;
-  std::unique_ptr<Lane> collectives_;
-  std::map<std::pair<DeviceRoutes::Direction, int>, Lane> messages_;
+  std::unique_ptr<CallQueue> collectives_;
+  std::map<std::pair<DeviceRoutes::Direction, int>, CallQueue> messages_;
 };
 
 }  // namespace lockstep

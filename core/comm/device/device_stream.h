@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/comm/parts.h"
+#include "core/comm/collective_task.h"
 
 namespace lockstep {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/comm/collective_task.h"
 #include "core/comm/device/device_stream.h"
 #include "core/comm/group_info.h"
-#include "core/comm/parts.h"
 
 namespace lockstep {
 

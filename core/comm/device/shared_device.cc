@@ -79,7 +79,7 @@ class SharedDeviceCarrier final : public DeviceCarrier {
       buffers.push_back(offer.buffers);
     }
     if (!IsPointToPoint(signature.operation)) {
-      MoveShare(signature, buffers, Share(), *stream_);
+      RunTask(signature, buffers, CollectiveTask(), *stream_);
     } else if (signature.count > 0) {
       stream_->Copy(buffers[1].output, buffers[0].input, PayloadBytes(signature));
     }
@@ -89,7 +89,7 @@ class SharedDeviceCarrier final : public DeviceCarrier {
   const std::shared_ptr<RoundBoard> board_;
   const Place place_;
   const std::unique_ptr<DeviceStream> stream_;  // null where another leads
-  std::mutex mutex_;                            // between the rank's thread and the lane's
+  std::mutex mutex_;                            // between the rank's thread and the call queue's
   std::map<int64_t, std::shared_ptr<Round>> rounds_;
 };
 

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// A ready share up to this size is moved where it is found, by the calling thread too: waking the
+// A ready task up to this size is run where it is found, by the calling thread too: waking the
 // worker costs as much as moving this much.
 constexpr int64_t kAtOnceBytes = 64 << 10;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -127,7 +127,7 @@ bool CollectiveQueue::Done(CallState& call) {
 void CollectiveQueue::Drop(CallState& call) {
   const int rank = info_->members[static_cast<size_t>(info_->rank)];
   world_->FailDropped(rank, Describe(call));
-  (void)Wait(call);  // returns at once but for a share being moved
+  (void)Wait(call);  // returns at once, unless a task is running
 }
 
 bool CollectiveQueue::Carry(Lock& lock, int64_t limit) {
@@ -204,7 +204,7 @@ void CollectiveQueue::Arrive(CallState& head) {
 
 bool CollectiveQueue::EndIfFailed() {
   if (!world_->failed()) return false;
-  while (!group_->Quiet()) std::this_thread::yield();  // lasts as long as a peer's share
+  while (!group_->Quiet()) std::this_thread::yield();  // lasts as long as a peer's task
   const absl::Status cause = world_->status();
   while (!calls_.empty()) {
     EndHead(

@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "core/comm/call.h"
+#include "core/comm/collective_task.h"
 #include "core/comm/group_info.h"
 #include "core/comm/ledger.h"
 #include "core/comm/local/group.h"
-#include "core/comm/parts.h"
 #include "core/comm/local/rank_engine.h"
 #include "core/comm/local/world_state.h"
 #include "core/comm/work.h"
@@ -41,15 +41,15 @@ class CollectiveQueue final : public Background,
   enum class Phase {
     kQueued,    // behind others
     kArrived,   // in its round, waiting for others to come
-    kMoving,    // a thread does this member's share
-    kFinished,  // this member's share is done, others' may not be
+    kMoving,    // a thread runs this member's task
+    kFinished,  // this member's task is done, others' may not be
     kOver,
   };
   class CallState;
 
   using Lock = std::unique_lock<std::mutex>;
 
-  // Carries the calls on until one must wait for peers, or has a share of more than `limit` bytes.
+  // Carries the calls on until one must wait for peers, or has a task of more than `limit` bytes.
   // Lets go of the lock while it moves data. Returns whether it stopped because of the limit.
   bool Carry(Lock& lock, int64_t limit);
   void Arrive(CallState& head);

@@ -60,7 +60,7 @@ void LocalGroup::Move(int64_t round, int member) const {
   if (IsSmall(signature)) {
     TakeOutput(signature, buffers, member);
   } else {
-    MoveShare(signature, buffers, member);
+    RunTask(signature, buffers, member);
   }
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/comm/collective_task.h"
 #include "core/comm/group_info.h"
 #include "core/comm/local/mailbox.h"
-#include "core/comm/parts.h"
 #include "core/comm/signature.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ namespace lockstep {
 // Collectives pass one after the other, in rounds. A member arrives at a round by showing its call;
 // once all have arrived, each compares all calls, and each comes to the same conclusion. Small
 // inputs are shown by value, and every member takes its output from there: nobody waits twice.
-// Otherwise each member does its share straight on the others' memory and reports it finished, and
+// Otherwise each member runs its task straight on the others' memory and reports it finished, and
 // the round is over when all have.
 //
 // A member arrives at a round only after its own previous one is over. Therefore at most two rounds
@@ -49,7 +49,7 @@ class LocalGroup {
   bool Disagree(int64_t round, int member) const;
   // ... who called what, and ...
   std::string DescribeDisagreement(int64_t round) const;
-  // ... does this member's share, or, in a small round, takes its output.
+  // ... runs this member's task, or, in a small round, takes its output.
   void Move(int64_t round, int member) const;
 
   // Around Move in rounds that are not small. FinishMove is true for the last of its round.

@@ -20,7 +20,7 @@ struct LocalWorldOptions {
 };
 
 // A world of ranks that are threads of this process. Data goes straight from a rank's memory to the
-// peers', by each member doing its share: an all-reduce reads every input once and writes every
+// peers', by each member running its task: an all-reduce reads every input once and writes every
 // output once, which is the least that memory can be asked for. Small calls take one meeting.
 //
 //   LocalWorld world(2);

@@ -27,7 +27,7 @@ Tensor Filled(int64_t count, float value, Allocator& allocator) {
 }
 
 // The rank's worker carries on while its thread is elsewhere: rank 0 does not wait before rank 1 is
-// done, which needs rank 0's share.
+// done, which needs rank 0's task.
 TEST(LocalWorldTest, CollectivesProgressWithoutWaiting) {
   for (const int first : {0, 1}) {  // who calls first
     std::promise<void> called;
@@ -113,11 +113,11 @@ TEST(LocalWorldTest, LedgerHasWhatHappened) {
   const absl::Status status = RunRanks(4, {}, [&](RankHandle& handle) -> absl::Status {
     CpuAllocator allocator;
     const Tensor x = Filled(3000, 1, allocator);
-    const Tensor part = Filled(750, 1, allocator);
+    const Tensor chunk = Filled(750, 1, allocator);
     const CommTotals mark = handle.ledger().Mark();
     LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait());
-    LS_RETURN_IF_ERROR(handle.comm().ReduceScatter(x, part, ReduceOp::kSum, "gradients").Wait());
-    LS_RETURN_IF_ERROR(handle.comm().AllGather(part, x, "parameters").Wait());
+    LS_RETURN_IF_ERROR(handle.comm().ReduceScatter(x, chunk, ReduceOp::kSum, "gradients").Wait());
+    LS_RETURN_IF_ERROR(handle.comm().AllGather(chunk, x, "parameters").Wait());
     const CommTotals totals = handle.ledger().Since(mark);
     EXPECT_EQ(totals.Of("gradients").calls, 2);
     EXPECT_EQ(totals.Of("gradients").wire_bytes, 3 * 12'000 * 3 / 4);

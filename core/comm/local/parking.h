@@ -11,26 +11,26 @@ namespace lockstep {
 // Where threads sleep until something that they wait for may have changed (an event count). Waking
 // costs one load where nobody sleeps. No wake-up is lost:
 //
-//   Parking::Guest guest(parking);
+//   Parking::Sleeper sleeper(parking);
 //   for (;;) {
-//     const uint64_t epoch = guest.epoch();
+//     const uint64_t epoch = sleeper.epoch();
 //     if (condition()) break;
-//     guest.Sleep(epoch, deadline);
+//     sleeper.Sleep(epoch, deadline);
 //   }
 //
 // Whoever makes the condition true does so by a sequentially consistent operation (or under a lock
-// that condition() takes) and then calls WakeGuests().
+// that condition() takes) and then calls WakeSleepers().
 class Parking {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // A thread that may sleep here, for as long as it lives.
-  class Guest {
+  class Sleeper {
    public:
-    explicit Guest(Parking& parking) : parking_(parking) { parking_.guests_.fetch_add(1); }
-    ~Guest() { parking_.guests_.fetch_sub(1); }
-    Guest(const Guest&) = delete;
-    Guest& operator=(const Guest&) = delete;
+    explicit Sleeper(Parking& parking) : parking_(parking) { parking_.sleepers_.fetch_add(1); }
+    ~Sleeper() { parking_.sleepers_.fetch_sub(1); }
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
 
     uint64_t epoch() const {
       std::lock_guard lock(parking_.mutex_);
@@ -52,8 +52,8 @@ class Parking {
     Parking& parking_;
   };
 
-  void WakeGuests() {
-    if (guests_.load() == 0) return;
+  void WakeSleepers() {
+    if (sleepers_.load() == 0) return;
     {
       std::lock_guard lock(mutex_);
       ++epoch_;
@@ -62,7 +62,7 @@ class Parking {
   }
 
  private:
-  std::atomic<int> guests_ = 0;
+  std::atomic<int> sleepers_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t epoch_ = 0;  // counts wake-ups

@@ -46,11 +46,11 @@ class RankEngine {
 
   // Something has happened at a peer that this rank may be waiting for.
   void Notify() {
-    guests_.WakeGuests();
+    sleepers_.WakeSleepers();
     if (needy_.load() > 0) WakeWorker();
   }
   // The same, where it can concern only threads that wait.
-  void NotifyWaiters() { guests_.WakeGuests(); }
+  void NotifyWaiters() { sleepers_.WakeSleepers(); }
 
   // While there are more of the one than of the other, Notify wakes the worker. To be called by the
   // rank's own threads: the worker, if there is none yet, inherits the processors of the caller.
@@ -76,11 +76,11 @@ class RankEngine {
         if (over()) return true;
       }
     }
-    Parking::Guest guest(guests_);
+    Parking::Sleeper sleeper(sleepers_);
     for (;;) {
-      const uint64_t epoch = guest.epoch();
+      const uint64_t epoch = sleeper.epoch();
       if (over()) return true;
-      if (!guest.Sleep(epoch, deadline)) return over();
+      if (!sleeper.Sleep(epoch, deadline)) return over();
     }
   }
 
@@ -111,7 +111,7 @@ class RankEngine {
   void RunWorker();
 
   const Cores cores_;
-  Parking guests_;  // threads of the rank that wait for a call
+  Parking sleepers_;  // threads of the rank that wait for a call
   std::atomic<int> needy_ = 0;
   std::atomic<bool> started_ = false;
 

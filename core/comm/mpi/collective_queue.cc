@@ -219,13 +219,13 @@ void CollectiveQueue::StartExchange() {
   sends_.clear();
   receives_.clear();
   // Receives first: what finds them waiting goes straight to its place.
-  for (const Piece& piece : exchange_.receives) {
+  for (const PeerBuffer& buffer : exchange_.receives) {
     receives_.push_back(rank_->transport().Receive(
-        AddressOf(piece.member, Transport::Channel::kData), piece.at, piece.bytes));
+        AddressOf(buffer.member, Transport::Channel::kData), buffer.at, buffer.bytes));
   }
-  for (const Piece& piece : exchange_.sends) {
-    sends_.push_back(rank_->transport().Send(AddressOf(piece.member, Transport::Channel::kData),
-                                             piece.at, piece.bytes));
+  for (const PeerBuffer& buffer : exchange_.sends) {
+    sends_.push_back(rank_->transport().Send(AddressOf(buffer.member, Transport::Channel::kData),
+                                             buffer.at, buffer.bytes));
   }
 }
 

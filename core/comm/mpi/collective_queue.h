@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/comm/call.h"
+#include "core/comm/collective_task.h"
 #include "core/comm/group_info.h"
 #include "core/comm/held_memory.h"
 #include "core/comm/mpi/announcement.h"
 #include "core/comm/mpi/movement.h"
 #include "core/comm/mpi/rank_state.h"
 #include "core/comm/mpi/transport.h"
-#include "core/comm/parts.h"
 #include "core/comm/work.h"
 
 namespace lockstep::mpi {
@@ -25,7 +25,7 @@ int64_t HeldBytes(const Signature& signature, int size, bool in_place);
 // The collectives that this rank has called in one group, in order. The first of them is announced
 // to all members; once all have announced theirs, each compares all calls, and each comes to the
 // same conclusion. Small inputs go along with the announcement, and every member takes its output
-// from there; else the members exchange pieces (movement.h).
+// from there; else the members exchange chunks (movement.h).
 class CollectiveQueue final : public InFlight,
                               public std::enable_shared_from_this<CollectiveQueue> {
  public:

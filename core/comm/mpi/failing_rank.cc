@@ -1,4 +1,4 @@
-// A rank of a world in which rank 1 fails in a chosen way, for failures_test.cc:
+// A rank of a world in which rank 1 fails in a chosen way, for failing_rank_test.cc:
 //
 //   failing_rank how [timeout in seconds] [folder for post-mortems]
 

@@ -11,53 +11,53 @@
 namespace lockstep::mpi {
 namespace {
 
-// What may be held beside the tensors, over all members; and the largest piece where nothing is
+// What may be held beside the tensors, over all members; and the largest slice where nothing is
 // held.
 constexpr int64_t kHeldBytes = 8 << 20;
-constexpr int64_t kPieceBytes = 64 << 20;
+constexpr int64_t kSliceBytes = 64 << 20;
 constexpr int64_t kLine = 64;
 
-// The payload cut evenly, on cache lines, where parts mean nothing to the operation.
-std::vector<Part> EvenParts(const Signature& signature, int size) {
+// The payload cut evenly, on cache lines, where the operation has no chunks.
+std::vector<Chunk> EvenChunks(const Signature& signature, int size) {
   const int64_t line = kLine / SizeOf(signature.dtype);
   const int64_t lines = (signature.count + line - 1) / line;
-  std::vector<Part> parts;
+  std::vector<Chunk> chunks;
   for (int member = 0; member < size; ++member) {
     const auto boundary = [&](int64_t m) {
       return std::min(signature.count, lines * m / size * line);
     };
-    parts.push_back({.begin = boundary(member), .count = boundary(member + 1) - boundary(member)});
+    chunks.push_back({.begin = boundary(member), .count = boundary(member + 1) - boundary(member)});
   }
-  return parts;
+  return chunks;
 }
 
-std::vector<Part> PartsOf(const Signature& signature, int size) {
+std::vector<Chunk> ChunksOf(const Signature& signature, int size) {
   switch (signature.operation) {
     case Operation::kAllReduce:
     case Operation::kReduce:
     case Operation::kBroadcast:
-      return EvenParts(signature, size);
+      return EvenChunks(signature, size);
     default:
       break;
   }
-  std::vector<Part> parts;
-  for (int member = 0; member < size; ++member) parts.push_back(PartOf(signature, size, member));
-  return parts;
+  std::vector<Chunk> chunks;
+  for (int member = 0; member < size; ++member) chunks.push_back(ChunkOf(signature, size, member));
+  return chunks;
 }
 
-int64_t Longest(const std::vector<Part>& parts) {
+int64_t Longest(const std::vector<Chunk>& chunks) {
   int64_t longest = 0;
-  for (const Part& part : parts) longest = std::max(longest, part.count);
+  for (const Chunk& chunk : chunks) longest = std::max(longest, chunk.count);
   return longest;
 }
 
-// The most elements of a slice: all of the longest part where that fits.
+// The most elements of a slice: all of the longest chunk where that fits.
 int64_t SliceElements(const Signature& signature, int size, int64_t longest) {
   const int64_t line = kLine / SizeOf(signature.dtype);
   // Some members may hold slices, even where others need not.
   const bool may_hold = Reduces(signature.operation) || signature.operation == Operation::kAllToAll;
   const int64_t most = may_hold ? std::max(line, kHeldBytes / size / kLine * line)
-                                : kPieceBytes / SizeOf(signature.dtype);
+                                : kSliceBytes / SizeOf(signature.dtype);
   return std::min(most, (longest + line - 1) / line * line);
 }
 
@@ -68,7 +68,7 @@ bool InPlace(const MemberBuffers& own) { return own.input == own.output; }
 int64_t Movement::HeldBytes(const Signature& signature, int size, bool in_place) {
   const bool swaps = signature.operation == Operation::kAllToAll && in_place;
   if (size == 1 || !(Reduces(signature.operation) || swaps)) return 0;
-  return size * SliceElements(signature, size, Longest(PartsOf(signature, size))) *
+  return size * SliceElements(signature, size, Longest(ChunksOf(signature, size))) *
          SizeOf(signature.dtype);
 }
 
@@ -78,9 +78,10 @@ Movement::Movement(const Signature& signature, int size, int rank, const MemberB
       size_(size),
       rank_(rank),
       own_(own),
-      parts_(PartsOf(signature, size)),
-      slice_elements_(SliceElements(signature, size, Longest(parts_))),
-      slices_(slice_elements_ == 0 ? 0 : (Longest(parts_) + slice_elements_ - 1) / slice_elements_),
+      chunks_(ChunksOf(signature, size)),
+      slice_elements_(SliceElements(signature, size, Longest(chunks_))),
+      slices_(slice_elements_ == 0 ? 0
+                                   : (Longest(chunks_) + slice_elements_ - 1) / slice_elements_),
       held_(std::move(held)) {
   const int64_t bytes = HeldBytes(signature, size, InPlace(own));
   CHECK(bytes == 0 || (held_ != nullptr && held_->bytes() >= bytes)) << Name(signature.operation);
@@ -103,10 +104,10 @@ bool Movement::Next(Exchange* exchange) {
   }
 }
 
-Part Movement::SliceOf(int member) const {
-  const Part& part = parts_[static_cast<size_t>(member)];
-  const int64_t begin = std::min(slice_ * slice_elements_, part.count);
-  return {.begin = part.begin + begin, .count = std::min(slice_elements_, part.count - begin)};
+Chunk Movement::SliceOf(int member) const {
+  const Chunk& chunk = chunks_[static_cast<size_t>(member)];
+  const int64_t begin = std::min(slice_ * slice_elements_, chunk.count);
+  return {.begin = chunk.begin + begin, .count = std::min(slice_elements_, chunk.count - begin)};
 }
 
 std::byte* Movement::Input(int64_t element) const {
@@ -122,11 +123,11 @@ std::byte* Movement::Held(int member) const {
   return held_->raw() + member * slice_elements_ * SizeOf(signature_.dtype);
 }
 
-// Elements of the tensors count from the whole payload's first one, but where a tensor is one part
-// alone: there from that part's first one.
+// Elements of the tensors count from the whole payload's first one, but where a tensor is one chunk
+// alone: there from that chunk's first one.
 void Movement::Start(Exchange* exchange) {
-  const Part own = SliceOf(rank_);
-  const int64_t own_offset = own.begin - parts_[static_cast<size_t>(rank_)].begin;
+  const Chunk own = SliceOf(rank_);
+  const int64_t own_offset = own.begin - chunks_[static_cast<size_t>(rank_)].begin;
   const int root = signature_.root;
   const int64_t element = SizeOf(signature_.dtype);
   const auto send = [&](int member, std::byte* at, int64_t count) {
@@ -137,7 +138,7 @@ void Movement::Start(Exchange* exchange) {
   };
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;
-    const Part theirs = SliceOf(member);
+    const Chunk theirs = SliceOf(member);
     switch (signature_.operation) {
       case Operation::kAllReduce:
       case Operation::kReduce:
@@ -173,7 +174,7 @@ void Movement::Start(Exchange* exchange) {
       case Operation::kRecv:
       case Operation::kBarrier:
       case Operation::kSplit:
-        LOG(FATAL) << Name(signature_.operation) << " moves no parts";
+        LOG(FATAL) << Name(signature_.operation) << " moves no chunks";
     }
   }
   CopyOwn();
@@ -181,12 +182,12 @@ void Movement::Start(Exchange* exchange) {
 
 void Movement::Continue(Exchange* exchange) {
   if (Reduces(signature_.operation)) ReduceOwn();
-  const Part own = SliceOf(rank_);
+  const Chunk own = SliceOf(rank_);
   const int root = signature_.root;
   const int64_t element = SizeOf(signature_.dtype);
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;
-    const Part theirs = SliceOf(member);
+    const Chunk theirs = SliceOf(member);
     std::byte* to_send = nullptr;
     bool receives = false;
     if (signature_.operation == Operation::kAllReduce) {
@@ -209,8 +210,8 @@ void Movement::Continue(Exchange* exchange) {
 }
 
 void Movement::CopyOwn() {
-  const Part own = SliceOf(rank_);
-  const int64_t offset = own.begin - parts_[static_cast<size_t>(rank_)].begin;
+  const Chunk own = SliceOf(rank_);
+  const int64_t offset = own.begin - chunks_[static_cast<size_t>(rank_)].begin;
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   switch (signature_.operation) {
@@ -235,7 +236,7 @@ void Movement::CopyOwn() {
 }
 
 void Movement::ReduceOwn() {
-  const Part own = SliceOf(rank_);
+  const Chunk own = SliceOf(rank_);
   absl::InlinedVector<const std::byte*, 16> inputs;
   for (int member = 0; member < size_; ++member) {
     inputs.push_back(member == rank_ ? Input(own.begin) : Held(member));
@@ -244,7 +245,7 @@ void Movement::ReduceOwn() {
   if (signature_.operation == Operation::kAllReduce) {
     output = Output(own.begin);
   } else if (signature_.operation == Operation::kReduceScatter) {
-    output = Output(own.begin - parts_[static_cast<size_t>(rank_)].begin);
+    output = Output(own.begin - chunks_[static_cast<size_t>(rank_)].begin);
   } else {
     output = rank_ == signature_.root ? Output(own.begin) : Held(rank_);
   }

@@ -32,10 +32,11 @@ Signature SignatureOf(const Case& c) {
 // Carries one exchange of all members out: what one sends, another receives.
 void Carry(std::vector<Exchange>& exchanges) {
   for (int to = 0; to < static_cast<int>(exchanges.size()); ++to) {
-    for (const Piece& receive : exchanges[to].receives) {
+    for (const PeerBuffer& receive : exchanges[to].receives) {
       auto& sends = exchanges[receive.member].sends;
-      const auto send = std::find_if(sends.begin(), sends.end(),
-                                     [to](const Piece& piece) { return piece.member == to; });
+      const auto send = std::find_if(sends.begin(), sends.end(), [to](const PeerBuffer& buffer) {
+        return buffer.member == to;
+      });
       ASSERT_NE(send, sends.end()) << receive.member << " sends nothing to " << to;
       ASSERT_EQ(send->bytes, receive.bytes);
       std::memcpy(receive.at, send->at, static_cast<size_t>(send->bytes));
@@ -90,9 +91,9 @@ TEST(MovementTest, GivesWhatTheSerialModelSays) {
        {Operation::kAllReduce, Operation::kReduceScatter, Operation::kReduce, Operation::kAllGather,
         Operation::kBroadcast, Operation::kAllToAll}) {
     for (const int size : {1, 2, 3, 5}) {
-      for (const int64_t part : {1, 100, 3'000'000}) {
-        if (part > 1000 && size > 2) continue;  // several slices: two members show them
-        Case c{.operation = operation, .counts = std::vector<int64_t>(size, part)};
+      for (const int64_t chunk : {1, 100, 3'000'000}) {
+        if (chunk > 1000 && size > 2) continue;  // several slices: two members show them
+        Case c{.operation = operation, .counts = std::vector<int64_t>(size, chunk)};
         c.root = size - 1;
         Check(c);
       }
@@ -107,7 +108,7 @@ TEST(MovementTest, PartsMayDiffer) {
   }
 }
 
-// A slice for each member: of even parts on cache lines, and at most 8 MiB together.
+// A slice for each member: of even chunks on cache lines, and at most 8 MiB together.
 TEST(MovementTest, HoldsASliceOfEachMember) {
   const auto held = [](Operation operation, int64_t count, int size, bool in_place = false) {
     return Movement::HeldBytes({.operation = operation, .count = count}, size, in_place);
@@ -133,8 +134,8 @@ TEST(MovementTest, HoldsASliceOfEachMember) {
 
 TEST(MovementTest, InPlace) {
   for (const Operation operation : {Operation::kAllReduce, Operation::kAllToAll}) {
-    for (const int64_t part : {7, 3'000'000}) {
-      Check({.operation = operation, .counts = {part, part}, .in_place = true});
+    for (const int64_t chunk : {7, 3'000'000}) {
+      Check({.operation = operation, .counts = {chunk, chunk}, .in_place = true});
     }
   }
 }

@@ -108,15 +108,15 @@ class Collective {
   }
 
  private:
-  Part PartOf(int member) const { return lockstep::PartOf(signature_, size_, member); }
-  size_t Count(int member) const { return static_cast<size_t>(PartOf(member).count); }
-  // Of a member's part in what holds all parts; null in null.
+  Chunk ChunkOf(int member) const { return lockstep::ChunkOf(signature_, size_, member); }
+  size_t Count(int member) const { return static_cast<size_t>(ChunkOf(member).count); }
+  // Of a member's chunk in what holds all chunks; null in null.
   template <typename T>
   T* At(T* whole, int member) const {
-    return whole == nullptr ? nullptr : whole + PartOf(member).begin * SizeOf(signature_.dtype);
+    return whole == nullptr ? nullptr : whole + ChunkOf(member).begin * SizeOf(signature_.dtype);
   }
 
-  // NCCL's own collectives of parts want equal ones.
+  // NCCL's own collectives of chunks want equal ones.
   ncclResult_t ReduceParts(ncclComm_t comm) const {
     return Together([&](Results& results) {
       for (int member = 0; member < size_; ++member) {
@@ -182,12 +182,12 @@ class Collective {
   const ncclDataType_t type_;
 };
 
-// The own part, from the input to the output of an operation that sends only the others'.
+// The own chunk, from the input to the output of an operation that sends only the others'.
 void CopyOwnPart(const Call& call, int size, int rank, cuda::GpuStream& stream) {
   const Signature& signature = call.signature;
-  const Part part = PartOf(signature, size, rank);
-  const int64_t begin = part.begin * SizeOf(signature.dtype);
-  const int64_t bytes = part.count * SizeOf(signature.dtype);
+  const Chunk chunk = ChunkOf(signature, size, rank);
+  const int64_t begin = chunk.begin * SizeOf(signature.dtype);
+  const int64_t bytes = chunk.count * SizeOf(signature.dtype);
   const bool is_root = rank == signature.root;
   const std::byte* from = call.input.raw();
   std::byte* to = call.output.raw();

@@ -52,7 +52,8 @@ struct NcclGroup {
             nccl::Watch& over_gpu)
       : ids(std::move(ids_of_group)), patience(std::move(for_others)), watch(over_gpu) {}
 
-  // Lanes have threads of their own, and share `ids`: they take turns to call, and wait together.
+  // Call queues have threads of their own, and share `ids`: they take turns to call, and wait
+  // together.
   Work Call(const std::function<Work(Communicator&)>& call) {
     std::lock_guard lock(mutex);
     return call(*ids);

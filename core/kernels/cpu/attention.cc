@@ -62,8 +62,8 @@ void Fetch(const Tensor& tensor, int64_t offset, int64_t width) {
 }
 
 // What a thread needs besides its operands. Sizes in floats, places as Scratch gives them.
-struct Pieces {
-  Pieces(const Attention& attention, int64_t time, DType dtype, bool backward)
+struct Buffers {
+  Buffers(const Attention& attention, int64_t time, DType dtype, bool backward)
       : tile_row(Padded(time) + kVector),
         operand(Padded(time) * Padded(attention.head_width)),
         keys(scratch.Add(operand)),
@@ -95,8 +95,8 @@ struct Pieces {
 // rounds what was written there.
 class HeadRows {
  public:
-  HeadRows(const Head& head, const Pieces& pieces, int part, const Tensor& tensor, int64_t offset,
-           int64_t row, int copy)
+  HeadRows(const Head& head, const Buffers& buffers, int chunk, const Tensor& tensor,
+           int64_t offset, int64_t row, int copy)
       : tensor_(tensor),
         time_(head.time),
         width_(head.width()),
@@ -104,7 +104,7 @@ class HeadRows {
         row_(row),
         rows_(tensor.dtype() == DType::kF32
                   ? Rows{tensor.data<float>() + offset, row}
-                  : Rows{pieces.scratch.At(part, pieces.copies[copy]), head.width()}) {}
+                  : Rows{buffers.scratch.At(chunk, buffers.copies[copy]), head.width()}) {}
 
   Rows Load() const {
     for (int64_t t = 0; IsCopy() && t < time_; ++t) {
@@ -219,25 +219,25 @@ void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float s
   std::fill(d + count, d + std::max(seen, padded), 0.0f);
 }
 
-void ForwardHead(const Head& head, const Head& next, const Pieces& pieces, int part,
+void ForwardHead(const Head& head, const Head& next, const Buffers& buffers, int chunk,
                  const Tensor& qkv, const Tensor& y, const Tensor& log_sum_exp) {
-  const auto at = [&](int64_t piece) { return pieces.scratch.At(part, piece); };
+  const auto at = [&](int64_t buffer) { return buffers.scratch.At(chunk, buffer); };
   const auto load = [&](int64_t offset, int copy) {
-    return HeadRows(head, pieces, part, qkv, offset, head.row, copy).Load();
+    return HeadRows(head, buffers, chunk, qkv, offset, head.row, copy).Load();
   };
   const Rows queries = load(head.query(), 0), keys = load(head.key(), 1),
              values = load(head.value(), 2);
-  const HeadRows result(head, pieces, part, y, head.output(), head.y_row(), 3);
-  float* tile = at(pieces.tile);
-  float* factors = at(pieces.factors);
-  PackBlocks(head, keys, at(pieces.keys));
-  cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(pieces.values));
+  const HeadRows result(head, buffers, chunk, y, head.output(), head.y_row(), 3);
+  float* tile = at(buffers.tile);
+  float* factors = at(buffers.factors);
+  PackBlocks(head, keys, at(buffers.keys));
+  cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(buffers.values));
   for (int64_t first = 0; first < head.time; first += kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
-    Against(head, queries.At(first), queries.stride, rows, at(pieces.keys), seen, tile,
-            pieces.tile_row);
+    Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
+            buffers.tile_row);
     for (int64_t r = 0; r < rows; ++r) {
-      float* row = tile + r * pieces.tile_row;
+      float* row = tile + r * buffers.tile_row;
       const int64_t i = first + r, count = i + 1;
       for (int64_t offset : {next.query(), next.key(), next.value()}) {
         Fetch(qkv, offset + i * head.row, head.width());
@@ -248,19 +248,19 @@ void ForwardHead(const Head& head, const Head& next, const Pieces& pieces, int p
         for (int64_t j = 0; j < count; ++j) row[j] *= factors[j];
       }
     }
-    Weigh(head, tile, pieces.tile_row, rows, seen, at(pieces.values), result.rows().At(first),
+    Weigh(head, tile, buffers.tile_row, rows, seen, at(buffers.values), result.rows().At(first),
           result.rows().stride);
   }
   result.Store();
 }
 
-void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int part,
+void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, int chunk,
                   const Tensor& qkv, const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
                   const Tensor& dqkv) {
-  const auto at = [&](int64_t piece) { return pieces.scratch.At(part, piece); };
-  const int64_t width = head.width(), tile_row = pieces.tile_row;
+  const auto at = [&](int64_t buffer) { return buffers.scratch.At(chunk, buffer); };
+  const int64_t width = head.width(), tile_row = buffers.tile_row;
   const auto rows_of = [&](const Tensor& tensor, int64_t offset, int64_t row, int copy) {
-    return HeadRows(head, pieces, part, tensor, offset, row, copy);
+    return HeadRows(head, buffers, chunk, tensor, offset, row, copy);
   };
   const Rows queries = rows_of(qkv, head.query(), head.row, 0).Load();
   const Rows keys = rows_of(qkv, head.key(), head.row, 1).Load();
@@ -270,18 +270,18 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
   const HeadRows dqueries = rows_of(dqkv, head.query(), head.row, 5);
   const HeadRows dkeys = rows_of(dqkv, head.key(), head.row, 6);
   const HeadRows dvalues = rows_of(dqkv, head.value(), head.row, 7);
-  float* tile = at(pieces.tile);
-  float* dtile = at(pieces.dtile);
-  float* factors = head.attention.dropout.probability > 0 ? at(pieces.factors) : nullptr;
-  PackBlocks(head, keys, at(pieces.keys));
-  PackBlocks(head, values, at(pieces.values));
-  cpu::PackRight({keys.first, keys.stride}, head.time, width, at(pieces.key_steps));
+  float* tile = at(buffers.tile);
+  float* dtile = at(buffers.dtile);
+  float* factors = head.attention.dropout.probability > 0 ? at(buffers.factors) : nullptr;
+  PackBlocks(head, keys, at(buffers.keys));
+  PackBlocks(head, values, at(buffers.values));
+  cpu::PackRight({keys.first, keys.stride}, head.time, width, at(buffers.key_steps));
   // Tiles from the last to the first: the last sees every key, and overwrites what the others add
   // to.
   for (int64_t first = (head.time - 1) / kTile * kTile; first >= 0; first -= kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
-    Against(head, queries.At(first), queries.stride, rows, at(pieces.keys), seen, tile, tile_row);
-    Against(head, doutputs.At(first), doutputs.stride, rows, at(pieces.values), seen, dtile,
+    Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile, tile_row);
+    Against(head, doutputs.At(first), doutputs.stride, rows, at(buffers.values), seen, dtile,
             tile_row);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = first + r, count = i + 1;
@@ -301,14 +301,14 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
     }
     // to[seen, width] (+)= from[rows, seen]^T by[rows, width]
     const auto add_transposed = [&](const float* from, const Rows& by, const Rows& to) {
-      cpu::PackLeftTransposed(from, tile_row, seen, rows, at(pieces.left));
-      cpu::PackRight({by.At(first), by.stride}, rows, width, at(pieces.right));
+      cpu::PackLeftTransposed(from, tile_row, seen, rows, at(buffers.left));
+      cpu::PackRight({by.At(first), by.stride}, rows, width, at(buffers.right));
       const float* const held = to.first;
       cpu::Multiply({.m = seen,
                      .n = width,
                      .k = rows,
-                     .a = at(pieces.left),
-                     .packed_b = at(pieces.right),
+                     .a = at(buffers.left),
+                     .packed_b = at(buffers.right),
                      .c = to.first,
                      .c_stride = to.stride,
                      .addends = {&held, seen == head.time ? size_t{0} : size_t{1}},
@@ -317,14 +317,14 @@ void BackwardHead(const Head& head, const Head& next, const Pieces& pieces, int 
     };
     add_transposed(tile, doutputs, dvalues.rows());
     add_transposed(dtile, queries, dkeys.rows());
-    Weigh(head, dtile, tile_row, rows, seen, at(pieces.key_steps), dqueries.rows().At(first),
+    Weigh(head, dtile, tile_row, rows, seen, at(buffers.key_steps), dqueries.rows().At(first),
           dqueries.rows().stride);
   }
   for (const HeadRows* result : {&dqueries, &dkeys, &dvalues}) result->Store();
 }
 
-// Calls run(head, next, part) for all (batch, head) pairs, in parallel; `next` is the pair that the
-// thread computes after it, or the same where it is the last.
+// Calls run(head, next, chunk) for all (batch, head) pairs, in parallel; `next` is the pair that
+// the thread computes after it, or the same where it is the last.
 template <typename Function>
 void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet instructions,
               Function&& run) {
@@ -335,11 +335,12 @@ void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet inst
     return Head{attention, i / attention.heads, i % attention.heads, time, row,
                 scale,     instructions};
   };
-  ParallelForParts(qkv.shape()[0] * attention.heads, 1, [&](int part, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      run(head(i), head(std::min(i + 1, end - 1)), part);
-    }
-  });
+  ParallelForChunks(qkv.shape()[0] * attention.heads, 1,
+                    [&](int chunk, int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        run(head(i), head(std::min(i + 1, end - 1)), chunk);
+                      }
+                    });
 }
 
 }  // namespace
@@ -347,10 +348,10 @@ void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet inst
 void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                   const Tensor& log_sum_exp) {
   Span span(this);
-  Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
-  pieces.scratch.Allocate(*this, MaxThreads());
-  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int part) {
-    ForwardHead(head, next, pieces, part, qkv, y, log_sum_exp);
+  Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
+  buffers.scratch.Allocate(*this, MaxThreads());
+  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {
+    ForwardHead(head, next, buffers, chunk, qkv, y, log_sum_exp);
   });
 }
 
@@ -358,10 +359,10 @@ void CpuKernels::AttentionBackward(const Attention& attention, const Tensor& qkv
                                    const Tensor& log_sum_exp, const Tensor& dy,
                                    const Tensor& dqkv) {
   Span span(this);
-  Pieces pieces(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
-  pieces.scratch.Allocate(*this, MaxThreads());
-  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int part) {
-    BackwardHead(head, next, pieces, part, qkv, y, log_sum_exp, dy, dqkv);
+  Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
+  buffers.scratch.Allocate(*this, MaxThreads());
+  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {
+    BackwardHead(head, next, buffers, chunk, qkv, y, log_sum_exp, dy, dqkv);
   });
 }
 

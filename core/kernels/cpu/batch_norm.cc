@@ -29,16 +29,16 @@ int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
 template <typename MakeAdd>
 std::vector<float> ColumnSumPairs(int64_t rows, int64_t width, MakeAdd&& make_add) {
   const int64_t grain = RowGrain(width);
-  const int parts = cpu::RowLeafParts(rows, grain);
-  cpu::LeafSums leaves(cpu::RowLeaves(rows), parts, 2 * width);
-  std::vector<std::optional<decltype(make_add())>> adds(parts);
-  cpu::ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t first, int64_t leaf_rows) {
-    if (!adds[part]) adds[part].emplace(make_add());
-    auto& add = *adds[part];
-    float* sums = leaves.Open(part, leaf);
+  const int chunks = cpu::RowLeafChunks(rows, grain);
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), chunks, 2 * width);
+  std::vector<std::optional<decltype(make_add())>> adds(chunks);
+  cpu::ForRowLeaves(rows, grain, [&](int chunk, int64_t leaf, int64_t first, int64_t leaf_rows) {
+    if (!adds[chunk]) adds[chunk].emplace(make_add());
+    auto& add = *adds[chunk];
+    float* sums = leaves.Open(chunk, leaf);
     cpu::ForStretches(first, first + leaf_rows, cpu::StretchRows(width),
                       [&](int64_t at, int64_t count) { add(at, count, sums, sums + width); });
-    leaves.Close(part);
+    leaves.Close(chunk);
   });
   const float* sums = leaves.Finish();
   return std::vector<float>(sums, sums + 2 * width);

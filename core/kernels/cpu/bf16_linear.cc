@@ -11,16 +11,17 @@ namespace {
 // rows[m, n] = a[m, k] b (+ residual), for all rows, shared by threads as ForProducts does.
 void MultiplyRows(const Bf16RowProduct& product, const Bf16* a, int64_t m, int64_t k, int64_t n,
                   const Bf16* residual, Bf16* c) {
-  ForProducts(CutProducts(m, n), [&](int, int64_t first, int64_t rows, int64_t panel, int64_t end) {
-    product.RunPanels(panel, end,
-                      {.m = rows,
-                       .a = a + first * k,
-                       .a_stride = k,
-                       .c_bf16 = c + first * n,
-                       .c_stride = n,
-                       .residual = residual == nullptr ? nullptr : residual + first * n,
-                       .residual_stride = n});
-  });
+  ForProducts(TileProducts(m, n),
+              [&](int, int64_t first, int64_t rows, int64_t panel, int64_t end) {
+                product.RunPanels(panel, end,
+                                  {.m = rows,
+                                   .a = a + first * k,
+                                   .a_stride = k,
+                                   .c_bf16 = c + first * n,
+                                   .c_stride = n,
+                                   .residual = residual == nullptr ? nullptr : residual + first * n,
+                                   .residual_stride = n});
+              });
 }
 
 // dw (+)= dy^T x where the leaves are too few for the threads: these share the rows of dw, each in
@@ -28,8 +29,8 @@ void MultiplyRows(const Bf16RowProduct& product, const Bf16* a, int64_t m, int64
 void WeightGradientByOutputs(Kernels& kernels, const Tensor& dy, const Tensor& x, Write write,
                              const Tensor& dw) {
   const int64_t out = dw.shape()[0], in = dw.elements() / out;
-  const Cut leaves = LeafTiles(dy.elements() / out);
-  const Bf16WeightGradient weight(kernels, leaves, /*parts=*/1, write, dw);
+  const Tiling leaves = LeafTiles(dy.elements() / out);
+  const Bf16WeightGradient weight(kernels, leaves, /*chunks=*/1, write, dw);
   const int64_t x_size = PackedBf16RightSize(leaves.size, in), panels = RightPanels(in);
   const Tensor packed =
       kernels.Empty({leaves.count, x_size}, DType::kBF16, MemoryClass::kWorkspace);
@@ -41,13 +42,13 @@ void WeightGradientByOutputs(Kernels& kernels, const Tensor& dy, const Tensor& x
                     panel + 1, packed_x(leaf));
     }
   });
-  const Cut blocks = OutputBlocks(out);
+  const Tiling blocks = OutputBlocks(out);
   Scratch scratch;
   const int64_t packed_dy = scratch.Add(Bf16Floats(PackedBf16LeftSize(blocks.size, leaves.size)));
-  scratch.Allocate(kernels, TileParts(blocks));
-  ForTiles(blocks, [&](int part, int64_t block) {
+  scratch.Allocate(kernels, TileChunks(blocks));
+  ForTiles(blocks, [&](int chunk, int64_t block) {
     const int64_t first_out = blocks.Begin(block), outs = blocks.Size(block);
-    auto* dy_block = reinterpret_cast<Bf16*>(scratch.At(part, packed_dy));
+    auto* dy_block = reinterpret_cast<Bf16*>(scratch.At(chunk, packed_dy));
     for (int64_t leaf = 0; leaf < leaves.count; ++leaf) {
       const int64_t rows = leaves.Size(leaf);
       PackBf16LeftTransposed(Bf16Data(dy) + leaves.Begin(leaf) * out + first_out, out, outs, rows,
@@ -70,7 +71,7 @@ void LinearBf16(Kernels& kernels, const Tensor& x, const Tensor& w, const Tensor
 void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, const Tensor& w,
                         Write write, const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
   const int64_t in = w.shape()[1], out = w.shape()[0], rows = dy.elements() / out;
-  const Cut leaves = LeafTiles(rows);
+  const Tiling leaves = LeafTiles(rows);
   std::optional<Bf16RowProduct> to_input;
   if (dx.defined()) to_input.emplace(kernels, Bf16View{Bf16Data(w), in}, out, in);
   if (!LeavesSuffice(leaves)) {
@@ -82,22 +83,24 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
     return;
   }
   // So many outputs at a time that their packed dy stays near.
-  const Cut blocks = InnerBlocks(out);
-  const int parts = TileParts(leaves);
+  const Tiling blocks = InnerBlocks(out);
+  const int chunks = TileChunks(leaves);
   std::optional<Bf16WeightGradient> weight;
   std::optional<LeafSums> bias;
   Scratch scratch;
   const int64_t x_size = PackedBf16RightSize(leaves.size, in);
   int64_t packed_x = 0, packed_dy = 0;
   if (dw.defined()) {
-    weight.emplace(kernels, leaves, parts, write, dw);
+    weight.emplace(kernels, leaves, chunks, write, dw);
     packed_x = scratch.Add(Bf16Floats(kLeafGroup * x_size));
     packed_dy = scratch.Add(Bf16Floats(kLeafGroup * PackedBf16LeftSize(blocks.size, leaves.size)));
   }
-  scratch.Allocate(kernels, parts);
-  if (dbias.defined()) bias.emplace(leaves.count, parts, out);
-  ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
-    const auto at = [&](int64_t piece) { return reinterpret_cast<Bf16*>(scratch.At(part, piece)); };
+  scratch.Allocate(kernels, chunks);
+  if (dbias.defined()) bias.emplace(leaves.count, chunks, out);
+  ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
+    const auto at = [&](int64_t buffer) {
+      return reinterpret_cast<Bf16*>(scratch.At(chunk, buffer));
+    };
     const int64_t leaf_rows = leaves.Size(first_leaf);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t first = leaves.Begin(first_leaf + i);
@@ -110,8 +113,8 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
                        .c_stride = in});
       }
       if (bias) {
-        AddBf16Rows(dy_leaf, out, leaf_rows, out, bias->Open(part, first_leaf + i));
-        bias->Close(part);
+        AddBf16Rows(dy_leaf, out, leaf_rows, out, bias->Open(chunk, first_leaf + i));
+        bias->Close(chunk);
       }
       if (weight) {
         PackBf16Right({Bf16Data(x) + first * in, in}, leaf_rows, in,
@@ -126,7 +129,7 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
                                width, leaf_rows,
                                at(packed_dy) + i * PackedBf16LeftSize(width, leaf_rows));
       }
-      weight->Run(part, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
+      weight->Run(chunk, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
                   in);
     }
   });

@@ -33,11 +33,11 @@ void Bf16RowProduct::RunPanels(int64_t first_panel, int64_t end_panel, Bf16Produ
   MultiplyBf16Panels(product, first_panel, end_panel);
 }
 
-void Bf16WeightGradient::Run(int part, int64_t first_leaf, int64_t count, int64_t rows,
+void Bf16WeightGradient::Run(int chunk, int64_t first_leaf, int64_t count, int64_t rows,
                              const Bf16* dy, int64_t first_out, int64_t outs, const Bf16* x,
                              int64_t first_in, int64_t ins) const {
   const int64_t in = sum_.in(), offset = first_out * in + first_in;
-  const WeightSum::Place place = sum_.PlaceOf(part, first_leaf, count, offset);
+  const WeightSum::Place place = sum_.PlaceOf(chunk, first_leaf, count, offset);
   MultiplyBf16({.m = outs,
                 .n = ins,
                 .k = rows,

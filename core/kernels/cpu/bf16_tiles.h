@@ -42,14 +42,15 @@ class Bf16RowProduct {
 // dw (+)= dy^T x
 class Bf16WeightGradient {
  public:
-  // dw [out, in] of any floating dtype; `parts` as for WeightSum.
-  Bf16WeightGradient(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
-      : sum_(kernels, leaves, parts, write, dw) {}
+  // dw [out, in] of any floating dtype; `chunks` as for WeightSum.
+  Bf16WeightGradient(Kernels& kernels, const Tiling& leaves, int chunks, Write write,
+                     const Tensor& dw)
+      : sum_(kernels, leaves, chunks, write, dw) {}
 
   // The product of a group of leaves with `rows` rows each, for the block dw[first_out .. first_out
   // + outs, first_in .. first_in + ins], from their dy and x, packed, one leaf after the other:
   // PackBf16LeftTransposed and PackBf16Right.
-  void Run(int part, int64_t first_leaf, int64_t count, int64_t rows, const Bf16* dy,
+  void Run(int chunk, int64_t first_leaf, int64_t count, int64_t rows, const Bf16* dy,
            int64_t first_out, int64_t outs, const Bf16* x, int64_t first_in, int64_t ins) const;
   void Finish() const { sum_.Finish(); }
 

@@ -1,10 +1,10 @@
-// Convolutions: which algorithm a layer takes, and those that oneDNN computes piece by piece.
+// Convolutions: which algorithm a layer takes, and those that oneDNN computes group by group.
 
 #include <algorithm>
 #include <cstring>  // std::memcpy, std::memset
 
 #include "core/base/parallel.h"
-#include "core/kernels/cpu/convolution_piece.h"
+#include "core/kernels/cpu/convolution_primitive.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/leaf_sums.h"
@@ -17,23 +17,23 @@
 namespace lockstep {
 namespace {
 
-using cpu::ConvolutionPieces;
-using Pass = ConvolutionPieces::Pass;
+using cpu::ConvolutionPrimitives;
+using Pass = ConvolutionPrimitives::Pass;
 
 constexpr int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// Number of samples of a piece: enough of a layer's output pixels to keep one thread busy between
-// two visits of the weights, but few samples, since the last piece of a call is filled up with
-// zeros. The sum of a weight's gradient is written once a piece, so that its pieces are longer.
+// Number of samples of a group: enough of a layer's output pixels to keep one thread busy between
+// two visits of the weights, but few samples, since the last group of a call is filled up with
+// zeros. The sum of a weight's gradient is written once a group, so that its groups are larger.
 int64_t PieceSamples(Pass pass, int64_t pixels) {
   constexpr int64_t kMost = 16;
   const int64_t wanted = pass == Pass::kBackwardWeight ? 256 : 64;
   return std::min(kMost, CeilDivide(wanted, pixels));
 }
 
-// A tensor [batch, ...] as the pieces of a convolution take it: groups of `samples` samples of a
-// dtype. Groups of the tensor's own dtype are taken where they lie; others, and a last group that
-// is shorter, are staged in memory that the caller gives.
+// A tensor [batch, ...] as a convolution takes it: groups of `samples` samples of a dtype. Groups
+// of the tensor's own dtype are taken where they lie; others, and a last group that is shorter, are
+// staged in memory that the caller gives.
 class Groups {
  public:
   Groups(const Tensor& tensor, DType dtype, int64_t samples)
@@ -90,27 +90,27 @@ class Groups {
   int64_t samples_, elements_;
 };
 
-// Memory of each thread: what a piece wants as scratch, and a group of x and of y.
-class PieceScratch {
+// Memory of each thread: a primitive's scratch, and a group of x and of y.
+class PrimitiveScratch {
  public:
-  PieceScratch(Kernels& kernels, int parts, const ConvolutionPieces::Piece& piece, const Groups& x,
-               const Groups& y)
-      : x_(piece.scratch_bytes()),
+  PrimitiveScratch(Kernels& kernels, int chunks, const ConvolutionPrimitives::Primitive& primitive,
+                   const Groups& x, const Groups& y)
+      : x_(primitive.scratch_bytes()),
         y_(x_ + x.staging_bytes()),
         size_(y_ + y.staging_bytes()),
-        data_(kernels.Empty({parts, size_}, DType::kU8, MemoryClass::kWorkspace)) {}
+        data_(kernels.Empty({chunks, size_}, DType::kU8, MemoryClass::kWorkspace)) {}
 
-  std::byte* Piece(int part) const { return data_.raw() + part * size_; }
-  std::byte* X(int part) const { return Piece(part) + x_; }
-  std::byte* Y(int part) const { return Piece(part) + y_; }
+  std::byte* Primitive(int chunk) const { return data_.raw() + chunk * size_; }
+  std::byte* X(int chunk) const { return Primitive(chunk) + x_; }
+  std::byte* Y(int chunk) const { return Primitive(chunk) + y_; }
 
  private:
   int64_t x_, y_, size_;
   Tensor data_;
 };
 
-ConvolutionPieces::Spec SpecOf(Pass pass, const Window& window, const Tensor& x, const Tensor& y,
-                               DType dtype) {
+ConvolutionPrimitives::Spec SpecOf(Pass pass, const Window& window, const Tensor& x,
+                                   const Tensor& y, DType dtype) {
   return {.pass = pass,
           .window = window,
           .samples = PieceSamples(pass, y.shape()[1] * y.shape()[2]),
@@ -123,27 +123,27 @@ ConvolutionPieces::Spec SpecOf(Pass pass, const Window& window, const Tensor& x,
 
 }  // namespace
 
-void CpuKernels::ConvolutionOfPieces(bool forward, const Tensor& x, const Tensor& w,
+void CpuKernels::ConvolutionByGroups(bool forward, const Tensor& x, const Tensor& w,
                                      const Tensor& bias, const Window& window, const Tensor& y) {
   const DType dtype = MultipliesBf16(x) ? DType::kBF16 : DType::kF32;
   const Tensor weights = dtype == DType::kF32 ? cpu::Wide(*this, w) : w;
   const Tensor addend = dtype == DType::kF32 ? cpu::Wide(*this, bias) : bias;
-  ConvolutionPieces::Spec spec =
+  ConvolutionPrimitives::Spec spec =
       SpecOf(forward ? Pass::kForward : Pass::kBackwardInput, window, x, y, dtype);
   spec.bias = bias.defined();
-  const ConvolutionPieces::Piece& piece = pieces_->Get(spec);
+  const ConvolutionPrimitives::Primitive& primitive = primitives_->Get(spec);
   const Groups xs(x, dtype, spec.samples), ys(y, dtype, spec.samples);
-  Tensor packed =
-      Empty({piece.packed_bytes(ConvolutionPieces::kW)}, DType::kU8, MemoryClass::kWorkspace);
-  const PieceScratch scratch(*this, ParallelParts(xs.count(), 1), piece, xs, ys);
+  Tensor packed = Empty({primitive.packed_bytes(ConvolutionPrimitives::kW)}, DType::kU8,
+                        MemoryClass::kWorkspace);
+  const PrimitiveScratch scratch(*this, ParallelChunks(xs.count(), 1), primitive, xs, ys);
   if (SkipsLoops()) return;
-  pieces_->PackWeight(piece, weights.raw(), packed.raw());
-  ParallelForParts(xs.count(), 1, [&](int part, int64_t begin, int64_t end) {
-    std::byte *x_staging = scratch.X(part), *y_staging = scratch.Y(part);
+  primitives_->PackWeight(primitive, weights.raw(), packed.raw());
+  ParallelForChunks(xs.count(), 1, [&](int chunk, int64_t begin, int64_t end) {
+    std::byte *x_staging = scratch.X(chunk), *y_staging = scratch.Y(chunk);
     for (int64_t group = begin; group < end; ++group) {
       const void* from = forward ? xs.Load(group, x_staging) : xs.Open(group, x_staging);
       const void* to = forward ? ys.Open(group, y_staging) : ys.Load(group, y_staging);
-      piece.Run(from, packed.raw(), addend.raw(), to, scratch.Piece(part));
+      primitive.Run(from, packed.raw(), addend.raw(), to, scratch.Primitive(chunk));
       forward ? ys.Close(group, y_staging) : xs.Close(group, x_staging);
     }
   });
@@ -157,7 +157,7 @@ void CpuKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bia
   if (cpu::WinogradPays(window, x.shape()[3], y.shape()[3])) {
     return cpu::WinogradForward(*this, x, w, bias, y);
   }
-  ConvolutionOfPieces(/*forward=*/true, x, w, bias, window, y);
+  ConvolutionByGroups(/*forward=*/true, x, w, bias, window, y);
 }
 
 void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
@@ -166,7 +166,7 @@ void CpuKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, con
   if (cpu::WinogradPays(window, dx.shape()[3], dy.shape()[3])) {
     return cpu::WinogradBackwardInput(*this, dy, w, dx);
   }
-  ConvolutionOfPieces(/*forward=*/false, dx, w, Tensor(), window, dy);
+  ConvolutionByGroups(/*forward=*/false, dx, w, Tensor(), window, dy);
 }
 
 void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
@@ -178,29 +178,29 @@ void CpuKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, co
   if (cpu::WinogradPays(window, x.shape()[3], dy.shape()[3])) {
     cpu::WinogradBackwardWeight(*this, dy, x, sum);
   } else {
-    WeightGradientOfPieces(dy, x, window, sum);
+    WeightGradientByGroups(dy, x, window, sum);
   }
   if (!in_place) write == Write::kOverwrite ? Cast(sum, dw) : Add(dw, sum, dw);
   if (dbias.defined()) ColumnSums(dy, write, dbias);
 }
 
-void CpuKernels::WeightGradientOfPieces(const Tensor& dy, const Tensor& x, const Window& window,
+void CpuKernels::WeightGradientByGroups(const Tensor& dy, const Tensor& x, const Window& window,
                                         const Tensor& dw) {
   const DType dtype = MultipliesBf16(dy) ? DType::kBF16 : DType::kF32;
-  const ConvolutionPieces::Spec spec = SpecOf(Pass::kBackwardWeight, window, x, dy, dtype);
-  const ConvolutionPieces::Piece& piece = pieces_->Get(spec);
+  const ConvolutionPrimitives::Spec spec = SpecOf(Pass::kBackwardWeight, window, x, dy, dtype);
+  const ConvolutionPrimitives::Primitive& primitive = primitives_->Get(spec);
   const Groups xs(x, dtype, spec.samples), ys(dy, dtype, spec.samples);
-  const int64_t elements = piece.packed_bytes(ConvolutionPieces::kW) / SizeOf(DType::kF32);
+  const int64_t elements = primitive.packed_bytes(ConvolutionPrimitives::kW) / SizeOf(DType::kF32);
   cpu::TreeLeaves leaves(allocator_, 1, xs.count(), elements);
-  const PieceScratch scratch(*this, leaves.parts(), piece, xs, ys);
+  const PrimitiveScratch scratch(*this, leaves.chunks(), primitive, xs, ys);
   const float* sum = nullptr;
   leaves.Sum(
-      [&](int part, int64_t, int64_t group, float* leaf) {
-        piece.Run(xs.Load(group, scratch.X(part)), leaf, nullptr, ys.Load(group, scratch.Y(part)),
-                  scratch.Piece(part));
+      [&](int chunk, int64_t, int64_t group, float* leaf) {
+        primitive.Run(xs.Load(group, scratch.X(chunk)), leaf, nullptr,
+                      ys.Load(group, scratch.Y(chunk)), scratch.Primitive(chunk));
       },
       [&](int64_t, const float* packed) { sum = packed; });
-  if (!SkipsLoops()) pieces_->UnpackWeight(piece, sum, dw.raw());
+  if (!SkipsLoops()) primitives_->UnpackWeight(primitive, sum, dw.raw());
 }
 
 }  // namespace lockstep

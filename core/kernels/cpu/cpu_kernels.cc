@@ -1,7 +1,7 @@
 #include "core/kernels/cpu/cpu_kernels.h"
 
 #include "core/kernels/cpu/bf16_gemm.h"  // HasBf16Instructions
-#include "core/kernels/cpu/convolution_piece.h"
+#include "core/kernels/cpu/convolution_primitive.h"
 #include "dnnl.hpp"
 
 namespace lockstep {
@@ -9,7 +9,7 @@ namespace lockstep {
 CpuKernels::CpuKernels(Allocator& allocator, InstructionSet instructions)
     : allocator_(allocator),
       instructions_(instructions),
-      pieces_(std::make_unique<cpu::ConvolutionPieces>()) {}
+      primitives_(std::make_unique<cpu::ConvolutionPrimitives>()) {}
 
 CpuKernels::~CpuKernels() = default;
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 namespace cpu {
-class ConvolutionPieces;
+class ConvolutionPrimitives;
 }  // namespace cpu
 
 // The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
@@ -75,14 +75,13 @@ class CpuKernels : public Kernels {
   void AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
                const Tensor& y) override;
   void ColumnSums(const Tensor& x, Write write, const Tensor& sums) override;
-  void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
-                   const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
-                   const Tensor& y) override;
+  void GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+               const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
+               const Tensor& y) override;
   void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias, const Tensor& residual,
                   const Tensor& y) override;
-  void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
-                           const Tensor& dy, Write write,
-                           const GeluNetworkGradients& gradients) override;
+  void GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
+                       const Tensor& dy, Write write, const GeluMlpGradients& gradients) override;
 
   void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
                    const Tensor& y) override;
@@ -160,17 +159,17 @@ class CpuKernels : public Kernels {
   // Whether products of such a tensor are computed in bf16.
   bool MultipliesBf16(const Tensor& x) const;
 
-  // Convolutions by oneDNN, a group of samples at a time (cpu/convolution_piece.h). The first one
-  // writes y where it runs forward, else x, which is then a gradient as y is.
-  void ConvolutionOfPieces(bool forward, const Tensor& x, const Tensor& w, const Tensor& bias,
+  // Convolutions by oneDNN, a group of samples at a time (cpu/convolution_primitive.h). The first
+  // one writes y where it runs forward, else x, which is then a gradient as y is.
+  void ConvolutionByGroups(bool forward, const Tensor& x, const Tensor& w, const Tensor& bias,
                            const Window& window, const Tensor& y);
   // dw is fp32.
-  void WeightGradientOfPieces(const Tensor& dy, const Tensor& x, const Window& window,
+  void WeightGradientByGroups(const Tensor& dy, const Tensor& x, const Window& window,
                               const Tensor& dw);
 
   Allocator& allocator_;
   InstructionSet instructions_;
-  std::unique_ptr<cpu::ConvolutionPieces> pieces_;
+  std::unique_ptr<cpu::ConvolutionPrimitives> primitives_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
   std::set<std::string>* calls_ = nullptr;

@@ -146,11 +146,11 @@ void CpuKernels::ApplyDropout(const Dropout& dropout, int64_t first_element, con
   const Philox philox(dropout.key);
   const float scale = 1.0f / (1.0f - dropout.probability);
   ParallelFor(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    constexpr int64_t kChunk = 1024;
-    float uniform[kChunk];
-    cpu::FloatInput input(x, kChunk);
-    cpu::FloatOutput output(y, kChunk);
-    cpu::ForStretches(begin, end, kChunk, [&](int64_t first, int64_t count) {
+    constexpr int64_t kStretch = 1024;
+    float uniform[kStretch];
+    cpu::FloatInput input(x, kStretch);
+    cpu::FloatOutput output(y, kStretch);
+    cpu::ForStretches(begin, end, kStretch, [&](int64_t first, int64_t count) {
       philox.FillUniform({uniform, static_cast<size_t>(count)}, first_element + first,
                          dropout.counter, 0.0f, 1.0f);
       const float* in = input.Load(first, count);

@@ -30,7 +30,7 @@ void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& 
 // A stretch of elements of which a kernel can hold a handful of tensors' in the first-level cache.
 inline constexpr int64_t kStretch = 2048;
 
-// Calls run(first, count) for [begin, end) in pieces of at most `length`.
+// Calls run(first, count) for [begin, end) in stretches of at most `length`.
 template <typename Function>
 void ForStretches(int64_t begin, int64_t end, int64_t length, Function&& run) {
   for (int64_t first = begin; first < end; first += length) {
@@ -38,7 +38,7 @@ void ForStretches(int64_t begin, int64_t end, int64_t length, Function&& run) {
   }
 }
 
-// Rows of which each tensor's share is a stretch.
+// Rows of which each tensor takes a stretch.
 inline int64_t StretchRows(int64_t width) { return std::max<int64_t>(1, kStretch / width); }
 
 // Asks for elements of a 16-bit tensor, so that they come from memory while the arithmetic runs; a

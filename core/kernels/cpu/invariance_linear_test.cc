@@ -45,16 +45,16 @@ std::vector<NamedKernel> LinearKernels() {
                                  b.Held({kOut, kIn}, "dw", DType::kBF16),
                                  b.Held({kOut}, "dbias", DType::kBF16));
     });
-    add("GeluNetworkBackward", false, [write](Bench& b, int64_t batch) {
-      b.kernels().GeluNetworkBackward(
-          b.Normal(Rows(batch, kIn), "x"), b.Normal(Rows(batch, kHidden), "pre"),
-          b.Normal({kHidden, kIn}, "up"), b.Normal({kIn, kHidden}, "down"),
-          b.Normal(Rows(batch, kIn), "dy"), write,
-          {.x = b.Out(Rows(batch, kIn)),
-           .up = b.Held({kHidden, kIn}, "dup", DType::kF32),
-           .up_bias = b.Held({kHidden}, "dup_bias", DType::kF32),
-           .down = b.Held({kIn, kHidden}, "ddown", DType::kF32),
-           .down_bias = b.Held({kIn}, "ddown_bias", DType::kF32)});
+    add("GeluMlpBackward", false, [write](Bench& b, int64_t batch) {
+      b.kernels().GeluMlpBackward(b.Normal(Rows(batch, kIn), "x"),
+                                  b.Normal(Rows(batch, kHidden), "pre"),
+                                  b.Normal({kHidden, kIn}, "up"), b.Normal({kIn, kHidden}, "down"),
+                                  b.Normal(Rows(batch, kIn), "dy"), write,
+                                  {.x = b.Out(Rows(batch, kIn)),
+                                   .up = b.Held({kHidden, kIn}, "dup", DType::kF32),
+                                   .up_bias = b.Held({kHidden}, "dup_bias", DType::kF32),
+                                   .down = b.Held({kIn, kHidden}, "ddown", DType::kF32),
+                                   .down_bias = b.Held({kIn}, "ddown_bias", DType::kF32)});
     });
   }
   add("Linear", true, [](Bench& b, int64_t batch) {
@@ -67,11 +67,11 @@ std::vector<NamedKernel> LinearKernels() {
                                b.Normal({kOut, kIn}, "w"), Write::kOverwrite,
                                b.Out(Rows(batch, kIn)), Tensor(), Tensor());
   });
-  add("GeluNetwork", true, [](Bench& b, int64_t batch) {
-    b.kernels().GeluNetwork(b.Normal(Rows(batch, kIn), "x"), b.Normal({kHidden, kIn}, "up"),
-                            b.Normal({kHidden}, "up_bias"), b.Normal({kIn, kHidden}, "down"),
-                            b.Normal({kIn}, "down_bias"), b.Normal(Rows(batch, kIn), "residual"),
-                            b.Out(Rows(batch, kHidden)), b.Out(Rows(batch, kIn)));
+  add("GeluMlp", true, [](Bench& b, int64_t batch) {
+    b.kernels().GeluMlp(b.Normal(Rows(batch, kIn), "x"), b.Normal({kHidden, kIn}, "up"),
+                        b.Normal({kHidden}, "up_bias"), b.Normal({kIn, kHidden}, "down"),
+                        b.Normal({kIn}, "down_bias"), b.Normal(Rows(batch, kIn), "residual"),
+                        b.Out(Rows(batch, kHidden)), b.Out(Rows(batch, kIn)));
   });
   add("GeluLinear", true, [](Bench& b, int64_t batch) {
     b.kernels().GeluLinear(b.Normal(Rows(batch, kHidden), "pre"), b.Normal({kIn, kHidden}, "down"),
@@ -147,7 +147,7 @@ TEST(MlpInvarianceTest, AnHasTheBitsOfItsLayers) {
   const Tensor x = b.Normal(Rows(kBatch, kIn), "x"), up = b.Normal({kHidden, kIn}, "up");
   const Tensor down = b.Normal({kIn, kHidden}, "down"), bias = b.Normal({kHidden}, "bias");
   const Tensor pre = b.Out(Rows(kBatch, kHidden)), y = b.Out(Rows(kBatch, kIn));
-  b.kernels().GeluNetwork(x, up, bias, down, Tensor(), Tensor(), pre, y);
+  b.kernels().GeluMlp(x, up, bias, down, Tensor(), Tensor(), pre, y);
   const Tensor linear = b.Out(Rows(kBatch, kHidden)), gelu = b.Out(Rows(kBatch, kHidden));
   const Tensor output = b.Out(Rows(kBatch, kIn));
   b.kernels().Linear(x, up, bias, Tensor(), linear);

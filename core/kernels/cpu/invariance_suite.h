@@ -17,7 +17,7 @@
 namespace lockstep::invariance {
 
 // Samples of a call, and rows of a sample: enough for several leaves of 128 rows, so that threads
-// take different runs of them.
+// take different ranges of them.
 inline constexpr int64_t kBatch = 5, kTime = 127;
 
 // Makes operands, and remembers what kernels have written.

@@ -11,11 +11,11 @@ void AddTo(const float* from, int64_t count, float* to) {
 
 }  // namespace
 
-LeafSums::LeafSums(int64_t leaves, int parts, int64_t width)
-    : leaves_(leaves), width_(width), parts_(parts) {}
+LeafSums::LeafSums(int64_t leaves, int chunks, int64_t width)
+    : leaves_(leaves), width_(width), chunks_(chunks) {}
 
-float* LeafSums::Open(int part, int64_t leaf) {
-  Part& p = parts_[part];
+float* LeafSums::Open(int chunk, int64_t leaf) {
+  Chunk& p = chunks_[chunk];
   if (p.stack.empty()) p.stack.emplace_back(leaves_, leaf);
   if (p.nodes == p.values.size()) p.values.emplace_back(width_);
   float* sums = p.values[p.nodes].data();
@@ -23,8 +23,8 @@ float* LeafSums::Open(int part, int64_t leaf) {
   return sums;
 }
 
-void LeafSums::Close(int part) {
-  Part& p = parts_[part];
+void LeafSums::Close(int chunk) {
+  Chunk& p = chunks_[chunk];
   CHECK(!p.stack.empty()) << "no leaf is open";
   for (int64_t merged = p.stack.front().Push(); merged > 0; --merged, --p.nodes) {
     AddTo(p.values[p.nodes].data(), width_, p.values[p.nodes - 1].data());
@@ -35,12 +35,12 @@ void LeafSums::Close(int part) {
 const float* LeafSums::Finish() {
   std::vector<TreeNode> nodes;
   std::vector<float*> values;
-  for (Part& part : parts_) {
-    if (part.stack.empty()) continue;
-    const std::vector<TreeNode>& of_part = part.stack.front().nodes();
-    for (size_t i = 0; i < of_part.size(); ++i) {
-      nodes.push_back(of_part[i]);
-      values.push_back(part.values[i].data());
+  for (Chunk& chunk : chunks_) {
+    if (chunk.stack.empty()) continue;
+    const std::vector<TreeNode>& of_chunk = chunk.stack.front().nodes();
+    for (size_t i = 0; i < of_chunk.size(); ++i) {
+      nodes.push_back(of_chunk[i]);
+      values.push_back(chunk.values[i].data());
     }
   }
   if (nodes.empty()) {

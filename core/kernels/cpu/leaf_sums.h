@@ -2,7 +2,7 @@
 // normalisation layers (docs/numerics.md, "The tree").
 //
 // The rows are cut into leaves of kLeafRows rows. A leaf adds its rows in order in fp32; the sum is
-// the binary tree of core/base/sum_tree.h over the leaves. Each thread takes a run of leaves.
+// the binary tree of core/base/sum_tree.h over the leaves. Each thread takes a range of leaves.
 
 #pragma once
 
@@ -22,57 +22,57 @@ inline constexpr int64_t kLeafRows = 128;
 
 inline int64_t RowLeaves(int64_t rows) { return (rows + kLeafRows - 1) / kLeafRows; }
 
-// Number of parts of ForRowLeaves(rows, grain, ...).
-inline int RowLeafParts(int64_t rows, int64_t grain) {
-  return ParallelParts(RowLeaves(rows), std::max<int64_t>(1, grain / kLeafRows));
+// Number of chunks of ForRowLeaves(rows, grain, ...).
+inline int RowLeafChunks(int64_t rows, int64_t grain) {
+  return ParallelChunks(RowLeaves(rows), std::max<int64_t>(1, grain / kLeafRows));
 }
 
-// Calls run(part, leaf, first_row, count) for every leaf, in parallel. The leaves of a part are
-// consecutive and come in order; the parts follow each other in the order of rows. `grain` is the
+// Calls run(chunk, leaf, first_row, count) for every leaf, in parallel. The leaves of a chunk are
+// consecutive and come in order; the chunks follow each other in the order of rows. `grain` is the
 // number of rows below which a thread does not pay.
 template <typename Function>
 void ForRowLeaves(int64_t rows, int64_t grain, Function&& run) {
-  ParallelForParts(RowLeaves(rows), std::max<int64_t>(1, grain / kLeafRows),
-                   [&](int part, int64_t begin, int64_t end) {
-                     for (int64_t leaf = begin; leaf < end; ++leaf) {
-                       const int64_t first = leaf * kLeafRows;
-                       run(part, leaf, first, std::min(kLeafRows, rows - first));
-                     }
-                   });
+  ParallelForChunks(RowLeaves(rows), std::max<int64_t>(1, grain / kLeafRows),
+                    [&](int chunk, int64_t begin, int64_t end) {
+                      for (int64_t leaf = begin; leaf < end; ++leaf) {
+                        const int64_t first = leaf * kLeafRows;
+                        run(chunk, leaf, first, std::min(kLeafRows, rows - first));
+                      }
+                    });
 }
 
 // Adds up `width` columns over all leaves. A caller that wants several sums at once, or blocks of
 // columns, cuts the width as it likes.
 //
-//   LeafSums sums(RowLeaves(rows), RowLeafParts(rows, grain), width);
-//   ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t first, int64_t count) {
-//     float* leaf_sums = sums.Open(part, leaf);
+//   LeafSums sums(RowLeaves(rows), RowLeafChunks(rows, grain), width);
+//   ForRowLeaves(rows, grain, [&](int chunk, int64_t leaf, int64_t first, int64_t count) {
+//     float* leaf_sums = sums.Open(chunk, leaf);
 //     for (int64_t r = first; r < first + count; ++r) {
 //       for (int64_t i = 0; i < width; ++i) leaf_sums[i] += x[r * width + i];
 //     }
-//     sums.Close(part);
+//     sums.Close(chunk);
 //   });
 //   WriteSums(sums.Finish(), write, dbias);
 //
-// Open and Close may be called for different parts at the same time; all other calls come from one
+// Open and Close may be called for different chunks at the same time; all other calls come from one
 // thread.
 class LeafSums {
  public:
-  // `leaves` in all, divided among `parts` as ParallelForParts divides them.
-  LeafSums(int64_t leaves, int parts, int64_t width);
+  // `leaves` in all, divided among `chunks` as ParallelForChunks divides them.
+  LeafSums(int64_t leaves, int chunks, int64_t width);
 
   // Starts leaf number `leaf`. Returns its sums [width], zeroed, to which the caller adds the rows
-  // of the leaf in order; they are valid until Close. A part's leaves are consecutive.
-  float* Open(int part, int64_t leaf);
-  // Adds the opened leaf to the part's nodes of the tree.
-  void Close(int part);
+  // of the leaf in order; they are valid until Close. A chunk's leaves are consecutive.
+  float* Open(int chunk, int64_t leaf);
+  // Adds the opened leaf to the chunk's nodes of the tree.
+  void Close(int chunk);
 
   // After all leaves are closed: the sums over all leaves, [width], valid as long as this object.
   // Zeros if no leaf was opened (core/base/parallel.h, LoopsSkipped).
   const float* Finish();
 
  private:
-  struct Part {
+  struct Chunk {
     std::vector<TreeStack> stack;     // empty before the first leaf
     std::vector<FloatBuffer> values;  // of the stack's nodes and of the open leaf, [width_] each
     size_t nodes = 0;
@@ -80,7 +80,7 @@ class LeafSums {
 
   int64_t leaves_, width_;
   std::vector<float> zeros_;
-  std::vector<Part> parts_;
+  std::vector<Chunk> chunks_;
 };
 
 // sums[i] += x[r * stride + i] for `rows` rows r in order and i < columns.

@@ -39,13 +39,13 @@ float Tree(const std::vector<float>& x, int64_t column, int64_t rows, int64_t fi
 }
 
 std::vector<float> Sums(const std::vector<float>& x, int64_t rows) {
-  LeafSums sums(RowLeaves(rows), RowLeafParts(rows, 1), kWidth);
-  ForRowLeaves(rows, 1, [&](int part, int64_t leaf, int64_t first, int64_t count) {
-    float* leaf_sums = sums.Open(part, leaf);
+  LeafSums sums(RowLeaves(rows), RowLeafChunks(rows, 1), kWidth);
+  ForRowLeaves(rows, 1, [&](int chunk, int64_t leaf, int64_t first, int64_t count) {
+    float* leaf_sums = sums.Open(chunk, leaf);
     for (int64_t r = first; r < first + count; ++r) {
       for (int64_t i = 0; i < kWidth; ++i) leaf_sums[i] += x[r * kWidth + i];
     }
-    sums.Close(part);
+    sums.Close(chunk);
   });
   const float* result = sums.Finish();
   return std::vector<float>(result, result + kWidth);

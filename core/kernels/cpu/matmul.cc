@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-using cpu::Cut;
 using cpu::LeafSums;
 using cpu::RowProduct;
+using cpu::Tiling;
 using cpu::WeightGradient;
 
 void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
@@ -34,16 +34,16 @@ void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
   CHECK_EQ(a.elements(), m * k) << a.shape() << " " << c.shape();
   CHECK_EQ(b.elements(), n * k) << b.shape() << " " << c.shape();
   const RowProduct product(*this, {b.data<float>(), b.shape()[-1], transpose_b}, k, n);
-  const cpu::ProductTiles tiles = cpu::CutProducts(m, n);
+  const cpu::ProductTiles tiles = cpu::TileProducts(m, n);
   cpu::Scratch scratch;
   const bool packs = transpose_a == Transpose::kYes;
   const int64_t packed = scratch.Add(packs ? cpu::PackedLeftSize(tiles.rows.size, k) : 0);
-  scratch.Allocate(*this, cpu::ProductParts(tiles));
-  cpu::ForProducts(tiles, [&](int part, int64_t first, int64_t rows, int64_t panel, int64_t end) {
+  scratch.Allocate(*this, cpu::ProductChunks(tiles));
+  cpu::ForProducts(tiles, [&](int chunk, int64_t first, int64_t rows, int64_t panel, int64_t end) {
     const float* a_tile = a.data<float>() + first * k;
     if (packs) {
-      cpu::PackLeftTransposed(a.data<float>() + first, m, rows, k, scratch.At(part, packed));
-      a_tile = scratch.At(part, packed);
+      cpu::PackLeftTransposed(a.data<float>() + first, m, rows, k, scratch.At(chunk, packed));
+      a_tile = scratch.At(chunk, packed);
     }
     float* c_tile = c.data<float>() + first * n;
     product.RunPanels(panel, end, rows, a_tile, packs ? 0 : k, c_tile, n,
@@ -68,8 +68,8 @@ void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
   }
   const RowProduct product(*this, {w.data<float>(), in, Transpose::kYes}, in, out,
                            bias.defined() ? bias.data<float>() : nullptr);
-  cpu::ForProducts(cpu::CutProducts(rows, out), [&](int, int64_t first, int64_t count,
-                                                    int64_t panel, int64_t end) {
+  cpu::ForProducts(cpu::TileProducts(rows, out), [&](int, int64_t first, int64_t count,
+                                                     int64_t panel, int64_t end) {
     product.RunPanels(panel, end, count, x.data<float>() + first * in, in,
                       y.data<float>() + first * out, out,
                       residual.defined() ? residual.data<float>() + first * out : nullptr, out);
@@ -83,8 +83,8 @@ namespace {
 void WeightGradientByOutputs(CpuKernels& kernels, const Tensor& dy, const Tensor& x, Write write,
                              const Tensor& dw) {
   const int64_t out = dw.shape()[0], in = dw.elements() / out;
-  const Cut leaves = cpu::LeafTiles(dy.elements() / out);
-  const WeightGradient weight(kernels, leaves, /*parts=*/1, write, dw);
+  const Tiling leaves = cpu::LeafTiles(dy.elements() / out);
+  const WeightGradient weight(kernels, leaves, /*chunks=*/1, write, dw);
   const int64_t x_size = cpu::PackedRightSize(leaves.size, in);
   const Tensor packed_x =
       kernels.Empty({leaves.count, x_size}, DType::kF32, MemoryClass::kWorkspace);
@@ -96,19 +96,19 @@ void WeightGradientByOutputs(CpuKernels& kernels, const Tensor& dy, const Tensor
                      panel + 1, packed_x.data<float>() + leaf * x_size);
     }
   });
-  const Cut blocks = cpu::OutputBlocks(out);
+  const Tiling blocks = cpu::OutputBlocks(out);
   cpu::Scratch scratch;
   const int64_t packed_dy = scratch.Add(cpu::PackedLeftSize(blocks.size, leaves.size));
-  scratch.Allocate(kernels, cpu::TileParts(blocks));
-  cpu::ForTiles(blocks, [&](int part, int64_t block) {
+  scratch.Allocate(kernels, cpu::TileChunks(blocks));
+  cpu::ForTiles(blocks, [&](int chunk, int64_t block) {
     const int64_t first_out = blocks.Begin(block), outs = blocks.Size(block);
-    float* packed = scratch.At(part, packed_dy);
+    float* packed = scratch.At(chunk, packed_dy);
     for (int64_t leaf = 0; leaf < leaves.count; ++leaf) {
       const int64_t rows = leaves.Size(leaf);
       cpu::PackLeftTransposed(dy.data<float>() + leaves.Begin(leaf) * out + first_out, out, outs,
                               rows, packed);
-      weight.Run(0, leaf, 1, rows, packed, first_out, outs, packed_x.data<float>() + leaf * x_size, 0,
-                 in);
+      weight.Run(0, leaf, 1, rows, packed, first_out, outs, packed_x.data<float>() + leaf * x_size,
+                 0, in);
     }
   });
   weight.Finish();
@@ -130,15 +130,15 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
                    wide_dx.tensor(), dw, dbias);
     return wide_dx.Round();
   }
-  const Cut leaves = cpu::LeafTiles(rows);
+  const Tiling leaves = cpu::LeafTiles(rows);
   if (!cpu::LeavesSuffice(leaves)) {
     if (dx.defined()) MatMul(dy, Transpose::kNo, w, Transpose::kNo, Write::kOverwrite, dx);
     if (dw.defined()) WeightGradientByOutputs(*this, dy, x, write, dw);
     if (dbias.defined()) ColumnSums(dy, write, dbias);
     return;
   }
-  const Cut blocks = cpu::InnerBlocks(out);
-  const int parts = cpu::TileParts(leaves);
+  const Tiling blocks = cpu::InnerBlocks(out);
+  const int chunks = cpu::TileChunks(leaves);
   std::vector<RowProduct> to_input;  // one a block of w's rows
   std::optional<WeightGradient> weight;
   std::optional<LeafSums> bias;
@@ -150,15 +150,15 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   int64_t packed_x = 0, packed_dy = 0;
   const int64_t x_size = cpu::PackedRightSize(leaves.size, in);
   if (dw.defined()) {
-    weight.emplace(*this, leaves, parts, write, dw);
+    weight.emplace(*this, leaves, chunks, write, dw);
     packed_x = scratch.Add(cpu::kLeafGroup * x_size);
     packed_dy = scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
   }
-  scratch.Allocate(*this, parts);
-  if (dbias.defined()) bias.emplace(leaves.count, parts, out);
+  scratch.Allocate(*this, chunks);
+  if (dbias.defined()) bias.emplace(leaves.count, chunks, out);
 
-  cpu::ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
-    const auto at = [&](int64_t piece) { return scratch.At(part, piece); };
+  cpu::ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
+    const auto at = [&](int64_t buffer) { return scratch.At(chunk, buffer); };
     const int64_t leaf_rows = leaves.Size(first_leaf);
     const auto dy_leaf = [&](int64_t i) {
       return dy.data<float>() + leaves.Begin(first_leaf + i) * out;
@@ -171,8 +171,8 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
                         b > 0 ? dx_tile : nullptr, in);
       }
       if (bias) {
-        cpu::AddRows(dy_leaf(i), out, leaf_rows, out, bias->Open(part, first_leaf + i));
-        bias->Close(part);
+        cpu::AddRows(dy_leaf(i), out, leaf_rows, out, bias->Open(chunk, first_leaf + i));
+        bias->Close(chunk);
       }
       if (weight) {
         cpu::PackRight({x.data<float>() + first * in, in}, leaf_rows, in,
@@ -186,7 +186,7 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
         cpu::PackLeftTransposed(dy_leaf(i) + begin, out, width, leaf_rows,
                                 at(packed_dy) + i * cpu::PackedLeftSize(width, leaf_rows));
       }
-      weight->Run(part, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
+      weight->Run(chunk, first_leaf, count, leaf_rows, at(packed_dy), begin, width, at(packed_x), 0,
                   in);
     }
   });

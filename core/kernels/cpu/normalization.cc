@@ -66,11 +66,11 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
   const float* all_scales = scales.LoadAll();
   const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
   const int64_t grain = RowGrain(width);
-  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafParts(rows, grain), 2 * width);
-  cpu::ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t begin, int64_t leaf_rows) {
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafChunks(rows, grain), 2 * width);
+  cpu::ForRowLeaves(rows, grain, [&](int chunk, int64_t leaf, int64_t begin, int64_t leaf_rows) {
     FloatInput input(x, longest), gradient(dy, longest), addend(residual, longest);
     FloatOutput output(dx, longest);
-    float* scale_sums = leaves.Open(part, leaf);
+    float* scale_sums = leaves.Open(chunk, leaf);
     float* shift_sums = scale_sums + width;
     cpu::ForStretches(begin, begin + leaf_rows, stretch, [&](int64_t first, int64_t count) {
       const int64_t at = first * width, elements = count * width;
@@ -107,7 +107,7 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
       }
       output.Close();
     });
-    leaves.Close(part);
+    leaves.Close(chunk);
   });
   const float* sums = leaves.Finish();
   cpu::WriteSums(sums, write, dscale);

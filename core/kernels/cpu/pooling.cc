@@ -79,15 +79,15 @@ void CpuKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Te
   }
   const int64_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
   const int64_t out_height = y.shape()[1], out_width = y.shape()[2];
-  // Windows overlap: a picture belongs to one thread.
+  // Windows overlap: an image belongs to one thread.
   ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
     std::vector<float> slopes(channels);  // what has not found its element yet
-    for (int64_t picture = begin; picture < end; ++picture) {
-      const float* in = x.data<float>() + picture * height * width * channels;
-      float* to = dx.data<float>() + picture * height * width * channels;
+    for (int64_t image = begin; image < end; ++image) {
+      const float* in = x.data<float>() + image * height * width * channels;
+      float* to = dx.data<float>() + image * height * width * channels;
       std::fill_n(to, height * width * channels, 0.0f);
       for (int64_t i = 0; i < out_height * out_width; ++i) {
-        const int64_t at = (picture * out_height * out_width + i) * channels;
+        const int64_t at = (image * out_height * out_width + i) * channels;
         const float* best = y.data<float>() + at;
         float* rest = slopes.data();
         std::copy_n(dy.data<float>() + at, channels, rest);
@@ -114,9 +114,9 @@ void CpuKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
   }
   const int64_t channels = x.shape()[3], pixels = x.shape()[1] * x.shape()[2];
   ParallelFor(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
-    for (int64_t picture = begin; picture < end; ++picture) {
-      float* mean = y.data<float>() + picture * channels;
-      const float* in = x.data<float>() + picture * pixels * channels;
+    for (int64_t image = begin; image < end; ++image) {
+      float* mean = y.data<float>() + image * channels;
+      const float* in = x.data<float>() + image * pixels * channels;
       std::fill_n(mean, channels, 0.0f);
       for (int64_t p = 0; p < pixels; ++p) {
         for (int64_t c = 0; c < channels; ++c) mean[c] += in[p * channels + c];
@@ -135,9 +135,9 @@ void CpuKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
   }
   const int64_t channels = dx.shape()[3], pixels = dx.shape()[1] * dx.shape()[2];
   ParallelFor(dx.shape()[0], 1, [&](int64_t begin, int64_t end) {
-    for (int64_t picture = begin; picture < end; ++picture) {
-      const float* from = dy.data<float>() + picture * channels;
-      float* to = dx.data<float>() + picture * pixels * channels;
+    for (int64_t image = begin; image < end; ++image) {
+      const float* from = dy.data<float>() + image * channels;
+      float* to = dx.data<float>() + image * pixels * channels;
       for (int64_t p = 0; p < pixels; ++p) {
         for (int64_t c = 0; c < channels; ++c) {
           to[p * channels + c] = from[c] / static_cast<float>(pixels);

@@ -67,17 +67,17 @@ float CpuKernels::MaxMagnitude(const Tensor& x) {
   Span span(this);
   // Without their sign, floats order as their bits do, NaN above infinity.
   constexpr uint32_t kInfinity = 0x7f800000;
-  std::vector<uint32_t> partial(ParallelParts(x.elements(), kGrain), 0);
-  ParallelForParts(x.elements(), kGrain, [&](int part, int64_t begin, int64_t end) {
+  std::vector<uint32_t> partial(ParallelChunks(x.elements(), kGrain), 0);
+  ParallelForChunks(x.elements(), kGrain, [&](int chunk, int64_t begin, int64_t end) {
     cpu::FloatInput input(x, cpu::kStretch);
     cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
       const float* data = input.Load(first, count);
-      uint32_t largest = partial[part];
+      uint32_t largest = partial[chunk];
 #pragma omp simd reduction(max : largest)
       for (int64_t i = 0; i < count; ++i) {
         largest = std::max(largest, std::bit_cast<uint32_t>(data[i]) & 0x7fffffffu);
       }
-      partial[part] = largest;
+      partial[chunk] = largest;
     });
   });
   const uint32_t largest = partial.empty() ? 0 : *std::max_element(partial.begin(), partial.end());
@@ -88,15 +88,15 @@ SquareSum CpuKernels::SumOfSquares(const Tensor& x, float scale) {
   Span span(this);
   CHECK(scale > 0 && std::isfinite(scale)) << scale;
   const Bins bins(scale);
-  std::vector<SquareSum> partial(ParallelParts(x.elements(), kGrain));
-  ParallelForParts(x.elements(), kGrain, [&](int part, int64_t begin, int64_t end) {
+  std::vector<SquareSum> partial(ParallelChunks(x.elements(), kGrain));
+  ParallelForChunks(x.elements(), kGrain, [&](int chunk, int64_t begin, int64_t end) {
     cpu::FloatInput input(x, cpu::kStretch);
     cpu::ForStretches(begin, end, cpu::kStretch, [&](int64_t first, int64_t count) {
-      partial[part].Add(AddSquares(bins, input.Load(first, count), count));
+      partial[chunk].Add(AddSquares(bins, input.Load(first, count), count));
     });
   });
   SquareSum sum;
-  for (const SquareSum& part : partial) sum.Add(part);
+  for (const SquareSum& chunk : partial) sum.Add(chunk);
   return sum;
 }
 

@@ -16,50 +16,50 @@ constexpr int64_t kOutputStep = 8;
 int64_t CeilDivide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t RoundUp(int64_t n, int64_t step) { return CeilDivide(n, step) * step; }
 
-Cut CutBy(int64_t total, int64_t size) { return {total, size, CeilDivide(total, size)}; }
+Tiling TileBy(int64_t total, int64_t size) { return {total, size, CeilDivide(total, size)}; }
 
 }  // namespace
 
-Cut LeafTiles(int64_t rows) {
+Tiling LeafTiles(int64_t rows) {
   CHECK_GT(rows, 0);
-  return CutBy(rows, kLeafRows);
+  return TileBy(rows, kLeafRows);
 }
 
-bool LeavesSuffice(const Cut& leaves) {
+bool LeavesSuffice(const Tiling& leaves) {
   const int threads = MaxThreads();
   return leaves.count % threads == 0 || leaves.count >= 4 * threads;
 }
 
-Cut InnerBlocks(int64_t width) { return CutBy(width, kInnerBlock); }
+Tiling InnerBlocks(int64_t width) { return TileBy(width, kInnerBlock); }
 
-Cut OutputBlocks(int64_t out) {
+Tiling OutputBlocks(int64_t out) {
   // At least as many as threads, and no larger than what is near beside a block's dy.
   const int64_t count = std::max<int64_t>(CeilDivide(out, kInnerBlock), MaxThreads());
-  return CutBy(out, RoundUp(CeilDivide(out, count), kOutputStep));
+  return TileBy(out, RoundUp(CeilDivide(out, count), kOutputStep));
 }
 
-int TileParts(const Cut& tiles) { return ParallelParts(tiles.count, 1); }
+int TileChunks(const Tiling& tiles) { return ParallelChunks(tiles.count, 1); }
 
-ProductTiles CutProducts(int64_t rows, int64_t columns) {
+ProductTiles TileProducts(int64_t rows, int64_t columns) {
   CHECK_GT(rows, 0);
   const int threads = MaxThreads();
-  const int64_t count = RoundUp(CeilDivide(rows, kLeafRows), ParallelParts(rows, kFewestRows));
-  const Cut row_tiles = CutBy(rows, RoundUp(CeilDivide(rows, count), 8));
+  const int64_t count = RoundUp(CeilDivide(rows, kLeafRows), ParallelChunks(rows, kFewestRows));
+  const Tiling row_tiles = TileBy(rows, RoundUp(CeilDivide(rows, count), 8));
   const int64_t panels = RightPanels(columns);
   const int64_t groups = std::clamp<int64_t>(threads / row_tiles.count, 1, panels);
-  return {row_tiles, CutBy(panels, CeilDivide(panels, groups))};
+  return {row_tiles, TileBy(panels, CeilDivide(panels, groups))};
 }
 
-int ProductParts(const ProductTiles& tiles) { return ParallelParts(tiles.count(), 1); }
+int ProductChunks(const ProductTiles& tiles) { return ParallelChunks(tiles.count(), 1); }
 
 int64_t Scratch::Add(int64_t floats) {
-  const int64_t piece = size_;
+  const int64_t buffer = size_;
   size_ += RoundUp(floats, 16);
-  return piece;
+  return buffer;
 }
 
-void Scratch::Allocate(Kernels& kernels, int parts) {
-  if (size_ > 0) data_ = kernels.Empty({parts, size_}, DType::kF32, MemoryClass::kWorkspace);
+void Scratch::Allocate(Kernels& kernels, int chunks) {
+  if (size_ > 0) data_ = kernels.Empty({chunks, size_}, DType::kF32, MemoryClass::kWorkspace);
 }
 
 RowProduct::RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,

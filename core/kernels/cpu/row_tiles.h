@@ -1,10 +1,10 @@
-// How the rows of linear layers are cut. Whatever surrounds a product (bias, GELU, the next product
-// that reads the same rows) meets its tile of rows in the second-level cache, and so do the tile's
-// operands. At a transformer's sizes the arithmetic would otherwise wait for memory a third of the
-// time.
+// How the rows of linear layers are tiled. Whatever surrounds a product (bias, GELU, the next
+// product that reads the same rows) meets its tile of rows in the second-level cache, and so do the
+// tile's operands. At a transformer's sizes the arithmetic would otherwise wait for memory a third
+// of the time.
 //
 // An element of a product is one chain over the inner dimension, in fixed blocks: how rows and
-// columns are cut changes no bit (tile_gemm.h). Sums over rows are cut into leaves of kLeafRows
+// columns are tiled changes no bit (tile_gemm.h). Sums over rows are cut into leaves of kLeafRows
 // rows, whatever the number of threads (weight_sum.h).
 
 #pragma once
@@ -19,8 +19,8 @@
 
 namespace lockstep::cpu {
 
-// [0, total) in `count` pieces of `size`, the last one perhaps shorter.
-struct Cut {
+// [0, total) in `count` tiles of `size`, the last one perhaps shorter.
+struct Tiling {
   int64_t total, size, count;
 
   int64_t Begin(int64_t i) const { return i * size; }
@@ -30,39 +30,39 @@ struct Cut {
 // The leaves of a sum over `rows` rows as tiles: kLeafRows rows each, the last one perhaps fewer.
 // With so many, a weight's panels, which come from memory once a tile, are paid for, and all that
 // belongs to a tile of a wide layer fits into 1 or 2 MiB.
-Cut LeafTiles(int64_t rows);
+Tiling LeafTiles(int64_t rows);
 
 // Whether there are leaves enough for the calling thread's threads to share them evenly. If not,
 // products share their columns as well (ForProducts).
-bool LeavesSuffice(const Cut& leaves);
+bool LeavesSuffice(const Tiling& leaves);
 
 // Blocks of a hidden or output width that is summed over, kInnerBlock each (tile_gemm.h): the sum
 // over blocks is what one product over the whole width gives.
-Cut InnerBlocks(int64_t width);
+Tiling InnerBlocks(int64_t width);
 
 // Blocks of the outputs of a layer for threads that share them.
-Cut OutputBlocks(int64_t out);
+Tiling OutputBlocks(int64_t out);
 
-// Calls run(part, tile) for all tiles, in parallel, each part's in order.
-int TileParts(const Cut& tiles);
+// Calls run(chunk, tile) for all tiles, in parallel, each chunk's in order.
+int TileChunks(const Tiling& tiles);
 template <typename Function>
-void ForTiles(const Cut& tiles, Function&& run) {
-  ParallelForParts(tiles.count, 1, [&](int part, int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile) run(part, tile);
+void ForTiles(const Tiling& tiles, Function&& run) {
+  ParallelForChunks(tiles.count, 1, [&](int chunk, int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) run(chunk, tile);
   });
 }
 
-// Calls run(part, first leaf, count) for groups of leaves, in parallel, each part's in order, with
-// the parts of ForTiles. A group is a node of the tree over the leaves: a power of two of whole
-// leaves, at most kLeafGroup, or the last leaf, which may be shorter.
+// Calls run(chunk, first leaf, count) for groups of leaves, in parallel, each chunk's in order,
+// with the chunks of ForTiles. A group is a node of the tree over the leaves: a power of two of
+// whole leaves, at most kLeafGroup, or the last leaf, which may be shorter.
 template <typename Function>
-void ForLeafGroups(const Cut& leaves, Function&& run) {
-  ParallelForParts(leaves.count, 1, [&](int part, int64_t begin, int64_t end) {
+void ForLeafGroups(const Tiling& leaves, Function&& run) {
+  ParallelForChunks(leaves.count, 1, [&](int chunk, int64_t begin, int64_t end) {
     const int64_t whole = leaves.total / leaves.size;
     for (int64_t leaf = begin, count; leaf < end; leaf += count) {
       count = kLeafGroup;
       while (count > 1 && (leaf % count != 0 || leaf + count > std::min(end, whole))) count /= 2;
-      run(part, leaf, count);
+      run(chunk, leaf, count);
     }
   });
 }
@@ -70,33 +70,35 @@ void ForLeafGroups(const Cut& leaves, Function&& run) {
 // How the products of [rows, columns] outputs are shared among threads: tiles of rows, and where
 // these are fewer than the threads, ranges of panels of columns.
 struct ProductTiles {
-  Cut rows, panels;
+  Tiling rows, panels;
 
   int64_t count() const { return rows.count * panels.count; }
 };
-ProductTiles CutProducts(int64_t rows, int64_t columns);
+ProductTiles TileProducts(int64_t rows, int64_t columns);
 
-// Calls run(part, first row, rows, first panel, end panel) for all tiles, in parallel.
-int ProductParts(const ProductTiles& tiles);
+// Calls run(chunk, first row, rows, first panel, end panel) for all tiles, in parallel.
+int ProductChunks(const ProductTiles& tiles);
 template <typename Function>
 void ForProducts(const ProductTiles& tiles, Function&& run) {
-  ParallelForParts(tiles.count(), 1, [&](int part, int64_t begin, int64_t end) {
+  ParallelForChunks(tiles.count(), 1, [&](int chunk, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / tiles.panels.count, panel = i % tiles.panels.count;
       const int64_t first_panel = tiles.panels.Begin(panel);
-      run(part, tiles.rows.Begin(row), tiles.rows.Size(row), first_panel,
+      run(chunk, tiles.rows.Begin(row), tiles.rows.Size(row), first_panel,
           first_panel + tiles.panels.Size(panel));
     }
   });
 }
 
-// Memory of each thread's own, in pieces that start on cache lines.
+// Memory of each thread's own, in buffers that start on cache lines.
 class Scratch {
  public:
-  // Before Allocate: the piece's place.
+  // Before Allocate: the place of a buffer.
   int64_t Add(int64_t floats);
-  void Allocate(Kernels& kernels, int parts);
-  float* At(int part, int64_t piece) const { return data_.data<float>() + part * size_ + piece; }
+  void Allocate(Kernels& kernels, int chunks);
+  float* At(int chunk, int64_t buffer) const {
+    return data_.data<float>() + chunk * size_ + buffer;
+  }
 
  private:
   int64_t size_ = 0;

@@ -91,15 +91,15 @@ void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
   Span span(this);
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / width), stretch = cpu::StretchRows(width);
-  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafParts(rows, grain), width);
-  cpu::ForRowLeaves(rows, grain, [&](int part, int64_t leaf, int64_t begin, int64_t leaf_rows) {
-    float* leaf_sums = leaves.Open(part, leaf);
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafChunks(rows, grain), width);
+  cpu::ForRowLeaves(rows, grain, [&](int chunk, int64_t leaf, int64_t begin, int64_t leaf_rows) {
+    float* leaf_sums = leaves.Open(chunk, leaf);
     FloatInput input(x, stretch * width);
     cpu::ForStretches(begin, begin + leaf_rows, stretch, [&](int64_t first, int64_t count) {
       const float* in = input.Load(first * width, count * width);
       cpu::AddRows(in, width, count, width, leaf_sums);
     });
-    leaves.Close(part);
+    leaves.Close(chunk);
   });
   cpu::WriteSums(leaves.Finish(), write, sums);
 }

@@ -40,7 +40,7 @@ struct TilePanel {
   const float* const* addends;
   int addend_count;
   int64_t addend_offset, addend_row;
-  // What will be read as b after this: each block of rows fetches its share, eight times so many
+  // What will be read as b after this: each block of rows fetches a fraction, eight times so many
   // cache lines, into the second-level cache meanwhile.
   const float* next_b;
   int next_b_lines;

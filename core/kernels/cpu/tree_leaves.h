@@ -17,51 +17,52 @@ namespace lockstep::cpu {
 // Several sums over the same number of leaves each. Every value is an array of `width` floats.
 //
 //   TreeLeaves sums(allocator, blocks, leaves, width);
-//   sums.Sum([&](int part, int64_t block, int64_t leaf, float* value) { ...write the leaf... },
+//   sums.Sum([&](int chunk, int64_t block, int64_t leaf, float* value) { ...write the leaf... },
 //            [&](int64_t block, const float* sum) { ...take the sum... });
 //
-// Each thread takes a run of (sum, leaf) pairs, leaf by leaf, and keeps a stack of nodes of the
+// Each thread takes a range of (sum, leaf) pairs, leaf by leaf, and keeps a stack of nodes of the
 // tree in workspace: as many values as the tree is deep, not as there are leaves.
 class TreeLeaves {
  public:
   TreeLeaves(Allocator& allocator, int64_t sums, int64_t leaves, int64_t width)
-      : sums_(sums), leaves_(leaves), width_(width), parts_(ParallelParts(sums * leaves, 1)) {
-    for (int part = 0; part < parts_; ++part) {
-      int64_t whole = -1;  // the values of a part's whole sums, which take turns
-      for (Run run : RunsOf(part)) {
-        run.first_value = run.IsWhole(leaves) && whole >= 0 ? whole : values_;
-        if (run.first_value == values_) {
+      : sums_(sums), leaves_(leaves), width_(width), chunks_(ParallelChunks(sums * leaves, 1)) {
+    for (int chunk = 0; chunk < chunks_; ++chunk) {
+      int64_t whole = -1;  // the values of a chunk's whole sums, which take turns
+      for (LeafRange range : RangesOf(chunk)) {
+        range.first_value = range.IsWhole(leaves) && whole >= 0 ? whole : values_;
+        if (range.first_value == values_) {
           // The open leaf lies above the nodes that it is merged with.
-          values_ += DeepestStack(leaves, run.first, run.end) + (run.end > run.first + 1 ? 1 : 0);
+          values_ +=
+              DeepestStack(leaves, range.first, range.end) + (range.end > range.first + 1 ? 1 : 0);
         }
-        if (run.IsWhole(leaves)) whole = run.first_value;
-        runs_.push_back(std::move(run));
+        if (range.IsWhole(leaves)) whole = range.first_value;
+        ranges_.push_back(std::move(range));
       }
     }
     memory_ = Tensor::Empty(allocator, {values_, width}, DType::kF32, MemoryClass::kWorkspace);
   }
 
-  // Number of threads that run leaves: `part` is below it.
-  int parts() const { return parts_; }
+  // Number of threads that run leaves: `chunk` is below it.
+  int chunks() const { return chunks_; }
 
-  // Calls make(part, sum, leaf, value) for each leaf of each sum, which writes value[width], then
+  // Calls make(chunk, sum, leaf, value) for each leaf of each sum, which writes value[width], then
   // finish(sum, value) once a sum. Both are called on several threads at the same time.
   template <typename Make, typename Finish>
   void Sum(Make&& make, Finish&& finish) {
-    ParallelFor(parts_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        for (Run& run : runs_) {
-          if (run.part != part) continue;
-          TreeStack stack(leaves_, run.first);
+    ParallelFor(chunks_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        for (LeafRange& range : ranges_) {
+          if (range.chunk != chunk) continue;
+          TreeStack stack(leaves_, range.first);
           int64_t nodes = 0;
-          for (int64_t leaf = run.first; leaf < run.end; ++leaf, ++nodes) {
-            make(static_cast<int>(part), run.sum, leaf, Value(run, nodes));
+          for (int64_t leaf = range.first; leaf < range.end; ++leaf, ++nodes) {
+            make(static_cast<int>(chunk), range.sum, leaf, Value(range, nodes));
             for (int64_t merged = stack.Push(); merged > 0; --merged, --nodes) {
-              Add(Value(run, nodes), 0, width_, Value(run, nodes - 1));
+              Add(Value(range, nodes), 0, width_, Value(range, nodes - 1));
             }
           }
-          run.nodes = stack.nodes();
-          if (run.IsWhole(leaves_)) finish(run.sum, Value(run, 0));
+          range.nodes = stack.nodes();
+          if (range.IsWhole(leaves_)) finish(range.sum, Value(range, 0));
         }
       }
     });
@@ -70,8 +71,8 @@ class TreeLeaves {
 
  private:
   // Consecutive leaves of one sum that one thread adds up.
-  struct Run {
-    int part;
+  struct LeafRange {
+    int chunk;
     int64_t sum, first, end;
     int64_t first_value = 0;
     std::vector<TreeNode> nodes = {};
@@ -79,20 +80,20 @@ class TreeLeaves {
     bool IsWhole(int64_t leaves) const { return first == 0 && end == leaves; }
   };
 
-  std::vector<Run> RunsOf(int part) const {
+  std::vector<LeafRange> RangesOf(int chunk) const {
     const int64_t items = sums_ * leaves_;
-    const int64_t begin = items * part / parts_, end = items * (part + 1) / parts_;
-    std::vector<Run> runs;
+    const int64_t begin = items * chunk / chunks_, end = items * (chunk + 1) / chunks_;
+    std::vector<LeafRange> ranges;
     for (int64_t item = begin; item < end;) {
       const int64_t sum = item / leaves_, stop = std::min(end, (sum + 1) * leaves_);
-      runs.push_back({part, sum, item - sum * leaves_, stop - sum * leaves_});
+      ranges.push_back({chunk, sum, item - sum * leaves_, stop - sum * leaves_});
       item = stop;
     }
-    return runs;
+    return ranges;
   }
 
-  float* Value(const Run& run, int64_t node) const {
-    return memory_.data<float>() + (run.first_value + node) * width_;
+  float* Value(const LeafRange& range, int64_t node) const {
+    return memory_.data<float>() + (range.first_value + node) * width_;
   }
 
   static void Add(const float* from, int64_t begin, int64_t end, float* to) {
@@ -102,14 +103,14 @@ class TreeLeaves {
   // Adds up the sums whose leaves were divided among threads.
   template <typename Finish>
   void Join(Finish&& finish) {
-    for (size_t i = 0; i < runs_.size();) {
+    for (size_t i = 0; i < ranges_.size();) {
       const size_t first = i;
       std::vector<TreeNode> nodes;
       std::vector<float*> values;
-      for (; i < runs_.size() && runs_[i].sum == runs_[first].sum; ++i) {
-        for (size_t node = 0; node < runs_[i].nodes.size(); ++node) {
-          nodes.push_back(runs_[i].nodes[node]);
-          values.push_back(Value(runs_[i], static_cast<int64_t>(node)));
+      for (; i < ranges_.size() && ranges_[i].sum == ranges_[first].sum; ++i) {
+        for (size_t node = 0; node < ranges_[i].nodes.size(); ++node) {
+          nodes.push_back(ranges_[i].nodes[node]);
+          values.push_back(Value(ranges_[i], static_cast<int64_t>(node)));
         }
       }
       if (i == first + 1) continue;  // whole: it is finished
@@ -119,13 +120,13 @@ class TreeLeaves {
           Add(values[addition.right], begin, end, values[addition.left]);
         }
       });
-      finish(runs_[first].sum, values[0]);
+      finish(ranges_[first].sum, values[0]);
     }
   }
 
   int64_t sums_, leaves_, width_;
-  int parts_;
-  std::vector<Run> runs_;  // by sum, then by first leaf
+  int chunks_;
+  std::vector<LeafRange> ranges_;  // by sum, then by first leaf
   int64_t values_ = 0;
   Tensor memory_;
 };

@@ -10,17 +10,18 @@
 
 namespace lockstep::cpu {
 
-WeightSum::WeightSum(Kernels& kernels, const Cut& leaves, int parts, Write write, const Tensor& dw)
+WeightSum::WeightSum(Kernels& kernels, const Tiling& leaves, int chunks, Write write,
+                     const Tensor& dw)
     : write_(write),
-      parts_(parts),
+      chunks_(chunks),
       is_f32_(dw.dtype() == DType::kF32),
       dw_(dw),
       leaves_(leaves.count),
       first_slot_is_dw_(is_f32_ && (write == Write::kOverwrite || leaves.count == 1)) {
   int64_t slots = 0;
-  for (int part = 0; part < parts; ++part) {
-    const int64_t begin = PartBegin(leaves_, parts, part),
-                  end = PartBegin(leaves_, parts, part + 1);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t begin = ChunkBegin(leaves_, chunks, chunk),
+                  end = ChunkBegin(leaves_, chunks, chunk + 1);
     TreeStack stack(leaves_, begin);
     for (int64_t leaf = begin; leaf < end; ++leaf) {
       const int64_t merged = stack.Push();
@@ -46,16 +47,16 @@ float* WeightSum::Partial(int64_t index) const {
   return partial_.data<float>() + (first_slot_is_dw_ ? index - 1 : index) * partial_.shape()[1];
 }
 
-WeightSum::Place WeightSum::PlaceOf(int part, int64_t first_leaf, int64_t count,
+WeightSum::Place WeightSum::PlaceOf(int chunk, int64_t first_leaf, int64_t count,
                                     int64_t offset) const {
   DCHECK(std::has_single_bit(static_cast<uint64_t>(count)) && first_leaf % count == 0);
   const int64_t last = first_leaf + count - 1;
   const Step& step = steps_[last];
   // The first nodes that the last leaf completes are those within the group.
   const int within = std::countr_zero(static_cast<uint64_t>(count));
-  Place place{.to = Slot(part, step.slot) + offset, .pointers = {}, .count = 0};
+  Place place{.to = Slot(chunk, step.slot) + offset, .pointers = {}, .count = 0};
   for (int i = step.merged - within; i-- > 0;) {
-    place.pointers[place.count++] = Slot(part, step.slot + i) + offset;
+    place.pointers[place.count++] = Slot(chunk, step.slot + i) + offset;
   }
   if (last + 1 == leaves_ && LastLeafCompletes()) {
     place.to = dw_.data<float>() + offset;
@@ -87,11 +88,11 @@ void WeightSum::Finish() const {
   });
 }
 
-void WeightGradient::Run(int part, int64_t first_leaf, int64_t count, int64_t rows, const float* dy,
-                         int64_t first_out, int64_t outs, const float* x, int64_t first_in,
-                         int64_t ins) const {
+void WeightGradient::Run(int chunk, int64_t first_leaf, int64_t count, int64_t rows,
+                         const float* dy, int64_t first_out, int64_t outs, const float* x,
+                         int64_t first_in, int64_t ins) const {
   const int64_t in = sum_.in(), offset = first_out * in + first_in;
-  const WeightSum::Place place = sum_.PlaceOf(part, first_leaf, count, offset);
+  const WeightSum::Place place = sum_.PlaceOf(chunk, first_leaf, count, offset);
   Multiply({.m = outs,
             .n = ins,
             .k = rows,

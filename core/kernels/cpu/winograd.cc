@@ -103,7 +103,7 @@ class Convolution {
 
  private:
   // Tiles that are transformed before they are multiplied: so many that the weights, which come
-  // from afar for each chunk, are paid for, while what lies between the transforms stays near.
+  // from afar for each group, are paid for, while what lies between the transforms stays near.
   static constexpr int64_t kOwnTiles = 32, kSharedTiles = 128;
 
   int64_t StripsOf(int64_t tiles) const { return std::max<int64_t>(1, tiles / strips_.wide); }
@@ -124,31 +124,31 @@ class Convolution {
       }
     });
     const int64_t longest = StripsOf(kOwnTiles), tiles = longest * strips_.wide;
-    const int64_t chunks = (strips_.count() + longest - 1) / longest;
+    const int64_t groups = (strips_.count() + longest - 1) / longest;
     const int64_t v_plane = tiles * k_ + kGap, m_plane = tiles * n_ + kGap;
     Scratch scratch;
     const int64_t v = scratch.Add(kPoints * v_plane), m = scratch.Add(kPoints * m_plane);
     const int64_t stage =
         scratch.Add(std::max(kPatch * PatchRow(), kTile * winograd::TilePixels(strips_) * n_));
-    scratch.Allocate(kernels_, ParallelParts(chunks, 1));
-    ParallelForParts(chunks, 1, [&](int part, int64_t begin, int64_t end) {
-      for (int64_t chunk = begin; chunk < end; ++chunk) {
-        const int64_t first = chunk * longest, count = std::min(longest, strips_.count() - first);
+    scratch.Allocate(kernels_, ParallelChunks(groups, 1));
+    ParallelForChunks(groups, 1, [&](int chunk, int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t first = group * longest, count = std::min(longest, strips_.count() - first);
         for (int64_t s = 0; s < count; ++s) {
-          LoadStrip(first + s, scratch.At(part, stage), scratch.At(part, v) + s * strips_.wide * k_,
-                    v_plane);
+          LoadStrip(first + s, scratch.At(chunk, stage),
+                    scratch.At(chunk, v) + s * strips_.wide * k_, v_plane);
         }
-        Multiply(count * strips_.wide, scratch.At(part, v), v_plane, packed.data<float>(), plane,
-                 n_, scratch.At(part, m), m_plane);
+        Multiply(count * strips_.wide, scratch.At(chunk, v), v_plane, packed.data<float>(), plane,
+                 n_, scratch.At(chunk, m), m_plane);
         for (int64_t s = 0; s < count; ++s) {
-          StoreStrip(first + s, {0, n_}, scratch.At(part, m) + s * strips_.wide * n_, m_plane,
-                     scratch.At(part, stage));
+          StoreStrip(first + s, {0, n_}, scratch.At(chunk, m) + s * strips_.wide * n_, m_plane,
+                     scratch.At(chunk, stage));
         }
       }
     });
   }
 
-  // All tiles are transformed first, or a long chunk of them. Then each thread takes panels of the
+  // All tiles are transformed first, or a long group of them. Then each thread takes panels of the
   // weights of its own, which need not come from memory again: for late layers, whose weights are
   // larger than their images.
   void RunByPanels() {
@@ -162,27 +162,27 @@ class Convolution {
     const int64_t patches = load.Add(kPatch * PatchRow());
     const int64_t u = multiply.Add(kPoints * plane), m = multiply.Add(kPoints * m_plane);
     const int64_t stage = multiply.Add(kTile * winograd::TilePixels(strips_) * widest);
-    load.Allocate(kernels_, ParallelParts(longest, 1));
-    multiply.Allocate(kernels_, ParallelParts(panels, 1));
+    load.Allocate(kernels_, ParallelChunks(longest, 1));
+    multiply.Allocate(kernels_, ParallelChunks(panels, 1));
     for (int64_t first = 0; first < strips_.count(); first += longest) {
       const int64_t count = std::min(longest, strips_.count() - first);
-      ParallelForParts(count, 1, [&](int part, int64_t begin, int64_t end) {
+      ParallelForChunks(count, 1, [&](int chunk, int64_t begin, int64_t end) {
         for (int64_t s = begin; s < end; ++s) {
-          LoadStrip(first + s, load.At(part, patches), v.data<float>() + s * strips_.wide * k_,
+          LoadStrip(first + s, load.At(chunk, patches), v.data<float>() + s * strips_.wide * k_,
                     v_plane);
         }
       });
-      ParallelForParts(panels, 1, [&](int part, int64_t begin, int64_t end) {
+      ParallelForChunks(panels, 1, [&](int chunk, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const PanelRange panel = PanelOf(n_, i);
           for (int64_t row = 0; row < k_; row += kLanes) {
-            weights_.TransformRows(row, panel, multiply.At(part, u), plane);
+            weights_.TransformRows(row, panel, multiply.At(chunk, u), plane);
           }
-          Multiply(count * strips_.wide, v.data<float>(), v_plane, multiply.At(part, u), plane,
-                   panel.width, multiply.At(part, m), m_plane);
+          Multiply(count * strips_.wide, v.data<float>(), v_plane, multiply.At(chunk, u), plane,
+                   panel.width, multiply.At(chunk, m), m_plane);
           for (int64_t s = 0; s < count; ++s) {
-            StoreStrip(first + s, panel, multiply.At(part, m) + s * strips_.wide * panel.width,
-                       m_plane, multiply.At(part, stage));
+            StoreStrip(first + s, panel, multiply.At(chunk, m) + s * strips_.wide * panel.width,
+                       m_plane, multiply.At(chunk, stage));
           }
         }
       });

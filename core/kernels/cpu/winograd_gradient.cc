@@ -49,14 +49,16 @@ class BlockGradient {
   };
   static Scratch MakeScratch(const Strips& strips, int64_t places[4]) {
     Scratch scratch;
-    const int64_t tiles = Chunk(strips) * strips.wide;
+    const int64_t tiles = StripsAtOnce(strips) * strips.wide;
     places[0] = scratch.Add(kPoints * (kBlock * kBlock + kGap));
     places[1] = scratch.Add(kPoints * (tiles * kBlock + kGap));
     places[2] = scratch.Add(kPoints * (tiles * kBlock + kGap));
     places[3] = scratch.Add(kPatch * winograd::PatchPixels(strips) * kBlock);
     return scratch;
   }
-  static int64_t Chunk(const Strips& strips) { return std::max<int64_t>(1, kTiles / strips.wide); }
+  static int64_t StripsAtOnce(const Strips& strips) {
+    return std::max<int64_t>(1, kTiles / strips.wide);
+  }
 
   BlockGradient(const Tensor& x, const Tensor& dy, const Channels& in, const Channels& out,
                 const Memory& memory, InstructionSet instructions)
@@ -67,13 +69,13 @@ class BlockGradient {
         out_(out),
         memory_(memory),
         instructions_(instructions) {
-    plane_ = Chunk(strips_) * strips_.wide * kBlock + kGap;
+    plane_ = StripsAtOnce(strips_) * strips_.wide * kBlock + kGap;
   }
 
   // Writes [out.count, 9, in.count], the sum over strips [first, end).
   void Run(int64_t first, int64_t end, float* gradient) {
-    for (int64_t at = first; at < end; at += Chunk(strips_)) {
-      const int64_t strips = std::min(Chunk(strips_), end - at);
+    for (int64_t at = first; at < end; at += StripsAtOnce(strips_)) {
+      const int64_t strips = std::min(StripsAtOnce(strips_), end - at);
       TransformInput(at, strips);
       TransformGradient(at, strips);
       Multiply(strips * strips_.wide, at > first);
@@ -169,12 +171,12 @@ void WinogradBackwardWeight(CpuKernels& kernels, const Tensor& dy, const Tensor&
                     CeilDivide(strips.batch, leaf_samples), kBlockGradient);
   int64_t places[4];
   Scratch scratch = BlockGradient::MakeScratch(strips, places);
-  scratch.Allocate(kernels, leaves.parts());
+  scratch.Allocate(kernels, leaves.chunks());
   leaves.Sum(
-      [&](int part, int64_t block, int64_t leaf, float* gradient) {
+      [&](int chunk, int64_t block, int64_t leaf, float* gradient) {
         BlockGradient sum(x, dy, Channels(in, block % in_blocks), Channels(out, block / in_blocks),
-                          {scratch.At(part, places[0]), scratch.At(part, places[1]),
-                           scratch.At(part, places[2]), scratch.At(part, places[3])},
+                          {scratch.At(chunk, places[0]), scratch.At(chunk, places[1]),
+                           scratch.At(chunk, places[2]), scratch.At(chunk, places[3])},
                           kernels.instructions());
         const int64_t first = leaf * leaf_samples;
         const int64_t end = std::min(first + leaf_samples, strips.batch);

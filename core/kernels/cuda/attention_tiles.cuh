@@ -27,25 +27,25 @@ constexpr float kScale = kWidth == 64 ? 0.125f : 0.0883883476f;
 constexpr float kRaised = 15;  // in powers of two
 constexpr float kRaise = 0x1p15f, kLower = 0x1p-15f;
 
-// Rows of kWidth 16-bit elements in shared memory, from a multiple of 1024 bytes on. Pieces of 16
-// bytes change places within their row, by the row's number: eight rows' pieces of one column lie
+// Rows of kWidth 16-bit elements in shared memory, from a multiple of 1024 bytes on. Vectors of 16
+// bytes change places within their row, by the row's number: eight rows' vectors of one column lie
 // in different banks.
 template <int kWidth>
 struct Tile {
   static constexpr int kRowBytes = 2 * kWidth;
-  static constexpr int kPieces = kWidth / 8;
+  static constexpr int kVectors = kWidth / 8;
   static constexpr int Bytes(int rows) { return rows * kRowBytes; }
 
   unsigned char* data;
 
-  __device__ unsigned char* At(int row, int piece) const {
-    return data + row * kRowBytes + ((piece ^ (row % 8)) * 16);
+  __device__ unsigned char* At(int row, int vector) const {
+    return data + row * kRowBytes + ((vector ^ (row % 8)) * 16);
   }
   // The tile from row `row` on, a multiple of 8.
   __device__ Tile From(int row) const { return {data + row * kRowBytes}; }
 };
 
-// Which row of four matrices the calling lane names when it loads them, with the matrices' pieces:
+// Which row of four matrices the calling lane names when it loads them, with the matrices' vectors:
 // two below each other, then the two right of these.
 template <int kWidth>
 struct LaneDown {
@@ -55,7 +55,7 @@ struct LaneDown {
     offset = lane % 16 * Tile<kWidth>::kRowBytes + ((lane / 16 ^ (lane % 8)) * 16);
   }
   // The same `row` rows down, a multiple of 8, and `column` to the right, a multiple of 16. Bits of
-  // an even piece pass through the exchange of places.
+  // an even vector pass through the exchange of places.
   __device__ const unsigned char* In(const Tile<kWidth>& tile, int row, int column) const {
     return tile.data + row * Tile<kWidth>::kRowBytes + (offset ^ (column * 2));
   }
@@ -89,13 +89,13 @@ class TileCopy {
  public:
   // Rows first, first + 1, ...
   __device__ TileCopy(const HeadRows<const T>& from, int first)
-      : from_(from.data + (first + Row()) * from.stride + Piece() * 8), stride_(from.stride) {}
+      : from_(from.data + (first + Row()) * from.stride + Vector() * 8), stride_(from.stride) {}
 
   // Begins to copy the next kRows rows; zeros behind the first `left` of them.
   template <int kRows>
   __device__ void Next(int left, const Tile<kWidth>& tile) {
     static_assert(kRows % kStep == 0 && kStep % 8 == 0);
-    unsigned char* const to = tile.At(Row(), Piece());
+    unsigned char* const to = tile.At(Row(), Vector());
 #pragma unroll
     for (int r = 0; r < kRows; r += kStep) {
       Copy16(to + r * Tile<kWidth>::kRowBytes, from_, Row() + r < left);
@@ -104,9 +104,9 @@ class TileCopy {
   }
 
  private:
-  static constexpr int kPieces = Tile<kWidth>::kPieces, kStep = kTileThreads / kPieces;
-  static __device__ int Row() { return static_cast<int>(threadIdx.x) / kPieces; }
-  static __device__ int Piece() { return static_cast<int>(threadIdx.x) % kPieces; }
+  static constexpr int kVectors = Tile<kWidth>::kVectors, kStep = kTileThreads / kVectors;
+  static __device__ int Row() { return static_cast<int>(threadIdx.x) / kVectors; }
+  static __device__ int Vector() { return static_cast<int>(threadIdx.x) % kVectors; }
 
   const T* from_;
   int64_t stride_;
@@ -207,7 +207,7 @@ __device__ __forceinline__ void PackWeights(const float (&d)[kM][kN][4],
 template <typename T, int kWidth, int kM>
 __device__ void StoreRows(const float (&d)[kM][kWidth / 8][4], const float (&factor)[kM][2],
                           const Tile<kWidth>& tile, int first, int time, const HeadRows<T>& to) {
-  constexpr int kPieces = Tile<kWidth>::kPieces, kStep = kWarp / kPieces;
+  constexpr int kVectors = Tile<kWidth>::kVectors, kStep = kWarp / kVectors;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   __syncwarp();  // the tile has been read
 #pragma unroll
@@ -225,10 +225,10 @@ __device__ void StoreRows(const float (&d)[kM][kWidth / 8][4], const float (&fac
   __syncwarp();
 #pragma unroll
   for (int r = 0; r < 16 * kM; r += kStep) {
-    const int row = r + lane / kPieces, piece = lane % kPieces;
+    const int row = r + lane / kVectors, vector = lane % kVectors;
     if (first + row >= time) continue;
-    *reinterpret_cast<uint4*>(to.data + (first + row) * to.stride + piece * 8) =
-        *reinterpret_cast<const uint4*>(tile.At(row, piece));
+    *reinterpret_cast<uint4*>(to.data + (first + row) * to.stride + vector * 8) =
+        *reinterpret_cast<const uint4*>(tile.At(row, vector));
   }
 }
 

@@ -15,9 +15,9 @@ constexpr cudnnBatchNormOps_t kAlone = CUDNN_BATCHNORM_OPS_BN;
 
 constexpr float kOne = 1, kZero = 0;
 
-// A matrix is a picture of one column: as a batch it would have more pictures than cuDNN takes.
-Pictures Normalized(const Tensor& x) {
-  if (x.shape().rank() == 4) return PicturesOf(x);
+// A matrix is an image of one column: as a batch it would have more images than cuDNN takes.
+Images Normalized(const Tensor& x) {
+  if (x.shape().rank() == 4) return ImagesOf(x);
   return {.batch = 1, .height = x.shape().rows(), .width = 1, .channels = x.shape()[-1]};
 }
 
@@ -37,11 +37,11 @@ BatchNorms::BatchNorms(Cudnn& cudnn) : cudnn_(cudnn) {}
 BatchNorms::~BatchNorms() = default;
 
 const BatchNorms::Plan& BatchNorms::PlanOf(Use use, const Tensor& x) {
-  const Pictures pictures = Normalized(x);
-  std::unique_ptr<Plan>& kept = plans_[{use, x.dtype(), pictures}];
+  const Images images = Normalized(x);
+  std::unique_ptr<Plan>& kept = plans_[{use, x.dtype(), images}];
   if (kept != nullptr) return *kept;
   auto plan = std::make_unique<Plan>();
-  Describe(plan->x, x.dtype(), pictures);
+  Describe(plan->x, x.dtype(), images);
   LS_CUDNN(cudnnDeriveBNTensorDescriptor(plan->parameters, plan->x,
                                          use == Use::kTraining ? kTraining : kInference));
   if (use == Use::kTraining) {

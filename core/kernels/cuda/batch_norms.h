@@ -40,7 +40,7 @@ class BatchNorms {
   const Plan& PlanOf(Use use, const Tensor& x);
 
   Cudnn& cudnn_;
-  std::map<std::tuple<Use, DType, Pictures>, std::unique_ptr<Plan>> plans_;
+  std::map<std::tuple<Use, DType, Images>, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace lockstep::cuda

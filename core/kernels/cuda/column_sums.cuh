@@ -17,17 +17,17 @@ constexpr int kAtOnce = 4;      // rows that a thread has under way
 // A block has rows of some columns: `across` threads have kCount columns each, the others the same
 // columns of the next rows.
 struct ColumnBlocks {
-  int64_t rows_of_part, parts;
+  int64_t rows_of_chunk, chunks;
   int across;      // a power of two up to 32
   int64_t beside;  // blocks
 
   ColumnBlocks(int64_t rows, int64_t width, int count) : across(1) {
     while (across < kWarp && across * count < width) across *= 2;
     beside = BlocksFor(width, across * count);
-    constexpr int64_t kRowsOfThread = 16;  // at least: enough loads under way, few parts
+    constexpr int64_t kRowsOfThread = 16;  // at least: enough loads under way, few chunks
     const int64_t least = kThreads / across * kRowsOfThread, even = BlocksFor(rows, kRowParts);
-    rows_of_part = even < least ? least : even;
-    parts = BlocksFor(rows, rows_of_part);
+    rows_of_chunk = even < least ? least : even;
+    chunks = BlocksFor(rows, rows_of_chunk);
   }
 };
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ void AddRows(const Terms& terms, int64_t row, int dow
   }
 }
 
-// partial[part][sum][width] = the sums over the part's rows of what
+// partial[chunk][sum][width] = the sums over the chunk's rows of what
 // terms(row, column, out[Terms::kSums][kCount]) gives.
 template <int kCount, typename Terms>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ double of_threads[kSums * kCount][kThreads];
   const int across = blocks.across, down = kThreads / across;
   const int x = static_cast<int>(threadIdx.x) % across, y = static_cast<int>(threadIdx.x) / across;
-  const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount, part = blockIdx.y;
-  const int64_t begin = part * blocks.rows_of_part;
-  const int64_t end = begin + blocks.rows_of_part < rows ? begin + blocks.rows_of_part : rows;
+  const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount, chunk = blockIdx.y;
+  const int64_t begin = chunk * blocks.rows_of_chunk;
+  const int64_t end = begin + blocks.rows_of_chunk < rows ? begin + blocks.rows_of_chunk : rows;
   double totals[kSums][kCount] = {};
   if (column < width) {
     for (int64_t run = begin + y; run < end; run += kFloatRows * down) {
@@ -85,14 +85,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (c >= width) continue;
     double sum = 0;
     for (int k = 0; k < down; ++k) sum += of_threads[which][k * across + from];
-    partial[(part * kSums + which / kCount) * width + c] = sum;
+    partial[(chunk * kSums + which / kCount) * width + c] = sum;
   }
 }
 
-// sums[i] = the parts' partial[part][i], added up, every eighth of them by a warp; static, as every
-// source has its own.
-static __global__ void AddPartsKernel(int64_t parts, int64_t count, const double* partial,
-                                      double* sums) {
+// sums[i] = the chunks' partial[chunk][i], added up, every eighth of them by a warp; static, as
+// every source has its own.
+static __global__ void AddChunksKernel(int64_t chunks, int64_t count, const double* partial,
+                                       double* sums) {
   constexpr int kWarps = kThreads / kWarp;
   __shared__ double of_warps[kWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -100,7 +100,7 @@ static __global__ void AddPartsKernel(int64_t parts, int64_t count, const double
   double sum = 0;
   if (i < count) {
 #pragma unroll 8
-    for (int64_t part = warp; part < parts; part += kWarps) sum += partial[part * count + i];
+    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) sum += partial[chunk * count + i];
   }
   of_warps[warp][lane] = sum;
   __syncthreads();
@@ -115,15 +115,15 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms t
                        double* scratch, double* sums) {
   const bool in_vectors = width % kVector == 0;
   const ColumnBlocks blocks(rows, width, in_vectors ? kVector : 1);
-  const dim3 grid(static_cast<unsigned>(blocks.beside), static_cast<unsigned>(blocks.parts));
-  if (blocks.parts > 0) {
+  const dim3 grid(static_cast<unsigned>(blocks.beside), static_cast<unsigned>(blocks.chunks));
+  if (blocks.chunks > 0) {
     const auto kernel =
         in_vectors ? PartColumnsKernel<kVector, Terms> : PartColumnsKernel<1, Terms>;
     kernel<<<grid, kThreads, 0, stream>>>(rows, width, blocks, terms, scratch);
   }
   const int64_t count = Terms::kSums * width;
-  AddPartsKernel<<<BlocksFor(count, kWarp), kThreads, 0, stream>>>(blocks.parts, count, scratch,
-                                                                   sums);
+  AddChunksKernel<<<BlocksFor(count, kWarp), kThreads, 0, stream>>>(blocks.chunks, count, scratch,
+                                                                    sums);
   return cudaGetLastError();
 }
 

@@ -10,10 +10,10 @@
 
 namespace lockstep::cuda {
 
-// The most parts that rows are cut into.
+// The most chunks that rows are cut into.
 inline constexpr int64_t kRowParts = 512;
 
-// Doubles of scratch that two sums a column need: those of the parts, then the sums, [2, width].
+// Doubles of scratch that two sums a column need: those of the chunks, then the sums, [2, width].
 inline int64_t ColumnScratch(int64_t width) { return 2 * (kRowParts + 1) * width; }
 
 // sums[width] (+)= the column sums of x[rows, width].

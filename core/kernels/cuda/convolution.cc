@@ -1,8 +1,8 @@
 // Convolutions and pooling, by cuDNN; the opposite of pooling.
 
 #include "core/cuda/error.h"
-#include "core/kernels/cuda/convolutions.h"
 #include "core/kernels/cuda/cuda_kernels.h"
+#include "core/kernels/cuda/cudnn_convolutions.h"
 #include "core/kernels/cuda/poolings.h"
 #include "core/kernels/cuda/span.h"
 #include "core/kernels/cuda/upsample.h"
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
+using cuda::ImagesOf;
 using cuda::Of;
-using cuda::PicturesOf;
-using Pass = cuda::Convolutions::Pass;
+using Pass = cuda::CudnnConvolutions::Pass;
 
 namespace {
 
@@ -78,13 +78,13 @@ void CudaKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) 
 void CudaKernels::Upsample(const Tensor& x, const Tensor& y) {
   Span span(this);
   CheckUpsampled(x.shape(), y.shape());
-  LS_CUDA(cuda::Upsample(stream(), PicturesOf(x), Of(x), Of(y)));
+  LS_CUDA(cuda::Upsample(stream(), ImagesOf(x), Of(x), Of(y)));
 }
 
 void CudaKernels::UpsampleBackward(const Tensor& dy, const Tensor& dx) {
   Span span(this);
   CheckUpsampled(dx.shape(), dy.shape());
-  LS_CUDA(cuda::UpsampleBackward(stream(), PicturesOf(dx), Of(dy), Of(dx)));
+  LS_CUDA(cuda::UpsampleBackward(stream(), ImagesOf(dx), Of(dy), Of(dx)));
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace cuda {
 class BatchNorms;
-class Convolutions;
+class CudnnConvolutions;
 class Cudnn;
 class MatrixProducts;
 class Poolings;
@@ -66,14 +66,13 @@ class CudaKernels final : public Kernels {
   void AddBias(const Tensor& x, const Tensor& bias, const Tensor& residual,
                const Tensor& y) override;
   void ColumnSums(const Tensor& x, Write write, const Tensor& sums) override;
-  void GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
-                   const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
-                   const Tensor& y) override;
+  void GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+               const Tensor& down_bias, const Tensor& residual, const Tensor& pre,
+               const Tensor& y) override;
   void GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias, const Tensor& residual,
                   const Tensor& y) override;
-  void GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
-                           const Tensor& dy, Write write,
-                           const GeluNetworkGradients& gradients) override;
+  void GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
+                       const Tensor& dy, Write write, const GeluMlpGradients& gradients) override;
 
   void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
                    const Tensor& y) override;
@@ -157,7 +156,7 @@ class CudaKernels final : public Kernels {
   CudaStaging staging_;
   std::unique_ptr<cuda::MatrixProducts> products_;
   std::unique_ptr<cuda::Cudnn> cudnn_;
-  std::unique_ptr<cuda::Convolutions> convolutions_;
+  std::unique_ptr<cuda::CudnnConvolutions> convolutions_;
   std::unique_ptr<cuda::Poolings> poolings_;
   std::unique_ptr<cuda::BatchNorms> batch_norms_;
   int64_t busy_nanos_ = 0;

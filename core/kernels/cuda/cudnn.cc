@@ -42,17 +42,17 @@ cudnnDataType_t CudnnType(DType dtype) {
                                 : CUDNN_DATA_BFLOAT16;
 }
 
-Pictures PicturesOf(const Tensor& x) {
+Images ImagesOf(const Tensor& x) {
   return {.batch = x.shape()[0],
           .height = x.shape()[1],
           .width = x.shape()[2],
           .channels = x.shape()[3]};
 }
 
-void Describe(const TensorDescriptor& descriptor, DType dtype, const Pictures& pictures) {
+void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images) {
   LS_CUDNN(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NHWC, CudnnType(dtype),
-                                      Extent(pictures.batch), Extent(pictures.channels),
-                                      Extent(pictures.height), Extent(pictures.width)));
+                                      Extent(images.batch), Extent(images.channels),
+                                      Extent(images.height), Extent(images.width)));
 }
 
 }  // namespace lockstep::cuda

@@ -5,7 +5,7 @@
 #include <cudnn.h>  // NVIDIA's: in quotation marks it would be this file
 
 #include "core/cuda/context.h"
-#include "core/kernels/cuda/pictures.h"
+#include "core/kernels/cuda/images.h"
 #include "core/tensor/tensor.h"
 
 // Throws a StatusException if the call, a cudnnStatus_t, fails.
@@ -54,9 +54,9 @@ using TensorDescriptor = CudnnDescriptor<cudnnTensorDescriptor_t, cudnnCreateTen
 cudnnDataType_t CudnnType(DType dtype);
 
 // The extents of a tensor of rank 4.
-Pictures PicturesOf(const Tensor& x);
+Images ImagesOf(const Tensor& x);
 
-// Pictures in channels-last layout.
-void Describe(const TensorDescriptor& descriptor, DType dtype, const Pictures& pictures);
+// Images in channels-last layout.
+void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images);
 
 }  // namespace lockstep::cuda

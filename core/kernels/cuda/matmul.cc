@@ -1,4 +1,4 @@
-// Linear layers, the network of a transformer, and plain matrix products.
+// Linear layers, the MLP of a transformer, and plain matrix products.
 
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/matrix_products.h"
@@ -67,9 +67,9 @@ void CudaKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor
   if (dbias.defined()) ColumnSums(slopes, write, dbias);
 }
 
-void CudaKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
-                              const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                              const Tensor& pre, const Tensor& y) {
+void CudaKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                          const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                          const Tensor& pre, const Tensor& y) {
   Span span(this);
   const int64_t hidden = up.shape()[0], width = up.shape()[1], rows = x.elements() / width;
   CHECK_EQ(pre.elements(), rows * hidden);
@@ -101,9 +101,9 @@ void CudaKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor
   Linear(gelu, down, bias, residual, y);
 }
 
-void CudaKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
-                                      const Tensor& down, const Tensor& dy, Write write,
-                                      const GeluNetworkGradients& gradients) {
+void CudaKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                  const Tensor& down, const Tensor& dy, Write write,
+                                  const GeluMlpGradients& gradients) {
   Span span(this);
   const int64_t hidden = up.shape()[0], width = up.shape()[1], rows = x.elements() / width;
   const Tensor dpre = Workspace({rows, hidden}, dy.dtype());

@@ -76,7 +76,7 @@ struct MatrixProducts::Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtMatmulHeuristicResult_t way = {};
+  cublasLtMatmulHeuristicResult_t algorithm = {};
 };
 
 MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products)
@@ -98,7 +98,8 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSA, OperationOf(p.transpose_b));
   plan->Set(CUBLASLT_MATMUL_DESC_TRANSB, OperationOf(p.transpose_a));
   plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(p.epilogue));
-  // A way is chosen for these pointers' alignment, and null would count as aligned to anything.
+  // An algorithm is chosen for these pointers' alignment, and null would count as aligned to
+  // anything.
   const auto aligned = reinterpret_cast<void*>(uintptr_t{kAlignment});
   if (p.bias.defined()) {
     plan->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(aligned));
@@ -129,7 +130,7 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
   int found = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->a, plan->b, plan->c, plan->c,
-                                     plan->preference, 1, &plan->way, &found);
+                                     plan->preference, 1, &plan->algorithm, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) {
     throw StatusException(
         absl::UnimplementedError(absl::StrCat("cuBLASLt has no algorithm for ", Describe(p),
@@ -159,14 +160,15 @@ void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
     CHECK(p.pre.dtype() == p.c.dtype());
     plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<void*>(p.pre.raw()));
   }
-  const Tensor workspace = Tensor::Empty(allocator, {static_cast<int64_t>(plan.way.workspaceSize)},
-                                         DType::kU8, MemoryClass::kWorkspace);
+  const Tensor workspace =
+      Tensor::Empty(allocator, {static_cast<int64_t>(plan.algorithm.workspaceSize)}, DType::kU8,
+                    MemoryClass::kWorkspace);
   const float one = 1, zero = 0;
   const Tensor& addend = p.addend.defined() ? p.addend : p.c;
   LS_CUBLASLT(cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), plan.a, p.a.raw(), plan.b,
                              p.addend.defined() ? &one : &zero, addend.raw(), plan.c, p.c.raw(),
-                             plan.c, &plan.way.algo, workspace.raw(), plan.way.workspaceSize,
-                             context_.stream()));
+                             plan.c, &plan.algorithm.algo, workspace.raw(),
+                             plan.algorithm.workspaceSize, context_.stream()));
 }
 
 }  // namespace lockstep::cuda

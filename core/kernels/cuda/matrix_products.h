@@ -43,7 +43,8 @@ class MatrixProducts {
   MatrixProducts(const MatrixProducts&) = delete;
   MatrixProducts& operator=(const MatrixProducts&) = delete;
 
-  // Queues the product. Throws StatusException (Unimplemented) where cuBLASLt has no way to it.
+  // Queues the product. Throws StatusException (Unimplemented) where cuBLASLt has no algorithm for
+  // it.
   void Run(Allocator& allocator, const MatrixProduct& product);
 
   // Whether a product of this kind can have GELU as its epilogue: one of 16 bits whose rows all

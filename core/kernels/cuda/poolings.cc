@@ -33,18 +33,18 @@ Poolings::Frame Poolings::Maximum(const Window& window) {
 }
 
 Poolings::Frame Poolings::WholeOf(const Tensor& x) {
-  const Pictures pictures = PicturesOf(x);
+  const Images images = ImagesOf(x);
   return {.mode = CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
-          .height = pictures.height,
-          .width = pictures.width,
+          .height = images.height,
+          .width = images.width,
           .stride = 1,
           .padding = 0};
 }
 
 const Poolings::Plan& Poolings::PlanOf(const Frame& frame, const Tensor& x, const Tensor& y) {
   CHECK(x.dtype() == y.dtype()) << Name(x.dtype()) << " and " << Name(y.dtype());
-  const Pictures pictures = PicturesOf(x);
-  std::unique_ptr<Plan>& kept = plans_[{frame, x.dtype(), pictures}];
+  const Images images = ImagesOf(x);
+  std::unique_ptr<Plan>& kept = plans_[{frame, x.dtype(), images}];
   if (kept != nullptr) return *kept;
   auto plan = std::make_unique<Plan>();
   const auto height = static_cast<int>(frame.height), width = static_cast<int>(frame.width);
@@ -54,12 +54,12 @@ const Poolings::Plan& Poolings::PlanOf(const Frame& frame, const Tensor& x, cons
   const auto output = [&](int64_t extent, int64_t kernel) {
     return (extent + 2 * frame.padding - kernel) / frame.stride + 1;
   };
-  const Pictures pooled = {.batch = pictures.batch,
-                           .height = output(pictures.height, frame.height),
-                           .width = output(pictures.width, frame.width),
-                           .channels = pictures.channels};
+  const Images pooled = {.batch = images.batch,
+                         .height = output(images.height, frame.height),
+                         .width = output(images.width, frame.width),
+                         .channels = images.channels};
   CHECK_EQ(y.elements(), pooled.batch * pooled.height * pooled.width * pooled.channels);
-  Describe(plan->x, x.dtype(), pictures);
+  Describe(plan->x, x.dtype(), images);
   Describe(plan->y, x.dtype(), pooled);
   kept = std::move(plan);
   return *kept;

@@ -27,7 +27,7 @@ class Poolings {
   void GlobalAverageBackward(const Tensor& dy, const Tensor& dx);
 
  private:
-  // What cuDNN slides over pictures.
+  // What cuDNN slides over images.
   struct Frame {
     cudnnPoolingMode_t mode;
     int64_t height, width, stride, padding;
@@ -45,7 +45,7 @@ class Poolings {
                 const Tensor& dx);
 
   Cudnn& cudnn_;
-  std::map<std::tuple<Frame, DType, Pictures>, std::unique_ptr<Plan>> plans_;
+  std::map<std::tuple<Frame, DType, Images>, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace lockstep::cuda

@@ -56,14 +56,15 @@ cudaError_t Reduce(cudaStream_t stream, std::span<const ReducedArray> tensors, V
                    T start, T* partial, T* result) {
   static_assert(sizeof(Value) + sizeof(Op) + sizeof(T) + sizeof(T*) + 3 * alignof(T) <=
                 kOtherArgumentBytes);
-  int64_t parts = 0;
+  int64_t partials = 0;
   const cudaError_t error = ForBatches(tensors, kBlockElements, [&](const Batch& batch) {
-    PartialKernel<<<batch.blocks, kThreads, 0, stream>>>(value, op, start, partial + parts, batch);
-    parts += batch.blocks;
+    PartialKernel<<<batch.blocks, kThreads, 0, stream>>>(value, op, start, partial + partials,
+                                                         batch);
+    partials += batch.blocks;
     return cudaGetLastError();
   });
   if (error != cudaSuccess) return error;
-  FinishKernel<<<1, kThreads, 0, stream>>>(parts, partial, op, start, result);
+  FinishKernel<<<1, kThreads, 0, stream>>>(partials, partial, op, start, result);
   return cudaGetLastError();
 }
 
@@ -104,9 +105,9 @@ __device__ Binned WarpReduce(Binned value, PlusBins) {
 }  // namespace
 
 int64_t PartialsOf(std::span<const ReducedArray> tensors) {
-  int64_t parts = 0;
-  for (const ReducedArray& tensor : tensors) parts += BlocksFor(tensor.elements, kBlockElements);
-  return parts;
+  int64_t partials = 0;
+  for (const ReducedArray& tensor : tensors) partials += BlocksFor(tensor.elements, kBlockElements);
+  return partials;
 }
 
 cudaError_t MaxMagnitude(cudaStream_t stream, std::span<const ReducedArray> tensors,

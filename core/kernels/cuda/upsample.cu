@@ -19,16 +19,16 @@ cudaError_t ForEach(cudaStream_t stream, int64_t count, Function f) {
   return cudaGetLastError();
 }
 
-// The element of the large pictures at row 2 r + down, column 2 c + right of what is element i, at
+// The element of the large images at row 2 r + down, column 2 c + right of what is element i, at
 // row r and column c, of the small ones.
-__device__ int64_t Doubled(const Pictures& small, int64_t i, int down, int right) {
+__device__ int64_t Doubled(const Images& small, int64_t i, int down, int right) {
   const int64_t channel = i % small.channels, pixel = i / small.channels;
-  const int64_t column = pixel % small.width, row = pixel / small.width;  // over all pictures
+  const int64_t column = pixel % small.width, row = pixel / small.width;  // over all images
   return ((2 * row + down) * 2 * small.width + 2 * column + right) * small.channels + channel;
 }
 
 struct UpsampleOne {
-  Pictures small;
+  Images small;
   Array x, y;
   __device__ void operator()(int64_t i) const {
     const float value = LoadOne(x, i);
@@ -39,7 +39,7 @@ struct UpsampleOne {
 };
 
 struct UpsampleBackwardOne {
-  Pictures small;
+  Images small;
   Array dy, dx;
   __device__ void operator()(int64_t i) const {
     const float above = LoadOne(dy, Doubled(small, i, 0, 0)) + LoadOne(dy, Doubled(small, i, 0, 1));
@@ -48,15 +48,15 @@ struct UpsampleBackwardOne {
   }
 };
 
-int64_t Elements(const Pictures& p) { return p.batch * p.height * p.width * p.channels; }
+int64_t Elements(const Images& p) { return p.batch * p.height * p.width * p.channels; }
 
 }  // namespace
 
-cudaError_t Upsample(cudaStream_t stream, Pictures small, Array x, Array y) {
+cudaError_t Upsample(cudaStream_t stream, Images small, Array x, Array y) {
   return ForEach(stream, Elements(small), UpsampleOne{small, x, y});
 }
 
-cudaError_t UpsampleBackward(cudaStream_t stream, Pictures small, Array dy, Array dx) {
+cudaError_t UpsampleBackward(cudaStream_t stream, Images small, Array dy, Array dx) {
   return ForEach(stream, Elements(small), UpsampleBackwardOne{small, dy, dx});
 }
 

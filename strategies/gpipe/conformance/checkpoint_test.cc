@@ -15,7 +15,7 @@
 #include "core/nn/layers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
 

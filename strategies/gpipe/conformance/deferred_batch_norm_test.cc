@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/gpipe/gpipe.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/single/single.h"
 #include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
@@ -69,8 +69,8 @@ struct Estimate {
   std::vector<float> mean = std::vector<float>(kProbeWidth, 0.0f);
   std::vector<float> variance = std::vector<float>(kProbeWidth, 1.0f);
 
-  static Estimate Of(Stage& stage) {
-    const RunningStatistics& layer = *stage.model().Statistics()[0];
+  static Estimate Of(LocalModel& local_model) {
+    const RunningStatistics& layer = *local_model.model().Statistics()[0];
     const auto copy = [](const Tensor& tensor) {
       return std::vector<float>(tensor.span<float>().begin(), tensor.span<float>().end());
     };
@@ -127,10 +127,10 @@ TEST_P(ChunksTest, RunningStatistics) {
         Estimate expected;
         for (int64_t step = 0; step < 3; ++step) {
           rank.Step(step);
-          rank.stage().UpdateStatistics();
+          rank.local_model().UpdateStatistics();
           const Tensor batch = rank.MakeBatch(step * kSamples, kSamples).inputs;
           expected.Update(batch, momentum ? *momentum : 1.0 / static_cast<double>(step + 1));
-          if (rank.index() == 0) ExpectNear(Estimate::Of(rank.stage()), expected);
+          if (rank.index() == 0) ExpectNear(Estimate::Of(rank.local_model()), expected);
         }
       });
       ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -146,10 +146,10 @@ TEST(DeferredBatchNormTest, UnevenMicroBatchesWeighWhatTheyHave) {
     Estimate expected;
     for (int64_t step = 0; step < 2; ++step) {
       rank.Step(step);
-      rank.stage().UpdateStatistics();
+      rank.local_model().UpdateStatistics();
       expected.Update(rank.MakeBatch(step * kSamples, kSamples).inputs, 0.1);
     }
-    if (rank.index() == 0) ExpectNear(Estimate::Of(rank.stage()), expected);
+    if (rank.index() == 0) ExpectNear(Estimate::Of(rank.local_model()), expected);
   });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 }
@@ -157,10 +157,10 @@ TEST(DeferredBatchNormTest, UnevenMicroBatchesWeighWhatTheyHave) {
 // Evaluation normalises by the estimate, gathers nothing and does not move it.
 TEST(DeferredBatchNormTest, Evaluation) {
   const auto outcome = RunPipeline(Pipeline(4), [](RankUnderTest& rank) {
-    Stage& stage = rank.stage();
-    stage.UpdateStatistics();
+    LocalModel& local_model = rank.local_model();
+    local_model.UpdateStatistics();
     Estimate before;
-    if (rank.index() == 0) before = Estimate::Of(stage);
+    if (rank.index() == 0) before = Estimate::Of(local_model);
     std::vector<EvaluationSums> sums;
     for (int i = 0; i < 2; ++i) sums.push_back(rank.runner().Evaluate(rank.MakeBatch(0, 5)));
     EXPECT_EQ(sums[0].loss, sums[1].loss);
@@ -173,7 +173,7 @@ TEST(DeferredBatchNormTest, Evaluation) {
     if (rank.index() == 1) {
       EXPECT_GT(sums[0].loss.Total(), 0);
     }
-    if (rank.index() == 0) ExpectNear(Estimate::Of(stage), before);
+    if (rank.index() == 0) ExpectNear(Estimate::Of(local_model), before);
   });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 }
@@ -207,15 +207,15 @@ TEST(DeferredBatchNormTest, Optimize) {
     const auto outcome = RunPipeline(pipeline, [&](RankUnderTest& rank) {
       for (int64_t step = 0; step < 5; ++step) {
         rank.Step(step);
-        rank.stage().UpdateStatistics();
-        for (Parameter* parameter : rank.stage().parameters()) {
+        rank.local_model().UpdateStatistics();
+        for (Parameter* parameter : rank.local_model().parameters()) {
           for (int64_t i = 0; i < parameter->value.elements(); ++i) {
             parameter->value.data<float>()[i] -= kRate * parameter->gradient.data<float>()[i];
           }
         }
       }
       const double evaluated = rank.runner().Evaluate(rank.MakeBatch(0, kSamples)).loss.Total();
-      if (rank.index() == 0) trained.estimate = Estimate::Of(rank.stage());
+      if (rank.index() == 0) trained.estimate = Estimate::Of(rank.local_model());
       if (rank.index() == 1) trained.evaluated = evaluated;
     });
     EXPECT_TRUE(outcome.ok()) << outcome.status();
@@ -232,10 +232,10 @@ TEST(DeferredBatchNormTest, Optimize) {
   }
 }
 
-// Pictures to classes, by pixels that are normalised without a momentum.
-class NormOfPictures : public Block {
+// Images to classes, by pixels that are normalised without a momentum.
+class NormOfImages : public Block {
  public:
-  NormOfPictures()
+  NormOfImages()
       : Block("norm"),
         norm_(AddChild<BatchNormLayer>("layer", 3, Activation::kNone, std::nullopt)) {}
 
@@ -264,7 +264,7 @@ class Classes : public Block {
 TEST(DeferredBatchNormTest, ACumulativeAverageGoesOnAfterAResume) {
   const ModelFactory make_model = [](const Config&, const Dataset&) -> absl::StatusOr<Model> {
     Model model;
-    model.blocks.push_back(std::make_unique<NormOfPictures>());
+    model.blocks.push_back(std::make_unique<NormOfImages>());
     model.blocks.push_back(std::make_unique<Classes>());
     model.blocks[0]->cost.output_elements = 32 * 32 * 3;
     return model;

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/single/single.h"
 #include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 #include "strategies/schedules/simulation.h"
 #include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"

@@ -78,21 +78,21 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
       trace_(handle.rank(), {.first_step = pipeline.steps - 1, .steps = 1}),
       timer_({.trace = &trace_}),
       rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
-      stage_(std::make_unique<Stage>(rank_, pipeline.make_model(), plan_.RangesOf(handle.rank()),
-                                     settings_, 1)),
-      links_(std::make_unique<StageLinks>(*stage_, plan_, mesh_.pp())),
-      runner_(std::make_unique<ScheduleRunner>(*stage_, plan_, pipeline.schedule, handle.rank(),
-                                               pipeline.checkpointing, *links_)) {
-  stage_->AllocateGradients();
+      local_model_(std::make_unique<LocalModel>(rank_, pipeline.make_model(),
+                                                plan_.RangesOf(handle.rank()), settings_, 1)),
+      links_(std::make_unique<StageLinks>(*local_model_, plan_, mesh_.pp())),
+      runner_(std::make_unique<ScheduleRunner>(*local_model_, plan_, pipeline.schedule,
+                                               handle.rank(), pipeline.checkpointing, *links_)) {
+  local_model_->AllocateGradients();
   allocator_.ResetPeaks();
 }
 
 void RankUnderTest::Step(int64_t step) {
   timer_.BeginStep(step);
-  stage_->Clear(1);
+  local_model_->Clear(1);
   Batches batches(*this, step, settings_);
   runner_->Run(step, 0, batches, {});
-  stage_->CompleteGradients();
+  local_model_->CompleteGradients();
   timer_.EndStep(0);
 }
 
@@ -114,8 +114,8 @@ absl::StatusOr<StepOutcome> RunPipeline(const PipelineUnderTest& pipeline,
                  for (int64_t step = 0; step < pipeline.steps; ++step) rank.Step(step);
                  look(rank);
                  const std::lock_guard lock(mutex);
-                 outcome.loss += rank.stage().MeanLoss(rank.stage().LossSum());
-                 for (const Parameter* parameter : rank.stage().parameters()) {
+                 outcome.loss += rank.local_model().MeanLoss(rank.local_model().LossSum());
+                 for (const Parameter* parameter : rank.local_model().parameters()) {
                    const auto gradient = parameter->gradient.span<float>();
                    outcome.gradients[parameter->name] = {gradient.begin(), gradient.end()};
                  }

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 #include "strategies/stages/schedule_runner.h"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ class RankUnderTest {
   // Runs a step, from fresh gradients to complete ones.
   void Step(int64_t step);
 
-  Stage& stage() { return *stage_; }
+  LocalModel& local_model() { return *local_model_; }
   ScheduleRunner& runner() { return *runner_; }
   Kernels& kernels() { return kernels_; }
   const Ledger& ledger() const { return handle_.ledger(); }
@@ -55,7 +55,7 @@ class RankUnderTest {
   Trace trace_;
   StepTimer timer_;
   Rank rank_;
-  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<LocalModel> local_model_;
   std::unique_ptr<StageLinks> links_;
   std::unique_ptr<ScheduleRunner> runner_;
 };

@@ -1,4 +1,4 @@
-#include "core/run/run.h"
+#include "core/run/training_run.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -58,7 +58,7 @@ absl::Status SetAside(const std::string& out) {
 absl::Status CheckInitialWeights(const Model& model) {
   CpuAllocator allocator;
   return Annotate(CheckWeights(model.initial_weights, model.published,
-                               InitialPart(WeightsOf(model, allocator))),
+                               InitialState(WeightsOf(model, allocator))),
                   "model.init");
 }
 
@@ -82,9 +82,9 @@ std::string DefaultOut(const std::string& workload, const std::string& strategy)
 
 }  // namespace
 
-std::string Run::checkpoints() const { return out + "/checkpoints"; }
+std::string TrainingRun::checkpoints() const { return out + "/checkpoints"; }
 
-RunDescription Describe(const Run& run) {
+RunDescription Describe(const TrainingRun& run) {
   const bool counts_tokens = run.dataset->task() == Task::kLanguageModel;
   return {.workload = run.workload,
           .strategy = run.strategy.name,
@@ -111,7 +111,7 @@ std::string ModelFingerprint(const Config& config) {
   return part.Fingerprint();
 }
 
-std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model,
+std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model model,
                                        std::vector<BlockProfile> profiles) {
   return run.strategy.make({.rank = rank,
                             .model = std::move(model),
@@ -121,10 +121,11 @@ std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model,
                             .profiles = std::move(profiles)});
 }
 
-absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                             const ModelFactory& make_model, const RunPlace& place,
-                             ConfigRecord* record) {
-  Run run;
+absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
+                                     const StrategyDefinition& strategy,
+                                     const ModelFactory& make_model, const RunPlace& place,
+                                     ConfigRecord* record) {
+  TrainingRun run;
   LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
   LS_RETURN_IF_ERROR(CheckMovedKeys(given));
   LS_ASSIGN_OR_RETURN(run.config, WithPreset(strategy.name, strategy.keys, given));
@@ -172,16 +173,17 @@ absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefi
   return run;
 }
 
-absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                               const ModelFactory& make_model, const RunPlace& place) {
-  LS_ASSIGN_OR_RETURN(Run run, CheckRun(command_line, strategy, make_model, place));
+absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
+                                       const StrategyDefinition& strategy,
+                                       const ModelFactory& make_model, const RunPlace& place) {
+  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, place));
   if (!place.has_first_rank) return run;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));
   return run;
 }
 
-void LeaveError(const CommandLine& command_line, const absl::StatusOr<Run>& run,
+void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRun>& run,
                 const absl::Status& error) {
   const std::string out = run.ok() ? run->out : command_line.out;
   if (out.empty() || (command_line.resume && fs::exists(out + "/summary.json"))) return;

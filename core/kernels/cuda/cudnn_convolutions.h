@@ -12,15 +12,15 @@ namespace lockstep::cuda {
 // Convolutions by cuDNN in channels-last layout, added up in fp32 whatever the operands are stored
 // in, by algorithms that repeat their bits. What it finds out about a convolution is kept for the
 // next of the same kind.
-class Convolutions {
+class CudnnConvolutions {
  public:
   enum class Pass { kForward, kBackwardInput, kBackwardWeight };
 
   // The rank's cuDNN outlives it.
-  Convolutions(Cudnn& cudnn, Fp32Products fp32_products);
-  ~Convolutions();
-  Convolutions(const Convolutions&) = delete;
-  Convolutions& operator=(const Convolutions&) = delete;
+  CudnnConvolutions(Cudnn& cudnn, Fp32Products fp32_products);
+  ~CudnnConvolutions();
+  CudnnConvolutions(const CudnnConvolutions&) = delete;
+  CudnnConvolutions& operator=(const CudnnConvolutions&) = delete;
 
   // Queues one of the passes between x [batch, height, width, in], w [out, kernel, kernel, in] and
   // y [batch, h', w', out], all of one dtype; backward, x, w and y are their gradients where the

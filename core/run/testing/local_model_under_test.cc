@@ -1,4 +1,4 @@
-#include "core/run/testing/stage_under_test.h"
+#include "core/run/testing/local_model_under_test.h"
 
 #include <memory>
 #include <string>
@@ -42,23 +42,23 @@ Model MakeTiedSquares() {
   return model;
 }
 
-StageUnderTest::StageUnderTest(RankHandle& handle, const Settings& settings,
-                               const std::vector<BlockRange>& ranges)
+LocalModelUnderTest::LocalModelUnderTest(RankHandle& handle, const Settings& settings,
+                                         const std::vector<BlockRange>& ranges)
     : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
       rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
-      stage_(rank_, MakeTiedSquares(), {ranges[mesh_.pp().rank()]}, settings, 1) {
-  stage_.AllocateGradients();
-  stage_.Clear(1);
+      local_model_(rank_, MakeTiedSquares(), {ranges[mesh_.pp().rank()]}, settings, 1) {
+  local_model_.AllocateGradients();
+  local_model_.Clear(1);
 }
 
 void ForStages(const std::vector<BlockRange>& ranges,
-               const std::function<void(StageUnderTest&, int)>& run) {
+               const std::function<void(LocalModelUnderTest&, int)>& run) {
   Settings settings;
   settings.seed = 5;
   settings.batch.size = 2;
   settings.mesh.pp = static_cast<int>(ranges.size());
   const absl::Status status = RunRanks(settings.mesh.pp, {}, [&](RankHandle& handle) {
-    StageUnderTest rank(handle, settings, ranges);
+    LocalModelUnderTest rank(handle, settings, ranges);
     run(rank, handle.rank());
     return absl::OkStatus();
   });

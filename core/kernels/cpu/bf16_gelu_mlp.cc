@@ -1,6 +1,6 @@
-// A transformer's MLP in bf16: two linear layers with GELU between them. As in fp32
-// (gelu_network.cc), what a tile of rows holds of a block of the hidden layer goes from one product
-// to the next in cache. The bits are those of the layers one by one.
+// A transformer's MLP in bf16: two linear layers with GELU between them. As in fp32 (gelu_mlp.cc),
+// what a tile of rows holds of a block of the hidden layer goes from one product to the next in
+// cache. The bits are those of the layers one by one.
 
 #include <optional>
 #include <vector>
@@ -34,11 +34,11 @@ void GeluRowsBackward(const Bf16* pre, int64_t stride, int64_t rows, int64_t wid
 
 }  // namespace
 
-void GeluNetworkBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
-                     const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                     const Tensor& pre, const Tensor& y) {
+void GeluMlpBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                 const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                 const Tensor& pre, const Tensor& y) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut tiles = LeafTiles(x.elements() / width);
+  const Tiling tiles = LeafTiles(x.elements() / width);
   if (!LeavesSuffice(tiles)) {
     kernels.Linear(x, up, up_bias, Tensor(), pre);
     return kernels.GeluLinear(pre, down, down_bias, residual, y);
@@ -49,11 +49,11 @@ void GeluNetworkBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const 
                                  down_bias);
   Scratch scratch;
   const int64_t activated = scratch.Add(Bf16Floats(tiles.size * hidden));
-  scratch.Allocate(kernels, TileParts(tiles));
-  ForTiles(tiles, [&](int part, int64_t tile) {
+  scratch.Allocate(kernels, TileChunks(tiles));
+  ForTiles(tiles, [&](int chunk, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
     Bf16* pre_tile = Bf16Data(pre) + first * hidden;
-    auto* gelu = reinterpret_cast<Bf16*>(scratch.At(part, activated));
+    auto* gelu = reinterpret_cast<Bf16*>(scratch.At(chunk, activated));
     to_hidden.Run({.m = rows,
                    .a = Bf16Data(x) + first * width,
                    .a_stride = width,
@@ -70,11 +70,11 @@ void GeluNetworkBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const 
   });
 }
 
-void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, const Tensor& up,
-                             const Tensor& down, const Tensor& dy, Write write,
-                             const Kernels::GeluNetworkGradients& gradients) {
+void GeluMlpBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, const Tensor& up,
+                         const Tensor& down, const Tensor& dy, Write write,
+                         const Kernels::GeluMlpGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut leaves = LeafTiles(dy.elements() / width), blocks = InnerBlocks(hidden);
+  const Tiling leaves = LeafTiles(dy.elements() / width), blocks = InnerBlocks(hidden);
   if (!LeavesSuffice(leaves)) {
     const auto workspace = [&] {
       return kernels.Empty(pre.shape(), DType::kBF16, MemoryClass::kWorkspace);
@@ -85,7 +85,7 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
     kernels.GeluBackward(pre, dpre, dpre);
     return kernels.LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
   }
-  const int parts = TileParts(leaves);
+  const int chunks = TileChunks(leaves);
   std::optional<Bf16RowProduct> to_input;
   std::vector<Bf16RowProduct> to_hidden;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
@@ -97,12 +97,12 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
   }
   std::optional<Bf16WeightGradient> up_gradient, down_gradient;
   std::optional<LeafSums> up_bias, down_bias;
-  if (gradients.up.defined()) up_gradient.emplace(kernels, leaves, parts, write, gradients.up);
+  if (gradients.up.defined()) up_gradient.emplace(kernels, leaves, chunks, write, gradients.up);
   if (gradients.down.defined()) {
-    down_gradient.emplace(kernels, leaves, parts, write, gradients.down);
+    down_gradient.emplace(kernels, leaves, chunks, write, gradients.down);
   }
-  if (gradients.up_bias.defined()) up_bias.emplace(leaves.count, parts, hidden);
-  if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, parts, width);
+  if (gradients.up_bias.defined()) up_bias.emplace(leaves.count, chunks, hidden);
+  if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, chunks, width);
   Scratch scratch;
   const auto add = [&](int64_t elements) { return scratch.Add(Bf16Floats(elements)); };
   const int64_t group_rows = kLeafGroup * leaves.size;
@@ -112,10 +112,12 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
   const int64_t packed_dy = add(kLeafGroup * PackedBf16LeftSize(width, leaves.size));
   const int64_t packed_gelu = add(kLeafGroup * PackedBf16RightSize(leaves.size, blocks.size));
   const int64_t packed_dpre = add(kLeafGroup * PackedBf16LeftSize(blocks.size, leaves.size));
-  scratch.Allocate(kernels, parts);
+  scratch.Allocate(kernels, chunks);
 
-  ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
-    const auto at = [&](int64_t piece) { return reinterpret_cast<Bf16*>(scratch.At(part, piece)); };
+  ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
+    const auto at = [&](int64_t buffer) {
+      return reinterpret_cast<Bf16*>(scratch.At(chunk, buffer));
+    };
     const int64_t rows = leaves.Size(first_leaf);
     const auto dy_leaf = [&](int64_t i) {
       return Bf16Data(dy) + leaves.Begin(first_leaf + i) * width;
@@ -131,8 +133,8 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
                                at(packed_dy) + i * PackedBf16LeftSize(width, rows));
       }
       if (down_bias) {
-        AddBf16Rows(dy_leaf(i), width, rows, width, down_bias->Open(part, first_leaf + i));
-        down_bias->Close(part);
+        AddBf16Rows(dy_leaf(i), width, rows, width, down_bias->Open(chunk, first_leaf + i));
+        down_bias->Close(chunk);
       }
     }
     for (int64_t b = 0; b < blocks.count; ++b) {
@@ -153,18 +155,18 @@ void GeluNetworkBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pr
         }
       }
       if (up_gradient) {
-        up_gradient->Run(part, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
+        up_gradient->Run(chunk, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
                          0, width);
       }
       if (down_gradient) {
-        down_gradient->Run(part, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
+        down_gradient->Run(chunk, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
                            begin, size);
       }
     }
     for (int64_t i = 0; i < count; ++i) {
       if (up_bias) {
-        AddBf16Rows(dpre_leaf(i), hidden, rows, hidden, up_bias->Open(part, first_leaf + i));
-        up_bias->Close(part);
+        AddBf16Rows(dpre_leaf(i), hidden, rows, hidden, up_bias->Open(chunk, first_leaf + i));
+        up_bias->Close(chunk);
       }
       if (to_input) {
         to_input->Run({.m = rows,

@@ -1,4 +1,4 @@
-#include "core/kernels/cpu/convolution_piece.h"
+#include "core/kernels/cpu/convolution_primitive.h"
 
 #include <unordered_map>
 
@@ -31,7 +31,7 @@ class OneThread {
 
 }  // namespace
 
-std::vector<int64_t> ConvolutionPieces::Spec::Key() const {
+std::vector<int64_t> ConvolutionPrimitives::Spec::Key() const {
   return {static_cast<int64_t>(pass),
           window.kernel,
           window.stride,
@@ -45,28 +45,30 @@ std::vector<int64_t> ConvolutionPieces::Spec::Key() const {
           static_cast<int64_t>(bias)};
 }
 
-const ConvolutionPieces::Piece& ConvolutionPieces::Get(const Spec& spec) {
-  std::unique_ptr<Piece>& slot = pieces_[spec.Key()];
-  if (slot == nullptr) slot = std::make_unique<Piece>(spec, engine_);
+const ConvolutionPrimitives::Primitive& ConvolutionPrimitives::Get(const Spec& spec) {
+  std::unique_ptr<Primitive>& slot = primitives_[spec.Key()];
+  if (slot == nullptr) slot = std::make_unique<Primitive>(spec, engine_);
   return *slot;
 }
 
-void ConvolutionPieces::PackWeight(const Piece& piece, const void* plain, void* packed) {
-  Reorder(piece.plain(kW), plain, piece.wanted(kW), packed);
+void ConvolutionPrimitives::PackWeight(const Primitive& primitive, const void* plain,
+                                       void* packed) {
+  Reorder(primitive.plain(kW), plain, primitive.wanted(kW), packed);
 }
 
-void ConvolutionPieces::UnpackWeight(const Piece& piece, const void* packed, void* plain) {
-  Reorder(piece.wanted(kW), packed, piece.plain(kW), plain);
+void ConvolutionPrimitives::UnpackWeight(const Primitive& primitive, const void* packed,
+                                         void* plain) {
+  Reorder(primitive.wanted(kW), packed, primitive.plain(kW), plain);
 }
 
-void ConvolutionPieces::Reorder(const Desc& from_desc, const void* from, const Desc& to_desc,
-                                void* to) {
+void ConvolutionPrimitives::Reorder(const Desc& from_desc, const void* from, const Desc& to_desc,
+                                    void* to) {
   dnnl::memory source(from_desc, engine_, const_cast<void*>(from)), target(to_desc, engine_, to);
   dnnl::reorder(source, target).execute(stream_, source, target);
   stream_.wait();
 }
 
-ConvolutionPieces::Piece::Piece(const Spec& spec, const dnnl::engine& engine)
+ConvolutionPrimitives::Primitive::Primitive(const Spec& spec, const dnnl::engine& engine)
     : spec_(spec), engine_(engine) {
   const OneThread one_thread;
   const Window& window = spec.window;
@@ -125,7 +127,7 @@ ConvolutionPieces::Piece::Piece(const Spec& spec, const dnnl::engine& engine)
   }
 }
 
-int64_t ConvolutionPieces::Piece::scratch_bytes() const {
+int64_t ConvolutionPrimitives::Primitive::scratch_bytes() const {
   int64_t bytes = WholeLines(static_cast<int64_t>(scratch_.get_size()));
   for (Operand i : {kX, kY}) {
     if (!IsPlain(i)) bytes += WholeLines(packed_bytes(i));
@@ -133,8 +135,8 @@ int64_t ConvolutionPieces::Piece::scratch_bytes() const {
   return bytes;
 }
 
-void ConvolutionPieces::Piece::Run(const void* x, const void* w, const void* bias, const void* y,
-                                   std::byte* scratch) const {
+void ConvolutionPrimitives::Primitive::Run(const void* x, const void* w, const void* bias,
+                                           const void* y, std::byte* scratch) const {
   const OneThread one_thread;
   dnnl::stream stream(engine_);
   const auto memory = [this](const Desc& desc, const void* data) {

@@ -6,10 +6,10 @@
 namespace lockstep::cuda {
 
 // The extents of [batch, height, width, channels].
-struct Pictures {
+struct Images {
   int64_t batch, height, width, channels;
 
-  auto operator<=>(const Pictures&) const = default;
+  auto operator<=>(const Images&) const = default;
 };
 
 }  // namespace lockstep::cuda

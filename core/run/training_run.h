@@ -25,7 +25,7 @@ using ModelFactory = std::function<absl::StatusOr<Model>(const Config&, const Da
 
 // A run, fully decided and checked, before any rank starts. Ranks share it and change nothing in
 // it.
-struct Run {
+struct TrainingRun {
   Config config;
   std::string workload;  // the configuration's `name`
   Settings settings;
@@ -44,11 +44,11 @@ struct Run {
 };
 
 // What reports say about the run.
-RunDescription Describe(const Run& run);
+RunDescription Describe(const TrainingRun& run);
 
 // A rank's strategy; `model` is what run.make_model made for it, `profiles` are the same on all
 // ranks (ProfilesOfRun). Throws StatusException.
-std::unique_ptr<Strategy> MakeStrategy(const Run& run, Rank& rank, Model model,
+std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model model,
                                        std::vector<BlockProfile> profiles);
 
 // What must be equal between a run and a checkpoint that it goes on from: the table [model], but
@@ -67,19 +67,21 @@ struct RunPlace {
 
 // Reads and checks everything that a command line names: configuration, data, model. `record` notes
 // the keys of the configuration that are asked for.
-absl::StatusOr<Run> CheckRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                             const ModelFactory& make_model, const RunPlace& place = {},
-                             ConfigRecord* record = nullptr);
+absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
+                                     const StrategyDefinition& strategy,
+                                     const ModelFactory& make_model, const RunPlace& place = {},
+                                     ConfigRecord* record = nullptr);
 
 // CheckRun, and makes the run directory; one that holds an earlier run is set aside as <out>.1,
 // <out>.2, ... unless that run is to be resumed.
-absl::StatusOr<Run> PrepareRun(const CommandLine& command_line, const StrategyDefinition& strategy,
-                               const ModelFactory& make_model, const RunPlace& place = {});
+absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
+                                       const StrategyDefinition& strategy,
+                                       const ModelFactory& make_model, const RunPlace& place = {});
 
 // Leaves the error of a run in its directory (core/report/error_file.h), or if it was not prepared
 // (`run` is an error) in the one that the command line names, if any. Where a finished run was to
 // be resumed, nothing is touched.
-void LeaveError(const CommandLine& command_line, const absl::StatusOr<Run>& run,
+void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRun>& run,
                 const absl::Status& error);
 
 }  // namespace lockstep

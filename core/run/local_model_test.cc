@@ -1,43 +1,43 @@
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 #include <vector>
 
-#include "core/run/testing/stage_under_test.h"
+#include "core/run/testing/local_model_under_test.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
 namespace {
 
-TEST(StageTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
-  ForStages({{0, 1}, {1, 3}}, [](StageUnderTest& rank, int index) {
-    const std::vector<StateTensor> state = rank.stage().State();
+TEST(LocalModelTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
+  ForStages({{0, 1}, {1, 3}}, [](LocalModelUnderTest& rank, int index) {
+    const std::vector<StateTensor> state = rank.local_model().State();
     ASSERT_EQ(state.size(), 1u);  // the tied ones are no tensors of their own
     EXPECT_EQ(state[0].name, "a.weight");
     EXPECT_EQ(state[0].full_shape, (Shape{kSquareWidth, kSquareWidth}));
     EXPECT_EQ(state[0].tensor.elements(), index == 0 ? kSquareWidth * kSquareWidth : 0);
-    EXPECT_EQ(rank.stage().Trained()[0].gradient.elements(),
+    EXPECT_EQ(rank.local_model().Trained()[0].gradient.elements(),
               index == 0 ? kSquareWidth * kSquareWidth : 0);
-    EXPECT_EQ(rank.stage().has_first(), index == 0);
-    EXPECT_EQ(rank.stage().has_last(), index == 1);
+    EXPECT_EQ(rank.local_model().has_first(), index == 0);
+    EXPECT_EQ(rank.local_model().has_last(), index == 1);
     // Owner and two gradients that come to it; two values, two gradients and no optimizer state.
     const int64_t matrix = kSquareWidth * kSquareWidth * 4;
     std::vector<int64_t> bytes;
-    for (const auto& memory : rank.stage().Predict().memory) bytes.push_back(memory.bytes);
+    for (const auto& memory : rank.local_model().Predict().memory) bytes.push_back(memory.bytes);
     EXPECT_EQ(bytes, index == 0 ? std::vector<int64_t>({matrix, 3 * matrix, 2 * matrix})
                                 : std::vector<int64_t>({2 * matrix, 2 * matrix, 0}));
   });
 }
 
-TEST(StageTest, TiedValuesBeginWithTheBitsOfTheirOwner) {
+TEST(LocalModelTest, TiedValuesBeginWithTheBitsOfTheirOwner) {
   std::vector<float> owner;
-  ForStages({{0, 3}}, [&](StageUnderTest& rank, int) { owner = Look(rank.weight(0).value); });
-  ForStages({{0, 1}, {1, 2}, {2, 3}}, [&](StageUnderTest& rank, int index) {
+  ForStages({{0, 3}}, [&](LocalModelUnderTest& rank, int) { owner = Look(rank.weight(0).value); });
+  ForStages({{0, 1}, {1, 2}, {2, 3}}, [&](LocalModelUnderTest& rank, int index) {
     EXPECT_EQ(Look(rank.weight(index).value), owner);
   });
 }
 
-TEST(StageTest, OtherBlocksHaveNoMemory) {
-  ForStages({{0, 2}, {2, 3}}, [](StageUnderTest& rank, int index) {
+TEST(LocalModelTest, OtherBlocksHaveNoMemory) {
+  ForStages({{0, 2}, {2, 3}}, [](LocalModelUnderTest& rank, int index) {
     for (int block = 0; block < 3; ++block) {
       const bool is_here = (block == 2) == (index == 1);
       Parameter& weight = rank.weight(block);
@@ -54,12 +54,12 @@ TEST(StageTest, OtherBlocksHaveNoMemory) {
   });
 }
 
-TEST(StageTest, AReplicaIsAStageWithAllBlocks) {
+TEST(LocalModelTest, AReplicaHasAllBlocks) {
   const BlockRange all;
-  ForStages({all}, [](StageUnderTest& rank, int) {
-    EXPECT_TRUE(rank.stage().has_first());
-    EXPECT_TRUE(rank.stage().has_last());
-    EXPECT_EQ(rank.stage().ranges()[0].size(), 3);
+  ForStages({all}, [](LocalModelUnderTest& rank, int) {
+    EXPECT_TRUE(rank.local_model().has_first());
+    EXPECT_TRUE(rank.local_model().has_last());
+    EXPECT_EQ(rank.local_model().ranges()[0].size(), 3);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "strategies/stages/stage_link.h"
+#include "strategies/stages/variable_link.h"
 
 #include <deque>
 #include <optional>
@@ -13,7 +13,7 @@ std::shared_ptr<GradientSlot> SlotIf(bool needs_gradient) {
   return needs_gradient ? std::make_shared<GradientSlot>() : nullptr;
 }
 
-class RankLink : public StageLink {
+class RankLink : public VariableLink {
  public:
   RankLink(Communicator& ranks, int from, int to, const LinkLabels& labels, Kernels& kernels) {
     CHECK_NE(from, to);
@@ -76,7 +76,7 @@ class RankLink : public StageLink {
   std::optional<RouteEnd> variables_in_, gradients_in_;
 };
 
-class LocalLink : public StageLink {
+class LocalLink : public VariableLink {
  public:
   void Send(const BatchKind&, const Variables& variables) override {
     Variables& list = variables_.emplace_back();
@@ -111,11 +111,11 @@ class LocalLink : public StageLink {
 
 }  // namespace
 
-std::unique_ptr<StageLink> LinkRanks(Communicator& ranks, int from, int to,
-                                     const LinkLabels& labels, Kernels& kernels) {
+std::unique_ptr<VariableLink> LinkRanks(Communicator& ranks, int from, int to,
+                                        const LinkLabels& labels, Kernels& kernels) {
   return std::make_unique<RankLink>(ranks, from, to, labels, kernels);
 }
 
-std::unique_ptr<StageLink> LinkWithinRank() { return std::make_unique<LocalLink>(); }
+std::unique_ptr<VariableLink> LinkWithinRank() { return std::make_unique<LocalLink>(); }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "core/checkpoint/tensor_part.h"
+#include "core/checkpoint/tensor_slice.h"
 
 #include <optional>
 #include <utility>
@@ -82,15 +82,15 @@ int64_t Elements(const std::vector<int64_t>& whole, const Slice& slice) {
   return extent == 0 ? 0 : *Elements(whole) / extent * slice.extent();
 }
 
-bool IsAllOfSlice(const TensorPart& part) {
+bool IsAllOfSlice(const TensorSlice& part) {
   return part.slice && part.elements == Elements(part.whole, *part.slice);
 }
 
 }  // namespace
 
-bool TensorPart::IsWhole() const { return Elements(whole) == elements; }
+bool TensorSlice::IsWhole() const { return Elements(whole) == elements; }
 
-std::vector<int64_t> TensorPart::StoredShape() const {
+std::vector<int64_t> TensorSlice::StoredShape() const {
   if (IsWhole()) return whole;
   if (!IsAllOfSlice(*this)) return {elements};
   std::vector<int64_t> shape = whole;
@@ -98,13 +98,13 @@ std::vector<int64_t> TensorPart::StoredShape() const {
   return shape;
 }
 
-std::vector<PartRun> TensorPart::Runs() const {
+std::vector<ElementRange> TensorSlice::ElementRanges() const {
   if (elements == 0) return {};
-  if (slice) return RunsWithin(slice->Runs(whole), {.first = first, .count = elements});
-  return {{.in_whole = first, .in_part = 0, .elements = elements}};
+  if (slice) return RangesWithin(slice->ElementRanges(whole), {.first = first, .count = elements});
+  return {{.in_whole = first, .in_slice = 0, .elements = elements}};
 }
 
-std::string TensorPart::ToText() const {
+std::string TensorSlice::ToText() const {
   if (!slice) return Json({{kWhole, whole}, {kFirst, first}}).dump();
   Json ranges = Json::array();
   for (const Range& range : slice->ranges) {
@@ -115,22 +115,22 @@ std::string TensorPart::ToText() const {
   return text.dump();
 }
 
-TensorPart WholePart(std::vector<int64_t> shape) {
+TensorSlice WholeSlice(std::vector<int64_t> shape) {
   const std::optional<int64_t> elements = Elements(shape);
   CHECK(elements.has_value()) << absl::StrJoin(shape, "x");
   return {.whole = std::move(shape), .first = 0, .elements = *elements};
 }
 
-TensorPart SlicePart(std::vector<int64_t> shape, Slice slice) {
+TensorSlice SliceOf(std::vector<int64_t> shape, Slice slice) {
   CHECK(Fits(slice, shape)) << absl::StrJoin(shape, "x");
-  TensorPart part = WholePart(std::move(shape));
+  TensorSlice part = WholeSlice(std::move(shape));
   part.elements = Elements(part.whole, slice);
   part.slice = std::move(slice);
   return part;
 }
 
-absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
-                                           const std::vector<int64_t>& stored) {
+absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
+                                             const std::vector<int64_t>& stored) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto invalid = [] {
     return absl::InvalidArgumentError(
@@ -153,7 +153,7 @@ absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
                        absl::StrJoin(*whole, ", "), "], into which [", absl::StrJoin(stored, ", "),
                        "] does not fit from there on"));
     }
-    return TensorPart{.whole = *whole, .first = *first, .elements = *here};
+    return TensorSlice{.whole = *whole, .first = *first, .elements = *here};
   }
   const bool has_first = json.contains(kFirst);
   if (json.size() != (has_first ? 4 : 3) || !json.contains(kDimension) || !json.contains(kRanges)) {
@@ -167,7 +167,7 @@ absl::StatusOr<TensorPart> ParseTensorPart(const std::string& text,
                                                    absl::StrJoin(stored, ", "), "]"));
   };
   if (!all || !Fits(*slice, *whole)) return no_slice();
-  TensorPart part = SlicePart(*whole, *std::move(slice));
+  TensorSlice part = SliceOf(*whole, *std::move(slice));
   if (has_first) {
     const std::optional<int64_t> first = ParseNumber(json[kFirst]);
     if (!first) return invalid();

@@ -21,34 +21,34 @@
 namespace lockstep {
 namespace {
 
-using cpu::Cut;
 using cpu::LeafSums;
 using cpu::MatrixView;
 using cpu::RowProduct;
+using cpu::Tiling;
 using cpu::WeightGradient;
 
 const float* DataOrNull(const Tensor& t) { return t.defined() ? t.data<float>() : nullptr; }
 
 }  // namespace
 
-void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up_bias,
-                             const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                             const Tensor& pre, const Tensor& y) {
+void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                         const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                         const Tensor& pre, const Tensor& y) {
   Span span(this);
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
   CHECK_EQ(pre.elements(), rows * hidden);
   if (MultipliesBf16(x)) {
-    return cpu::GeluNetworkBf16(*this, x, up, up_bias, down, down_bias, residual, pre, y);
+    return cpu::GeluMlpBf16(*this, x, up, up_bias, down, down_bias, residual, pre, y);
   }
   if (!cpu::AllF32({&x})) {
     cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
-    GeluNetwork(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
-                cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
-                wide_pre.tensor(), wide_y.tensor());
+    GeluMlp(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
+            cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
+            wide_pre.tensor(), wide_y.tensor());
     wide_pre.Round();
     return wide_y.Round();
   }
-  const Cut tiles = cpu::LeafTiles(rows), blocks = cpu::InnerBlocks(hidden);
+  const Tiling tiles = cpu::LeafTiles(rows), blocks = cpu::InnerBlocks(hidden);
   if (!cpu::LeavesSuffice(tiles)) {
     Linear(x, up, up_bias, Tensor(), pre);
     return GeluLinear(pre, down, down_bias, residual, y);
@@ -64,10 +64,10 @@ void CpuKernels::GeluNetwork(const Tensor& x, const Tensor& up, const Tensor& up
   }
   cpu::Scratch scratch;
   const int64_t activated = scratch.Add(tiles.size * blocks.size);
-  scratch.Allocate(*this, cpu::TileParts(tiles));
-  cpu::ForTiles(tiles, [&](int part, int64_t tile) {
+  scratch.Allocate(*this, cpu::TileChunks(tiles));
+  cpu::ForTiles(tiles, [&](int chunk, int64_t tile) {
     const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
-    float* gelu = scratch.At(part, activated);
+    float* gelu = scratch.At(chunk, activated);
     float* y_tile = y.data<float>() + first * width;
     const float* addend = residual.defined() ? residual.data<float>() + first * width : nullptr;
     for (int64_t b = 0; b < blocks.count; ++b) {
@@ -92,23 +92,23 @@ void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor&
   Linear(gelu, down, bias, residual, y);
 }
 
-void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
-                                     const Tensor& down, const Tensor& dy, Write write,
-                                     const GeluNetworkGradients& gradients) {
+void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                 const Tensor& down, const Tensor& dy, Write write,
+                                 const GeluMlpGradients& gradients) {
   Span span(this);
   if (MultipliesBf16(dy)) {
-    return cpu::GeluNetworkBackwardBf16(*this, x, pre, up, down, dy, write, gradients);
+    return cpu::GeluMlpBackwardBf16(*this, x, pre, up, down, dy, write, gradients);
   }
   if (!cpu::AllF32({&dy})) {
     cpu::WideOutput wide_dx(*this, gradients.x);
-    GeluNetworkGradients wide = gradients;
+    GeluMlpGradients wide = gradients;
     wide.x = wide_dx.tensor();
-    GeluNetworkBackward(cpu::Wide(*this, x), cpu::Wide(*this, pre), cpu::Wide(*this, up),
-                        cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
+    GeluMlpBackward(cpu::Wide(*this, x), cpu::Wide(*this, pre), cpu::Wide(*this, up),
+                    cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
     return wide_dx.Round();
   }
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Cut leaves = cpu::LeafTiles(x.shape().rows()), blocks = cpu::InnerBlocks(hidden);
+  const Tiling leaves = cpu::LeafTiles(x.shape().rows()), blocks = cpu::InnerBlocks(hidden);
   if (!cpu::LeavesSuffice(leaves)) {
     const Tensor gelu = Workspace(pre.shape()), dpre = Workspace(pre.shape());
     if (gradients.down.defined()) Gelu(pre, gelu);
@@ -116,7 +116,7 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
     GeluBackward(pre, dpre, dpre);
     return LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
   }
-  const int parts = cpu::TileParts(leaves);
+  const int chunks = cpu::TileChunks(leaves);
   std::vector<RowProduct> to_hidden, to_input;  // one a block
   std::vector<LeafSums> up_bias;                // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
@@ -126,13 +126,13 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
       to_input.emplace_back(*this, MatrixView{up.data<float>() + begin * width, width}, size,
                             width);
     }
-    up_bias.emplace_back(leaves.count, parts, size);
+    up_bias.emplace_back(leaves.count, chunks, size);
   }
   std::optional<WeightGradient> up_gradient, down_gradient;
   std::optional<LeafSums> down_bias;
-  if (gradients.up.defined()) up_gradient.emplace(*this, leaves, parts, write, gradients.up);
-  if (gradients.down.defined()) down_gradient.emplace(*this, leaves, parts, write, gradients.down);
-  if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, parts, width);
+  if (gradients.up.defined()) up_gradient.emplace(*this, leaves, chunks, write, gradients.up);
+  if (gradients.down.defined()) down_gradient.emplace(*this, leaves, chunks, write, gradients.down);
+  if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, chunks, width);
   cpu::Scratch scratch;
   const int64_t hidden_gelu = scratch.Add(leaves.size * blocks.size);
   const int64_t hidden_gradient = scratch.Add(leaves.size * blocks.size);
@@ -142,10 +142,10 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
       scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, blocks.size));
   const int64_t packed_dpre =
       scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
-  scratch.Allocate(*this, parts);
+  scratch.Allocate(*this, chunks);
 
-  cpu::ForLeafGroups(leaves, [&](int part, int64_t first_leaf, int64_t count) {
-    const auto at = [&](int64_t piece) { return scratch.At(part, piece); };
+  cpu::ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
+    const auto at = [&](int64_t buffer) { return scratch.At(chunk, buffer); };
     const int64_t rows = leaves.Size(first_leaf);
     const auto first_row = [&](int64_t i) { return leaves.Begin(first_leaf + i); };
     const auto dy_leaf = [&](int64_t i) { return dy.data<float>() + first_row(i) * width; };
@@ -159,8 +159,8 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
                                 at(packed_dy) + i * cpu::PackedLeftSize(width, rows));
       }
       if (down_bias) {
-        cpu::AddRows(dy_leaf(i), width, rows, width, down_bias->Open(part, first_leaf + i));
-        down_bias->Close(part);
+        cpu::AddRows(dy_leaf(i), width, rows, width, down_bias->Open(chunk, first_leaf + i));
+        down_bias->Close(chunk);
       }
     }
     for (int64_t b = 0; b < blocks.count; ++b) {
@@ -182,8 +182,8 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
           to_input[b].Run(rows, dpre, size, dx_tile, width, b > 0 ? dx_tile : nullptr, width);
         }
         if (gradients.up_bias.defined()) {
-          cpu::AddRows(dpre, size, rows, size, up_bias[b].Open(part, first_leaf + i));
-          up_bias[b].Close(part);
+          cpu::AddRows(dpre, size, rows, size, up_bias[b].Open(chunk, first_leaf + i));
+          up_bias[b].Close(chunk);
         }
         if (up_gradient) {
           cpu::PackLeftTransposed(dpre, size, size, rows,
@@ -195,11 +195,11 @@ void CpuKernels::GeluNetworkBackward(const Tensor& x, const Tensor& pre, const T
         }
       }
       if (up_gradient) {
-        up_gradient->Run(part, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
+        up_gradient->Run(chunk, first_leaf, count, rows, at(packed_dpre), begin, size, at(packed_x),
                          0, width);
       }
       if (down_gradient) {
-        down_gradient->Run(part, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
+        down_gradient->Run(chunk, first_leaf, count, rows, at(packed_dy), 0, width, at(packed_gelu),
                            begin, size);
       }
     }

@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-// Between two stages: lists of variables go from the earlier one to the later one, and the
-// gradients of each list come back. Both ways in order. Members throw StatusException.
-class StageLink {
+// A link between two stages: lists of variables go from the earlier stage to the later one, and the
+// gradients of each list come back. Each direction keeps its order. Members throw StatusException.
+class VariableLink {
  public:
-  virtual ~StageLink() = default;
+  virtual ~VariableLink() = default;
 
   // On the rank of the earlier stage. What is sent is not written afterwards.
   virtual void Send(const BatchKind& kind, const Variables& variables) = 0;
@@ -41,9 +41,9 @@ struct LinkLabels {
 };
 
 // From a rank of `ranks` to another; made by both. `from` and `to` are ranks there.
-std::unique_ptr<StageLink> LinkRanks(Communicator& ranks, int from, int to,
-                                     const LinkLabels& labels, Kernels& kernels);
+std::unique_ptr<VariableLink> LinkRanks(Communicator& ranks, int from, int to,
+                                        const LinkLabels& labels, Kernels& kernels);
 // Between two stages of one rank.
-std::unique_ptr<StageLink> LinkWithinRank();
+std::unique_ptr<VariableLink> LinkWithinRank();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "core/comm/device/lane.h"
+#include "core/comm/device/call_queue.h"
 
 #include <utility>
 
@@ -10,33 +10,33 @@
 namespace lockstep {
 
 // One call: what Work holds.
-class Lane::InFlight final : public WorkState {
+class CallQueue::InFlight final : public WorkState {
  public:
-  InFlight(Lane& lane, DeviceCall call) : lane_(lane), call(std::move(call)) {}
+  InFlight(CallQueue& queue, DeviceCall call) : queue_(queue), call(std::move(call)) {}
 
   absl::Status Wait() override {
     const int64_t begin_nanos = NowNanos();
     AwaitOver();
-    lane_.owner_.book().AddExposed(ledger_entry, NowNanos() - begin_nanos);
+    queue_.owner_.book().AddExposed(ledger_entry, NowNanos() - begin_nanos);
     LetGo();
     return status;
   }
 
   bool Done() override {
-    std::lock_guard lock(lane_.mutex_);
+    std::lock_guard lock(queue_.mutex_);
     return over;
   }
 
   void Drop() override {
-    lane_.owner_.Abandon(lane_.owner_.book().Describe(ledger_entry));
+    queue_.owner_.Abandon(queue_.owner_.book().Describe(ledger_entry));
     AwaitOver();
     LetGo();
   }
 
  private:
   void AwaitOver() {
-    std::unique_lock lock(lane_.mutex_);
-    lane_.changed_.wait(lock, [this] { return over; });
+    std::unique_lock lock(queue_.mutex_);
+    queue_.changed_.wait(lock, [this] { return over; });
   }
 
   // Lets go of the tensors, whose memory is given back in the order in which the rank computes.
@@ -44,7 +44,7 @@ class Lane::InFlight final : public WorkState {
     if (let_go_) return;
     let_go_ = true;
     try {
-      if (mark != nullptr) lane_.owner_.device().ComputeAwaits(*mark);
+      if (mark != nullptr) queue_.owner_.device().ComputeAwaits(*mark);
     } catch (const StatusException& error) {
       if (status.ok()) status = error.status();
     }
@@ -52,10 +52,10 @@ class Lane::InFlight final : public WorkState {
     call = {};
   }
 
-  Lane& lane_;
+  CallQueue& queue_;
   bool let_go_ = false;
 
- public:  // the lane's, until `over`, which its mutex guards
+ public:  // the queue's, until `over`, which its mutex guards
   DeviceCall call;
   int64_t ledger_entry = 0;
   Work meeting;
@@ -64,10 +64,10 @@ class Lane::InFlight final : public WorkState {
   bool over = false;
 };
 
-Lane::Lane(Owner& owner, std::unique_ptr<DeviceCarrier> carrier)
+CallQueue::CallQueue(Owner& owner, std::unique_ptr<DeviceCarrier> carrier)
     : owner_(owner), carrier_(std::move(carrier)), thread_([this] { Run(); }) {}
 
-Lane::~Lane() {
+CallQueue::~CallQueue() {
   {
     std::lock_guard lock(mutex_);
     CHECK(calls_.empty()) << "a communicator goes before its works";
@@ -77,7 +77,7 @@ Lane::~Lane() {
   thread_.join();
 }
 
-Work Lane::Issue(Call call) {
+Work CallQueue::Issue(Call call) {
   auto in_flight =
       std::make_shared<InFlight>(*this, DeviceCall{.call = std::move(call),
                                                    .number = next_number_++,
@@ -92,7 +92,7 @@ Work Lane::Issue(Call call) {
   return Work(std::move(in_flight));
 }
 
-void Lane::Run() {
+void CallQueue::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !calls_.empty(); });
@@ -107,7 +107,7 @@ void Lane::Run() {
   }
 }
 
-void Lane::Carry(InFlight& call) {
+void CallQueue::Carry(InFlight& call) {
   call.status = call.meeting.Wait();
   if (call.status.ok()) {
     try {

@@ -1,4 +1,4 @@
-#include "strategies/schedules/schedules.h"
+#include "strategies/schedules/named_schedules.h"
 
 #include <algorithm>
 #include <utility>

@@ -15,12 +15,12 @@
 
 namespace lockstep {
 
-// Calls of one carrier, one after the other, and the thread that takes them along: it waits until
-// all members have made a call, on the host, and has the data moved, on the device. A thread for
-// each lane, because a member that is late in one must hold up no other.
-class Lane {
+// A queue of calls of one carrier, one after the other, and the thread that takes them along: it
+// waits until all members have made a call, on the host, and has the data moved, on the device. A
+// thread for each queue, because a member that is late in one must hold up no other.
+class CallQueue {
  public:
-  // What a lane needs of the communicator that it belongs to, which outlives it.
+  // What a queue needs of the communicator that it belongs to, which outlives it.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -34,11 +34,11 @@ class Lane {
     virtual absl::Status WorldStatus() = 0;
   };
 
-  Lane(Owner& owner, std::unique_ptr<DeviceCarrier> carrier);
+  CallQueue(Owner& owner, std::unique_ptr<DeviceCarrier> carrier);
   // All works have been waited for or dropped.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
 
   // In the rank's thread.
   Work Issue(Call call);

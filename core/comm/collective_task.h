@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// One member's memory in a collective; null where its part has none.
+// One member's memory in a collective; null where its chunk has none.
 struct MemberBuffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -28,17 +28,17 @@ class Mover {
   virtual void Swap(std::byte* one, std::byte* other, int64_t bytes) = 0;
 };
 
-// A share of the work of a collective: number `index` of `count`.
-struct Share {
+// Task `index` of the `count` tasks that do the work of one collective.
+struct CollectiveTask {
   int index = 0;
   int count = 1;
 };
 
-// Does a share of a collective: when all are done, all outputs are filled. Shares may be done at
+// Runs one task of a collective: when all tasks have run, all outputs are filled. Tasks may run at
 // the same time without meeting each other, also in place: together they read every input once and
 // write every output once, straight from and to the members' memory.
-void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, Share share,
-               Mover& mover);
+void RunTask(const Signature& signature, absl::Span<const MemberBuffers> members,
+             CollectiveTask task, Mover& mover);
 
 // --- in host memory
 // -------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ int64_t LargestInputBytes(const Signature& signature, int size);
 // touches no other output. Nothing of what is in a device's memory.
 void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> members, int rank);
 
-// Does the share of member `rank`, of as many as there are members.
-void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, int rank);
+// Runs the task of member `rank`; there are as many tasks as members.
+void RunTask(const Signature& signature, absl::Span<const MemberBuffers> members, int rank);
 
 }  // namespace lockstep

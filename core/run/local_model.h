@@ -22,22 +22,23 @@ namespace lockstep {
 // to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
 void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
 
-// The skips that leave a run of blocks, and those that come into it, in the order in which they are
-// popped.
+// The skips that leave a range of blocks, and those that come into it, in the order in which they
+// are popped.
 struct SkipEnds {
   std::vector<SkipPath> in, out;
 };
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
 
-// Some of a model's blocks on one rank: their parameters, gradients and running statistics, and
-// passes through them (stage_pass.h). They are one run of consecutive blocks, or several, where a
-// pipeline gives a rank several stages. Of all other blocks the rank knows no more than what they
-// are: they have no memory here.
+// The blocks of a model that one rank holds: their parameters, gradients and running statistics,
+// and passes through them (stage_pass.h). The blocks are one range of consecutive blocks, or
+// several ranges where a pipeline gives the rank several stages. The other blocks of the model are
+// known here by name and shape; they have no memory.
 //
-// A parameter here that is tied to one of an earlier stage has a value of its own, with the same
-// initial bits, and a gradient of its own; the stage of its owner has room for that gradient too.
-// Who runs the stages carries both across (strategies/stages/tied_parameters.h).
-class Stage {
+// A parameter here that is tied to a parameter of another rank is a tied copy: it has a value of
+// its own, which starts with the owner's bits, and a gradient of its own. The owner's rank has
+// memory for that gradient too. strategies/stages/tied_parameters.h sends gradients and values
+// between the two.
+class LocalModel {
  public:
   // Gives parameters their values, or the means to have them when they are needed.
   using ValueMaker = std::function<void(Model&, const ModelLayout&, int place)>;
@@ -46,12 +47,12 @@ class Stage {
   // fp32 is computed with, the values that the optimizer updates are fp32 masters beside them.
   // Blocks appear in the rank's trace from here on. The blocks are those that `layout`, which
   // describes the model, gives to its rank `place`.
-  Stage(Rank& rank, Model&& model, ModelLayout layout, int place, const Settings& settings,
-        int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
+  LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place, const Settings& settings,
+             int64_t targets_per_sample, const ValueMaker& make_values = nullptr);
   // Without a layout: this rank has the blocks in `ranges`, which are in the order of the model, as
   // all have among whom the batch is divided.
-  Stage(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges, const Settings& settings,
-        int64_t targets_per_sample);
+  LocalModel(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges,
+             const Settings& settings, int64_t targets_per_sample);
 
   Rank& rank() const { return rank_; }
   Model& model() { return model_; }
@@ -106,10 +107,10 @@ class Stage {
   // All trained parameters here that own their value, in the order of first use; what an optimizer
   // updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Those tied to `parameter`, of whatever stage.
+  // Those tied to `parameter`, on whatever rank.
   std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
-  // first use: of those that other stages hold, empty ones. So all ranks name the same tensors.
+  // first use: of those that other ranks hold, empty ones. So all ranks name the same tensors.
   // `made`: of the parameters that the stage did not make itself.
   using TrainedByName = absl::flat_hash_map<std::string, TrainedTensor>;
   std::vector<TrainedTensor> Trained(const TrainedByName& made = {}) const;
@@ -137,7 +138,7 @@ class Stage {
     Parameter* parameter;
     bool is_here;
     // The value itself in fp32, or as it is computed with where it is frozen; empty where another
-    // stage holds it.
+    // rank holds it.
     Tensor master;
   };
 
@@ -156,7 +157,7 @@ class Stage {
   double target_count_;  // of the global batch
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;
-  std::vector<Parameter*> guests_;  // here, but tied to one of another stage
+  std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank
   // Whose gradients this rank keeps: all that are here, and those tied to one that is.
   std::vector<Parameter*> with_gradient_;
   std::vector<RunningStatistics*> layers_, frozen_layers_;

@@ -17,9 +17,9 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class FailuresTest : public testing::Test {
+class FailingRankTest : public testing::Test {
  protected:
-  FailuresTest() : post_mortem_(testing::TempDir() + "/post_mortem") {
+  FailingRankTest() : post_mortem_(testing::TempDir() + "/post_mortem") {
     std::filesystem::remove_all(post_mortem_);
   }
 
@@ -48,7 +48,7 @@ class FailuresTest : public testing::Test {
 };
 
 // mpirun sees that a process has died, and tells the others to stop; they say what they were at.
-TEST_F(FailuresTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
+TEST_F(FailingRankTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
   for (const char* how : {"kill", "exit"}) {
     SCOPED_TRACE(how);
     const std::string error = Run(how, 60);
@@ -64,7 +64,7 @@ TEST_F(FailuresTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
   }
 }
 
-TEST_F(FailuresTest, AKilledRankAmidACall) {
+TEST_F(FailingRankTest, AKilledRankAmidACall) {
   const std::string error = Run("amid a call: kill", 60);
   for (const int survivor : {0, 2}) {
     EXPECT_THAT(error, HasSubstr(absl::StrCat("survivor ", survivor, ": ")));
@@ -73,7 +73,7 @@ TEST_F(FailuresTest, AKilledRankAmidACall) {
 }
 
 // Where nobody tells the survivors, the timeout does.
-TEST_F(FailuresTest, TheTimeoutNamesARankThatDied) {
+TEST_F(FailingRankTest, TheTimeoutNamesARankThatDied) {
   const std::string error = Run("kill", 1, {"--enable-recovery"});
   for (const int survivor : {0, 2}) {
     EXPECT_THAT(error, ContainsRegex(absl::StrCat("survivor ", survivor,
@@ -82,7 +82,7 @@ TEST_F(FailuresTest, TheTimeoutNamesARankThatDied) {
   }
 }
 
-TEST_F(FailuresTest, TheTimeoutNamesARankThatStaysAway) {
+TEST_F(FailingRankTest, TheTimeoutNamesARankThatStaysAway) {
   const std::string error = Run("stay away", 1);
   for (const int survivor : {0, 2}) {
     EXPECT_THAT(error, ContainsRegex(absl::StrCat(
@@ -93,7 +93,7 @@ TEST_F(FailuresTest, TheTimeoutNamesARankThatStaysAway) {
   }
 }
 
-TEST_F(FailuresTest, AnExceptionReachesAll) {
+TEST_F(FailingRankTest, AnExceptionReachesAll) {
   for (const char* how : {"throw", "amid a call: throw"}) {
     SCOPED_TRACE(how);
     const std::string error = Run(how, 60);

@@ -1,4 +1,4 @@
-#include "core/data/shape_pictures.h"
+#include "core/data/shape_images.h"
 
 #include <algorithm>  // std::clamp
 #include <array>
@@ -10,45 +10,45 @@
 namespace lockstep {
 namespace {
 
-// RandomShapeScene takes the first three blocks of a picture's random numbers.
+// RandomShapeScene takes the first three blocks of an image's random numbers.
 constexpr uint64_t kNoiseBegin = 3 * 4;
 
 }  // namespace
 
-absl::StatusOr<ShapePictures> ShapePictures::Create(const ShapesOptions& options) {
+absl::StatusOr<ShapeImages> ShapeImages::Create(const ShapesOptions& options) {
   if (options.train_samples < 1 || options.validation_samples < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "shapes needs at least one picture in each split, but is to have ", options.train_samples,
+        "shapes needs at least one image in each split, but is to have ", options.train_samples,
         " for training and ", options.validation_samples, " for validation"));
   }
   if (!(options.noise >= 0 && options.noise <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the noise of shapes must be between 0 and 1, but is ", options.noise));
   }
-  return ShapePictures(options);
+  return ShapeImages(options);
 }
 
-ShapePictures::ShapePictures(const ShapesOptions& options)
+ShapeImages::ShapeImages(const ShapesOptions& options)
     : options_(options),
       train_(PhiloxKey(options.seed, "shapes", "train")),
       validation_(PhiloxKey(options.seed, "shapes", "validation")) {}
 
-std::string ShapePictures::Describe() const {
+std::string ShapeImages::Describe() const {
   return absl::StrCat(options_.train_samples, " training and ", options_.validation_samples,
-                      " validation pictures, seed ", options_.seed,
+                      " validation images, seed ", options_.seed,
                       options_.invert_colours ? ", colours inverted" : "");
 }
 
-int64_t ShapePictures::size(Split split) const {
+int64_t ShapeImages::size(Split split) const {
   return split == Split::kTrain ? options_.train_samples : options_.validation_samples;
 }
 
-ShapeScene ShapePictures::Scene(Split split, int64_t index) const {
+ShapeScene ShapeImages::Scene(Split split, int64_t index) const {
   return RandomShapeScene(random(split), index);
 }
 
-ShapeScene ShapePictures::Paint(Split split, int64_t index, absl::Span<float> image,
-                                absl::Span<float> coverage) const {
+ShapeScene ShapeImages::Paint(Split split, int64_t index, absl::Span<float> image,
+                              absl::Span<float> coverage) const {
   CHECK_EQ(static_cast<int64_t>(image.size()), kValues);
   const ShapeScene scene = Scene(split, index);
   DrawCoverage(scene, coverage);

@@ -5,7 +5,7 @@
 
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 
@@ -17,16 +17,16 @@ Model MakeTiedSquares();
 
 // A rank of a mesh {pp = ranges.size()}, with its stage of MakeTiedSquares, for tests: its
 // gradients have memory, and Clear(1) has been called.
-class StageUnderTest {
+class LocalModelUnderTest {
  public:
-  StageUnderTest(RankHandle& handle, const Settings& settings,
-                 const std::vector<BlockRange>& ranges);
+  LocalModelUnderTest(RankHandle& handle, const Settings& settings,
+                      const std::vector<BlockRange>& ranges);
 
   Kernels& kernels() { return kernels_; }
   Mesh& mesh() { return mesh_; }
-  Stage& stage() { return stage_; }
+  LocalModel& local_model() { return local_model_; }
   // The matrix of a block, of this stage or another.
-  Parameter& weight(int block) { return *stage_.model().blocks[block]->Parameters()[0]; }
+  Parameter& weight(int block) { return *local_model_.model().blocks[block]->Parameters()[0]; }
 
  private:
   CpuAllocator allocator_;
@@ -35,12 +35,12 @@ class StageUnderTest {
   StepTimer timer_{{}};
   Trace trace_{0, TraceWindow{}};
   Rank rank_;
-  Stage stage_;
+  LocalModel local_model_;
 };
 
 // Runs `run` on each of the stages, in threads, with the stage's number; two samples a step.
 void ForStages(const std::vector<BlockRange>& ranges,
-               const std::function<void(StageUnderTest&, int)>& run);
+               const std::function<void(LocalModelUnderTest&, int)>& run);
 
 // The elements of an fp32 tensor.
 std::vector<float> Look(const Tensor& tensor);

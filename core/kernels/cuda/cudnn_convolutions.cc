@@ -1,4 +1,4 @@
-#include "core/kernels/cuda/convolutions.h"
+#include "core/kernels/cuda/cudnn_convolutions.h"
 
 #include <array>
 #include <utility>
@@ -40,7 +40,7 @@ const Result& Choose(const std::array<Result, kCount>& proposals, int returned, 
 
 }  // namespace
 
-struct Convolutions::Plan {
+struct CudnnConvolutions::Plan {
   TensorDescriptor x, y, bias;
   FilterDescriptor w;
   ConvolutionDescriptor convolution;
@@ -52,13 +52,14 @@ struct Convolutions::Plan {
   size_t workspace = 0;
 };
 
-Convolutions::Convolutions(Cudnn& cudnn, Fp32Products fp32_products)
+CudnnConvolutions::CudnnConvolutions(Cudnn& cudnn, Fp32Products fp32_products)
     : cudnn_(cudnn), fp32_products_(fp32_products) {}
 
-Convolutions::~Convolutions() = default;
+CudnnConvolutions::~CudnnConvolutions() = default;
 
-const Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, const Tensor& x,
-                                               const Tensor& w, bool has_bias, const Tensor& y) {
+const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window& window,
+                                                         const Tensor& x, const Tensor& w,
+                                                         bool has_bias, const Tensor& y) {
   std::unique_ptr<Plan>& kept =
       plans_[Key{pass, x.dtype(), has_bias, x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3],
                  w.shape()[0], window.kernel, window.stride, window.padding}];
@@ -67,8 +68,8 @@ const Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, 
   auto plan = std::make_unique<Plan>();
   const DType dtype = x.dtype();
   const int in = static_cast<int>(x.shape()[3]), out = static_cast<int>(w.shape()[0]);
-  Describe(plan->x, dtype, PicturesOf(x));
-  Describe(plan->y, dtype, PicturesOf(y));
+  Describe(plan->x, dtype, ImagesOf(x));
+  Describe(plan->y, dtype, ImagesOf(y));
   Describe(plan->bias, dtype, {.batch = 1, .height = 1, .width = 1, .channels = out});
   LS_CUDNN(cudnnSetFilter4dDescriptor(plan->w, CudnnType(dtype), CUDNN_TENSOR_NHWC, out, in,
                                       window.kernel, window.kernel));
@@ -142,8 +143,8 @@ const Convolutions::Plan& Convolutions::PlanOf(Pass pass, const Window& window, 
   return *kept;
 }
 
-void Convolutions::Run(Allocator& allocator, Pass pass, const Window& window, const Tensor& x,
-                       const Tensor& w, const Tensor& bias, const Tensor& y) {
+void CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& window, const Tensor& x,
+                            const Tensor& w, const Tensor& bias, const Tensor& y) {
   CHECK(x.dtype() == w.dtype() && w.dtype() == y.dtype());
   const cudnnHandle_t handle = cudnn_.handle();
   const Plan& plan = PlanOf(pass, window, x, w, bias.defined(), y);

@@ -1,4 +1,4 @@
-#include "core/run/stage.h"
+#include "core/run/local_model.h"
 
 #include <algorithm>
 #include <memory>
@@ -87,13 +87,14 @@ SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
   return ends;
 }
 
-Stage::Stage(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges,
-             const Settings& settings, int64_t targets_per_sample)
-    : Stage(rank, std::move(model), LayoutOf(model, rank, ranges, settings.precision),
-            rank.mesh.data().rank(), settings, targets_per_sample) {}
+LocalModel::LocalModel(Rank& rank, Model&& model, const std::vector<BlockRange>& ranges,
+                       const Settings& settings, int64_t targets_per_sample)
+    : LocalModel(rank, std::move(model), LayoutOf(model, rank, ranges, settings.precision),
+                 rank.mesh.data().rank(), settings, targets_per_sample) {}
 
-Stage::Stage(Rank& rank, Model&& model, ModelLayout layout, int place, const Settings& settings,
-             int64_t targets_per_sample, const ValueMaker& make_values)
+LocalModel::LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place,
+                       const Settings& settings, int64_t targets_per_sample,
+                       const ValueMaker& make_values)
     : rank_(rank),
       model_(std::move(model)),
       layout_(std::move(layout)),
@@ -123,7 +124,7 @@ Stage::Stage(Rank& rank, Model&& model, ModelLayout layout, int place, const Set
   statistics_ = FlattenStatistics(rank.kernels, layers_);
 }
 
-std::vector<Block*> Stage::OwnBlocks() const {
+std::vector<Block*> LocalModel::OwnBlocks() const {
   std::vector<Block*> blocks;
   for (const BlockRange& range : ranges_) {
     for (int64_t i = range.begin; i < range.end; ++i) blocks.push_back(model_.blocks[i].get());
@@ -131,7 +132,7 @@ std::vector<Block*> Stage::OwnBlocks() const {
   return blocks;
 }
 
-void Stage::ListParameters() {
+void LocalModel::ListParameters() {
   const std::vector<Parameter*> parameters = model_.Parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     Parameter* parameter = parameters[i];
@@ -139,7 +140,7 @@ void Stage::ListParameters() {
     const bool is_here = layout_.Has(place_, i), has_owner = layout_.Has(place_, owner.value_or(i));
     if (!owner) owners_.push_back({parameter, is_here, Tensor()});
     if (!owner && is_here && parameter->trainable) parameters_.push_back(parameter);
-    if (is_here && !has_owner) guests_.push_back(parameter);
+    if (is_here && !has_owner) tied_copies_.push_back(parameter);
     if (parameter->trainable && (is_here || has_owner)) {
       parameter->gradient_dtype = settings_.precision.reduce;
       with_gradient_.push_back(parameter);
@@ -147,7 +148,7 @@ void Stage::ListParameters() {
   }
 }
 
-void Stage::MakeValues() {
+void LocalModel::MakeValues() {
   const Precision& precision = settings_.precision;
   for (Owner& owner : owners_) {
     if (!owner.is_here) continue;
@@ -162,19 +163,19 @@ void Stage::MakeValues() {
   for (Parameter* parameter : model_.Parameters()) {
     if (parameter->tied_to != nullptr) parameter->value = parameter->tied_to->value;
   }
-  for (Parameter* guest : guests_) guest->value = Draw(*guest, precision.compute);
+  for (Parameter* copy : tied_copies_) copy->value = Draw(*copy, precision.compute);
   RoundMasters();
 }
 
 // Initial values.
-Tensor Stage::Draw(const Parameter& parameter, DType dtype) const {
+Tensor LocalModel::Draw(const Parameter& parameter, DType dtype) const {
   Kernels& kernels = rank_.kernels;
   const Tensor drawn = kernels.Empty(parameter.held_shape(), dtype, MemoryClass::kParameters);
   Initialize(parameter, settings_.seed, 0, kernels, drawn);
   return drawn;
 }
 
-void Stage::RoundMasters() {
+void LocalModel::RoundMasters() {
   if (!settings_.precision.has_masters()) return;
   for (const Owner& owner : owners_) {
     if (!owner.is_here || !owner.parameter->trainable) continue;
@@ -182,7 +183,7 @@ void Stage::RoundMasters() {
   }
 }
 
-void Stage::AllocateGradients() {
+void LocalModel::AllocateGradients() {
   for (Parameter* parameter : with_gradient_) {
     if (parameter->gradient.defined()) continue;
     parameter->gradient = rank_.kernels.Empty(parameter->held_shape(), parameter->gradient_dtype,
@@ -190,7 +191,7 @@ void Stage::AllocateGradients() {
   }
 }
 
-void Stage::Clear(double loss_scale) {
+void LocalModel::Clear(double loss_scale) {
   for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
   loss_sum_ = {};
@@ -198,7 +199,7 @@ void Stage::Clear(double loss_scale) {
   loss_scale_ = loss_scale;
 }
 
-Variables Stage::Enter(const Tensor& inputs) {
+Variables LocalModel::Enter(const Tensor& inputs) {
   const DType dtype = settings_.precision.compute;
   if (!IsFloating(inputs.dtype()) || inputs.dtype() == dtype) return {Variable(inputs)};
   const Tensor cast = rank_.kernels.Empty(inputs.shape(), dtype);
@@ -206,7 +207,7 @@ Variables Stage::Enter(const Tensor& inputs) {
   return {Variable(cast)};
 }
 
-Variables Stage::Run(Pass& pass, const BlockRange& blocks, Variables inputs) {
+Variables LocalModel::Run(Pass& pass, const BlockRange& blocks, Variables inputs) {
   Variables values = std::move(inputs);
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
     values = model_.blocks[i]->Run(pass, std::move(values));
@@ -214,51 +215,51 @@ Variables Stage::Run(Pass& pass, const BlockRange& blocks, Variables inputs) {
   return values;
 }
 
-CrossEntropy Stage::Loss(Pass& pass, Variable logits, const Tensor& targets) {
+CrossEntropy LocalModel::Loss(Pass& pass, Variable logits, const Tensor& targets) {
   return SoftmaxCrossEntropy(pass, std::move(logits), targets,
                              static_cast<float>(loss_scale_ / target_count_));
 }
 
-void Stage::AddLoss(const CrossEntropy& result) {
+void LocalModel::AddLoss(const CrossEntropy& result) {
   // Kept for the end of the step, behind all activations.
   losses_.push_back(result.losses);
   losses_.back().storage().Rebook(MemoryClass::kWorkspace);
 }
 
-ExactSum Stage::LossSum() {
+ExactSum LocalModel::LossSum() {
   if (!losses_.empty()) loss_sum_.Add(rank_.kernels.SumOfAll(losses_));
   losses_.clear();
   return loss_sum_;
 }
 
-double Stage::MeanLoss(const ExactSum& sum) const { return sum.Total() / target_count_; }
+double LocalModel::MeanLoss(const ExactSum& sum) const { return sum.Total() / target_count_; }
 
-EvaluationSums Stage::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
+EvaluationSums LocalModel::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
   const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
   return {.loss = rank_.kernels.Sum(result.losses),
           .correct = CountCorrect(pass, logits.value, targets)};
 }
 
-double Stage::SumLoss(Communicator& ranks) {
+double LocalModel::SumLoss(Communicator& ranks) {
   ExactSum sum = LossSum();
   ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(sum.bins()), ReduceOp::kSum, "loss"));
   return MeanLoss(sum);
 }
 
-Work Stage::SumStatistics(Communicator& ranks) {
+Work LocalModel::SumStatistics(Communicator& ranks) {
   if (!statistics_.defined()) return Work();
   return ranks.AllReduce(statistics_, statistics_, ReduceOp::kSum, "statistics");
 }
 
-void Stage::CompleteGradient(Parameter& parameter) {
+void LocalModel::CompleteGradient(Parameter& parameter) {
   lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
 }
 
-void Stage::CompleteGradients() {
+void LocalModel::CompleteGradients() {
   for (Parameter* parameter : parameters_) CompleteGradient(*parameter);
 }
 
-std::vector<Parameter*> Stage::TiedTo(const Parameter& parameter) const {
+std::vector<Parameter*> LocalModel::TiedTo(const Parameter& parameter) const {
   std::vector<Parameter*> tied;
   for (Parameter* other : with_gradient_) {
     if (other->tied_to == &parameter) tied.push_back(other);
@@ -266,7 +267,7 @@ std::vector<Parameter*> Stage::TiedTo(const Parameter& parameter) const {
   return tied;
 }
 
-std::vector<TrainedTensor> Stage::Trained(const TrainedByName& made) const {
+std::vector<TrainedTensor> LocalModel::Trained(const TrainedByName& made) const {
   const Precision& precision = settings_.precision;
   std::vector<TrainedTensor> trained;
   for (const Owner& owner : owners_) {
@@ -289,13 +290,13 @@ std::vector<TrainedTensor> Stage::Trained(const TrainedByName& made) const {
   return trained;
 }
 
-void Stage::UpdateStatistics() {
+void LocalModel::UpdateStatistics() {
   const double weight = static_cast<double>(settings_.batch.size) /
                         static_cast<double>(settings_.largest_micro_batch());
   for (RunningStatistics* layer : layers_) layer->Update(rank_.kernels, weight);
 }
 
-std::vector<StateTensor> Stage::State(NamedTensors values) const {
+std::vector<StateTensor> LocalModel::State(NamedTensors values) const {
   for (const Owner& owner : owners_) {
     if (owner.is_here && owner.master.defined()) values[owner.parameter->name] = owner.master;
   }
@@ -303,7 +304,7 @@ std::vector<StateTensor> Stage::State(NamedTensors values) const {
   return StateOf(layout_.Of(place_), values, rank_.allocator());
 }
 
-CostPrediction Stage::Predict() const {
+CostPrediction LocalModel::Predict() const {
   const ModelLayout::KeptBytes kept =
       layout_.Kept(place_, settings_.optimizer.state_bytes_per_parameter() +
                                (settings_.precision.has_masters() ? 4 : 0));

@@ -13,13 +13,13 @@ namespace lockstep::cpu {
 
 // Convolutions of a fixed group of samples on one thread each, by oneDNN. oneDNN's order of sums
 // depends on the number of samples in a call and on the number of threads; whoever calls it on
-// pieces of one shape, by one thread, gets the same bits whatever surrounds a sample.
+// groups of one size, by one thread, gets the same bits whatever surrounds a sample.
 //
-// Compiling a piece costs about as much as running a small one; it is kept, and found again by its
-// shape. dnnl::error becomes a crash: shapes are checked before.
-class ConvolutionPieces {
+// Compiling a primitive costs about as much as running a small one; primitives are kept, and found
+// again by shape. dnnl::error becomes a crash: shapes are checked before.
+class ConvolutionPrimitives {
  public:
-  ConvolutionPieces() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+  ConvolutionPrimitives() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
   enum class Pass { kForward, kBackwardInput, kBackwardWeight };
   // The operands of a convolution, of which a pass writes one: x [samples, height, width, in],
@@ -38,15 +38,15 @@ class ConvolutionPieces {
 
     std::vector<int64_t> Key() const;
   };
-  class Piece;
+  class Primitive;
 
   // Valid as long as this object. Not to be called by several threads at once.
-  const Piece& Get(const Spec& spec);
+  const Primitive& Get(const Spec& spec);
 
-  // w between its plain layout [out, kernel, kernel, in] and a piece's own, on all threads; `plain`
-  // is of the dtype that the piece computes in.
-  void PackWeight(const Piece& piece, const void* plain, void* packed);
-  void UnpackWeight(const Piece& piece, const void* packed, void* plain);
+  // w between its plain layout [out, kernel, kernel, in] and a primitive's own, on all threads;
+  // `plain` is of the dtype that the primitive computes in.
+  void PackWeight(const Primitive& primitive, const void* plain, void* packed);
+  void UnpackWeight(const Primitive& primitive, const void* packed, void* plain);
 
  private:
   void Reorder(const dnnl::memory::desc& from_desc, const void* from,
@@ -54,13 +54,13 @@ class ConvolutionPieces {
 
   dnnl::engine engine_;
   dnnl::stream stream_;
-  absl::flat_hash_map<std::vector<int64_t>, std::unique_ptr<Piece>> pieces_;
+  absl::flat_hash_map<std::vector<int64_t>, std::unique_ptr<Primitive>> primitives_;
 };
 
-// One compiled piece.
-class ConvolutionPieces::Piece {
+// One compiled primitive.
+class ConvolutionPrimitives::Primitive {
  public:
-  Piece(const Spec& spec, const dnnl::engine& engine);
+  Primitive(const Spec& spec, const dnnl::engine& engine);
 
   // Bytes of an operand in the layout that oneDNN computes with.
   int64_t packed_bytes(Operand operand) const {

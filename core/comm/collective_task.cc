@@ -1,4 +1,4 @@
-#include "core/comm/parts.h"
+#include "core/comm/collective_task.h"
 
 #include <algorithm>  // std::max, std::min
 #include <cstddef>
@@ -41,7 +41,7 @@ struct Collective {
 
   int size() const { return static_cast<int>(members.size()); }
   int64_t element() const { return SizeOf(signature.dtype); }
-  Part PartOf(int member) const { return lockstep::PartOf(signature, size(), member); }
+  Chunk ChunkOf(int member) const { return lockstep::ChunkOf(signature, size(), member); }
 
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) const {
     if (bytes > 0 && to != from) mover.Copy(to, from, bytes);
@@ -58,25 +58,25 @@ struct Collective {
     mover.Reduce(signature.dtype, signature.reduce_op, inputs, outputs, begin, end);
   }
 
-  // The slice of `count` elements that is a share where parts mean nothing. Slices begin on cache
-  // lines, so that no two shares write to the same.
-  Part SliceOf(Share share) const {
+  // The slice of the payload that a task takes where the operation has no chunks. Slices begin on
+  // cache lines, so that no two tasks write to the same.
+  Chunk SliceOf(CollectiveTask task) const {
     const int64_t line = 64 / element();
     const int64_t lines = (signature.count + line - 1) / line;
     const auto boundary = [&](int index) {
-      return std::min(signature.count, lines * index / share.count * line);
+      return std::min(signature.count, lines * index / task.count * line);
     };
-    const int64_t begin = boundary(share.index);
-    return {.begin = begin, .count = boundary(share.index + 1) - begin};
+    const int64_t begin = boundary(task.index);
+    return {.begin = begin, .count = boundary(task.index + 1) - begin};
   }
 
-  // Exchanges elements [begin, end) of the parts that `one` and `other` have for each other.
+  // Exchanges elements [begin, end) of the chunks that `one` and `other` have for each other.
   void Exchange(int one, int other, int64_t begin, int64_t end) const {
     const int64_t bytes = (end - begin) * element();
     if (bytes <= 0) return;
     const MemberBuffers &a = members[one], &b = members[other];
-    const int64_t to_other = (PartOf(other).begin + begin) * element();
-    const int64_t to_one = (PartOf(one).begin + begin) * element();
+    const int64_t to_other = (ChunkOf(other).begin + begin) * element();
+    const int64_t to_one = (ChunkOf(one).begin + begin) * element();
     const bool a_in_place = a.input == a.output, b_in_place = b.input == b.output;
     if (a_in_place && b_in_place) return mover.Swap(a.output + to_other, b.output + to_one, bytes);
     // What is written in place is read first.
@@ -86,7 +86,7 @@ struct Collective {
   }
 
   void TakeOutput(int rank) const;
-  void MoveShare(Share share) const;
+  void RunTask(CollectiveTask task) const;
 };
 
 void Collective::TakeOutput(int rank) const {
@@ -99,8 +99,8 @@ void Collective::TakeOutput(int rank) const {
     case Operation::kAllReduce:
       return Reduce(0, {output}, 0, signature.count);
     case Operation::kReduceScatter: {
-      const Part part = PartOf(rank);
-      return Reduce(part.begin, {output}, 0, part.count);
+      const Chunk chunk = ChunkOf(rank);
+      return Reduce(chunk.begin, {output}, 0, chunk.count);
     }
     case Operation::kGather:
       if (!root) return;
@@ -108,21 +108,21 @@ void Collective::TakeOutput(int rank) const {
     case Operation::kAllGather:
     case Operation::kSplit:
       for (int member = 0; member < size(); ++member) {
-        const Part part = PartOf(member);
-        Copy(output + part.begin * element(), members[member].input, part.count * element());
+        const Chunk chunk = ChunkOf(member);
+        Copy(output + chunk.begin * element(), members[member].input, chunk.count * element());
       }
       return;
     case Operation::kBroadcast:
       return Copy(output, members[signature.root].input, signature.count * element());
     case Operation::kScatter: {
-      const Part part = PartOf(rank);
-      return Copy(output, members[signature.root].input + part.begin * element(),
-                  part.count * element());
+      const Chunk chunk = ChunkOf(rank);
+      return Copy(output, members[signature.root].input + chunk.begin * element(),
+                  chunk.count * element());
     }
     case Operation::kAllToAll: {
-      const Part own = PartOf(rank);
+      const Chunk own = ChunkOf(rank);
       for (int member = 0; member < size(); ++member) {
-        Copy(output + PartOf(member).begin * element(),
+        Copy(output + ChunkOf(member).begin * element(),
              members[member].input + own.begin * element(), own.count * element());
       }
       return;
@@ -134,8 +134,8 @@ void Collective::TakeOutput(int rank) const {
   }
 }
 
-void Collective::MoveShare(Share share) const {
-  const auto owns = [&](int member) { return member % share.count == share.index; };
+void Collective::RunTask(CollectiveTask task) const {
+  const auto owns = [&](int member) { return member % task.count == task.index; };
   switch (signature.operation) {
     // One slice is reduced, and written to whoever wants it.
     case Operation::kAllReduce:
@@ -146,33 +146,33 @@ void Collective::MoveShare(Share share) const {
           outputs.push_back(members[member].output);
         }
       }
-      const Part slice = SliceOf(share);
+      const Chunk slice = SliceOf(task);
       return Reduce(0, outputs, slice.begin, slice.begin + slice.count);
     }
-    // Each member brings its part to the root: together they are faster than the root alone.
+    // Each member brings its chunk to the root: together they are faster than the root alone.
     case Operation::kGather:
       for (int member = 0; member < size(); ++member) {
         if (!owns(member)) continue;
-        const Part part = PartOf(member);
-        Copy(members[signature.root].output + part.begin * element(), members[member].input,
-             part.count * element());
+        const Chunk chunk = ChunkOf(member);
+        Copy(members[signature.root].output + chunk.begin * element(), members[member].input,
+             chunk.count * element());
       }
       return;
     // A slice is brought to all: the root's memory is not read by one core alone.
     case Operation::kBroadcast: {
-      const Part slice = SliceOf(share);
+      const Chunk slice = SliceOf(task);
       const std::byte* from = members[signature.root].input + slice.begin * element();
       for (const MemberBuffers& member : members) {
         Copy(member.output + slice.begin * element(), from, slice.count * element());
       }
       return;
     }
-    // Two members share the work of exchanging their parts.
+    // Two members share the work of exchanging their chunks.
     case Operation::kAllToAll: {
-      const int64_t count = PartOf(0).count, half = count / 2;
+      const int64_t count = ChunkOf(0).count, half = count / 2;
       for (int one = 0; one < size(); ++one) {
         if (owns(one)) {
-          const int64_t own = PartOf(one).begin * element();
+          const int64_t own = ChunkOf(one).begin * element();
           Copy(members[one].output + own, members[one].input + own, count * element());
         }
         for (int other = one + 1; other < size(); ++other) {
@@ -191,9 +191,9 @@ void Collective::MoveShare(Share share) const {
 
 }  // namespace
 
-void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, Share share,
-               Mover& mover) {
-  Collective{signature, members, mover}.MoveShare(share);
+void RunTask(const Signature& signature, absl::Span<const MemberBuffers> members,
+             CollectiveTask task, Mover& mover) {
+  Collective{signature, members, mover}.RunTask(task);
 }
 
 int64_t InputBytes(const Signature& signature, int size, int rank) {
@@ -211,7 +211,7 @@ int64_t InputBytes(const Signature& signature, int size, int rank) {
     case Operation::kAllGather:
     case Operation::kGather:
     case Operation::kSplit:
-      return PartOf(signature, size, rank).count * SizeOf(signature.dtype);
+      return ChunkOf(signature, size, rank).count * SizeOf(signature.dtype);
     case Operation::kSend:
     case Operation::kRecv:
     case Operation::kBarrier:
@@ -235,9 +235,9 @@ void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> memb
   Collective{signature, members, mover}.TakeOutput(rank);
 }
 
-void MoveShare(const Signature& signature, absl::Span<const MemberBuffers> members, int rank) {
+void RunTask(const Signature& signature, absl::Span<const MemberBuffers> members, int rank) {
   HostMover mover;
-  MoveShare(signature, members, {.index = rank, .count = static_cast<int>(members.size())}, mover);
+  RunTask(signature, members, {.index = rank, .count = static_cast<int>(members.size())}, mover);
 }
 
 }  // namespace lockstep
