@@ -1,26 +1,8 @@
 #include "core/config/cut_settings.h"
 
-#include <bit>  // std::has_single_bit
-#include <string>
-
-#include "absl/strings/str_cat.h"
 #include "core/config/config_reader.h"
 
 namespace lockstep {
-namespace {
-
-// "mesh.dp=8, or mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2"
-std::string MeshesThatFit(int64_t shards) {
-  std::string meshes = absl::StrCat("mesh.dp=", shards);
-  for (int64_t replicas = 2; replicas < shards; ++replicas) {
-    const int64_t dp = shards / replicas;
-    if (shards % replicas != 0 || !std::has_single_bit(static_cast<uint64_t>(dp))) continue;
-    absl::StrAppend(&meshes, ", or mesh.replicas=", replicas, " and mesh.dp=", dp);
-  }
-  return meshes;
-}
-
-}  // namespace
 
 absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut) {
   constexpr NumberBounds kPositive = {.at_least = 1};
@@ -30,24 +12,6 @@ absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& c
   reader.Read("shards", &cut.shards, kPositive);
   reader.Read("micro_batches", &cut.micro_batches, kPositive);
   return reader.Finish();
-}
-
-absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut) {
-  const std::string ranks =
-      mesh.replicas > 1 ? absl::StrCat("mesh.replicas x mesh.dp is ", mesh.replicas, " x ", mesh.dp)
-                        : absl::StrCat("mesh.dp is ", mesh.dp);
-  const std::string fitting = MeshesThatFit(cut.shards);
-  if (mesh.replicas > 1 && !std::has_single_bit(static_cast<unsigned>(mesh.dp))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
-                     ": inside replicas, mesh.dp must be a power of two, so that a replica sums a "
-                     "node of the tree over shards; set ",
-                     fitting));
-  }
-  if (cut.shards == mesh.data_ranks()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
-                                                 ", and each of these ranks holds one shard: set ",
-                                                 fitting, ", or cut.shards=", mesh.data_ranks()));
 }
 
 }  // namespace lockstep

@@ -67,6 +67,9 @@ struct Settings {
   int64_t samples_of(int64_t micro_batch) const;
   int64_t largest_micro_batch() const { return samples_of(0); }
   int64_t smallest_micro_batch() const { return samples_of(cut.micro_batches - 1); }
+  // What a rank along replicas x dp trains of a step, on a mesh that divides the cut.
+  int64_t shards_of_rank() const { return cut.shards / mesh.data_ranks(); }
+  int64_t micro_batches_of_rank() const { return shards_of_rank() * cut.micro_batches; }
 };
 
 // Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,

@@ -31,15 +31,14 @@ Batch HostBatches::Deliver(Batch batch) {
 }
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
-                                     const MicroBatchRange& range)
+                                     std::vector<int64_t> micro_batches)
     : timer_(rank.timer), host_(rank.kernels) {
-  if (range.count == 0) return;
+  if (micro_batches.empty()) return;
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),
       PrefetchOptions{.first_step = first_step,
                       .end_step = run.settings.steps,
-                      .first_micro_batch = range.first,
-                      .micro_batches = range.count,
+                      .micro_batches = std::move(micro_batches),
                       .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
                         trace.Add(LoadEvent(rendered));
                       }});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/data/dataset.h"
 #include "core/data/prefetch.h"
@@ -36,14 +37,14 @@ class HostBatches {
   CpuAllocator beside_;
 };
 
-// The prefetcher as strategies see it: the micro-batches `range` of each step of a run, from
+// The prefetcher as strategies see it: those micro-batches of each step of a run, from
 // `first_step` on, in the rank's memory. Waiting for it counts as time for data, and what it does
 // meanwhile is in the trace.
 class PrefetchedBatches : public BatchSource {
  public:
   // The run and the rank outlive it.
   PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
-                    const MicroBatchRange& range);
+                    std::vector<int64_t> micro_batches);
 
   Batch Next() override;
 

@@ -20,14 +20,19 @@ namespace {
 // Elements from one aligned view of a flat fp32 buffer to the next.
 int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
 
+// Of the layers' sums, one behind the other.
+int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
+  int64_t elements = 0;
+  for (const RunningStatistics* layer : layers) {
+    elements += AlignedElements(3 * layer->held_channels());
+  }
+  return elements;
+}
+
 // Lays the layers' sums out in one buffer, so that one collective combines them all.
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
   if (layers.empty()) return Tensor();
-  int64_t total = 0;
-  for (const RunningStatistics* layer : layers) {
-    total += AlignedElements(3 * layer->held_channels());
-  }
-  Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
+  Tensor flat = kernels.Empty({StatisticsElements(layers)}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(flat, 0);
   int64_t offset = 0;
   for (RunningStatistics* layer : layers) {
@@ -61,20 +66,10 @@ void TraceBlock(Block& block, Trace& trace) {
 
 }  // namespace
 
-void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
-  for (Parameter* other : tied) {
-    if (!other->has_gradient()) continue;
-    if (parameter.has_gradient()) {
-      kernels.Add(parameter.gradient, other->gradient, parameter.gradient);
-    } else {
-      kernels.Copy(other->gradient, parameter.gradient);
-      parameter.MarkGradient();
-    }
-  }
-  if (!parameter.has_gradient()) {
-    kernels.Fill(parameter.gradient, 0);
-    parameter.MarkGradient();
-  }
+void CompleteGradient(Kernels& kernels, Parameter& parameter) {
+  if (parameter.has_gradient()) return;
+  kernels.Fill(parameter.gradient, -0.0f);
+  parameter.MarkGradient();
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -141,9 +136,9 @@ void LocalModel::ListParameters() {
     if (!owner) owners_.push_back({parameter, is_here, Tensor()});
     if (!owner && is_here && parameter->trainable) parameters_.push_back(parameter);
     if (is_here && !has_owner) tied_copies_.push_back(parameter);
-    if (parameter->trainable && (is_here || has_owner)) {
+    if (parameter->trainable && is_here) {
       parameter->gradient_dtype = settings_.precision.reduce;
-      with_gradient_.push_back(parameter);
+      uses_.push_back(parameter);
     }
   }
 }
@@ -184,15 +179,18 @@ void LocalModel::RoundMasters() {
 }
 
 void LocalModel::AllocateGradients() {
-  for (Parameter* parameter : with_gradient_) {
-    if (parameter->gradient.defined()) continue;
-    parameter->gradient = rank_.kernels.Empty(parameter->held_shape(), parameter->gradient_dtype,
-                                              MemoryClass::kGradients);
+  for (Parameter* use : uses_) {
+    if (!use->gradient.defined()) {
+      use->gradient =
+          rank_.kernels.Empty(use->held_shape(), use->gradient_dtype, MemoryClass::kGradients);
+    }
+    gradient_sums_.emplace(use, ShardSum(rank_.kernels, use->gradient, settings_.shards_of_rank(),
+                                         MemoryClass::kGradients));
   }
 }
 
 void LocalModel::Clear(double loss_scale) {
-  for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
+  for (Parameter* use : uses_) use->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
   loss_sum_ = {};
   losses_.clear();
@@ -246,25 +244,26 @@ double LocalModel::SumLoss(Communicator& ranks) {
   return MeanLoss(sum);
 }
 
-Work LocalModel::SumStatistics(Communicator& ranks) {
-  if (!statistics_.defined()) return Work();
-  return ranks.AllReduce(statistics_, statistics_, ReduceOp::kSum, "statistics");
+bool LocalModel::EndShard(Parameter& use) {
+  CompleteGradient(rank_.kernels, use);
+  if (gradient_sums_.at(&use).Add()) return true;
+  use.ClearGradient();
+  return false;
 }
 
-void LocalModel::CompleteGradient(Parameter& parameter) {
-  lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
-}
-
-void LocalModel::CompleteGradients() {
-  for (Parameter* parameter : parameters_) CompleteGradient(*parameter);
-}
-
-std::vector<Parameter*> LocalModel::TiedTo(const Parameter& parameter) const {
-  std::vector<Parameter*> tied;
-  for (Parameter* other : with_gradient_) {
-    if (other->tied_to == &parameter) tied.push_back(other);
+std::vector<LocalModel::StatisticsOfRange> LocalModel::StatisticsByRange() const {
+  std::vector<StatisticsOfRange> by_range;
+  for (const BlockRange& range : ranges_) {
+    StatisticsOfRange of_range = {.first_block = range.begin, .layers = {}, .elements = 0};
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      for (RunningStatistics* layer : model_.blocks[i]->Statistics()) {
+        if (!layer->frozen) of_range.layers.push_back(layer);
+      }
+    }
+    of_range.elements = StatisticsElements(of_range.layers);
+    if (of_range.elements > 0) by_range.push_back(std::move(of_range));
   }
-  return tied;
+  return by_range;
 }
 
 std::vector<TrainedTensor> LocalModel::Trained(const TrainedByName& made) const {
@@ -312,6 +311,9 @@ CostPrediction LocalModel::Predict() const {
   prediction.memory = {{MemoryClass::kParameters, kept.parameters},
                        {MemoryClass::kGradients, kept.gradients},
                        {MemoryClass::kOptimizerState, kept.optimizer_state}};
+  for (const auto& [use, sum] : gradient_sums_) {
+    prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
+  }
   return prediction;
 }
 

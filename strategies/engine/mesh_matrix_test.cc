@@ -1,9 +1,10 @@
 // The engine on generated meshes: every way to lay up to 8 ranks along pp, replicas, dp and tp,
-// with every choice of what data-parallel ranks divide, while schedules, recomputation and options
-// take turns.
+// with every choice of what data-parallel ranks divide, while schedules, recomputation, options and
+// numbers of shards a rank take turns.
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,14 +21,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr int kSamples = 16;  // of a batch
+
 StrategyDefinition Engine() { return EnginePreset("engine", {}); }
 
 struct MeshCase {
   int pp, replicas, dp, tp;
   std::string shard;
-  Assignments options;
+  int shards_of_rank = 1;
+  Assignments options = {};
 
-  int shards() const { return replicas * dp; }
+  int data_ranks() const { return replicas * dp; }
+  int shards() const { return data_ranks() * shards_of_rank; }
+  // Of a shard. A rank has 4 in a step, whatever its shards are; but 4 in a shard where a schedule
+  // may run once for each.
+  int micro_batches() const { return pp > 1 && shard != "none" ? 4 : 4 / shards_of_rank; }
   Assignments assignments() const {
     return With({absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),
                  absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.tp=", tp),
@@ -72,8 +80,10 @@ std::vector<MeshCase> Meshes() {
         for (const int tp : {1, 2}) {
           if (pp * replicas * dp * tp > 8) continue;
           for (const char* shard : {"none", "optimizer", "gradients", "parameters"}) {
-            MeshCase mesh = {pp, replicas, dp, tp, shard, {}};
-            mesh.options = OptionsOf(meshes.size(), mesh);
+            MeshCase mesh = {pp, replicas, dp, tp, shard};
+            mesh.shards_of_rank = 1 << meshes.size() % 3;
+            if (mesh.shards() * mesh.micro_batches() > kSamples) mesh.shards_of_rank = 1;
+            mesh.options = OptionsOf(meshes.size() + meshes.size() / 3, mesh);
             meshes.push_back(mesh);
           }
         }
@@ -83,31 +93,35 @@ std::vector<MeshCase> Meshes() {
   return meshes;
 }
 
-std::string Name(const MeshCase& mesh) { return absl::StrJoin(mesh.assignments(), " "); }
+std::string Name(const MeshCase& mesh) {
+  return absl::StrCat(mesh.shards_of_rank, " shards a rank, ",
+                      absl::StrJoin(mesh.assignments(), " "));
+}
 
 class MeshMatrixTest : public ::testing::TestWithParam<SmallModel> {
  protected:
   // What all runs of the model have in common. A ResNet parts from `single` under tp where its
   // learning rate is large.
-  Assignments Workload(int shards) const {
-    Assignments workload = {"batch.size=16", "cut.micro_batches=4", "train.steps=2",
-                            absl::StrCat("cut.shards=", shards)};
+  Assignments Workload(const MeshCase& mesh) const {
+    Assignments workload = {absl::StrCat("batch.size=", kSamples), "train.steps=2",
+                            absl::StrCat("cut.shards=", mesh.shards()),
+                            absl::StrCat("cut.micro_batches=", mesh.micro_batches())};
     if (GetParam() == SmallModel::kResNet) {
       return With(workload, {"model.width=12", "schedule.learning_rate=0.0001"});
     }
     return With(workload, {"model.width=64"});
   }
 
-  const std::vector<RankReport>& Reference(int shards) {
-    std::vector<RankReport>& reports = references_[shards];
+  const std::vector<RankReport>& Reference(const MeshCase& mesh) {
+    std::vector<RankReport>& reports = references_[{mesh.shards(), mesh.micro_batches()}];
     if (reports.empty()) {
-      reports = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(GetParam()), Workload(shards));
+      reports = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(GetParam()), Workload(mesh));
     }
     return reports;
   }
 
  private:
-  std::map<int, std::vector<RankReport>> references_;
+  std::map<std::pair<int, int>, std::vector<RankReport>> references_;  // by the cut
 };
 
 TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
@@ -116,9 +130,9 @@ TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
   for (const MeshCase& mesh : meshes) {
     SCOPED_TRACE(Name(mesh));
     const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(GetParam()),
-                                   With(Workload(mesh.shards()), mesh.assignments()));
-    ASSERT_EQ(ranks.size(), mesh.pp * mesh.shards() * mesh.tp);
-    const std::vector<RankReport>& single = Reference(mesh.shards());
+                                   With(Workload(mesh), mesh.assignments()));
+    ASSERT_EQ(ranks.size(), mesh.pp * mesh.data_ranks() * mesh.tp);
+    const std::vector<RankReport>& single = Reference(mesh);
     if (mesh.tp == 1) {
       ExpectSameBits(ranks, single);
     } else {
@@ -137,8 +151,9 @@ TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
 TEST_P(MeshMatrixTest, WhatCannotBeCombinedIsRefused) {
   const bool is_gpt = GetParam() == SmallModel::kGpt;
   const std::vector<std::pair<Assignments, std::string>> refused = {
-      {{"mesh.replicas=2", "mesh.dp=3"}, "mesh.dp must be a power of two"},
-      {{"mesh.dp=2", "cut.shards=4"}, "set mesh.dp=4, or mesh.replicas=2 and mesh.dp=2"},
+      {{"mesh.replicas=2", "mesh.dp=3"}, "a replica would sum 3 shards"},
+      {{"mesh.dp=3", "cut.shards=4"}, "set one of mesh.dp=1, 2, 4"},
+      {{"mesh.dp=2", "cut.shards=6"}, "a rank would sum 3 shards"},
       {{"mesh.dp=2", "data_parallel.shard=all"}, "did you mean"},
       {{"mesh.dp=4", "data_parallel.shard=parameters", "data_parallel.reshard=3"},
        "does not divide into groups"},

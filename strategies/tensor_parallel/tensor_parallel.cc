@@ -170,12 +170,11 @@ double TensorParallel::token_fraction() const {
 
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
 // sequence is split, once in both, for what was gathered on one way is scattered on the other.
-void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
-                                CostPrediction& prediction) const {
+void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches,
+                                Checkpointing checkpointing, CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
   const double n = ranks_.size(), fraction = 2 * (n - 1) / n;
-  const auto micro_batches = static_cast<int>(settings_.cut.micro_batches);
-  // Bytes of a step, by collective: of activations, and of their gradients.
+  // Bytes of a run, by collective: of activations, and of their gradients.
   struct {
     double sums = 0, gathers = 0, scatters = 0;
   } forward, back;
@@ -198,8 +197,9 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing che
     back.gathers += (n - 1) * own * bytes * static_cast<double>(sample.forward_back);
     back.scatters += (1 - own) * bytes * static_cast<double>(sample.backward_back);
   }
+  const double runs = static_cast<double>(settings_.micro_batches_of_rank()) / micro_batches;
   const auto add = [&](Operation operation, const char* label, double bytes) {
-    if (bytes > 0) prediction.AddTraffic(operation, label, bytes);
+    if (bytes > 0) prediction.AddTraffic(operation, label, runs * bytes);
   };
   if (!group_.splits_sequence()) {
     add(Operation::kAllReduce, "activations", forward.sums);
@@ -210,11 +210,11 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing che
     add(Operation::kAllGather, "activation gradients", back.gathers);
     add(Operation::kReduceScatter, "activation gradients", back.scatters);
   }
-  if (replicated_) {
-    add(Operation::kAllReduce, "replicated gradients",
-        fraction * static_cast<double>(replicated_->bytes()));
-  }
   add(Operation::kAllReduce, "cross entropy", logit_sums);
+  if (replicated_) {
+    prediction.AddTraffic(Operation::kAllReduce, "replicated gradients",
+                          fraction * static_cast<double>(replicated_->bytes()));
+  }
 }
 
 }  // namespace lockstep

@@ -67,10 +67,10 @@ class TensorParallel {
   // to other stages.
   double token_fraction() const;
 
-  // Adds what this rank sends in a step to those it computes layers with. Recomputation sends the
-  // activations of forward again: those of whole stages as `checkpointing` says, those of blocks
-  // and operations as the stage's blocks say.
-  void AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
+  // Adds what this rank sends in a step, a schedule's runs of so many micro-batches, to those it
+  // computes layers with. Recomputation sends the activations of forward again: those of whole
+  // stages as `checkpointing` says, those of blocks and operations as the stage's blocks say.
+  void AddTraffic(const LocalModel& local_model, int micro_batches, Checkpointing checkpointing,
                   CostPrediction& prediction) const;
 
  private:
