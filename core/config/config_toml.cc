@@ -4,12 +4,10 @@
 #include <array>
 #include <charconv>  // std::to_chars
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <variant>  // std::visit
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
