@@ -7,17 +7,13 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/report/trace.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -81,15 +77,8 @@ std::vector<Placed> Place(const Trace& trace) {
 }
 
 const char* Name(TraceTrack track) {
-  switch (track) {
-    case TraceTrack::kCompute:
-      return "compute";
-    case TraceTrack::kCommunication:
-      return "communication";
-    case TraceTrack::kData:
-      return "data";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"compute", "communication", "data"};
+  return kNames[static_cast<int>(track)];
 }
 
 std::string LineName(int line) {

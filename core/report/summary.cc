@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -131,11 +132,7 @@ MetricsRow TimeRow(const RankReport& report) {
 
 // The slowest rank's: a step is over when all have ended.
 double StepSeconds(const std::vector<RankReport>& reports) {
-  double seconds = 0;
-  for (const RankReport& report : reports) {
-    seconds = std::max(seconds, report.median_step_seconds);
-  }
-  return seconds;
+  return std::ranges::max(reports | std::views::transform(&RankReport::median_step_seconds));
 }
 
 double UnitsPerSecond(const RunDescription& run, const std::vector<RankReport>& reports) {
