@@ -228,7 +228,7 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
     AddProblem(key, absl::StrCat("is ", Describe(*found), ", expected one of ", known));
     return std::nullopt;
   }
-  const auto position = std::find(names.begin(), names.end(), *name);
+  const auto position = std::ranges::find(names, *name);
   if (position == names.end()) {
     AddProblem(key, absl::StrCat("is \"", *name, "\"; did you mean \"", NearestName(*name, names),
                                  "\"? Known are ", known));
@@ -271,9 +271,9 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 }
 
 absl::Status ConfigReader::Finish() {
-  std::sort(known_.begin(), known_.end());
+  std::ranges::sort(known_);
   for (const std::string& key : Keys()) {
-    if (std::binary_search(known_.begin(), known_.end(), key)) continue;
+    if (std::ranges::binary_search(known_, key)) continue;
     const std::string nearest = NearestName(key, known_);
     problems_.push_back(absl::StrCat(
         members_->find(key)->second.origin, ": unknown key ", FullKey(key),

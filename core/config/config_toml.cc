@@ -143,7 +143,7 @@ std::string FormatTomlValue(const ConfigValue& value) {
 }
 
 std::string FormatTomlKey(const std::string& key) {
-  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+  const bool bare = !key.empty() && std::ranges::all_of(key, [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
   });
   return bare ? key : Quote(key);

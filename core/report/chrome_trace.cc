@@ -47,9 +47,8 @@ struct Placed {
 std::vector<Placed> Place(const Trace& trace) {
   std::vector<Placed> placed;
   for (TraceEvent& event : trace.Events()) placed.push_back({std::move(event), trace.rank()});
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
-    return std::make_tuple(a.event.start_nanos, -a.event.duration_nanos) <
-           std::make_tuple(b.event.start_nanos, -b.event.duration_nanos);
+  std::ranges::stable_sort(placed, {}, [](const Placed& place) {
+    return std::make_tuple(place.event.start_nanos, -place.event.duration_nanos);
   });
   std::vector<int64_t> lane_ends;  // of communication: when each line is free
   for (Placed& place : placed) {
@@ -204,8 +203,7 @@ absl::Status WriteFlow(std::vector<const Placed*> ends, int64_t id, EventWriter*
     const int role = end == FlowEnd::kSource ? 0 : end == FlowEnd::kMember ? 1 : 2;
     return std::make_tuple(role, placed->event.start_nanos, placed->rank);
   };
-  std::sort(ends.begin(), ends.end(),
-            [&](const Placed* a, const Placed* b) { return order(a) < order(b); });
+  std::ranges::sort(ends, {}, order);
   for (size_t i = 0; i < ends.size(); ++i) {
     const char* phase = i == 0 ? "s" : i + 1 < ends.size() ? "t" : "f";
     LS_RETURN_IF_ERROR(writer->Flow(phase, id, *ends[i], Anchor(ends[i]->event)));
