@@ -32,6 +32,7 @@ class LoneMember : public SplitGroup {
     return x;
   }
   void Reduce(const Tensor&, Reduction) override {}
+  void SumGradient(const Tensor&) override {}
 
  private:
   int size_, index_;
