@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <iterator>  // std::size
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/ddp/ddp.h"
@@ -34,7 +36,7 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, bf16, ranks, fsdp, tp, lora; default: all");
+          "of limit, bf16, ranks, fsdp, tp, features, lora; default: all");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -175,6 +177,34 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
+// What feature leaves cost: sums over 2 and 4 of them against sums that are not cut.
+absl::Status CompareFeatures() {
+  const int steps = absl::GetFlag(FLAGS_steps);
+  std::printf("\none rank, 2 threads: feature leaves\n%-36s %9s %9s %9s\n", "", "features",
+              "GFLOP/s", "fraction");
+  const TrainingWorkload workload = GptWorkload();
+  for (const char* compute : {"fp32", "bf16"}) {
+    const std::string precision = absl::StrCat("precision.compute=", compute);
+    std::printf("%s, 12 heads, %s\n", workload.name.c_str(), compute);
+    constexpr int kFeatures[] = {1, 2, 4};
+    double best[std::size(kFeatures)] = {};
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      for (size_t i = 0; i < std::size(kFeatures); ++i) {
+        LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
+                            MeasureTraining(workload, SingleStrategy(), steps, 1, 2,
+                                            {precision, "model.heads=12",
+                                             absl::StrCat("cut.features=", kFeatures[i])}));
+        best[i] = std::max(best[i], timing.gflops);
+      }
+    }
+    for (size_t i = 0; i < std::size(kFeatures); ++i) {
+      std::printf("  %-34s %9d %9.1f %9.3f\n", "", kFeatures[i], best[i], best[i] / best[0]);
+    }
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
 // What adapters on queries and values save, against training all of a wide model.
 absl::Status CompareAdapters() {
   const int steps = absl::GetFlag(FLAGS_steps);
@@ -218,13 +248,14 @@ absl::StatusOr<int> RunBenchmark() {
       {"fsdp", [&] { return CompareSharding(peer); }},
       {"tp",
        [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
+      {"features", [] { return CompareFeatures(); }},
       {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     const auto named = [&name](const auto& table) { return table.first == name; };
     if (std::none_of(tables.begin(), tables.end(), named)) {
       return absl::InvalidArgumentError("--tables: there is no '" + name +
-                                        "', only limit, bf16, ranks, fsdp, tp and lora");
+                                        "', only limit, bf16, ranks, fsdp, tp, features and lora");
     }
   }
   for (const auto& [name, compare] : tables) {
