@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -99,7 +100,30 @@ TEST_P(FeaturesTest, ShardsLieOutside) {
   const Assignments mesh = {"mesh.tp=2", "mesh.dp=2"};
   ExpectBits(TpStrategy(), With(mesh, cut), single);
   ExpectBits(FsdpStrategy(), With(mesh, cut), single);
-  ExpectBits(FsdpPipeStrategy(), With(With(mesh, {"mesh.pp=2"}), cut), single);
+  const Assignments stages = With(mesh, {"mesh.pp=2"});
+  ExpectBits(FsdpPipeStrategy(), With(stages, cut), single);
+  // Weight gradients that come later, and activations that are computed again.
+  ExpectBits(FsdpPipeStrategy(), With(With(stages, {"pipeline.schedule=zb_h1"}), cut), single);
+  ExpectBits(TpStrategy(), With(With(mesh, {"recompute.granularity=full"}), cut), single);
+}
+
+// The cut belongs to the run: begun on two ranks, it goes on as alone on four or on one.
+TEST(FeaturesCheckpointTest, AChangeOfMeshKeepsTheBits) {
+  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kResNet}) {
+    const SplitWorkload workload = WorkloadOf(kind);
+    const Assignments all =
+        With(workload.assignments, {"cut.features=4", "train.steps=4", "checkpoint.every=2"});
+    const auto single = RunStrategy(SingleStrategy(), MakeModel, workload.config, all);
+    for (const auto& [strategy, mesh] :
+         {std::pair(TpStrategy(), "mesh.tp=4"), std::pair(SingleStrategy(), "mesh.tp=1")}) {
+      RunStrategy(TpStrategy(), MakeModel, workload.config,
+                  With(all, {"mesh.tp=2", "train.steps=2"}));
+      const auto goes_on = ResumeStrategy(strategy, MakeModel, workload.config, With(all, {mesh}));
+      EXPECT_EQ(goes_on[0].losses,
+                std::vector<double>(single[0].losses.begin() + 2, single[0].losses.end()));
+      EXPECT_EQ(goes_on[0].parameter_hash, single[0].parameter_hash) << mesh;
+    }
+  }
 }
 
 // A of a column-split layer and B of a row-split one have an accumulator for each leaf.

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <iterator>  // std::size
 #include <optional>
 #include <string>
 #include <utility>
@@ -177,30 +176,36 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
-// What feature leaves cost: sums over 2 and 4 of them against sums that are not cut.
+// What feature leaves cost: sums over several of them against sums that are not cut.
 absl::Status CompareFeatures() {
   const int steps = absl::GetFlag(FLAGS_steps);
-  std::printf("\none rank, 2 threads: feature leaves\n%-36s %9s %9s %9s\n", "", "features",
-              "GFLOP/s", "fraction");
-  const TrainingWorkload workload = GptWorkload();
-  for (const char* compute : {"fp32", "bf16"}) {
-    const std::string precision = absl::StrCat("precision.compute=", compute);
-    std::printf("%s, 12 heads, %s\n", workload.name.c_str(), compute);
-    constexpr int kFeatures[] = {1, 2, 4};
-    double best[std::size(kFeatures)] = {};
-    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-      for (size_t i = 0; i < std::size(kFeatures); ++i) {
-        LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
-                            MeasureTraining(workload, SingleStrategy(), steps, 1, 2,
-                                            {precision, "model.heads=12",
-                                             absl::StrCat("cut.features=", kFeatures[i])}));
-        best[i] = std::max(best[i], timing.gflops);
+  std::printf("\none rank, 2 threads: feature leaves\n%-46s %9s %9s %9s\n", "", "not cut", "cut",
+              "fraction");
+  struct Row {
+    TrainingWorkload workload;
+    int heads, features;
+  };
+  for (const Row& row :
+       {Row{GptWorkload(), 6, 2}, Row{GptWorkload(), 12, 4}, Row{WideGptWorkload(), 16, 4}}) {
+    for (const char* compute : {"fp32", "bf16"}) {
+      const auto measure = [&](int features) {
+        return MeasureTraining(
+            row.workload, SingleStrategy(), steps, 1, 2,
+            {absl::StrCat("precision.compute=", compute), absl::StrCat("model.heads=", row.heads),
+             absl::StrCat("cut.features=", features)});
+      };
+      double whole = 0, cut = 0;
+      for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+        LS_ASSIGN_OR_RETURN(const TrainingTiming one, measure(1));
+        LS_ASSIGN_OR_RETURN(const TrainingTiming several, measure(row.features));
+        whole = std::max(whole, one.gflops);
+        cut = std::max(cut, several.gflops);
       }
+      const std::string name =
+          absl::StrCat(row.workload.name, ", ", compute, ", ", row.features, " leaves");
+      std::printf("%-46s %9.1f %9.1f %9.3f\n", name.c_str(), whole, cut, cut / whole);
+      std::fflush(stdout);
     }
-    for (size_t i = 0; i < std::size(kFeatures); ++i) {
-      std::printf("  %-34s %9d %9.1f %9.3f\n", "", kFeatures[i], best[i], best[i] / best[0]);
-    }
-    std::fflush(stdout);
   }
   return absl::OkStatus();
 }
