@@ -1,8 +1,7 @@
-#include "core/autograd/sliced_operations.h"
-
 #include <algorithm>
 #include <utility>
 
+#include "core/autograd/sliced_operations.h"
 #include "core/autograd/weight_gradients.h"
 #include "core/kernels/feature_leaves.h"
 #include "glog/logging.h"
@@ -32,27 +31,45 @@ Tensor Forward(Kernels& k, const WeightProduct& product, const Tensor& x, const 
   return y;
 }
 
+// What backward reads of x: its values, where something wants them, and its shape.
+struct Kept {
+  Tensor values;
+  Shape shape;
+
+  Kept(const Tensor& x, const WeightProduct& product, const Leaf& w)
+      : values(w.trainable || product.kind == Kind::kGeluLinear ? x : Tensor()), shape(x.shape()) {}
+  Kept(Kernels& k, const Kept& whole, const std::vector<Range>& columns)
+      : values(whole.values.defined() ? TakeColumns(k, whole.values, columns) : Tensor()),
+        shape(whole.shape.With(-1, FeaturesOf(columns))) {}
+};
+
 // The gradients of x where `wants_input`, and those of the weight and the bias where they are
 // defined.
-Tensor Backward(Kernels& k, const WeightProduct& product, const Tensor& dy, const Tensor& x,
+Tensor Backward(Kernels& k, const WeightProduct& product, const Tensor& dy, const Kept& x,
                 const Tensor& w, bool wants_input, Write write, const Tensor& dw,
                 const Tensor& dbias) {
-  const Tensor dx = wants_input ? k.EmptyLike(x) : Tensor();
+  const Tensor dx = wants_input ? k.Empty(x.shape, dy.dtype()) : Tensor();
   if (product.kind == Kind::kConvolution) {
     if (wants_input) k.ConvolutionBackwardInput(dy, w, product.window, dx);
     CHECK(dw.defined() || !dbias.defined()) << "a frozen convolution with a trained bias";
-    if (dw.defined()) k.ConvolutionBackwardWeight(dy, x, product.window, write, dw, dbias);
+    if (dw.defined()) k.ConvolutionBackwardWeight(dy, x.values, product.window, write, dw, dbias);
     return dx;
   }
   const bool has_gelu = product.kind == Kind::kGeluLinear;
-  Tensor read = has_gelu ? Tensor() : x;
+  Tensor read = has_gelu ? Tensor() : x.values;
   if (has_gelu && dw.defined()) {
-    read = k.EmptyLike(x);
-    k.Gelu(x, read);
+    read = k.EmptyLike(x.values);
+    k.Gelu(x.values, read);
   }
   k.LinearBackward(dy, read, w, write, dx, dw, dbias);
-  if (has_gelu && wants_input) k.GeluBackward(x, dx, dx);
+  if (has_gelu && wants_input) k.GeluBackward(x.values, dx, dx);
   return dx;
+}
+
+std::vector<std::shared_ptr<GradientSlot>> SlotsOf(const Variables& x) {
+  std::vector<std::shared_ptr<GradientSlot>> slots;
+  for (const Variable& variable : x) slots.push_back(variable.gradient);
+  return slots;
 }
 
 bool NeedsGradient(const Variables& x) { return x[0].needs_gradient(); }
@@ -72,9 +89,8 @@ Variables Share(Tape& tape, const Tensor& value, size_t leaves, bool needs_gradi
 // A linear function, element by element, that is its own backward.
 template <typename Function>
 Variables ApplyToEach(Tape& tape, const Variables& x, const Function& function) {
-  const auto backward = [&k = tape.kernels(), function, x](size_t i, const Tensor& dy) {
-    x[i].gradient->Add(k, function(dy));
-  };
+  const auto backward = [&k = tape.kernels(), function, x = SlotsOf(x)](
+                            size_t i, const Tensor& dy) { x[i]->Add(k, function(dy)); };
   return Share(tape, function(x[0].value), x.size(), NeedsGradient(x), {}, backward);
 }
 
@@ -109,9 +125,7 @@ Variables FanOut(Tape& tape, const Variable& x, int64_t leaves) {
     readers.push_back(tape.Result(x.value, x.needs_gradient()));
   }
   if (!x.needs_gradient() || !NeedsGradient(readers)) return readers;
-  std::vector<std::shared_ptr<GradientSlot>> slots;
-  for (const Variable& reader : readers) slots.push_back(reader.gradient);
-  tape.RecordAlways([&k = tape.kernels(), x = x.gradient, slots] {
+  tape.RecordAlways([&k = tape.kernels(), x = x.gradient, slots = SlotsOf(readers)] {
     if (slots[0]->empty()) return;
     x->Add(k, SumOverLeaves(k, static_cast<int64_t>(slots.size()), [&](int64_t i) {
              Tensor gradient = slots[static_cast<size_t>(i)]->Take();
@@ -135,21 +149,23 @@ Variable SlicedOutputs(Tape& tape, const WeightProduct& product, const Variables
     PutColumns(k, own, leaf, y);
   }
   Variable out = tape.Result(y, NeedsGradient(x) || Trains(&w) || Trains(bias));
-  auto backward = [&tape, &k, product, x, &w, bias, outputs](Tensor dy) {
-    tape.ComputeGradients({&w, bias}, [&k, product, x, &w, bias, outputs, dy](Tape::Half half) {
+  auto backward = [&tape, &k, product, x = SlotsOf(x), kept = Kept(x[0].value, product, w), &w,
+                   bias, outputs](Tensor dy) {
+    const auto compute = [&k, product, x, kept, &w, bias, outputs, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w, bias});
-      const bool wants_input = half.inputs && NeedsGradient(x);
+      const bool wants_input = half.inputs && x[0] != nullptr;
       for (size_t i = 0; i < outputs.size(); ++i) {
         const GradientSlice dw(k, d[0], Dimension::kFirst, outputs[i], d.write),
             dbias(k, d[1], Dimension::kFirst, outputs[i], d.write);
-        Tensor dx = Backward(k, product, TakeColumns(k, dy, outputs[i]), x[i].value,
+        Tensor dx = Backward(k, product, TakeColumns(k, dy, outputs[i]), kept,
                              TakeRows(k, w.value, outputs[i]), wants_input, d.write, dw.tensor(),
                              dbias.tensor());
         dw.Put();
         dbias.Put();
-        if (wants_input) x[i].gradient->Add(k, std::move(dx));
+        if (wants_input) x[i]->Add(k, std::move(dx));
       }
-    });
+    };
+    tape.ComputeGradients({&w, bias}, compute);
   };
   tape.Record(out, {&w, bias}, std::move(backward));
   return out;
@@ -164,20 +180,21 @@ LeafSum SlicedInputs(Tape& tape, const WeightProduct& product, const Variable& x
         Forward(k, product, TakeColumns(k, x.value, leaf), TakeColumns(k, w.value, leaf)));
   }
   const Variable out = tape.Result(sum.values[0], x.needs_gradient() || Trains(&w));
-  auto backward = [&tape, &k, product, x, &w, inputs](Tensor dy) {
-    tape.ComputeGradients({&w}, [&k, product, x, &w, inputs, dy](Tape::Half half) {
+  auto backward = [&tape, &k, product, x = x.gradient, kept = Kept(x.value, product, w), &w,
+                   inputs](Tensor dy) {
+    tape.ComputeGradients({&w}, [&k, product, x, kept, &w, inputs, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w});
-      const bool wants_input = half.inputs && x.needs_gradient();
-      const Tensor dx = wants_input ? k.EmptyLike(x.value) : Tensor();
+      const bool wants_input = half.inputs && x != nullptr;
+      const Tensor dx = wants_input ? k.Empty(kept.shape, dy.dtype()) : Tensor();
       for (const std::vector<Range>& leaf : inputs) {
         const GradientSlice dw(k, d[0], Dimension::kLast, leaf, d.write);
         const Tensor own =
-            Backward(k, product, dy, TakeColumns(k, x.value, leaf), TakeColumns(k, w.value, leaf),
+            Backward(k, product, dy, Kept(k, kept, leaf), TakeColumns(k, w.value, leaf),
                      wants_input, d.write, dw.tensor(), Tensor());
         dw.Put();
         if (wants_input) PutColumns(k, own, leaf, dx);
       }
-      if (wants_input) x.gradient->Add(k, dx);
+      if (wants_input) x->Add(k, dx);
     });
   };
   tape.Record(out, {&w}, std::move(backward));
@@ -228,14 +245,14 @@ LeafSum Scale(Tape& tape, LeafSum x, float factor) {
 Variables Product(Tape& tape, const WeightProduct& product, const Variables& x, Leaf& w) {
   Kernels& k = tape.kernels();
   const size_t leaves = x.size();
-  const auto backward = [&tape, &k, product, x, &w, leaves](size_t i, const Tensor& dy) {
-    tape.ComputeGradients({&w}, [&k, product, x, &w, leaves, i, dy](Tape::Half half) {
+  const auto backward = [&tape, &k, product, x = SlotsOf(x), kept = Kept(x[0].value, product, w),
+                         &w, leaves](size_t i, const Tensor& dy) {
+    tape.ComputeGradients({&w}, [&k, product, x = x[i], kept, &w, leaves, i, dy](Tape::Half half) {
       Leaf::Destination d = {};
       if (half.weights && Trains(&w)) d = w.NextContribution(k, i, leaves);
-      const bool wants_input = half.inputs && x[i].needs_gradient();
-      Tensor dx =
-          Backward(k, product, dy, x[i].value, w.value, wants_input, d.write, d.tensor, Tensor());
-      if (wants_input) x[i].gradient->Add(k, std::move(dx));
+      const bool wants_input = half.inputs && x != nullptr;
+      Tensor dx = Backward(k, product, dy, kept, w.value, wants_input, d.write, d.tensor, Tensor());
+      if (wants_input) x->Add(k, std::move(dx));
     });
   };
   return Share(tape, Forward(k, product, x[0].value, w.value), leaves,
@@ -248,19 +265,20 @@ Variable AddProduct(Tape& tape, Variable y, const Variables& x, Leaf& w, int64_t
   const int64_t columns = w.value.shape()[0];
   Variable out = tape.Result(WithProduct(k, y.value, x[0].value, w.value, first),
                              y.needs_gradient() || NeedsGradient(x) || Trains(&w));
-  auto backward = [&tape, &k, x, y = y.gradient, &w, first, columns, outputs](Tensor dy) {
+  auto backward = [&tape, &k, x = SlotsOf(x), kept = Kept(x[0].value, {}, w), y = y.gradient, &w,
+                   first, columns, outputs](Tensor dy) {
     if (y != nullptr) y->Add(k, dy);
     const Tensor part = TakeColumns(k, dy, {{first, columns}});
-    tape.ComputeGradients({&w}, [&k, x, &w, first, columns, outputs, part](Tape::Half half) {
+    tape.ComputeGradients({&w}, [&k, x, kept, &w, first, columns, outputs, part](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w});
-      const bool wants_input = half.inputs && NeedsGradient(x);
+      const bool wants_input = half.inputs && x[0] != nullptr;
       for (size_t i = 0; i < outputs.size(); ++i) {
         const std::vector<Range> leaf = Within(outputs[i], first, columns);
         const GradientSlice dw(k, d[0], Dimension::kFirst, leaf, d.write);
-        Tensor dx = Backward(k, {}, TakeColumns(k, part, leaf), x[i].value,
-                             TakeRows(k, w.value, leaf), wants_input, d.write, dw.tensor(), {});
+        Tensor dx = Backward(k, {}, TakeColumns(k, part, leaf), kept, TakeRows(k, w.value, leaf),
+                             wants_input, d.write, dw.tensor(), {});
         dw.Put();
-        if (wants_input) x[i].gradient->Add(k, std::move(dx));
+        if (wants_input) x[i]->Add(k, std::move(dx));
       }
     });
   };
@@ -281,13 +299,14 @@ LeafSum AddProduct(Tape& tape, LeafSum y, const LeafSum& x, Leaf& w, int64_t fir
     const Tensor part = TakeColumns(k, dy, {{first, columns}});
     tape.ComputeGradients({&w}, [&k, x, &w, part](Tape::Half half) {
       if (half.inputs && x.gradient != nullptr) {
-        x.gradient->Add(k, Backward(k, {}, part, x.values[0], w.value, true, Write::kOverwrite,
-                                    Tensor(), Tensor()));
+        x.gradient->Add(k, Backward(k, {}, part, Kept(x.values[0], {}, w), w.value, true,
+                                    Write::kOverwrite, Tensor(), Tensor()));
       }
       if (!half.weights || !Trains(&w)) return;
       for (size_t i = 0; i < x.values.size(); ++i) {
         const auto [destination, write] = w.NextContribution(k, i, x.values.size());
-        Backward(k, {}, part, x.values[i], w.value, false, write, destination, Tensor());
+        Backward(k, {}, part, Kept(x.values[i], {}, w), w.value, false, write, destination,
+                 Tensor());
       }
     });
   };
