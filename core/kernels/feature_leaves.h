@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
+// Number of features in a leaf's ranges.
 int64_t FeaturesOf(const std::vector<Range>& leaf);
 
-// Where the features of a leaf lie among those of all leaves, side by side. True where a leaf's are
-// all that there are: there is nothing to slice.
+// Whether one leaf has all of so many features, or nothing is cut: there is nothing to slice.
 bool IsWhole(const FeatureLeaves& leaves, int64_t features);
 
 // Columns of x [..., width] in the order of the ranges: [..., columns]; and back into their places.
@@ -62,8 +62,8 @@ Tensor SumOverLeaves(Kernels& kernels, int64_t leaves, Make&& make) {
   return nodes.at(0);
 }
 
-// The same in place of `y`, from the leaves that have features. Those without are the last ones,
-// and add nothing.
+// Writes that sum to `y`, from the leaves that have features; -0.0 where none has any. Leaves
+// without features must be the last ones: they add nothing.
 template <typename Make>
 void SumFeatureLeaves(Kernels& kernels, const FeatureLeaves& leaves, const Tensor& y, Make&& make) {
   int64_t filled = 0;
