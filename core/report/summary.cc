@@ -196,6 +196,7 @@ MetricsRow SummaryRow(const RunDescription& run, const std::vector<RankReport>& 
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
       .Set("shards", run.settings.cut.shards)
+      .Set("features", run.settings.cut.features)
       .Set("micro_batches", run.settings.cut.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())
@@ -268,7 +269,9 @@ std::string CutText(const CutSettings& cut) {
   return absl::StrCat("cut: ", cut.shards, cut.shards == 1 ? " shard" : " shards",
                       cut.shards_are_of_mesh ? ", as the mesh says, not [cut]" : "", "; ",
                       cut.micro_batches,
-                      cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each");
+                      cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each",
+                      cut.features == 1 ? "" : absl::StrCat("; ", cut.features, " feature leaves"),
+                      cut.features_are_of_mesh ? ", as the mesh says" : "");
 }
 
 std::string SummaryText(const RunDescription& run, const std::vector<RankReport>& reports) {

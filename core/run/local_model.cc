@@ -62,6 +62,7 @@ void TraceBlock(Block& block, Trace& trace) {
 }  // namespace
 
 void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
+  parameter.SumFeatureLeaves(kernels);
   for (Parameter* other : tied) {
     if (!other->has_gradient()) continue;
     if (parameter.has_gradient()) {
@@ -75,6 +76,7 @@ void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<
     kernels.Fill(parameter.gradient, 0);
     parameter.MarkGradient();
   }
+  if (parameter.partial_over != nullptr) parameter.partial_over->SumGradient(parameter.gradient);
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -312,6 +314,12 @@ CostPrediction LocalModel::Predict() const {
   prediction.memory = {{MemoryClass::kParameters, kept.parameters},
                        {MemoryClass::kGradients, kept.gradients},
                        {MemoryClass::kOptimizerState, kept.optimizer_state}};
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->feature_leaves == 1) continue;
+    prediction.AddMemory(MemoryClass::kGradients, parameter->feature_leaves *
+                                                      parameter->held_shape().elements() *
+                                                      SizeOf(parameter->gradient_dtype));
+  }
   return prediction;
 }
 

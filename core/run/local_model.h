@@ -18,8 +18,10 @@
 
 namespace lockstep {
 
-// After the last micro-batch that adds to a sum: adds the gradients of the parameters that are tied
-// to `parameter` to its own, or zeroes it if none received anything, so that it is defined.
+// After the last micro-batch of a shard: adds what feature leaves have contributed, and the
+// gradients of the parameters that are tied to `parameter`, to its own, or zeroes it if none
+// received anything, so that it is defined. Where ranks along tp have partial gradients, sums
+// these; then throws StatusException when a peer fails.
 void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
 
 // The skips that leave a range of blocks, and those that come into it, in the order in which they

@@ -84,10 +84,13 @@ class Trainer {
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(Describe(run_), step));
-      if (const CutSettings& cut = run_.settings.cut; cut.shards_are_of_mesh) {
-        reporter_->Note(absl::StrCat("cut.shards = ", cut.shards,
+      const CutSettings& cut = run_.settings.cut;
+      const auto note_of_mesh = [&](const char* key, int64_t count) {
+        reporter_->Note(absl::StrCat(key, " = ", count,
                                      ", as the mesh says: another mesh sums in another order"));
-      }
+      };
+      if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
+      if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
     }
     if (step == 0 && run_.settings.validation.at_start) {

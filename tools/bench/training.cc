@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/ddp/ddp.h"
@@ -32,7 +33,7 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, bf16, ranks, fsdp, tp, lora; default: all");
+          "of limit, bf16, ranks, fsdp, tp, features, lora; default: all");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -142,6 +143,40 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
+// What feature leaves cost: sums over several of them against sums that are not cut.
+absl::Status CompareFeatures() {
+  const int steps = absl::GetFlag(FLAGS_steps);
+  std::printf("\none rank, 2 threads: feature leaves\n%-46s %9s %9s %9s\n", "", "not cut", "cut",
+              "fraction");
+  struct Row {
+    TrainingWorkload workload;
+    int heads, features;
+  };
+  for (const Row& row :
+       {Row{GptWorkload(), 6, 2}, Row{GptWorkload(), 12, 4}, Row{WideGptWorkload(), 16, 4}}) {
+    for (const char* compute : {"fp32", "bf16"}) {
+      const auto measure = [&](int features) {
+        return MeasureTraining(
+            row.workload, SingleStrategy(), steps, 1, 2,
+            {absl::StrCat("precision.compute=", compute), absl::StrCat("model.heads=", row.heads),
+             absl::StrCat("cut.features=", features)});
+      };
+      double whole = 0, cut = 0;
+      for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+        LS_ASSIGN_OR_RETURN(const TrainingTiming one, measure(1));
+        LS_ASSIGN_OR_RETURN(const TrainingTiming several, measure(row.features));
+        whole = std::max(whole, one.gflops);
+        cut = std::max(cut, several.gflops);
+      }
+      const std::string name =
+          absl::StrCat(row.workload.name, ", ", compute, ", ", row.features, " leaves");
+      std::printf("%-46s %9.1f %9.1f %9.3f\n", name.c_str(), whole, cut, cut / whole);
+      std::fflush(stdout);
+    }
+  }
+  return absl::OkStatus();
+}
+
 // What adapters on queries and values save, against training all of a wide model.
 absl::Status CompareAdapters() {
   std::printf("\none rank, 2 threads: lora, rank 4 on queries and values\n%-36s %9s %9s %9s %9s\n",
@@ -175,13 +210,14 @@ absl::StatusOr<int> RunBenchmark() {
       {"fsdp", [&] { return CompareSharding(peer); }},
       {"tp",
        [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
+      {"features", [] { return CompareFeatures(); }},
       {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     const auto named = [&name](const auto& table) { return table.first == name; };
     if (std::ranges::none_of(tables, named)) {
       return absl::InvalidArgumentError("--tables: there is no '" + name +
-                                        "', only limit, bf16, ranks, fsdp, tp and lora");
+                                        "', only limit, bf16, ranks, fsdp, tp, features and lora");
     }
   }
   for (const auto& [name, compare] : tables) {
