@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
@@ -38,6 +40,14 @@ class Leaf {
     return {gradient, std::exchange(has_gradient_, true) ? Write::kAccumulate : Write::kOverwrite};
   }
 
+  // The same for the accumulator of one of `leaves` feature leaves: where ranks that split a layer
+  // would each have a gradient of this whole tensor, from their features (docs/numerics.md).
+  Destination NextContribution(Kernels& kernels, size_t feature_leaf, size_t leaves);
+  // After the last contribution: adds the accumulators along their tree into the gradient, each
+  // node rounded to its dtype, and gives their memory back. Does nothing if nothing was
+  // contributed.
+  void SumFeatureLeaves(Kernels& kernels);
+
   // Starts the next step: the first contribution replaces what the buffer holds.
   void ClearGradient() { has_gradient_ = false; }
 
@@ -46,6 +56,7 @@ class Leaf {
 
  private:
   bool has_gradient_ = false;
+  std::vector<Leaf> feature_leaves_;  // accumulators, from the first contribution to their sum
 };
 
 }  // namespace lockstep

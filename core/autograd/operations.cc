@@ -1,18 +1,17 @@
 #include "core/autograd/operations.h"
 
 #include <algorithm>  // std::any_of
-#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "core/autograd/weight_gradients.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
 bool Needs(const Variable* v) { return v != nullptr && v->needs_gradient(); }
-bool Trains(const Leaf* leaf) { return leaf != nullptr && leaf->trainable; }
 Tensor ValueOf(const Leaf* leaf) { return leaf == nullptr ? Tensor() : leaf->value; }
 std::shared_ptr<GradientSlot> SlotOf(const Variable* v) {
   return v == nullptr ? nullptr : v->gradient;
@@ -21,36 +20,6 @@ std::shared_ptr<GradientSlot> SlotOf(const Variable* v) {
 // Adds to the gradient of something that may not want one.
 void AddTo(Kernels& kernels, const std::shared_ptr<GradientSlot>& slot, Tensor gradient) {
   if (slot != nullptr) slot->Add(kernels, std::move(gradient));
-}
-
-// Where the gradients of an operation's leaves go: undefined for leaves that are not trained, or
-// when this half does not compute weights. Kernels write all of them in one mode.
-struct Destinations {
-  std::vector<Tensor> tensors;
-  Write write = Write::kOverwrite;
-
-  const Tensor& operator[](int i) const { return tensors[i]; }
-};
-Destinations NextContributions(Kernels& kernels, Tape::Half half,
-                               std::initializer_list<Leaf*> leaves) {
-  Destinations destinations;
-  std::vector<Tensor> fresh;
-  for (Leaf* leaf : leaves) {
-    destinations.tensors.emplace_back();
-    if (!half.weights || !Trains(leaf)) continue;
-    auto [tensor, write] = leaf->NextContribution(kernels);
-    if (write == Write::kOverwrite) {
-      fresh.push_back(tensor);
-    } else {
-      destinations.write = Write::kAccumulate;
-    }
-    destinations.tensors.back() = std::move(tensor);
-  }
-  // Leaves that are out of step, as where operations share one of them but not the others.
-  if (destinations.write == Write::kAccumulate) {
-    for (const Tensor& tensor : fresh) kernels.Fill(tensor, 0);
-  }
-  return destinations;
 }
 
 }  // namespace
@@ -149,21 +118,31 @@ Variable Reshape(Tape& tape, const Variable& x, const Shape& shape) {
   return out;
 }
 
-Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variable* residual) {
+Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variable* residual,
+                const SummedLeaves& leaves) {
   Kernels& k = tape.kernels();
   Tensor y = k.Empty(x.shape().With(-1, w.value.shape()[0]), x.value.dtype());
-  k.Linear(x.value, w.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
+  if (leaves.inputs.empty()) {
+    k.Linear(x.value, w.value, ValueOf(bias), residual ? residual->value : Tensor(), y);
+  } else {
+    CHECK(bias == nullptr && residual == nullptr) << "they are added behind the tree";
+    k.LinearByLeaves(x.value, w.value, leaves.inputs, y);
+  }
   Variable out =
       tape.Result(y, x.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
   // Backward reads the input only for the weight's gradient.
   Tensor kept = Trains(&w) ? x.value : Tensor();
   auto backward = [&tape, &k, kept, shape = x.shape(), x = x.gradient, &w, bias,
-                   residual = SlotOf(residual)](Tensor dy) {
+                   residual = SlotOf(residual), outputs = leaves.outputs](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, dy](Tape::Half half) {
+    tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, outputs, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&w, bias});
       Tensor dx = half.inputs && x != nullptr ? k.Empty(shape, dy.dtype()) : Tensor();
-      k.LinearBackward(dy, kept, w.value, d.write, dx, d[0], d[1]);
+      if (outputs.empty()) {
+        k.LinearBackward(dy, kept, w.value, d.write, dx, d[0], d[1]);
+      } else {
+        k.LinearBackwardByLeaves(dy, kept, w.value, outputs, d.write, dx, d[0], d[1]);
+      }
       if (dx.defined()) x->Add(k, std::move(dx));
     });
   };
@@ -221,8 +200,13 @@ Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const V
   const DType dtype = x.value.dtype();
   Tensor pre = k.Empty(x.shape().With(-1, mlp.up.value.shape()[0]), dtype);
   Tensor y = k.Empty(x.shape().With(-1, mlp.down.value.shape()[0]), dtype);
-  k.GeluMlp(x.value, mlp.up.value, mlp.up_bias.value, mlp.down.value, ValueOf(mlp.down_bias),
-            residual ? residual->value : Tensor(), pre, y);
+  if (mlp.leaves.empty()) {
+    k.GeluMlp(x.value, mlp.up.value, mlp.up_bias.value, mlp.down.value, ValueOf(mlp.down_bias),
+              residual ? residual->value : Tensor(), pre, y);
+  } else {
+    CHECK(mlp.down_bias == nullptr && residual == nullptr) << "they are added behind the tree";
+    k.GeluMlpByLeaves(x.value, mlp.up.value, mlp.up_bias.value, mlp.down.value, mlp.leaves, pre, y);
+  }
   const std::vector<Leaf*> leaves = {&mlp.up, &mlp.up_bias, &mlp.down, mlp.down_bias};
   const bool trains = std::any_of(leaves.begin(), leaves.end(), Trains);
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || trains);
@@ -231,8 +215,13 @@ Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const V
     tape.ComputeGradients(leaves, [&k, x, n, pre, dy](Tape::Half half) {
       const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, n.down_bias});
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      k.GeluMlpBackward(x.value, pre, n.up.value, n.down.value, dy, d.write,
-                        {dx, d[0], d[1], d[2], d[3]});
+      const Kernels::GeluMlpGradients gradients = {dx, d[0], d[1], d[2], d[3]};
+      if (n.leaves.empty()) {
+        k.GeluMlpBackward(x.value, pre, n.up.value, n.down.value, dy, d.write, gradients);
+      } else {
+        k.GeluMlpBackwardByLeaves(x.value, pre, n.up.value, n.down.value, n.leaves, dy, d.write,
+                                  gradients);
+      }
       if (dx.defined()) x.gradient->Add(k, std::move(dx));
     });
   };

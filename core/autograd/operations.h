@@ -33,9 +33,15 @@ Variable Scale(Tape& tape, const Variable& x, float factor);
 // The same elements under another shape.
 Variable Reshape(Tape& tape, const Variable& x, const Shape& shape);
 
+// Sums over features that are trees over leaves (Kernels::LinearByLeaves). Empty: not cut.
+struct SummedLeaves {
+  FeatureLeaves inputs = {};   // of the sum over input features: without bias and residual
+  FeatureLeaves outputs = {};  // of the sum over output features, the input's gradient
+};
+
 // x w^T + bias + residual: x [..., in], w [out, in], residual and the result [..., out].
 Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias,
-                const Variable* residual = nullptr);
+                const Variable* residual = nullptr, const SummedLeaves& leaves = {});
 
 // x + bias + residual, either of which may be null: what follows a product that was summed over
 // ranks. x [..., width] is used up: its memory becomes the result's where nobody else holds it.
@@ -52,6 +58,8 @@ struct GeluMlp {
   Leaf& up_bias;
   Leaf& down;
   Leaf* down_bias;  // may be null
+  // Of the sums over hidden features: then without down_bias and residual. Empty: not cut.
+  FeatureLeaves leaves = {};
 };
 Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const Variable* residual);
 
@@ -88,7 +96,7 @@ Variable BatchNormByEstimate(Tape& tape, const Variable& x, const Leaf& scale, c
 // Over the last dimension.
 Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon);
 
-// Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width], zero for
+// Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width], -0.0 for
 // negative ids.
 Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
 

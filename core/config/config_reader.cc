@@ -2,17 +2,9 @@
 
 #include <algorithm>  // std::find, std::sort
 #include <cmath>      // std::isfinite
-#include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <optional>
-#include <string>
-#include <type_traits>
-#include <utility>
 #include <variant>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -99,13 +91,11 @@ std::optional<std::string> CheckNumber(T number, const NumberBounds& bounds) {
                     wide <= bounds.at_most && wide < bounds.less_than;
   if (good) return std::nullopt;
   std::vector<std::string> rules;
-  if (std::isfinite(bounds.at_least)) rules.push_back(absl::StrCat("at least ", bounds.at_least));
-  if (std::isfinite(bounds.greater_than)) {
-    rules.push_back(absl::StrCat("greater than ", bounds.greater_than));
-  }
-  if (std::isfinite(bounds.at_most)) rules.push_back(absl::StrCat("at most ", bounds.at_most));
-  if (std::isfinite(bounds.less_than)) {
-    rules.push_back(absl::StrCat("less than ", bounds.less_than));
+  for (const auto& [bound, words] : {std::pair(bounds.at_least, "at least "),
+                                     {bounds.greater_than, "greater than "},
+                                     {bounds.at_most, "at most "},
+                                     {bounds.less_than, "less than "}}) {
+    if (std::isfinite(bound)) rules.push_back(absl::StrCat(words, bound));
   }
   return absl::StrCat("must be ", absl::StrJoin(rules, " and "));
 }
@@ -238,7 +228,7 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
     AddProblem(key, absl::StrCat("is ", Describe(*found), ", expected one of ", known));
     return std::nullopt;
   }
-  const auto position = std::find(names.begin(), names.end(), *name);
+  const auto position = std::ranges::find(names, *name);
   if (position == names.end()) {
     AddProblem(key, absl::StrCat("is \"", *name, "\"; did you mean \"", NearestName(*name, names),
                                  "\"? Known are ", known));
@@ -281,9 +271,9 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 }
 
 absl::Status ConfigReader::Finish() {
-  std::sort(known_.begin(), known_.end());
+  std::ranges::sort(known_);
   for (const std::string& key : Keys()) {
-    if (std::binary_search(known_.begin(), known_.end(), key)) continue;
+    if (std::ranges::binary_search(known_, key)) continue;
     const std::string nearest = NearestName(key, known_);
     problems_.push_back(absl::StrCat(
         members_->find(key)->second.origin, ": unknown key ", FullKey(key),

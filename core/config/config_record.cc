@@ -7,8 +7,7 @@ namespace lockstep {
 
 void ConfigRecord::Add(const std::string& table, Key key) {
   std::vector<Key>& keys = tables_[table];
-  const auto earlier = std::find_if(keys.begin(), keys.end(),
-                                    [&key](const Key& other) { return other.name == key.name; });
+  const auto earlier = std::ranges::find(keys, key.name, &Key::name);
   if (earlier == keys.end()) {
     keys.push_back(std::move(key));
   } else {

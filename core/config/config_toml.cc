@@ -4,12 +4,10 @@
 #include <array>
 #include <charconv>  // std::to_chars
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <variant>  // std::visit
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -145,7 +143,7 @@ std::string FormatTomlValue(const ConfigValue& value) {
 }
 
 std::string FormatTomlKey(const std::string& key) {
-  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+  const bool bare = !key.empty() && std::ranges::all_of(key, [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
   });
   return bare ? key : Quote(key);

@@ -46,13 +46,9 @@ absl::Status CheckMovedKeys(const Config& config) {
   std::vector<std::string> problems;
   for (const Move& move : Moves()) {
     for (const std::string& name : move.tables) {
-      const ConfigValue* table = config.Table(name).value;
-      const auto* members = table == nullptr ? nullptr : table->As<ConfigValue::Table>();
-      if (members == nullptr) continue;
-      if (const auto old = members->find(move.key); old != members->end()) {
-        problems.push_back(
-            absl::StrCat(old->second.origin, ": ", name, ".", move.key, " ", move.now));
-      }
+      const ConfigValue* old = config.Table(absl::StrCat(name, ".", move.key)).value;
+      if (old == nullptr) continue;
+      problems.push_back(absl::StrCat(old->origin, ": ", name, ".", move.key, " ", move.now));
     }
   }
   if (problems.empty()) return absl::OkStatus();

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 #include "core/config/config_toml.h"
@@ -12,14 +11,9 @@
 namespace lockstep {
 namespace {
 
-// The value at "table.key"; null where there is none.
+// The value at a dotted path; null where there is none.
 const ConfigValue* Find(const Config& config, const std::string& path) {
-  const std::vector<std::string> parts = absl::StrSplit(path, absl::MaxSplits('.', 1));
-  const ConfigValue* table = config.Table(parts[0]).value;
-  const auto* members = table == nullptr ? nullptr : table->As<ConfigValue::Table>();
-  const auto found =
-      members == nullptr ? ConfigValue::Table::const_iterator() : members->find(parts[1]);
-  return members == nullptr || found == members->end() ? nullptr : &found->second;
+  return config.Table(path).value;
 }
 
 // A positive whole number at "table.key", else 0. What else may be there, its reader refuses.

@@ -1,6 +1,7 @@
 #include "core/config/settings.h"
 
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -82,6 +83,37 @@ TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
   const Settings single = Read(24, "micro_batches = 2").value();
   EXPECT_EQ(single.cut.shards, 1);
   EXPECT_FALSE(single.cut.shards_are_of_mesh);
+}
+
+TEST(CutSettingsTest, OnlyWithoutFeaturesTheMeshSaysHowMany) {
+  const Settings of_mesh = ReadOnMesh("[mesh]\ntp = 3\n").value();
+  EXPECT_EQ(of_mesh.cut.features, 3);
+  EXPECT_TRUE(of_mesh.cut.features_are_of_mesh);
+  const Settings given = ReadOnMesh("[mesh]\ntp = 3\n[cut]\nfeatures = 3\n").value();
+  EXPECT_EQ(given.cut.features, 3);
+  EXPECT_FALSE(given.cut.features_are_of_mesh);
+  const Settings single = ReadOnMesh("").value();
+  EXPECT_EQ(single.cut.features, 1);
+  EXPECT_FALSE(single.cut.features_are_of_mesh);
+}
+
+// A rank holds a node of the tree over features: two of six leaves are one, three of them are not.
+TEST(CutSettingsTest, RanksAlongTpHoldAPowerOfTwoOfTheFeatureLeaves) {
+  const auto read = [](int tp, int features) {
+    return ReadOnMesh(absl::StrCat("[mesh]\ntp = ", tp, "\n[cut]\nfeatures = ", features, "\n"));
+  };
+  for (const auto& [tp, features] :
+       {std::pair(1, 6), std::pair(3, 6), std::pair(6, 6), std::pair(2, 8), std::pair(1, 1)}) {
+    EXPECT_EQ(read(tp, features).value().cut.features, features);
+  }
+  EXPECT_THAT(
+      std::string(read(2, 6).status().message()),
+      HasSubstr("is 6, but mesh.tp is 2: each rank along tp must hold a power of two of the "
+                "feature leaves, so that it sums a node of the tree over features; set "
+                "mesh.tp=1, 3 or 6, or cut.features=2"));
+  EXPECT_THAT(std::string(read(4, 2).status().message()), HasSubstr("set mesh.tp=1 or 2"));
+  EXPECT_THAT(std::string(read(2, 1).status().message()), HasSubstr("set mesh.tp=1, or cut."));
+  EXPECT_FALSE(read(1, 0).ok());
 }
 
 TEST(ShardAssignmentTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {

@@ -14,6 +14,11 @@
 
 namespace lockstep {
 
+// The leaves of a sum over features (docs/numerics.md, "Feature leaves"): for each leaf in order,
+// the ranges of features that it sums, which make one row in the order of the ranges. A leaf of a
+// packed projection has three ranges. Features in no leaf are padding, which takes no part.
+using FeatureLeaves = std::vector<std::vector<Range>>;
+
 // The arithmetic that a rank's device offers, without gradients. One object belongs to one rank: it
 // allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it
 // needs from call to call (compiled primitives, scratch). CPU kernels return when done; CUDA
@@ -123,6 +128,29 @@ class Kernels {
                                const Tensor& down, const Tensor& dy, Write write,
                                const GeluMlpGradients& gradients) = 0;
 
+  // --- sums over feature leaves ---------------------------------------------------------------
+  // What ranks that split these features would compute, one for each leaf, and then reduce: a leaf
+  // is what the kernel without leaves makes of its features; all are added along the tree of
+  // core/base/sum_tree.h, and each node, a leaf too, is rounded to the dtype of the result. A leaf
+  // without features is -0.0. The bodies here call the kernels above with copies of slices; a
+  // backend may override them.
+  // y = x w^T, summed by leaves of x's features.
+  virtual void LinearByLeaves(const Tensor& x, const Tensor& w, const FeatureLeaves& leaves,
+                              const Tensor& y);
+  // As LinearBackward; dx is summed by leaves of dy's features.
+  virtual void LinearBackwardByLeaves(const Tensor& dy, const Tensor& x, const Tensor& w,
+                                      const FeatureLeaves& leaves, Write write, const Tensor& dx,
+                                      const Tensor& dw, const Tensor& dbias);
+  // As GeluMlp without down_bias and residual; y, and the gradient of x, are summed by leaves of
+  // hidden features.
+  virtual void GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                               const Tensor& down, const FeatureLeaves& leaves, const Tensor& pre,
+                               const Tensor& y);
+  virtual void GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                       const Tensor& down, const FeatureLeaves& leaves,
+                                       const Tensor& dy, Write write,
+                                       const GeluMlpGradients& gradients);
+
   // --- convolution and pooling; x: [batch, height, width, in], y: [batch, h', w', out] ----------
   // w: [out, kernel, kernel, in]; bias[out] may be undefined.
   virtual void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -188,7 +216,7 @@ class Kernels {
 
   // --- sequences ------------------------------------------------------------------------------
   // y[rows, width] = table[ids[rows]]; ids i32 below the vocabulary. A negative id is no row of
-  // this table: y is zero there, and nothing goes back.
+  // this table: y is -0.0 there, which changes no sum, and nothing goes back.
   virtual void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) = 0;
   // dtable (+)= dy summed by id, in row order: the sum is complete before it is added.
   virtual void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
@@ -230,6 +258,11 @@ class Kernels {
   // logit or 0 if another rank has it.
   virtual void SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
                                const Tensor& targets, const Tensor& sums, const Tensor& gaps) = 0;
+  // The same; each sum is a tree over leaves of `leaf_classes` classes, the last perhaps of fewer.
+  virtual void SumExponentialsByLeaves(const Tensor& logits, const Range& classes,
+                                       int64_t leaf_classes, const Tensor& largest,
+                                       const Tensor& targets, const Tensor& sums,
+                                       const Tensor& gaps);
   // From the sums and gaps of all ranks: as SoftmaxCrossEntropy.
   virtual void SplitCrossEntropy(const Tensor& logits, const Range& classes, const Tensor& largest,
                                  const Tensor& sums, const Tensor& gaps, const Tensor& targets,

@@ -21,6 +21,7 @@ class PlannedMember : public SplitGroup {
     return Refuse();
   }
   void Reduce(const Tensor&, Reduction) override { Refuse(); }
+  void SumGradient(const Tensor&) override { Refuse(); }
 
  private:
   static Variable Refuse() {

@@ -27,12 +27,37 @@ Variable AdaptableLayer::Adapt(Pass& pass, const Variable& x, Variable y) const 
   return y;
 }
 
-void AdaptableLayer::SplitAdapterOutputs(const Slice& of_layer) {
-  for (Adapter& adapter : adapters_) adapter.SplitOutputs(of_layer);
+Variable AdaptableLayer::RunByOutputs(Pass& pass, const WeightProduct& product, const Variable& x,
+                                      Parameter* bias, const FeatureLeaves& outputs) {
+  const Variables readers = FanOut(pass.tape, x, static_cast<int64_t>(outputs.size()));
+  Variable y = SlicedOutputs(pass.tape, product, readers, weight_, bias, outputs);
+  for (const Adapter& adapter : adapters_) y = adapter.Add(pass, readers, std::move(y), outputs);
+  return y;
 }
 
-void AdaptableLayer::SplitAdapterInputs(const Slice& of_layer) {
-  for (Adapter& adapter : adapters_) adapter.SplitInputs(of_layer);
+Variable AdaptableLayer::RunByInputs(Pass& pass, const WeightProduct& product, const Variable& x,
+                                     const FeatureLeaves& inputs, const Variable* adapted) {
+  LeafSum sum = SlicedInputs(pass.tape, product, x, weight_, inputs);
+  for (const Adapter& adapter : adapters_) {
+    sum = adapter.Add(pass, adapted != nullptr ? *adapted : x, std::move(sum), inputs);
+  }
+  return AddUp(pass.tape, std::move(sum));
+}
+
+void AdaptableLayer::CutAdapters(const FeatureCut& cut) {
+  for (Adapter& adapter : adapters_) {
+    if (!cut.is_cut()) continue;
+    cut.style == SplitStyle::kRow ? adapter.CutInputs(cut.leaves())
+                                  : adapter.CutOutputs(cut.leaves());
+  }
+}
+
+void AdaptableLayer::SplitAdapterOutputs(const Slice& of_layer, SplitGroup& group) {
+  for (Adapter& adapter : adapters_) adapter.SplitOutputs(of_layer, group);
+}
+
+void AdaptableLayer::SplitAdapterInputs(const Slice& of_layer, SplitGroup& group) {
+  for (Adapter& adapter : adapters_) adapter.SplitInputs(of_layer, group);
 }
 
 void AdaptableLayer::SplitAdapterTokens(SplitGroup& group) {

@@ -37,9 +37,19 @@ class AdaptableLayer : public Module {
   // y, what the layer makes of x, with what its adapters add. Uses y up.
   Variable Adapt(Pass& pass, const Variable& x, Variable y) const;
 
+  // product(x, weight) + bias with what the adapters add, of a layer whose sums over features are
+  // trees over leaves: what several read of x is added leaf by leaf, the last adapter's first and
+  // the layer's last; and what several add to the result, in this order, the layer's first.
+  Variable RunByOutputs(Pass& pass, const WeightProduct& product, const Variable& x,
+                        Parameter* bias, const FeatureLeaves& outputs);
+  // `adapted`: what the adapters read, if it is not x.
+  Variable RunByInputs(Pass& pass, const WeightProduct& product, const Variable& x,
+                       const FeatureLeaves& inputs, const Variable* adapted = nullptr);
+
   // As Adapter's, for all of them.
-  void SplitAdapterOutputs(const Slice& of_layer);
-  void SplitAdapterInputs(const Slice& of_layer);
+  void CutAdapters(const FeatureCut& cut);
+  void SplitAdapterOutputs(const Slice& of_layer, SplitGroup& group);
+  void SplitAdapterInputs(const Slice& of_layer, SplitGroup& group);
   void SplitAdapterTokens(SplitGroup& group);
 
  private:

@@ -15,6 +15,22 @@ Variable Adapter::Add(Pass& pass, const Variable& x, Variable y) const {
   return AddProduct(pass.tape, std::move(y), Scale(pass.tape, low, shape_.scale), b_, first_);
 }
 
+Variable Adapter::Add(Pass& pass, const Variables& x, Variable y,
+                      const FeatureLeaves& outputs) const {
+  if (merged_) return y;
+  Tape& tape = pass.tape;
+  const Variables dropped = ApplyDropout(tape, DropoutAt(pass, a_.name, shape_.dropout), x);
+  const Variables low = Product(tape, WeightProduct::Of(window_), dropped, a_);
+  return AddProduct(tape, std::move(y), Scale(tape, low, shape_.scale), b_, first_, outputs);
+}
+
+LeafSum Adapter::Add(Pass& pass, const Variable& x, LeafSum y, const FeatureLeaves& inputs) const {
+  if (merged_) return y;
+  Tape& tape = pass.tape;
+  LeafSum low = SlicedInputs(tape, WeightProduct::Of(window_), Drop(pass, x), a_, inputs);
+  return AddProduct(tape, std::move(y), Scale(tape, std::move(low), shape_.scale), b_, first_);
+}
+
 Variable Adapter::Drop(Pass& pass, const Variable& x) const {
   const Dropout dropout = DropoutAt(pass, a_.name, shape_.dropout);
   if (a_.slice) {
@@ -25,8 +41,8 @@ Variable Adapter::Drop(Pass& pass, const Variable& x) const {
   return ApplyDropout(pass.tape, dropout, x, first);
 }
 
-void Adapter::SplitOutputs(const Slice& of_layer) {
-  a_.partial_gradient = true;
+void Adapter::SplitOutputs(const Slice& of_layer, SplitGroup& group) {
+  a_.partial_over = &group;
   Slice own = {.dimension = 0, .ranges = {}};
   int64_t column = 0;  // of the layer's slice
   for (const Range& range : of_layer.ranges) {
@@ -41,8 +57,8 @@ void Adapter::SplitOutputs(const Slice& of_layer) {
   b_.slice = own;
 }
 
-void Adapter::SplitInputs(const Slice& of_layer) {
-  b_.partial_gradient = true;
+void Adapter::SplitInputs(const Slice& of_layer, SplitGroup& group) {
+  b_.partial_over = &group;
   a_.slice = of_layer;
 }
 

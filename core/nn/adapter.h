@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/autograd/operations.h"
+#include "core/autograd/sliced_operations.h"
 #include "core/nn/parameter.h"
 #include "core/nn/pass.h"
 #include "core/nn/split.h"
@@ -24,8 +25,8 @@ struct AdapterShape {
 // Where ranks compute the layer together (split.h), the adapter is split as the layer is and tells
 // the group nothing in its passes: of a column B has the layer's output features, of a row A has
 // its input features and what is added takes part in the layer's sum. The factor that is whole on
-// every rank gets a partial gradient there; these are to be summed once a step
-// (Parameter::partial_gradient).
+// every rank gets a partial gradient there (Parameter::partial_over). Where a rank has several
+// feature leaves, the whole factor has an accumulator for each.
 class Adapter {
  public:
   // `a`: [rank, in], or [rank, kernel, kernel, in] with a window. `b`: [outputs.count, rank], for
@@ -36,11 +37,18 @@ class Adapter {
 
   // y and what the adapter adds to it; x is what the layer has met. Uses y up.
   Variable Add(Pass& pass, const Variable& x, Variable y) const;
+  // The same of a layer split by column, from the readers of each feature leaf (FanOut), which have
+  // `outputs` of y's features; and of a layer split by row, whose leaves have `inputs` of x's.
+  Variable Add(Pass& pass, const Variables& x, Variable y, const FeatureLeaves& outputs) const;
+  LeafSum Add(Pass& pass, const Variable& x, LeafSum y, const FeatureLeaves& inputs) const;
 
   // Makes it the slice of a member, whose layer has these of its weight's output features, or of
   // its input features; or all features, of some of the tokens.
-  void SplitOutputs(const Slice& of_layer);
-  void SplitInputs(const Slice& of_layer);
+  void SplitOutputs(const Slice& of_layer, SplitGroup& group);
+  void SplitInputs(const Slice& of_layer, SplitGroup& group);
+  // Says how many feature leaves are here of a layer that is split by column, or by row.
+  void CutOutputs(int leaves) { a_.feature_leaves = leaves; }
+  void CutInputs(int leaves) { b_.feature_leaves = leaves; }
   void SplitTokens(SplitGroup& group) { sequence_ = &group; }
 
   Parameter& a() const { return a_; }

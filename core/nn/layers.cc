@@ -13,24 +13,48 @@ namespace {
 
 float RootOf(int64_t fan) { return 1.0f / std::sqrt(static_cast<float>(fan)); }
 
-Slice EvenSlice(int64_t dimension, int64_t extent, int size, int index) {
-  return {.dimension = dimension, .ranges = {EvenRange(extent, size, index)}};
+Slice SliceOf(int64_t dimension, const Range& range) {
+  return {.dimension = dimension, .ranges = {range}};
 }
 
-// Makes a table of rows, one for each word, the slice of a member: as many rows for each, the last
-// ones' filled up with padding.
-void SplitRows(Parameter& table, const SplitGroup& group) {
-  const int64_t rows = table.shape[0], each = (rows + group.size() - 1) / group.size();
-  const int64_t first = std::min(rows, each * group.index());
-  const int64_t count = std::min(each, rows - first);
-  table.slice = Slice{.dimension = 0, .ranges = {{.first = first, .count = count}}};
-  table.padding = each - count;
+// The rows of a table, one for each word, that leaves [first, first + count) have: as many for each
+// leaf, the last ones' filled up with padding.
+struct VocabularyRows {
+  VocabularyRows(const Parameter& table, const FeatureCut& cut)
+      : of_leaf((table.shape[0] + cut.all_leaves() - 1) / cut.all_leaves()) {
+    const int64_t rows = table.shape[0];
+    own.first = std::min(rows, of_leaf * cut.first_leaf());
+    own.count = std::min(of_leaf * cut.leaves(), rows - own.first);
+    padding = of_leaf * cut.leaves() - own.count;
+  }
+
+  int64_t of_leaf, padding;
+  Range own;
+};
+
+// Makes the table the slice of a member.
+void SplitRows(Parameter& table, const FeatureCut& cut) {
+  const VocabularyRows rows(table, cut);
+  table.slice = SliceOf(0, rows.own);
+  table.padding = rows.padding;
 }
 
-absl::Status CheckDivides(const std::string& layer, int64_t count, const char* what, int ranks) {
-  if (count % ranks == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("layer '", layer, "' has ", count, " ", what,
-                                                 ", which do not divide among ", ranks, " ranks"));
+// Cuts what `style` is meant for into leaves.
+void SetFeatures(FeatureCut& cut, bool is_meant, SplitStyle style, int features) {
+  cut.features = features;
+  cut.style = is_meant && features > 1 ? style : SplitStyle::kReplicated;
+}
+
+absl::Status CheckDivides(const std::string& layer, int64_t features, const char* what, int count,
+                          const std::string& slices) {
+  if (features % count == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("layer '", layer, "' has ", features, " ", what,
+                                                 ", which do not divide among ", count, " ",
+                                                 slices));
+}
+
+bool IsColumn(SplitStyle style) {
+  return style == SplitStyle::kColumn || style == SplitStyle::kColumnGathered;
 }
 
 }  // namespace
@@ -44,54 +68,82 @@ LinearLayer::LinearLayer(std::string name, int64_t in, int64_t out, const Option
                       "bias", {out},
                       options.weight_init ? Init::Constant(0) : Init::Uniform(RootOf(in)))) {}
 
-absl::Status LinearLayer::CheckSplit(SplitStyle style, int ranks) const {
+absl::Status LinearLayer::CheckSplit(SplitStyle style, int count, const std::string& slices) const {
   if (style == SplitStyle::kColumn) {
-    return CheckDivides(name(), weight().shape[0], "output features", ranks);
+    return CheckDivides(name(), weight().shape[0], "output features", count, slices);
   }
   if (style == SplitStyle::kRow) {
-    return CheckDivides(name(), weight().shape[1], "input features", ranks);
+    return CheckDivides(name(), weight().shape[1], "input features", count, slices);
   }
   return absl::OkStatus();
 }
 
-Slice LinearLayer::OutputSlice(int size, int index) const {
-  return EvenSlice(0, weight().shape[0], size, index);
+Slice LinearLayer::OutputSlice(int first, int count) const {
+  return SliceOf(0, cut_.FeaturesAt(weight().shape[0], first, count));
+}
+
+FeatureLeaves LinearLayer::OutputLeaves() const {
+  FeatureLeaves leaves;
+  const int first = cut_.first_leaf(), count = cut_.leaves();
+  const Slice own = OutputSlice(first, count);
+  for (int i = 0; count > 1 && i < count; ++i) {
+    leaves.push_back(PlacesIn(own, OutputSlice(first + i, 1).ranges));
+  }
+  return leaves;
+}
+
+void LinearLayer::CutFeatures(SplitStyle style, int features) {
+  SetFeatures(cut_, IsColumn(style) || style == SplitStyle::kRow, style, features);
+  CutAdapters(cut_);
 }
 
 void LinearLayer::Split(SplitStyle style, SplitGroup& group) {
-  style_ = style;
-  group_ = &group;
+  cut_.style = style;
+  cut_.group = &group;
   if (style == SplitStyle::kRow) {
-    weight().slice = EvenSlice(1, weight().shape[1], group.size(), group.index());
-    SplitAdapterInputs(*weight().slice);
-  } else if (style == SplitStyle::kColumn || style == SplitStyle::kColumnGathered) {
-    weight().slice = OutputSlice(group.size(), group.index());
+    weight().slice = SliceOf(1, cut_.Own(weight().shape[1]));
+    SplitAdapterInputs(*weight().slice, group);
+  } else if (IsColumn(style)) {
+    weight().slice = OutputSlice(cut_.first_leaf(), cut_.leaves());
     if (bias_ != nullptr) bias_->slice = weight().slice;
-    SplitAdapterOutputs(*weight().slice);
+    SplitAdapterOutputs(*weight().slice, group);
   } else {
-    style_ = SplitStyle::kReplicated;
+    cut_.style = SplitStyle::kReplicated;
     if (group.splits_sequence()) SplitAdapterTokens(group);
   }
+  CutAdapters(cut_);
 }
 
-Variable LinearLayer::RunSplit(Pass& pass, const Variable& x, const Variable* residual) {
-  if (style_ == SplitStyle::kRow) {
-    return SumRow(pass, Adapt(pass, x, Linear(pass.tape, x, weight(), nullptr)), residual);
+Variable LinearLayer::RunCut(Pass& pass, const Variable& x, const Variable* residual) {
+  if (cut_.style == SplitStyle::kRow) {
+    const FeatureLeaves leaves = InputLeaves();
+    if (adapters().empty() || leaves.empty()) {
+      return SumRow(
+          pass,
+          Adapt(pass, x, Linear(pass.tape, x, weight(), nullptr, nullptr, {.inputs = leaves})),
+          residual);
+    }
+    return SumRow(pass, RunByInputs(pass, {}, x, leaves), residual);
   }
   CHECK(residual == nullptr) << name() << ": only some of the features are here";
-  const Variable entered = group_->Enter(pass, x);
-  const Variable y = Adapt(pass, entered, Linear(pass.tape, entered, weight(), bias_));
-  if (style_ == SplitStyle::kColumn) return y;
+  const FeatureLeaves leaves = OutputLeaves();
+  const Variable entered = cut_.Enter(pass, x);
+  const Variable y =
+      adapters().empty() || leaves.empty()
+          ? Adapt(pass, entered,
+                  Linear(pass.tape, entered, weight(), bias_, nullptr, {.outputs = leaves}))
+          : RunByOutputs(pass, {}, entered, bias_, leaves);
+  if (cut_.style == SplitStyle::kColumn || cut_.group == nullptr) return y;
   std::vector<int64_t> widths;
-  for (int i = 0; i < group_->size(); ++i)
-    widths.push_back(OutputSlice(group_->size(), i).extent());
-  return group_->GatherColumns(pass, y, widths);
+  for (int i = 0; i < cut_.group->size(); ++i) {
+    widths.push_back(OutputSlice(i * cut_.leaves(), cut_.leaves()).extent());
+  }
+  return cut_.group->GatherColumns(pass, y, widths);
 }
 
 Attention QkvLayer::Attend(const Dropout& dropout) const {
-  const bool split = style() == SplitStyle::kColumn;
-  const Range own = split ? EvenRange(heads_, group()->size(), group()->index())
-                          : Range{.first = 0, .count = heads_};
+  const Range own =
+      cut().style == SplitStyle::kColumn ? cut().Own(heads_) : Range{.first = 0, .count = heads_};
   return {.heads = own.count,
           .head_width = head_width_,
           .dropout = dropout,
@@ -99,13 +151,13 @@ Attention QkvLayer::Attend(const Dropout& dropout) const {
           .first_head = own.first};
 }
 
-absl::Status QkvLayer::CheckSplit(SplitStyle style, int ranks) const {
+absl::Status QkvLayer::CheckSplit(SplitStyle style, int count, const std::string& slices) const {
   if (style != SplitStyle::kColumn) return absl::OkStatus();
-  return CheckDivides(name(), heads_, "attention heads", ranks);
+  return CheckDivides(name(), heads_, "attention heads", count, slices);
 }
 
 Variable LinearLayer::SumRow(Pass& pass, Variable part, const Variable* residual) {
-  Variable y = group_->Leave(pass, std::move(part));
+  Variable y = cut_.Leave(pass, std::move(part));
   if (bias_ == nullptr && residual == nullptr) return y;
   return AddBias(pass.tape, std::move(y), bias_, residual);
 }
@@ -115,9 +167,14 @@ Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* re
     Variable y = GeluLinear(pass.tape, pre, weight(), bias, addend);
     return adapters().empty() ? y : Adapt(pass, Gelu(pass.tape, pre), std::move(y));
   };
-  if (style_ == SplitStyle::kReplicated) return run(bias_, residual);
-  CHECK(style_ == SplitStyle::kRow) << name() << ": only some of the features are here";
-  return SumRow(pass, run(nullptr, nullptr), residual);
+  if (!cut_.is_cut()) return run(bias_, residual);
+  CHECK(cut_.style == SplitStyle::kRow) << name() << ": only some of the features are here";
+  const FeatureLeaves leaves = InputLeaves();
+  if (leaves.empty()) return SumRow(pass, run(nullptr, nullptr), residual);
+  const WeightProduct of_gelu = {WeightProduct::Kind::kGeluLinear, {}};
+  if (adapters().empty()) return SumRow(pass, RunByInputs(pass, of_gelu, pre, leaves), residual);
+  const Variable gelu = Gelu(pass.tape, pre);
+  return SumRow(pass, RunByInputs(pass, of_gelu, pre, leaves, &gelu), residual);
 }
 
 std::vector<AdaptableLayer::Target> QkvLayer::Targets() const {
@@ -130,8 +187,8 @@ std::vector<AdaptableLayer::Target> QkvLayer::Targets() const {
   return targets;
 }
 
-Slice QkvLayer::OutputSlice(int size, int index) const {
-  const Range own = EvenRange(heads_, size, index);
+Slice QkvLayer::OutputSlice(int first, int count) const {
+  const Range own = cut().FeaturesAt(heads_, first, count);
   Slice slice = {.dimension = 0, .ranges = {}};
   for (int64_t kind = 0; kind < 3; ++kind) {
     slice.ranges.push_back(
@@ -146,16 +203,15 @@ Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& dow
     return down.OfGelu(pass, up(pass, x), residual);
   }
   CHECK(up.bias() != nullptr) << up.name() << ": the fused MLP has a bias there";
-  if (up.style() == SplitStyle::kReplicated && down.style() == SplitStyle::kReplicated) {
+  if (!up.cut().is_cut() && !down.cut().is_cut()) {
     return ApplyGeluMlp(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
                         residual);
   }
-  CHECK(up.style() == SplitStyle::kColumn && down.style() == SplitStyle::kRow)
+  CHECK(up.cut().style == SplitStyle::kColumn && down.cut().style == SplitStyle::kRow)
       << up.name() << ", " << down.name() << ": split by column, then by row, or not at all";
-  const Variable entered = up.group()->Enter(pass, x);
-  Variable y = down.group()->Leave(
-      pass,
-      ApplyGeluMlp(pass.tape, entered, {up.weight(), *up.bias(), down.weight(), nullptr}, nullptr));
+  const GeluMlp mlp = {up.weight(), *up.bias(), down.weight(), nullptr, down.InputLeaves()};
+  Variable y =
+      down.cut().Leave(pass, ApplyGeluMlp(pass.tape, up.cut().Enter(pass, x), mlp, nullptr));
   if (down.bias() == nullptr && residual == nullptr) return y;
   return AddBias(pass.tape, std::move(y), down.bias(), residual);
 }
@@ -166,42 +222,49 @@ ConvolutionLayer::ConvolutionLayer(std::string name, int64_t in, int64_t out, co
                      window),
       window_(window) {}
 
-absl::Status ConvolutionLayer::CheckSplit(SplitStyle style, int ranks) const {
+absl::Status ConvolutionLayer::CheckSplit(SplitStyle style, int count,
+                                          const std::string& slices) const {
   if (style == SplitStyle::kColumn) {
-    return CheckDivides(name(), weight().shape[0], "output channels", ranks);
+    return CheckDivides(name(), weight().shape[0], "output channels", count, slices);
   }
   if (style == SplitStyle::kRow) {
-    return CheckDivides(name(), weight().shape[3], "input channels", ranks);
+    return CheckDivides(name(), weight().shape[3], "input channels", count, slices);
   }
   return absl::OkStatus();
 }
 
+void ConvolutionLayer::CutFeatures(SplitStyle style, int features) {
+  SetFeatures(cut_, style == SplitStyle::kColumn || style == SplitStyle::kRow, style, features);
+  CutAdapters(cut_);
+}
+
 void ConvolutionLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kColumn && style != SplitStyle::kRow) return;
-  style_ = style;
-  group_ = &group;
-  const int64_t dimension = style == SplitStyle::kColumn ? 0 : 3;
-  weight().slice = EvenSlice(dimension, weight().shape[static_cast<int>(dimension)], group.size(),
-                             group.index());
+  cut_.style = style;
+  cut_.group = &group;
+  const int dimension = style == SplitStyle::kColumn ? 0 : 3;
+  weight().slice = SliceOf(dimension, cut_.Own(weight().shape[dimension]));
   if (style == SplitStyle::kColumn) {
-    SplitAdapterOutputs(*weight().slice);
+    SplitAdapterOutputs(*weight().slice, group);
   } else {
-    SplitAdapterInputs(*weight().slice);
+    SplitAdapterInputs(*weight().slice, group);
   }
+  CutAdapters(cut_);
 }
 
 Variable ConvolutionLayer::operator()(Pass& pass, const Variable& x) {
   const auto run = [&](const Variable& in) {
     return Adapt(pass, in, Convolution(pass.tape, in, weight(), nullptr, window_));
   };
-  switch (style_) {
-    case SplitStyle::kColumn:
-      return run(group_->Enter(pass, x));
-    case SplitStyle::kRow:
-      return group_->Leave(pass, run(x));
-    default:
-      return run(x);
+  if (!cut_.is_cut()) return run(x);
+  const WeightProduct product = WeightProduct::Of(window_);
+  if (cut_.style == SplitStyle::kColumn) {
+    const FeatureLeaves leaves = cut_.Leaves(weight().shape[0]);
+    const Variable entered = cut_.Enter(pass, x);
+    return leaves.empty() ? run(entered) : RunByOutputs(pass, product, entered, nullptr, leaves);
   }
+  const FeatureLeaves leaves = cut_.Leaves(weight().shape[3]);
+  return cut_.Leave(pass, leaves.empty() ? run(x) : RunByInputs(pass, product, x, leaves));
 }
 
 BatchNormLayer::BatchNormLayer(std::string name, int64_t channels, Activation activation,
@@ -234,7 +297,8 @@ Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variabl
 
 void BatchNormLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kColumn) return;
-  statistics_.slice = EvenSlice(0, statistics_.channels, group.size(), group.index());
+  const FeatureCut cut = {.style = style, .features = features_, .group = &group};
+  statistics_.slice = SliceOf(0, cut.Own(statistics_.channels));
   weight_.slice = bias_.slice = statistics_.slice;
 }
 
@@ -246,18 +310,24 @@ LayerNormLayer::LayerNormLayer(std::string name, int64_t width)
 EmbeddingLayer::EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init)
     : Module(std::move(name)), weight_(AddParameter("weight", {entries, width}, init)) {}
 
+void EmbeddingLayer::CutFeatures(SplitStyle style, int features) {
+  SetFeatures(cut_, style == SplitStyle::kVocabulary, style, features);
+}
+
 void EmbeddingLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kVocabulary) return;
-  group_ = &group;
-  SplitRows(weight_, group);
+  cut_.style = style;
+  cut_.group = &group;
+  SplitRows(weight_, cut_);
 }
 
 Variable EmbeddingLayer::operator()(Pass& pass, const Variable& ids) {
-  if (group_ == nullptr) return Embedding(pass.tape, ids, weight_);
+  // Of all leaves one has the row, and nothing is rounded.
+  if (cut_.group == nullptr) return Embedding(pass.tape, ids, weight_);
   Kernels& k = pass.kernels();
   const Tensor own = k.Empty(ids.shape(), DType::kI32);
   k.LocalIds(ids.value, weight_.slice->ranges[0], own);
-  return group_->Leave(pass, Embedding(pass.tape, Variable(own), weight_));
+  return cut_.Leave(pass, Embedding(pass.tape, Variable(own), weight_));
 }
 
 PositionLayer::PositionLayer(std::string name, int64_t longest, int64_t width, Init init)
@@ -284,16 +354,28 @@ TiedLogitsLayer::TiedLogitsLayer(std::string name, Parameter& table)
   weight_.tied_to = &table;
 }
 
+void TiedLogitsLayer::CutFeatures(SplitStyle style, int features) {
+  SetFeatures(cut_, style == SplitStyle::kVocabulary, style, features);
+}
+
 void TiedLogitsLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kVocabulary) return;
-  group_ = &group;
-  SplitRows(weight_, group);
+  cut_.style = style;
+  cut_.group = &group;
+  SplitRows(weight_, cut_);
 }
 
 Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
-  if (group_ == nullptr) return Linear(pass.tape, x, weight_, nullptr);
-  pass.split_logits = {.group = group_, .classes = weight_.slice->ranges[0]};
-  return Linear(pass.tape, group_->Enter(pass, x), weight_, nullptr);
+  if (!cut_.is_cut()) return Linear(pass.tape, x, weight_, nullptr);
+  const VocabularyRows rows(weight_, cut_);
+  pass.split_logits = {.group = cut_.group, .classes = rows.own, .leaf_classes = rows.of_leaf};
+  FeatureLeaves leaves;  // without padding
+  for (int64_t i = 0; i < cut_.leaves(); ++i) {
+    const int64_t first = std::min(i * rows.of_leaf, rows.own.count);
+    leaves.push_back({{first, std::min(rows.of_leaf, rows.own.count - first)}});
+  }
+  if (leaves.size() == 1 && leaves[0][0].count == rows.of_leaf) leaves.clear();
+  return Linear(pass.tape, cut_.Enter(pass, x), weight_, nullptr, nullptr, {.outputs = leaves});
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {

@@ -26,7 +26,9 @@ enum class Bias { kYes, kNo };
 //
 // Split by column it has some of the output features (rows of the weight, the bias); by row some of
 // the input features (columns of the weight), and the bias and the residual are added once, after
-// the sum. Slices of features that do not divide differ by one.
+// the sum. Slices of features that do not divide differ by one. Where the features are cut into
+// leaves, the output of a row and the gradient of a column's input are trees over them, on one rank
+// too.
 class LinearLayer : public AdaptableLayer {
  public:
   struct Options {
@@ -38,7 +40,7 @@ class LinearLayer : public AdaptableLayer {
       : LinearLayer(std::move(name), in, out, Options{}) {}
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
-    if (style_ != SplitStyle::kReplicated) return RunSplit(pass, x, residual);
+    if (cut_.is_cut()) return RunCut(pass, x, residual);
     return Adapt(pass, x, Linear(pass.tape, x, weight(), bias_, residual));
   }
   Parameter* bias() { return bias_; }
@@ -46,23 +48,26 @@ class LinearLayer : public AdaptableLayer {
   // The same of gelu(pre), for layers that have all of the output features.
   Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual);
 
-  SplitStyle style() const { return style_; }
-  SplitGroup* group() const { return group_; }
+  const FeatureCut& cut() const { return cut_; }
+  // The leaves of a sum over output features, which a column cuts, or over input features, which a
+  // row cuts; none where one leaf is here.
+  FeatureLeaves OutputLeaves() const;
+  FeatureLeaves InputLeaves() const { return cut_.Leaves(weight().shape[1]); }
 
-  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+  absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
+  void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  protected:
-  // The output features of one member of a group of `size`, as a slice of the weight's rows.
-  virtual Slice OutputSlice(int size, int index) const;
+  // The output features of leaves [first, first + count), as a slice of the weight's rows.
+  virtual Slice OutputSlice(int first, int count) const;
 
  private:
-  Variable RunSplit(Pass& pass, const Variable& x, const Variable* residual);
+  Variable RunCut(Pass& pass, const Variable& x, const Variable* residual);
   // Sums what the members of a row make of their inputs.
   Variable SumRow(Pass& pass, Variable part, const Variable* residual);
 
-  SplitStyle style_ = SplitStyle::kReplicated;
-  SplitGroup* group_ = nullptr;
+  FeatureCut cut_;
   Parameter* bias_;  // null: none
 };
 
@@ -82,10 +87,10 @@ class QkvLayer : public LinearLayer {
   // Queries, keys and values can be adapted by themselves: "<layer>.q", ".k", ".v".
   std::vector<Target> Targets() const override;
 
-  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+  absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
 
  protected:
-  Slice OutputSlice(int size, int index) const override;
+  Slice OutputSlice(int first, int count) const override;
 
  private:
   int64_t heads_, head_width_;
@@ -97,20 +102,21 @@ Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& dow
 
 // Without bias, as batch normalisation follows. Starts normal with variance 2 / (out kernel^2), the
 // initialisation of ResNets (He et al., 2015, by fan-out). Split by column it has some of the
-// output channels, by row some of the input channels.
+// output channels, by row some of the input channels. Feature leaves are computed one by one, each
+// by the algorithm that suits its channels.
 class ConvolutionLayer : public AdaptableLayer {
  public:
   ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window);
 
   Variable operator()(Pass& pass, const Variable& x);
 
-  absl::Status CheckSplit(SplitStyle style, int ranks) const override;
+  absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
+  void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
   Window window_;
-  SplitStyle style_ = SplitStyle::kReplicated;
-  SplitGroup* group_ = nullptr;
+  FeatureCut cut_;
 };
 
 // activation(batch_norm(x) + residual); in evaluation, and where it is frozen, with the running
@@ -125,11 +131,13 @@ class BatchNormLayer : public Module {
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr);
 
+  void CutFeatures(SplitStyle /*style*/, int features) override { features_ = features; }
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
   static constexpr float kEpsilon = 1e-5f;
 
+  int features_ = 1;
   Activation activation_;
   Parameter& weight_;
   Parameter& bias_;
@@ -175,7 +183,8 @@ class LayerNormLayer : public Module {
 };
 
 // A table [entries, width] of rows to look up. Split by vocabulary it has some of the rows, filled
-// up with padding to as many as the others have.
+// up with padding to as many as the others have: a feature leaf has entries / features rows,
+// rounded up, and the last leaves fewer or none.
 class EmbeddingLayer : public Module {
  public:
   EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init);
@@ -184,10 +193,11 @@ class EmbeddingLayer : public Module {
   Variable operator()(Pass& pass, const Variable& ids);
   Parameter& weight() { return weight_; }
 
+  void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
-  SplitGroup* group_ = nullptr;  // null: whole
+  FeatureCut cut_;
   Parameter& weight_;
 };
 
@@ -214,10 +224,11 @@ class TiedLogitsLayer : public Module {
 
   Variable operator()(Pass& pass, const Variable& x);
 
+  void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
-  SplitGroup* group_ = nullptr;  // null: whole
+  FeatureCut cut_;
   Parameter& weight_;
 };
 

@@ -10,16 +10,18 @@ namespace lockstep {
 
 CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor) {
   Tape& tape = pass.tape;
-  const auto& [group, classes] = pass.split_logits;
-  if (group == nullptr) return SoftmaxCrossEntropy(tape, std::move(logits), targets, factor);
+  const auto& [group, classes, leaf_classes] = pass.split_logits;
+  if (leaf_classes == 0) return SoftmaxCrossEntropy(tape, std::move(logits), targets, factor);
   Kernels& k = pass.kernels();
   const Shape rows = {targets.elements()};
   const Tensor largest = k.Empty(rows), sums = k.Empty(rows), gaps = k.Empty(rows);
   k.LargestLogits(logits.value, classes, largest, Tensor());
-  group->Reduce(largest, SplitGroup::Reduction::kMax);
-  k.SumExponentials(logits.value, classes, largest, targets, sums, gaps);
-  group->Reduce(sums, SplitGroup::Reduction::kSum);
-  group->Reduce(gaps, SplitGroup::Reduction::kSum);
+  if (group != nullptr) group->Reduce(largest, SplitGroup::Reduction::kMax);
+  k.SumExponentialsByLeaves(logits.value, classes, leaf_classes, largest, targets, sums, gaps);
+  if (group != nullptr) {
+    group->Reduce(sums, SplitGroup::Reduction::kSum);
+    group->Reduce(gaps, SplitGroup::Reduction::kSum);
+  }
   CrossEntropy result{k.Empty(rows)};
   Tensor dlogits;
   if (logits.needs_gradient()) {
@@ -36,7 +38,7 @@ CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targ
 
 int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
   Kernels& k = pass.kernels();
-  const auto& [group, classes] = pass.split_logits;
+  const auto& [group, classes, leaf_classes] = pass.split_logits;
   if (group == nullptr) return k.CountCorrect(logits, targets);
   const int64_t rows = targets.elements();
   const Tensor largest = k.Empty({rows}), where = k.Empty({rows}, DType::kI32);

@@ -9,7 +9,7 @@ namespace lockstep {
 
 // As SoftmaxCrossEntropy of operations.h, also of logits whose classes a group has split: these are
 // never gathered, but reduced to three numbers a row, in fp32: the largest logit, the sum of
-// exponentials, and what the target's logit lacks to the largest.
+// exponentials (a tree over feature leaves), and what the target's logit lacks to the largest.
 CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor);
 
 // As Kernels::CountCorrect, also of split logits.

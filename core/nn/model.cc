@@ -21,15 +21,24 @@ std::vector<RunningStatistics*> Model::Statistics() const {
   return all;
 }
 
-absl::Status Model::CheckSplit(int ranks) const {
+absl::Status Model::CheckSplit(int count, const std::string& slices) const {
   std::string problems;
   for (const auto& block : blocks) {
     for (const Module* module : block->Modules()) {
-      const absl::Status status = module->CheckSplit(StyleOf(split_plan, module->name()), ranks);
+      const absl::Status status =
+          module->CheckSplit(StyleOf(split_plan, module->name()), count, slices);
       if (!status.ok()) absl::StrAppend(&problems, problems.empty() ? "" : "\n", status.message());
     }
   }
   return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(problems);
+}
+
+void Model::CutFeatures(int features) {
+  for (const auto& block : blocks) {
+    for (Module* module : block->Modules()) {
+      module->CutFeatures(StyleOf(split_plan, module->name()), features);
+    }
+  }
 }
 
 void Model::Split(SplitGroup& group) {

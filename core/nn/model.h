@@ -33,9 +33,11 @@ struct Model {
   std::vector<Parameter*> Parameters() const;
   std::vector<RunningStatistics*> Statistics() const;
 
-  // Whether `ranks` ranks can split the layers of the plan. InvalidArgument with a line for each
-  // that they cannot.
-  absl::Status CheckSplit(int ranks) const;
+  // Whether the layers of the plan divide into so many slices. InvalidArgument with a line for each
+  // that does not; `slices` says what they are ("ranks").
+  absl::Status CheckSplit(int count, const std::string& slices = "ranks") const;
+  // Cuts the layers of the plan into feature leaves (Module::CutFeatures). Before Split.
+  void CutFeatures(int features);
   // Makes the model, which has no memory yet, the slice of one member. Requires CheckSplit.
   void Split(SplitGroup& group);
 

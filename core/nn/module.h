@@ -37,10 +37,16 @@ class Module {
   // This node and all below.
   std::vector<Module*> Modules();
 
-  // Whether `ranks` ranks can split this layer so. InvalidArgument with what does not divide.
-  virtual absl::Status CheckSplit(SplitStyle /*style*/, int /*ranks*/) const {
+  // Whether this layer divides so into `count` slices, of which `slices` says what they are.
+  // InvalidArgument with what does not divide.
+  virtual absl::Status CheckSplit(SplitStyle /*style*/, int /*count*/,
+                                  const std::string& /*slices*/) const {
     return absl::OkStatus();
   }
+  // Makes the sums over the features that `style` splits trees over `features` leaves, whoever
+  // computes the layer (docs/numerics.md, "Feature leaves"). Before Split, if at all: without it, a
+  // layer has as many leaves as ranks. Called for all modules.
+  virtual void CutFeatures(SplitStyle /*style*/, int /*features*/) {}
   // Makes this layer the slice of one member, before its parameters have memory. Called for all
   // modules, also replicated ones: a split sequence concerns them too. The group outlives the
   // model.

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+class SplitGroup;
+
 // How a parameter starts. The numbers belong to (seed, parameter name, element of the unsharded
 // tensor), so that a shard is made without the whole (contract 4 of the design).
 struct Init {
@@ -40,9 +42,13 @@ class Parameter : public Leaf {
   // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
   int64_t padding = 0;
 
-  // Ranks that compute its layer together have all of it each, but only a partial gradient: these
-  // are summed once a step.
-  bool partial_gradient = false;
+  // The ranks that compute its layer together: each has all of the parameter, but only what its own
+  // features contribute to the gradient. The contributions are summed once a shard
+  // (CompleteGradient, core/run/local_model.h). Null: this rank has the whole gradient.
+  SplitGroup* partial_over = nullptr;
+  // Feature leaves here that contribute to the gradient, each in an accumulator of its own until
+  // the shard ends (Leaf::SumFeatureLeaves). 1: into the gradient itself.
+  int feature_leaves = 1;
 
   // Shapes of the slice, and of what is held in memory: with the padding.
   Shape slice_shape() const { return slice ? slice->ShapeOf(shape) : shape; }

@@ -13,10 +13,12 @@ namespace lockstep {
 
 class SplitGroup;
 
-// Logits of which each member of a group has some of the classes; see Kernels::LargestLogits.
+// Logits of which each member of a group has some of the classes, or whose sums over classes are
+// trees over feature leaves; see Kernels::LargestLogits.
 struct SplitLogits {
   SplitGroup* group = nullptr;  // null: the logits are whole
   Range classes = {};           // that this member has; further columns are padding
+  int64_t leaf_classes = 0;     // of a feature leaf, the last one perhaps fewer; 0: not cut
 };
 
 // One forward pass of one micro-batch: what layers need to know beyond their inputs. It names the

@@ -1,5 +1,9 @@
 #include "core/nn/split.h"
 
+#include <algorithm>
+
+#include "glog/logging.h"
+
 namespace lockstep {
 namespace {
 
@@ -29,6 +33,48 @@ SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_
     if (MatchesLayer(rule.pattern, layer_name)) return rule.style;
   }
   return SplitStyle::kReplicated;
+}
+
+int FeatureCut::all_leaves() const {
+  return group == nullptr ? features : std::max(features, group->size());
+}
+
+int FeatureCut::leaves() const {
+  return group == nullptr ? features : std::max(1, features / group->size());
+}
+
+int FeatureCut::first_leaf() const { return group == nullptr ? 0 : group->index() * leaves(); }
+
+Range FeatureCut::FeaturesAt(int64_t extent, int first, int count) const {
+  const Range last = EvenRange(extent, all_leaves(), first + count - 1);
+  const int64_t begin = EvenRange(extent, all_leaves(), first).first;
+  return {.first = begin, .count = last.first + last.count - begin};
+}
+
+FeatureLeaves FeatureCut::Leaves(int64_t extent) const {
+  FeatureLeaves all;
+  const Slice own = {.dimension = 0, .ranges = {Own(extent)}};
+  for (int i = 0; leaves() > 1 && i < leaves(); ++i) {
+    all.push_back(PlacesIn(own, {FeaturesAt(extent, first_leaf() + i, 1)}));
+  }
+  return all;
+}
+
+std::vector<Range> PlacesIn(const Slice& own, const std::vector<Range>& ranges) {
+  std::vector<Range> places;
+  for (const Range& range : ranges) {
+    int64_t place = 0;
+    const size_t before = places.size();
+    for (const Range& from : own.ranges) {
+      if (range.first >= from.first && range.first + range.count <= from.first + from.count) {
+        places.push_back({place + range.first - from.first, range.count});
+        break;
+      }
+      place += from.count;
+    }
+    CHECK_EQ(places.size(), before + 1) << "a range that the slice does not have";
+  }
+  return places;
 }
 
 }  // namespace lockstep

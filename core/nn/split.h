@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/variable.h"
@@ -85,6 +86,41 @@ class SplitGroup {
   // In place, without a gradient: the statistics of a cross entropy over split classes.
   enum class Reduction { kSum, kMax, kMin };
   virtual void Reduce(const Tensor& x, Reduction reduction) = 0;
+
+  // In place: the gradient of a parameter that all members hold, of which each has what its own
+  // features contribute.
+  virtual void SumGradient(const Tensor& gradient) = 0;
 };
+
+// How the features of one layer are cut (docs/numerics.md, "Feature leaves"): into leaves, of which
+// this rank computes all, or its range of consecutive ones. Sums of a range are a node of the tree
+// over leaves, with which the group goes on.
+struct FeatureCut {
+  SplitStyle style = SplitStyle::kReplicated;
+  int features = 1;             // leaves, as far as Module::CutFeatures has said so
+  SplitGroup* group = nullptr;  // null: all leaves are here
+
+  bool is_cut() const { return style != SplitStyle::kReplicated; }
+  int all_leaves() const;
+  int leaves() const;      // of this rank
+  int first_leaf() const;  // of this rank
+
+  // What leaves [first, first + count) have of `extent` features; consecutive leaves differ by one
+  // feature at most.
+  Range FeaturesAt(int64_t extent, int first, int count) const;
+  Range Own(int64_t extent) const { return FeaturesAt(extent, first_leaf(), leaves()); }
+  // Of each leaf here, its features among this rank's; none where there is one leaf.
+  FeatureLeaves Leaves(int64_t extent) const;
+
+  Variable Enter(Pass& pass, const Variable& x) const {
+    return group == nullptr ? x : group->Enter(pass, x);
+  }
+  Variable Leave(Pass& pass, Variable x) const {
+    return group == nullptr ? x : group->Leave(pass, std::move(x));
+  }
+};
+
+// Where `ranges` lie among the elements of `own`, one range behind the other. Each lies in one.
+std::vector<Range> PlacesIn(const Slice& own, const std::vector<Range>& ranges);
 
 }  // namespace lockstep

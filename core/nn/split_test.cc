@@ -32,6 +32,7 @@ class LoneMember : public SplitGroup {
     return x;
   }
   void Reduce(const Tensor&, Reduction) override {}
+  void SumGradient(const Tensor&) override {}
 
  private:
   int size_, index_;
@@ -93,6 +94,47 @@ TEST(SplitTest, PackedProjectionsAreSplitByHeads) {
   EXPECT_EQ(attention.head_width, 3);
   EXPECT_EQ(attention.total_heads, 4);
   EXPECT_EQ(attention.first_head, 2);
+}
+
+// The second of two members has leaves 2 and 3 of four: heads 4 to 7 of eight.
+TEST(SplitTest, LeavesAreWhatMembersOfAsManyWouldHave) {
+  LoneMember member(2, 1);
+  QkvLayer layer("qkv", 24, 8, {});
+  layer.CutFeatures(SplitStyle::kColumn, 4);
+  using Leaf = std::vector<Range>;
+  EXPECT_THAT(layer.OutputLeaves(),
+              ElementsAre(Leaf{{0, 6}, {24, 6}, {48, 6}}, Leaf{{6, 6}, {30, 6}, {54, 6}},
+                          Leaf{{12, 6}, {36, 6}, {60, 6}}, Leaf{{18, 6}, {42, 6}, {66, 6}}))
+      << "alone";
+  layer.Split(SplitStyle::kColumn, member);
+  EXPECT_THAT(layer.weight().slice->ranges,
+              ElementsAre(Range{12, 12}, Range{36, 12}, Range{60, 12}));
+  EXPECT_THAT(layer.OutputLeaves(),
+              ElementsAre(Leaf{{0, 6}, {12, 6}, {24, 6}}, Leaf{{6, 6}, {18, 6}, {30, 6}}));
+  EXPECT_EQ(layer.Attend({}).first_head, 4);
+
+  LinearLayer row("row", 20, 3);
+  row.CutFeatures(SplitStyle::kRow, 4);
+  row.Split(SplitStyle::kRow, member);
+  EXPECT_THAT(row.weight().slice->ranges, ElementsAre(Range{10, 10}));
+  EXPECT_THAT(row.InputLeaves(), ElementsAre(Leaf{{0, 5}}, Leaf{{5, 5}}));
+
+  LoneMember last(4, 3);
+  layer.Split(SplitStyle::kColumn, last);
+  EXPECT_TRUE(layer.OutputLeaves().empty()) << "one leaf is the sum of this member";
+}
+
+// Of ten words four leaves have 3, 3, 3 and 1: members have whole leaves.
+TEST(SplitTest, VocabulariesAreSplitByLeaves) {
+  LoneMember first(2, 0), second(2, 1);
+  EmbeddingLayer table("token", 10, 4, Init::Normal(1));
+  table.CutFeatures(SplitStyle::kVocabulary, 4);
+  table.Split(SplitStyle::kVocabulary, first);
+  EXPECT_THAT(table.weight().slice->ranges, ElementsAre(Range{0, 6}));
+  EXPECT_EQ(table.weight().padding, 0);
+  table.Split(SplitStyle::kVocabulary, second);
+  EXPECT_THAT(table.weight().slice->ranges, ElementsAre(Range{6, 4}));
+  EXPECT_EQ(table.weight().padding, 2);
 }
 
 TEST(SplitTest, VocabulariesAreFilledUpWithZeros) {

@@ -7,17 +7,13 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/report/trace.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -51,9 +47,8 @@ struct Placed {
 std::vector<Placed> Place(const Trace& trace) {
   std::vector<Placed> placed;
   for (TraceEvent& event : trace.Events()) placed.push_back({std::move(event), trace.rank()});
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
-    return std::make_tuple(a.event.start_nanos, -a.event.duration_nanos) <
-           std::make_tuple(b.event.start_nanos, -b.event.duration_nanos);
+  std::ranges::stable_sort(placed, {}, [](const Placed& place) {
+    return std::make_tuple(place.event.start_nanos, -place.event.duration_nanos);
   });
   std::vector<int64_t> lane_ends;  // of communication: when each line is free
   for (Placed& place : placed) {
@@ -81,15 +76,8 @@ std::vector<Placed> Place(const Trace& trace) {
 }
 
 const char* Name(TraceTrack track) {
-  switch (track) {
-    case TraceTrack::kCompute:
-      return "compute";
-    case TraceTrack::kCommunication:
-      return "communication";
-    case TraceTrack::kData:
-      return "data";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"compute", "communication", "data"};
+  return kNames[static_cast<int>(track)];
 }
 
 std::string LineName(int line) {
@@ -215,8 +203,7 @@ absl::Status WriteFlow(std::vector<const Placed*> ends, int64_t id, EventWriter*
     const int role = end == FlowEnd::kSource ? 0 : end == FlowEnd::kMember ? 1 : 2;
     return std::make_tuple(role, placed->event.start_nanos, placed->rank);
   };
-  std::sort(ends.begin(), ends.end(),
-            [&](const Placed* a, const Placed* b) { return order(a) < order(b); });
+  std::ranges::sort(ends, {}, order);
   for (size_t i = 0; i < ends.size(); ++i) {
     const char* phase = i == 0 ? "s" : i + 1 < ends.size() ? "t" : "f";
     LS_RETURN_IF_ERROR(writer->Flow(phase, id, *ends[i], Anchor(ends[i]->event)));

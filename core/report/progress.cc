@@ -7,10 +7,7 @@
 #include <algorithm>  // std::max
 #include <cmath>      // std::ceil, std::llround
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>  // std::getenv
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,10 @@
 #include "core/report/rank_report.h"
 
+#include <concepts>
 #include <cstring>
 #include <numeric>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,151 +16,99 @@
 namespace lockstep {
 namespace {
 
-void Put(const CommTotals& totals, ByteWriter* to) {
-  to->Put(totals.in_flight_nanos);
-  to->Put(static_cast<int64_t>(totals.by_kind.size()));
-  for (const auto& [kind, total] : totals.by_kind) {
-    to->Put(kind.first);
-    to->Put(kind.second);
-    to->Put(total);
+// What a trace and a map hold, as values that ByteWriter and ByteReader can go through.
+struct Contents {
+  int traced_rank = 0;
+  std::vector<TraceEvent> events = {};
+  std::vector<MemorySample> samples = {};
+  std::vector<std::pair<std::pair<Operation, std::string>, CommTotal>> traffic = {};
+};
+
+template <typename T, typename Type>
+concept Is = std::same_as<std::remove_const_t<T>, Type>;
+
+// References to all members of a value that is no plain memory, in the order of its bytes: the one
+// list of them for both directions.
+auto Members(Is<TraceEvent> auto& event) {
+  return std::tie(event.name, event.track, event.start_nanos, event.duration_nanos,
+                  event.micro_batch, event.bytes, event.sequence, event.detail, event.flow,
+                  event.flow_end);
+}
+auto Members(Is<CostPrediction::Traffic> auto& traffic) {
+  return std::tie(traffic.operation, traffic.label, traffic.wire_bytes, traffic.often);
+}
+auto Members(Is<CostPrediction::PerParameter> auto& part) {
+  return std::tie(part.what, part.bytes);
+}
+auto Members(Is<CostPrediction> auto& prediction) {
+  return std::tie(prediction.traffic, prediction.memory, prediction.per_parameter,
+                  prediction.bubble_fraction);
+}
+template <typename Pair>
+auto Members(Pair& pair) -> decltype(std::tie(pair.first, pair.second)) {
+  return std::tie(pair.first, pair.second);
+}
+auto Members(Is<Contents> auto& contents) {
+  return std::tie(contents.traced_rank, contents.events, contents.samples, contents.traffic);
+}
+// Without what Contents has.
+auto Members(Is<RankReport> auto& report) {
+  return std::tie(report.times, report.measured_steps, report.median_step_seconds,
+                  report.kernel_nanos, report.memory, report.traffic.in_flight_nanos, report.steps,
+                  report.prediction, report.profiles, report.losses, report.loss_scale,
+                  report.skipped_steps, report.validation_at_start, report.validation,
+                  report.parameter_hash);
+}
+
+template <typename T>
+void Put(const T& value, ByteWriter& to) {
+  if constexpr (requires { to.Put(value); }) {
+    to.Put(value);
+  } else if constexpr (requires { value.size(); }) {
+    to.Put(value.size());
+    for (const auto& element : value) Put(element, to);
+  } else {
+    std::apply([&to](const auto&... member) { (Put(member, to), ...); }, Members(value));
   }
 }
 
-void Get(ByteReader* from, CommTotals* totals) {
-  int64_t kinds = 0;
-  from->Get(&totals->in_flight_nanos);
-  from->Get(&kinds);
-  for (int64_t i = 0; i < kinds && from->ok(); ++i) {
-    std::pair<Operation, std::string> kind;
-    from->Get(&kind.first);
-    from->Get(&kind.second);
-    from->Get(&totals->by_kind[kind]);
+template <typename T>
+void Get(ByteReader& from, T& value) {
+  if constexpr (requires { from.Get(&value); }) {
+    from.Get(&value);
+  } else if constexpr (requires { value.size(); }) {
+    size_t count = 0;
+    from.Get(&count);
+    for (size_t i = 0; i < count && from.ok(); ++i) Get(from, value.emplace_back());
+  } else {
+    std::apply([&from](auto&... member) { (Get(from, member), ...); }, Members(value));
   }
-}
-
-void Put(const CostPrediction& prediction, ByteWriter* to) {
-  to->Put(static_cast<int64_t>(prediction.traffic.size()));
-  for (const CostPrediction::Traffic& traffic : prediction.traffic) {
-    to->Put(traffic.operation);
-    to->Put(traffic.label);
-    to->Put(traffic.wire_bytes);
-    to->Put(traffic.often);
-  }
-  to->Put(prediction.memory);
-  to->Put(static_cast<int64_t>(prediction.per_parameter.size()));
-  for (const CostPrediction::PerParameter& part : prediction.per_parameter) {
-    to->Put(part.what);
-    to->Put(part.bytes);
-  }
-  to->Put(prediction.bubble_fraction);
-}
-
-void Get(ByteReader* from, CostPrediction* prediction) {
-  int64_t kinds = 0;
-  from->Get(&kinds);
-  for (int64_t i = 0; i < kinds && from->ok(); ++i) {
-    CostPrediction::Traffic& traffic = prediction->traffic.emplace_back();
-    from->Get(&traffic.operation);
-    from->Get(&traffic.label);
-    from->Get(&traffic.wire_bytes);
-    from->Get(&traffic.often);
-  }
-  from->Get(&prediction->memory);
-  from->Get(&kinds);
-  for (int64_t i = 0; i < kinds && from->ok(); ++i) {
-    CostPrediction::PerParameter& part = prediction->per_parameter.emplace_back();
-    from->Get(&part.what);
-    from->Get(&part.bytes);
-  }
-  from->Get(&prediction->bubble_fraction);
-}
-
-void Put(const Trace& trace, ByteWriter* to) {
-  const std::vector<TraceEvent> events = trace.Events();
-  to->Put(trace.rank());
-  to->Put(static_cast<int64_t>(events.size()));
-  for (const TraceEvent& event : events) {
-    to->Put(event.name);
-    to->Put(event.track);
-    to->Put(event.start_nanos);
-    to->Put(event.duration_nanos);
-    to->Put(event.micro_batch);
-    to->Put(event.bytes);
-    to->Put(event.sequence);
-    to->Put(event.detail);
-    to->Put(event.flow);
-    to->Put(event.flow_end);
-  }
-  to->Put(trace.Memory());
-}
-
-void Get(ByteReader* from, std::unique_ptr<Trace>* trace) {
-  int rank = 0;
-  int64_t count = 0;
-  std::vector<TraceEvent> events;
-  from->Get(&rank);
-  from->Get(&count);
-  for (int64_t i = 0; i < count && from->ok(); ++i) {
-    TraceEvent& event = events.emplace_back();
-    from->Get(&event.name);
-    from->Get(&event.track);
-    from->Get(&event.start_nanos);
-    from->Get(&event.duration_nanos);
-    from->Get(&event.micro_batch);
-    from->Get(&event.bytes);
-    from->Get(&event.sequence);
-    from->Get(&event.detail);
-    from->Get(&event.flow);
-    from->Get(&event.flow_end);
-  }
-  std::vector<MemorySample> memory;
-  from->Get(&memory);
-  *trace = std::make_unique<Trace>(rank, std::move(events), std::move(memory));
 }
 
 }  // namespace
 
 std::vector<std::byte> Encode(const RankReport& report) {
+  const Contents contents = {
+      .traced_rank = report.trace->rank(),
+      .events = report.trace->Events(),
+      .samples = report.trace->Memory(),
+      .traffic = {report.traffic.by_kind.begin(), report.traffic.by_kind.end()}};
   ByteWriter writer;
-  Put(*report.trace, &writer);
-  writer.Put(report.times);
-  writer.Put(report.measured_steps);
-  writer.Put(report.median_step_seconds);
-  writer.Put(report.kernel_nanos);
-  writer.Put(report.memory);
-  Put(report.traffic, &writer);
-  writer.Put(report.steps);
-  Put(report.prediction, &writer);
-  writer.Put(report.profiles);
-  writer.Put(report.losses);
-  writer.Put(report.loss_scale);
-  writer.Put(report.skipped_steps);
-  writer.Put(report.validation_at_start);
-  writer.Put(report.validation);
-  writer.Put(report.parameter_hash);
+  Put(contents, writer);
+  Put(report, writer);
   return writer.Take();
 }
 
 absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes) {
+  Contents contents;
   RankReport report;
   ByteReader reader(bytes);
-  Get(&reader, &report.trace);
-  reader.Get(&report.times);
-  reader.Get(&report.measured_steps);
-  reader.Get(&report.median_step_seconds);
-  reader.Get(&report.kernel_nanos);
-  reader.Get(&report.memory);
-  Get(&reader, &report.traffic);
-  reader.Get(&report.steps);
-  Get(&reader, &report.prediction);
-  reader.Get(&report.profiles);
-  reader.Get(&report.losses);
-  reader.Get(&report.loss_scale);
-  reader.Get(&report.skipped_steps);
-  reader.Get(&report.validation_at_start);
-  reader.Get(&report.validation);
-  reader.Get(&report.parameter_hash);
+  Get(reader, contents);
+  Get(reader, report);
   if (!reader.complete()) return absl::DataLossError("bytes that are no report of a rank");
+  report.trace = std::make_unique<Trace>(contents.traced_rank, std::move(contents.events),
+                                         std::move(contents.samples));
+  report.traffic.by_kind = {contents.traffic.begin(), contents.traffic.end()};
   return report;
 }
 

@@ -5,12 +5,8 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <string>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"

@@ -1,30 +1,15 @@
 #include "core/report/step_timer.h"
 
 #include <algorithm>  // std::max, std::min
-#include <cstddef>
-#include <cstdint>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
 
 const char* Name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kOptimizer:
-      return "optimizer";
-    case Phase::kData:
-      return "data";
-    case Phase::kBubble:
-      return "bubble";
-    case Phase::kOther:
-      return "other";
-  }
-  return "?";
+  constexpr const char* kNames[kPhases] = {"forward", "backward", "optimizer",
+                                           "data",    "bubble",   "other"};
+  return kNames[static_cast<size_t>(phase)];
 }
 
 StepTimes& StepTimes::operator+=(const StepTimes& other) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -131,11 +132,7 @@ MetricsRow TimeRow(const RankReport& report) {
 
 // The slowest rank's: a step is over when all have ended.
 double StepSeconds(const std::vector<RankReport>& reports) {
-  double seconds = 0;
-  for (const RankReport& report : reports) {
-    seconds = std::max(seconds, report.median_step_seconds);
-  }
-  return seconds;
+  return std::ranges::max(reports | std::views::transform(&RankReport::median_step_seconds));
 }
 
 double UnitsPerSecond(const RunDescription& run, const std::vector<RankReport>& reports) {
@@ -199,6 +196,7 @@ MetricsRow SummaryRow(const RunDescription& run, const std::vector<RankReport>& 
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
       .Set("shards", run.settings.cut.shards)
+      .Set("features", run.settings.cut.features)
       .Set("micro_batches", run.settings.cut.micro_batches)
       .Set("steps", run.settings.steps)
       .Set("config", run.config.Fingerprint())
@@ -271,7 +269,9 @@ std::string CutText(const CutSettings& cut) {
   return absl::StrCat("cut: ", cut.shards, cut.shards == 1 ? " shard" : " shards",
                       cut.shards_are_of_mesh ? ", as the mesh says, not [cut]" : "", "; ",
                       cut.micro_batches,
-                      cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each");
+                      cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each",
+                      cut.features == 1 ? "" : absl::StrCat("; ", cut.features, " feature leaves"),
+                      cut.features_are_of_mesh ? ", as the mesh says" : "");
 }
 
 std::string SummaryText(const RunDescription& run, const std::vector<RankReport>& reports) {

@@ -1,14 +1,5 @@
 #include "core/report/trace.h"
 
-#include <cstdint>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "core/base/clock.h"
-
 namespace lockstep {
 
 void Trace::BeginStep(int64_t step) {

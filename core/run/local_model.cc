@@ -67,9 +67,12 @@ void TraceBlock(Block& block, Trace& trace) {
 }  // namespace
 
 void CompleteGradient(Kernels& kernels, Parameter& parameter) {
-  if (parameter.has_gradient()) return;
-  kernels.Fill(parameter.gradient, -0.0f);
-  parameter.MarkGradient();
+  parameter.SumFeatureLeaves(kernels);
+  if (!parameter.has_gradient()) {
+    kernels.Fill(parameter.gradient, -0.0f);
+    parameter.MarkGradient();
+  }
+  if (parameter.partial_over != nullptr) parameter.partial_over->SumGradient(parameter.gradient);
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -313,6 +316,12 @@ CostPrediction LocalModel::Predict() const {
                        {MemoryClass::kOptimizerState, kept.optimizer_state}};
   for (const auto& [use, sum] : gradient_sums_) {
     prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
+  }
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->feature_leaves == 1) continue;
+    prediction.AddMemory(MemoryClass::kGradients, parameter->feature_leaves *
+                                                      parameter->held_shape().elements() *
+                                                      SizeOf(parameter->gradient_dtype));
   }
   return prediction;
 }

@@ -19,8 +19,10 @@
 
 namespace lockstep {
 
-// After the last micro-batch of a shard: where a parameter's gradient received nothing, it becomes
-// -0, which changes no sum, not even the sign of a zero.
+// After the last micro-batch of a shard: adds what feature leaves have contributed to a parameter's
+// gradient. Where that received nothing it becomes -0, which changes no sum, not even the sign of a
+// zero. Where ranks along tp have partial gradients, sums these; then throws StatusException when a
+// peer fails.
 void CompleteGradient(Kernels& kernels, Parameter& parameter);
 
 // The skips that leave a range of blocks, and those that come into it, in the order in which they

@@ -84,10 +84,13 @@ class Trainer {
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(Describe(run_), step));
-      if (const CutSettings& cut = run_.settings.cut; cut.shards_are_of_mesh) {
-        reporter_->Note(absl::StrCat("cut.shards = ", cut.shards,
+      const CutSettings& cut = run_.settings.cut;
+      const auto note_of_mesh = [&](const char* key, int64_t count) {
+        reporter_->Note(absl::StrCat(key, " = ", count,
                                      ", as the mesh says: another mesh sums in another order"));
-      }
+      };
+      if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
+      if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
       if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
     }
     if (step == 0 && run_.settings.validation.at_start) {
@@ -253,7 +256,8 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
   LS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankDevice> device,
       run.devices->Make(handle.comm(), {.timeout = timeout,
-                                        .fp32_products = run.settings.precision.fp32_products}));
+                                        .fp32_products = run.settings.precision.fp32_products,
+                                        .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));

@@ -62,16 +62,25 @@ absl::Status CheckInitialWeights(const Model& model) {
                   "model.init");
 }
 
-// Adds adapters, and what the strategy has to say of blocks.
+// Adds adapters, cuts sums over features, and adds what the strategy has to say of blocks.
 ModelFactory Prepared(const ModelFactory& make_model, const StrategyDefinition& strategy,
-                      const std::optional<LoraOptions>& lora) {
-  return [make_model, prepare = strategy.prepare_model, lora](
+                      const std::optional<LoraOptions>& lora, int64_t features) {
+  return [make_model, prepare = strategy.prepare_model, lora, features](
              const Config& config, const Dataset& dataset) -> absl::StatusOr<Model> {
     LS_ASSIGN_OR_RETURN(Model model, make_model(config, dataset));
     if (lora) LS_RETURN_IF_ERROR(Annotate(AddAdapters(model, *lora), "lora.layers"));
+    model.CutFeatures(static_cast<int>(features));
     LS_RETURN_IF_ERROR(prepare(config, model));
     return model;
   };
+}
+
+absl::Status CheckFeatures(const Model& model, int64_t features) {
+  const absl::Status divides = model.CheckSplit(static_cast<int>(features), "feature leaves");
+  if (divides.ok()) return divides;
+  return absl::InvalidArgumentError(absl::StrCat("cut.features is ", features, ", but ",
+                                                 divides.message(),
+                                                 "; change cut.features, or the sizes of [model]"));
 }
 
 std::string DefaultOut(const std::string& workload, const std::string& strategy) {
@@ -147,11 +156,12 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   }
   run.strategy = strategy;
   const auto& lora = run.settings.lora;
-  run.make_model = Prepared(make_model, strategy, lora);
+  run.make_model = Prepared(make_model, strategy, lora, run.settings.cut.features);
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
+  LS_RETURN_IF_ERROR(CheckFeatures(model, run.settings.cut.features));
   run.parameters = model.ParameterCount();
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of

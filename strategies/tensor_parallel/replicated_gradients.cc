@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "strategies/tensor_parallel/tensor_group.h"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ ReplicatedGradients::ReplicatedGradients(std::vector<Tensor> gradients, DType dt
 
 void ReplicatedGradients::Sum() {
   for (size_t i = 0; i < parts_.size(); ++i) kernels_.Copy(gradients_[i], parts_[i]);
-  ThrowIfError(ranks_.AllReduce(flat_, flat_, ReduceOp::kSum, "replicated gradients").Wait());
+  ThrowIfError(ranks_.AllReduce(flat_, flat_, ReduceOp::kSum, kReplicatedGradients).Wait());
   for (size_t i = 0; i < parts_.size(); ++i) kernels_.Copy(parts_[i], gradients_[i]);
 }
 

@@ -7,9 +7,8 @@
 
 namespace lockstep {
 
-// The gradients of parameters that every rank holds but has only a part of: where it met only its
-// own tokens (norms, biases behind a sum, positions), or only its own features (the whole factor of
-// a split layer's adapter). Summed once a step, in one buffer.
+// The gradients of parameters that every rank holds but has only a part of, as it met only its own
+// tokens (norms, biases behind a sum, positions). Summed once a step, in one buffer.
 class ReplicatedGradients {
  public:
   // All ranks have gradients of the same shapes, in memory that they keep. Communicator and kernels

@@ -127,4 +127,9 @@ void TensorGroup::Reduce(const Tensor& x, Reduction reduction) {
   ThrowIfError(ranks_.AllReduce(x, x, op, "cross entropy").Wait());
 }
 
+void TensorGroup::SumGradient(const Tensor& gradient) {
+  if (size() == 1) return;
+  ThrowIfError(ranks_.AllReduce(gradient, gradient, ReduceOp::kSum, kReplicatedGradients).Wait());
+}
+
 }  // namespace lockstep

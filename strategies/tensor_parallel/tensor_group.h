@@ -7,9 +7,13 @@
 
 namespace lockstep {
 
+// The ledger's label for sums of the gradients of parameters that all ranks hold.
+inline constexpr char kReplicatedGradients[] = "replicated gradients";
+
 // Ranks that compute layers together (Shoeybi et al., "Megatron-LM", 2019), over a communicator:
 // what moves in forward is booked as "activations", in backward as "activation gradients", what a
-// cross entropy reduces as "cross entropy". Of one rank the moves are none.
+// cross entropy reduces as "cross entropy", partial gradients as "replicated gradients". Of one
+// rank the moves are none.
 class TensorGroup : public SplitGroup {
  public:
   enum class Sequence { kWhole, kSplit };
@@ -26,6 +30,7 @@ class TensorGroup : public SplitGroup {
   Variable GatherColumns(Pass& pass, const Variable& x,
                          const std::vector<int64_t>& widths) override;
   void Reduce(const Tensor& x, Reduction reduction) override;
+  void SumGradient(const Tensor& gradient) override;
 
  private:
   // The sum of all members' x, in its memory where nobody else holds it.

@@ -135,7 +135,7 @@ Model TensorParallel::Split(Model model) {
   model.Split(group_);
   for (const Parameter* parameter : model.Parameters()) {
     if (parameter->slice) split_.insert(parameter->name);
-    if (parameter->partial_gradient) partial_.insert(parameter->name);
+    if (parameter->partial_over != nullptr) partial_.insert(parameter->name);
   }
   return model;
 }
@@ -145,7 +145,8 @@ std::vector<TrainedTensor> TensorParallel::Prepare(std::vector<TrainedTensor> tr
   for (TrainedTensor& tensor : trained) {
     if (split_.contains(tensor.name)) continue;
     tensor.in_norm = ranks_.rank() == 0;
-    const bool is_part = group_.splits_sequence() || partial_.contains(tensor.name);
+    // Partial gradients were summed with their shard.
+    const bool is_part = group_.splits_sequence() && !partial_.contains(tensor.name);
     if (is_part && tensor.gradient.elements() > 0) replicated.push_back(tensor.gradient);
   }
   if (!replicated.empty()) {
@@ -211,9 +212,15 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
     add(Operation::kReduceScatter, "activation gradients", back.scatters);
   }
   add(Operation::kAllReduce, "cross entropy", logit_sums);
-  if (replicated_) {
-    prediction.AddTraffic(Operation::kAllReduce, "replicated gradients",
-                          fraction * static_cast<double>(replicated_->bytes()));
+  double replicated = replicated_ ? static_cast<double>(replicated_->bytes()) : 0;
+  for (const Parameter* parameter : local_model.parameters()) {
+    if (parameter->partial_over == nullptr) continue;
+    replicated +=
+        static_cast<double>(settings_.shards_of_rank() * parameter->held_shape().elements() *
+                            SizeOf(settings_.precision.reduce));
+  }
+  if (replicated > 0) {
+    prediction.AddTraffic(Operation::kAllReduce, kReplicatedGradients, fraction * replicated);
   }
 }
 

@@ -59,8 +59,9 @@ class TensorParallel {
   std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained);
 
   // Once a step, when gradients are complete on this rank and summed over the shards of the batch:
-  // sums those of parameters that are not split but met only a part of the tokens, or of the
-  // features that their layer makes (Parameter::partial_gradient). Throws StatusException.
+  // sums those of parameters that are not split but met only a part of the tokens. Those of which
+  // each rank has what its features contribute are complete (Parameter::partial_over). Throws
+  // StatusException.
   void SumGradients();
 
   // Of a shard's tokens that lie between blocks, the fraction that this rank has: what it hands on

@@ -10,7 +10,9 @@ namespace lockstep {
 // gradients of their slices as ddp does. A block of a transformer sums its activations over tp
 // twice in forward and their gradients twice in backward; the logits stay split up to the loss.
 //
-// Losses are those of single but for the order of sums inside the split products.
+// With [cut] features stated, its bits are those of single with the same cut (docs/numerics.md). By
+// default the leaves are as many as the ranks: then losses are those of single but for the order of
+// sums inside the split products.
 inline StrategyDefinition TpStrategy() {
   return EnginePreset("tp",
                       {.defaults = "mesh = {dp = 2, tp = 2}",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>  // std::memset
+#include <numeric>  // std::accumulate
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/tensor/dtype.h"
 #include "glog/logging.h"
+#include "tools/collectives/movement.h"
 
 namespace lockstep {
 namespace {
@@ -24,42 +26,32 @@ struct Segment {
   int64_t source_begin = 0;
 };
 
+// Elements of one part of what the ranks bring or get (tools/collectives/movement.h).
+int64_t PartSize(const TimedCall& call) {
+  return HasParts(call.operation) ? call.part() : call.elements;
+}
+
+// A send_recv is more than Movement's kSend: it goes around, so that every rank has both ends.
+Movement MovementOfCall(const TimedCall& call) {
+  return MovementOf(call.operation, std::vector<int64_t>(call.ranks, PartSize(call)), /*root=*/0);
+}
+
 // What the output of `rank` is made of; nothing if it has none.
 std::vector<Segment> Expected(const TimedCall& call, int rank) {
-  const int64_t part = call.part();
-  switch (call.operation) {
-    case Operation::kReduce:
-      if (rank != 0) return {};
-      [[fallthrough]];
-    case Operation::kAllReduce:
-      return {{.count = call.elements}};
-    case Operation::kReduceScatter:
-      return {{.count = part, .source_begin = rank * part}};
-    case Operation::kBroadcast:
-      return {{.count = call.elements, .source = 0}};
-    case Operation::kScatter:
-      return {{.count = part, .source = 0, .source_begin = rank * part}};
-    case Operation::kSend:
-      return {{.count = call.elements, .source = (rank + call.ranks - 1) % call.ranks}};
-    case Operation::kGather:
-      if (rank != 0) return {};
-      [[fallthrough]];
-    case Operation::kAllGather:
-    case Operation::kAllToAll: {
-      std::vector<Segment> segments;
-      const int64_t from = call.operation == Operation::kAllToAll ? rank * part : 0;
-      for (int source = 0; source < call.ranks; ++source) {
-        segments.push_back(
-            {.begin = source * part, .count = part, .source = source, .source_begin = from});
-      }
-      return segments;
-    }
-    case Operation::kRecv:
-    case Operation::kBarrier:
-    case Operation::kSplit:
-      break;
+  if (call.operation == Operation::kSend) {
+    return {{.count = call.elements, .source = (rank + call.ranks - 1) % call.ranks}};
   }
-  LOG(FATAL) << Name(call.operation) << " is not timed";
+  const int64_t size = PartSize(call);
+  std::vector<Segment> segments;
+  for (const Flow& flow : MovementOfCall(call).flows) {
+    if (flow.to.rank != rank) continue;
+    const Cell& from = flow.from[0];
+    segments.push_back({.begin = flow.to.part * size,
+                        .count = size,
+                        .source = flow.from.size() > 1 ? kEverybody : from.rank,
+                        .source_begin = from.part * size});
+  }
+  return segments;
 }
 
 // Element `i` of a rank's input: 0 to 15, so that sums are exact in every dtype. Scattered by a
@@ -137,40 +129,28 @@ RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements) {
 }
 
 CallTensors TensorsOf(const TimedCall& call, int rank, const RankMemory& memory) {
-  const Tensor input = memory.input.View(0, {call.elements});
-  const Tensor output = memory.output.View(0, {call.elements});
-  const auto part_within = [&](const Tensor& whole) {
-    return whole.View(rank * call.part(), {call.part()});
-  };
-  const auto part_alone = [&](const Tensor& whole) { return whole.View(0, {call.part()}); };
-  const bool root = rank == 0;
-  switch (call.operation) {
-    case Operation::kAllReduce:
-    case Operation::kAllToAll:
-      return {.input = input, .output = call.in_place ? input : output};
-    case Operation::kSend:
-      return {.input = input, .output = output};
-    case Operation::kBroadcast:
-      return {.input = input, .output = input};
-    case Operation::kReduce:
-      if (!root) return {.input = input};
-      return {.input = input, .output = call.in_place ? input : output};
-    case Operation::kReduceScatter:
-      return {.input = input, .output = call.in_place ? part_within(input) : part_alone(output)};
-    case Operation::kGather:
-      if (!root) return {.input = part_alone(input)};
-      [[fallthrough]];
-    case Operation::kAllGather:
-      return {.input = call.in_place ? part_within(output) : part_alone(input), .output = output};
-    case Operation::kScatter:
-      if (!root) return {.output = part_alone(output)};
-      return {.input = input, .output = call.in_place ? part_within(input) : part_alone(output)};
-    case Operation::kRecv:
-    case Operation::kBarrier:
-    case Operation::kSplit:
-      break;
+  const Tensor whole = memory.input.View(0, {call.elements});
+  if (call.operation == Operation::kBroadcast) return {.input = whole, .output = whole};
+  if (call.operation == Operation::kSend) {
+    return {.input = whole, .output = memory.output.View(0, {call.elements})};
   }
-  LOG(FATAL) << Name(call.operation) << " is not timed";
+  const Movement movement = MovementOfCall(call);
+  const auto elements = [](const std::vector<int64_t>& parts) {
+    return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  };
+  const int64_t in = elements(movement.before[rank]), out = elements(movement.after[rank]);
+  CallTensors tensors;
+  if (in > 0) tensors.input = memory.input.View(0, {in});
+  if (out > 0) tensors.output = memory.output.View(0, {out});
+  if (!call.in_place || in == 0 || out == 0) return tensors;
+  // The smaller one is the rank's own part of the other.
+  const int64_t own = in == out ? 0 : rank * call.part();
+  if (in < out) {
+    tensors.input = tensors.output.View(own, {in});
+  } else {
+    tensors.output = tensors.input.View(own, {out});
+  }
+  return tensors;
 }
 
 void FillTensors(const TimedCall& call, int rank, const CallTensors& tensors) {

@@ -30,7 +30,6 @@
 #include "tools/bench/memory_limit.h"
 #include "tools/bench/mpi_peer.h"
 #include "tools/bench/sweep.h"
-#include "tools/bench/sweep_flags.h"
 
 ABSL_FLAG(std::string, mpirun, "", "Open MPI's mpirun, to compare with; empty: the one on PATH");
 

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 // Calls of Lockstep's own communicators, whatever their backend: each is waited for at once.
-class CommunicatorCalls final : public RankCalls {
+class CommunicatorCalls : public RankCalls {
  public:
   // The communicator outlives this.
   explicit CommunicatorCalls(Communicator& comm);

@@ -11,19 +11,17 @@
 
 #include "tools/bench/gpu_training.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "strategies/single/single.h"
 #include "tools/bench/gpu_limits.h"
 #include "tools/bench/random_data.h"
-#include "tools/bench/torch_peer.h"
 #include "tools/bench/training_run.h"
 
 ABSL_FLAG(int, steps, 20, "timed steps of each measurement; two more warm up");
@@ -74,18 +72,15 @@ double FloorBytes(const MemoryBooks& memory) {
 
 absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
                      const std::optional<TorchPeer>& peer) {
-  TrainingTiming best;
-  double torch = 0;  // 0: not measured
-  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    LS_ASSIGN_OR_RETURN(
-        const TrainingTiming timing,
-        MeasureTraining(workload, SingleStrategy(), absl::GetFlag(FLAGS_steps), 1, 8));
-    if (timing.gflops > best.gflops) best = timing;
-    if (!peer) continue;
-    const auto theirs = RunTorchPeer(
-        *peer, workload.torch_arguments + " --batch " + std::to_string(workload.batch));
-    torch = std::max(torch, theirs.value_or(0));
-  }
+  Contender ours = {
+      .strategy = SingleStrategy(),
+      .threads = 8,
+      .torch_arguments = absl::StrCat(workload.torch_arguments, " --batch ", workload.batch)};
+  LS_RETURN_IF_ERROR(MeasureInTurn(
+      workload,
+      {.count = absl::GetFlag(FLAGS_rounds), .steps = absl::GetFlag(FLAGS_steps), .peer = peer},
+      absl::MakeSpan(&ours, 1)));
+  const TrainingTiming& best = ours.best;
   const double flops = best.gflops * 1e9 * best.step_seconds;
   const double samples = static_cast<double>(workload.batch) / best.step_seconds;
   const int64_t tokens = workload.dataset->target_shape().elements();
@@ -94,16 +89,13 @@ absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
               1e3 * best.step_seconds, best.gflops / limits.bf16_gflops,
               flops / limits.bf16_gflops * 1e-6,
               1e3 * FloorBytes(best.memory) / limits.bytes_per_second, best.gflops * 1e-3);
-  PrintPeer(best.gflops * 1e-3, torch * 1e-3);
+  PrintPeer(best.gflops * 1e-3, ours.torch_gflops * 1e-3);
   return absl::OkStatus();
 }
 
 absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const GpuLimits limits, MeasureGpuLimits());
-  std::string reason;
-  const auto peer =
-      FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer), &reason);
-  if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
+  const auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer));
   std::printf("the GPU: %.0f TFLOP/s in products of bf16, %.2f TB/s in a copy\n\n",
               limits.bf16_gflops * 1e-3, limits.bytes_per_second * 1e-12);
   std::printf("%-28s %6s %12s %9s %10s %9s %9s %9s %9s %7s\n", "one GPU, bf16, fp32 masters",

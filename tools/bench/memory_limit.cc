@@ -3,15 +3,15 @@
 #include <immintrin.h>
 
 #include <algorithm>  // std::min
-#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>  // std::memcpy, std::memmove
-#include <thread>
 #include <vector>
 
+#include "core/base/status.h"
+#include "core/comm/launch.h"
 #include "glog/logging.h"
-#include "tools/bench/call_timing.h"
+#include "tools/bench/communicator_calls.h"
 #include "tools/bench/core_binding.h"
 
 namespace lockstep {
@@ -105,41 +105,20 @@ Streams StreamsOf(const TimedCall& call, const Traffic& traffic, int rank,
   return streams;
 }
 
-// What the threads share.
-struct Meeting {
-  explicit Meeting(int ranks) : values(static_cast<size_t>(ranks)), barrier(ranks) {}
-  std::vector<double> values;
-  std::barrier<> barrier;
-};
-
 // Moves one rank's share as often as it is called.
-class ShareCalls final : public RankCalls {
+class ShareCalls final : public CommunicatorCalls {
  public:
-  ShareCalls(int rank, Loop loop, const Streams& streams, Meeting& meeting)
-      : rank_(rank), loop_(loop), streams_(streams), meeting_(meeting) {}
+  ShareCalls(Communicator& comm, Loop loop, const Streams& streams)
+      : CommunicatorCalls(comm), loop_(loop), streams_(streams) {}
 
-  int rank() const override { return rank_; }
   absl::Status Run(const TimedCall& /*call*/, const CallTensors& /*tensors*/) override {
     loop_(streams_);
     return absl::OkStatus();
   }
-  absl::Status Barrier() override {
-    meeting_.barrier.arrive_and_wait();
-    return absl::OkStatus();
-  }
-  absl::StatusOr<double> Max(double value) override {
-    meeting_.values[static_cast<size_t>(rank_)] = value;
-    meeting_.barrier.arrive_and_wait();
-    const double most = *std::max_element(meeting_.values.begin(), meeting_.values.end());
-    meeting_.barrier.arrive_and_wait();  // all have read
-    return most;
-  }
 
  private:
-  const int rank_;
   const Loop loop_;
   const Streams& streams_;
-  Meeting& meeting_;
 };
 
 }  // namespace
@@ -149,21 +128,19 @@ double MeasureMemorySeconds(const TimedCall& call, absl::Span<const RankMemory> 
   CHECK_EQ(memory.size(), static_cast<size_t>(call.ranks));
   const Traffic traffic = LeastTraffic(call);
   const std::vector<Loop> loops = LoopsFor(traffic);
-  Meeting meeting(call.ranks);
   double best = 0;  // written by rank 0
-  const auto run = [&](int rank) {
-    BindRank(rank, call.ranks);
-    const Streams streams = StreamsOf(call, traffic, rank, memory);
+  const absl::Status status = RunRanks(call.ranks, {}, [&](RankHandle& handle) -> absl::Status {
+    BindRank(handle.rank(), call.ranks);
+    const Streams streams = StreamsOf(call, traffic, handle.rank(), memory);
     for (const Loop loop : loops) {
-      ShareCalls calls(rank, loop, streams, meeting);
-      const double seconds =
-          TimeCall(call, {}, budget / static_cast<double>(loops.size()), calls).value();
-      if (rank == 0 && (best == 0 || seconds < best)) best = seconds;
+      ShareCalls calls(handle.comm(), loop, streams);
+      LS_ASSIGN_OR_RETURN(const double seconds,
+                          TimeCall(call, {}, budget / static_cast<double>(loops.size()), calls));
+      if (handle.rank() == 0 && (best == 0 || seconds < best)) best = seconds;
     }
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < call.ranks; ++rank) threads.emplace_back(run, rank);
-  for (std::thread& thread : threads) thread.join();
+    return absl::OkStatus();
+  });
+  CHECK(status.ok()) << status;
   return best;
 }
 

@@ -22,7 +22,6 @@
 #include "tools/bench/call_timing.h"
 #include "tools/bench/mpi_peer.h"
 #include "tools/bench/sweep.h"
-#include "tools/bench/sweep_flags.h"
 
 namespace lockstep {
 namespace {

@@ -2,10 +2,7 @@
 
 #include <unistd.h>  // access
 
-#include <cstdint>
-#include <cstdlib>  // std::getenv
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "tools/bench/core_binding.h"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
@@ -68,11 +66,7 @@ absl::StatusOr<std::string> FindMpirun(const std::string& path) {
     if (CanRun(path)) return path;
     return absl::NotFoundError(absl::StrCat("'", path, "' is no program (--mpirun)"));
   }
-  const char* folders = std::getenv("PATH");
-  for (const absl::string_view folder : absl::StrSplit(folders == nullptr ? "" : folders, ':')) {
-    const std::string candidate = absl::StrCat(folder, "/mpirun");
-    if (CanRun(candidate)) return candidate;
-  }
+  if (std::string found = FindOnPath("mpirun"); !found.empty()) return found;
   return absl::NotFoundError("no mpirun on PATH (Debian: openmpi-bin, or --mpirun)");
 }
 

@@ -8,9 +8,7 @@
 // turn, several rounds, and the best of each counts: a machine's neighbours slow down now the one
 // and now the other.
 
-#include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +18,6 @@
 #include "core/base/status.h"
 #include "strategies/gpipe/gpipe.h"
 #include "strategies/single/single.h"
-#include "tools/bench/torch_peer.h"
 #include "tools/bench/training_run.h"
 
 ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
@@ -33,59 +30,50 @@ ABSL_FLAG(std::string, torch_pipeline, "tools/bench/torch_pipeline.py",
 namespace lockstep {
 namespace {
 
-struct Row {
-  std::string schedule;
-  std::vector<std::string> options;
-  std::string torch_schedule;  // empty: PyTorch has none for one stage a rank
-  TrainingTiming best = {};
-  double torch = 0;  // 0: not measured
-};
-
 absl::StatusOr<int> RunBenchmark() {
-  const int steps = absl::GetFlag(FLAGS_steps);
   const TrainingWorkload workload = GptWorkload();
-  std::string reason;
-  const std::optional<TorchPeer> peer =
-      FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_pipeline), &reason);
-  if (!peer) std::printf("PyTorch is left out: %s\n", reason.c_str());
-  Row rows[] = {{"gpipe", {}, "gpipe"},
-                {"1f1b", {}, "1f1b"},
-                {"interleaved_1f1b", {"pipeline.stages_per_rank=2"}, ""},
-                {"zb_h1", {}, ""},
-                {"zb_v", {}, ""},
-                {"dualpipe_v", {}, ""}};
-  const std::string cut = absl::StrCat("cut.micro_batches=", absl::GetFlag(FLAGS_micro_batches));
-  double single = 0;
-  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    LS_ASSIGN_OR_RETURN(const TrainingTiming alone,
-                        MeasureTraining(workload, SingleStrategy(), steps, 1, 2, {cut}));
-    single = std::max(single, alone.gflops);
-    for (Row& row : rows) {
-      std::vector<std::string> options = row.options;
-      options.insert(options.end(), {cut, "mesh.pp=2", "recompute.micro_batches=never",
-                                     absl::StrCat("pipeline.schedule=", row.schedule)});
-      LS_ASSIGN_OR_RETURN(const TrainingTiming timing,
-                          MeasureTraining(workload, GPipeStrategy(), steps, 1, 1, options));
-      if (timing.gflops > row.best.gflops) row.best = timing;
-      if (!peer || row.torch_schedule.empty()) continue;
-      // Without the name of the model: the script knows one.
-      const std::string arguments = absl::StrCat(
-          workload.torch_arguments.substr(std::string("gpt ").size()), " --threads 1 --schedule ",
-          row.torch_schedule, " --micro_batches ", absl::GetFlag(FLAGS_micro_batches));
-      row.torch = std::max(row.torch, RunTorchPeer(*peer, arguments, 2).value_or(0));
+  const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  const std::string cut = absl::StrCat("cut.micro_batches=", micro_batches);
+  std::vector<Contender> contenders = {{.strategy = SingleStrategy(), .assignments = {cut}}};
+  std::vector<std::string> names = {"single"};
+  const auto add = [&](const std::string& schedule, const std::string& torch_schedule) {
+    Contender& stages = contenders.emplace_back(
+        Contender{.strategy = GPipeStrategy(), .threads = 1, .torch_ranks = 2});
+    stages.assignments = {cut, "mesh.pp=2", "recompute.micro_batches=never",
+                          absl::StrCat("pipeline.schedule=", schedule)};
+    if (schedule == "interleaved_1f1b") {
+      stages.assignments.push_back("pipeline.stages_per_rank=2");
     }
+    names.push_back(schedule);
+    if (torch_schedule.empty()) return;
+    stages.torch_arguments = absl::StrCat(TorchSizes(workload), " --threads 1 --schedule ",
+                                          torch_schedule, " --micro_batches ", micro_batches);
+  };
+  add("gpipe", "gpipe");
+  add("1f1b", "1f1b");
+  // PyTorch has none of these for one stage a rank.
+  for (const char* schedule : {"interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"}) {
+    add(schedule, "");
   }
+  LS_RETURN_IF_ERROR(MeasureInTurn(
+      workload,
+      {.count = absl::GetFlag(FLAGS_rounds),
+       .steps = absl::GetFlag(FLAGS_steps),
+       .peer = FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_pipeline))},
+      absl::MakeSpan(contenders)));
+  const double single = contenders[0].best.gflops;
   std::printf(
       "\n%s, %d micro-batches; two stages on ranks of one thread; single, two threads: %.1f "
       "GFLOP/s\n"
       "%-18s %9s %9s %9s %9s %9s %9s %9s %7s\n",
-      workload.name.c_str(), absl::GetFlag(FLAGS_micro_batches), single, "", "GFLOP/s", "of single",
-      "allowed", "of that", "bubble", "predicted", "PyTorch", "ratio");
-  for (const Row& row : rows) {
-    const double fraction = row.best.gflops / single, allowed = 1 - row.best.predicted_bubble;
-    std::printf("%-18s %9.1f %9.3f %9.3f %9.3f %9.3f %9.3f", row.schedule.c_str(), row.best.gflops,
-                fraction, allowed, fraction / allowed, row.best.bubble, row.best.predicted_bubble);
-    PrintPeer(row.best.gflops, row.torch);
+      workload.name.c_str(), micro_batches, single, "", "GFLOP/s", "of single", "allowed",
+      "of that", "bubble", "predicted", "PyTorch", "ratio");
+  for (size_t i = 1; i < contenders.size(); ++i) {
+    const TrainingTiming& best = contenders[i].best;
+    const double fraction = best.gflops / single, allowed = 1 - best.predicted_bubble;
+    std::printf("%-18s %9.1f %9.3f %9.3f %9.3f %9.3f %9.3f", names[i].c_str(), best.gflops,
+                fraction, allowed, fraction / allowed, best.bubble, best.predicted_bubble);
+    PrintPeer(best.gflops, contenders[i].torch_gflops);
   }
   return 0;
 }

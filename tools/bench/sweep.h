@@ -1,4 +1,5 @@
-// What a run of the benchmark goes through.
+// What a run of the benchmark goes through, and the flags that say so, which :collectives and the
+// program of Open MPI that it starts have in common.
 
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tools/bench/timed_call.h"
 
 namespace lockstep {
@@ -20,6 +22,12 @@ struct Sweep {
   bool in_place = false;
   double seconds = 0.3;  // of each measurement
 };
+
+// For ProgramFlags::files.
+inline constexpr char kSweepFlagsFile[] = "tools/bench/sweep.cc";
+
+// Reads the flags, once they are parsed. InvalidArgument names a flag whose value cannot be.
+absl::StatusOr<Sweep> SweepFromFlags();
 
 // The flags that give another program of the benchmark the same sweep, with `ranks` ranks alone.
 std::vector<std::string> SweepArguments(const Sweep& sweep, int ranks);

@@ -10,7 +10,6 @@
 #include "absl/flags/reflection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/bench/sweep_flags.h"
 
 ABSL_DECLARE_FLAG(std::vector<std::string>, ranks);
 ABSL_DECLARE_FLAG(std::vector<std::string>, operations);

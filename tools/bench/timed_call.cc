@@ -12,7 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Whether the payload is made of a part for each rank.
+absl::Status Unknown(const char* what, const std::string& name, std::vector<std::string> names) {
+  return absl::InvalidArgumentError(absl::StrCat("no ", what, " '", name, "'; did you mean '",
+                                                 NearestName(name, names), "'? There are ",
+                                                 absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
 bool HasParts(Operation operation) {
   switch (operation) {
     case Operation::kReduceScatter:
@@ -25,14 +32,6 @@ bool HasParts(Operation operation) {
       return false;
   }
 }
-
-absl::Status Unknown(const char* what, const std::string& name, std::vector<std::string> names) {
-  return absl::InvalidArgumentError(absl::StrCat("no ", what, " '", name, "'; did you mean '",
-                                                 NearestName(name, names), "'? There are ",
-                                                 absl::StrJoin(names, ", ")));
-}
-
-}  // namespace
 
 const std::vector<Operation>& TimedOperations() {
   static const auto& operations = *new std::vector<Operation>{
@@ -81,25 +80,8 @@ TimedCall CallOfSize(Operation operation, DType dtype, int ranks, int64_t bytes,
 
 double BusFactor(Operation operation, int ranks) {
   const double n = ranks;
-  switch (operation) {
-    case Operation::kAllReduce:
-      return 2 * (n - 1) / n;
-    case Operation::kReduceScatter:
-    case Operation::kAllGather:
-    case Operation::kGather:
-    case Operation::kScatter:
-    case Operation::kAllToAll:
-      return (n - 1) / n;
-    case Operation::kBroadcast:
-    case Operation::kReduce:
-    case Operation::kSend:
-      return 1;
-    case Operation::kRecv:
-    case Operation::kBarrier:
-    case Operation::kSplit:
-      break;
-  }
-  LOG(FATAL) << Name(operation) << " is not timed";
+  if (operation == Operation::kAllReduce) return 2 * (n - 1) / n;
+  return HasParts(operation) ? (n - 1) / n : 1;
 }
 
 Traffic LeastTraffic(const TimedCall& call) {

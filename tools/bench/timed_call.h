@@ -22,6 +22,9 @@ std::string TimedName(Operation operation);
 absl::StatusOr<Operation> TimedOperation(const std::string& name);
 absl::StatusOr<DType> TimedDType(const std::string& name);
 
+// Whether the payload is made of a part for each rank.
+bool HasParts(Operation operation);
+
 // One call, the same on all ranks. Rank 0 is the root where there is one; reductions are sums.
 struct TimedCall {
   Operation operation = Operation::kAllReduce;

@@ -26,17 +26,17 @@ std::string Quoted(const std::string& word) { return absl::StrCat("'", word, "'"
 
 }  // namespace
 
-std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
-                                       std::string* reason) {
+std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script) {
+  std::string reason;
   if (script.empty() || !std::filesystem::exists(script)) {
-    *reason = absl::StrCat("no script '", script, "' (--torch_peer)");
-    return std::nullopt;
+    reason = absl::StrCat("no script '", script, "' (--torch_peer)");
+  } else if (!Capture(absl::StrCat(Quoted(python), " -c 'import torch' 2>/dev/null"))) {
+    reason = absl::StrCat("'", python, "' cannot import torch (--python)");
+  } else {
+    return TorchPeer{python, script};
   }
-  if (!Capture(absl::StrCat(Quoted(python), " -c 'import torch' 2>/dev/null"))) {
-    *reason = absl::StrCat("'", python, "' cannot import torch (--python)");
-    return std::nullopt;
-  }
-  return TorchPeer{python, script};
+  std::printf("PyTorch is left out: %s\n", reason.c_str());
+  return std::nullopt;
 }
 
 std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments, int ranks) {

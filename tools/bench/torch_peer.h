@@ -12,9 +12,8 @@ struct TorchPeer {
 };
 
 // The peer that the options name, if its script is there and its Python has PyTorch; else nothing,
-// and why in `reason`.
-std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script,
-                                       std::string* reason);
+// and a line on the standard output that says why.
+std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script);
 
 // Runs the script with `arguments`, several ranks by torchrun, and returns "model_gflops_per_s",
 // over all ranks, of the JSON that it prints. Where there is none, says on the standard error how

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/run/trainer.h"
 #include "core/run/training_run.h"
@@ -14,7 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
-
 }  // namespace
 
 TrainingWorkload ResNetWorkload() {
@@ -58,10 +58,7 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
   std::filesystem::remove_all(out);
   std::filesystem::create_directories(out);
   const std::string config_path = out + "/bench.toml";
-  std::FILE* file = std::fopen(config_path.c_str(), "w");
-  if (file == nullptr) return absl::UnavailableError("cannot write " + config_path);
-  std::fputs(workload.config.c_str(), file);
-  std::fclose(file);
+  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, workload.config));
 
   CommandLine command_line;
   command_line.configs = {config_path};
@@ -102,6 +99,29 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
     timing.predicted_bubble += report.prediction.bubble_fraction / ranks;
   }
   return timing;
+}
+
+std::string TorchSizes(const TrainingWorkload& workload) {
+  return workload.torch_arguments.substr(workload.torch_arguments.find(' ') + 1);
+}
+
+absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& rounds,
+                           absl::Span<Contender> contenders) {
+  for (int round = 0; round < rounds.count; ++round) {
+    rounds.before_each();
+    for (Contender& contender : contenders) {
+      LS_ASSIGN_OR_RETURN(
+          const TrainingTiming timing,
+          MeasureTraining(workload, contender.strategy, rounds.steps, contender.shards,
+                          contender.threads, contender.assignments));
+      if (timing.gflops > contender.best.gflops) contender.best = timing;
+      if (!rounds.peer || contender.torch_arguments.empty()) continue;
+      const auto theirs =
+          RunTorchPeer(*rounds.peer, contender.torch_arguments, contender.torch_ranks);
+      contender.torch_gflops = std::max(contender.torch_gflops, theirs.value_or(0));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void PrintPeer(double ours, double torch) {

@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/data/dataset.h"
 #include "core/run/strategy.h"
 #include "core/tensor/device.h"
 #include "core/tensor/memory.h"
+#include "tools/bench/torch_peer.h"
 
 namespace lockstep {
 
@@ -22,6 +26,9 @@ struct TrainingWorkload {
   DeviceType device = DeviceType::kCpu;
   std::shared_ptr<const Dataset> dataset = nullptr;  // null: the configuration's
 };
+
+// The arguments without the name of the model, for scripts that know one model only.
+std::string TorchSizes(const TrainingWorkload& workload);
 
 // ResNet-18 on 32x32 images, and a GPT of six layers: the sizes of the PyTorch side.
 TrainingWorkload ResNetWorkload();
@@ -46,6 +53,32 @@ absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
                                                const StrategyDefinition& strategy, int steps,
                                                int shards, int threads,
                                                const std::vector<std::string>& assignments = {});
+
+// One way to train a workload, beside others.
+struct Contender {
+  StrategyDefinition strategy;
+  int shards = 1;   // as MeasureTraining has it
+  int threads = 2;  // of a rank
+  std::vector<std::string> assignments = {};
+  std::string torch_arguments = {};  // of PyTorch's side of it; empty: there is none
+  int torch_ranks = 1;
+
+  // The fastest of all rounds.
+  TrainingTiming best = {};
+  double torch_gflops = 0;  // 0: not measured
+};
+
+struct Rounds {
+  int count = 1;
+  int steps = 1;  // timed in each measurement
+  std::optional<TorchPeer> peer = {};
+  std::function<void()> before_each = [] {};
+};
+
+// Times the contenders, and PyTorch's side of each, in turn, as often as there are rounds: a
+// machine's neighbours slow down now the one and now the other.
+absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& rounds,
+                           absl::Span<Contender> contenders);
 
 // The end of a row: PyTorch's figure, 0 if there is none, and what ours is of it.
 void PrintPeer(double ours, double torch);

@@ -1,15 +1,10 @@
 #include "tools/browser/browser.h"
 
-#include <cstdlib>  // std::getenv
-#include <filesystem>
-#include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
@@ -18,20 +13,13 @@
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
-
 // As distributions call it, the one made for this first.
 constexpr const char* kNames[] = {"chromium-headless-shell", "chromium", "chromium-browser",
                                   "google-chrome"};
 
 absl::StatusOr<std::string> FindBrowser() {
-  const char* path = std::getenv("PATH");
   for (const char* name : kNames) {
-    for (const auto folder : absl::StrSplit(path == nullptr ? "/usr/bin" : path, ':')) {
-      const fs::path candidate = fs::path(std::string(folder)) / name;
-      std::error_code error;
-      if (fs::is_regular_file(candidate, error)) return candidate.string();
-    }
+    if (std::string path = FindOnPath(name); !path.empty()) return path;
   }
   return absl::NotFoundError(
       "no Chromium on this machine, which draws the charts; on Debian: apt-get install "

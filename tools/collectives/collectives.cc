@@ -4,11 +4,9 @@
 //   ./bazelw run //tools/collectives -- --all
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "tools/collectives/demo.h"
@@ -16,14 +14,10 @@
 #include "tools/collectives/picture.h"
 #include "tools/collectives/request.h"
 #include "tools/collectives/text.h"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
-
-absl::Status WriteOut(const std::string& path, const std::string& contents) {
-  LS_RETURN_IF_ERROR(MakeDirectories(std::filesystem::path(path).parent_path().string()));
-  return WriteFileAtomically(path, contents);
-}
 
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   LS_ASSIGN_OR_RETURN(const Request request, RequestFromFlags(words));
@@ -36,7 +30,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
       std::fputs(TextReport(demos.back()).c_str(), stdout);
     }
   }
-  LS_RETURN_IF_ERROR(WriteOut(request.out, request.all ? Page(demos) : Picture(demos[0])));
+  LS_RETURN_IF_ERROR(WriteOutput(request.out, request.all ? Page(demos) : Picture(demos[0])));
   std::printf("%s   %s\n", request.all ? "page" : "picture", request.out.c_str());
   return 0;
 }

@@ -164,16 +164,11 @@ std::string RankLabels(const Layout& layout) {
 // What the lines and stripes mean, as far as they occur.
 std::string Key(const Demo& demo, const std::vector<Arrow>& arrows) {
   std::string key = "colour: the rank that it comes from";
-  for (const Flow& flow : demo.movement.flows) {
-    if (flow.from.size() == 1) continue;
+  const auto reduces = [](const Flow& flow) { return flow.from.size() > 1; };
+  if (std::ranges::any_of(demo.movement.flows, reduces)) {
     key += "  ·  stripes: the ranks that went into it";
-    break;
   }
-  for (const Arrow& arrow : arrows) {
-    if (!Stays(arrow)) continue;
-    key += "  ·  dashed: stays on its rank";
-    break;
-  }
+  if (std::ranges::any_of(arrows, Stays)) key += "  ·  dashed: stays on its rank";
   return key;
 }
 

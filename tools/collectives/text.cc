@@ -50,21 +50,7 @@ std::string Lines(const Demo& demo, const RankData& data) {
   return text;
 }
 
-}  // namespace
-
-std::string Title(const DemoOptions& options) {
-  std::string title = CollectiveOf(options.operation).name;
-  if (Reduces(options.operation)) absl::StrAppend(&title, " (", Name(options.reduce_op), ")");
-  absl::StrAppend(&title, ", ", options.ranks, options.ranks == 1 ? " rank" : " ranks");
-  if (HasRoot(options.operation)) absl::StrAppend(&title, ", root ", options.root);
-  if (options.uneven) title += ", uneven parts";
-  return title;
-}
-
-std::string DataText(const Demo& demo) {
-  return absl::StrCat("before\n", Lines(demo, demo.before), "after\n", Lines(demo, demo.after));
-}
-
+// Each rank's calls as its ledger has them: payload and bytes sent by the closed formula.
 std::string LedgerText(const Demo& demo) {
   Table table = {.columns = {{.title = "rank"},
                              {.title = "call", .align = Table::Align::kLeft},
@@ -79,12 +65,28 @@ std::string LedgerText(const Demo& demo) {
   return TextOf(table);
 }
 
+// Payload in bytes, the B of the formulas; 0 for a barrier.
 int64_t PayloadOf(const Demo& demo) {
   int64_t payload = 0;
   for (const auto& ledger : demo.ledgers) {
     for (const LedgerEntry& entry : ledger) payload = std::max(payload, entry.bytes);
   }
   return payload;
+}
+
+}  // namespace
+
+std::string Title(const DemoOptions& options) {
+  std::string title = CollectiveOf(options.operation).name;
+  if (Reduces(options.operation)) absl::StrAppend(&title, " (", Name(options.reduce_op), ")");
+  absl::StrAppend(&title, ", ", options.ranks, options.ranks == 1 ? " rank" : " ranks");
+  if (HasRoot(options.operation)) absl::StrAppend(&title, ", root ", options.root);
+  if (options.uneven) title += ", uneven parts";
+  return title;
+}
+
+std::string DataText(const Demo& demo) {
+  return absl::StrCat("before\n", Lines(demo, demo.before), "after\n", Lines(demo, demo.after));
 }
 
 std::string SentText(const Demo& demo) {

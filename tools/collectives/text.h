@@ -22,12 +22,6 @@ std::string Title(const DemoOptions& options);
 //   [1] data = empty
 std::string DataText(const Demo& demo);
 
-// Each rank's calls as its ledger has them: payload and bytes sent by the closed formula.
-std::string LedgerText(const Demo& demo);
-
-// Payload in bytes, the B of the formulas; 0 for a barrier.
-int64_t PayloadOf(const Demo& demo);
-
 // "n = 4, B = 4 bytes: all ranks together send 24 bytes", as the ledgers have it.
 std::string SentText(const Demo& demo);
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/compare/costs.h"
-#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
@@ -20,14 +19,6 @@ LineChart::Axis Steps() { return {.title = "step", .whole = true}; }
 
 // Curves that differ by less, relatively, cannot be told apart where they lie on each other.
 constexpr double kVisible = 1e-3;
-
-Points PointsOf(const std::vector<LossPoint>& curve) {
-  Points points;
-  for (const LossPoint& point : curve) {
-    points.emplace_back(static_cast<double>(point.step), point.loss);
-  }
-  return points;
-}
 
 // How far a run's curve is from its reference's, relatively; 0 where nobody knows, since curves of
 // one workload mostly agree.
@@ -78,8 +69,7 @@ void AddLossCharts(const ComparedWorkload& workload, const std::string& id,
 
 void DropEmptySegments(BarChart& chart) {
   std::erase_if(chart.segments, [](const BarChart::Segment& segment) {
-    return std::all_of(segment.values.begin(), segment.values.end(),
-                       [](double value) { return value == 0; });
+    return std::ranges::all_of(segment.values, [](double value) { return value == 0; });
   });
 }
 
@@ -187,14 +177,13 @@ std::map<std::pair<std::string, std::string>, Scaling> Scalings(const ComparedWo
 void AddThroughputChart(const ComparedWorkload& workload, const std::string& id,
                         std::vector<Chart>& charts) {
   const auto scalings = Scalings(workload);
-  const bool several_sizes = std::any_of(scalings.begin(), scalings.end(), [](const auto& entry) {
-    return entry.second.best.size() > 1;
-  });
+  const bool several_sizes =
+      std::ranges::any_of(scalings, [](const auto& entry) { return entry.second.best.size() > 1; });
   if (!several_sizes) return;
   std::map<std::string, int> kinds;  // of meshes, by strategy
   for (const auto& entry : scalings) ++kinds[entry.first.first];
-  const auto complete = std::find_if(workload.runs.begin(), workload.runs.end(),
-                                     [](const ComparedRun& run) { return run.run.complete(); });
+  const auto complete =
+      std::ranges::find_if(workload.runs, &RunRecord::complete, &ComparedRun::run);
   LineChart chart = {.x = {.title = "ranks", .whole = true},
                      .y = {.title = complete->run.unit + " a second", .from_zero = true}};
   for (const auto& [key, scaling] : scalings) {

@@ -1,14 +1,14 @@
 #include "tools/compare/comparison.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tools/compare/mesh_name.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace lockstep {
 namespace {
@@ -24,23 +24,13 @@ bool BelongsToTheRun(const std::string& key) {
   const auto in_table = [&key](const std::string& table) {
     return absl::StartsWith(key, absl::StrCat(table, "."));
   };
-  return std::any_of(std::begin(kTablesOfTheRun), std::end(kTablesOfTheRun), in_table);
+  return std::ranges::any_of(kTablesOfTheRun, in_table);
 }
 
 std::vector<Config::Difference> ConfigDifferences(const RunRecord& a, const RunRecord& b) {
   std::vector<Config::Difference> differences = a.config.Differences(b.config);
   std::erase_if(differences,
                 [](const auto& difference) { return BelongsToTheRun(difference.key); });
-  return differences;
-}
-
-std::vector<LossPoint> Differences(const RunRecord& run, const RunRecord& reference, int64_t rows) {
-  std::vector<LossPoint> differences;
-  for (int64_t i = 0; i < rows; ++i) {
-    const double loss = run.losses[i].loss, expected = reference.losses[i].loss;
-    differences.push_back({.step = run.losses[i].step,
-                           .loss = loss == expected ? 0 : (loss - expected) / std::abs(expected)});
-  }
   return differences;
 }
 
@@ -52,11 +42,18 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   if (reference == nullptr) return result;
   result.is_reference = reference == &run;
   result.curve = CompareCurves(run.losses, reference->losses, 0);
-  result.differences = Differences(run, *reference, result.curve->compared);
+  result.differences = Differences(run.losses, reference->losses);
+  result.differences.resize(result.curve->compared);
   result.same_length = run.losses.size() == reference->losses.size();
   result.same_parameters = run.parameter_hash == reference->parameter_hash;
   result.differences_of_config = ConfigDifferences(run, *reference);
   return result;
+}
+
+std::vector<std::string> DividedAxes(const std::string& mesh) {
+  std::vector<std::string> axes = absl::StrSplit(mesh, ',', absl::SkipEmpty());
+  std::erase_if(axes, [](const std::string& axis) { return axis.ends_with("=1"); });
+  return axes;
 }
 
 // Ways to tell a run from others of its strategy; empty: not so.
@@ -88,9 +85,8 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
     if (other.run.strategy == run.strategy) alike.push_back(&other.run);
   }
   // Beside runs with adapters, its strategy does not tell what a run without them is there for.
-  const bool tells = HasAdapters(run) ||
-                     std::none_of(workload.runs.begin(), workload.runs.end(),
-                                  [](const ComparedRun& other) { return HasAdapters(other.run); });
+  const bool tells =
+      HasAdapters(run) || std::ranges::none_of(workload.runs, HasAdapters, &ComparedRun::run);
   if (alike.size() == 1 && tells) return run.strategy;
   if (alike.size() == 1) return absl::StrCat(run.strategy, " (", ByDirectory(run, 1), ")");
   constexpr int kMostNames = 8;
@@ -109,6 +105,14 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
 }
 
 }  // namespace
+
+std::string ShortMesh(const std::string& mesh) { return absl::StrJoin(DividedAxes(mesh), " "); }
+
+std::string MeshKind(const std::string& mesh) {
+  std::vector<std::string> axes = DividedAxes(mesh);
+  for (std::string& axis : axes) axis.resize(axis.find('='));
+  return absl::StrJoin(axes, " x ");
+}
 
 bool HasAdapters(const RunRecord& run) {
   const ConfigValue* lora = run.config.Table("lora").value;
@@ -133,8 +137,7 @@ const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {
   std::vector<ComparedWorkload> workloads;
   for (const RunRecord& run : runs) {
-    auto workload = std::find_if(workloads.begin(), workloads.end(),
-                                 [&](const auto& other) { return other.workload == run.workload; });
+    auto workload = std::ranges::find(workloads, run.workload, &ComparedWorkload::workload);
     if (workload == workloads.end()) {
       workloads.push_back({.workload = run.workload, .runs = {}});
       workload = workloads.end() - 1;

@@ -36,6 +36,12 @@ struct ComparedWorkload {
   std::vector<ComparedRun> runs;
 };
 
+// What a summary calls "pp=1,dp=2,tp=1", without the axes of size 1: "dp=2"; empty for one rank.
+std::string ShortMesh(const std::string& mesh);
+
+// The axes of a mesh along which there are several ranks: "dp x tp"; empty for one rank.
+std::string MeshKind(const std::string& mesh);
+
 // Whether a run trains adapters on a frozen model.
 bool HasAdapters(const RunRecord& run);
 

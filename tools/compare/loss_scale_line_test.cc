@@ -1,9 +1,8 @@
-#include "tools/compare/loss_scale_line.h"
-
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/compare/tables.h"
 
 namespace lockstep {
 namespace {

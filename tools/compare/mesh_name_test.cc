@@ -1,6 +1,5 @@
-#include "tools/compare/mesh_name.h"
-
 #include "gtest/gtest.h"
+#include "tools/compare/comparison.h"
 
 namespace lockstep {
 namespace {

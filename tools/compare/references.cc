@@ -39,10 +39,9 @@ std::vector<PlannedRun> MissingReferences(const std::vector<PlannedRun>& runs,
     const PlannedRun* alone = AloneOf(record, runs, records);
     if (alone == nullptr) continue;
     PlannedRun reference = CutAs(record, *alone);
-    const bool is_planned =
-        std::any_of(missing.begin(), missing.end(),
-                    [&](const PlannedRun& other) { return other.name == reference.name; });
-    if (!is_planned) missing.push_back(std::move(reference));
+    if (std::ranges::find(missing, reference.name, &PlannedRun::name) == missing.end()) {
+      missing.push_back(std::move(reference));
+    }
   }
   return missing;
 }

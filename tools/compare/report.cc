@@ -59,10 +59,7 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
 Section SectionOf(const ComparedWorkload& workload) {
   Section section = {.title = NameOf(workload), .items = {}};
   const std::string id = Plain(section.title);
-  const bool any_complete =
-      std::any_of(workload.runs.begin(), workload.runs.end(),
-                  [](const ComparedRun& compared) { return compared.run.complete(); });
-  if (any_complete) {
+  if (std::ranges::any_of(workload.runs, &RunRecord::complete, &ComparedRun::run)) {
     const auto add = [&section](Table table) {
       if (!table.rows.empty()) section.items.push_back(std::move(table));
     };

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/base/file.h"
 #include "core/base/status.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/report.h"
+#include "tools/experiment/paths.h"
 #include "tools/report/html.h"
 #include "tools/report/pictures.h"
 #include "tools/report/text.h"
@@ -38,8 +38,7 @@ absl::Status ShowComparison(const std::vector<RunRecord>& runs, const ShowOption
   const Report report = ComparisonReport(CompareRuns(runs));
   std::fputs(TextOf(report).c_str(), stdout);
   const std::string page = HtmlOf(report);
-  LS_RETURN_IF_ERROR(MakeDirectories(fs::path(options.html).parent_path().string()));
-  LS_RETURN_IF_ERROR(WriteFileAtomically(options.html, page));
+  LS_RETURN_IF_ERROR(WriteOutput(options.html, page));
   std::printf("\nThe report with its charts is %s\n", options.html.c_str());
   if (!options.pictures) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,

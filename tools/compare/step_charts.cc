@@ -18,12 +18,8 @@ constexpr int kMemorySamples = 500;
 
 // The next colour behind `colour` that no phase has: for calls.
 int NextFreeColour(int colour) {
-  const auto is_taken = [](int of) {
-    return std::any_of(std::begin(StepTrace::kWork), std::end(StepTrace::kWork),
-                       [of](const Work* work) { return work->colour == of % kColours; });
-  };
   do ++colour;
-  while (is_taken(colour));
+  while (std::ranges::count(StepTrace::kWork, colour % kColours, &Work::colour) > 0);
   return colour;
 }
 
@@ -80,8 +76,7 @@ SpanChart Timeline(const StepTrace& trace) {
     chart.rows.push_back(absl::StrCat("rank ", rank));
     for (const StepTrace::Phase& phase : traced.phases) {
       const auto kind =
-          std::find(std::begin(StepTrace::kWork), std::end(StepTrace::kWork), phase.work) -
-          std::begin(StepTrace::kWork);
+          std::ranges::find(StepTrace::kWork, phase.work) - std::begin(StepTrace::kWork);
       chart.kinds[kind].spans.push_back(
           {.row = row, .begin = phase.begin, .end = phase.end, .label = LabelOf(phase)});
     }
@@ -135,9 +130,7 @@ std::vector<Chart> StepCharts(const ComparedRun& compared, const std::string& id
   charts.push_back({.id = id + "-timeline",
                     .title = absl::StrCat(compared.label, ": step ", trace.step, " of all ranks"),
                     .body = std::move(timeline)});
-  const auto most = std::max_element(
-      trace.ranks.begin(), trace.ranks.end(),
-      [](const StepTrace::Rank& a, const StepTrace::Rank& b) { return Peak(a) < Peak(b); });
+  const auto most = std::ranges::max_element(trace.ranks, {}, Peak);
   if (most->memory.empty()) return charts;
   charts.push_back({.id = id + "-memory-over-time",
                     .title = absl::StrCat(compared.label, ": memory of rank ",

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,8 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/clock.h"
 #include "tools/compare/costs.h"
-#include "tools/compare/loss_scale_line.h"
-#include "tools/compare/mesh_name.h"
 
 namespace lockstep {
 namespace {
@@ -120,6 +118,26 @@ std::map<std::string, RunCost> SentByOperation(const RunRecord& run) {
   return sums;
 }
 
+constexpr int64_t kColumns = 48;
+constexpr size_t kNamedSteps = 8;
+constexpr const char* kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr int kLevels = 8;
+
+std::string BlocksOf(const std::vector<double>& scales, double lowest, double highest) {
+  const auto steps = static_cast<int64_t>(scales.size());
+  const int64_t columns = std::min(kColumns, steps);
+  const double range = std::log2(highest) - std::log2(lowest);
+  std::string drawing;
+  for (int64_t column = 0; column < columns; ++column) {
+    // A dip must not fall between two columns: each shows the lowest of its steps.
+    const double scale = *std::min_element(scales.begin() + column * steps / columns,
+                                           scales.begin() + (column + 1) * steps / columns);
+    const double height = range > 0 ? (std::log2(scale) - std::log2(lowest)) / range : 1;
+    drawing += kBlocks[static_cast<int>(std::lround(height * (kLevels - 1)))];
+  }
+  return drawing;
+}
+
 }  // namespace
 
 Table ResultTable(const ComparedWorkload& workload) {
@@ -132,7 +150,7 @@ Table ResultTable(const ComparedWorkload& workload) {
                              {"final loss"},
                              {DifferenceTitle(runs)},
                              {"validation loss", kLeft}}};
-  const bool any_start = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+  const bool any_start = std::ranges::any_of(runs, [](const ComparedRun* compared) {
     return compared->run.validation_at_start.has_value();
   });
   if (any_start) table.columns.push_back({"at the start", kLeft});
@@ -157,7 +175,7 @@ Table TrainedTable(const ComparedWorkload& workload) {
   Table table = {
       .title = "what is trained, and what is kept of it",
       .columns = {{"strategy", kLeft}, {"parameters"}, {"trained"}, {"of all"}, {"checkpoint"}}};
-  const bool any_frozen = std::any_of(runs.begin(), runs.end(), [](const ComparedRun* compared) {
+  const bool any_frozen = std::ranges::any_of(runs, [](const ComparedRun* compared) {
     return compared->run.trained_parameters < compared->run.parameters;
   });
   if (!any_frozen) return table;
@@ -179,8 +197,8 @@ Table TimeTable(const ComparedWorkload& workload) {
       {"strategy", kLeft}, {runs.empty() ? "throughput" : runs[0]->run.unit + "/s"}, {"step"}};
   std::vector<const TimeCategory*> categories;
   for (const TimeCategory& category : kTimeCategories) {
-    if (std::any_of(runs.begin(), runs.end(),
-                    [&](const auto* compared) { return Spent(compared->run, category) > 0; })) {
+    if (std::ranges::any_of(
+            runs, [&](const auto* compared) { return Spent(compared->run, category) > 0; })) {
       categories.push_back(&category);
       table.columns.push_back({category.title});
     }
@@ -255,6 +273,24 @@ Table TrafficTable(const ComparedWorkload& workload) {
     table.Add(std::move(cells));
   }
   return table;
+}
+
+std::string LossScaleLine(const RunRecord& run) {
+  const std::vector<double>& scales = run.loss_scales;
+  if (scales.empty()) return "";
+  const auto [lowest, highest] = std::ranges::minmax_element(scales);
+  std::string line = absl::StrFormat("%g %s %g", scales.front(),
+                                     BlocksOf(scales, *lowest, *highest), scales.back());
+  if (*lowest < *highest) {
+    absl::StrAppendFormat(&line, ", lowest %g, highest %g", *lowest, *highest);
+  }
+  std::vector<int64_t> skipped = run.skipped_steps;
+  absl::StrAppend(&line, "; skipped ", skipped.size(), skipped.size() == 1 ? " step" : " steps");
+  if (skipped.empty()) return line;
+  const bool all = skipped.size() <= kNamedSteps;
+  if (!all) skipped.resize(kNamedSteps);
+  absl::StrAppend(&line, ": ", absl::StrJoin(skipped, ", "), all ? "" : ", ...");
+  return line;
 }
 
 Table LossScaleTable(const ComparedWorkload& workload) {

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "tools/compare/comparison.h"
 #include "tools/report/report.h"
 
@@ -27,7 +29,15 @@ std::string WhyNotPredicted(const ComparedWorkload& workload);
 // anything.
 Table TrafficTable(const ComparedWorkload& workload);
 
-// How the loss scale went; no row where losses are not scaled.
+// The loss scale of a run over its steps as one line of block characters, each an eighth of the way
+// from the lowest to the highest power of two, with both ends and the steps that were skipped:
+//
+//   65536 ▇▇██▇▆▆ 32768, lowest 16384, highest 131072; skipped 2 steps: 812, 815
+//
+// Empty where losses are not scaled.
+std::string LossScaleLine(const RunRecord& run);
+
+// These lines; no row where losses are not scaled.
 Table LossScaleTable(const ComparedWorkload& workload);
 
 }  // namespace lockstep

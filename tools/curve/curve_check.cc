@@ -35,10 +35,6 @@ absl::Status CheckRows(const std::vector<LossPoint>& curve, int64_t steps,
   return absl::OkStatus();
 }
 
-std::vector<LossPoint> First(const std::vector<LossPoint>& curve, int64_t steps) {
-  return {curve.begin(), curve.begin() + steps};
-}
-
 }  // namespace
 
 std::string CurveDeviation::ToString() const {
@@ -47,9 +43,10 @@ std::string CurveDeviation::ToString() const {
 }
 
 CurveComparison CompareCurves(const std::vector<LossPoint>& actual,
-                              const std::vector<LossPoint>& expected, double tolerance) {
+                              const std::vector<LossPoint>& expected, double tolerance,
+                              size_t rows) {
   CurveComparison comparison;
-  for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
+  for (size_t i = 0; i < std::min({actual.size(), expected.size(), rows}); ++i) {
     if (actual[i].step != expected[i].step) break;
     ++comparison.compared;
     const CurveDeviation deviation = {
@@ -68,13 +65,32 @@ CurveComparison CompareCurves(const std::vector<LossPoint>& actual,
   return comparison;
 }
 
+std::vector<LossPoint> Differences(const std::vector<LossPoint>& actual,
+                                   const std::vector<LossPoint>& expected) {
+  std::vector<LossPoint> differences;
+  for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
+    const double loss = actual[i].loss, goal = expected[i].loss;
+    differences.push_back(
+        {.step = actual[i].step, .loss = loss == goal ? 0 : (loss - goal) / std::abs(goal)});
+  }
+  return differences;
+}
+
+std::vector<std::pair<double, double>> PointsOf(const std::vector<LossPoint>& curve) {
+  std::vector<std::pair<double, double>> points;
+  for (const LossPoint& point : curve) {
+    points.emplace_back(static_cast<double>(point.step), point.loss);
+  }
+  return points;
+}
+
 absl::Status CheckCurve(const std::vector<LossPoint>& actual,
                         const std::vector<LossPoint>& expected, const CurveLimits& limits,
                         const CurveNames& names) {
   LS_RETURN_IF_ERROR(CheckRows(actual, limits.steps, names.actual));
   LS_RETURN_IF_ERROR(CheckRows(expected, limits.steps, names.expected));
   const CurveComparison comparison =
-      CompareCurves(First(actual, limits.steps), First(expected, limits.steps), limits.tolerance);
+      CompareCurves(actual, expected, limits.tolerance, static_cast<size_t>(limits.steps));
   if (!comparison.first_outside) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrFormat(
       "%s leaves %s, relative tolerance %g, at %s\n  largest difference in %d steps: %s",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,11 +30,19 @@ struct CurveComparison {
   std::optional<CurveDeviation> first_outside;  // the first beyond the tolerance
 };
 
-// Compares row by row, as far as both curves go and their steps are the same. `tolerance` is
-// relative; 0 asks for equality. A loss that is infinite or NaN is outside of any tolerance,
-// whatever the other one is: training has broken down there.
+// Compares row by row, as far as both curves go and their steps are the same, at most `rows`.
+// `tolerance` is relative; 0 asks for equality. A loss that is infinite or NaN is outside of any
+// tolerance, whatever the other one is: training has broken down there.
 CurveComparison CompareCurves(const std::vector<LossPoint>& actual,
-                              const std::vector<LossPoint>& expected, double tolerance);
+                              const std::vector<LossPoint>& expected, double tolerance,
+                              size_t rows = SIZE_MAX);
+
+// (actual - expected) / |expected| by step, as far as both curves go; 0 where both are the same.
+std::vector<LossPoint> Differences(const std::vector<LossPoint>& actual,
+                                   const std::vector<LossPoint>& expected);
+
+// The points of a curve, for a chart.
+std::vector<std::pair<double, double>> PointsOf(const std::vector<LossPoint>& curve);
 
 // What a curve is held to.
 struct CurveLimits {

@@ -1,8 +1,6 @@
 #include "tools/curve/failure_report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -73,14 +71,6 @@ std::string Conclusion(const std::vector<HeldCurve>& curves) {
                       " did not: look at what the first have in common.");
 }
 
-std::vector<std::pair<double, double>> Points(const std::vector<LossPoint>& curve) {
-  std::vector<std::pair<double, double>> points;
-  for (const LossPoint& point : curve) {
-    points.emplace_back(static_cast<double>(point.step), point.loss);
-  }
-  return points;
-}
-
 }  // namespace
 
 Report FailureReport(const std::string& title, const std::vector<LossPoint>& golden,
@@ -95,9 +85,9 @@ Report FailureReport(const std::string& title, const std::vector<LossPoint>& gol
                            .y = {.title = "relative difference", .least_range = tolerance}};
   losses.lines.push_back({.name = "kept curve",
                           .colour = 0,
-                          .points = Points(kept),
+                          .points = PointsOf(kept),
                           .style = LineChart::Style::kWide});
-  const auto moved = std::count_if(curves.begin(), curves.end(), HasMoved);
+  const auto moved = std::ranges::count_if(curves, HasMoved);
   for (size_t i = 0; i < curves.size(); ++i) {
     // Curves that did not move cover each other, and so do all where what they share has moved.
     const auto style =
@@ -105,15 +95,12 @@ Report FailureReport(const std::string& title, const std::vector<LossPoint>& gol
     const int colour = static_cast<int>(i) + 1;
     losses.lines.push_back({.name = curves[i].strategy,
                             .colour = colour,
-                            .points = Points(curves[i].losses),
+                            .points = PointsOf(curves[i].losses),
                             .style = style});
-    LineChart::Line difference = {.name = curves[i].strategy, .colour = colour, .style = style};
-    for (size_t row = 0; row < std::min(curves[i].losses.size(), kept.size()); ++row) {
-      const double loss = curves[i].losses[row].loss, expected = kept[row].loss;
-      difference.points.emplace_back(static_cast<double>(kept[row].step),
-                                     (loss - expected) / std::abs(expected));
-    }
-    differences.lines.push_back(std::move(difference));
+    differences.lines.push_back({.name = curves[i].strategy,
+                                 .colour = colour,
+                                 .points = PointsOf(Differences(curves[i].losses, kept)),
+                                 .style = style});
   }
   return {
       .title = title,

@@ -1,6 +1,5 @@
 #include "tools/curve/strategy_check.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
-#include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
 
 namespace lockstep {
@@ -89,10 +87,6 @@ LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate
   return result;
 }
 
-std::vector<LossPoint> First(const std::vector<LossPoint>& curve, int64_t steps) {
-  return {curve.begin(), curve.begin() + std::min<int64_t>(steps, curve.size())};
-}
-
 LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidate) {
   LaneResult result = {.lane = "golden", .status = absl::OkStatus()};
   const absl::StatusOr<std::vector<LossPoint>> golden = ReadLossCurve(options.golden);
@@ -104,7 +98,7 @@ LaneResult Golden(const StrategyCheckOptions& options, const RunRecord& candidat
                              {.steps = options.golden_steps, .tolerance = options.golden_tolerance},
                              {.actual = candidate.strategy, .expected = options.golden});
   const CurveComparison comparison =
-      CompareCurves(First(candidate.losses, options.golden_steps), *golden, 0);
+      CompareCurves(candidate.losses, *golden, 0, static_cast<size_t>(options.golden_steps));
   result.summary = absl::StrFormat(
       "%d steps within %g of %s; %s", options.golden_steps, options.golden_tolerance,
       options.golden,

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
-#include "tools/draw/palette.h"
 #include "tools/draw/svg.h"
 
 namespace lockstep {

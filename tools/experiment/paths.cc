@@ -1,20 +1,20 @@
 #include "tools/experiment/paths.h"
 
+#include <unistd.h>  // access
+
 #include <cerrno>
 #include <cstdlib>  // std::getenv, mkdtemp
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace lockstep {
-namespace {
 
 namespace fs = std::filesystem;
-
-}  // namespace
 
 absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
   const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
@@ -24,6 +24,23 @@ absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
                                                       " is; start this program with ./bazelw run"));
   }
   return (fs::path(workspace) / path).string();
+}
+
+std::string FindOnPath(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "/usr/bin" : path, ':')) {
+    const fs::path candidate = fs::path(std::string(folder)) / name;
+    std::error_code error;
+    if (fs::is_regular_file(candidate, error) && access(candidate.c_str(), X_OK) == 0) {
+      return candidate.string();
+    }
+  }
+  return "";
+}
+
+absl::Status WriteOutput(const std::string& path, const std::string& contents) {
+  LS_RETURN_IF_ERROR(MakeDirectories(fs::path(path).parent_path().string()));
+  return WriteFileAtomically(path, contents);
 }
 
 absl::StatusOr<TemporaryDirectory> TemporaryDirectory::Create() {

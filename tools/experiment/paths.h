@@ -1,17 +1,23 @@
-// Where programs that Bazel starts in a folder of their own find the source tree, and room for
-// files.
+// Where programs find the source tree, other programs, and room for files.
 
 #pragma once
 
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep {
 
 // `path` in the source tree from which `bazel run` was called. FailedPrecondition outside of it.
 absl::StatusOr<std::string> WorkspacePath(const std::string& path);
+
+// The program of that name on PATH, which is /usr/bin where there is none; empty if it has none.
+std::string FindOnPath(const std::string& name);
+
+// Writes a file that a user asked for, and makes its folder where that is missing.
+absl::Status WriteOutput(const std::string& path, const std::string& contents);
 
 // A new empty directory, removed with everything in it at the end. Under TEST_TMPDIR in tests.
 class TemporaryDirectory {

@@ -22,15 +22,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A number; NaN where JSON says null, and the default where there is none.
-double Number(const Json& object, const char* name, double otherwise = 0) {
+// A number; NaN where JSON says null, and 0 where there is none.
+double Number(const Json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end()) return otherwise;
+  if (found == object.end()) return 0;
   return found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
-int64_t Integer(const Json& object, const char* name, int64_t otherwise = 0) {
-  return static_cast<int64_t>(Number(object, name, static_cast<double>(otherwise)));
+int64_t Integer(const Json& object, const char* name) {
+  return static_cast<int64_t>(Number(object, name));
 }
 
 std::string Text(const Json& object, const char* name) {
@@ -56,34 +56,25 @@ std::map<std::string, RunCost> Costs(const Json& object) {
   return costs;
 }
 
-std::map<std::string, double> MeanTimes(const Json& summary) {
-  std::map<std::string, double> times;
-  const auto ranks = summary.find("per_rank");
-  if (ranks == summary.end() || !ranks->is_array()) return times;
-  for (const Json& rank : *ranks) {
-    if (!rank.is_object()) continue;
-    for (const auto& [phase, seconds] : Member(rank, "time").items()) {
-      if (seconds.is_number()) {
-        times[phase] += seconds.get<double>() / static_cast<double>(ranks->size());
-      }
-    }
+std::map<std::string, double> Numbers(const Json& object) {
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_number()) numbers[name] = value.get<double>();
   }
-  return times;
+  return numbers;
 }
 
-std::vector<RunRank> Ranks(const Json& summary) {
-  std::vector<RunRank> ranks;
-  const auto listed = summary.find("per_rank");
-  if (listed == summary.end() || !listed->is_array()) return ranks;
-  for (const Json& rank : *listed) {
+// What each rank says of itself, and of their times the mean.
+void ReadRanks(const Json& summary, RunRecord& record) {
+  const Json ranks = summary.value("per_rank", Json());
+  for (const Json& rank : ranks.is_array() ? ranks : Json::array()) {
     if (!rank.is_object()) continue;
-    RunRank& read = ranks.emplace_back();
-    read.memory_peak = Number(rank, "memory_peak");
-    for (const auto& [name, bytes] : Member(rank, "memory_at_peak").items()) {
-      if (bytes.is_number()) read.memory_at_peak[name] = bytes.get<double>();
+    record.per_rank.push_back({.memory_peak = Number(rank, "memory_peak"),
+                               .memory_at_peak = Numbers(Member(rank, "memory_at_peak"))});
+    for (const auto& [phase, seconds] : Numbers(Member(rank, "time"))) {
+      record.time[phase] += seconds / static_cast<double>(ranks.size());
     }
   }
-  return ranks;
 }
 
 // Of "samples_per_second" the unit and the number.
@@ -118,17 +109,16 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
     record.validation_at_start = {.loss = Number(start, "loss"),
                                   .accuracy = Number(start, "accuracy")};
   }
-  record.parameters = Integer(summary, "parameters", 0);
-  record.trained_parameters = Integer(summary, "trained_parameters", 0);
-  record.checkpoint_bytes = Integer(summary, "checkpoint_bytes", 0);
+  record.parameters = Integer(summary, "parameters");
+  record.trained_parameters = Integer(summary, "trained_parameters");
+  record.checkpoint_bytes = Integer(summary, "checkpoint_bytes");
   if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
   *scales_losses = summary.contains("loss_scale");
   record.step_seconds = Number(summary, "step_seconds");
   record.memory_peak = Number(summary, "memory_peak");
   record.memory = Costs(Member(summary, "memory"));
   record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));
-  record.time = MeanTimes(summary);
-  record.per_rank = Ranks(summary);
+  ReadRanks(summary, record);
   ReadThroughput(summary, record);
   return absl::OkStatus();
 }

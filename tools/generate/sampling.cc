@@ -18,14 +18,14 @@ int32_t SampleToken(std::span<const float> logits, const SamplingOptions& option
   const auto likelier = [&](int32_t a, int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   };
-  const int32_t likeliest = *std::min_element(tokens.begin(), tokens.end(), likelier);
+  const int32_t likeliest = *std::ranges::min_element(tokens, likelier);
   const double largest = logits[likeliest];
   CHECK(std::isfinite(largest)) << largest;
   if (options.temperature == 0 || options.top_k == 1) return likeliest;
   if (options.top_k > 0 && options.top_k < std::ssize(tokens)) {
     std::nth_element(tokens.begin(), tokens.begin() + options.top_k, tokens.end(), likelier);
     tokens.resize(static_cast<size_t>(options.top_k));
-    std::sort(tokens.begin(), tokens.end());
+    std::ranges::sort(tokens);
   }
   std::vector<double> weights;
   double sum = 0;

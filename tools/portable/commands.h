@@ -13,9 +13,6 @@ struct Command {
   std::function<int(int argc, char** argv)> run;
 };
 
-// A command a strategy.
-std::vector<Command> StrategyCommands();
-
 // Tests and benchmarks of GPUs; none where this was built without CUDA.
 std::vector<Command> GpuCommands();
 

@@ -5,12 +5,20 @@
 #include <cstdio>
 #include <string>
 
+#include "core/run/main.h"
+#include "models/models.h"
+#include "strategies/presets.h"
 #include "tools/curve/curve_main.h"
 #include "tools/portable/commands.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  std::vector<Command> commands = StrategyCommands();
+  std::vector<Command> commands;
+  for (const StrategyDefinition& strategy : AllStrategies()) {
+    commands.push_back({strategy.name, [strategy](int count, char** values) {
+                          return TrainMain(count, values, strategy, MakeModel);
+                        }});
+  }
   commands.push_back({"curve", CurveMain});
   for (Command& command : GpuCommands()) commands.push_back(std::move(command));
   const std::string wanted = argc > 1 ? argv[1] : "";

@@ -22,29 +22,12 @@ using Json = nlohmann::ordered_json;
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
-const char* Name(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::kNumber:
-      return "number";
-    case Quantity::kSeconds:
-      return "seconds";
-    case Quantity::kBytes:
-      return "bytes";
-  }
-  return "?";
-}
+// By Quantity, LineChart::Style and Paragraph::Tone, as the page's script and style know them.
+constexpr const char* kQuantities[] = {"number", "seconds", "bytes"};
+constexpr const char* kStyles[] = {"plain", "wide", "in turns"};
+constexpr const char* kTones[] = {"", " class=\"note\"", " class=\"warning\""};
 
-const char* Name(LineChart::Style style) {
-  switch (style) {
-    case LineChart::Style::kPlain:
-      return "plain";
-    case LineChart::Style::kWide:
-      return "wide";
-    case LineChart::Style::kInTurns:
-      return "in turns";
-  }
-  return "?";
-}
+const char* Name(Quantity quantity) { return kQuantities[static_cast<int>(quantity)]; }
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -62,7 +45,7 @@ Json BodyJson(const LineChart& chart) {
     lines.push_back({{"name", line.name},
                      {"colour", Colour(line.colour)},
                      {"tint", Tint(line.colour, 0.6)},
-                     {"style", Name(line.style)},
+                     {"style", kStyles[static_cast<int>(line.style)]},
                      {"points", points}});
   }
   return {{"kind", "lines"},
@@ -142,21 +125,9 @@ std::string Markup(const Table& table) {
   return html + "</tbody>\n</table>\n";
 }
 
-// As an attribute of a paragraph.
-const char* Class(Paragraph::Tone tone) {
-  switch (tone) {
-    case Paragraph::Tone::kPlain:
-      return "";
-    case Paragraph::Tone::kNote:
-      return " class=\"note\"";
-    case Paragraph::Tone::kWarning:
-      return " class=\"warning\"";
-  }
-  return "";
-}
-
 std::string Markup(const Paragraph& paragraph) {
-  return absl::StrCat("<p", Class(paragraph.tone), ">", Escaped(paragraph.text), "</p>\n");
+  return absl::StrCat("<p", kTones[static_cast<int>(paragraph.tone)], ">", Escaped(paragraph.text),
+                      "</p>\n");
 }
 
 std::string Markup(const Chart& chart) {

@@ -13,8 +13,8 @@ constexpr char kGap[] = "  ";
 
 // Letters on the screen: bytes that go on with a letter of UTF-8 are none of their own.
 size_t Width(const std::string& text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+  return std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
 }
 
 }  // namespace
@@ -44,10 +44,9 @@ std::string TextOf(const Table& table) {
 std::string TextOf(const Report& report) {
   std::string text;
   for (const Section& section : report.sections) {
-    const bool has_text =
-        std::any_of(section.items.begin(), section.items.end(), [](const auto& item) {
-          return std::holds_alternative<Table>(item) || std::holds_alternative<Paragraph>(item);
-        });
+    const bool has_text = std::ranges::any_of(section.items, [](const auto& item) {
+      return std::holds_alternative<Table>(item) || std::holds_alternative<Paragraph>(item);
+    });
     if (!has_text) continue;
     absl::StrAppend(&text, "\n", section.title, "\n");
     bool after_table = false;

@@ -70,7 +70,7 @@ absl::StatusOr<Extent> ReadExtent(int usual_stages_a_rank) {
 absl::StatusOr<Schedule> Named() {
   const std::string name = absl::GetFlag(FLAGS_schedule).value_or("1f1b");
   const std::vector<std::string> names = ScheduleNames();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  if (std::ranges::find(names, name) == names.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--schedule ", name, ": there is no such schedule; did you mean ",
                      NearestName(name, names), "? There are ", absl::StrJoin(names, ", ")));

@@ -18,16 +18,6 @@ constexpr double kMaxUnits = 400;
 // From one number of the ruler to the next, in units.
 constexpr int kRulerStep = 5;
 
-double ShortestAction(const TimedSchedule& timed) {
-  double shortest = timed.simulation.total;
-  for (const auto& rank : timed.simulation.ranks) {
-    for (const Simulation::Timed& action : rank) {
-      shortest = std::min(shortest, action.end - action.begin);
-    }
-  }
-  return shortest;
-}
-
 size_t LongestName(const Schedule& schedule) {
   size_t longest = 0;
   for (const auto& rank : schedule.ranks) {
@@ -39,7 +29,7 @@ size_t LongestName(const Schedule& schedule) {
 }
 
 bool AllAlike(const std::vector<StageCosts>& costs) {
-  return std::all_of(costs.begin(), costs.end(), [&](const StageCosts& other) {
+  return std::ranges::all_of(costs, [&](const StageCosts& other) {
     return other.forward == costs[0].forward && other.input_gradient == costs[0].input_gradient &&
            other.weight_gradient == costs[0].weight_gradient;
   });
@@ -50,7 +40,7 @@ class Grid {
  public:
   explicit Grid(const TimedSchedule& timed)
       : with_stage_(timed.schedule.has_several_stages_a_rank()),
-        unit_(std::max(ShortestAction(timed), timed.simulation.total / kMaxUnits)),
+        unit_(std::max(ShortestAction(timed.simulation), timed.simulation.total / kMaxUnits)),
         width_(LongestName(timed.schedule) + 1),
         columns_(At(timed.simulation.total)) {}
 
@@ -96,6 +86,14 @@ std::string WithoutEnd(std::string row) {
 }
 
 }  // namespace
+
+double ShortestAction(const Simulation& simulation) {
+  double shortest = simulation.total;
+  for (const auto& rank : simulation.ranks) {
+    for (const auto& [action, begin, end] : rank) shortest = std::min(shortest, end - begin);
+  }
+  return shortest;
+}
 
 std::string ScheduleTitle(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());

@@ -20,6 +20,9 @@ struct TimedSchedule {
 // "1f1b: 4 ranks, 8 micro-batches", "interleaved_1f1b: 4 ranks with 2 stages each, 8 micro-batches"
 std::string ScheduleTitle(const Schedule& schedule);
 
+// The time of the shortest action.
+double ShortestAction(const Simulation& simulation);
+
 // The ranks' rows against time, to scale: an action has its name where it begins and "=" until its
 // end, a rank that waits a dot for each unit of time, the shortest action's.
 std::string GridText(const TimedSchedule& timed);

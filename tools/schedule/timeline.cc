@@ -20,14 +20,6 @@ constexpr double kMaxWidth = 6000;
 constexpr const Work* kWork[] = {&kForwardWork, &kBackwardWork, &kInputGradientWork,
                                  &kWeightGradientWork};
 
-double RowsWidth(const Simulation& simulation) {
-  double shortest = simulation.total;
-  for (const auto& rank : simulation.ranks) {
-    for (const auto& [action, begin, end] : rank) shortest = std::min(shortest, end - begin);
-  }
-  return std::clamp(kActionWidth * simulation.total / shortest, kMinWidth, kMaxWidth);
-}
-
 // The how-many-eth stage of its rank, of how many.
 std::pair<int, int> PlaceOnRank(const Schedule& schedule, int stage) {
   int place = 0, all = 0;
@@ -56,10 +48,12 @@ Lanes::Bar BarOf(const Schedule& schedule, const Simulation::Timed& event) {
 }  // namespace
 
 std::string Timeline(const TimedSchedule& timed) {
-  Lanes lanes = {.title = ScheduleTitle(timed.schedule),
-                 .subtitle = BubbleText(timed),
-                 .total = timed.simulation.total,
-                 .width = RowsWidth(timed.simulation)};
+  Lanes lanes = {
+      .title = ScheduleTitle(timed.schedule),
+      .subtitle = BubbleText(timed),
+      .total = timed.simulation.total,
+      .width = std::clamp(kActionWidth * timed.simulation.total / ShortestAction(timed.simulation),
+                          kMinWidth, kMaxWidth)};
   for (const auto& rank : timed.simulation.ranks) {
     std::vector<Lanes::Bar>& bars = lanes.ranks.emplace_back();
     for (const Simulation::Timed& event : rank) bars.push_back(BarOf(timed.schedule, event));

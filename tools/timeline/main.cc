@@ -19,6 +19,7 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "tools/experiment/paths.h"
 #include "tools/timeline/picture.h"
 #include "tools/timeline/step_trace.h"
 
@@ -42,8 +43,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   std::string svg = absl::GetFlag(FLAGS_svg), title = absl::GetFlag(FLAGS_title);
   svg = svg.empty() ? (folder / "timeline.svg").string() : UserPath(svg);
   if (title.empty()) title = folder.filename().string();
-  LS_RETURN_IF_ERROR(MakeDirectories(std::filesystem::path(svg).parent_path().string()));
-  LS_RETURN_IF_ERROR(WriteFileAtomically(svg, TimelinePicture(trace, title)));
+  LS_RETURN_IF_ERROR(WriteOutput(svg, TimelinePicture(trace, title)));
   std::printf("timeline %s\n", svg.c_str());
   return 0;
 }

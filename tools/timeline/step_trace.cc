@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
 
 #include "absl/status/status.h"
@@ -147,10 +146,9 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
     trace.ranks[counter.rank].memory.push_back(
         {.seconds = seconds(counter.at), .bytes = counter.bytes});
   }
-  const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
   for (StepTrace::Rank& rank : trace.ranks) {
-    std::sort(rank.phases.begin(), rank.phases.end(), by_begin);
-    std::sort(rank.calls.begin(), rank.calls.end(), by_begin);
+    std::ranges::sort(rank.phases, {}, &StepTrace::Phase::begin);
+    std::ranges::sort(rank.calls, {}, &StepTrace::Call::begin);
   }
   return trace;
 }

@@ -16,7 +16,7 @@ bool Continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; 
 
 size_t TrainingBytes(std::string_view text, double validation) {
   CHECK(validation >= 0 && validation < 1) << validation;
-  const auto characters = text.size() - std::count_if(text.begin(), text.end(), Continues);
+  const auto characters = text.size() - std::ranges::count_if(text, Continues);
   auto left = static_cast<size_t>(std::floor(static_cast<double>(characters) * (1 - validation)));
   size_t end = 0;
   // Up to the beginning of the first character that is too many.

@@ -78,10 +78,14 @@ CallQueue::~CallQueue() {
 }
 
 Work CallQueue::Issue(Call call) {
-  auto in_flight =
-      std::make_shared<InFlight>(*this, DeviceCall{.call = std::move(call),
-                                                   .number = next_number_++,
-                                                   .ready = owner_.device().Computed()});
+  const Tensor& any = call.input.defined() ? call.input : call.output;
+  const int64_t held_bytes = carrier_->HeldBytes(call.signature);
+  std::shared_ptr<const Tensor> held =
+      held_bytes > 0 ? held_.Hold(held_bytes, any.allocator()) : nullptr;
+  auto in_flight = std::make_shared<InFlight>(*this, DeviceCall{.call = std::move(call),
+                                                                .number = next_number_++,
+                                                                .ready = owner_.device().Computed(),
+                                                                .held = std::move(held)});
   carrier_->Begin(in_flight->call);
   in_flight->meeting = owner_.Meet(in_flight->call, &in_flight->ledger_entry);
   {

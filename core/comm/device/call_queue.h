@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/comm/device/comm_device.h"
+#include "core/comm/held_memory.h"
 #include "core/comm/ledger.h"
 #include "core/comm/work.h"
 
@@ -52,6 +53,7 @@ class CallQueue {
   Owner& owner_;
   const std::unique_ptr<DeviceCarrier> carrier_;
   int64_t next_number_ = 0;
+  HeldMemory held_;
 
   std::mutex mutex_;  // guards what follows, and what InFlight says it guards
   std::condition_variable changed_;

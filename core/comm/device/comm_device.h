@@ -15,6 +15,8 @@ struct DeviceCall {
   Call call;
   int64_t number = 0;   // among those of its carrier, from 0; the same for all members
   DeviceMarkPtr ready;  // where the rank's computation stood when it made the call
+  // The device's memory that the carrier holds for the call beside its tensors; null: none.
+  std::shared_ptr<const Tensor> held = nullptr;
 };
 
 // Moves the data of calls, for one of those that make them: of a group's collectives, or of the
@@ -23,6 +25,10 @@ struct DeviceCall {
 class DeviceCarrier {
  public:
   virtual ~DeviceCarrier() = default;
+
+  // Bytes of the device's memory that the rank needs for a call beside its tensors. Calls that are
+  // in flight together have the same memory: they move one after the other.
+  virtual int64_t HeldBytes(const Signature& /*signature*/) const { return 0; }
 
   // The rank makes the call. In its thread, before anybody can know of the call.
   virtual void Begin(const DeviceCall& call) = 0;

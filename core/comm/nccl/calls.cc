@@ -231,6 +231,25 @@ void QueueCollective(Comm& comm, const Call& call, int size, int rank, cuda::Gpu
   LS_CUDA(cudaFreeAsync(copy, stream.get()));
 }
 
+void Peers::Exchange(absl::Span<const PeerMessage> messages) {
+  if (messages.empty()) return;
+  stream_.MakeCurrent();
+  comm_.Queue([&](ncclComm_t nccl) {
+    return Together([&](Results& results) {
+      for (const PeerMessage& message : messages) {
+        if (message.send_bytes > 0) {
+          results.Add(ncclSend(message.send, static_cast<size_t>(message.send_bytes), ncclUint8,
+                               message.member, nccl, stream_.get()));
+        }
+        if (message.receive_bytes > 0) {
+          results.Add(ncclRecv(message.receive, static_cast<size_t>(message.receive_bytes),
+                               ncclUint8, message.member, nccl, stream_.get()));
+        }
+      }
+    });
+  });
+}
+
 void QueueMessage(Comm& comm, const Call& call, cuda::GpuStream& stream) {
   if (call.signature.count == 0) return;
   stream.MakeCurrent();

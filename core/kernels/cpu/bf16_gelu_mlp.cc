@@ -2,13 +2,16 @@
 // what a tile of rows holds of a block of the hidden layer goes from one product to the next in
 // cache. The bits are those of the layers one by one.
 
+#include <iterator>  // std::ssize
 #include <optional>
 #include <vector>
 
 #include "core/base/half.h"
 #include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/bf16_tiles.h"
+#include "core/kernels/cpu/leaf_product.h"
 #include "core/kernels/cpu/vector_math.h"
+#include "core/kernels/feature_leaves.h"
 
 namespace lockstep::cpu {
 namespace {
@@ -34,21 +37,28 @@ void GeluRowsBackward(const Bf16* pre, int64_t stride, int64_t rows, int64_t wid
 
 }  // namespace
 
-void GeluMlpBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
+void GeluMlpBf16(CpuKernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
                  const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                 const Tensor& pre, const Tensor& y) {
+                 const FeatureLeaves& features, const Tensor& pre, const Tensor& y) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
   const Tiling tiles = LeafTiles(x.elements() / width);
   if (!LeavesSuffice(tiles)) {
     kernels.Linear(x, up, up_bias, Tensor(), pre);
-    return kernels.GeluLinear(pre, down, down_bias, residual, y);
+    if (IsWhole(features, hidden)) return kernels.GeluLinear(pre, down, down_bias, residual, y);
+    const Tensor gelu = kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
+    kernels.Gelu(pre, gelu);
+    return kernels.LinearByLeaves(gelu, down, features, y);
   }
   const Bf16RowProduct to_hidden(kernels, {Bf16Data(up), width, Transpose::kYes}, width, hidden,
                                  up_bias);
-  const Bf16RowProduct to_output(kernels, {Bf16Data(down), hidden, Transpose::kYes}, hidden, width,
-                                 down_bias);
+  Bf16LeafProduct to_output(kernels, std::ssize(features), width);
+  for (const std::vector<Range>& leaf : features) {
+    to_output.AddLeaf({Bf16Data(down) + leaf[0].first, hidden, Transpose::kYes}, leaf[0].count,
+                      down_bias);
+  }
   Scratch scratch;
   const int64_t activated = scratch.Add(Bf16Floats(tiles.size * hidden));
+  const int64_t nodes = scratch.Add(to_output.ScratchSize(tiles.size));
   scratch.Allocate(kernels, TileChunks(tiles));
   ForTiles(tiles, [&](int chunk, int64_t tile) {
     const int64_t first = tiles.Begin(tile), rows = tiles.Size(tile);
@@ -60,19 +70,17 @@ void GeluMlpBf16(Kernels& kernels, const Tensor& x, const Tensor& up, const Tens
                    .c_bf16 = pre_tile,
                    .c_stride = hidden});
     GeluOf(pre_tile, rows * hidden, gelu);
-    to_output.Run({.m = rows,
-                   .a = gelu,
-                   .a_stride = hidden,
-                   .c_bf16 = Bf16Data(y) + first * width,
-                   .c_stride = width,
-                   .residual = residual.defined() ? Bf16Data(residual) + first * width : nullptr,
-                   .residual_stride = width});
+    for (size_t i = 0; i < features.size(); ++i) {
+      to_output.Run(static_cast<int64_t>(i), rows, gelu + features[i][0].first, hidden,
+                    Bf16Data(y) + first * width, reinterpret_cast<Bf16*>(scratch.At(chunk, nodes)),
+                    residual.defined() ? Bf16Data(residual) + first * width : nullptr);
+    }
   });
 }
 
-void GeluMlpBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, const Tensor& up,
-                         const Tensor& down, const Tensor& dy, Write write,
-                         const Kernels::GeluMlpGradients& gradients) {
+void GeluMlpBackwardBf16(CpuKernels& kernels, const Tensor& x, const Tensor& pre, const Tensor& up,
+                         const Tensor& down, const FeatureLeaves& features, const Tensor& dy,
+                         Write write, const Kernels::GeluMlpGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
   const Tiling leaves = LeafTiles(dy.elements() / width), blocks = InnerBlocks(hidden);
   if (!LeavesSuffice(leaves)) {
@@ -83,17 +91,18 @@ void GeluMlpBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, c
     if (gradients.down.defined()) kernels.Gelu(pre, gelu);
     kernels.LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
     kernels.GeluBackward(pre, dpre, dpre);
-    return kernels.LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
+    return kernels.LinearBackwardByLeaves(dpre, x, up, features, write, gradients.x, gradients.up,
+                                          gradients.up_bias);
   }
   const int chunks = TileChunks(leaves);
-  std::optional<Bf16RowProduct> to_input;
+  Bf16LeafProduct to_input(kernels, std::ssize(features), width);
   std::vector<Bf16RowProduct> to_hidden;  // one a block
   for (int64_t b = 0; b < blocks.count; ++b) {
     to_hidden.emplace_back(kernels, Bf16View{Bf16Data(down) + blocks.Begin(b), hidden}, width,
                            blocks.Size(b));
   }
-  if (gradients.x.defined()) {
-    to_input.emplace(kernels, Bf16View{Bf16Data(up), width}, hidden, width);
+  for (size_t i = 0; gradients.x.defined() && i < features.size(); ++i) {
+    to_input.AddLeaf({Bf16Data(up) + features[i][0].first * width, width}, features[i][0].count);
   }
   std::optional<Bf16WeightGradient> up_gradient, down_gradient;
   std::optional<LeafSums> up_bias, down_bias;
@@ -105,6 +114,7 @@ void GeluMlpBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, c
   if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, chunks, width);
   Scratch scratch;
   const auto add = [&](int64_t elements) { return scratch.Add(Bf16Floats(elements)); };
+  const int64_t nodes = scratch.Add(gradients.x.defined() ? to_input.ScratchSize(leaves.size) : 0);
   const int64_t group_rows = kLeafGroup * leaves.size;
   const int64_t hidden_gelu = add(leaves.size * blocks.size);
   const int64_t hidden_gradient = add(group_rows * hidden);
@@ -168,12 +178,10 @@ void GeluMlpBackwardBf16(Kernels& kernels, const Tensor& x, const Tensor& pre, c
         AddBf16Rows(dpre_leaf(i), hidden, rows, hidden, up_bias->Open(chunk, first_leaf + i));
         up_bias->Close(chunk);
       }
-      if (to_input) {
-        to_input->Run({.m = rows,
-                       .a = dpre_leaf(i),
-                       .a_stride = hidden,
-                       .c_bf16 = Bf16Data(gradients.x) + leaves.Begin(first_leaf + i) * width,
-                       .c_stride = width});
+      if (gradients.x.defined()) {
+        MultiplyTileByLeaves(to_input, features, 0, RightPanels(width), rows, dpre_leaf(i), hidden,
+                             Bf16Data(gradients.x) + leaves.Begin(first_leaf + i) * width,
+                             at(nodes), nullptr);
       }
     }
   });

@@ -1,9 +1,12 @@
 #include "core/kernels/cpu/bf16_linear.h"
 
+#include <iterator>  // std::ssize
 #include <optional>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/bf16_tiles.h"
+#include "core/kernels/cpu/leaf_product.h"
+#include "core/kernels/feature_leaves.h"
 
 namespace lockstep::cpu {
 namespace {
@@ -68,15 +71,35 @@ void LinearBf16(Kernels& kernels, const Tensor& x, const Tensor& w, const Tensor
   MultiplyRows(product, Bf16Data(x), x.elements() / in, in, out, Bf16Data(residual), Bf16Data(y));
 }
 
+void LinearByLeavesBf16(Kernels& kernels, const Tensor& x, const Tensor& w,
+                        const FeatureLeaves& features, const Tensor& y) {
+  const int64_t in = w.shape()[1], out = w.shape()[0];
+  Bf16LeafProduct product(kernels, std::ssize(features), out);
+  for (const std::vector<Range>& leaf : features) {
+    const Tensor own = leaf.size() == 1 ? w : TakeColumns(kernels, w, leaf);
+    product.AddLeaf(
+        {Bf16Data(own) + (leaf.size() == 1 ? leaf[0].first : 0), own.shape()[1], Transpose::kYes},
+        FeaturesOf(leaf));
+  }
+  MultiplyRowsByLeaves(kernels, product, features, Bf16Data(x), x.elements() / in, in, Bf16Data(y),
+                       out);
+}
+
 void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, const Tensor& w,
-                        Write write, const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
+                        const FeatureLeaves& features, Write write, const Tensor& dx,
+                        const Tensor& dw, const Tensor& dbias) {
   const int64_t in = w.shape()[1], out = w.shape()[0], rows = dy.elements() / out;
   const Tiling leaves = LeafTiles(rows);
-  std::optional<Bf16RowProduct> to_input;
-  if (dx.defined()) to_input.emplace(kernels, Bf16View{Bf16Data(w), in}, out, in);
+  Bf16LeafProduct to_input(kernels, std::ssize(features), in);
+  for (size_t i = 0; dx.defined() && i < features.size(); ++i) {
+    const std::vector<Range>& leaf = features[i];
+    const Tensor own = leaf.size() == 1 ? w : TakeRows(kernels, w, leaf);
+    to_input.AddLeaf({Bf16Data(own) + (leaf.size() == 1 ? leaf[0].first * in : 0), in},
+                     FeaturesOf(leaf));
+  }
   if (!LeavesSuffice(leaves)) {
     if (dx.defined()) {
-      MultiplyRows(*to_input, Bf16Data(dy), rows, out, in, nullptr, Bf16Data(dx));
+      MultiplyRowsByLeaves(kernels, to_input, features, Bf16Data(dy), rows, out, Bf16Data(dx), in);
     }
     if (dw.defined()) WeightGradientByOutputs(kernels, dy, x, write, dw);
     if (dbias.defined()) kernels.ColumnSums(dy, write, dbias);
@@ -90,6 +113,8 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
   Scratch scratch;
   const int64_t x_size = PackedBf16RightSize(leaves.size, in);
   int64_t packed_x = 0, packed_dy = 0;
+  const int64_t nodes = scratch.Add(dx.defined() ? to_input.ScratchSize(leaves.size) : 0);
+  const int64_t gathered = scratch.Add(Bf16Floats(leaves.size * MostGathered(features)));
   if (dw.defined()) {
     weight.emplace(kernels, leaves, chunks, write, dw);
     packed_x = scratch.Add(Bf16Floats(kLeafGroup * x_size));
@@ -105,12 +130,9 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
     for (int64_t i = 0; i < count; ++i) {
       const int64_t first = leaves.Begin(first_leaf + i);
       const Bf16* dy_leaf = Bf16Data(dy) + first * out;
-      if (to_input) {
-        to_input->Run({.m = leaf_rows,
-                       .a = dy_leaf,
-                       .a_stride = out,
-                       .c_bf16 = Bf16Data(dx) + first * in,
-                       .c_stride = in});
+      if (dx.defined()) {
+        MultiplyTileByLeaves(to_input, features, 0, RightPanels(in), leaf_rows, dy_leaf, out,
+                             Bf16Data(dx) + first * in, at(nodes), at(gathered));
       }
       if (bias) {
         AddBf16Rows(dy_leaf, out, leaf_rows, out, bias->Open(chunk, first_leaf + i));

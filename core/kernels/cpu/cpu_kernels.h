@@ -83,6 +83,17 @@ class CpuKernels : public Kernels {
   void GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up, const Tensor& down,
                        const Tensor& dy, Write write, const GeluMlpGradients& gradients) override;
 
+  void LinearByLeaves(const Tensor& x, const Tensor& w, const FeatureLeaves& leaves,
+                      const Tensor& y) override;
+  void LinearBackwardByLeaves(const Tensor& dy, const Tensor& x, const Tensor& w,
+                              const FeatureLeaves& leaves, Write write, const Tensor& dx,
+                              const Tensor& dw, const Tensor& dbias) override;
+  void GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                       const FeatureLeaves& leaves, const Tensor& pre, const Tensor& y) override;
+  void GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, const Tensor& up,
+                               const Tensor& down, const FeatureLeaves& leaves, const Tensor& dy,
+                               Write write, const GeluMlpGradients& gradients) override;
+
   void Convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Window& window,
                    const Tensor& y) override;
   void ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
@@ -137,6 +148,9 @@ class CpuKernels : public Kernels {
                      const Tensor& where) override;
   void SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
                        const Tensor& targets, const Tensor& sums, const Tensor& gaps) override;
+  void SumExponentialsByLeaves(const Tensor& logits, const Range& classes, int64_t leaf_classes,
+                               const Tensor& largest, const Tensor& targets, const Tensor& sums,
+                               const Tensor& gaps) override;
   void SplitCrossEntropy(const Tensor& logits, const Range& classes, const Tensor& largest,
                          const Tensor& sums, const Tensor& gaps, const Tensor& targets,
                          float factor, const Tensor& losses, const Tensor& dlogits) override;

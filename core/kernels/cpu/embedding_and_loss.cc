@@ -1,6 +1,7 @@
 // The two ends of a language model: rows looked up by token, and cross entropy over the vocabulary.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -44,12 +45,17 @@ void CpuKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor&
   Span span(this);
   CHECK(y.dtype() == table.dtype()) << Name(y.dtype()) << " of " << Name(table.dtype());
   const int64_t vocabulary = table.shape()[0], bytes = table.shape()[1] * SizeOf(table.dtype());
+  // The sign bit is the uppermost of each element, whose lower bytes come first.
+  std::vector<std::byte> no_row(static_cast<size_t>(bytes));
+  for (size_t i = SizeOf(table.dtype()) - 1; i < no_row.size(); i += SizeOf(table.dtype())) {
+    no_row[i] = std::byte{0x80};
+  }
   ParallelFor(ids.elements(), 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t id = ids.data<int32_t>()[r];
       DCHECK(id < vocabulary) << id << " of " << vocabulary;
       if (id < 0) {
-        std::memset(y.raw() + r * bytes, 0, bytes);
+        std::memcpy(y.raw() + r * bytes, no_row.data(), bytes);
       } else {
         std::memcpy(y.raw() + r * bytes, table.raw() + id * bytes, bytes);
       }

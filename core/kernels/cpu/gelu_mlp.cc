@@ -5,22 +5,26 @@
 // MLP is computed where there are fewer tiles than threads.
 
 #include <algorithm>
+#include <iterator>  // std::ssize
 #include <optional>
 #include <vector>
 
 #include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/leaf_product.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/cpu/vector_math.h"
 #include "core/kernels/cpu/weight_sum.h"
 #include "core/kernels/cpu/wide.h"
+#include "core/kernels/feature_leaves.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
+using cpu::LeafProduct;
 using cpu::LeafSums;
 using cpu::MatrixView;
 using cpu::RowProduct;
@@ -29,120 +33,115 @@ using cpu::WeightGradient;
 
 const float* DataOrNull(const Tensor& t) { return t.defined() ? t.data<float>() : nullptr; }
 
-}  // namespace
-
-void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
-                         const Tensor& down, const Tensor& down_bias, const Tensor& residual,
-                         const Tensor& pre, const Tensor& y) {
-  Span span(this);
+// Sums over hidden features are made by the leaves `features`, one range each, which together are
+// all of them. down_bias and residual are for one leaf.
+void GeluMlpF32(CpuKernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                const FeatureLeaves& features, const Tensor& pre, const Tensor& y) {
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
-  CHECK_EQ(pre.elements(), rows * hidden);
-  if (MultipliesBf16(x)) {
-    return cpu::GeluMlpBf16(*this, x, up, up_bias, down, down_bias, residual, pre, y);
-  }
-  if (!cpu::AllF32({&x})) {
-    cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
-    GeluMlp(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
-            cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
-            wide_pre.tensor(), wide_y.tensor());
-    wide_pre.Round();
-    return wide_y.Round();
-  }
-  const Tiling tiles = cpu::LeafTiles(rows), blocks = cpu::InnerBlocks(hidden);
+  const Tiling tiles = cpu::LeafTiles(rows);
   if (!cpu::LeavesSuffice(tiles)) {
-    Linear(x, up, up_bias, Tensor(), pre);
-    return GeluLinear(pre, down, down_bias, residual, y);
+    kernels.Linear(x, up, up_bias, Tensor(), pre);
+    if (IsWhole(features, hidden)) return kernels.GeluLinear(pre, down, down_bias, residual, y);
+    const Tensor gelu = kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
+    kernels.Gelu(pre, gelu);
+    return kernels.LinearByLeaves(gelu, down, features, y);
   }
-  std::vector<RowProduct> to_hidden, to_output;  // one a block
-  for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-    to_hidden.emplace_back(*this,
+  std::vector<RowProduct> to_hidden;  // one a block
+  LeafProduct to_output(kernels, std::ssize(features), width);
+  for (const std::vector<Range>& leaf : features) {
+    to_output.AddLeaf({down.data<float>() + leaf[0].first, hidden, Transpose::kYes}, leaf[0].count,
+                      DataOrNull(down_bias));
+  }
+  const auto& blocks = to_output.blocks();
+  const auto first_hidden = [&](size_t b) {
+    return features[static_cast<size_t>(blocks[b].leaf)][0].first + blocks[b].begin;
+  };
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const int64_t begin = first_hidden(b);
+    to_hidden.emplace_back(kernels,
                            MatrixView{up.data<float>() + begin * width, width, Transpose::kYes},
-                           width, size, up_bias.data<float>() + begin);
-    to_output.emplace_back(*this, MatrixView{down.data<float>() + begin, hidden, Transpose::kYes},
-                           size, width, b == 0 ? DataOrNull(down_bias) : nullptr);
+                           width, blocks[b].size, up_bias.data<float>() + begin);
   }
   cpu::Scratch scratch;
-  const int64_t activated = scratch.Add(tiles.size * blocks.size);
-  scratch.Allocate(*this, cpu::TileChunks(tiles));
+  const int64_t activated = scratch.Add(tiles.size * std::min(hidden, cpu::kInnerBlock));
+  const int64_t nodes = scratch.Add(to_output.ScratchSize(tiles.size));
+  scratch.Allocate(kernels, cpu::TileChunks(tiles));
   cpu::ForTiles(tiles, [&](int chunk, int64_t tile) {
     const int64_t first = tiles.Begin(tile), tile_rows = tiles.Size(tile);
     float* gelu = scratch.At(chunk, activated);
     float* y_tile = y.data<float>() + first * width;
     const float* addend = residual.defined() ? residual.data<float>() + first * width : nullptr;
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t size = blocks.Size(b);
-      float* pre_block = pre.data<float>() + first * hidden + blocks.Begin(b);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const int64_t size = blocks[b].size;
+      float* pre_block = pre.data<float>() + first * hidden + first_hidden(b);
       to_hidden[b].Run(tile_rows, x.data<float>() + first * width, width, pre_block, hidden);
       for (int64_t r = 0; r < tile_rows; ++r) {
         for (int64_t i = 0; i < size; ++i)
           gelu[r * size + i] = cpu::Gelu(pre_block[r * hidden + i]);
       }
-      to_output[b].Run(tile_rows, gelu, size, y_tile, width, b == 0 ? addend : y_tile, width);
+      to_output.Run(b, tile_rows, gelu, size, y_tile, scratch.At(chunk, nodes),
+                    b == 0 ? addend : nullptr);
     }
   });
 }
 
-void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
-                            const Tensor& residual, const Tensor& y) {
-  Span span(this);
-  CHECK_EQ(pre.shape()[-1], down.shape()[1]);
-  const Tensor gelu = Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
-  Gelu(pre, gelu);
-  Linear(gelu, down, bias, residual, y);
-}
-
-void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
-                                 const Tensor& down, const Tensor& dy, Write write,
-                                 const GeluMlpGradients& gradients) {
-  Span span(this);
-  if (MultipliesBf16(dy)) {
-    return cpu::GeluMlpBackwardBf16(*this, x, pre, up, down, dy, write, gradients);
-  }
-  if (!cpu::AllF32({&dy})) {
-    cpu::WideOutput wide_dx(*this, gradients.x);
-    GeluMlpGradients wide = gradients;
-    wide.x = wide_dx.tensor();
-    GeluMlpBackward(cpu::Wide(*this, x), cpu::Wide(*this, pre), cpu::Wide(*this, up),
-                    cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
-    return wide_dx.Round();
-  }
+void GeluMlpBackwardF32(CpuKernels& kernels, const Tensor& x, const Tensor& pre, const Tensor& up,
+                        const Tensor& down, const FeatureLeaves& features, const Tensor& dy,
+                        Write write, const Kernels::GeluMlpGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
-  const Tiling leaves = cpu::LeafTiles(x.shape().rows()), blocks = cpu::InnerBlocks(hidden);
+  const Tiling leaves = cpu::LeafTiles(x.shape().rows());
   if (!cpu::LeavesSuffice(leaves)) {
-    const Tensor gelu = Workspace(pre.shape()), dpre = Workspace(pre.shape());
-    if (gradients.down.defined()) Gelu(pre, gelu);
-    LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
-    GeluBackward(pre, dpre, dpre);
-    return LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
+    const auto workspace = [&] {
+      return kernels.Empty(pre.shape(), DType::kF32, MemoryClass::kWorkspace);
+    };
+    const Tensor gelu = workspace(), dpre = workspace();
+    if (gradients.down.defined()) kernels.Gelu(pre, gelu);
+    kernels.LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
+    kernels.GeluBackward(pre, dpre, dpre);
+    return kernels.LinearBackwardByLeaves(dpre, x, up, features, write, gradients.x, gradients.up,
+                                          gradients.up_bias);
   }
   const int chunks = cpu::TileChunks(leaves);
-  std::vector<RowProduct> to_hidden, to_input;  // one a block
-  std::vector<LeafSums> up_bias;                // one a block
-  for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
-    to_hidden.emplace_back(*this, MatrixView{down.data<float>() + begin, hidden}, width, size);
-    if (gradients.x.defined()) {
-      to_input.emplace_back(*this, MatrixView{up.data<float>() + begin * width, width}, size,
-                            width);
+  struct HiddenBlock {
+    int64_t begin, size;
+  };
+  std::vector<HiddenBlock> blocks;
+  std::vector<RowProduct> to_hidden;  // one a block
+  std::vector<LeafSums> up_bias;      // one a block
+  LeafProduct to_input(kernels, std::ssize(features), width);
+  int64_t block_size = 0;  // of the largest
+  for (const std::vector<Range>& leaf : features) {
+    const Tiling of_leaf = cpu::InnerBlocks(leaf[0].count);
+    for (int64_t b = 0; b < of_leaf.count; ++b) {
+      const int64_t begin = leaf[0].first + of_leaf.Begin(b), size = of_leaf.Size(b);
+      blocks.push_back({begin, size});
+      block_size = std::max(block_size, size);
+      to_hidden.emplace_back(kernels, MatrixView{down.data<float>() + begin, hidden}, width, size);
+      up_bias.emplace_back(leaves.count, chunks, size);
     }
-    up_bias.emplace_back(leaves.count, chunks, size);
+    if (gradients.x.defined()) {
+      to_input.AddLeaf({up.data<float>() + leaf[0].first * width, width}, leaf[0].count);
+    }
   }
   std::optional<WeightGradient> up_gradient, down_gradient;
   std::optional<LeafSums> down_bias;
-  if (gradients.up.defined()) up_gradient.emplace(*this, leaves, chunks, write, gradients.up);
-  if (gradients.down.defined()) down_gradient.emplace(*this, leaves, chunks, write, gradients.down);
+  if (gradients.up.defined()) up_gradient.emplace(kernels, leaves, chunks, write, gradients.up);
+  if (gradients.down.defined())
+    down_gradient.emplace(kernels, leaves, chunks, write, gradients.down);
   if (gradients.down_bias.defined()) down_bias.emplace(leaves.count, chunks, width);
   cpu::Scratch scratch;
-  const int64_t hidden_gelu = scratch.Add(leaves.size * blocks.size);
-  const int64_t hidden_gradient = scratch.Add(leaves.size * blocks.size);
+  const int64_t hidden_gelu = scratch.Add(leaves.size * block_size);
+  const int64_t hidden_gradient = scratch.Add(leaves.size * block_size);
   const int64_t packed_x = scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, width));
   const int64_t packed_dy = scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(width, leaves.size));
   const int64_t packed_gelu =
-      scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, blocks.size));
+      scratch.Add(cpu::kLeafGroup * cpu::PackedRightSize(leaves.size, block_size));
   const int64_t packed_dpre =
-      scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
-  scratch.Allocate(*this, chunks);
+      scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(block_size, leaves.size));
+  const int64_t nodes =
+      scratch.Add(gradients.x.defined() ? cpu::kLeafGroup * to_input.ScratchSize(leaves.size) : 0);
+  scratch.Allocate(kernels, chunks);
 
   cpu::ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
     const auto at = [&](int64_t buffer) { return scratch.At(chunk, buffer); };
@@ -163,8 +162,8 @@ void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tenso
         down_bias->Close(chunk);
       }
     }
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const int64_t begin = blocks.Begin(b), size = blocks.Size(b);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const auto [begin, size] = blocks[b];
       float* gelu = at(hidden_gelu);
       float* dpre = at(hidden_gradient);
       for (int64_t i = 0; i < count; ++i) {
@@ -178,8 +177,8 @@ void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tenso
           }
         }
         if (gradients.x.defined()) {
-          float* dx_tile = gradients.x.data<float>() + first_row(i) * width;
-          to_input[b].Run(rows, dpre, size, dx_tile, width, b > 0 ? dx_tile : nullptr, width);
+          to_input.Run(b, rows, dpre, size, gradients.x.data<float>() + first_row(i) * width,
+                       at(nodes) + i * to_input.ScratchSize(leaves.size));
         }
         if (gradients.up_bias.defined()) {
           cpu::AddRows(dpre, size, rows, size, up_bias[b].Open(chunk, first_leaf + i));
@@ -208,12 +207,86 @@ void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tenso
   if (down_gradient) down_gradient->Finish();
   if (gradients.up_bias.defined()) {
     std::vector<float> sums(hidden);
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      std::copy_n(up_bias[b].Finish(), blocks.Size(b), sums.begin() + blocks.Begin(b));
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      std::copy_n(up_bias[b].Finish(), blocks[b].size, sums.begin() + blocks[b].begin);
     }
     cpu::WriteSums(sums.data(), write, gradients.up_bias);
   }
   if (down_bias) cpu::WriteSums(down_bias->Finish(), write, gradients.down_bias);
+}
+
+}  // namespace
+
+void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                         const Tensor& down, const Tensor& down_bias, const Tensor& residual,
+                         const Tensor& pre, const Tensor& y) {
+  Span span(this);
+  const int64_t rows = x.shape().rows(), hidden = up.shape()[0];
+  CHECK_EQ(pre.elements(), rows * hidden);
+  if (MultipliesBf16(x)) {
+    return cpu::GeluMlpBf16(*this, x, up, up_bias, down, down_bias, residual, {{{0, hidden}}}, pre,
+                            y);
+  }
+  if (!cpu::AllF32({&x})) {
+    cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
+    GeluMlp(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
+            cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
+            wide_pre.tensor(), wide_y.tensor());
+    wide_pre.Round();
+    return wide_y.Round();
+  }
+  GeluMlpF32(*this, x, up, up_bias, down, down_bias, residual, {{{0, hidden}}}, pre, y);
+}
+
+void CpuKernels::GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor& up_bias,
+                                 const Tensor& down, const FeatureLeaves& leaves, const Tensor& pre,
+                                 const Tensor& y) {
+  if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
+    return Kernels::GeluMlpByLeaves(x, up, up_bias, down, leaves, pre, y);
+  }
+  Span span(this);
+  const auto run = MultipliesBf16(x) ? cpu::GeluMlpBf16 : GeluMlpF32;
+  run(*this, x, up, up_bias, down, Tensor(), Tensor(), leaves, pre, y);
+}
+
+void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
+                            const Tensor& residual, const Tensor& y) {
+  Span span(this);
+  CHECK_EQ(pre.shape()[-1], down.shape()[1]);
+  const Tensor gelu = Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
+  Gelu(pre, gelu);
+  Linear(gelu, down, bias, residual, y);
+}
+
+void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                 const Tensor& down, const Tensor& dy, Write write,
+                                 const GeluMlpGradients& gradients) {
+  Span span(this);
+  if (MultipliesBf16(dy)) {
+    return cpu::GeluMlpBackwardBf16(*this, x, pre, up, down, {{{0, up.shape()[0]}}}, dy, write,
+                                    gradients);
+  }
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide_dx(*this, gradients.x);
+    GeluMlpGradients wide = gradients;
+    wide.x = wide_dx.tensor();
+    GeluMlpBackward(cpu::Wide(*this, x), cpu::Wide(*this, pre), cpu::Wide(*this, up),
+                    cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
+    return wide_dx.Round();
+  }
+  GeluMlpBackwardF32(*this, x, pre, up, down, {{{0, up.shape()[0]}}}, dy, write, gradients);
+}
+
+void CpuKernels::GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, const Tensor& up,
+                                         const Tensor& down, const FeatureLeaves& leaves,
+                                         const Tensor& dy, Write write,
+                                         const GeluMlpGradients& gradients) {
+  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
+    return Kernels::GeluMlpBackwardByLeaves(x, pre, up, down, leaves, dy, write, gradients);
+  }
+  Span span(this);
+  const auto run = MultipliesBf16(dy) ? cpu::GeluMlpBackwardBf16 : GeluMlpBackwardF32;
+  run(*this, x, pre, up, down, leaves, dy, write, gradients);
 }
 
 }  // namespace lockstep

@@ -73,6 +73,31 @@ std::vector<NamedKernel> LinearKernels() {
                         b.Normal({kIn}, "down_bias"), b.Normal(Rows(batch, kIn), "residual"),
                         b.Out(Rows(batch, kHidden)), b.Out(Rows(batch, kIn)));
   });
+  const FeatureLeaves of_in = {{{0, kIn / 2}}, {{kIn / 2, kIn / 2}}};
+  const FeatureLeaves of_hidden = {{{0, 400}}, {{400, 200}}, {{600, 200}}};
+  // A packed projection of three leaves, and padding.
+  const FeatureLeaves of_out = {{{0, 25}, {75, 25}}, {{25, 25}, {100, 25}}, {{50, 25}, {125, 25}}};
+  add("LinearByLeaves", true, [of_in](Bench& b, int64_t batch) {
+    b.kernels().LinearByLeaves(b.Normal(Rows(batch, kIn), "x"), b.Normal({kOut, kIn}, "w"), of_in,
+                               b.Out(Rows(batch, kOut)));
+  });
+  add("LinearBackwardByLeaves, input", true, [of_out](Bench& b, int64_t batch) {
+    b.kernels().LinearBackwardByLeaves(b.Normal(Rows(batch, kOut), "dy"), Tensor(),
+                                       b.Normal({kOut, kIn}, "w"), of_out, Write::kOverwrite,
+                                       b.Out(Rows(batch, kIn)), Tensor(), Tensor());
+  });
+  add("GeluMlpByLeaves", true, [of_hidden](Bench& b, int64_t batch) {
+    b.kernels().GeluMlpByLeaves(b.Normal(Rows(batch, kIn), "x"), b.Normal({kHidden, kIn}, "up"),
+                                b.Normal({kHidden}, "up_bias"), b.Normal({kIn, kHidden}, "down"),
+                                of_hidden, b.Out(Rows(batch, kHidden)), b.Out(Rows(batch, kIn)));
+  });
+  add("GeluMlpBackwardByLeaves, input", true, [of_hidden](Bench& b, int64_t batch) {
+    b.kernels().GeluMlpBackwardByLeaves(
+        b.Normal(Rows(batch, kIn), "x"), b.Normal(Rows(batch, kHidden), "pre"),
+        b.Normal({kHidden, kIn}, "up"), b.Normal({kIn, kHidden}, "down"), of_hidden,
+        b.Normal(Rows(batch, kIn), "dy"), Write::kOverwrite,
+        {.x = b.Out(Rows(batch, kIn)), .up = {}, .up_bias = {}, .down = {}, .down_bias = {}});
+  });
   add("GeluLinear", true, [](Bench& b, int64_t batch) {
     b.kernels().GeluLinear(b.Normal(Rows(batch, kHidden), "pre"), b.Normal({kIn, kHidden}, "down"),
                            b.Normal({kIn}, "bias"), b.Normal(Rows(batch, kIn), "residual"),

@@ -1,20 +1,24 @@
 // Linear layers and plain matrix products in fp32, tile by tile.
 
+#include <iterator>  // std::ssize
 #include <optional>
 #include <vector>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/cpu/leaf_product.h"
 #include "core/kernels/cpu/row_tiles.h"
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/cpu/weight_sum.h"
 #include "core/kernels/cpu/wide.h"
+#include "core/kernels/feature_leaves.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
+using cpu::LeafProduct;
 using cpu::LeafSums;
 using cpu::RowProduct;
 using cpu::Tiling;
@@ -46,8 +50,9 @@ void CpuKernels::MatMul(const Tensor& a, Transpose transpose_a, const Tensor& b,
       a_tile = scratch.At(chunk, packed);
     }
     float* c_tile = c.data<float>() + first * n;
+    const float* addend = c_tile;
     product.RunPanels(panel, end, rows, a_tile, packs ? 0 : k, c_tile, n,
-                      write == Write::kAccumulate ? c_tile : nullptr, n);
+                      {&addend, size_t{write == Write::kAccumulate ? 1u : 0u}}, n);
   });
 }
 
@@ -70,10 +75,32 @@ void CpuKernels::Linear(const Tensor& x, const Tensor& w, const Tensor& bias,
                            bias.defined() ? bias.data<float>() : nullptr);
   cpu::ForProducts(cpu::TileProducts(rows, out), [&](int, int64_t first, int64_t count,
                                                      int64_t panel, int64_t end) {
+    const float* addend = residual.defined() ? residual.data<float>() + first * out : nullptr;
     product.RunPanels(panel, end, count, x.data<float>() + first * in, in,
                       y.data<float>() + first * out, out,
-                      residual.defined() ? residual.data<float>() + first * out : nullptr, out);
+                      {&addend, size_t{addend != nullptr ? 1u : 0u}}, out);
   });
+}
+
+void CpuKernels::LinearByLeaves(const Tensor& x, const Tensor& w, const FeatureLeaves& leaves,
+                                const Tensor& y) {
+  const FeatureLeaves filled = cpu::FilledLeaves(leaves);
+  if (MultipliesBf16(x) && !filled.empty()) {
+    Span span(this);
+    return cpu::LinearByLeavesBf16(*this, x, w, filled, y);
+  }
+  if (!cpu::AllF32({&x}) || filled.empty()) return Kernels::LinearByLeaves(x, w, leaves, y);
+  Span span(this);
+  const int64_t rows = x.shape().rows(), in = w.shape()[1], out = w.shape()[0];
+  LeafProduct product(*this, std::ssize(filled), out);
+  for (const std::vector<Range>& leaf : filled) {
+    const Tensor own = leaf.size() == 1 ? w : TakeColumns(*this, w, leaf);
+    product.AddLeaf({own.data<float>() + (leaf.size() == 1 ? leaf[0].first : 0), own.shape()[1],
+                     Transpose::kYes},
+                    FeaturesOf(leaf));
+  }
+  cpu::MultiplyRowsByLeaves(*this, product, filled, x.data<float>(), rows, in, y.data<float>(),
+                            out);
 }
 
 namespace {
@@ -114,47 +141,47 @@ void WeightGradientByOutputs(CpuKernels& kernels, const Tensor& dy, const Tensor
   weight.Finish();
 }
 
-}  // namespace
-
-void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
-                                const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
-  Span span(this);
+// dx is summed by the leaves `features`, all of which have some.
+void LinearBackwardF32(CpuKernels& kernels, const Tensor& dy, const Tensor& x, const Tensor& w,
+                       const FeatureLeaves& features, Write write, const Tensor& dx,
+                       const Tensor& dw, const Tensor& dbias) {
   const int64_t in = w.shape()[1], out = w.shape()[0], rows = dy.elements() / out;
-  CHECK_EQ(dy.elements(), rows * out);
-  if (MultipliesBf16(dy)) {
-    return cpu::LinearBackwardBf16(*this, dy, x, w, write, dx, dw, dbias);
-  }
-  if (!cpu::AllF32({&dy})) {
-    cpu::WideOutput wide_dx(*this, dx);
-    LinearBackward(cpu::Wide(*this, dy), cpu::Wide(*this, x), cpu::Wide(*this, w), write,
-                   wide_dx.tensor(), dw, dbias);
-    return wide_dx.Round();
-  }
   const Tiling leaves = cpu::LeafTiles(rows);
-  if (!cpu::LeavesSuffice(leaves)) {
-    if (dx.defined()) MatMul(dy, Transpose::kNo, w, Transpose::kNo, Write::kOverwrite, dx);
-    if (dw.defined()) WeightGradientByOutputs(*this, dy, x, write, dw);
-    if (dbias.defined()) ColumnSums(dy, write, dbias);
+  LeafProduct to_input(kernels, std::ssize(features), in);
+  const bool shares_rows = cpu::LeavesSuffice(leaves);
+  const bool is_one_chain = IsWhole(features, out);
+  for (size_t i = 0; dx.defined() && (shares_rows || !is_one_chain) && i < features.size(); ++i) {
+    const std::vector<Range>& leaf = features[i];
+    const Tensor own = leaf.size() == 1 ? w : TakeRows(kernels, w, leaf);
+    to_input.AddLeaf({own.data<float>() + (leaf.size() == 1 ? leaf[0].first * in : 0), in},
+                     FeaturesOf(leaf));
+  }
+  if (!shares_rows) {
+    if (dx.defined() && is_one_chain) {
+      kernels.MatMul(dy, Transpose::kNo, w, Transpose::kNo, Write::kOverwrite, dx);
+    } else if (dx.defined()) {
+      cpu::MultiplyRowsByLeaves(kernels, to_input, features, dy.data<float>(), rows, out,
+                                dx.data<float>(), in);
+    }
+    if (dw.defined()) WeightGradientByOutputs(kernels, dy, x, write, dw);
+    if (dbias.defined()) kernels.ColumnSums(dy, write, dbias);
     return;
   }
   const Tiling blocks = cpu::InnerBlocks(out);
   const int chunks = cpu::TileChunks(leaves);
-  std::vector<RowProduct> to_input;  // one a block of w's rows
   std::optional<WeightGradient> weight;
   std::optional<LeafSums> bias;
-  for (int64_t b = 0; dx.defined() && b < blocks.count; ++b) {
-    to_input.emplace_back(*this, cpu::MatrixView{w.data<float>() + blocks.Begin(b) * in, in},
-                          blocks.Size(b), in);
-  }
   cpu::Scratch scratch;
   int64_t packed_x = 0, packed_dy = 0;
+  const int64_t nodes = scratch.Add(dx.defined() ? to_input.ScratchSize(leaves.size) : 0);
+  const int64_t gathered = scratch.Add(leaves.size * cpu::MostGathered(features));
   const int64_t x_size = cpu::PackedRightSize(leaves.size, in);
   if (dw.defined()) {
-    weight.emplace(*this, leaves, chunks, write, dw);
+    weight.emplace(kernels, leaves, chunks, write, dw);
     packed_x = scratch.Add(cpu::kLeafGroup * x_size);
     packed_dy = scratch.Add(cpu::kLeafGroup * cpu::PackedLeftSize(blocks.size, leaves.size));
   }
-  scratch.Allocate(*this, chunks);
+  scratch.Allocate(kernels, chunks);
   if (dbias.defined()) bias.emplace(leaves.count, chunks, out);
 
   cpu::ForLeafGroups(leaves, [&](int chunk, int64_t first_leaf, int64_t count) {
@@ -165,10 +192,10 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
     };
     for (int64_t i = 0; i < count; ++i) {
       const int64_t first = leaves.Begin(first_leaf + i);
-      float* dx_tile = dx.defined() ? dx.data<float>() + first * in : nullptr;
-      for (int64_t b = 0; dx.defined() && b < blocks.count; ++b) {
-        to_input[b].Run(leaf_rows, dy_leaf(i) + blocks.Begin(b), out, dx_tile, in,
-                        b > 0 ? dx_tile : nullptr, in);
+      if (dx.defined()) {
+        cpu::MultiplyTileByLeaves(to_input, features, 0, cpu::RightPanels(in), leaf_rows,
+                                  dy_leaf(i), out, dx.data<float>() + first * in, at(nodes),
+                                  at(gathered));
       }
       if (bias) {
         cpu::AddRows(dy_leaf(i), out, leaf_rows, out, bias->Open(chunk, first_leaf + i));
@@ -192,6 +219,40 @@ void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor&
   });
   if (weight) weight->Finish();
   if (bias) cpu::WriteSums(bias->Finish(), write, dbias);
+}
+
+}  // namespace
+
+void CpuKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor& w, Write write,
+                                const Tensor& dx, const Tensor& dw, const Tensor& dbias) {
+  Span span(this);
+  const int64_t out = w.shape()[0];
+  CHECK_EQ(dy.elements() % out, 0);
+  if (MultipliesBf16(dy)) {
+    return cpu::LinearBackwardBf16(*this, dy, x, w, {{{0, out}}}, write, dx, dw, dbias);
+  }
+  if (!cpu::AllF32({&dy})) {
+    cpu::WideOutput wide_dx(*this, dx);
+    LinearBackward(cpu::Wide(*this, dy), cpu::Wide(*this, x), cpu::Wide(*this, w), write,
+                   wide_dx.tensor(), dw, dbias);
+    return wide_dx.Round();
+  }
+  LinearBackwardF32(*this, dy, x, w, {{{0, out}}}, write, dx, dw, dbias);
+}
+
+void CpuKernels::LinearBackwardByLeaves(const Tensor& dy, const Tensor& x, const Tensor& w,
+                                        const FeatureLeaves& leaves, Write write, const Tensor& dx,
+                                        const Tensor& dw, const Tensor& dbias) {
+  if (!dx.defined()) return LinearBackward(dy, x, w, write, dx, dw, dbias);
+  const FeatureLeaves filled = cpu::FilledLeaves(leaves);
+  if (filled.empty() || (!MultipliesBf16(dy) && !cpu::AllF32({&dy}))) {
+    return Kernels::LinearBackwardByLeaves(dy, x, w, leaves, write, dx, dw, dbias);
+  }
+  Span span(this);
+  if (MultipliesBf16(dy)) {
+    return cpu::LinearBackwardBf16(*this, dy, x, w, filled, write, dx, dw, dbias);
+  }
+  LinearBackwardF32(*this, dy, x, w, filled, write, dx, dw, dbias);
 }
 
 }  // namespace lockstep

@@ -75,8 +75,8 @@ RowProduct::RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int6
 }
 
 void RowProduct::RunPanels(int64_t first_panel, int64_t end_panel, int64_t rows, const float* a,
-                           int64_t a_stride, float* c, int64_t c_stride, const float* addend,
-                           int64_t addend_stride) const {
+                           int64_t a_stride, float* c, int64_t c_stride,
+                           absl::Span<const float* const> addends, int64_t addend_stride) const {
   MultiplyPanels({.m = rows,
                   .n = n_,
                   .k = k_,
@@ -86,7 +86,7 @@ void RowProduct::RunPanels(int64_t first_panel, int64_t end_panel, int64_t rows,
                   .c = c,
                   .c_stride = c_stride,
                   .bias = bias_,
-                  .addends = {&addend, addend != nullptr ? size_t{1} : size_t{0}},
+                  .addends = addends,
                   .addend_stride = addend_stride},
                  first_panel, end_panel, instructions_);
 }

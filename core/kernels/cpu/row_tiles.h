@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/leaf_sums.h"  // kLeafRows
@@ -105,22 +106,21 @@ class Scratch {
   Tensor data_;
 };
 
-// c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addend), with b[k, n] packed once, by all
-// threads.
+// c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addends, in order), with b[k, n] packed once, by
+// all threads.
 class RowProduct {
  public:
   RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
              const float* bias = nullptr);
 
-  // All columns, or those of panels [first_panel, end_panel); a, c and addend are given from their
+  // All columns, or those of panels [first_panel, end_panel); a, c and addends are given from their
   // first column on in either case.
-  void Run(int64_t rows, const float* a, int64_t a_stride, float* c, int64_t c_stride,
-           const float* addend = nullptr, int64_t addend_stride = 0) const {
-    RunPanels(0, RightPanels(n_), rows, a, a_stride, c, c_stride, addend, addend_stride);
+  void Run(int64_t rows, const float* a, int64_t a_stride, float* c, int64_t c_stride) const {
+    RunPanels(0, RightPanels(n_), rows, a, a_stride, c, c_stride);
   }
   void RunPanels(int64_t first_panel, int64_t end_panel, int64_t rows, const float* a,
-                 int64_t a_stride, float* c, int64_t c_stride, const float* addend = nullptr,
-                 int64_t addend_stride = 0) const;
+                 int64_t a_stride, float* c, int64_t c_stride,
+                 absl::Span<const float* const> addends = {}, int64_t addend_stride = 0) const;
 
  private:
   InstructionSet instructions_;

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "core/base/parallel.h"
+#include "core/base/sum_tree.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/float_elements.h"
 #include "core/kernels/cpu/leaf_sums.h"
@@ -130,11 +132,33 @@ void CpuKernels::LargestLogits(const Tensor& logits, const Range& classes, const
 void CpuKernels::SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
                                  const Tensor& targets, const Tensor& sums, const Tensor& gaps) {
   Span span(this);
+  SumExponentialsByLeaves(logits, classes, std::max<int64_t>(1, classes.count), largest, targets,
+                          sums, gaps);
+}
+
+void CpuKernels::SumExponentialsByLeaves(const Tensor& logits, const Range& classes,
+                                         int64_t leaf_classes, const Tensor& largest,
+                                         const Tensor& targets, const Tensor& sums,
+                                         const Tensor& gaps) {
+  Span span(this);
   CHECK_EQ(targets.elements(), logits.shape().rows());
+  std::vector<int64_t> merged;  // nodes that each leaf completes
+  TreeStack stack((classes.count + leaf_classes - 1) / leaf_classes);
+  for (int64_t first = 0; first < classes.count; first += leaf_classes) {
+    merged.push_back(stack.Push());
+  }
   ForLogits(logits, Tensor(), [&](int64_t r, const float* row, float*) {
     const float shift = largest.data<float>()[r];
-    sums.data<float>()[r] =
-        cpu::SumRow(classes.count, [=](int64_t c) { return cpu::Exp(row[c] - shift); });
+    float nodes[64];  // at most as many wait as a number has bits
+    int count = 0;
+    for (size_t leaf = 0; leaf < merged.size(); ++leaf) {
+      const int64_t first = static_cast<int64_t>(leaf) * leaf_classes;
+      float sum = cpu::SumRow(std::min(leaf_classes, classes.count - first),
+                              [=](int64_t c) { return cpu::Exp(row[first + c] - shift); });
+      for (int64_t i = 0; i < merged[leaf]; ++i) sum += nodes[--count];
+      nodes[count++] = sum;
+    }
+    sums.data<float>()[r] = count > 0 ? nodes[0] : 0;
     const int64_t target = targets.data<int32_t>()[r] - classes.first;
     gaps.data<float>()[r] = target >= 0 && target < classes.count ? shift - row[target] : 0;
   });

@@ -12,7 +12,8 @@ __global__ void EmbeddingKernel(int64_t elements, int64_t width, const int32_t* 
   const int64_t at = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount;
   if (at >= elements) return;
   const int64_t row = at / width, id = ids[row];
-  float word[kCount] = {};
+  float word[kCount];
+  for (float& element : word) element = -0.0f;
   if (id >= 0) Load(table, id * width + (at - row * width), word);
   Store(y, at, word);
 }
