@@ -115,6 +115,11 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
   memory.Read("limit", &settings.memory_limit, kNotNegative);
   LS_RETURN_IF_ERROR(memory.Finish());
 
+  ConfigReader comm(config.Table("comm"));
+  comm.ReadChoice("nccl_reductions", &settings.nccl_reductions,
+                  {{"fast", NcclReductions::kFast}, {"exact", NcclReductions::kExact}});
+  LS_RETURN_IF_ERROR(comm.Finish());
+
   ConfigReader run(config.Table("run"));
   run.Read("threads", &settings.threads, kNotNegative);
   run.ReadChoice("instructions", &settings.instructions,
@@ -178,7 +183,7 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 
 std::vector<std::string> SettingsTables() {
   return {"train", "mesh",       "cut",        "batch", "precision", "optimizer", "schedule",
-          "lora",  "validation", "checkpoint", "trace", "memory",    "run"};
+          "lora",  "validation", "checkpoint", "trace", "memory",    "comm",      "run"};
 }
 
 }  // namespace lockstep

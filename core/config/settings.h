@@ -9,6 +9,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/comm/mesh_shape.h"
 #include "core/config/config.h"
+#include "core/comm/nccl_reductions.h"
 #include "core/config/cut_settings.h"
 #include "core/config/precision.h"
 #include "core/config/trace_window.h"
@@ -58,6 +59,7 @@ struct Settings {
   int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
   InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU
   double timeout_seconds = 60;                           // of communication
+  NcclReductions nccl_reductions = NcclReductions::kFast;
 
   // How a step's global batch is cut (contract 2 of the design): in shards of equal size, each in
   // micro-batches whose sizes differ by one at most, the larger ones first.

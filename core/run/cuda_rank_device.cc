@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/comm/cuda/gpu_device.h"
 #include "core/comm/device/device_communicator.h"
+#include "core/comm/device/exact_reduction.h"
 #include "core/comm/nccl/device.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
@@ -47,6 +48,14 @@ class CudaRankDevices final : public RankDevices {
   CudaRankDevices(const GpuPlaces& places, bool are_threads)
       : places_(places), are_threads_(are_threads) {}
 
+  HeldBytes held_bytes(NcclReductions reductions) const override {
+    const bool exact = reductions == NcclReductions::kExact;
+    if (!exact || places_.kind == GpuPlaces::Kind::kShared) return nullptr;
+    return [](const Signature& signature, int size, bool /*in_place*/) {
+      return ExactReductionBytes(signature, {.size = size, .rank = 0, .ranks_a_node = size});
+    };
+  }
+
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
                                                    const Options& options) override {
     const bool shared = places_.kind == GpuPlaces::Kind::kShared;
@@ -57,7 +66,7 @@ class CudaRankDevices final : public RankDevices {
           std::move(context), options.fp32_products,
           [&](CudaContext& gpu) -> std::unique_ptr<CommDevice> {
             if (shared) return std::make_unique<SharedGpu>(gpu, boards_);
-            return std::make_unique<NcclGpu>(gpu, options.timeout, world);
+            return std::make_unique<NcclGpu>(gpu, options.timeout, options.nccl_reductions, world);
           });
       LS_RETURN_IF_ERROR(device->Connect(world));
       return device;

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/comm/communicator.h"
+#include "core/comm/held_memory.h"
+#include "core/comm/nccl_reductions.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/options.h"
@@ -35,12 +37,16 @@ class RankDevices {
                                                              InstructionSet instructions);
   virtual ~RankDevices() = default;
 
+  // What reductions hold beside the tensors of a call, on one node; null: nothing.
+  virtual HeldBytes held_bytes(NcclReductions /*reductions*/) const { return nullptr; }
+
   // Names the kernels that these devices lack (Kernels::Lack), as the interface has them.
   virtual std::set<std::string> lacking_kernels() const { return {}; }
 
   struct Options {
     std::chrono::nanoseconds timeout;  // of waits for other ranks
     Fp32Products fp32_products = Fp32Products::kFp32;
+    NcclReductions nccl_reductions = NcclReductions::kFast;
   };
   // For the calling thread, which is a rank's; called by all ranks. `world` is all of them on the
   // host, and outlives the device.

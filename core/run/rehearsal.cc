@@ -48,7 +48,9 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
   CpuKernels kernels(allocator, run.settings.instructions);
   kernels.RecordCalls(&calls);
   const bool on_cpu = run.device == DeviceType::kCpu;
-  QuietCommunicator world(handle.comm(), on_cpu ? options.held_bytes : nullptr);
+  QuietCommunicator world(
+      handle.comm(),
+      on_cpu ? options.held_bytes : run.devices->held_bytes(run.settings.nccl_reductions));
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
   Trace trace(handle.rank(), TraceWindow{});
   StepTimer timer({});

@@ -25,7 +25,8 @@ struct RehearsalOptions {
   // are measured here if the strategy needs them, which takes a second and memory for the model.
   std::vector<BlockProfile> profiles = {};
   // What the ranks' host backend holds beside the tensors of a call; null: nothing, as where ranks
-  // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves.
+  // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves: these
+  // know it themselves (RankDevices::held_bytes).
   HeldBytes held_bytes = nullptr;
 };
 

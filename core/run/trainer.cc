@@ -256,7 +256,8 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
   LS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankDevice> device,
       run.devices->Make(handle.comm(), {.timeout = timeout,
-                                        .fp32_products = run.settings.precision.fp32_products}));
+                                        .fp32_products = run.settings.precision.fp32_products,
+                                        .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));

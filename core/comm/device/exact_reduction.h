@@ -40,6 +40,10 @@ struct DeviceMember {
   int ranks_a_node = 1;
 };
 
+// How many ranks each node has, from the node of each rank: where nodes have equally many, which
+// are consecutive; else 1.
+int RanksANode(absl::Span<const int64_t> node_of_rank);
+
 // Whether the operation is one of those: an all-reduce, a reduce or a reduce-scatter.
 bool IsReduction(Operation operation);
 

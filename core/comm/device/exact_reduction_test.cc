@@ -69,6 +69,15 @@ TEST(ExactReductionTest, BetweenNodesTravelNodeSumsAlone) {
   EXPECT_EQ(BytesBetweenNodes(6, 3), (704 + 704 + 576) + 3 * 704);
 }
 
+TEST(ExactReductionTest, NodesHaveEquallyManyConsecutiveRanks) {
+  EXPECT_EQ(RanksANode({7, 7, 7, 7}), 4);
+  EXPECT_EQ(RanksANode({7, 7, 9, 9}), 2);
+  EXPECT_EQ(RanksANode({7, 9, 3}), 1);
+  EXPECT_EQ(RanksANode({7, 7, 9}), 1);
+  EXPECT_EQ(RanksANode({7, 7, 9, 9, 9, 9}), 1);  // node 9 has four
+  EXPECT_EQ(RanksANode({7, 9, 7, 9}), 1);
+}
+
 TEST(ExactReductionTest, HoldsWhatTheFormulaSays) {
   const auto held = [](Operation operation, ReduceOp op, int ranks_a_node) {
     return ExactReductionBytes(

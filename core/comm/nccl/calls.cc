@@ -110,7 +110,7 @@ class Collective {
  private:
   Chunk ChunkOf(int member) const { return lockstep::ChunkOf(signature_, size_, member); }
   size_t Count(int member) const { return static_cast<size_t>(ChunkOf(member).count); }
-  // Of a member's chunk in what holds all chunks; null in null.
+  // Returns where a member's chunk begins in a buffer of all chunks; null if there is no buffer.
   template <typename T>
   T* At(T* whole, int member) const {
     return whole == nullptr ? nullptr : whole + ChunkOf(member).begin * SizeOf(signature_.dtype);
@@ -229,6 +229,25 @@ void QueueCollective(Comm& comm, const Call& call, int size, int rank, cuda::Gpu
   stream.Copy(static_cast<std::byte*>(copy), call.input.raw(), call.input.bytes());
   queue(static_cast<std::byte*>(copy));
   LS_CUDA(cudaFreeAsync(copy, stream.get()));
+}
+
+void Peers::Exchange(absl::Span<const PeerMessage> messages) {
+  if (messages.empty()) return;
+  stream_.MakeCurrent();
+  comm_.Queue([&](ncclComm_t nccl) {
+    return Together([&](Results& results) {
+      for (const PeerMessage& message : messages) {
+        if (message.send_bytes > 0) {
+          results.Add(ncclSend(message.send, static_cast<size_t>(message.send_bytes), ncclUint8,
+                               message.member, nccl, stream_.get()));
+        }
+        if (message.receive_bytes > 0) {
+          results.Add(ncclRecv(message.receive, static_cast<size_t>(message.receive_bytes),
+                               ncclUint8, message.member, nccl, stream_.get()));
+        }
+      }
+    });
+  });
 }
 
 void QueueMessage(Comm& comm, const Call& call, cuda::GpuStream& stream) {

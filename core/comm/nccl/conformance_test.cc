@@ -29,6 +29,7 @@ int Ranks() {
   return std::min(*gpus, 8);
 }
 
+template <NcclReductions kReductions>
 class NcclBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return ranks_; }
@@ -38,9 +39,10 @@ class NcclBackend final : public BackendUnderTest {
       LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context,
                           CudaContext::Create(handle.rank()));
       GpuMemory memory(*context);
-      NcclGpu device(*context, absl::ToChronoNanoseconds(timeout), handle.comm());
+      NcclGpu device(*context, absl::ToChronoNanoseconds(timeout), kReductions, handle.comm());
       LS_ASSIGN_OR_RETURN(const auto comm, DeviceCommunicator::Create(handle.comm(), device));
-      RankUnderTest rank(*comm, memory, Arithmetic::kAnyOrder);
+      constexpr bool kExact = kReductions == NcclReductions::kExact;
+      RankUnderTest rank(*comm, memory, kExact ? Arithmetic::kTree : Arithmetic::kAnyOrder);
       return body(rank);
     });
   }
@@ -49,9 +51,14 @@ class NcclBackend final : public BackendUnderTest {
   const int ranks_ = Ranks();
 };
 
-std::unique_ptr<BackendUnderTest> MakeBackend() { return std::make_unique<NcclBackend>(); }
+template <NcclReductions kReductions>
+std::unique_ptr<BackendUnderTest> MakeBackend() {
+  return std::make_unique<NcclBackend<kReductions>>();
+}
 
-INSTANTIATE_TEST_SUITE_P(Nccl, CommConformance, testing::Values(&MakeBackend));
+INSTANTIATE_TEST_SUITE_P(Nccl, CommConformance,
+                         testing::Values(&MakeBackend<NcclReductions::kFast>,
+                                         &MakeBackend<NcclReductions::kExact>));
 
 }  // namespace
 }  // namespace lockstep

@@ -1,20 +1,25 @@
 #include "core/comm/nccl/device.h"
 
-#include <algorithm>  // std::max
-#include <cstring>    // std::memcpy
+#include <unistd.h>  // gethostname
+
+#include <algorithm>   // std::max
+#include <cstring>     // std::memcpy
+#include <functional>  // std::hash
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/comm/device/exact_reduction.h"
 #include "core/comm/nccl/calls.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kIdLabel[] = "nccl id";
+constexpr char kIdLabel[] = "nccl id", kNodeLabel[] = "node";
 
 // NCCL takes its time to connect GPUs, and that is no sign of a rank that does not come: the host
 // sees those.
@@ -46,11 +51,38 @@ T ValueOrThrow(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// The machine that this process runs on.
+int64_t ThisNode() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return static_cast<int64_t>(std::hash<std::string_view>()(name));
+}
+
+// Called by all members.
+absl::StatusOr<int> FindRanksANode(Communicator& ids) {
+  CpuAllocator allocator;
+  const auto empty = [&](int64_t count) {
+    return Tensor::Empty(allocator, {count}, DType::kI64, MemoryClass::kCommunication);
+  };
+  const Tensor own = empty(1), all = empty(ids.size());
+  own.data<int64_t>()[0] = ThisNode();
+  LS_RETURN_IF_ERROR(ids.AllGather(own, all, kNodeLabel).Wait());
+  return RanksANode(all.span<int64_t>());
+}
+
 // One group as its carriers share it.
 struct NcclGroup {
   NcclGroup(std::unique_ptr<Communicator> ids_of_group, nccl::Patience for_others,
-            nccl::Watch& over_gpu)
-      : ids(std::move(ids_of_group)), patience(std::move(for_others)), watch(over_gpu) {}
+            NcclReductions reductions_of_group, int ranks_a_node, nccl::Watch& over_gpu)
+      : ids(std::move(ids_of_group)),
+        patience(std::move(for_others)),
+        reductions(reductions_of_group),
+        member{.size = ids->size(), .rank = ids->rank(), .ranks_a_node = ranks_a_node},
+        watch(over_gpu) {}
+
+  bool ReducesExactly(const Signature& signature) const {
+    return reductions == NcclReductions::kExact && IsReduction(signature.operation);
+  }
 
   // Call queues have threads of their own, and share `ids`: they take turns to call, and wait
   // together.
@@ -61,6 +93,8 @@ struct NcclGroup {
 
   const std::unique_ptr<Communicator> ids;  // the group's, for names alone
   const nccl::Patience patience;
+  const NcclReductions reductions;
+  const DeviceMember member;
   nccl::Watch& watch;
   std::mutex mutex;
 };
@@ -77,7 +111,7 @@ class NcclCarrier : public DeviceCarrier {
     gpu_stream().MakeCurrent();
     const std::shared_ptr<nccl::Comm> comm = Connected();
     stream_->Await(*call.ready);
-    Queue(*comm, call.call, gpu_stream());
+    Queue(*comm, call, gpu_stream());
     DeviceMarkPtr end = stream_->Mark();
     group_->watch.Add(comm, end,
                       absl::StrCat(DescribeCall(call.call.signature, call.call.label), " in ",
@@ -92,9 +126,9 @@ class NcclCarrier : public DeviceCarrier {
  protected:
   // Made where it is first needed, with all that have a part in it.
   virtual std::shared_ptr<nccl::Comm> Connected() = 0;
-  virtual void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) = 0;
+  virtual void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) = 0;
 
-  NcclGroup& group() { return *group_; }
+  NcclGroup& group() const { return *group_; }
 
  private:
   cuda::GpuStream& gpu_stream() { return static_cast<cuda::GpuStream&>(*stream_); }
@@ -106,6 +140,10 @@ class NcclCarrier : public DeviceCarrier {
 class NcclCollectives final : public NcclCarrier {
  public:
   using NcclCarrier::NcclCarrier;
+
+  int64_t HeldBytes(const Signature& signature) const override {
+    return group().ReducesExactly(signature) ? ExactReductionBytes(signature, group().member) : 0;
+  }
 
  private:
   std::shared_ptr<nccl::Comm> Connected() override {
@@ -120,8 +158,14 @@ class NcclCollectives final : public NcclCarrier {
     comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), group().ids->size(), rank, group().patience));
     return comm_;
   }
-  void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) override {
-    nccl::QueueCollective(comm, call, group().ids->size(), group().ids->rank(), stream);
+  void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) override {
+    const DeviceMember& member = group().member;
+    if (!group().ReducesExactly(call.call.signature)) {
+      return nccl::QueueCollective(comm, call.call, member.size, member.rank, stream);
+    }
+    nccl::Peers peers(comm, stream);
+    QueueExactReduction(call.call, member, call.held == nullptr ? nullptr : call.held->raw(),
+                        stream, peers);
   }
 
   std::shared_ptr<nccl::Comm> comm_;
@@ -149,8 +193,8 @@ class NcclMessages final : public NcclCarrier {
     comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), 2, sends_ ? 0 : 1, group().patience));
     return comm_;
   }
-  void Queue(nccl::Comm& comm, const Call& call, cuda::GpuStream& stream) override {
-    nccl::QueueMessage(comm, call, stream);
+  void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) override {
+    nccl::QueueMessage(comm, call.call, stream);
   }
 
   const bool sends_;
@@ -184,10 +228,12 @@ class NcclRoutes final : public DeviceRoutes {
 
 }  // namespace
 
-NcclGpu::NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, Communicator& world)
+NcclGpu::NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, NcclReductions reductions,
+                 Communicator& world)
     : GpuDevice(context),
       patience_{.timeout = std::max<std::chrono::nanoseconds>(timeout, kLeastTimeout),
                 .world_status = [&world] { return world.status(); }},
+      reductions_(reductions),
       watch_(context.ordinal(), patience_) {}
 
 absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& group) {
@@ -197,7 +243,12 @@ absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& gro
   }
   LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> ids,
                       group.Split(0, group.rank(), absl::StrCat(group.name(), ".nccl")));
-  auto shared = std::make_shared<NcclGroup>(std::move(ids), patience_, watch_);
+  int ranks_a_node = 1;
+  if (reductions_ == NcclReductions::kExact) {
+    LS_ASSIGN_OR_RETURN(ranks_a_node, FindRanksANode(*ids));
+  }
+  auto shared =
+      std::make_shared<NcclGroup>(std::move(ids), patience_, reductions_, ranks_a_node, watch_);
   return std::make_unique<NcclRoutes>(std::move(shared), StreamFactory());
 }
 

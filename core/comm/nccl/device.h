@@ -4,6 +4,7 @@
 
 #include "core/comm/cuda/gpu_device.h"
 #include "core/comm/nccl/watch.h"
+#include "core/comm/nccl_reductions.h"
 
 namespace lockstep {
 
@@ -14,12 +15,14 @@ namespace lockstep {
 class NcclGpu final : public GpuDevice {
  public:
   // `timeout` is how long a rank waits for others. `world` is the host's, and outlives the device.
-  NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, Communicator& world);
+  NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, NcclReductions reductions,
+          Communicator& world);
 
   absl::StatusOr<std::unique_ptr<DeviceRoutes>> Connect(Communicator& group) override;
 
  private:
   const nccl::Patience patience_;
+  const NcclReductions reductions_;
   nccl::Watch watch_;
 };
 
