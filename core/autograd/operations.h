@@ -58,7 +58,8 @@ struct GeluMlp {
   Leaf& up_bias;
   Leaf& down;
   Leaf* down_bias;  // may be null
-  // Of the sums over hidden features: then without down_bias and residual. Empty: not cut.
+  // The leaves of sums over hidden features. A cut network has no down_bias and no residual here;
+  // they are added behind the sum. Empty: the sums are not cut.
   FeatureLeaves leaves = {};
 };
 Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const Variable* residual);

@@ -42,7 +42,7 @@ bool IsOfCheckpoint(const std::map<std::string, std::string>& metadata);
 absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
     const std::map<std::string, std::string>& metadata, const std::string& path);
 
-// The key under which a shard says which part of the tensor `name` it holds (TensorSlice); without
+// The key under which a shard says which slice of the tensor `name` it holds (TensorSlice); without
 // it, it holds the whole.
 std::string PartKey(const std::string& name);
 

@@ -82,8 +82,8 @@ int64_t Elements(const std::vector<int64_t>& whole, const Slice& slice) {
   return extent == 0 ? 0 : *Elements(whole) / extent * slice.extent();
 }
 
-bool IsAllOfSlice(const TensorSlice& part) {
-  return part.slice && part.elements == Elements(part.whole, *part.slice);
+bool IsAllOfSlice(const TensorSlice& held) {
+  return held.slice && held.elements == Elements(held.whole, *held.slice);
 }
 
 }  // namespace
@@ -123,10 +123,10 @@ TensorSlice WholeSlice(std::vector<int64_t> shape) {
 
 TensorSlice SliceOf(std::vector<int64_t> shape, Slice slice) {
   CHECK(Fits(slice, shape)) << absl::StrJoin(shape, "x");
-  TensorSlice part = WholeSlice(std::move(shape));
-  part.elements = Elements(part.whole, slice);
-  part.slice = std::move(slice);
-  return part;
+  TensorSlice held = WholeSlice(std::move(shape));
+  held.elements = Elements(held.whole, slice);
+  held.slice = std::move(slice);
+  return held;
 }
 
 absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
@@ -167,16 +167,16 @@ absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
                                                    absl::StrJoin(stored, ", "), "]"));
   };
   if (!all || !Fits(*slice, *whole)) return no_slice();
-  TensorSlice part = SliceOf(*whole, *std::move(slice));
+  TensorSlice held = SliceOf(*whole, *std::move(slice));
   if (has_first) {
     const std::optional<int64_t> first = ParseNumber(json[kFirst]);
     if (!first) return invalid();
-    if (!here || *first > part.elements || *here > part.elements - *first) return no_slice();
-    part.first = *first;
-    part.elements = *here;
+    if (!here || *first > held.elements || *here > held.elements - *first) return no_slice();
+    held.first = *first;
+    held.elements = *here;
   }
-  if (part.StoredShape() != stored) return no_slice();
-  return part;
+  if (held.StoredShape() != stored) return no_slice();
+  return held;
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "core/comm/mesh_shape.h"
 #include "core/comm/nccl_reductions.h"
 #include "core/config/config.h"
+#include "core/comm/nccl_reductions.h"
 #include "core/config/cut_settings.h"
 #include "core/config/precision.h"
 #include "core/config/trace_window.h"

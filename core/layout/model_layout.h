@@ -43,8 +43,8 @@ struct TensorPlacement {
   std::string name;
   DType dtype = DType::kF32;
   TensorSlice held;     // no elements where the rank has nothing of the tensor
-  int64_t padding = 0;  // elements behind the part, in memory only
-  // Of the ranks that hold the same elements, one saves them.
+  int64_t padding = 0;  // elements behind the slice, in memory only
+  // Whether this rank saves the elements: one of the ranks that hold them does.
   bool is_writer = false;
   bool is_frozen = false;
 };

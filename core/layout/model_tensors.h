@@ -21,10 +21,10 @@ struct ModelTensor {
   bool is_frozen = false;
   // The parameter that owns the value, by its index in the list; none: this tensor itself.
   std::optional<size_t> tied_to = {};
-  // Of a running statistic, its dtype; none: a parameter.
+  // The dtype of a running statistic. None: the tensor is a parameter.
   std::optional<DType> statistic = {};
-  // Of a running statistic, bytes that are kept for each element: its own, and those of the sums
-  // that update it.
+  // The bytes that a rank keeps for each element of a running statistic: the element's own, and
+  // those of the sums that update it.
   int64_t statistic_bytes = 0;
   std::vector<TensorSplit> splits = {};  // by rank along tp
 };

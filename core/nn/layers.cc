@@ -322,7 +322,7 @@ void EmbeddingLayer::Split(SplitStyle style, SplitGroup& group) {
 }
 
 Variable EmbeddingLayer::operator()(Pass& pass, const Variable& ids) {
-  // Of all leaves one has the row, and nothing is rounded.
+  // One leaf has the row, and the others add -0: a tree over leaves would round nothing.
   if (cut_.group == nullptr) return Embedding(pass.tape, ids, weight_);
   Kernels& k = pass.kernels();
   const Tensor own = k.Empty(ids.shape(), DType::kI32);

@@ -11,8 +11,8 @@ namespace lockstep {
 // (adapter.h), which alone are trained.
 struct LoraOptions {
   // Layers to adapt: `*` matches any characters; the name of a module stands for all layers in it.
-  // Of packed projections also single ones: "*.qkv.q". The projections of a layer that is chosen as
-  // a whole get no adapters of their own.
+  // A pattern may also name one projection of a packed layer: "*.qkv.q". A layer that is chosen as
+  // a whole has one adapter, and its projections have none.
   std::vector<std::string> layers;
   int64_t rank = 8;
   double alpha = 8;

@@ -15,31 +15,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kWorkload[] = R"(name = "launched"
-[train]
+constexpr char kTables[] = R"([train]
 steps = 5
-[batch]
-size = 12
 [cut]
 micro_batches = 2
 [mesh]
 dp = 3
-[model]
-kind = "transformer"
-layers = 2
-heads = 2
-width = 32
-dropout = 0.1
-[data]
-kind = "markov"
-context = 16
-validation_samples = 24
-[optimizer]
-kind = "adamw"
-[schedule]
-learning_rate = 0.01
-[run]
-threads = 1
 [checkpoint]
 every = 3
 [trace]
@@ -49,7 +30,7 @@ steps = 1
 
 class DdpMpiTest : public LaunchedRunTest {
  protected:
-  DdpMpiTest() : LaunchedRunTest("strategies/ddp/main", kWorkload) {}
+  DdpMpiTest() : LaunchedRunTest("strategies/ddp/main", LaunchedGpt(2, kTables)) {}
 };
 
 TEST_F(DdpMpiTest, GivesTheBitsOfThreads) {

@@ -16,32 +16,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kWorkload[] = R"(name = "launched"
-[train]
+constexpr char kTables[] = R"([train]
 steps = 4
-[batch]
-size = 12
 [cut]
 micro_batches = 2
 [mesh]
 pp = 2
 dp = 2
-[model]
-kind = "transformer"
-layers = 2
-heads = 2
-width = 32
-dropout = 0.1
-[data]
-kind = "markov"
-context = 16
-validation_samples = 24
-[optimizer]
-kind = "adamw"
-[schedule]
-learning_rate = 0.01
-[run]
-threads = 1
 [trace]
 first_step = 3
 steps = 1
@@ -49,7 +30,7 @@ steps = 1
 
 class LayerwiseMpiTest : public LaunchedRunTest {
  protected:
-  LayerwiseMpiTest() : LaunchedRunTest("strategies/layerwise/main", kWorkload) {}
+  LayerwiseMpiTest() : LaunchedRunTest("strategies/layerwise/main", LaunchedGpt(2, kTables)) {}
 };
 
 TEST_F(LayerwiseMpiTest, GivesTheBitsOfThreads) {

@@ -8,6 +8,31 @@
 
 namespace lockstep {
 
+std::string LaunchedGpt(int layers, const std::string& tables) {
+  return absl::StrCat(R"(name = "launched"
+[batch]
+size = 12
+[model]
+kind = "transformer"
+heads = 2
+width = 32
+dropout = 0.1
+layers = )",
+                      layers, R"(
+[data]
+kind = "markov"
+context = 16
+validation_samples = 24
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.01
+[run]
+threads = 1
+)",
+                      tables);
+}
+
 LaunchedRunTest::LaunchedRunTest(std::string program, const std::string& workload)
     : program_(std::move(program)), folder_(testing::TempDir() + "/launched_run") {
   std::filesystem::remove_all(folder_);

@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+// A workload of a small GPT with dropout and AdamW, one thread a rank, 12 samples a step: TOML
+// text, to which `tables` adds what a test is about.
+std::string LaunchedGpt(int layers, const std::string& tables);
+
 // A strategy's program run as a user would, ranks as threads or as processes under mpirun, in a
 // folder of the test's own. The program and build_defs/mpi_test.sh must be among the test's data.
 class LaunchedRunTest : public testing::Test {

@@ -16,31 +16,12 @@ namespace {
 
 // Micro-batches of two sizes. Enough layers that one micro-batch's activations between two stages
 // are below 1 % of what a rank keeps for backward.
-constexpr char kWorkload[] = R"(name = "launched"
-[train]
+constexpr char kTables[] = R"([train]
 steps = 3
 clip_norm = 1.0
-[batch]
-size = 12
 [cut]
 shards = 2
 micro_batches = 4
-[model]
-kind = "transformer"
-layers = 6
-heads = 2
-width = 32
-dropout = 0.1
-[data]
-kind = "markov"
-context = 16
-validation_samples = 24
-[optimizer]
-kind = "adamw"
-[schedule]
-learning_rate = 0.01
-[run]
-threads = 1
 )";
 
 struct Case {
@@ -55,7 +36,8 @@ struct Case {
 class ProcessesTest : public LaunchedRunTest, public testing::WithParamInterface<Case> {
  protected:
   ProcessesTest()
-      : LaunchedRunTest(absl::StrCat("strategies/", GetParam().strategy, "/main"), kWorkload) {}
+      : LaunchedRunTest(absl::StrCat("strategies/", GetParam().strategy, "/main"),
+                        LaunchedGpt(6, kTables)) {}
 };
 
 TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {

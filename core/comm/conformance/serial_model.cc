@@ -261,7 +261,7 @@ bool Agrees(const Case& c, int member, const Bytes& actual, Arithmetic arithmeti
   const double roundings = c.size() * UnitRoundoff(c.dtype);
   for (int64_t i = 0; i < static_cast<int64_t>(expected.size()) / SizeOf(c.dtype); ++i) {
     const double want = NumberAt(expected, c.dtype, i), got = NumberAt(actual, c.dtype, i);
-    // Of a sum, no chunk is larger than all members' largest numbers together.
+    // No element of a sum exceeds the largest numbers of all members together.
     const double largest = c.reduce_op == ReduceOp::kProduct ? std::abs(want) : c.size() * 0x1p9;
     if (!(std::abs(got - want) <= roundings * largest)) return false;
   }

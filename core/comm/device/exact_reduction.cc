@@ -32,11 +32,14 @@ class ReductionPlan {
     const int64_t begin = std::min(rank * lines * line, signature_.count);
     return {begin, std::min(lines * line, signature_.count - begin)};
   }
-  // What the ranks at place `local` of all nodes reduce, one chunk behind the other.
-  int64_t SegmentBytes(int local) const {
-    int64_t bytes = 0;
-    for (int node = 0; node < outer(); ++node) bytes += Bytes(ChunkOf(RankAt(node, local)).count);
-    return bytes;
+  // The ranks at place `local` of all nodes reduce a segment: their chunks, one behind the other.
+  // Where each begins, in bytes, and last where the segment ends.
+  std::vector<int64_t> SegmentOffsets(int local) const {
+    std::vector<int64_t> offsets = {0};
+    for (int node = 0; node < outer(); ++node) {
+      offsets.push_back(offsets.back() + Bytes(ChunkOf(RankAt(node, local)).count));
+    }
+    return offsets;
   }
 
  private:
@@ -64,6 +67,7 @@ class MemberReduction {
         rank_(member.rank),
         node_(rank_ / plan_.inner()),
         local_(rank_ % plan_.inner()),
+        offsets_(plan_.SegmentOffsets(local_)),
         input_(call.input.raw()),
         output_(call.output.defined() ? call.output.raw() : nullptr),
         held_(held),
@@ -79,7 +83,7 @@ class MemberReduction {
       // Each node's sums take the place of what the first other rank has sent.
       std::vector<std::byte*> node_sums;
       for (int node = 0; node < plan_.outer(); ++node) {
-        node_sums.push_back(Received(0) + OffsetInSegment(node));
+        node_sums.push_back(Received(0) + offsets_[node]);
       }
       ReduceWithinNode(node_sums);
       ReduceBetweenNodes(node_sums, sum);
@@ -106,19 +110,10 @@ class MemberReduction {
   }
 
   // Held: a segment from each other rank of the node, a chunk from each other node, a chunk.
-  std::byte* Received(int index) const {
-    return held_ + index * AlignedBytes(plan_.SegmentBytes(local_));
-  }
+  std::byte* Received(int index) const { return held_ + index * AlignedBytes(offsets_.back()); }
   std::byte* BetweenNodes(int index) const {
     return Received(plan_.inner() - 1) +
            index * AlignedBytes(plan_.Bytes(plan_.ChunkOf(rank_).count));
-  }
-  int64_t OffsetInSegment(int node) const {
-    int64_t bytes = 0;
-    for (int before = 0; before < node; ++before) {
-      bytes += plan_.Bytes(plan_.ChunkOf(plan_.RankAt(before, local_)).count);
-    }
-    return bytes;
   }
 
   // The `members` inputs in order: this member's own, and what the others have sent.
@@ -143,7 +138,7 @@ class MemberReduction {
         messages.push_back({.member = plan_.RankAt(node_, local),
                             .send = input_ + plan_.Bytes(theirs.begin),
                             .send_bytes = plan_.Bytes(theirs.count),
-                            .receive = Received(received) + OffsetInSegment(node),
+                            .receive = Received(received) + offsets_[node],
                             .receive_bytes = plan_.Bytes(ours.count)});
       }
       ++received;
@@ -152,7 +147,7 @@ class MemberReduction {
     for (int node = 0; node < plan_.outer(); ++node) {
       const Chunk chunk = plan_.ChunkOf(plan_.RankAt(node, local_));
       Reduce(plan_.inner(), local_, input_ + plan_.Bytes(chunk.begin), chunk.count, sums[node],
-             [&](int index) { return Received(index) + OffsetInSegment(node); });
+             [&](int index) { return Received(index) + offsets_[node]; });
     }
   }
 
@@ -215,6 +210,7 @@ class MemberReduction {
   const Signature& signature_;
   const ReductionPlan plan_;
   const int size_, rank_, node_, local_;
+  const std::vector<int64_t> offsets_;  // of the chunks in this place's segment
   const std::byte* const input_;
   std::byte* const output_;
   std::byte* const held_;
@@ -247,7 +243,7 @@ int64_t ExactReductionBytes(const Signature& signature, const DeviceMember& memb
   const ReductionPlan plan(signature, member);
   int64_t segment = 0, chunk = 0;
   for (int local = 0; local < plan.inner(); ++local) {
-    segment = std::max(segment, plan.SegmentBytes(local));
+    segment = std::max(segment, plan.SegmentOffsets(local).back());
   }
   for (int rank = 0; rank < member.size; ++rank) {
     chunk = std::max(chunk, plan.Bytes(plan.ChunkOf(rank).count));

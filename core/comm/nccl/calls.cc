@@ -110,7 +110,7 @@ class Collective {
  private:
   Chunk ChunkOf(int member) const { return lockstep::ChunkOf(signature_, size_, member); }
   size_t Count(int member) const { return static_cast<size_t>(ChunkOf(member).count); }
-  // Of a member's chunk in what holds all chunks; null in null.
+  // Returns where a member's chunk begins in a buffer of all chunks; null if there is no buffer.
   template <typename T>
   T* At(T* whole, int member) const {
     return whole == nullptr ? nullptr : whole + ChunkOf(member).begin * SizeOf(signature_.dtype);

@@ -42,13 +42,6 @@ void GeluMlpBf16(CpuKernels& kernels, const Tensor& x, const Tensor& up, const T
                  const FeatureLeaves& features, const Tensor& pre, const Tensor& y) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
   const Tiling tiles = LeafTiles(x.elements() / width);
-  if (!LeavesSuffice(tiles)) {
-    kernels.Linear(x, up, up_bias, Tensor(), pre);
-    if (IsWhole(features, hidden)) return kernels.GeluLinear(pre, down, down_bias, residual, y);
-    const Tensor gelu = kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
-    kernels.Gelu(pre, gelu);
-    return kernels.LinearByLeaves(gelu, down, features, y);
-  }
   const Bf16RowProduct to_hidden(kernels, {Bf16Data(up), width, Transpose::kYes}, width, hidden,
                                  up_bias);
   Bf16LeafProduct to_output(kernels, std::ssize(features), width);
@@ -83,17 +76,6 @@ void GeluMlpBackwardBf16(CpuKernels& kernels, const Tensor& x, const Tensor& pre
                          Write write, const Kernels::GeluMlpGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
   const Tiling leaves = LeafTiles(dy.elements() / width), blocks = InnerBlocks(hidden);
-  if (!LeavesSuffice(leaves)) {
-    const auto workspace = [&] {
-      return kernels.Empty(pre.shape(), DType::kBF16, MemoryClass::kWorkspace);
-    };
-    const Tensor gelu = workspace(), dpre = workspace();
-    if (gradients.down.defined()) kernels.Gelu(pre, gelu);
-    kernels.LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
-    kernels.GeluBackward(pre, dpre, dpre);
-    return kernels.LinearBackwardByLeaves(dpre, x, up, features, write, gradients.x, gradients.up,
-                                          gradients.up_bias);
-  }
   const int chunks = TileChunks(leaves);
   Bf16LeafProduct to_input(kernels, std::ssize(features), width);
   std::vector<Bf16RowProduct> to_hidden;  // one a block

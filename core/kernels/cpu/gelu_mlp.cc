@@ -33,6 +33,37 @@ using cpu::WeightGradient;
 
 const float* DataOrNull(const Tensor& t) { return t.defined() ? t.data<float>() : nullptr; }
 
+// With too few leaves of rows for the threads, who then share columns too, an operation at a time.
+void GeluMlpByOperations(CpuKernels& kernels, const Tensor& x, const Tensor& up,
+                         const Tensor& up_bias, const Tensor& down, const Tensor& down_bias,
+                         const Tensor& residual, const FeatureLeaves& features, const Tensor& pre,
+                         const Tensor& y) {
+  kernels.Linear(x, up, up_bias, Tensor(), pre);
+  if (IsWhole(features, up.shape()[0])) {
+    return kernels.GeluLinear(pre, down, down_bias, residual, y);
+  }
+  const Tensor gelu = kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
+  kernels.Gelu(pre, gelu);
+  kernels.LinearByLeaves(gelu, down, features, y);
+}
+
+void GeluMlpBackwardByOperations(CpuKernels& kernels, const Tensor& x, const Tensor& pre,
+                                 const Tensor& up, const Tensor& down,
+                                 const FeatureLeaves& features, const Tensor& dy, Write write,
+                                 const Kernels::GeluMlpGradients& gradients) {
+  const auto workspace = [&] {
+    return kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
+  };
+  const Tensor gelu = workspace(), dpre = workspace();
+  if (gradients.down.defined()) kernels.Gelu(pre, gelu);
+  kernels.LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
+  kernels.GeluBackward(pre, dpre, dpre);
+  kernels.LinearBackwardByLeaves(dpre, x, up, features, write, gradients.x, gradients.up,
+                                 gradients.up_bias);
+}
+
+bool RowsSuffice(const Tensor& x) { return cpu::LeavesSuffice(cpu::LeafTiles(x.shape().rows())); }
+
 // Sums over hidden features are made by the leaves `features`, one range each, which together are
 // all of them. down_bias and residual are for one leaf.
 void GeluMlpF32(CpuKernels& kernels, const Tensor& x, const Tensor& up, const Tensor& up_bias,
@@ -40,13 +71,6 @@ void GeluMlpF32(CpuKernels& kernels, const Tensor& x, const Tensor& up, const Te
                 const FeatureLeaves& features, const Tensor& pre, const Tensor& y) {
   const int64_t rows = x.shape().rows(), width = up.shape()[1], hidden = up.shape()[0];
   const Tiling tiles = cpu::LeafTiles(rows);
-  if (!cpu::LeavesSuffice(tiles)) {
-    kernels.Linear(x, up, up_bias, Tensor(), pre);
-    if (IsWhole(features, hidden)) return kernels.GeluLinear(pre, down, down_bias, residual, y);
-    const Tensor gelu = kernels.Empty(pre.shape(), pre.dtype(), MemoryClass::kWorkspace);
-    kernels.Gelu(pre, gelu);
-    return kernels.LinearByLeaves(gelu, down, features, y);
-  }
   std::vector<RowProduct> to_hidden;  // one a block
   LeafProduct to_output(kernels, std::ssize(features), width);
   for (const std::vector<Range>& leaf : features) {
@@ -91,17 +115,6 @@ void GeluMlpBackwardF32(CpuKernels& kernels, const Tensor& x, const Tensor& pre,
                         Write write, const Kernels::GeluMlpGradients& gradients) {
   const int64_t width = up.shape()[1], hidden = up.shape()[0];
   const Tiling leaves = cpu::LeafTiles(x.shape().rows());
-  if (!cpu::LeavesSuffice(leaves)) {
-    const auto workspace = [&] {
-      return kernels.Empty(pre.shape(), DType::kF32, MemoryClass::kWorkspace);
-    };
-    const Tensor gelu = workspace(), dpre = workspace();
-    if (gradients.down.defined()) kernels.Gelu(pre, gelu);
-    kernels.LinearBackward(dy, gelu, down, write, dpre, gradients.down, gradients.down_bias);
-    kernels.GeluBackward(pre, dpre, dpre);
-    return kernels.LinearBackwardByLeaves(dpre, x, up, features, write, gradients.x, gradients.up,
-                                          gradients.up_bias);
-  }
   const int chunks = cpu::TileChunks(leaves);
   struct HiddenBlock {
     int64_t begin, size;
@@ -215,6 +228,16 @@ void GeluMlpBackwardF32(CpuKernels& kernels, const Tensor& x, const Tensor& pre,
   if (down_bias) cpu::WriteSums(down_bias->Finish(), write, gradients.down_bias);
 }
 
+// Which of the ways suits the rows and the dtype, fp32 or bf16.
+auto* MlpFor(const Tensor& x) {
+  if (!RowsSuffice(x)) return GeluMlpByOperations;
+  return x.dtype() == DType::kBF16 ? cpu::GeluMlpBf16 : GeluMlpF32;
+}
+auto* MlpBackwardFor(const Tensor& dy) {
+  if (!RowsSuffice(dy)) return GeluMlpBackwardByOperations;
+  return dy.dtype() == DType::kBF16 ? cpu::GeluMlpBackwardBf16 : GeluMlpBackwardF32;
+}
+
 }  // namespace
 
 void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
@@ -223,11 +246,7 @@ void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bia
   Span span(this);
   const int64_t rows = x.shape().rows(), hidden = up.shape()[0];
   CHECK_EQ(pre.elements(), rows * hidden);
-  if (MultipliesBf16(x)) {
-    return cpu::GeluMlpBf16(*this, x, up, up_bias, down, down_bias, residual, {{{0, hidden}}}, pre,
-                            y);
-  }
-  if (!cpu::AllF32({&x})) {
+  if (!MultipliesBf16(x) && !cpu::AllF32({&x})) {
     cpu::WideOutput wide_pre(*this, pre), wide_y(*this, y);
     GeluMlp(cpu::Wide(*this, x), cpu::Wide(*this, up), cpu::Wide(*this, up_bias),
             cpu::Wide(*this, down), cpu::Wide(*this, down_bias), cpu::Wide(*this, residual),
@@ -235,7 +254,7 @@ void CpuKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bia
     wide_pre.Round();
     return wide_y.Round();
   }
-  GeluMlpF32(*this, x, up, up_bias, down, down_bias, residual, {{{0, hidden}}}, pre, y);
+  MlpFor(x)(*this, x, up, up_bias, down, down_bias, residual, {{{0, hidden}}}, pre, y);
 }
 
 void CpuKernels::GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor& up_bias,
@@ -245,8 +264,7 @@ void CpuKernels::GeluMlpByLeaves(const Tensor& x, const Tensor& up, const Tensor
     return Kernels::GeluMlpByLeaves(x, up, up_bias, down, leaves, pre, y);
   }
   Span span(this);
-  const auto run = MultipliesBf16(x) ? cpu::GeluMlpBf16 : GeluMlpF32;
-  run(*this, x, up, up_bias, down, Tensor(), Tensor(), leaves, pre, y);
+  MlpFor(x)(*this, x, up, up_bias, down, Tensor(), Tensor(), leaves, pre, y);
 }
 
 void CpuKernels::GeluLinear(const Tensor& pre, const Tensor& down, const Tensor& bias,
@@ -262,11 +280,7 @@ void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tenso
                                  const Tensor& down, const Tensor& dy, Write write,
                                  const GeluMlpGradients& gradients) {
   Span span(this);
-  if (MultipliesBf16(dy)) {
-    return cpu::GeluMlpBackwardBf16(*this, x, pre, up, down, {{{0, up.shape()[0]}}}, dy, write,
-                                    gradients);
-  }
-  if (!cpu::AllF32({&dy})) {
+  if (!MultipliesBf16(dy) && !cpu::AllF32({&dy})) {
     cpu::WideOutput wide_dx(*this, gradients.x);
     GeluMlpGradients wide = gradients;
     wide.x = wide_dx.tensor();
@@ -274,7 +288,7 @@ void CpuKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tenso
                     cpu::Wide(*this, down), cpu::Wide(*this, dy), write, wide);
     return wide_dx.Round();
   }
-  GeluMlpBackwardF32(*this, x, pre, up, down, {{{0, up.shape()[0]}}}, dy, write, gradients);
+  MlpBackwardFor(dy)(*this, x, pre, up, down, {{{0, up.shape()[0]}}}, dy, write, gradients);
 }
 
 void CpuKernels::GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, const Tensor& up,
@@ -285,8 +299,7 @@ void CpuKernels::GeluMlpBackwardByLeaves(const Tensor& x, const Tensor& pre, con
     return Kernels::GeluMlpBackwardByLeaves(x, pre, up, down, leaves, dy, write, gradients);
   }
   Span span(this);
-  const auto run = MultipliesBf16(dy) ? cpu::GeluMlpBackwardBf16 : GeluMlpBackwardF32;
-  run(*this, x, pre, up, down, leaves, dy, write, gradients);
+  MlpBackwardFor(dy)(*this, x, pre, up, down, leaves, dy, write, gradients);
 }
 
 }  // namespace lockstep
