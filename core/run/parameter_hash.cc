@@ -19,6 +19,18 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The sum over a run of elements of `Bits`, which lie from `bytes` on.
+template <typename Bits>
+uint64_t HashOfRun(uint64_t name, const uint8_t* bytes, const ElementRange& run) {
+  uint64_t hash = 0;
+  for (int64_t i = 0; i < run.elements; ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes + i * sizeof(Bits), sizeof(Bits));
+    hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
+  }
+  return hash;
+}
+
 // What this rank adds to a tensor's hash: of ranks that hold the same elements, one counts them.
 uint64_t HashOf(Kernels& kernels, const StateTensor& part) {
   if (!part.is_writer) return 0;
@@ -28,11 +40,11 @@ uint64_t HashOf(Kernels& kernels, const StateTensor& part) {
   std::vector<uint8_t> bytes(part.tensor.bytes());
   kernels.CopyToHost(part.tensor, bytes.data());
   for (const ElementRange& run : part.held().ElementRanges()) {
-    for (int64_t i = 0; i < run.elements; ++i) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, bytes.data() + (run.in_slice + i) * size, size);
-      hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
-    }
+    const uint8_t* first = bytes.data() + run.in_slice * size;
+    hash += size == 8   ? HashOfRun<uint64_t>(name, first, run)
+            : size == 4 ? HashOfRun<uint32_t>(name, first, run)
+            : size == 2 ? HashOfRun<uint16_t>(name, first, run)
+                        : HashOfRun<uint8_t>(name, first, run);
   }
   return hash;
 }
