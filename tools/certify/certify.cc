@@ -237,7 +237,7 @@ class Certification {
                      .c_str(),
                  stdout);
       if (!difference) continue;
-      std::printf("\n%s parts from %s at %s\n", run.ToString().c_str(),
+      std::printf("\n%s parts from %s\nat %s\n", run.ToString().c_str(),
                   plan_.runs[0].ToString().c_str(), difference->ToString().c_str());
       return 1;
     }

@@ -118,7 +118,7 @@ TEST_F(CertifyTest, ARunThatDiffersEndsItWithStepAndTensor) {
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
   EXPECT_THAT(result.out, ContainsRegex("ddp .* DIFFERS\n"));
   EXPECT_THAT(result.out, ContainsRegex("ddp.pp=1,dp=1,tp=1.1_threads.threads parts from "
-                                        "single.pp=1,dp=1,tp=1.1_threads.threads at step 0: loss "
+                                        "single.pp=1,dp=1,tp=1.1_threads.threads\nat step 0: loss "
                                         "and gradient norm are the same, but the hash of "
                                         "[a-z_.0-9]*weight is [0-9a-f]{16}, not"));
   EXPECT_THAT(result.out, Not(ContainsRegex("\nfsdp")));
@@ -128,7 +128,7 @@ TEST_F(CertifyTest, AnotherSeedDiffersInTheFirstLoss) {
   const ProcessResult result = Certify({Strategy("single"), Broken("fsdp", "train.seed=9")},
                                        {"--backends=mpi", "--threads=2", "--ranks=2"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
-  EXPECT_THAT(result.out, ContainsRegex("fsdp.* parts from single.* at step 0: the loss is "));
+  EXPECT_THAT(result.out, ContainsRegex("fsdp.* parts from single.*\nat step 0: the loss is "));
 }
 
 TEST_F(CertifyTest, OutKeepsTheRuns) {

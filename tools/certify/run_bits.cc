@@ -109,14 +109,15 @@ absl::StatusOr<std::vector<StepBits>> ReadRunBits(const std::string& directory) 
 
 std::string BitsDifference::ToString() const {
   if (what.empty()) return absl::StrCat("step ", step, ": only one of the runs has it");
+  const bool is_tensor = !tensors.empty() && what == tensors[0];
   const std::string value =
-      tensors.size() > 0 && what == tensors[0]
-          ? absl::StrCat("loss and gradient norm are the same, but the hash of ", what)
-          : absl::StrCat("the ", what);
+      is_tensor ? absl::StrCat("loss and gradient norm are the same, but the hash of ", what)
+                : absl::StrCat("the ", what);
   const std::string after =
-      tensors.empty() ? absl::StrCat("after it all ", all_tensors, " tensors are the same")
-                      : absl::StrCat("after it ", tensors.size(), " of ", all_tensors,
-                                     " tensors differ, the first is ", tensors[0]);
+      tensors.empty()
+          ? absl::StrCat("after it all ", all_tensors, " tensors are the same")
+          : absl::StrCat("after it ", tensors.size(), " of ", all_tensors, " tensors differ",
+                         is_tensor ? "" : ", the first is " + tensors[0]);
   return absl::StrCat("step ", step, ": ", value, " is ", actual, ", not ", expected, "; ", after);
 }
 
