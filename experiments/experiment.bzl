@@ -141,6 +141,9 @@ def lockstep_experiment(
       :compare                runs them one after another and shows them side by side, as tables and
                               a page; and the reference once more for each other cut of the batch
                               among them
+      :certify                runs the first steps under all strategies with a curve, on several
+                              meshes, numbers of threads and backends, and holds every loss and tensor
+                              to the reference, to the bit
       :update_expected        makes expected_loss.csv anew
 
     The reference is the first strategy that has a curve: `single`, or `lora` where adapters are
@@ -223,6 +226,14 @@ def lockstep_experiment(
         "compare",
         {label: "%s:%s/%s" % (workload, workload, run) for label, run in runs.items()},
         base = "%s/base" % workload if base_run else None,
+    )
+    program(
+        name = "certify",
+        binary = "//tools/certify",
+        arguments = ["--mpirun={path}/$(rootpath //build_defs:mpi_test.sh)"] +
+                    ["%s={path}/$(rootpath %s)" % strategy for strategy in programs.items()] +
+                    ["--"],
+        data = programs.values() + ["//build_defs:mpi_test.sh"],
     )
     reference = programs.values()[0]
     program(
