@@ -19,6 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kLarge = 1 << 20;  // elements; far beyond what is moved at once
+constexpr int64_t kPatient = 8192;   // moved at once by whoever comes by, but not small
 
 Tensor Filled(int64_t count, float value, Allocator& allocator) {
   const Tensor x = Tensor::Empty(allocator, {count}, DType::kF32, MemoryClass::kWorkspace);
@@ -27,27 +28,36 @@ Tensor Filled(int64_t count, float value, Allocator& allocator) {
 }
 
 // The rank's worker carries on while its thread is elsewhere: rank 0 does not wait before rank 1 is
-// done, which needs rank 0's task.
+// done, which needs rank 0's task; also where rank 1 asks again and again instead of waiting.
+void ExpectProgress(int64_t count, int calls, int first, bool asks) {
+  std::promise<void> called;
+  std::promise<void> done;
+  const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
+    CpuAllocator allocator;
+    const Tensor x = Filled(count, 1, allocator);
+    if (handle.rank() != first) called.get_future().wait();
+    std::vector<Work> works;
+    for (int i = 0; i < calls; ++i) {
+      works.push_back(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients"));
+    }
+    if (handle.rank() == first) called.set_value();
+    if (handle.rank() == 0) done.get_future().wait();
+    while (asks && handle.rank() == 1 && !works.back().Done()) std::this_thread::yield();
+    LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
+    if (handle.rank() == 1) done.set_value();
+    EXPECT_EQ(x.data<float>()[count - 1], 1 << calls);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(LocalWorldTest, CollectivesProgressWithoutWaiting) {
-  for (const int first : {0, 1}) {  // who calls first
-    std::promise<void> called;
-    std::promise<void> done;
-    const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Filled(kLarge, 1, allocator);
-      if (handle.rank() != first) called.get_future().wait();
-      std::vector<Work> works;
-      for (int i = 0; i < 3; ++i) {
-        works.push_back(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients"));
+  for (const int64_t count : {kLarge, kPatient}) {
+    for (const int calls : {1, 3}) {
+      for (const int first : {0, 1}) {  // who calls first
+        for (const bool asks : {false, true}) ExpectProgress(count, calls, first, asks);
       }
-      if (handle.rank() == first) called.set_value();
-      if (handle.rank() == 0) done.get_future().wait();
-      LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
-      if (handle.rank() == 1) done.set_value();
-      EXPECT_EQ(x.data<float>()[kLarge - 1], 8);
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(status.ok()) << status;
+    }
   }
 }
 
