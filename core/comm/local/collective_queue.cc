@@ -279,10 +279,10 @@ void CollectiveQueue::UpdateNeed() {
   Need need = Need::kNone;
   if (waiting_threads_ == 0 && !calls_.empty()) {
     const CallState& head = *calls_.front();
-    if (calls_.size() > 1 || PayloadBytes(head.call.signature) > kAtOnceBytes) {
+    if (calls_.size() > 1) {
       need = Need::kNeedy;
     } else if (!head.small) {
-      need = Need::kPatient;
+      need = PayloadBytes(head.call.signature) > kAtOnceBytes ? Need::kNeedy : Need::kPatient;
     }  // a small call alone is nobody's concern but its caller's: peers do not depend on its end
   }
   if (need == need_) return;
