@@ -1,9 +1,11 @@
 #include "core/run/batches.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/token_order.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -20,7 +22,28 @@ TraceEvent LoadEvent(const RenderedBatch& rendered) {
 
 }  // namespace
 
+Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
+  const TokenOrder order = {
+      .samples = tokens.shape()[0], .time = tokens.shape()[1], .leaves = token_leaves_};
+  const Tensor ordered =
+      Tensor::Empty(allocator(), {order.leaves * order.samples, order.leaf_time()}, tokens.dtype(),
+                    MemoryClass::kActivations);
+  const int32_t* from = tokens.data<int32_t>();
+  int32_t* to = ordered.data<int32_t>();
+  for (int64_t leaf = 0; leaf < order.leaves; ++leaf) {
+    for (int64_t sample = 0; sample < order.samples; ++sample) {
+      const int32_t* row = from + sample * order.time;
+      to = std::copy_n(row + order.FirstChunk(leaf), order.chunk(), to);
+      to = std::copy_n(row + order.SecondChunk(leaf), order.chunk(), to);
+    }
+  }
+  return ordered;
+}
+
 Batch HostBatches::Deliver(Batch batch) {
+  if (token_leaves_ > 1) {
+    batch = {.inputs = InOrderOfLeaves(batch.inputs), .targets = InOrderOfLeaves(batch.targets)};
+  }
   if (computes_here()) return batch;
   const auto copy = [this](const Tensor& host) {
     Tensor device = kernels_.EmptyLike(host);
@@ -32,7 +55,7 @@ Batch HostBatches::Deliver(Batch batch) {
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
                                      std::vector<int64_t> micro_batches)
-    : timer_(rank.timer), host_(rank.kernels) {
+    : timer_(rank.timer), host_(rank.kernels, run.settings.cut.tokens) {
   if (micro_batches.empty()) return;
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),

@@ -11,6 +11,7 @@
 #include "core/comm/host_numbers.h"
 #include "core/layout/model_tensors.h"
 #include "core/nn/loss.h"
+#include "core/nn/split.h"
 #include "core/report/trace.h"
 #include "glog/logging.h"
 
@@ -51,6 +52,12 @@ ModelLayout LayoutOf(const Model& model, const Rank& rank, const std::vector<Blo
            .reduce = precision.reduce}};
 }
 
+// Of those of a shard, the token leaves that a rank has of a parameter's gradient.
+int64_t OwnTokenLeaves(const Parameter& parameter, int64_t token_leaves) {
+  return parameter.tokens_over == nullptr ? token_leaves
+                                          : token_leaves / parameter.tokens_over->size();
+}
+
 // Draws forward and backward of a block into the trace, inside those of the pass.
 void TraceBlock(Block& block, Trace& trace) {
   const auto span = std::make_shared<std::optional<TraceSpan>>();
@@ -67,12 +74,19 @@ void TraceBlock(Block& block, Trace& trace) {
 }  // namespace
 
 void CompleteGradient(Kernels& kernels, Parameter& parameter) {
-  parameter.SumFeatureLeaves(kernels);
+  const int64_t features = parameter.feature_leaves;
+  const int64_t tokens = parameter.accumulators() / features;
   if (!parameter.has_gradient()) {
-    kernels.Fill(parameter.gradient, -0.0f);
-    parameter.MarkGradient();
+    for (int64_t leaf = 0; leaf < tokens * features; ++leaf) {
+      kernels.Fill(parameter.NextContributionOf(leaf, kernels).tensor, -0.0f);
+    }
   }
-  if (parameter.partial_over != nullptr) parameter.partial_over->SumGradient(parameter.gradient);
+  for (int64_t token = 0; token < tokens; ++token) {
+    const Tensor sum = parameter.SumAccumulators(kernels, token * features, features, 1);
+    if (parameter.features_over != nullptr) parameter.features_over->SumGradient(sum);
+  }
+  const Tensor sum = parameter.SumAccumulators(kernels, 0, tokens, features);
+  if (parameter.tokens_over != nullptr) parameter.tokens_over->SumGradient(sum);
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -110,6 +124,7 @@ LocalModel::LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place,
   } else {
     MakeValues();
   }
+  MakeAccumulators();
   for (Block* block : OwnBlocks()) {
     for (RunningStatistics* layer : block->Statistics()) {
       (layer->frozen ? frozen_layers_ : layers_).push_back(layer);
@@ -163,6 +178,17 @@ void LocalModel::MakeValues() {
   }
   for (Parameter* copy : tied_copies_) copy->value = Draw(*copy, precision.compute);
   RoundMasters();
+}
+
+// What micro-batches contribute to a token leaf is a chain, and what ranks have of a token leaf by
+// their features is summed over them before the next one is added: both end with the shard.
+void LocalModel::MakeAccumulators() {
+  for (Parameter* use : uses_) {
+    const int64_t tokens = OwnTokenLeaves(*use, settings_.cut.tokens);
+    const bool token_leaves_wait =
+        settings_.cut.micro_batches > 1 || use->feature_leaves > 1 || use->features_over != nullptr;
+    use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? tokens : 1) * use->feature_leaves);
+  }
 }
 
 // Initial values.
@@ -317,11 +343,8 @@ CostPrediction LocalModel::Predict() const {
   for (const auto& [use, sum] : gradient_sums_) {
     prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
   }
-  for (const Parameter* parameter : parameters_) {
-    if (parameter->feature_leaves == 1) continue;
-    prediction.AddMemory(MemoryClass::kGradients, parameter->feature_leaves *
-                                                      parameter->held_shape().elements() *
-                                                      SizeOf(parameter->gradient_dtype));
+  for (const Parameter* use : uses_) {
+    prediction.AddMemory(MemoryClass::kGradients, use->accumulator_bytes());
   }
   return prediction;
 }

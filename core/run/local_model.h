@@ -19,10 +19,10 @@
 
 namespace lockstep {
 
-// After the last micro-batch of a shard: adds what feature leaves have contributed to a parameter's
-// gradient. Where that received nothing it becomes -0, which changes no sum, not even the sign of a
-// zero. Where ranks along tp have partial gradients, sums these; then throws StatusException when a
-// peer fails.
+// After the last micro-batch of a shard: adds what token leaves and feature leaves have contributed
+// to a parameter's gradient, features inside tokens. Where the gradient received nothing it becomes
+// -0, which changes no sum, not even the sign of a zero. Where ranks along tp have parts, sums
+// these; then throws StatusException when a peer fails.
 void CompleteGradient(Kernels& kernels, Parameter& parameter);
 
 // The skips that leave a range of blocks, and those that come into it, in the order in which they
@@ -69,7 +69,11 @@ class LocalModel {
   // Samples of a micro-batch, by its number in the step.
   int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
-  Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
+  TokenOrder Tokens(int64_t samples) const {
+    return {.samples = samples, .time = targets_per_sample_, .leaves = settings_.cut.tokens};
+  }
+  // Samples of a batch, from its inputs.
+  int64_t SamplesIn(const Tensor& inputs) const { return inputs.shape()[0] / settings_.cut.tokens; }
   // Whether blocks take batches in, and whether they end in the loss.
   bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
   bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
@@ -157,6 +161,7 @@ class LocalModel {
   std::vector<Block*> OwnBlocks() const;
   void ListParameters();
   void MakeValues();
+  void MakeAccumulators();
   Tensor Draw(const Parameter& parameter, DType dtype) const;
 
   Rank& rank_;

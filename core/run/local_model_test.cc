@@ -1,5 +1,6 @@
 #include "core/run/local_model.h"
 
+#include <cmath>
 #include <vector>
 
 #include "core/run/testing/local_model_under_test.h"
@@ -60,6 +61,28 @@ TEST(LocalModelTest, AReplicaHasAllBlocks) {
     EXPECT_TRUE(rank.local_model().has_last());
     EXPECT_EQ(rank.local_model().ranges()[0].size(), 3);
   });
+}
+
+// Trees nest: features inside tokens. Of (1e8 + 1) + (-1e8 + 1) each half loses its 1; with tokens
+// inside features it would be (1e8 - 1e8) + (1 + 1).
+TEST(CompleteGradientTest, FeatureLeavesLieInsideTokenLeaves) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Parameter parameter("weight", {1}, Init::Constant(0));
+  parameter.value = kernels.Empty({1});
+  parameter.feature_leaves = 2;
+  parameter.MakeAccumulators(kernels, 4);
+  const float leaves[] = {1e8f, 1, -1e8f, 1};
+  for (int i = 0; i < 4; ++i) {
+    kernels.Fill(parameter.NextContributionOf(i, kernels).tensor, leaves[i]);
+  }
+  CompleteGradient(kernels, parameter);
+  EXPECT_EQ(Look(parameter.gradient)[0], 0);
+  // The next shard has no contribution: an empty leaf is -0, which changes no sum.
+  parameter.ClearGradient();
+  CompleteGradient(kernels, parameter);
+  EXPECT_TRUE(std::signbit(Look(parameter.gradient)[0]));
+  EXPECT_EQ(Look(parameter.gradient)[0], 0);
 }
 
 }  // namespace

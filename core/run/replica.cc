@@ -29,7 +29,7 @@ CostPrediction Replica::Predict() const {
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this, ranges()[0], batch.inputs.shape()[0]);
+  EvaluationPass pass(*this, ranges()[0], SamplesIn(batch.inputs));
   const StageVariables logits = pass.Forward({.line = Enter(batch.inputs)});
   return pass.Score(logits.line[0], batch.targets);
 }

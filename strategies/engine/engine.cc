@@ -85,7 +85,6 @@ class Engine : public Strategy {
     statistics_.Sum(local_model().rank().mesh);
     data_parallel_->FinishGradients();
     tied_.AddGradients();
-    tensor_.SumGradients();
     const double loss = ShareLoss(local_model(), ranks_, stages_, plan_.last_rank());
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendUpdates();

@@ -48,7 +48,8 @@ void ScheduleRunner::Run(int64_t step, absl::Span<const int64_t> micro_batches, 
 }
 
 EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
-  const BatchKind kind = {.mode = Pass::Mode::kEvaluate, .samples = batch.inputs.shape()[0]};
+  const BatchKind kind = {.mode = Pass::Mode::kEvaluate,
+                          .samples = local_model_.SamplesIn(batch.inputs)};
   EvaluationSums sums;
   for (int stage = 0; stage < plan_.size(); ++stage) {
     if (&actions_ != &schedule_.ranks[plan_.rank_of_stage[stage]]) continue;
