@@ -186,17 +186,4 @@ Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
   return plan;
 }
 
-absl::Status CheckTokens(const std::string& listing) {
-  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
-  bool divides_tokens = false;
-  int64_t tokens = 1, tp = 1;
-  ConfigReader(config.Table("tensor_parallel")).Read("sequence_parallel", &divides_tokens);
-  ConfigReader(config.Table("cut")).Read("tokens", &tokens);
-  ConfigReader(config.Table("mesh")).Read("tp", &tp);
-  if (!divides_tokens || tokens % tp == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("tensor_parallel.sequence_parallel divides tokens, whose sums ",
-                   tokens == 1 ? "[cut] does not cut" : absl::StrCat("are ", tokens, " leaves")));
-}
-
 }  // namespace lockstep

@@ -86,8 +86,4 @@ struct Plan {
 Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
             const std::function<absl::Status(const MeshShape&)>& check);
 
-// Refuses a mesh, which the program accepts with this configuration, but whose sums are not those
-// of other meshes: sequence parallel over tokens that [cut] does not cut.
-absl::Status CheckTokens(const std::string& listing);
-
 }  // namespace lockstep

@@ -177,18 +177,5 @@ TEST(CertifyPlanTest, WhatIsRefusedIsLeftOutOnceAndOthersTakeItsPlace) {
   EXPECT_THAT(Meshes(plan), Contains("pp=2,dp=2,tp=2"));
 }
 
-TEST(CertifyPlanTest, TokensThatAreNotCutAreRefused) {
-  const auto check = [](const std::string& tokens, const std::string& tp) {
-    return CheckTokens(absl::StrCat("[cut]\n", tokens, "\n[mesh]\ntp = ", tp,
-                                    "\n[tensor_parallel]\nsequence_parallel = true\n"));
-  };
-  EXPECT_THAT(std::string(check("", "2").message()), HasSubstr("[cut] does not cut"))
-      << "no such key";
-  EXPECT_THAT(std::string(check("tokens = 2", "4").message()), HasSubstr("are 2 leaves"));
-  EXPECT_TRUE(check("tokens = 4", "2").ok());
-  EXPECT_TRUE(check("", "1").ok());
-  EXPECT_TRUE(CheckTokens(kListing).ok());
-}
-
 }  // namespace
 }  // namespace lockstep
