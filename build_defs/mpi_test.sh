@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# mpi_test.sh RANKS PROGRAM [ARGUMENT]...: runs a test's program under mpirun, on this machine alone.
+# mpi_test.sh RANKS PROGRAM [ARGUMENT]...: runs a program under mpirun, on this machine alone, for tests
+# and for :certify of an experiment.
 set -euo pipefail
 
 # Containers' root is an ordinary user, who may have fewer cores than ranks.

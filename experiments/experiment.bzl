@@ -67,7 +67,6 @@ def _curve_test(
         strategy,
         programs,
         steps,
-        tolerant_steps,
         golden_steps,
         golden_tolerance,
         tags,
@@ -75,11 +74,6 @@ def _curve_test(
         device = "cpu",
         **kwargs):
     """`programs`: those of all strategies with a curve, by strategy; of the first is the reference."""
-    tolerance = STRATEGIES[strategy].tolerance
-    golden_tolerance = max(golden_tolerance, tolerance)
-    reference_steps = tolerant_steps if tolerance > 0 else steps
-    golden_steps = min(golden_steps, reference_steps)
-    steps = max(reference_steps, golden_steps)
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
         "--candidate_steps=%d" % steps,
@@ -94,11 +88,7 @@ def _curve_test(
     if device != "cpu":
         arguments.append("--repeat")
     if strategy != reference:
-        arguments += [
-            "--reference={path}/$(rootpath %s)" % programs[reference],
-            "--reference_steps=%d" % reference_steps,
-            "--reference_tolerance=%s" % tolerance,
-        ]
+        arguments.append("--reference={path}/$(rootpath %s)" % programs[reference])
     program_test(
         name = strategy + ("" if device == "cpu" else "_" + device) + "_curve_test",
         size = size,
@@ -113,7 +103,6 @@ def lockstep_experiment(
         curve_steps,
         golden_steps,
         golden_tolerance,
-        tolerant_steps = None,
         has_base = False,
         curves_from_seed = False,
         cuda_tolerance = None,
@@ -129,7 +118,8 @@ def lockstep_experiment(
 
       :<strategy>             trains; arguments behind `--` are passed on
       :<strategy>_curve_test  runs the first steps, one thread a rank, and holds them to the
-                              reference run in the same way (exact lane) and to expected_loss.csv
+                              reference run in the same way, to the bit (exact lane), and to
+                              expected_loss.csv
                               (golden lane); when it fails, it runs all strategies to tell which of
                               them moved
       :<strategy>_cuda_curve_test
@@ -141,6 +131,9 @@ def lockstep_experiment(
       :compare                runs them one after another and shows them side by side, as tables and
                               a page; and the reference once more for each other cut of the batch
                               among them
+      :certify                runs the first steps under all strategies with a curve, on several
+                              meshes, numbers of threads and backends, and holds every loss and tensor
+                              to the reference, to the bit
       :update_expected        makes expected_loss.csv anew
 
     The reference is the first strategy that has a curve: `single`, or `lora` where adapters are
@@ -149,13 +142,11 @@ def lockstep_experiment(
     Args:
       curve_steps: how many steps the curve tests walk, and hold to `single`. The schedule must not
         depend on it: workload.toml states schedule.total_steps.
-      tolerant_steps: the same for strategies that have a tolerance, if these must be fewer; each
-        BUILD file says why.
       golden_steps: how many of these steps are held to expected_loss.csv, at most.
       golden_tolerance: how far from expected_loss.csv their losses may be, relatively. 0 where every
         processor with AVX2 and FMA gives the same bits: fp32 without convolutions (docs/numerics.md).
         Elsewhere each BUILD file says how far another processor moves the losses, and how far a
-        mistake does. A strategy with a tolerance of its own is held to the larger of the two.
+        mistake does.
       has_base: whether the workload goes on from a model that is trained first, which base.toml,
         laid over workload.toml, describes. `:base` trains it as a run to look at. Where that takes
         real data, :compare does so first, and a user before any other run.
@@ -198,7 +189,6 @@ def lockstep_experiment(
             strategy,
             programs,
             curve_steps,
-            tolerant_steps or curve_steps,
             golden_steps,
             golden_tolerance,
             tags,
@@ -208,7 +198,6 @@ def lockstep_experiment(
             strategy,
             programs,
             curve_steps,
-            tolerant_steps or curve_steps,
             golden_steps,
             cuda_tolerance or golden_tolerance * 3,
             tags + ["gpu"],
@@ -223,6 +212,14 @@ def lockstep_experiment(
         "compare",
         {label: "%s:%s/%s" % (workload, workload, run) for label, run in runs.items()},
         base = "%s/base" % workload if base_run else None,
+    )
+    program(
+        name = "certify",
+        binary = "//tools/certify",
+        arguments = ["--mpirun={path}/$(rootpath //build_defs:mpi_test.sh)"] +
+                    ["%s={path}/$(rootpath %s)" % strategy for strategy in programs.items()] +
+                    ["--"],
+        data = programs.values() + ["//build_defs:mpi_test.sh"],
     )
     reference = programs.values()[0]
     program(

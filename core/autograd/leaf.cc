@@ -1,34 +1,41 @@
 #include "core/autograd/leaf.h"
 
-#include "core/kernels/feature_leaves.h"
+#include "core/base/sum_tree.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
-Leaf::Destination Leaf::NextContribution(Kernels& kernels, size_t feature_leaf, size_t leaves) {
-  if (leaves == 1) return NextContribution(kernels);
-  if (feature_leaves_.empty()) {
-    feature_leaves_.resize(leaves);
-    for (Leaf& accumulator : feature_leaves_) {
-      accumulator.gradient = kernels.Empty(value.shape(), gradient_dtype, MemoryClass::kGradients);
-    }
+void Leaf::MakeAccumulators(Kernels& kernels, int64_t leaves) {
+  further_.resize(static_cast<size_t>(leaves - 1));
+  for (Leaf& accumulator : further_) {
+    accumulator.gradient = kernels.Empty(value.shape(), gradient_dtype, MemoryClass::kGradients);
   }
-  CHECK_EQ(feature_leaves_.size(), leaves);
-  return feature_leaves_[feature_leaf].NextContribution(kernels);
 }
 
-void Leaf::SumFeatureLeaves(Kernels& kernels) {
-  if (feature_leaves_.empty()) return;
-  const Tensor sum =
-      SumOverLeaves(kernels, static_cast<int64_t>(feature_leaves_.size()), [&](int64_t i) {
-        const Leaf& accumulator = feature_leaves_[static_cast<size_t>(i)];
-        CHECK(accumulator.has_gradient()) << "a feature leaf without its contribution";
-        return accumulator.gradient;
-      });
-  const auto [destination, write] = NextContribution(kernels);
-  CHECK(write == Write::kOverwrite) << "contributions beside those of feature leaves";
-  kernels.Copy(sum, destination);
-  feature_leaves_.clear();
+int64_t Leaf::accumulator_bytes() const {
+  int64_t bytes = 0;
+  for (const Leaf& accumulator : further_) bytes += accumulator.gradient.bytes();
+  return bytes;
+}
+
+Leaf::Destination Leaf::NextContributionOf(int64_t leaf, Kernels& kernels) {
+  if (leaf == 0) return NextContribution(kernels);
+  return further_.at(static_cast<size_t>(leaf - 1)).NextContribution(kernels);
+}
+
+Tensor Leaf::SumAccumulators(Kernels& kernels, int64_t first, int64_t count, int64_t stride) {
+  const auto at = [this](int64_t leaf) {
+    Leaf& accumulator = leaf == 0 ? *this : further_.at(static_cast<size_t>(leaf - 1));
+    CHECK(accumulator.has_gradient()) << "a leaf without its contribution";
+    return accumulator.gradient;
+  };
+  std::vector<TreeNode> leaves;
+  for (int64_t i = 0; i < count; ++i) leaves.push_back({.first = i});
+  for (const TreeAddition& addition : TreeAdditions(leaves, count)) {
+    const Tensor sum = at(first + addition.left * stride);
+    kernels.Add(sum, at(first + addition.right * stride), sum);
+  }
+  return at(first);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -40,23 +40,33 @@ class Leaf {
     return {gradient, std::exchange(has_gradient_, true) ? Write::kAccumulate : Write::kOverwrite};
   }
 
-  // The same for the accumulator of one of `leaves` feature leaves: where ranks that split a layer
-  // would each have a gradient of this whole tensor, from their features (docs/numerics.md).
-  Destination NextContribution(Kernels& kernels, size_t feature_leaf, size_t leaves);
-  // After the last contribution: adds the accumulators along their tree into the gradient, each
-  // node rounded to its dtype, and gives their memory back. Does nothing if nothing was
-  // contributed.
-  void SumFeatureLeaves(Kernels& kernels);
+  // Where a shard's gradient is a tree over leaves that are complete only when the shard ends
+  // (docs/numerics.md, "Leaves of a gradient"): gives each of so many leaves an accumulator of its
+  // own, from `kernels`. That of the first is `gradient`.
+  void MakeAccumulators(Kernels& kernels, int64_t leaves);
+  int64_t accumulators() const { return 1 + static_cast<int64_t>(further_.size()); }
+  bool has_accumulators() const { return !further_.empty(); }
+  // Bytes of the accumulators behind the first.
+  int64_t accumulator_bytes() const;
+  // As NextContribution, to the accumulator of one leaf.
+  Destination NextContributionOf(int64_t leaf, Kernels& kernels);
+  // After the last contribution: adds accumulators [first, first + count x stride), every stride-th
+  // of them, along the tree over them into the first; each node is rounded to the gradient's dtype.
+  // Returns the first.
+  Tensor SumAccumulators(Kernels& kernels, int64_t first, int64_t count, int64_t stride);
 
   // Starts the next step: the first contribution replaces what the buffer holds.
-  void ClearGradient() { has_gradient_ = false; }
+  void ClearGradient() {
+    has_gradient_ = false;
+    for (Leaf& accumulator : further_) accumulator.ClearGradient();
+  }
 
   // For who fills the buffer by other means (a reduction, a fold of tied weights).
   void MarkGradient() { has_gradient_ = true; }
 
  private:
   bool has_gradient_ = false;
-  std::vector<Leaf> feature_leaves_;  // accumulators, from the first contribution to their sum
+  std::vector<Leaf> further_;  // accumulators, behind that of the first leaf
 };
 
 }  // namespace lockstep

@@ -135,16 +135,23 @@ Variable Linear(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Variab
   auto backward = [&tape, &k, kept, shape = x.shape(), x = x.gradient, &w, bias,
                    residual = SlotOf(residual), outputs = leaves.outputs](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients({&w, bias}, [&k, kept, shape, x, &w, bias, outputs, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w, bias});
+    const auto compute = [&tape, &k, kept, shape, x, &w, bias, outputs, dy](Tape::Half half) {
       Tensor dx = half.inputs && x != nullptr ? k.Empty(shape, dy.dtype()) : Tensor();
-      if (outputs.empty()) {
-        k.LinearBackward(dy, kept, w.value, d.write, dx, d[0], d[1]);
-      } else {
-        k.LinearBackwardByLeaves(dy, kept, w.value, outputs, d.write, dx, d[0], d[1]);
-      }
+      const auto of_rows = [&](const LeafRows& rows, const Destinations& d) {
+        const Tensor own_dy = RowsOf(k, dy, rows), own_x = RowsOf(k, kept, rows);
+        const RowsToFill own_dx(k, dx, rows);
+        if (outputs.empty()) {
+          k.LinearBackward(own_dy, own_x, w.value, d.write, own_dx.tensor(), d[0], d[1]);
+        } else {
+          k.LinearBackwardByLeaves(own_dy, own_x, w.value, outputs, d.write, own_dx.tensor(), d[0],
+                                   d[1]);
+        }
+        own_dx.Put();
+      };
+      ForTokenLeaves(tape, half, {&w, bias}, shape.rows(), of_rows);
       if (dx.defined()) x->Add(k, std::move(dx));
-    });
+    };
+    tape.ComputeGradients({&w, bias}, compute);
   };
   tape.Record(out, {&w, bias}, std::move(backward));
   return out;
@@ -157,11 +164,13 @@ Variable AddBias(Tape& tape, Variable x, Leaf* bias, const Variable* residual) {
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || Trains(bias));
   auto backward = [&tape, &k, x = x.gradient, bias, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients({bias}, [&k, x, bias, dy](Tape::Half half) {
+    tape.ComputeGradients({bias}, [&tape, &k, x, bias, dy](Tape::Half half) {
       if (half.inputs) AddTo(k, x, dy);
       if (!half.weights) return;
-      auto [destination, write] = bias->NextContribution(k);
-      k.ColumnSums(dy, write, destination);
+      ForTokenLeaves(tape, half, {bias}, dy.shape().rows(),
+                     [&](const LeafRows& rows, const Destinations& d) {
+                       k.ColumnSums(RowsOf(k, dy, rows), d.write, d[0]);
+                     });
     });
   };
   tape.Record(out, {bias}, std::move(backward));
@@ -184,10 +193,15 @@ Variable AddProduct(Tape& tape, Variable y, const Variable& x, Leaf& w, int64_t 
     AddTo(k, y, dy);
     Tensor part = k.Empty(dy.shape().With(-1, columns), dy.dtype());
     k.CopyColumns(dy, first, columns, part, 0);
-    tape.ComputeGradients({&w}, [&k, x, &w, part](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w});
+    tape.ComputeGradients({&w}, [&tape, &k, x, &w, part](Tape::Half half) {
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      k.LinearBackward(part, x.value, w.value, d.write, dx, d[0], Tensor());
+      ForTokenLeaves(tape, half, {&w}, part.shape().rows(),
+                     [&](const LeafRows& rows, const Destinations& d) {
+                       const RowsToFill own_dx(k, dx, rows);
+                       k.LinearBackward(RowsOf(k, part, rows), RowsOf(k, x.value, rows), w.value,
+                                        d.write, own_dx.tensor(), d[0], Tensor());
+                       own_dx.Put();
+                     });
       if (dx.defined()) x.gradient->Add(k, std::move(dx));
     });
   };
@@ -212,16 +226,23 @@ Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const V
   Variable out = tape.Result(y, x.needs_gradient() || Needs(residual) || trains);
   auto backward = [&tape, &k, x, n = mlp, leaves, pre, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients(leaves, [&k, x, n, pre, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&n.up, &n.up_bias, &n.down, n.down_bias});
+    tape.ComputeGradients(leaves, [&tape, &k, x, n, pre, dy](Tape::Half half) {
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      const Kernels::GeluMlpGradients gradients = {dx, d[0], d[1], d[2], d[3]};
-      if (n.leaves.empty()) {
-        k.GeluMlpBackward(x.value, pre, n.up.value, n.down.value, dy, d.write, gradients);
-      } else {
-        k.GeluMlpBackwardByLeaves(x.value, pre, n.up.value, n.down.value, n.leaves, dy, d.write,
-                                  gradients);
-      }
+      const auto of_rows = [&](const LeafRows& rows, const Destinations& d) {
+        const Tensor own_x = RowsOf(k, x.value, rows), own_pre = RowsOf(k, pre, rows),
+                     own_dy = RowsOf(k, dy, rows);
+        const RowsToFill own_dx(k, dx, rows);
+        const Kernels::GeluMlpGradients gradients = {own_dx.tensor(), d[0], d[1], d[2], d[3]};
+        if (n.leaves.empty()) {
+          k.GeluMlpBackward(own_x, own_pre, n.up.value, n.down.value, own_dy, d.write, gradients);
+        } else {
+          k.GeluMlpBackwardByLeaves(own_x, own_pre, n.up.value, n.down.value, n.leaves, own_dy,
+                                    d.write, gradients);
+        }
+        own_dx.Put();
+      };
+      ForTokenLeaves(tape, half, {&n.up, &n.up_bias, &n.down, n.down_bias}, dy.shape().rows(),
+                     of_rows);
       if (dx.defined()) x.gradient->Add(k, std::move(dx));
     });
   };
@@ -238,15 +259,20 @@ Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias,
       tape.Result(y, pre.needs_gradient() || Needs(residual) || Trains(&w) || Trains(bias));
   auto backward = [&tape, &k, pre, &w, bias, residual = SlotOf(residual)](Tensor dy) {
     AddTo(k, residual, dy);
-    tape.ComputeGradients({&w, bias}, [&k, pre, &w, bias, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w, bias});
+    tape.ComputeGradients({&w, bias}, [&tape, &k, pre, &w, bias, dy](Tape::Half half) {
       Tensor gelu;
-      if (d[0].defined()) {
+      if (half.weights && Trains(&w)) {
         gelu = k.EmptyLike(pre.value);
         k.Gelu(pre.value, gelu);
       }
       Tensor dx = half.inputs && pre.needs_gradient() ? k.EmptyLike(pre.value) : Tensor();
-      k.LinearBackward(dy, gelu, w.value, d.write, dx, d[0], d[1]);
+      ForTokenLeaves(tape, half, {&w, bias}, dy.shape().rows(),
+                     [&](const LeafRows& rows, const Destinations& d) {
+                       const RowsToFill own_dx(k, dx, rows);
+                       k.LinearBackward(RowsOf(k, dy, rows), RowsOf(k, gelu, rows), w.value,
+                                        d.write, own_dx.tensor(), d[0], d[1]);
+                       own_dx.Put();
+                     });
       if (!dx.defined()) return;
       k.GeluBackward(pre.value, dx, dx);
       pre.gradient->Add(k, std::move(dx));
@@ -414,13 +440,18 @@ Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, floa
   k.LayerNorm(x.value, scale.value, shift.value, epsilon, y, mean, inverse_stddev);
   Variable out = tape.Result(y, x.needs_gradient() || scale.trainable || shift.trainable);
   auto backward = [&tape, &k, x, &scale, &shift, mean, inverse_stddev](Tensor dy) {
-    const Destinations d =
-        NextContributions(k, {.inputs = true, .weights = true}, {&scale, &shift});
     // What the residual path has already brought is added while dx is written.
     Tensor pending = x.needs_gradient() ? x.gradient->Take() : Tensor();
     Tensor dx = pending.defined() && !pending.shared() ? pending : k.EmptyLike(x.value);
-    k.LayerNormBackward(x.value, scale.value, mean, inverse_stddev, dy, pending, dx, d.write, d[0],
-                        d[1]);
+    ForTokenLeaves(tape, {.inputs = true, .weights = true}, {&scale, &shift}, dy.shape().rows(),
+                   [&](const LeafRows& rows, const Destinations& d) {
+                     const RowsToFill own_dx(k, dx, rows);
+                     k.LayerNormBackward(RowsOf(k, x.value, rows), scale.value,
+                                         RowsOf(k, mean, rows), RowsOf(k, inverse_stddev, rows),
+                                         RowsOf(k, dy, rows), RowsOf(k, pending, rows),
+                                         own_dx.tensor(), d.write, d[0], d[1]);
+                     own_dx.Put();
+                   });
     AddTo(k, x.gradient, std::move(dx));
     tape.CountDown({&scale, &shift});
   };
@@ -436,10 +467,13 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table) {
   k.Embedding(ids.value, table.value, y);
   Variable out = tape.Result(y, table.trainable);
   tape.Record(out, {&table}, [&tape, &k, ids = ids.value, &table](Tensor dy) {
-    tape.ComputeGradients({&table}, [&k, ids, &table, dy](Tape::Half half) {
+    tape.ComputeGradients({&table}, [&tape, &k, ids, &table, dy](Tape::Half half) {
       if (!half.weights) return;
-      auto [destination, write] = table.NextContribution(k);
-      k.EmbeddingBackward(ids, dy, write, destination);
+      const Tensor list = ids.Reshape({ids.elements()});
+      ForTokenLeaves(
+          tape, half, {&table}, ids.elements(), [&](const LeafRows& rows, const Destinations& d) {
+            k.EmbeddingBackward(RowsOf(k, list, rows), RowsOf(k, dy, rows), d.write, d[0]);
+          });
     });
   });
   return out;
@@ -461,16 +495,25 @@ Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions) {
   return out;
 }
 
-Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention) {
+Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention,
+                       int64_t leaves) {
   Kernels& k = tape.kernels();
   const int64_t batch = qkv.shape()[0], time = qkv.shape()[1];
   Tensor y = k.Empty({batch, time, attention.heads * attention.head_width}, qkv.value.dtype());
   Tensor log_sum_exp = k.Empty({batch, attention.heads, time});
-  k.AttentionForward(attention, qkv.value, y, log_sum_exp);
+  if (leaves == 1) {
+    k.AttentionForward(attention, qkv.value, y, log_sum_exp);
+  } else {
+    k.AttentionForwardByTokenLeaves(attention, leaves, qkv.value, y, log_sum_exp);
+  }
   Variable out = tape.Result(y, qkv.needs_gradient());
-  tape.Record(out, [&k, qkv, attention, y, log_sum_exp](Tensor dy) {
+  tape.Record(out, [&k, qkv, attention, leaves, y, log_sum_exp](Tensor dy) {
     Tensor dqkv = k.EmptyLike(qkv.value);
-    k.AttentionBackward(attention, qkv.value, y, log_sum_exp, dy, dqkv);
+    if (leaves == 1) {
+      k.AttentionBackward(attention, qkv.value, y, log_sum_exp, dy, dqkv);
+    } else {
+      k.AttentionBackwardByTokenLeaves(attention, leaves, qkv.value, y, log_sum_exp, dy, dqkv);
+    }
     qkv.gradient->Add(k, std::move(dqkv));
   });
   return out;

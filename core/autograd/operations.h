@@ -105,8 +105,10 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
 Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions);
 
 // Causal self-attention: qkv [batch, time, 3 * heads * head_width] to
-// [batch, time, heads * head_width].
-Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention);
+// [batch, time, heads * head_width]. Of sequences that are cut into token leaves
+// (core/base/token_order.h), [leaves * batch, time / leaves, ...] each.
+Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention,
+                       int64_t leaves = 1);
 
 // The sum over all rows of cross entropy, times `factor` (1 / the global count of targets, times a
 // loss scale). Records the start of backward: afterwards Tape::Backward needs no seeds. Uses up the

@@ -1,7 +1,8 @@
+#include "core/autograd/sliced_operations.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "core/autograd/sliced_operations.h"
 #include "core/autograd/weight_gradients.h"
 #include "core/kernels/feature_leaves.h"
 #include "glog/logging.h"
@@ -38,32 +39,31 @@ struct Kept {
 
   Kept(const Tensor& x, const WeightProduct& product, const Leaf& w)
       : values(w.trainable || product.kind == Kind::kGeluLinear ? x : Tensor()), shape(x.shape()) {}
-  Kept(Kernels& k, const Kept& whole, const std::vector<Range>& columns)
-      : values(whole.values.defined() ? TakeColumns(k, whole.values, columns) : Tensor()),
-        shape(whole.shape.With(-1, FeaturesOf(columns))) {}
 };
 
-// The gradients of x where `wants_input`, and those of the weight and the bias where they are
-// defined.
-Tensor Backward(Kernels& k, const WeightProduct& product, const Tensor& dy, const Kept& x,
-                const Tensor& w, bool wants_input, Write write, const Tensor& dw,
-                const Tensor& dbias) {
-  const Tensor dx = wants_input ? k.Empty(x.shape, dy.dtype()) : Tensor();
+// Those gradients of x, the weight and the bias that are defined.
+void Backward(Kernels& k, const WeightProduct& product, const Tensor& dy, const Tensor& x,
+              const Tensor& w, const Tensor& dx, Write write, const Tensor& dw,
+              const Tensor& dbias = Tensor()) {
   if (product.kind == Kind::kConvolution) {
-    if (wants_input) k.ConvolutionBackwardInput(dy, w, product.window, dx);
+    if (dx.defined()) k.ConvolutionBackwardInput(dy, w, product.window, dx);
     CHECK(dw.defined() || !dbias.defined()) << "a frozen convolution with a trained bias";
-    if (dw.defined()) k.ConvolutionBackwardWeight(dy, x.values, product.window, write, dw, dbias);
-    return dx;
+    if (dw.defined()) k.ConvolutionBackwardWeight(dy, x, product.window, write, dw, dbias);
+    return;
   }
   const bool has_gelu = product.kind == Kind::kGeluLinear;
-  Tensor read = has_gelu ? Tensor() : x.values;
+  Tensor read = has_gelu ? Tensor() : x;
   if (has_gelu && dw.defined()) {
-    read = k.EmptyLike(x.values);
-    k.Gelu(x.values, read);
+    read = k.EmptyLike(x);
+    k.Gelu(x, read);
   }
   k.LinearBackward(dy, read, w, write, dx, dw, dbias);
-  if (has_gelu && wants_input) k.GeluBackward(x.values, dx, dx);
-  return dx;
+  if (has_gelu && dx.defined()) k.GeluBackward(x, dx, dx);
+}
+
+// Memory for the gradient of x, if it is wanted.
+Tensor GradientOf(Kernels& k, const Kept& x, DType dtype, bool is_wanted) {
+  return is_wanted ? k.Empty(x.shape, dtype) : Tensor();
 }
 
 std::vector<std::shared_ptr<GradientSlot>> SlotsOf(const Variables& x) {
@@ -117,6 +117,50 @@ Tensor WithProduct(Kernels& k, const Tensor& y, const Tensor& x, const Tensor& w
   return sum;
 }
 
+// The gradients of a layer whose outputs are cut: of its weight and bias, and of the x that each
+// feature leaf reads.
+void BackwardByOutputs(Tape& tape, Tape::Half half, const WeightProduct& product, const Tensor& dy,
+                       const Kept& x, Leaf& w, Leaf* bias, const FeatureLeaves& outputs,
+                       const std::vector<std::shared_ptr<GradientSlot>>& slots) {
+  Kernels& k = tape.kernels();
+  std::vector<Tensor> dx;
+  for (const auto& slot : slots) {
+    dx.push_back(GradientOf(k, x, dy.dtype(), half.inputs && slot != nullptr));
+  }
+  const auto of_rows = [&](const LeafRows& rows, const Destinations& d) {
+    const Tensor own_dy = RowsOf(k, dy, rows), own_x = RowsOf(k, x.values, rows);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const GradientSlice dw(k, d[0], Dimension::kFirst, outputs[i], d.write),
+          dbias(k, bias ? d[1] : Tensor(), Dimension::kFirst, outputs[i], d.write);
+      const RowsToFill own_dx(k, dx[i], rows);
+      Backward(k, product, TakeColumns(k, own_dy, outputs[i]), own_x,
+               TakeRows(k, w.value, outputs[i]), own_dx.tensor(), d.write, dw.tensor(),
+               dbias.tensor());
+      dw.Put();
+      dbias.Put();
+      own_dx.Put();
+    }
+  };
+  ForTokenLeaves(tape, half, {&w, bias}, dy.shape().rows(), of_rows);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (dx[i].defined()) slots[i]->Add(k, std::move(dx[i]));
+  }
+}
+
+// What one of `leaves` feature leaves contributes to the gradient of a weight that all of them
+// read: for each token leaf, in the accumulator of the two.
+void AddToLeaf(Tape& tape, const WeightProduct& product, const Tensor& dy, const Tensor& x, Leaf& w,
+               size_t feature_leaf, size_t leaves) {
+  Kernels& k = tape.kernels();
+  size_t accumulator = feature_leaf;
+  for (const LeafRows& rows : TokenLeaves(tape, dy.shape().rows())) {
+    const auto [destination, write] = w.NextContributionOf(static_cast<int64_t>(accumulator), k);
+    Backward(k, product, RowsOf(k, dy, rows), RowsOf(k, x, rows), w.value, Tensor(), write,
+             destination);
+    accumulator += leaves;
+  }
+}
+
 }  // namespace
 
 Variables FanOut(Tape& tape, const Variable& x, int64_t leaves) {
@@ -151,19 +195,8 @@ Variable SlicedOutputs(Tape& tape, const WeightProduct& product, const Variables
   Variable out = tape.Result(y, NeedsGradient(x) || Trains(&w) || Trains(bias));
   auto backward = [&tape, &k, product, x = SlotsOf(x), kept = Kept(x[0].value, product, w), &w,
                    bias, outputs](Tensor dy) {
-    const auto compute = [&k, product, x, kept, &w, bias, outputs, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w, bias});
-      const bool wants_input = half.inputs && x[0] != nullptr;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const GradientSlice dw(k, d[0], Dimension::kFirst, outputs[i], d.write),
-            dbias(k, d[1], Dimension::kFirst, outputs[i], d.write);
-        Tensor dx = Backward(k, product, TakeColumns(k, dy, outputs[i]), kept,
-                             TakeRows(k, w.value, outputs[i]), wants_input, d.write, dw.tensor(),
-                             dbias.tensor());
-        dw.Put();
-        dbias.Put();
-        if (wants_input) x[i]->Add(k, std::move(dx));
-      }
+    const auto compute = [&tape, &k, product, x, kept, &w, bias, outputs, dy](Tape::Half half) {
+      BackwardByOutputs(tape, half, product, dy, kept, w, bias, outputs, x);
     };
     tape.ComputeGradients({&w, bias}, compute);
   };
@@ -182,19 +215,26 @@ LeafSum SlicedInputs(Tape& tape, const WeightProduct& product, const Variable& x
   const Variable out = tape.Result(sum.values[0], x.needs_gradient() || Trains(&w));
   auto backward = [&tape, &k, product, x = x.gradient, kept = Kept(x.value, product, w), &w,
                    inputs](Tensor dy) {
-    tape.ComputeGradients({&w}, [&k, product, x, kept, &w, inputs, dy](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w});
-      const bool wants_input = half.inputs && x != nullptr;
-      const Tensor dx = wants_input ? k.Empty(kept.shape, dy.dtype()) : Tensor();
-      for (const std::vector<Range>& leaf : inputs) {
-        const GradientSlice dw(k, d[0], Dimension::kLast, leaf, d.write);
-        const Tensor own =
-            Backward(k, product, dy, Kept(k, kept, leaf), TakeColumns(k, w.value, leaf),
-                     wants_input, d.write, dw.tensor(), Tensor());
-        dw.Put();
-        if (wants_input) PutColumns(k, own, leaf, dx);
-      }
-      if (wants_input) x->Add(k, dx);
+    tape.ComputeGradients({&w}, [&tape, &k, product, x, kept, &w, inputs, dy](Tape::Half half) {
+      const Tensor dx = GradientOf(k, kept, dy.dtype(), half.inputs && x != nullptr);
+      const auto of_rows = [&](const LeafRows& rows, const Destinations& d) {
+        const Tensor own_dy = RowsOf(k, dy, rows), own_x = RowsOf(k, kept.values, rows);
+        const RowsToFill own_dx(k, dx, rows);
+        for (const std::vector<Range>& leaf : inputs) {
+          const GradientSlice dw(k, d[0], Dimension::kLast, leaf, d.write);
+          const Tensor of_leaf = own_x.defined() ? TakeColumns(k, own_x, leaf) : Tensor();
+          const Tensor into =
+              dx.defined() ? k.Empty(own_dx.tensor().shape().With(-1, FeaturesOf(leaf)), dy.dtype())
+                           : Tensor();
+          Backward(k, product, own_dy, of_leaf, TakeColumns(k, w.value, leaf), into, d.write,
+                   dw.tensor());
+          dw.Put();
+          if (into.defined()) PutColumns(k, into, leaf, own_dx.tensor());
+        }
+        own_dx.Put();
+      };
+      ForTokenLeaves(tape, half, {&w}, dy.shape().rows(), of_rows);
+      if (dx.defined()) x->Add(k, dx);
     });
   };
   tape.Record(out, {&w}, std::move(backward));
@@ -247,13 +287,16 @@ Variables Product(Tape& tape, const WeightProduct& product, const Variables& x, 
   const size_t leaves = x.size();
   const auto backward = [&tape, &k, product, x = SlotsOf(x), kept = Kept(x[0].value, product, w),
                          &w, leaves](size_t i, const Tensor& dy) {
-    tape.ComputeGradients({&w}, [&k, product, x = x[i], kept, &w, leaves, i, dy](Tape::Half half) {
-      Leaf::Destination d = {};
-      if (half.weights && Trains(&w)) d = w.NextContribution(k, i, leaves);
-      const bool wants_input = half.inputs && x != nullptr;
-      Tensor dx = Backward(k, product, dy, kept, w.value, wants_input, d.write, d.tensor, Tensor());
-      if (wants_input) x->Add(k, std::move(dx));
-    });
+    const auto compute = [&tape, &k, product, x = x[i], kept, &w, leaves, i, dy](Tape::Half half) {
+      const Tensor dx = GradientOf(k, kept, dy.dtype(), half.inputs && x != nullptr);
+      if (half.weights && Trains(&w)) {
+        AddToLeaf(tape, product, dy, kept.values, w, i, leaves);
+      }
+      if (!dx.defined()) return;
+      Backward(k, product, dy, kept.values, w.value, dx, Write::kOverwrite, Tensor());
+      x->Add(k, dx);
+    };
+    tape.ComputeGradients({&w}, compute);
   };
   return Share(tape, Forward(k, product, x[0].value, w.value), leaves,
                NeedsGradient(x) || Trains(&w), {&w}, backward);
@@ -269,17 +312,10 @@ Variable AddProduct(Tape& tape, Variable y, const Variables& x, Leaf& w, int64_t
                    first, columns, outputs](Tensor dy) {
     if (y != nullptr) y->Add(k, dy);
     const Tensor part = TakeColumns(k, dy, {{first, columns}});
-    tape.ComputeGradients({&w}, [&k, x, kept, &w, first, columns, outputs, part](Tape::Half half) {
-      const Destinations d = NextContributions(k, half, {&w});
-      const bool wants_input = half.inputs && x[0] != nullptr;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const std::vector<Range> leaf = Within(outputs[i], first, columns);
-        const GradientSlice dw(k, d[0], Dimension::kFirst, leaf, d.write);
-        Tensor dx = Backward(k, {}, TakeColumns(k, part, leaf), kept, TakeRows(k, w.value, leaf),
-                             wants_input, d.write, dw.tensor(), {});
-        dw.Put();
-        if (wants_input) x[i]->Add(k, std::move(dx));
-      }
+    std::vector<std::vector<Range>> own;
+    for (const std::vector<Range>& leaf : outputs) own.push_back(Within(leaf, first, columns));
+    tape.ComputeGradients({&w}, [&tape, x, kept, &w, own, part](Tape::Half half) {
+      BackwardByOutputs(tape, half, {}, part, kept, w, nullptr, own, x);
     });
   };
   tape.Record(out, {&w}, std::move(backward));
@@ -297,16 +333,15 @@ LeafSum AddProduct(Tape& tape, LeafSum y, const LeafSum& x, Leaf& w, int64_t fir
   auto backward = [&tape, &k, x, y = std::move(y.gradient), &w, first, columns](Tensor dy) {
     if (y != nullptr) y->Add(k, dy);
     const Tensor part = TakeColumns(k, dy, {{first, columns}});
-    tape.ComputeGradients({&w}, [&k, x, &w, part](Tape::Half half) {
+    tape.ComputeGradients({&w}, [&tape, &k, x, &w, part](Tape::Half half) {
       if (half.inputs && x.gradient != nullptr) {
-        x.gradient->Add(k, Backward(k, {}, part, Kept(x.values[0], {}, w), w.value, true,
-                                    Write::kOverwrite, Tensor(), Tensor()));
+        const Tensor dx = k.EmptyLike(x.values[0]);
+        Backward(k, {}, part, Tensor(), w.value, dx, Write::kOverwrite, Tensor());
+        x.gradient->Add(k, dx);
       }
       if (!half.weights || !Trains(&w)) return;
       for (size_t i = 0; i < x.values.size(); ++i) {
-        const auto [destination, write] = w.NextContribution(k, i, x.values.size());
-        Backward(k, {}, part, Kept(x.values[i], {}, w), w.value, false, write, destination,
-                 Tensor());
+        AddToLeaf(tape, {}, part, x.values[i], w, i, x.values.size());
       }
     });
   };

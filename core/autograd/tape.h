@@ -27,13 +27,20 @@ class Tape {
   // is for a forward pass that will be done again when its gradients are wanted.
   enum class Recording { kOn, kForgetful, kOff };
 
-  explicit Tape(Kernels& kernels, Recording recording = Recording::kOn)
-      : kernels_(kernels), recording_(recording), counts_uses_(recording == Recording::kOn) {}
+  // `leaf_rows`: of a token leaf, where the rows of the pass are cut into leaves of which the
+  // gradients of its leaves are sums (weight_gradients.h); 0: not cut.
+  explicit Tape(Kernels& kernels, Recording recording = Recording::kOn, int64_t leaf_rows = 0)
+      : kernels_(kernels),
+        recording_(recording),
+        leaf_rows_(leaf_rows),
+        counts_uses_(recording == Recording::kOn) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   Kernels& kernels() { return kernels_; }
   bool recording() const { return recording_ == Recording::kOn; }
+  // Of a token leaf; 0: not cut.
+  int64_t leaf_rows() const { return leaf_rows_; }
 
   // --- for operations ---------------------------------------------------------------------------
 
@@ -104,6 +111,7 @@ class Tape {
   };
   Kernels& kernels_;
   Recording recording_;
+  int64_t leaf_rows_;
   bool counts_uses_;  // not while backward recomputes: those uses were counted in forward
   Extent extent_ = Extent::kAll;
   std::vector<std::function<void()>> steps_;

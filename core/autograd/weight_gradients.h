@@ -2,11 +2,15 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "core/autograd/leaf.h"
 #include "core/autograd/tape.h"
+#include "core/tensor/slice.h"
 
 namespace lockstep {
 
@@ -22,5 +26,39 @@ struct Destinations {
 };
 Destinations NextContributions(Kernels& kernels, Tape::Half half,
                                std::initializer_list<Leaf*> leaves);
+
+// Rows of an operation that are of one token leaf; none: all of them.
+using LeafRows = std::optional<Range>;
+
+// The same for an operation of `rows` rows, where these may be of several token leaves: calls
+// compute(rows, destinations) for each leaf's, or once for all where they are not cut or nothing
+// is trained. A leaf of the tape gets the sum of each of its token leaves: in the leaf's own
+// accumulator where it has these, else added at once along the tree over leaves, each node rounded
+// to the gradient's dtype. Then there must be no other contribution to it.
+void ForTokenLeaves(
+    Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t rows,
+    const std::function<void(const LeafRows& rows, const Destinations& destinations)>& compute);
+
+// The rows of each token leaf among so many rows: one entry for all where they are not cut.
+std::vector<LeafRows> TokenLeaves(const Tape& tape, int64_t rows);
+
+// These rows of x [..., width], or these elements of x [rows]; undefined where x is. A view, or a
+// copy where no view can begin.
+Tensor RowsOf(Kernels& kernels, const Tensor& x, const LeafRows& rows);
+
+// The same rows of a result that is written leaf by leaf. Put brings a copy back.
+class RowsToFill {
+ public:
+  // `whole` may be undefined: then so are the rows.
+  RowsToFill(Kernels& kernels, const Tensor& whole, const LeafRows& rows);
+
+  const Tensor& tensor() const { return own_; }
+  void Put() const;
+
+ private:
+  Kernels& kernels_;
+  Tensor whole_, own_;
+  LeafRows rows_;
+};
 
 }  // namespace lockstep

@@ -103,24 +103,31 @@ float Philox::Normal(uint64_t index, uint64_t hi) const {
 }
 
 void Philox::FillBits(std::span<uint32_t> out, uint64_t first_index, uint64_t hi) const {
-  size_t done = 0;
-  // Up to the next block boundary one by one, then in batches, then the rest one by one.
-  while (done < out.size() && (first_index + done) % kWords != 0) {
-    out[done] = Bits(first_index + done, hi);
-    ++done;
-  }
+  // A batch costs about as much as so many single words.
+  constexpr size_t kFew = 8;
   Blocks<kBatch> batch;
-  while (out.size() - done >= size_t{kBatch} * kWords) {
-    MakeBlocks(key_, (first_index + done) / kWords, hi, batch);
+  for (size_t done = 0, count; done < out.size(); done += count) {
+    const uint64_t index = first_index + done;
+    const size_t skipped = index % kWords;  // words of the first block
+    count = std::min(kBatch * kWords - skipped, out.size() - done);
     uint32_t* destination = out.data() + done;
-    for (int i = 0; i < kBatch; ++i) {
-      for (int word = 0; word < kWords; ++word) {
-        destination[i * kWords + word] = batch.word[word][i];
-      }
+    if (count < kFew) {
+      for (size_t i = 0; i < count; ++i) destination[i] = Bits(index + i, hi);
+      continue;
     }
-    done += size_t{kBatch} * kWords;
+    MakeBlocks(key_, index / kWords, hi, batch);
+    if (count == size_t{kBatch} * kWords) {
+      for (int i = 0; i < kBatch; ++i) {
+        for (int word = 0; word < kWords; ++word) {
+          destination[i * kWords + word] = batch.word[word][i];
+        }
+      }
+      continue;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      destination[i] = batch.word[(skipped + i) % kWords][(skipped + i) / kWords];
+    }
   }
-  for (; done < out.size(); ++done) out[done] = Bits(first_index + done, hi);
 }
 
 void Philox::FillUniform(std::span<float> out, uint64_t first_index, uint64_t hi, float lower,

@@ -3,10 +3,10 @@
 #include <algorithm>  // std::max, std::min
 #include <cstddef>
 #include <cstdint>
-#include <cstring>  // std::memcpy
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "core/comm/host_copy.h"
 #include "core/comm/reduce.h"
 
 namespace lockstep {
@@ -14,24 +14,51 @@ namespace {
 
 class HostMover final : public Mover {
  public:
+  // For a task that copies about `bytes` bytes.
+  explicit HostMover(int64_t bytes) : store_(StoreForCopies(bytes)) {}
+
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    lockstep::CopyToAll(from, {&to, 1}, bytes, store_);
   }
+  void CopyToAll(absl::Span<std::byte* const> to, const std::byte* from, int64_t bytes) override {
+    lockstep::CopyToAll(from, to, bytes, store_);
+  }
+  bool reads_once() const override { return store_ == Store::kStreaming; }
   void Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
               absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) override {
     ReduceByTree(dtype, op, inputs, outputs, begin, end);
   }
   void Swap(std::byte* one, std::byte* other, int64_t bytes) override {
-    constexpr int64_t kBlock = 8192;
-    std::byte block[kBlock];
-    for (int64_t at = 0; at < bytes; at += kBlock) {
-      const auto size = static_cast<size_t>(std::min(kBlock, bytes - at));
-      std::memcpy(block, one + at, size);
-      std::memcpy(one + at, other + at, size);
-      std::memcpy(other + at, block, size);
-    }
+    lockstep::Swap(one, other, bytes, PreferredMoves());
   }
+
+ private:
+  const Store store_;
 };
+
+// A copy that a collective is made of.
+struct Flow {
+  std::byte* to;
+  const std::byte* from;
+  int64_t bytes;
+};
+using Flows = absl::InlinedVector<Flow, 16>;
+
+struct ByteRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// The task's share of `bytes` bytes. Shares begin on cache lines, so that no two tasks write to the
+// same.
+ByteRange ShareOf(CollectiveTask task, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  const int64_t lines = (bytes + kLine - 1) / kLine;
+  const auto boundary = [&](int index) {
+    return std::min(bytes, lines * index / task.count * kLine);
+  };
+  return {.begin = boundary(task.index), .end = boundary(task.index + 1)};
+}
 
 // Of one collective: what there is to read and to write, and what moves it.
 struct Collective {
@@ -58,16 +85,17 @@ struct Collective {
     mover.Reduce(signature.dtype, signature.reduce_op, inputs, outputs, begin, end);
   }
 
-  // The slice of the payload that a task takes where the operation has no chunks. Slices begin on
-  // cache lines, so that no two tasks write to the same.
-  Chunk SliceOf(CollectiveTask task) const {
-    const int64_t line = 64 / element();
-    const int64_t lines = (signature.count + line - 1) / line;
-    const auto boundary = [&](int index) {
-      return std::min(signature.count, lines * index / task.count * line);
-    };
-    const int64_t begin = boundary(task.index);
-    return {.begin = begin, .count = boundary(task.index + 1) - begin};
+  // Elements [begin, end) of the payload that a task takes where the operation has no chunks.
+  ByteRange ElementsOf(CollectiveTask task) const {
+    const ByteRange bytes = ShareOf(task, signature.count * element());
+    return {.begin = bytes.begin / element(), .end = bytes.end / element()};
+  }
+
+  void AddFlow(int to, int64_t to_element, const std::byte* from, int64_t count,
+               Flows& flows) const {
+    if (count == 0) return;
+    std::byte* const output = members[to].output + to_element * element();
+    if (output != from) flows.push_back({output, from, count * element()});
   }
 
   // Exchanges elements [begin, end) of the chunks that `one` and `other` have for each other.
@@ -85,52 +113,97 @@ struct Collective {
     if (!a_in_place) Copy(b.output + to_one, a.input + to_other, bytes);
   }
 
+  void AddFlows(int rank, Flows& flows) const;
   void TakeOutput(int rank) const;
+  void CopyShare(CollectiveTask task) const;
+  void BringToAll(CollectiveTask task) const;
   void RunTask(CollectiveTask task) const;
 };
 
-void Collective::TakeOutput(int rank) const {
-  const bool root = rank == signature.root;
-  std::byte* const output = members[rank].output;
+// The copies that fill the output of `rank` where nothing is reduced.
+void Collective::AddFlows(int rank, Flows& flows) const {
+  const Chunk own = ChunkOf(rank);
   switch (signature.operation) {
-    case Operation::kReduce:
-      if (!root) return;
-      [[fallthrough]];
-    case Operation::kAllReduce:
-      return Reduce(0, {output}, 0, signature.count);
-    case Operation::kReduceScatter: {
-      const Chunk chunk = ChunkOf(rank);
-      return Reduce(chunk.begin, {output}, 0, chunk.count);
-    }
     case Operation::kGather:
-      if (!root) return;
+      if (rank != signature.root) return;
       [[fallthrough]];
     case Operation::kAllGather:
     case Operation::kSplit:
       for (int member = 0; member < size(); ++member) {
         const Chunk chunk = ChunkOf(member);
-        Copy(output + chunk.begin * element(), members[member].input, chunk.count * element());
+        AddFlow(rank, chunk.begin, members[member].input, chunk.count, flows);
       }
       return;
     case Operation::kBroadcast:
-      return Copy(output, members[signature.root].input, signature.count * element());
-    case Operation::kScatter: {
-      const Chunk chunk = ChunkOf(rank);
-      return Copy(output, members[signature.root].input + chunk.begin * element(),
-                  chunk.count * element());
-    }
-    case Operation::kAllToAll: {
-      const Chunk own = ChunkOf(rank);
+      return AddFlow(rank, 0, members[signature.root].input, signature.count, flows);
+    case Operation::kScatter:
+      return AddFlow(rank, 0, members[signature.root].input + own.begin * element(), own.count,
+                     flows);
+    case Operation::kAllToAll:
       for (int member = 0; member < size(); ++member) {
-        Copy(output + ChunkOf(member).begin * element(),
-             members[member].input + own.begin * element(), own.count * element());
+        AddFlow(rank, ChunkOf(member).begin, members[member].input + own.begin * element(),
+                own.count, flows);
       }
       return;
-    }
-    case Operation::kBarrier:
-    case Operation::kSend:
-    case Operation::kRecv:
+    default:
       return;
+  }
+}
+
+void Collective::TakeOutput(int rank) const {
+  switch (signature.operation) {
+    case Operation::kReduce:
+      if (rank != signature.root) return;
+      [[fallthrough]];
+    case Operation::kAllReduce:
+      return Reduce(0, {members[rank].output}, 0, signature.count);
+    case Operation::kReduceScatter: {
+      const Chunk chunk = ChunkOf(rank);
+      return Reduce(chunk.begin, {members[rank].output}, 0, chunk.count);
+    }
+    default: {
+      Flows flows;
+      AddFlows(rank, flows);
+      for (const Flow& flow : flows) mover.Copy(flow.to, flow.from, flow.bytes);
+    }
+  }
+}
+
+// The task's share of all copies, laid end to end: members whose own chunk stays in its place, as a
+// root's in place does, help the others.
+void Collective::CopyShare(CollectiveTask task) const {
+  Flows flows;
+  int64_t bytes = 0;
+  for (int member = 0; member < size(); ++member) AddFlows(member, flows);
+  for (const Flow& flow : flows) bytes += flow.bytes;
+  const ByteRange share = ShareOf(task, bytes);
+  int64_t at = 0;
+  for (const Flow& flow : flows) {
+    const int64_t begin = std::max(share.begin - at, int64_t{0});
+    const int64_t end = std::min(share.end - at, flow.bytes);
+    if (begin < end) mover.Copy(flow.to + begin, flow.from + begin, end - begin);
+    at += flow.bytes;
+  }
+}
+
+// The task's share of the payload, from whoever has it to all others.
+void Collective::BringToAll(CollectiveTask task) const {
+  const ByteRange share = ShareOf(task, signature.count * element());
+  const auto bring = [&](const std::byte* input, int64_t first, int64_t count) {
+    const int64_t begin = std::max(share.begin, first), end = std::min(share.end, first + count);
+    if (begin >= end) return;
+    absl::InlinedVector<std::byte*, 16> outputs;
+    for (const MemberBuffers& member : members) {
+      if (member.output + first != input) outputs.push_back(member.output + begin);
+    }
+    mover.CopyToAll(outputs, input + begin - first, end - begin);
+  };
+  if (signature.operation == Operation::kBroadcast) {
+    return bring(members[signature.root].input, 0, signature.count * element());
+  }
+  for (int member = 0; member < size(); ++member) {
+    const Chunk chunk = ChunkOf(member);
+    bring(members[member].input, chunk.begin * element(), chunk.count * element());
   }
 }
 
@@ -146,27 +219,24 @@ void Collective::RunTask(CollectiveTask task) const {
           outputs.push_back(members[member].output);
         }
       }
-      const Chunk slice = SliceOf(task);
-      return Reduce(0, outputs, slice.begin, slice.begin + slice.count);
+      const ByteRange elements = ElementsOf(task);
+      return Reduce(0, outputs, elements.begin, elements.end);
     }
-    // Each member brings its chunk to the root: together they are faster than the root alone.
-    case Operation::kGather:
+    case Operation::kReduceScatter:
       for (int member = 0; member < size(); ++member) {
-        if (!owns(member)) continue;
-        const Chunk chunk = ChunkOf(member);
-        Copy(members[signature.root].output + chunk.begin * element(), members[member].input,
-             chunk.count * element());
+        if (owns(member)) TakeOutput(member);
       }
       return;
     // A slice is brought to all: the root's memory is not read by one core alone.
-    case Operation::kBroadcast: {
-      const Chunk slice = SliceOf(task);
-      const std::byte* from = members[signature.root].input + slice.begin * element();
-      for (const MemberBuffers& member : members) {
-        Copy(member.output + slice.begin * element(), from, slice.count * element());
-      }
-      return;
-    }
+    case Operation::kBroadcast:
+      return BringToAll(task);
+    // What is brought to all is read once; what is taken arrives in the cache of who takes it.
+    case Operation::kAllGather:
+      return mover.reads_once() ? BringToAll(task) : CopyShare(task);
+    case Operation::kGather:
+    case Operation::kScatter:
+    case Operation::kSplit:
+      return CopyShare(task);
     // Two members share the work of exchanging their chunks.
     case Operation::kAllToAll: {
       const int64_t count = ChunkOf(0).count, half = count / 2;
@@ -182,10 +252,10 @@ void Collective::RunTask(CollectiveTask task) const {
       }
       return;
     }
-    default:  // the others take what is theirs
-      for (int member = 0; member < size(); ++member) {
-        if (owns(member)) TakeOutput(member);
-      }
+    case Operation::kBarrier:
+    case Operation::kSend:
+    case Operation::kRecv:
+      return;
   }
 }
 
@@ -231,13 +301,14 @@ int64_t LargestInputBytes(const Signature& signature, int size) {
 
 void TakeOutput(const Signature& signature, absl::Span<const MemberBuffers> members, int rank) {
   if (signature.memory != DeviceType::kCpu) return;
-  HostMover mover;
+  HostMover mover(/*bytes=*/0);
   Collective{signature, members, mover}.TakeOutput(rank);
 }
 
 void RunTask(const Signature& signature, absl::Span<const MemberBuffers> members, int rank) {
-  HostMover mover;
-  RunTask(signature, members, {.index = rank, .count = static_cast<int>(members.size())}, mover);
+  const auto size = static_cast<int>(members.size());
+  HostMover mover(PayloadBytes(signature) / size);
+  RunTask(signature, members, {.index = rank, .count = size}, mover);
 }
 
 }  // namespace lockstep

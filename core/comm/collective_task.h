@@ -22,6 +22,13 @@ class Mover {
   virtual ~Mover() = default;
 
   virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Copies to several places.
+  virtual void CopyToAll(absl::Span<std::byte* const> to, const std::byte* from, int64_t bytes) {
+    for (std::byte* place : to) Copy(place, from, bytes);
+  }
+  // Whether CopyToAll reads `from` only once, so that members do better to bring what they have to
+  // all others than to take what others have.
+  virtual bool reads_once() const { return false; }
   // As ReduceByTree (reduce.h), for memory that may not be the host's.
   virtual void Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,
                       absl::Span<std::byte* const> outputs, int64_t begin, int64_t end) = 0;

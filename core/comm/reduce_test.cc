@@ -4,7 +4,9 @@
 #include <cmath>  // std::ldexp
 #include <cstddef>
 #include <cstdint>
+#include <cstring>  // std::memcmp
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/half.h"
@@ -91,7 +93,7 @@ TEST(ReduceTest, SixteenBitsAreRoundedAtEachNode) {
 }
 
 // Only the slice is written, to all outputs; an output may be an input, of any rank.
-TEST(ReduceTest, SlicesAndSharedMemory) {
+void ExpectSlicesAlone(Moves moves) {
   constexpr int64_t kCount = 10'000;  // several blocks
   for (size_t in_place = 0; in_place < 3; ++in_place) {
     std::vector<std::vector<int32_t>> x(3, std::vector<int32_t>(kCount));
@@ -101,7 +103,7 @@ TEST(ReduceTest, SlicesAndSharedMemory) {
     const std::vector<int32_t> before = x[in_place];
     std::vector<int32_t> other(kCount, -1);
     ReduceByTree(DType::kI32, ReduceOp::kSum, {Raw(x[0]), Raw(x[1]), Raw(x[2])},
-                 {Raw(other), Raw(x[in_place])}, 5, kCount - 3);
+                 {Raw(other), Raw(x[in_place])}, 5, kCount - 3, moves);
     for (int i = 0; i < kCount; ++i) {
       const bool inside = i >= 5 && i < kCount - 3;
       ASSERT_EQ(other[i], inside ? 6 * i : -1) << i;
@@ -110,16 +112,63 @@ TEST(ReduceTest, SlicesAndSharedMemory) {
   }
 }
 
+TEST(ReduceTest, SlicesAndSharedMemory) {
+  for (const Moves moves : {Moves::kBlocks, Moves::kBursts}) ExpectSlicesAlone(moves);
+}
+
+// Values of both signs and very different sizes, so that another order of sums gives other bits.
+template <typename T>
+std::vector<T> Scattered(int64_t count, uint32_t seed) {
+  std::vector<T> x(static_cast<size_t>(count));
+  for (T& value : x) {
+    seed = seed * 1664525 + 1013904223;
+    const auto small = static_cast<int32_t>(seed) >> 8;
+    value = static_cast<T>(small);
+    if constexpr (!std::is_integral_v<T>) value = std::ldexp(value, static_cast<int>(seed % 40));
+  }
+  return x;
+}
+
+template <typename T>
+void ExpectBurstsHaveTheBitsOfBlocks(DType dtype) {
+  constexpr int64_t kCount = 1000, kBegin = 3;
+  for (int leaves = 1; leaves <= 9; ++leaves) {
+    std::vector<std::vector<T>> inputs;
+    std::vector<const std::byte*> from;
+    for (int leaf = 0; leaf < leaves; ++leaf) {
+      inputs.push_back(Scattered<T>(kCount, static_cast<uint32_t>(leaf)));
+    }
+    if constexpr (!std::is_integral_v<T>) inputs.back()[500] = std::numeric_limits<T>::quiet_NaN();
+    for (std::vector<T>& input : inputs) from.push_back(Raw(input));
+    for (const ReduceOp op :
+         {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAverage}) {
+      std::vector<T> blocks(kCount, T{5}), bursts(kCount, T{5});
+      ReduceByTree(dtype, op, from, {Raw(blocks)}, kBegin, kCount, Moves::kBlocks);
+      ReduceByTree(dtype, op, from, {Raw(bursts)}, kBegin, kCount, Moves::kBursts);
+      EXPECT_EQ(std::memcmp(blocks.data(), bursts.data(), kCount * sizeof(T)), 0)
+          << Name(dtype) << " " << Name(op) << " of " << leaves;
+    }
+  }
+}
+
+TEST(ReduceTest, BurstsHaveTheBitsOfBlocks) {
+  ExpectBurstsHaveTheBitsOfBlocks<float>(DType::kF32);
+  ExpectBurstsHaveTheBitsOfBlocks<double>(DType::kF64);
+  ExpectBurstsHaveTheBitsOfBlocks<int32_t>(DType::kI32);
+  ExpectBurstsHaveTheBitsOfBlocks<int64_t>(DType::kI64);
+}
+
 // So many bytes that the outputs are streamed: at any alignment, and nothing beside the slice. The
 // 16-bit types go through another copy.
 template <typename T>
-void ExpectLargeSlicesAreExact(DType dtype, const std::vector<T>& inputs, T sum) {
+void ExpectLargeSlicesAreExact(DType dtype, const std::vector<T>& inputs, T sum, Moves moves) {
   constexpr int64_t kCount = 3 << 20;
   for (const int64_t begin : {0, 1, 7}) {
     std::vector<T> x(kCount, inputs[0]), y(kCount, inputs[1]);
     std::vector<T> first(kCount, inputs[2]), second(kCount, inputs[2]);
     const int64_t end = kCount - 5 * begin;
-    ReduceByTree(dtype, ReduceOp::kSum, {Raw(x), Raw(y)}, {Raw(first), Raw(second)}, begin, end);
+    ReduceByTree(dtype, ReduceOp::kSum, {Raw(x), Raw(y)}, {Raw(first), Raw(second)}, begin, end,
+                 moves);
     for (int64_t i = 0; i < kCount; ++i) {
       const T expected = i >= begin && i < end ? sum : inputs[2];
       ASSERT_EQ(first[i], expected) << i << ", slice from " << begin;
@@ -129,10 +178,13 @@ void ExpectLargeSlicesAreExact(DType dtype, const std::vector<T>& inputs, T sum)
 }
 
 TEST(ReduceTest, LargeSlices) {
-  ExpectLargeSlicesAreExact<float>(DType::kF32, {1.5f, 2.25f, -1}, 3.75f);
-  ExpectLargeSlicesAreExact<int64_t>(DType::kI64, {5, 6, -1}, 11);
-  ExpectLargeSlicesAreExact<uint16_t>(
-      DType::kF16, {FloatToHalf(1.5f), FloatToHalf(2.25f), FloatToHalf(-1)}, FloatToHalf(3.75f));
+  for (const Moves moves : {Moves::kBlocks, Moves::kBursts}) {
+    ExpectLargeSlicesAreExact<float>(DType::kF32, {1.5f, 2.25f, -1}, 3.75f, moves);
+    ExpectLargeSlicesAreExact<int64_t>(DType::kI64, {5, 6, -1}, 11, moves);
+    ExpectLargeSlicesAreExact<uint16_t>(DType::kF16,
+                                        {FloatToHalf(1.5f), FloatToHalf(2.25f), FloatToHalf(-1)},
+                                        FloatToHalf(3.75f), moves);
+  }
 }
 
 }  // namespace

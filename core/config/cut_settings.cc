@@ -9,73 +9,60 @@
 namespace lockstep {
 namespace {
 
-// "mesh.dp=8, or mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2"
-std::string MeshesThatFit(int64_t shards) {
-  std::string meshes = absl::StrCat("mesh.dp=", shards);
-  for (int64_t replicas = 2; replicas < shards; ++replicas) {
-    const int64_t dp = shards / replicas;
-    if (shards % replicas != 0 || !std::has_single_bit(static_cast<uint64_t>(dp))) continue;
-    absl::StrAppend(&meshes, ", or mesh.replicas=", replicas, " and mesh.dp=", dp);
-  }
-  return meshes;
-}
-
 // Whether each of `tp` ranks holds a node of the tree over the leaves. One rank holds all of it.
-bool HoldNodes(int64_t features, int64_t tp) {
-  return tp == 1 ||
-         (features % tp == 0 && std::has_single_bit(static_cast<uint64_t>(features / tp)));
+bool HoldNodes(int64_t leaves, int64_t tp) {
+  return tp == 1 || (leaves % tp == 0 && std::has_single_bit(static_cast<uint64_t>(leaves / tp)));
 }
 
 // "1, 2 or 4"
-std::string TensorParallelRanksThatFit(int64_t features) {
+std::string TensorParallelRanksThatFit(int64_t leaves) {
   std::string ranks = "1";
-  for (int64_t tp = 2; tp <= features; ++tp) {
-    if (!HoldNodes(features, tp)) continue;
-    absl::StrAppend(&ranks, tp == features ? " or " : ", ", tp);
+  for (int64_t tp = 2; tp <= leaves; ++tp) {
+    if (!HoldNodes(leaves, tp)) continue;
+    absl::StrAppend(&ranks, tp == leaves ? " or " : ", ", tp);
   }
   return ranks;
+}
+
+// Reads a key that says how many leaves ranks along tp divide, where `is_divided`. `what` the
+// leaves are of.
+void ReadLeaves(ConfigReader& reader, const std::string& key, const char* what, bool is_divided,
+                int64_t tp, int64_t& leaves, bool& are_of_mesh) {
+  constexpr int64_t kMost = 256;  // as many as ranks (settings.cc)
+  const int64_t divisors = is_divided ? tp : 1;
+  are_of_mesh = !reader.Has(key) && divisors > 1;
+  leaves = divisors;
+  reader.Read(key, &leaves, {.at_least = 1, .at_most = kMost});
+  if (leaves < 1 || HoldNodes(leaves, divisors)) return;
+  reader.AddProblem(key, absl::StrCat("is ", leaves, ", but mesh.tp is ", tp,
+                                      ": each rank along tp must hold a power of two of the ", what,
+                                      " leaves, so that it sums a node of the tree over ", what,
+                                      "s; set mesh.tp=", TensorParallelRanksThatFit(leaves),
+                                      ", or cut.", key, "=", tp));
+}
+
+// Whether ranks along tp divide the tokens too. What else the table says, and whether it is right,
+// is tensor parallelism's to read.
+bool DividesTokens(const Config& config) {
+  bool divides = false;
+  ConfigReader(config.Table("tensor_parallel")).Read("sequence_parallel", &divides);
+  return divides;
 }
 
 }  // namespace
 
 absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut) {
   constexpr NumberBounds kPositive = {.at_least = 1};
-  constexpr int64_t kMostFeatures = 256;  // as many as ranks (settings.cc)
   ConfigReader reader(config.Table("cut"));
   cut.shards_are_of_mesh = !reader.Has("shards") && mesh.data_ranks() > 1;
   cut.shards = mesh.data_ranks();
   reader.Read("shards", &cut.shards, kPositive);
   reader.Read("micro_batches", &cut.micro_batches, kPositive);
-  cut.features_are_of_mesh = !reader.Has("features") && mesh.tp > 1;
-  cut.features = mesh.tp;
-  reader.Read("features", &cut.features, {.at_least = 1, .at_most = kMostFeatures});
-  if (cut.features >= 1 && !HoldNodes(cut.features, mesh.tp)) {
-    reader.AddProblem(
-        "features",
-        absl::StrCat("is ", cut.features, ", but mesh.tp is ", mesh.tp,
-                     ": each rank along tp must hold a power of two of the feature leaves, so that "
-                     "it sums a node of the tree over features; set mesh.tp=",
-                     TensorParallelRanksThatFit(cut.features), ", or cut.features=", mesh.tp));
-  }
+  ReadLeaves(reader, "tokens", "token", DividesTokens(config), mesh.tp, cut.tokens,
+             cut.tokens_are_of_mesh);
+  ReadLeaves(reader, "features", "feature", /*is_divided=*/true, mesh.tp, cut.features,
+             cut.features_are_of_mesh);
   return reader.Finish();
-}
-
-absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut) {
-  const std::string ranks =
-      mesh.replicas > 1 ? absl::StrCat("mesh.replicas x mesh.dp is ", mesh.replicas, " x ", mesh.dp)
-                        : absl::StrCat("mesh.dp is ", mesh.dp);
-  const std::string fitting = MeshesThatFit(cut.shards);
-  if (mesh.replicas > 1 && !std::has_single_bit(static_cast<unsigned>(mesh.dp))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
-                     ": inside replicas, mesh.dp must be a power of two, so that a replica sums a "
-                     "node of the tree over shards; set ",
-                     fitting));
-  }
-  if (cut.shards == mesh.data_ranks()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
-                                                 ", and each of these ranks holds one shard: set ",
-                                                 fitting, ", or cut.shards=", mesh.data_ranks()));
 }
 
 }  // namespace lockstep

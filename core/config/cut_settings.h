@@ -8,27 +8,26 @@
 
 namespace lockstep {
 
-// How the sums of a step are cut, whoever makes them: the gradient is a tree over the shards of the
-// global batch, a shard's gradient is a chain over its micro-batches, in order, and sums over the
-// features that tensor parallelism splits are trees over feature leaves.
+// How the sums of a step are cut, whoever makes them (docs/numerics.md): the gradient is a tree
+// over the shards of the global batch and, in each, over token leaves; of a token leaf it is a
+// chain over the shard's micro-batches, in order. Sums over the features that tensor parallelism
+// splits are trees over feature leaves.
 struct CutSettings {
-  int64_t shards = 1;         // of equal size; a rank along replicas x dp holds one of them
+  int64_t shards = 1;         // of equal size; see ShardAssignment for who trains which
   int64_t micro_batches = 1;  // of one shard, none of them empty
+  int64_t tokens = 1;         // leaves of each sequence (core/base/token_order.h)
   int64_t features = 1;       // leaves of sums over features; a rank along tp holds some of them
-  // Whether the configuration leaves the number of shards, or of feature leaves, to the mesh: then
-  // runs on other meshes have other sums.
+  // Whether the configuration leaves the number to the mesh: then runs on other meshes have other
+  // sums.
   bool shards_are_of_mesh = false;
+  bool tokens_are_of_mesh = false;
   bool features_are_of_mesh = false;
 };
 
 // Reads the table cut: shards, by default as many as the mesh has data-parallel ranks;
-// micro_batches; and features, by default mesh.tp. InvalidArgument where the feature leaves of a
-// rank along tp would be no node of their tree, with the meshes that fit.
+// micro_batches; tokens, by default mesh.tp where tensor_parallel.sequence_parallel divides them,
+// else 1; and features, by default mesh.tp. InvalidArgument where the leaves of a rank along tp
+// would be no node of their tree, with the meshes that fit.
 absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut);
-
-// Whether each data-parallel rank can hold one shard: mesh.replicas x mesh.dp must be cut.shards,
-// and with several replicas mesh.dp a power of two, so that the ranks of a replica sum an aligned
-// range of shards. InvalidArgument with the meshes that fit.
-absl::Status CheckOneShardARank(const MeshShape& mesh, const CutSettings& cut);
 
 }  // namespace lockstep

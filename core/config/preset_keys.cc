@@ -1,6 +1,7 @@
 #include "core/config/preset_keys.h"
 
 #include <algorithm>
+#include <bit>  // std::has_single_bit
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -53,8 +54,11 @@ absl::StatusOr<Config> WithPreset(const std::string& preset, const PresetKeys& k
   if (const int64_t shards = Count(given, "cut.shards");
       dp != nullptr && dp->is_default && shards > 0) {
     const int64_t replicas = std::max<int64_t>(1, Count(given, "mesh.replicas"));
-    LS_RETURN_IF_ERROR(Lay(absl::StrCat("mesh.dp = ", std::max<int64_t>(1, shards / replicas)),
-                           "cut.shards / mesh.replicas", config));
+    const int64_t ranks = replicas * Count(config, "mesh.dp");
+    if (shards % ranks != 0 || !std::has_single_bit(static_cast<uint64_t>(shards / ranks))) {
+      LS_RETURN_IF_ERROR(Lay(absl::StrCat("mesh.dp = ", std::max<int64_t>(1, shards / replicas)),
+                             "cut.shards / mesh.replicas", config));
+    }
   }
   for (const FixedKey& fixed : keys.fixed) {
     LS_RETURN_IF_ERROR(Lay(absl::StrCat(fixed.key, " = ", fixed.value),

@@ -24,8 +24,8 @@ struct PresetKeys {
 };
 
 // Lays `given`, all that a user says, over the preset's defaults, and adds what the preset fixes.
-// Where nobody gives mesh.dp but a preset's default, and cut.shards is given, mesh.dp becomes
-// cut.shards / mesh.replicas: one shard a rank. InvalidArgument where `given` has another value for
+// Where nobody gives mesh.dp but a preset's default, and so many ranks cannot share the given
+// cut.shards, mesh.dp becomes cut.shards / mesh.replicas: one shard a rank. InvalidArgument where `given` has another value for
 // a fixed key.
 absl::StatusOr<Config> WithPreset(const std::string& preset, const PresetKeys& keys,
                                   const Config& given);

@@ -51,8 +51,10 @@ TEST(WithPresetTest, EachRankHasOneShardWhereNobodySaysMore) {
     return size;
   };
   EXPECT_EQ(dp("cut.micro_batches = 3"), 2);
-  EXPECT_EQ(dp("cut.shards = 8"), 8);
-  EXPECT_EQ(dp("cut.shards = 8\nmesh.replicas = 2"), 4);
+  EXPECT_EQ(dp("cut.shards = 8"), 2);
+  EXPECT_EQ(dp("cut.shards = 3"), 3);
+  EXPECT_EQ(dp("cut.shards = 6"), 6);  // of two ranks, each would sum three
+  EXPECT_EQ(dp("cut.shards = 2\nmesh.replicas = 2"), 1);
   EXPECT_EQ(dp("cut.shards = 1"), 1);
   EXPECT_EQ(dp("cut.shards = 8\nmesh.dp = 2"), 2);
 }

@@ -105,6 +105,10 @@ absl::Status ReadRest(const Config& config, Settings& settings) {
       {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
   LS_RETURN_IF_ERROR(checkpoint.Finish());
 
+  ConfigReader hashes(config.Table("hashes"));
+  hashes.Read("every", &settings.hash_every, kNotNegative);
+  LS_RETURN_IF_ERROR(hashes.Finish());
+
   settings.trace = {.first_step = 2, .steps = 3};
   ConfigReader trace(config.Table("trace"));
   trace.Read("first_step", &settings.trace.first_step, kNotNegative);
@@ -182,8 +186,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train", "mesh",       "cut",        "batch", "precision", "optimizer", "schedule",
-          "lora",  "validation", "checkpoint", "trace", "memory",    "comm",      "run"};
+  return {"train",     "mesh",     "cut",    "batch",      "precision",
+          "optimizer", "schedule", "lora",   "validation", "checkpoint",
+          "hashes",    "trace",    "memory", "comm",       "run"};
 }
 
 }  // namespace lockstep

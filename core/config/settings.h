@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/comm/mesh_shape.h"
-#include "core/config/config.h"
 #include "core/comm/nccl_reductions.h"
+#include "core/config/config.h"
 #include "core/config/cut_settings.h"
 #include "core/config/precision.h"
 #include "core/config/trace_window.h"
@@ -54,6 +54,7 @@ struct Settings {
   std::optional<LoraOptions> lora = {};
   ValidationSettings validation;
   CheckpointSettings checkpoint;
+  int64_t hash_every = 0;  // steps between the hashes of all tensors in hashes.csv; 0: none
   TraceWindow trace;
   int64_t memory_limit = 0;  // bytes a rank; 0: none
   int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
@@ -69,13 +70,16 @@ struct Settings {
   int64_t samples_of(int64_t micro_batch) const;
   int64_t largest_micro_batch() const { return samples_of(0); }
   int64_t smallest_micro_batch() const { return samples_of(cut.micro_batches - 1); }
+  // What a rank along replicas x dp trains of a step, on a mesh that divides the cut.
+  int64_t shards_of_rank() const { return cut.shards / mesh.data_ranks(); }
+  int64_t micro_batches_of_rank() const { return shards_of_rank() * cut.micro_batches; }
 };
 
 // Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,
-// checkpoint, trace, memory and run, and checks what they say against each other. Adapters are
-// there where the table lora is, whose keys learning_rate and weight_decay come before those of
-// schedule and optimizer. A shard of fewer samples than cut.micro_batches has as many micro-batches
-// as samples.
+// checkpoint, hashes, trace, memory, comm and run, and checks what they say against each other.
+// Adapters are there where the table lora is, whose keys learning_rate and weight_decay come before
+// those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has as many
+// micro-batches as samples.
 absl::StatusOr<Settings> ReadSettings(const Config& config);
 
 // The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its

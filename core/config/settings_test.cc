@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/config/shard_assignment.h"
 #include "core/kernels/optimizers/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -65,10 +66,11 @@ absl::StatusOr<Settings> ReadOnMesh(const std::string& tables) {
   return ReadSettings(MakeConfig("[batch]\nsize = 24\n" + tables));
 }
 
-// Why ranks that hold one shard each cannot have this mesh and cut.
-std::string Problem(const std::string& tables) {
+// Why ranks cannot have this mesh and cut.
+std::string Problem(const std::string& tables,
+                    ShardAssignment assignment = ShardAssignment::kConsecutive) {
   const Settings settings = ReadOnMesh(tables).value();
-  return std::string(CheckOneShardARank(settings.mesh, settings.cut).message());
+  return std::string(CheckShards(settings.mesh, settings.cut, assignment).message());
 }
 
 TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
@@ -114,29 +116,49 @@ TEST(CutSettingsTest, RanksAlongTpHoldAPowerOfTwoOfTheFeatureLeaves) {
   EXPECT_FALSE(read(1, 0).ok());
 }
 
-TEST(CutSettingsTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {
-  EXPECT_EQ(Problem("[mesh]\ndp = 4\n[cut]\nshards = 2\n"),
-            "cut.shards is 2, but mesh.dp is 4, and each of these ranks holds one shard: set "
-            "mesh.dp=2, or cut.shards=4");
-  EXPECT_THAT(Problem("[cut]\nshards = 8\n"),
-              HasSubstr("mesh.dp is 1, and each of these ranks holds one shard: set mesh.dp=8, or "
-                        "mesh.replicas=2 and mesh.dp=4, or mesh.replicas=4 and mesh.dp=2, or "
-                        "cut.shards=1"));
+TEST(ShardAssignmentTest, AMeshThatDoesNotFitIsRefusedWithThoseThatDo) {
+  EXPECT_EQ(
+      Problem("[mesh]\ndp = 4\n[cut]\nshards = 2\n"),
+      "cut.shards is 2, but mesh.dp is 4: these ranks do not divide the shards evenly; set one "
+      "of mesh.dp=1, 2; mesh.replicas=2 with mesh.dp=1");
+  EXPECT_THAT(Problem("[mesh]\ndp = 3\n[cut]\nshards = 8\n"),
+              HasSubstr("set one of mesh.dp=1, 2, 4, 8; mesh.replicas=2 with mesh.dp=1, 2, 4; "
+                        "mesh.replicas=4 with mesh.dp=1, 2; mesh.replicas=8 with mesh.dp=1"));
   EXPECT_THAT(Problem("[mesh]\nreplicas = 2\ndp = 2\n[cut]\nshards = 6\n"),
-              AllOf(HasSubstr("mesh.replicas x mesh.dp is 2 x 2"),
-                    HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2, or cut.shards=4")));
+              HasSubstr("mesh.replicas x mesh.dp is 2 x 2: these ranks do not divide"));
 }
 
 // Three ranks of a replica would sum (0 + 1) + 2, where the tree over six shards has (0 + 1) + (2 +
-// 3) first.
-TEST(CutSettingsTest, InsideReplicasRanksAreAPowerOfTwo) {
+// 3) first; and so would a rank with three shards, or a round of three ranks.
+TEST(ShardAssignmentTest, WhateverIsSummedFirstIsANode) {
   for (const char* cut : {"", "[cut]\nshards = 6\n"}) {
     EXPECT_THAT(Problem(absl::StrCat("[mesh]\nreplicas = 2\ndp = 3\n", cut)),
-                AllOf(HasSubstr("mesh.dp must be a power of two"),
-                      HasSubstr("set mesh.dp=6, or mesh.replicas=3 and mesh.dp=2")));
+                HasSubstr("a replica would sum 3 shards, and only a power of two is a node"));
   }
-  EXPECT_EQ(Problem("[mesh]\nreplicas = 3\ndp = 2\n"), "");
-  EXPECT_EQ(Problem("[mesh]\ndp = 3\n"), "");
+  const std::string two = "[mesh]\ndp = 2\n[cut]\nshards = 6\n",
+                    three = "[mesh]\ndp = 3\n[cut]\nshards = 6\n";
+  EXPECT_THAT(Problem(two), HasSubstr("a rank would sum 3 shards"));
+  EXPECT_EQ(Problem(two, ShardAssignment::kStrided), "");
+  EXPECT_THAT(Problem(three, ShardAssignment::kStrided), HasSubstr("a round would sum 3 shards"));
+  EXPECT_EQ(Problem(three), "");
+  for (const auto assignment : {ShardAssignment::kConsecutive, ShardAssignment::kStrided}) {
+    EXPECT_EQ(Problem("[mesh]\nreplicas = 3\ndp = 2\n", assignment), "");
+    EXPECT_EQ(Problem("[mesh]\nreplicas = 3\ndp = 2\n[cut]\nshards = 12\n", assignment), "");
+    EXPECT_EQ(Problem("[mesh]\ndp = 3\n", assignment), "");
+    EXPECT_EQ(Problem("[cut]\nshards = 3\n", assignment), "");
+  }
+}
+
+TEST(ShardAssignmentTest, RanksHaveRunsOrStridesOfTheirReplicasShards) {
+  const MeshShape mesh = {.replicas = 2, .dp = 2};
+  const CutSettings cut = {.shards = 8};
+  const auto of = [&](int replica, int dp, ShardAssignment assignment) {
+    return ShardsOfRank(mesh, {.replicas = replica, .dp = dp}, cut, assignment);
+  };
+  EXPECT_THAT(of(0, 1, ShardAssignment::kConsecutive), ElementsAre(2, 3));
+  EXPECT_THAT(of(1, 0, ShardAssignment::kConsecutive), ElementsAre(4, 5));
+  EXPECT_THAT(of(0, 1, ShardAssignment::kStrided), ElementsAre(1, 3));
+  EXPECT_THAT(of(1, 0, ShardAssignment::kStrided), ElementsAre(4, 6));
 }
 
 // As a later layer of a configuration may say.

@@ -17,12 +17,13 @@ Prefetcher::Prefetcher(std::shared_ptr<const Dataset> dataset, const Sampler& sa
       sampler_(sampler),
       allocator_(allocator),
       options_(options),
-      next_step_(options.first_step),
-      next_micro_batch_(options.first_micro_batch) {
+      next_step_(options.first_step) {
   CHECK_GE(options.depth, 1);
-  CHECK_GE(options.micro_batches, 1);
-  CHECK_GE(options.first_micro_batch, 0);
-  CHECK_LE(options.first_micro_batch + options.micro_batches, sampler.micro_batches_per_step());
+  CHECK(!options.micro_batches.empty());
+  for (const int64_t micro_batch : options.micro_batches) {
+    CHECK_GE(micro_batch, 0);
+    CHECK_LT(micro_batch, sampler.micro_batches_per_step());
+  }
   CHECK(allocator.device().type == DeviceType::kCpu) << "data sets write host memory";
   for (int64_t i = 0; i < options.depth; ++i) Enqueue();
   thread_ = std::thread([this] { Run(); });
@@ -41,12 +42,12 @@ void Prefetcher::Enqueue() {
   if (next_step_ >= options_.end_step) return;
   Slot slot;
   slot.item.step = next_step_;
-  slot.item.micro_batch = next_micro_batch_;
-  slot.item.batch = EmptyBatch(*dataset_, sampler_.samples_of(next_micro_batch_), allocator_,
+  slot.item.micro_batch = options_.micro_batches[next_micro_batch_];
+  slot.item.batch = EmptyBatch(*dataset_, sampler_.samples_of(slot.item.micro_batch), allocator_,
                                MemoryClass::kWorkspace);
   queue_.push_back(std::move(slot));
-  if (++next_micro_batch_ == options_.first_micro_batch + options_.micro_batches) {
-    next_micro_batch_ = options_.first_micro_batch;
+  if (++next_micro_batch_ == options_.micro_batches.size()) {
+    next_micro_batch_ = 0;
     ++next_step_;
   }
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/data/dataset.h"
@@ -25,8 +26,7 @@ struct RenderedBatch {
 struct PrefetchOptions {
   int64_t first_step = 0;                                  // a resumed run begins later
   int64_t end_step = std::numeric_limits<int64_t>::max();  // the first step that is not wanted
-  int64_t first_micro_batch = 0;                           // of the step's global micro-batches
-  int64_t micro_batches = 1;                               // from there on, in each step
+  std::vector<int64_t> micro_batches = {0};                // of the step's global micro-batches
   int64_t depth = 3;                                       // micro-batches rendered ahead
   // Told of each micro-batch by the thread that renders them, before Next hands it out. May be
   // null.
@@ -34,9 +34,9 @@ struct PrefetchOptions {
 };
 
 // Renders the training micro-batches of one rank ahead of their use, in a thread of its own: those
-// of its first step in order, then those of the next step, and so on.
+// of its first step in their order, then those of the next step, and so on.
 //
-//   Prefetcher prefetcher(dataset, sampler, allocator, {.micro_batches = 4});
+//   Prefetcher prefetcher(dataset, sampler, allocator, {.micro_batches = {0, 1, 2, 3}});
 //   LS_ASSIGN_OR_RETURN(Prefetcher::Item item, prefetcher.Next());
 //
 // Memory: `depth` batches are booked under kWorkspace, from the construction to the end; a batch
@@ -91,10 +91,10 @@ class Prefetcher {
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::deque<Slot> queue_;  // ready ones first; a deque keeps references while its ends move
-  int64_t rendered_ = 0;    // ready slots in the queue
-  int64_t next_step_;       // of the slot to be enqueued next
-  int64_t next_micro_batch_;
+  std::deque<Slot> queue_;       // ready ones first; a deque keeps references while its ends move
+  int64_t rendered_ = 0;         // ready slots in the queue
+  int64_t next_step_;            // of the slot to be enqueued next
+  size_t next_micro_batch_ = 0;  // an index into the options' list
   bool stop_ = false;
   absl::Status failure_;  // what Next has reported and goes on reporting; only Next looks at it
   std::thread thread_;

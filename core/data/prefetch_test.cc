@@ -89,12 +89,9 @@ TEST(Prefetcher, HandsOutTheRanksMicroBatchesInOrder) {
   for (int64_t depth : {1, 2, 4, 20}) {
     CpuAllocator allocator;
     // Shard 1 runs the micro-batches 3 to 5; it begins in the middle of a run.
-    Prefetcher prefetcher(dataset, sampler, allocator,
-                          {.first_step = 7,
-                           .end_step = 11,
-                           .first_micro_batch = 3,
-                           .micro_batches = 3,
-                           .depth = depth});
+    Prefetcher prefetcher(
+        dataset, sampler, allocator,
+        {.first_step = 7, .end_step = 11, .micro_batches = {3, 4, 5}, .depth = depth});
     for (int64_t step = 7; step < 11; ++step) {
       for (int64_t micro_batch = 3; micro_batch < 6; ++micro_batch) {
         const absl::StatusOr<Prefetcher::Item> item = prefetcher.Next();
@@ -122,8 +119,7 @@ TEST(Prefetcher, TellsWhatItRenderedAndWhen) {
   std::vector<RenderedBatch> rendered;
   Prefetcher prefetcher(dataset, MakeSampler(*dataset), allocator,
                         {.end_step = 2,
-                         .first_micro_batch = 1,
-                         .micro_batches = 2,
+                         .micro_batches = {1, 2},
                          .depth = 1,
                          .rendered = [&](const RenderedBatch& batch) {
                            std::lock_guard lock(mutex);
@@ -192,7 +188,7 @@ TEST(Prefetcher, ErrorsOfTheDataSetComeInTheirTurn) {
   dataset->fail_after = 4;
   CpuAllocator allocator;
   Prefetcher prefetcher(dataset, MakeSampler(*dataset), allocator,
-                        {.micro_batches = 6, .depth = 3});
+                        {.micro_batches = {0, 1, 2, 3, 4, 5}, .depth = 3});
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(prefetcher.Next().ok());
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(prefetcher.Next().status(), absl::DataLossError("the disk is on fire"));
@@ -238,28 +234,27 @@ TEST(Prefetcher, RanksShareADataset) {
   const std::shared_ptr<const Dataset> dataset = Shapes::Create({.train_samples = 100}).value();
   const Sampler sampler =
       Sampler::Create(*dataset, {.global_batch = 8, .shards = 2, .micro_batches = 2}).value();
-  const auto run = [&](int64_t first_micro_batch, int64_t micro_batches) {
+  const auto run = [&](const std::vector<int64_t>& micro_batches) {
     CpuAllocator allocator;
-    Prefetcher prefetcher(
-        dataset, sampler, allocator,
-        {.end_step = 6, .first_micro_batch = first_micro_batch, .micro_batches = micro_batches});
+    Prefetcher prefetcher(dataset, sampler, allocator,
+                          {.end_step = 6, .micro_batches = micro_batches});
     std::vector<std::vector<float>> batches;
-    for (int64_t i = 0; i < 6 * micro_batches; ++i) {
+    for (size_t i = 0; i < 6 * micro_batches.size(); ++i) {
       const Prefetcher::Item item = prefetcher.Next().value();
       const absl::Span<float> inputs = item.batch.inputs.span<float>();
       batches.push_back({inputs.begin(), inputs.end()});
     }
     return batches;
   };
-  const std::vector<std::vector<float>> whole = run(0, 4);
+  const std::vector<std::vector<float>> whole = run({0, 1, 2, 3});
   std::vector<std::vector<float>> parts[2];
-  std::thread other([&] { parts[1] = run(2, 2); });
-  parts[0] = run(0, 2);
+  std::thread other([&] { parts[1] = run({1, 3}); });
+  parts[0] = run({0, 2});
   other.join();
   for (size_t i = 0; i < whole.size(); ++i) {
     const size_t step = i / 4;
     const size_t micro_batch = i % 4;
-    EXPECT_EQ(whole[i], parts[micro_batch / 2][step * 2 + micro_batch % 2]);
+    EXPECT_EQ(whole[i], parts[micro_batch % 2][step * 2 + micro_batch / 2]);
   }
 }
 

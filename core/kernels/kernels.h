@@ -236,6 +236,24 @@ class Kernels {
   virtual void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                  const Tensor& log_sum_exp, const Tensor& dy,
                                  const Tensor& dqkv) = 0;
+  // The same for samples whose tokens are cut into `leaves` leaves, more than one, with rows in the
+  // order of core/base/token_order.h: qkv [leaves * batch, leaf time, 3 * heads * head_width], y
+  // likewise, log_sum_exp [leaves * batch, heads, leaf time]. What leaves give each other is added
+  // along the tree of core/base/sum_tree.h: for each query (largest logit, sum of exponentials,
+  // unnormalised output) and the query's gradient over leaves of keys, gradients of keys and values
+  // over leaves of queries. The nodes of gradients, leaves too, are rounded to the dtype of dqkv.
+  // Dropout's element of a query and a key is ((b * total_heads + h) * time + i) * time + j, where
+  // i and j are leaf * leaf time + place in the leaf.
+  //
+  // The bodies here bring the rows into the order of positions and call the kernels above: sums
+  // then have their order, and i and j of dropout are positions.
+  virtual void AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves,
+                                             const Tensor& qkv, const Tensor& y,
+                                             const Tensor& log_sum_exp);
+  virtual void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves,
+                                              const Tensor& qkv, const Tensor& y,
+                                              const Tensor& log_sum_exp, const Tensor& dy,
+                                              const Tensor& dqkv);
 
   // --- loss -----------------------------------------------------------------------------------
   // Cross entropy of softmax(logits[rows, classes]) against targets[rows] (i32; negative: ignored):

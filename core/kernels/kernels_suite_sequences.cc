@@ -1,7 +1,11 @@
 // Embeddings, positions and attention.
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
+#include "core/base/token_order.h"
 #include "core/kernels/kernels_suite.h"
 
 namespace lockstep {
@@ -165,6 +169,118 @@ TEST_P(KernelsSuite, AttentionOfOneHeadIsTheLayersHead) {
       const double tolerance = 1e-5 + 2 * UnitRoundoff(dtype()) * std::abs(from_whole[i]);
       ASSERT_NEAR(actual[i], from_whole[i], tolerance) << "head " << head << ", element " << i;
     }
+  }
+}
+
+struct TokenLeavesCase {
+  int64_t leaves;
+  AttentionCase of;  // `time` divisible by 2 * leaves
+};
+constexpr TokenLeavesCase kTokenLeaves[] = {
+    {2, {2, 3, 5, 4}},    {2, {2, 2, 20, 60}},  {2, {1, 2, 17, 260}}, {2, {1, 1, 128, 196}},
+    {3, {1, 1, 8, 6}},    {3, {2, 2, 16, 78}},  {4, {3, 1, 12, 8}},   {4, {1, 3, 64, 408}},
+    {5, {2, 1, 20, 100}}, {8, {1, 2, 16, 176}},
+};
+
+// Operands of a case of token leaves; all rows are in the order of leaves.
+Shape TokenLeavesShape(const TokenLeavesCase& c, int64_t width) {
+  return {c.leaves * c.of.batch, c.of.time / c.leaves, width};
+}
+
+TEST_P(KernelsSuite, AttentionByTokenLeaves) {
+  for (const TokenLeavesCase& c : kTokenLeaves) {
+    for (float dropout : {0.0f, 0.25f}) {
+      if (dropout > 0 && GetParam().attention_by_positions) continue;
+      SCOPED_TRACE(testing::Message()
+                   << c.leaves << " leaves of time " << c.of.time << ", dropout " << dropout);
+      const Attention attention = Options(c.of, dropout);
+      const int64_t width = c.of.heads * c.of.head_width;
+      const Input qkv = Normal(TokenLeavesShape(c, 3 * width)),
+                  dy = Normal(TokenLeavesShape(c, width));
+      Tensor y = Output(dy.shape), dqkv = Output(qkv.shape);
+      Tensor log_sum_exp = Output({dy.shape[0], c.of.heads, dy.shape[1]}, DType::kF32);
+      kernels().AttentionForwardByTokenLeaves(attention, c.leaves, qkv.tensor, y, log_sum_exp);
+      const reference::Attended expected = reference::AttentionForward(attention, qkv, c.leaves);
+      EXPECT_TRUE(Agrees(expected.y, y, Roundings(c.of), 1));
+      EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c.of)));
+      kernels().AttentionBackwardByTokenLeaves(
+          attention, c.leaves, qkv.tensor, Given(expected.y).tensor,
+          Given(expected.log_sum_exp, DType::kF32).tensor, dy.tensor, dqkv);
+      // Each node of the tree is rounded, which counts as one of the intermediate results.
+      const double nodes = 1 + std::ceil(std::log2(static_cast<double>(c.leaves)));
+      EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy, c.leaves), dqkv,
+                         Roundings(c.of), 1 + nodes));
+    }
+  }
+}
+
+// As AttentionWithLargeLogits: leaves whose largest logits are hundreds apart are merged.
+TEST_P(KernelsSuite, AttentionByTokenLeavesWithLargeLogits) {
+  const TokenLeavesCase c = {4, {2, 2, 16, 72}};
+  const Attention attention = Options(c.of, 0);
+  const Input qkv = Normal(TokenLeavesShape(c, 96), 0, 10), dy = Normal(TokenLeavesShape(c, 32));
+  Tensor y = Output(dy.shape), log_sum_exp = Output({8, 2, 18}, DType::kF32);
+  Tensor dqkv = Output(qkv.shape);
+  kernels().AttentionForwardByTokenLeaves(attention, 4, qkv.tensor, y, log_sum_exp);
+  kernels().AttentionBackwardByTokenLeaves(attention, 4, qkv.tensor, y, log_sum_exp, dy.tensor,
+                                           dqkv);
+  const reference::Attended expected = reference::AttentionForward(attention, qkv, 4);
+  EXPECT_TRUE(Agrees(expected.y, y, Roundings(c.of), 1));
+  EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c.of)));
+  EXPECT_TRUE(
+      Agrees(reference::AttentionBackward(attention, qkv, dy, 4), dqkv, Roundings(c.of), 4));
+}
+
+// The bodies that backends without kernels of token leaves have: against the reference, and, with
+// dropout, the bits of the plain kernels on rows in the order of positions.
+TEST_P(KernelsSuite, AttentionByTokenLeavesOfPlainKernels) {
+  for (const TokenLeavesCase& c : kTokenLeaves) {
+    SCOPED_TRACE(testing::Message() << c.leaves << " leaves of time " << c.of.time);
+    const TokenOrder order{.samples = c.of.batch, .time = c.of.time, .leaves = c.leaves};
+    const int64_t width = c.of.heads * c.of.head_width;
+    const Input qkv = Normal(TokenLeavesShape(c, 3 * width)),
+                dy = Normal(TokenLeavesShape(c, width));
+    const Shape sums = {dy.shape[0], c.of.heads, dy.shape[1]};
+    Tensor y = Output(dy.shape), dqkv = Output(qkv.shape), log_sum_exp = Output(sums, DType::kF32);
+    const auto run = [&](const Attention& attention) {
+      kernels().Kernels::AttentionForwardByTokenLeaves(attention, c.leaves, qkv.tensor, y,
+                                                       log_sum_exp);
+      kernels().Kernels::AttentionBackwardByTokenLeaves(attention, c.leaves, qkv.tensor, y,
+                                                        log_sum_exp, dy.tensor, dqkv);
+    };
+    run(Options(c.of, 0));
+    const reference::Attended expected =
+        reference::AttentionForward(Options(c.of, 0), qkv, c.leaves);
+    EXPECT_TRUE(Agrees(expected.y, y, Roundings(c.of), 1));
+    EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c.of)));
+    EXPECT_TRUE(Agrees(reference::AttentionBackward(Options(c.of, 0), qkv, dy, c.leaves), dqkv,
+                       Roundings(c.of), 1));
+
+    run(Options(c.of, 0.25f));
+    // x [leaves * batch, leaf time, width] in the order of positions, and what is in that order
+    // back.
+    const auto moved = [&](const std::vector<float>& x, bool to_positions) {
+      const int64_t columns = static_cast<int64_t>(x.size()) / order.rows();
+      std::vector<float> result(x.size());
+      for (int64_t row = 0; row < order.rows(); ++row) {
+        const int64_t leaf = row / order.leaf_rows(),
+                      sample = row % order.leaf_rows() / order.leaf_time(),
+                      place = row % order.leaf_time();
+        const int64_t other = sample * order.time + order.PositionOf(leaf, place);
+        std::copy_n(x.begin() + (to_positions ? row : other) * columns, columns,
+                    result.begin() + (to_positions ? other : row) * columns);
+      }
+      return result;
+    };
+    const Shape positions = {order.samples, order.time, width};
+    const Tensor plain_y = Output(positions), plain_dqkv = Output(positions.With(2, 3 * width));
+    const Tensor plain_sums = Output({order.samples, c.of.heads, order.time}, DType::kF32);
+    const Tensor plain_qkv = Upload(plain_dqkv.shape(), moved(Download(qkv.tensor), true));
+    kernels().AttentionForward(Options(c.of, 0.25f), plain_qkv, plain_y, plain_sums);
+    kernels().AttentionBackward(Options(c.of, 0.25f), plain_qkv, plain_y, plain_sums,
+                                Upload(positions, moved(Download(dy.tensor), true)), plain_dqkv);
+    EXPECT_TRUE(SameBits(moved(Download(plain_y), false), Download(y)));
+    EXPECT_TRUE(SameBits(moved(Download(plain_dqkv), false), Download(dqkv)));
   }
 }
 

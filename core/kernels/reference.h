@@ -135,8 +135,10 @@ Result AddPositionsBackward(const Array& dy, const Shape& table);
 struct Attended {
   Result y, log_sum_exp;
 };
-Attended AttentionForward(const Attention& attention, const Array& qkv);
-Result AttentionBackward(const Attention& attention, const Array& qkv, const Array& dy);
+// Rows lie in the order of core/base/token_order.h, dropout's elements in that of memory.
+Attended AttentionForward(const Attention& attention, const Array& qkv, int64_t leaves = 1);
+Result AttentionBackward(const Attention& attention, const Array& qkv, const Array& dy,
+                         int64_t leaves = 1);
 
 // --- loss ---------------------------------------------------------------------------------------
 struct CrossEntropy {

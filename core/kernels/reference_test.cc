@@ -224,6 +224,30 @@ TEST(ReferenceTest, AttentionGradients) {
   }
 }
 
+// Zero logits: a query averages the values of the keys at its position and before.
+TEST(ReferenceTest, AttentionOverTokenLeavesFollowsPositions) {
+  const Attention attention{.heads = 1, .head_width = 1, .dropout = {}};
+  const std::vector<double> positions = {0, 3, 1, 2};  // two leaves of four tokens
+  Array qkv(Shape{2, 2, 3});
+  for (size_t t = 0; t < 4; ++t) qkv.value[3 * t + 2] = positions[t];
+  const Attended result = AttentionForward(attention, qkv, 2);
+  for (size_t t = 0; t < 4; ++t) {
+    EXPECT_NEAR(result.y[t], positions[t] / 2, 1e-12);
+    EXPECT_NEAR(result.log_sum_exp[t], std::log(positions[t] + 1), 1e-12);
+  }
+}
+
+TEST(ReferenceTest, AttentionGradientsOverTokenLeaves) {
+  const Attention attention{.heads = 2,
+                            .head_width = 3,
+                            .dropout = {.probability = 0.4f, .key = 7, .counter = 9},
+                            .total_heads = 5,
+                            .first_head = 2};
+  const Array qkv = Random({4, 4, 18}, 1), dy = Random({4, 4, 6}, 2);
+  ExpectGradient([&](const Array& v) { return AttentionForward(attention, v, 2).y; }, qkv, dy,
+                 AttentionBackward(attention, qkv, dy, 2));
+}
+
 TEST(ReferenceTest, CrossEntropy) {
   const Array equal(Shape{1, 8}, std::vector<double>(8, 500.0));
   EXPECT_NEAR(SoftmaxCrossEntropy(equal, {3}, 1).losses[0], std::log(8), 1e-12);

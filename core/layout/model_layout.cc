@@ -42,12 +42,12 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions op
 }
 
 void ModelLayout::MakeUnits() {
-  std::vector<bool> has_tied_copy(tensors_.size());  // on another rank
-  std::vector<std::pair<int, size_t>> tied_copies;   // rank along pp, owner
+  std::vector<bool> has_ties(tensors_.size());
+  std::vector<std::pair<int, size_t>> tied_copies;  // rank along pp, owner
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const size_t owner = OwnerOf(i);
+    if (tensors_[i].tied_to) has_ties[owner] = true;
     if (pp_[i] == pp_[owner]) continue;
-    has_tied_copy[owner] = true;
     const std::pair<int, size_t> tied_copy = {pp_[i], owner};
     if (std::find(tied_copies.begin(), tied_copies.end(), tied_copy) == tied_copies.end())
       tied_copies.push_back(tied_copy);
@@ -58,7 +58,7 @@ void ModelLayout::MakeUnits() {
     std::vector<size_t> frozen, trained;
     for (; i < tensors_.size() && tensors_[i].block == block; ++i) {
       if (tensors_[i].tied_to || tensors_[i].statistic) continue;
-      if (has_tied_copy[i]) {
+      if (has_ties[i]) {
         AddUnit(pp, false, {i});
       } else {
         (tensors_[i].is_frozen ? frozen : trained).push_back(i);
@@ -159,14 +159,6 @@ std::vector<const ModelLayout::Unit*> ModelLayout::UnitsOf(int rank) const {
   return units;
 }
 
-std::vector<size_t> ModelLayout::TiedAcross(int rank) const {
-  std::vector<size_t> across;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i].is_frozen && Has(rank, i) != Has(rank, OwnerOf(i))) across.push_back(i);
-  }
-  return across;
-}
-
 int64_t ModelLayout::Held(int rank, size_t tensor) const {
   return tensors_[tensor].splits[options_.mesh.CoordinateOf(rank).tp].held();
 }
@@ -187,21 +179,31 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) cons
     const bool owns = !tensor.tied_to, has_owner = Has(rank, OwnerOf(i));
     if (is_here && (owns || !has_owner)) kept.parameters += held * compute;
     if (tensor.is_frozen) continue;
-    if (is_here || has_owner) kept.gradients += held * reduce;
+    if (is_here || has_owner) kept.gradients += held * reduce;  // an owner receives others' uses
     if (is_here && owns) kept.optimizer_state += held * optimizer_bytes;
   }
   if (!is_divided) return kept;
+  const MeshCoordinate place = options_.mesh.CoordinateOf(rank);
   for (const Unit* unit : UnitsOf(rank)) {
-    const FlatLayout& flat = unit->flat[options_.mesh.CoordinateOf(rank).tp];
+    const FlatLayout& flat = unit->flat[place.tp];
     const auto at = [&](Divided from) {
       return options_.divided >= from ? flat.shard : flat.whole;
     };
     kept.parameters += at(Divided::kParameters) * compute;
-    if (unit->is_tied_copy || tensors_[unit->tensors[0]].is_frozen) continue;
+    const size_t first = unit->tensors[0];
+    if (tensors_[first].is_frozen) continue;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].tied_to != first) continue;
+      if (Has(rank, i)) {
+        kept.gradients += at(Divided::kGradients) * reduce;
+      } else if (!unit->is_tied_copy) {  // what comes from the other rank
+        kept.gradients += flat.InShard(0, place.dp).count * reduce;
+      }
+    }
+    if (unit->is_tied_copy) continue;
     kept.gradients += at(Divided::kGradients) * reduce;
     kept.optimizer_state += flat.shard * optimizer_bytes;
   }
-  for (const size_t i : TiedAcross(rank)) kept.gradients += Held(rank, i) * reduce;
   return kept;
 }
 

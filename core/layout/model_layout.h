@@ -62,8 +62,9 @@ struct TensorPlacement {
 class ModelLayout {
  public:
   // What is divided into shards together, in one flat buffer: the frozen or the trained parameters
-  // of a block. A parameter to which another rank's blocks are tied has a unit by itself, and a
-  // copy of this unit on that rank: a tied copy, whose values come from the owner.
+  // of a block. A parameter to which others are tied has a unit by itself, by which the gradient of
+  // each of its uses is divided; on another rank with such uses lies a copy of this unit: a tied
+  // copy, whose values come from the owner.
   struct Unit {
     int pp = 0;  // the rank along pp that holds it
     bool is_tied_copy = false;
@@ -93,10 +94,6 @@ class ModelLayout {
   // The units of a rank, those of tied copies last, each in the order of its blocks; none where
   // nothing is divided.
   std::vector<const Unit*> UnitsOf(int rank) const;
-  // Parameters whose gradients travel between this rank and another along pp: trained ones of
-  // either that are tied to one of the other.
-  std::vector<size_t> TiedAcross(int rank) const;
-
   // Bytes that a rank keeps from step to step, without what comes and goes within one. Sums of
   // batch statistics count as parameters. `optimizer_bytes`: of each trained element, a master
   // included.

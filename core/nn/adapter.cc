@@ -37,12 +37,12 @@ Variable Adapter::Drop(Pass& pass, const Variable& x) const {
     return ApplyDropoutToColumns(pass.tape, dropout, x, a_.slice->ranges[0].first, a_.shape[-1]);
   }
   const int64_t first =
-      sequence_ == nullptr ? 0 : sequence_->Tokens(pass.tokens.elements()).first * x.shape()[-1];
+      sequence_ == nullptr ? 0 : sequence_->OwnRows(pass.tokens).first * x.shape()[-1];
   return ApplyDropout(pass.tape, dropout, x, first);
 }
 
 void Adapter::SplitOutputs(const Slice& of_layer, SplitGroup& group) {
-  a_.partial_over = &group;
+  a_.features_over = &group;
   Slice own = {.dimension = 0, .ranges = {}};
   int64_t column = 0;  // of the layer's slice
   for (const Range& range : of_layer.ranges) {
@@ -58,7 +58,7 @@ void Adapter::SplitOutputs(const Slice& of_layer, SplitGroup& group) {
 }
 
 void Adapter::SplitInputs(const Slice& of_layer, SplitGroup& group) {
-  b_.partial_over = &group;
+  b_.features_over = &group;
   a_.slice = of_layer;
 }
 

@@ -25,7 +25,7 @@ struct AdapterShape {
 // Where ranks compute the layer together (split.h), the adapter is split as the layer is and tells
 // the group nothing in its passes: of a column B has the layer's output features, of a row A has
 // its input features and what is added takes part in the layer's sum. The factor that is whole on
-// every rank gets a partial gradient there (Parameter::partial_over). Where a rank has several
+// every rank gets a partial gradient there (Parameter::features_over). Where a rank has several
 // feature leaves, the whole factor has an accumulator for each.
 class Adapter {
  public:

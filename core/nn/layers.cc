@@ -338,15 +338,18 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
 }
 
 Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
-  if (sequence_ == nullptr) return AddPositions(pass.tape, x, weight_);
-  const Range own = sequence_->Tokens(pass.tokens.elements());
-  std::vector<int32_t> positions(own.count);
-  for (int64_t i = 0; i < own.count; ++i) {
-    positions[i] = static_cast<int32_t>((own.first + i) % pass.tokens[-1]);
+  const TokenOrder& tokens = pass.tokens;
+  if (tokens.leaves == 1) return AddPositions(pass.tape, x, weight_);
+  const Range own = sequence_ == nullptr ? Range{0, tokens.rows()} : sequence_->OwnRows(tokens);
+  std::vector<int32_t> positions;
+  for (int64_t row = own.first; row < own.first + own.count; ++row) {
+    positions.push_back(static_cast<int32_t>(
+        tokens.PositionOf(row / tokens.leaf_rows(), row % tokens.leaf_time())));
   }
   const Tensor ids = pass.kernels().Empty({own.count}, DType::kI32);
   pass.kernels().CopyFromHost(positions.data(), ids);
-  return Add(pass.tape, x, Embedding(pass.tape, Variable(ids), weight_));
+  const Variable rows = Embedding(pass.tape, Variable(ids), weight_);
+  return Add(pass.tape, x, Reshape(pass.tape, rows, x.shape()));
 }
 
 TiedLogitsLayer::TiedLogitsLayer(std::string name, Parameter& table)
@@ -381,7 +384,7 @@ Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {
   const Dropout dropout = DropoutAt(pass, place_, probability_);
   if (sequence_ == nullptr) return ApplyDropout(pass.tape, dropout, x);
-  const int64_t first = sequence_->Tokens(pass.tokens.elements()).first;
+  const int64_t first = sequence_->OwnRows(pass.tokens).first;
   return ApplyDropout(pass.tape, dropout, x, first * x.shape()[-1]);
 }
 

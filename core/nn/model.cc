@@ -48,6 +48,11 @@ void Model::Split(SplitGroup& group) {
       module->Split(StyleOf(split_plan, module->name()), group);
     }
   }
+  if (!group.splits_sequence()) return;
+  // Whole parameters of layers that are not split meet the own tokens alone.
+  for (Parameter* parameter : Parameters()) {
+    if (!parameter->slice && parameter->features_over == nullptr) parameter->tokens_over = &group;
+  }
 }
 
 int64_t Model::ParameterCount() const {

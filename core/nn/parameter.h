@@ -42,12 +42,14 @@ class Parameter : public Leaf {
   // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
   int64_t padding = 0;
 
-  // The ranks that compute its layer together: each has all of the parameter, but only what its own
-  // features contribute to the gradient. The contributions are summed once a shard
-  // (CompleteGradient, core/run/local_model.h). Null: this rank has the whole gradient.
-  SplitGroup* partial_over = nullptr;
+  // Ranks that each have all of the parameter, but only a part of what its gradient is the sum of
+  // (docs/numerics.md, "Leaves of a gradient"): what their features contribute, and what their
+  // tokens do. Such parts are summed once a shard (CompleteGradient, core/run/local_model.h). Null:
+  // this rank has all of it.
+  SplitGroup* features_over = nullptr;
+  SplitGroup* tokens_over = nullptr;
   // Feature leaves here that contribute to the gradient, each in an accumulator of its own until
-  // the shard ends (Leaf::SumFeatureLeaves). 1: into the gradient itself.
+  // the shard ends. 1: into the gradient itself.
   int feature_leaves = 1;
 
   // Shapes of the slice, and of what is held in memory: with the padding.

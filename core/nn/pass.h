@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/autograd/tape.h"
+#include "core/base/token_order.h"
 #include "core/nn/skips.h"
-#include "core/tensor/shape.h"
 #include "core/tensor/slice.h"
 
 namespace lockstep {
@@ -31,9 +31,8 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
-  // Samples of the micro-batch, and targets of each: how its tokens lie in memory, on whatever
-  // stage of the model the pass is.
-  Shape tokens = {};
+  // How the micro-batch's tokens lie in memory, on whatever stage of the model the pass is.
+  TokenOrder tokens = {};
 
   // Whether it is done once more in backward, because nothing was kept of it (activation
   // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether

@@ -55,8 +55,8 @@ struct SplitTraffic {
 // members in the same order. They throw StatusException when a peer fails.
 //
 // Where the group splits the sequence (Korthikanti et al., "Reducing Activation Recomputation",
-// 2022), what lies between split layers is split as well: of a micro-batch's tokens, in the order
-// of memory, each member has one range, as rows [own tokens, width].
+// 2022), what lies between split layers is split as well: of a micro-batch's token leaves each
+// member has one range, as rows [own tokens, width].
 class SplitGroup {
  public:
   virtual ~SplitGroup() = default;
@@ -65,12 +65,14 @@ class SplitGroup {
   virtual int index() const = 0;
   virtual bool splits_sequence() const = 0;
 
-  // This member's range of `total` tokens.
-  Range Tokens(int64_t total) const { return EvenRange(total, size(), index()); }
+  // This member's rows of a micro-batch: those of its token leaves.
+  Range OwnRows(const TokenOrder& tokens) const {
+    return EvenRange(tokens.rows(), size(), index());
+  }
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
-  // Of a split sequence: gathers the tokens, [own tokens, width] to [pass.tokens..., width], and
-  // sums and scatters the gradient.
+  // Of a split sequence: gathers the tokens, [own tokens, width] to [token leaves x samples, tokens
+  // of each, width], and sums and scatters the gradient.
   virtual Variable Enter(Pass& pass, const Variable& x) = 0;
 
   // The way out of a row-split layer: the sum of all members' values, whose gradient is

@@ -11,28 +11,38 @@
 #include "core/report/error_file.h"
 
 namespace lockstep {
+namespace {
+
+template <typename File>
+absl::StatusOr<File> Opened(const std::string& path, int64_t first_step) {
+  return first_step > 0 ? File::Resume(path, first_step) : File::Create(path);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(RunDescription run, int64_t first_step) {
-  const std::string losses_path = run.out + "/losses.csv";
-  const std::string metrics_path = run.out + "/metrics.jsonl";
-  LS_ASSIGN_OR_RETURN(LossesCsv losses, first_step > 0 ? LossesCsv::Resume(losses_path, first_step)
-                                                       : LossesCsv::Create(losses_path));
-  LS_ASSIGN_OR_RETURN(MetricsJsonl metrics, first_step > 0
-                                                ? MetricsJsonl::Resume(metrics_path, first_step)
-                                                : MetricsJsonl::Create(metrics_path));
+  LS_ASSIGN_OR_RETURN(LossesCsv losses, Opened<LossesCsv>(run.out + "/losses.csv", first_step));
+  LS_ASSIGN_OR_RETURN(MetricsJsonl metrics,
+                      Opened<MetricsJsonl>(run.out + "/metrics.jsonl", first_step));
+  std::optional<HashesCsv> hashes;
+  if (run.settings.hash_every > 0) {
+    LS_ASSIGN_OR_RETURN(hashes, Opened<HashesCsv>(run.out + "/hashes.csv", first_step));
+  }
   LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   std::error_code ignored;
   std::filesystem::remove(run.out + "/summary.json", ignored);
   RemoveError(run.out);
   return std::unique_ptr<Reporter>(
-      new Reporter(std::move(run), std::move(losses), std::move(metrics)));
+      new Reporter(std::move(run), std::move(losses), std::move(metrics), std::move(hashes)));
 }
 
-Reporter::Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics)
+Reporter::Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics,
+                   std::optional<HashesCsv> hashes)
     : run_(std::move(run)),
       losses_(std::move(losses)),
       metrics_(std::move(metrics)),
+      hashes_(std::move(hashes)),
       progress_options_(ProgressLine::ForStderr(run_.settings.steps, run_.unit)),
       progress_(progress_options_) {}
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "core/report/results.h"
 #include "core/report/run_description.h"
 #include "core/report/step_timer.h"
+#include "core/report/tensor_hashes.h"
 #include "core/tensor/memory.h"
 
 namespace lockstep {
@@ -26,15 +28,19 @@ class Reporter {
   absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
+  // Of a run that was asked for hashes (Settings::hash_every).
+  absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes); }
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 
  private:
-  Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics);
+  Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics,
+           std::optional<HashesCsv> hashes);
 
   const RunDescription run_;
   LossesCsv losses_;
   MetricsJsonl metrics_;
+  std::optional<HashesCsv> hashes_;
   ProgressLine::Options progress_options_;
   ProgressLine progress_;
 };

@@ -196,6 +196,7 @@ MetricsRow SummaryRow(const RunDescription& run, const std::vector<RankReport>& 
       .Set("mesh", run.settings.mesh.ToString())
       .Set("ranks", run.settings.mesh.ranks())
       .Set("shards", run.settings.cut.shards)
+      .Set("tokens", run.settings.cut.tokens)
       .Set("features", run.settings.cut.features)
       .Set("micro_batches", run.settings.cut.micro_batches)
       .Set("steps", run.settings.steps)
@@ -266,12 +267,16 @@ std::string TrafficText(const std::vector<TrafficRow>& rows) {
 }
 
 std::string CutText(const CutSettings& cut) {
+  const auto leaves = [](int64_t count, const char* what, bool are_of_mesh) {
+    return absl::StrCat(count == 1 ? "" : absl::StrCat("; ", count, " ", what, " leaves"),
+                        are_of_mesh ? ", as the mesh says" : "");
+  };
   return absl::StrCat("cut: ", cut.shards, cut.shards == 1 ? " shard" : " shards",
                       cut.shards_are_of_mesh ? ", as the mesh says, not [cut]" : "", "; ",
                       cut.micro_batches,
                       cut.micro_batches == 1 ? " micro-batch each" : " micro-batches each",
-                      cut.features == 1 ? "" : absl::StrCat("; ", cut.features, " feature leaves"),
-                      cut.features_are_of_mesh ? ", as the mesh says" : "");
+                      leaves(cut.tokens, "token", cut.tokens_are_of_mesh),
+                      leaves(cut.features, "feature", cut.features_are_of_mesh));
 }
 
 std::string SummaryText(const RunDescription& run, const std::vector<RankReport>& reports) {

@@ -1,9 +1,11 @@
 #include "core/run/batches.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/token_order.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -20,7 +22,28 @@ TraceEvent LoadEvent(const RenderedBatch& rendered) {
 
 }  // namespace
 
+Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
+  const TokenOrder order = {
+      .samples = tokens.shape()[0], .time = tokens.shape()[1], .leaves = token_leaves_};
+  const Tensor ordered =
+      Tensor::Empty(allocator(), {order.leaves * order.samples, order.leaf_time()}, tokens.dtype(),
+                    MemoryClass::kActivations);
+  const int32_t* from = tokens.data<int32_t>();
+  int32_t* to = ordered.data<int32_t>();
+  for (int64_t leaf = 0; leaf < order.leaves; ++leaf) {
+    for (int64_t sample = 0; sample < order.samples; ++sample) {
+      const int32_t* row = from + sample * order.time;
+      to = std::copy_n(row + order.FirstChunk(leaf), order.chunk(), to);
+      to = std::copy_n(row + order.SecondChunk(leaf), order.chunk(), to);
+    }
+  }
+  return ordered;
+}
+
 Batch HostBatches::Deliver(Batch batch) {
+  if (token_leaves_ > 1) {
+    batch = {.inputs = InOrderOfLeaves(batch.inputs), .targets = InOrderOfLeaves(batch.targets)};
+  }
   if (computes_here()) return batch;
   const auto copy = [this](const Tensor& host) {
     Tensor device = kernels_.EmptyLike(host);
@@ -31,15 +54,14 @@ Batch HostBatches::Deliver(Batch batch) {
 }
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
-                                     const MicroBatchRange& range)
-    : timer_(rank.timer), host_(rank.kernels) {
-  if (range.count == 0) return;
+                                     std::vector<int64_t> micro_batches)
+    : timer_(rank.timer), host_(rank.kernels, run.settings.cut.tokens) {
+  if (micro_batches.empty()) return;
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),
       PrefetchOptions{.first_step = first_step,
                       .end_step = run.settings.steps,
-                      .first_micro_batch = range.first,
-                      .micro_batches = range.count,
+                      .micro_batches = std::move(micro_batches),
                       .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
                         trace.Add(LoadEvent(rendered));
                       }});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/data/dataset.h"
 #include "core/data/prefetch.h"
@@ -16,34 +17,39 @@
 namespace lockstep {
 
 // Data sets write host memory. Where a rank computes elsewhere, this is the way between: memory for
-// them to write, and the copy to the device.
+// them to write, and the copy to the device; and to where the tokens of sequences that are cut into
+// leaves lie (core/base/token_order.h).
 class HostBatches {
  public:
-  // The kernels outlive it.
-  explicit HostBatches(Kernels& kernels) : kernels_(kernels) {}
+  // `token_leaves`: of each sequence; 1: samples stay as they are. The kernels outlive it.
+  HostBatches(Kernels& kernels, int64_t token_leaves)
+      : kernels_(kernels), token_leaves_(token_leaves) {}
 
   // Host memory: the rank's own where it computes there, else memory that no books of the rank
   // count. Lives as long as this object.
   Allocator& allocator() { return computes_here() ? kernels_.allocator() : beside_; }
 
-  // A batch of allocator()'s memory, in the rank's memory: itself, or a copy.
+  // A batch of allocator()'s memory, in the rank's memory: itself, or a copy. Of sequences that are
+  // cut into leaves, inputs and targets are [leaves * samples, tokens of a leaf].
   Batch Deliver(Batch batch);
 
  private:
   bool computes_here() { return kernels_.device().type == DeviceType::kCpu; }
+  Tensor InOrderOfLeaves(const Tensor& tokens);
 
   Kernels& kernels_;
+  const int64_t token_leaves_;
   CpuAllocator beside_;
 };
 
-// The prefetcher as strategies see it: the micro-batches `range` of each step of a run, from
+// The prefetcher as strategies see it: those micro-batches of each step of a run, from
 // `first_step` on, in the rank's memory. Waiting for it counts as time for data, and what it does
 // meanwhile is in the trace.
 class PrefetchedBatches : public BatchSource {
  public:
   // The run and the rank outlive it.
   PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
-                    const MicroBatchRange& range);
+                    std::vector<int64_t> micro_batches);
 
   Batch Next() override;
 

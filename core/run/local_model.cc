@@ -11,6 +11,7 @@
 #include "core/comm/host_numbers.h"
 #include "core/layout/model_tensors.h"
 #include "core/nn/loss.h"
+#include "core/nn/split.h"
 #include "core/report/trace.h"
 #include "glog/logging.h"
 
@@ -20,14 +21,19 @@ namespace {
 // Elements from one aligned view of a flat fp32 buffer to the next.
 int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
 
+// Of the layers' sums, one behind the other.
+int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
+  int64_t elements = 0;
+  for (const RunningStatistics* layer : layers) {
+    elements += AlignedElements(3 * layer->held_channels());
+  }
+  return elements;
+}
+
 // Lays the layers' sums out in one buffer, so that one collective combines them all.
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
   if (layers.empty()) return Tensor();
-  int64_t total = 0;
-  for (const RunningStatistics* layer : layers) {
-    total += AlignedElements(3 * layer->held_channels());
-  }
-  Tensor flat = kernels.Empty({total}, DType::kF32, MemoryClass::kParameters);
+  Tensor flat = kernels.Empty({StatisticsElements(layers)}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(flat, 0);
   int64_t offset = 0;
   for (RunningStatistics* layer : layers) {
@@ -46,6 +52,12 @@ ModelLayout LayoutOf(const Model& model, const Rank& rank, const std::vector<Blo
            .reduce = precision.reduce}};
 }
 
+// Of those of a shard, the token leaves that a rank has of a parameter's gradient.
+int64_t OwnTokenLeaves(const Parameter& parameter, int64_t token_leaves) {
+  return parameter.tokens_over == nullptr ? token_leaves
+                                          : token_leaves / parameter.tokens_over->size();
+}
+
 // Draws forward and backward of a block into the trace, inside those of the pass.
 void TraceBlock(Block& block, Trace& trace) {
   const auto span = std::make_shared<std::optional<TraceSpan>>();
@@ -61,22 +73,20 @@ void TraceBlock(Block& block, Trace& trace) {
 
 }  // namespace
 
-void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied) {
-  parameter.SumFeatureLeaves(kernels);
-  for (Parameter* other : tied) {
-    if (!other->has_gradient()) continue;
-    if (parameter.has_gradient()) {
-      kernels.Add(parameter.gradient, other->gradient, parameter.gradient);
-    } else {
-      kernels.Copy(other->gradient, parameter.gradient);
-      parameter.MarkGradient();
+void CompleteGradient(Kernels& kernels, Parameter& parameter) {
+  const int64_t features = parameter.feature_leaves;
+  const int64_t tokens = parameter.accumulators() / features;
+  if (!parameter.has_gradient()) {
+    for (int64_t leaf = 0; leaf < tokens * features; ++leaf) {
+      kernels.Fill(parameter.NextContributionOf(leaf, kernels).tensor, -0.0f);
     }
   }
-  if (!parameter.has_gradient()) {
-    kernels.Fill(parameter.gradient, 0);
-    parameter.MarkGradient();
+  for (int64_t token = 0; token < tokens; ++token) {
+    const Tensor sum = parameter.SumAccumulators(kernels, token * features, features, 1);
+    if (parameter.features_over != nullptr) parameter.features_over->SumGradient(sum);
   }
-  if (parameter.partial_over != nullptr) parameter.partial_over->SumGradient(parameter.gradient);
+  const Tensor sum = parameter.SumAccumulators(kernels, 0, tokens, features);
+  if (parameter.tokens_over != nullptr) parameter.tokens_over->SumGradient(sum);
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -114,6 +124,7 @@ LocalModel::LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place,
   } else {
     MakeValues();
   }
+  MakeAccumulators();
   for (Block* block : OwnBlocks()) {
     for (RunningStatistics* layer : block->Statistics()) {
       (layer->frozen ? frozen_layers_ : layers_).push_back(layer);
@@ -143,9 +154,9 @@ void LocalModel::ListParameters() {
     if (!owner) owners_.push_back({parameter, is_here, Tensor()});
     if (!owner && is_here && parameter->trainable) parameters_.push_back(parameter);
     if (is_here && !has_owner) tied_copies_.push_back(parameter);
-    if (parameter->trainable && (is_here || has_owner)) {
+    if (parameter->trainable && is_here) {
       parameter->gradient_dtype = settings_.precision.reduce;
-      with_gradient_.push_back(parameter);
+      uses_.push_back(parameter);
     }
   }
 }
@@ -169,6 +180,17 @@ void LocalModel::MakeValues() {
   RoundMasters();
 }
 
+// What micro-batches contribute to a token leaf is a chain, and what ranks have of a token leaf by
+// their features is summed over them before the next one is added: both end with the shard.
+void LocalModel::MakeAccumulators() {
+  for (Parameter* use : uses_) {
+    const int64_t tokens = OwnTokenLeaves(*use, settings_.cut.tokens);
+    const bool token_leaves_wait =
+        settings_.cut.micro_batches > 1 || use->feature_leaves > 1 || use->features_over != nullptr;
+    use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? tokens : 1) * use->feature_leaves);
+  }
+}
+
 // Initial values.
 Tensor LocalModel::Draw(const Parameter& parameter, DType dtype) const {
   Kernels& kernels = rank_.kernels;
@@ -186,15 +208,18 @@ void LocalModel::RoundMasters() {
 }
 
 void LocalModel::AllocateGradients() {
-  for (Parameter* parameter : with_gradient_) {
-    if (parameter->gradient.defined()) continue;
-    parameter->gradient = rank_.kernels.Empty(parameter->held_shape(), parameter->gradient_dtype,
-                                              MemoryClass::kGradients);
+  for (Parameter* use : uses_) {
+    if (!use->gradient.defined()) {
+      use->gradient =
+          rank_.kernels.Empty(use->held_shape(), use->gradient_dtype, MemoryClass::kGradients);
+    }
+    gradient_sums_.emplace(use, ShardSum(rank_.kernels, use->gradient, settings_.shards_of_rank(),
+                                         MemoryClass::kGradients));
   }
 }
 
 void LocalModel::Clear(double loss_scale) {
-  for (Parameter* parameter : with_gradient_) parameter->ClearGradient();
+  for (Parameter* use : uses_) use->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
   loss_sum_ = {};
   losses_.clear();
@@ -248,25 +273,26 @@ double LocalModel::SumLoss(Communicator& ranks) {
   return MeanLoss(sum);
 }
 
-Work LocalModel::SumStatistics(Communicator& ranks) {
-  if (!statistics_.defined()) return Work();
-  return ranks.AllReduce(statistics_, statistics_, ReduceOp::kSum, "statistics");
+bool LocalModel::EndShard(Parameter& use) {
+  CompleteGradient(rank_.kernels, use);
+  if (gradient_sums_.at(&use).Add()) return true;
+  use.ClearGradient();
+  return false;
 }
 
-void LocalModel::CompleteGradient(Parameter& parameter) {
-  lockstep::CompleteGradient(rank_.kernels, parameter, TiedTo(parameter));
-}
-
-void LocalModel::CompleteGradients() {
-  for (Parameter* parameter : parameters_) CompleteGradient(*parameter);
-}
-
-std::vector<Parameter*> LocalModel::TiedTo(const Parameter& parameter) const {
-  std::vector<Parameter*> tied;
-  for (Parameter* other : with_gradient_) {
-    if (other->tied_to == &parameter) tied.push_back(other);
+std::vector<LocalModel::StatisticsOfRange> LocalModel::StatisticsByRange() const {
+  std::vector<StatisticsOfRange> by_range;
+  for (const BlockRange& range : ranges_) {
+    StatisticsOfRange of_range = {.first_block = range.begin, .layers = {}, .elements = 0};
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      for (RunningStatistics* layer : model_.blocks[i]->Statistics()) {
+        if (!layer->frozen) of_range.layers.push_back(layer);
+      }
+    }
+    of_range.elements = StatisticsElements(of_range.layers);
+    if (of_range.elements > 0) by_range.push_back(std::move(of_range));
   }
-  return tied;
+  return by_range;
 }
 
 std::vector<TrainedTensor> LocalModel::Trained(const TrainedByName& made) const {
@@ -314,11 +340,11 @@ CostPrediction LocalModel::Predict() const {
   prediction.memory = {{MemoryClass::kParameters, kept.parameters},
                        {MemoryClass::kGradients, kept.gradients},
                        {MemoryClass::kOptimizerState, kept.optimizer_state}};
-  for (const Parameter* parameter : parameters_) {
-    if (parameter->feature_leaves == 1) continue;
-    prediction.AddMemory(MemoryClass::kGradients, parameter->feature_leaves *
-                                                      parameter->held_shape().elements() *
-                                                      SizeOf(parameter->gradient_dtype));
+  for (const auto& [use, sum] : gradient_sums_) {
+    prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
+  }
+  for (const Parameter* use : uses_) {
+    prediction.AddMemory(MemoryClass::kGradients, use->accumulator_bytes());
   }
   return prediction;
 }

@@ -14,15 +14,16 @@
 #include "core/nn/model.h"
 #include "core/run/model_weights.h"
 #include "core/run/rank.h"
+#include "core/run/shard_sum.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
 
-// After the last micro-batch of a shard: adds what feature leaves have contributed, and the
-// gradients of the parameters that are tied to `parameter`, to its own, or zeroes it if none
-// received anything, so that it is defined. Where ranks along tp have partial gradients, sums
+// After the last micro-batch of a shard: adds what token leaves and feature leaves have contributed
+// to a parameter's gradient, features inside tokens. Where the gradient received nothing it becomes
+// -0, which changes no sum, not even the sign of a zero. Where ranks along tp have parts, sums
 // these; then throws StatusException when a peer fails.
-void CompleteGradient(Kernels& kernels, Parameter& parameter, const std::vector<Parameter*>& tied);
+void CompleteGradient(Kernels& kernels, Parameter& parameter);
 
 // The skips that leave a range of blocks, and those that come into it, in the order in which they
 // are popped.
@@ -36,9 +37,10 @@ SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
 // several ranges where a pipeline gives the rank several stages. The other blocks of the model are
 // known here by name and shape; they have no memory.
 //
-// A parameter here that is tied to a parameter of another rank is a tied copy: it has a value of
-// its own, which starts with the owner's bits, and a gradient of its own. The owner's rank has
-// memory for that gradient too. strategies/stages/tied_parameters.h sends gradients and values
+// Every use of a tied parameter has a gradient of its own, which is summed over micro-batches,
+// shards and ranks by itself; the uses are added last, in the model's order. A parameter here that
+// is tied to a parameter of another rank is a tied copy: it has a value of its own too, which
+// starts with the owner's bits. strategies/stages/tied_parameters.h sends gradients and values
 // between the two.
 class LocalModel {
  public:
@@ -67,18 +69,23 @@ class LocalModel {
   // Samples of a micro-batch, by its number in the step.
   int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
-  Shape Tokens(int64_t samples) const { return {samples, targets_per_sample_}; }
+  TokenOrder Tokens(int64_t samples) const {
+    return {.samples = samples, .time = targets_per_sample_, .leaves = settings_.cut.tokens};
+  }
+  // Samples of a batch, from its inputs.
+  int64_t SamplesIn(const Tensor& inputs) const { return inputs.shape()[0] / settings_.cut.tokens; }
   // Whether blocks take batches in, and whether they end in the loss.
   bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
   bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
   bool has_first() const { return IsFirst(ranges_.front()); }
   bool has_last() const { return IsLast(ranges_.back()); }
 
-  // Gives memory to the gradients that have none yet; those that a strategy has laid out stay.
+  // Gives memory to the gradients that have none yet, and to their partial sums over the rank's
+  // shards; those that a strategy has laid out stay.
   void AllocateGradients();
 
-  // Starts a shard: gradients, statistics and loss begin anew. Gradients are those of the loss
-  // times `loss_scale`.
+  // Starts a step: gradients, statistics and loss begin anew. Gradients are those of the loss times
+  // `loss_scale`.
   void Clear(double loss_scale);
 
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
@@ -99,18 +106,16 @@ class LocalModel {
   double MeanLoss(const ExactSum& sum) const;
   // The mean loss of the global batch, from the sums of all ranks. Throws StatusException.
   double SumLoss(Communicator& ranks);
-  // Begins to sum the batch statistics over the ranks; nothing without any.
-  Work SumStatistics(Communicator& ranks);
 
-  // CompleteGradient of one of parameters(), or of all.
-  void CompleteGradient(Parameter& parameter);
-  void CompleteGradients();
-
-  // All trained parameters here that own their value, in the order of first use; what an optimizer
-  // updates.
+  // All trained parameters here, tied ones too, in the order of first use: what receives gradients.
+  const std::vector<Parameter*>& uses() const { return uses_; }
+  // Those of them that own their value: what an optimizer updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  // Those tied to `parameter`, on whatever rank.
-  std::vector<Parameter*> TiedTo(const Parameter& parameter) const;
+
+  // Ends a shard of the batch for one of uses(), whose gradient joins those of the shards before.
+  // Returns whether this was the rank's last shard: then the gradient is the sum of all; else the
+  // next contribution begins anew. Requires AllocateGradients.
+  bool EndShard(Parameter& use);
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
   // first use: of those that other ranks hold, empty ones. So all ranks name the same tensors.
   // `made`: of the parameters that the stage did not make itself.
@@ -119,6 +124,14 @@ class LocalModel {
 
   // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
   const Tensor& statistics() const { return statistics_; }
+  // Who gathers them, by range: layers whose sums lie one behind the other in statistics(), in this
+  // order, without ranges that have none.
+  struct StatisticsOfRange {
+    int64_t first_block;
+    std::vector<RunningStatistics*> layers;
+    int64_t elements;
+  };
+  std::vector<StatisticsOfRange> StatisticsByRange() const;
   // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
   void UpdateStatistics();
 
@@ -131,7 +144,8 @@ class LocalModel {
   // whole model. `values`: of the parameters that the stage did not make itself.
   std::vector<StateTensor> State(NamedTensors values = {}) const;
 
-  // Bytes of parameters, gradients and optimizer state that are kept, by the layout.
+  // Bytes of parameters, gradients and optimizer state that are kept, by the layout, and of partial
+  // sums.
   CostPrediction Predict() const;
 
  private:
@@ -147,6 +161,7 @@ class LocalModel {
   std::vector<Block*> OwnBlocks() const;
   void ListParameters();
   void MakeValues();
+  void MakeAccumulators();
   Tensor Draw(const Parameter& parameter, DType dtype) const;
 
   Rank& rank_;
@@ -160,8 +175,8 @@ class LocalModel {
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank
-  // Whose gradients this rank keeps: all that are here, and those tied to one that is.
-  std::vector<Parameter*> with_gradient_;
+  std::vector<Parameter*> uses_;
+  absl::flat_hash_map<const Parameter*, ShardSum> gradient_sums_;  // by use
   std::vector<RunningStatistics*> layers_, frozen_layers_;
   Tensor statistics_;
   ExactSum loss_sum_;

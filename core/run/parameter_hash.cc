@@ -19,23 +19,41 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Of the parts that are here.
+// The sum over a run of elements of `Bits`, which lie from `bytes` on.
+template <typename Bits>
+uint64_t HashOfRun(uint64_t name, const uint8_t* bytes, const ElementRange& run) {
+  uint64_t hash = 0;
+  for (int64_t i = 0; i < run.elements; ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes + i * sizeof(Bits), sizeof(Bits));
+    hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
+  }
+  return hash;
+}
+
+// What this rank adds to a tensor's hash: of ranks that hold the same elements, one counts them.
+uint64_t HashOf(Kernels& kernels, const StateTensor& part) {
+  if (!part.is_writer) return 0;
+  uint64_t name = 0xcbf29ce484222325, hash = 0;
+  for (const char c : part.name) name = Mix(name ^ static_cast<uint8_t>(c));
+  const int64_t size = SizeOf(part.tensor.dtype());
+  std::vector<uint8_t> bytes(part.tensor.bytes());
+  kernels.CopyToHost(part.tensor, bytes.data());
+  for (const ElementRange& run : part.held().ElementRanges()) {
+    const uint8_t* first = bytes.data() + run.in_slice * size;
+    hash += size == 8   ? HashOfRun<uint64_t>(name, first, run)
+            : size == 4 ? HashOfRun<uint32_t>(name, first, run)
+            : size == 2 ? HashOfRun<uint16_t>(name, first, run)
+                        : HashOfRun<uint8_t>(name, first, run);
+  }
+  return hash;
+}
+
+// Of the weights that are here.
 uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
   uint64_t hash = 0;
   for (const StateTensor& part : state) {
-    if (!part.is_writer || part.name.starts_with("optimizer.")) continue;
-    uint64_t name = 0xcbf29ce484222325;
-    for (const char c : part.name) name = Mix(name ^ static_cast<uint8_t>(c));
-    const int64_t size = SizeOf(part.tensor.dtype());
-    std::vector<uint8_t> bytes(part.tensor.bytes());
-    kernels.CopyToHost(part.tensor, bytes.data());
-    for (const ElementRange& run : part.held().ElementRanges()) {
-      for (int64_t i = 0; i < run.elements; ++i) {
-        uint64_t bits = 0;
-        std::memcpy(&bits, bytes.data() + (run.in_slice + i) * size, size);
-        hash += Mix(Mix(name + static_cast<uint64_t>(run.in_whole + i)) ^ bits);
-      }
-    }
+    if (!IsOptimizerState(part.name)) hash += HashOf(kernels, part);
   }
   return hash;
 }
@@ -43,6 +61,21 @@ uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
 std::string Format(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 
 }  // namespace
+
+absl::StatusOr<std::vector<TensorHash>> HashTensors(Kernels& kernels, Communicator& ranks,
+                                                    const std::vector<StateTensor>& state) {
+  std::vector<int64_t> sums;
+  for (const StateTensor& part : state) {
+    sums.push_back(static_cast<int64_t>(HashOf(kernels, part)));
+  }
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(sums), ReduceOp::kSum, "hashes of tensors"));
+  std::vector<TensorHash> hashes;
+  for (size_t i = 0; i < state.size(); ++i) {
+    hashes.push_back({.tensor = state[i].name, .hash = static_cast<uint64_t>(sums[i])});
+  }
+  return hashes;
+}
 
 std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state) {
   return Format(SumOfHashes(kernels, state));

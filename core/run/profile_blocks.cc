@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/comm/host_numbers.h"
+#include "core/run/batches.h"
 #include "core/run/replica.h"
 
 namespace lockstep {
@@ -76,7 +77,9 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
                 .mesh = rank.mesh,
                 .timer = timer,
                 .trace = trace};
-  const Batch batch = SampleBatch(dataset, settings.largest_micro_batch(), rank.allocator());
+  HostBatches host(rank.kernels, settings.cut.tokens);
+  const Batch batch =
+      host.Deliver(SampleBatch(dataset, settings.largest_micro_batch(), host.allocator()));
   Replica replica(apart, std::move(model), settings, dataset.target_shape().elements());
   replica.AllocateGradients();
   const auto& blocks = replica.model().blocks;

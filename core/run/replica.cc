@@ -9,8 +9,27 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
   pass.Backward({}, hooks);
 }
 
+void Replica::EndShard() {
+  for (Parameter* use : uses()) LocalModel::EndShard(*use);
+  statistics_.EndShard(ranges()[0]);
+}
+
+void Replica::AddTiedGradients() {
+  for (Parameter* use : uses()) {
+    if (use->tied_to == nullptr) continue;
+    const Tensor& sum = use->tied_to->gradient;
+    rank().kernels.Add(sum, use->gradient, sum);
+  }
+}
+
+CostPrediction Replica::Predict() const {
+  CostPrediction prediction = LocalModel::Predict();
+  statistics_.AddCosts(rank().mesh, prediction);
+  return prediction;
+}
+
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this, ranges()[0], batch.inputs.shape()[0]);
+  EvaluationPass pass(*this, ranges()[0], SamplesIn(batch.inputs));
   const StageVariables logits = pass.Forward({.line = Enter(batch.inputs)});
   return pass.Score(logits.line[0], batch.targets);
 }

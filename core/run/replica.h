@@ -6,6 +6,7 @@
 #include "core/data/dataset.h"
 #include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
+#include "core/run/statistics_sums.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
@@ -15,14 +16,28 @@ namespace lockstep {
 class Replica : public LocalModel {
  public:
   Replica(Rank& rank, Model model, const Settings& settings, int64_t targets_per_sample)
-      : LocalModel(rank, std::move(model), {BlockRange()}, settings, targets_per_sample) {}
+      : LocalModel(rank, std::move(model), {BlockRange()}, settings, targets_per_sample),
+        statistics_(*this, settings, ShardAssignment::kConsecutive) {}
 
   // Runs one micro-batch forward and backward. Gradients and batch statistics add up until the next
   // Clear; the sum of its losses, divided by the global count of targets, is added to loss().
   void ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
                        const BackwardHooks& hooks = {});
 
+  // Ends a shard of the batch: EndShard of all uses, and of the statistics.
+  void EndShard();
+  // After all shards: sums the batch statistics over data-parallel ranks. Throws StatusException.
+  void SumStatistics() { statistics_.Sum(rank().mesh); }
+  // After all shards and ranks: adds the gradients of tied parameters to their owners'.
+  void AddTiedGradients();
+
   EvaluationSums Evaluate(const Batch& batch);
+
+  // With what the sums of statistics cost.
+  CostPrediction Predict() const;
+
+ private:
+  StatisticsSums statistics_;
 };
 
 }  // namespace lockstep

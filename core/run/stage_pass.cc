@@ -65,12 +65,14 @@ void StagePass::BackwardWeights() {
 }
 
 Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
-  tape_ = std::make_unique<Tape>(local_model_.rank().kernels, recording);
+  const TokenOrder tokens = local_model_.Tokens(local_model_.samples_of(micro_batch_));
+  tape_ = std::make_unique<Tape>(local_model_.rank().kernels, recording,
+                                 tokens.leaves > 1 ? tokens.leaf_rows() : 0);
   return {.tape = *tape_,
           .seed = local_model_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
-          .tokens = local_model_.Tokens(local_model_.samples_of(micro_batch_)),
+          .tokens = tokens,
           .replay = replay};
 }
 

@@ -22,12 +22,6 @@
 
 namespace lockstep {
 
-// Consecutive micro-batches of a step.
-struct MicroBatchRange {
-  int64_t first = 0;
-  int64_t count = 1;
-};
-
 // Hands out the rank's micro-batches of a step, in order.
 class BatchSource {
  public:
@@ -49,8 +43,8 @@ class Strategy {
   virtual ~Strategy() = default;
 
   // The micro-batches, by their index in the global batch, that this rank takes from the source in
-  // each step; none where it needs no inputs and no targets.
-  virtual MicroBatchRange micro_batches() const = 0;
+  // each step, in their order; none where it needs no inputs and no targets.
+  virtual std::vector<int64_t> micro_batches() const = 0;
 
   // Runs forward and backward for all of them, combines gradients, and updates the parameters.
   virtual StepResult TrainStep(int64_t step, BatchSource& batches) = 0;

@@ -101,6 +101,7 @@ class Trainer {
     rank_.allocator().ResetPeaks();
     for (; step < run_.settings.steps; ++step) {
       LS_RETURN_IF_ERROR(Step(step, batches));
+      if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
       LS_RETURN_IF_ERROR(AfterStep(step));
     }
     if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
@@ -117,6 +118,9 @@ class Trainer {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];
   }
+
+  // Whether something that is done every so many steps (0: never) follows a step.
+  static bool IsDue(int64_t step, int64_t every) { return every > 0 && (step + 1) % every == 0; }
 
   bool has_base() const { return !base_.empty(); }
 
@@ -211,19 +215,23 @@ class Trainer {
     return absl::OkStatus();
   }
 
+  absl::Status WriteHashes(int64_t step) {
+    LS_ASSIGN_OR_RETURN(std::vector<TensorHash> hashes,
+                        HashTensors(rank_.kernels, rank_.mesh.world(), strategy_.State()));
+    if (reporter_ == nullptr) return absl::OkStatus();
+    return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
+  }
+
   absl::Status AfterStep(int64_t step) {
     const bool last = step + 1 == run_.settings.steps;
-    const auto due = [step, last](int64_t every) {
-      return last || (every > 0 && (step + 1) % every == 0);
-    };
-    if (due(run_.settings.validation.every)) {
+    if (last || IsDue(step, run_.settings.validation.every)) {
       report_.validation = Validate(run_, rank_, strategy_);
       if (reporter_ != nullptr) {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
-    if (checkpoint.keep > 0 && due(checkpoint.every)) {
+    if (checkpoint.keep > 0 && (last || IsDue(step, checkpoint.every))) {
       const absl::Status saved = SaveCheckpoint(
           run_.checkpoints(),
           {.step = step + 1,

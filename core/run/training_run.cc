@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/base/token_order.h"
 #include "core/checkpoint/weights.h"
 #include "core/config/config_reader.h"
 #include "core/config/data_config.h"
@@ -81,6 +82,20 @@ absl::Status CheckFeatures(const Model& model, int64_t features) {
   return absl::InvalidArgumentError(absl::StrCat("cut.features is ", features, ", but ",
                                                  divides.message(),
                                                  "; change cut.features, or the sizes of [model]"));
+}
+
+absl::Status CheckTokens(const Model& model, const Dataset& dataset, int64_t leaves) {
+  if (leaves == 1) return absl::OkStatus();
+  if (!model.splits_sequence) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cut.tokens is ", leaves,
+                     ", but this model has no sequence of tokens to cut; leave it out"));
+  }
+  const int64_t time = dataset.target_shape().elements();
+  if (TokenOrder{.time = time, .leaves = leaves}.Fits()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cut.tokens is ", leaves, ", and cuts each sequence into ", 2 * leaves,
+      " chunks, which do not divide its ", time, " tokens; change cut.tokens, or data.context"));
 }
 
 std::string DefaultOut(const std::string& workload, const std::string& strategy) {
@@ -162,6 +177,7 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
   LS_RETURN_IF_ERROR(CheckFeatures(model, run.settings.cut.features));
+  LS_RETURN_IF_ERROR(CheckTokens(model, *run.dataset, run.settings.cut.tokens));
   run.parameters = model.ParameterCount();
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of

@@ -15,7 +15,7 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
   Communicator& ranks = rank.mesh.data();
-  HostBatches host(rank.kernels);
+  HostBatches host(rank.kernels, run.settings.cut.tokens);
   ExactSum loss;
   int64_t correct = 0;
   int64_t samples = 0;

@@ -27,9 +27,11 @@ class DataParallel {
   virtual LocalModel& local_model() = 0;
   virtual const LocalModel& local_model() const = 0;
 
-  // The values that this rank holds of a parameter that is tied across ranks. Both ranks of a tie
-  // hold the same elements (TiedParameters).
+  // What this rank holds of the values of a parameter that is tied across ranks, and of the summed
+  // gradient of any use. A tied parameter's uses hold the same elements on all ranks of a tie
+  // (TiedParameters).
   virtual Tensor ValuesOf(const Parameter& parameter) const = 0;
+  virtual Tensor GradientOf(const Parameter& use) const = 0;
   // One tensor for each trained parameter of the whole model, in the model's order; empty tensors
   // for parameters that this rank does not hold. Gradients have their memory.
   virtual std::vector<TrainedTensor> Trained() const = 0;
@@ -46,11 +48,13 @@ class DataParallel {
   // The calls of a training step, in this order.
   // Before the first micro-batch.
   virtual void BeginStep(double loss_scale) = 0;
-  // Returns the hooks for the backward that completes the gradients of a stage.
-  virtual BackwardHooks Completing(const BlockRange& stage) = 0;
-  // After the last backward of a stage.
-  virtual void Completed(const BlockRange& stage) = 0;
-  // After all stages: returns when gradients are summed over the data-parallel ranks.
+  // Returns the hooks for the backward that completes a stage's gradients of one shard, `shard` in
+  // the order of the rank's.
+  virtual BackwardHooks Completing(const BlockRange& stage, int64_t shard) = 0;
+  // After the last backward of a shard's through a stage.
+  virtual void Completed(const BlockRange& stage, int64_t shard) = 0;
+  // After all stages: returns when gradients are summed over the data-parallel ranks, those of tied
+  // parameters by themselves.
   virtual void FinishGradients() = 0;
 
   // The communicators between whose ranks gradients are divided, for the gradients' norm; empty
@@ -61,6 +65,13 @@ class DataParallel {
   virtual void AddCosts(double forwards, CostPrediction& prediction) const = 0;
 };
 
+// One of a rank's backwards through a stage, as its step has them in order.
+struct StageBackward {
+  BlockRange stage;
+  bool reaches_inputs = true;  // runs through the blocks, and is not the later half of one
+  bool ends_shard = false;     // no other adds to these blocks' gradients of the shard
+};
+
 // What the mechanism is made from.
 struct DataParallelInputs {
   Rank& rank;
@@ -69,11 +80,9 @@ struct DataParallelInputs {
   ModelLayoutOptions layout;         // all but what is divided, which the mechanism decides
   // Whether the schedule halves backwards: gradients of inputs first, those of weights later.
   bool halves_backwards;
+  std::vector<StageBackward> backwards;  // of a step
   const Settings& settings;
   int64_t targets_per_sample;
-  // Called for a parameter here when nothing adds to its gradient any more, before the gradients of
-  // parameters that are tied to it are added. Returns when those have come.
-  std::function<void(const Parameter&)> await_tied;
 
   ModelLayout MakeLayout(Divided divided) {
     layout.divided = divided;

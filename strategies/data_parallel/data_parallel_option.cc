@@ -89,17 +89,32 @@ void ReadAccumulate(ConfigReader& reader, int64_t micro_batches) {
                    "cut.micro_batches=1 with more shards"));
 }
 
+void ReadShard(ConfigReader& reader, Divided& divided) {
+  reader.ReadChoice("shard", &divided,
+                    {{"none", Divided::kNothing},
+                     {"optimizer", Divided::kOptimizerState},
+                     {"gradients", Divided::kGradients},
+                     {"parameters", Divided::kParameters}});
+}
+
 }  // namespace
+
+Divided ReadDivided(const Config& config) {
+  ConfigReader reader(config.Table(kTable));
+  Divided divided = Divided::kNothing;
+  ReadShard(reader, divided);  // ReadDataParallel tells what is wrong with it
+  return divided;
+}
+
+ShardAssignment AssignmentOf(Divided divided) {
+  return divided >= Divided::kGradients ? ShardAssignment::kStrided : ShardAssignment::kConsecutive;
+}
 
 absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const Settings& settings,
                                                    const Schedule& schedule) {
   ConfigReader reader(config.Table(kTable));
   Sharding sharding = {.divided = Divided::kNothing};
-  reader.ReadChoice("shard", &sharding.divided,
-                    {{"none", Divided::kNothing},
-                     {"optimizer", Divided::kOptimizerState},
-                     {"gradients", Divided::kGradients},
-                     {"parameters", Divided::kParameters}});
+  ReadShard(reader, sharding.divided);
   BucketLimits buckets;
   if (sharding.divided == Divided::kNothing) {
     buckets = ReadBucketLimits(reader);

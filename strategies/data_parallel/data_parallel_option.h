@@ -3,6 +3,8 @@
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
 #include "core/config/settings.h"
+#include "core/config/shard_assignment.h"
+#include "core/layout/model_layout.h"
 #include "strategies/data_parallel/data_parallel.h"
 #include "strategies/schedules/schedule.h"
 
@@ -31,16 +33,23 @@ namespace lockstep {
 //                      for backward stays within groups of g neighbouring ranks. It is
 //                      reshard_after_forward of PyTorch's fully_shard. Not beside unshard = "step",
 //                      which keeps all.
-//   accumulate ("whole")  how a rank keeps the gradients of a step. "whole": in full until its
-//                      shard of the batch ends, and then summed over the ranks once. "shards":
-//                      summed over the ranks behind each backward, so that a rank never holds more
-//                      than a block's gradients in full. A shard's micro-batches are added up
-//                      before its gradient is added to other shards', so "shards" takes
-//                      cut.micro_batches = 1, where both are the same.
+//   accumulate ("whole")  how a rank keeps the gradients of a shard of the batch. "whole": in full
+//                      until the shard ends, and then summed over the ranks. "shards": summed over
+//                      the ranks behind each backward, so that a rank never holds more than a
+//                      block's gradients in full. A shard's micro-batches are added up before its
+//                      gradient is added to other shards', so "shards" takes cut.micro_batches = 1,
+//                      where both are the same.
 //
+// Where gradients are divided, ranks hold the shards of the batch in strides (AssignmentOf).
 // InvalidArgument with all problems; a key that the choice of `shard` leaves without a meaning is
 // one.
 absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const Settings& settings,
                                                    const Schedule& schedule);
+
+// What the table says is divided; nothing, where it says what is no choice.
+Divided ReadDivided(const Config& config);
+
+// Who trains which shards of the batch where so much is divided.
+ShardAssignment AssignmentOf(Divided divided);
 
 }  // namespace lockstep

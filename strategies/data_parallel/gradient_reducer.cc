@@ -1,30 +1,24 @@
 #include "strategies/data_parallel/gradient_reducer.h"
 
-#include <utility>
-
 #include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
 GradientReducer::GradientReducer(LocalModel& local_model, Communicator& ranks, DType dtype,
-                                 const BucketLimits& limits, CompleteFunction complete)
-    : local_model_(local_model), ranks_(ranks), complete_(std::move(complete)) {
-  const std::vector<Parameter*>& parameters = local_model.parameters();
+                                 const BucketLimits& limits)
+    : local_model_(local_model), ranks_(ranks) {
+  const std::vector<Parameter*>& uses = local_model.uses();
   std::vector<int64_t> bytes;
-  for (const Parameter* parameter : parameters) {
-    bytes.push_back(parameter->held_shape().elements() * SizeOf(dtype));
+  for (const Parameter* use : uses) {
+    bytes.push_back(use->held_shape().elements() * SizeOf(dtype));
   }
   plan_ = PlanBuckets(bytes, limits.first, limits.others);
-  flats_ = MakeBuckets(plan_, parameters, dtype, local_model.rank().kernels);
+  flats_ = MakeBuckets(plan_, uses, dtype, local_model.rank().kernels);
   for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-    for (size_t i : plan_.buckets[bucket]) {
-      Parameter* parameter = parameters[i];
-      owners_[parameter] = {parameter, bucket};
-      for (Parameter* tied : local_model.TiedTo(*parameter)) owners_[tied] = {parameter, bucket};
-    }
+    for (const size_t i : plan_.buckets[bucket]) uses_[uses[i]] = {uses[i], bucket};
   }
-  local_model.AllocateGradients();  // of tied parameters, which are added to their owners' first
+  local_model.AllocateGradients();  // their partial sums
   BeginStep();
 }
 
@@ -34,53 +28,40 @@ int64_t GradientReducer::bytes() const {
   return sum;
 }
 
-BackwardHooks GradientReducer::hooks(const BlockRange& blocks) {
-  return {.before = [this, blocks](const Tape& tape) { Begin(tape, blocks); },
-          .leaf_ready = [this](Leaf& leaf) { Ready(leaf); }};
+BackwardHooks GradientReducer::Completing(const BlockRange& blocks, int64_t shard) {
+  // Uses that this backward does not come to have received all that they will.
+  const auto before = [this, blocks, shard](const Tape& tape) {
+    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+      for (const Parameter* use : local_model_.model().blocks[i]->Parameters()) {
+        if (tape.Uses(*use) == 0) Ready(*use, shard);
+      }
+    }
+  };
+  return {.before = before, .leaf_ready = [this, shard](Leaf& leaf) { Ready(leaf, shard); }};
+}
+
+void GradientReducer::Completed(const BlockRange& blocks, int64_t shard) {
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    for (const Parameter* use : local_model_.model().blocks[i]->Parameters()) Ready(*use, shard);
+  }
 }
 
 void GradientReducer::BeginStep() {
   next_ = 0;
-  leaves_.clear();
-  owing_.clear();
   waiting_.clear();
-  for (const std::vector<size_t>& bucket : plan_.buckets) {
-    waiting_.push_back(static_cast<int>(bucket.size()));
-  }
-  for (const BlockRange& blocks : local_model_.ranges()) {
-    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-      for (const Parameter* parameter : local_model_.model().blocks[i]->Parameters()) {
-        // Those tied to another stage's are not reduced here: their owner is.
-        const auto found = owners_.find(parameter);
-        if (found == owners_.end()) continue;
-        owing_.insert(parameter);
-        ++leaves_[found->second.parameter];
-      }
-    }
-  }
+  for (const std::vector<size_t>& bucket : plan_.buckets) waiting_.push_back(bucket.size());
+  for (auto& [leaf, use] : uses_) use.ended = 0;
 }
 
-// Parameters without a use in this backward have received all that they will.
-void GradientReducer::Begin(const Tape& tape, const BlockRange& blocks) {
-  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-    for (const Parameter* parameter : local_model_.model().blocks[i]->Parameters()) {
-      if (tape.Uses(*parameter) == 0) Ready(*parameter);
-    }
-  }
-}
-
-// A leaf has its gradient: a parameter, or one tied to it.
-void GradientReducer::Ready(const Leaf& leaf) {
-  if (owing_.erase(&leaf) == 0) return;
-  const Owner& owner = owners_.at(&leaf);
-  if (--leaves_[owner.parameter] > 0) return;
-  complete_(*owner.parameter);
-  if (--waiting_[owner.bucket] == 0) LaunchComplete();
+void GradientReducer::Ready(const Leaf& leaf, int64_t shard) {
+  const auto found = uses_.find(&leaf);
+  if (found == uses_.end() || found->second.ended != shard) return;
+  Use& use = found->second;
+  ++use.ended;
+  if (local_model_.EndShard(*use.parameter) && --waiting_[use.bucket] == 0) LaunchComplete();
 }
 
 void GradientReducer::Finish() {
-  // In the order of the parameters, which is the same on all ranks.
-  for (const Parameter* parameter : local_model_.model().Parameters()) Ready(*parameter);
   CHECK_EQ(next_, flats_.size());
   ThrowIfError(WaitAll(absl::MakeSpan(works_)));
   works_.clear();

@@ -1,71 +1,65 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
+#include "core/comm/work.h"
 #include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "strategies/data_parallel/buckets.h"
 
 namespace lockstep {
 
-// How many bytes of gradients are reduced together; see PlanBuckets.
+// Bytes of gradients that are reduced together: see PlanBuckets.
 struct BucketLimits {
-  int64_t first = 1 << 20;
-  int64_t others = 25 << 20;
+  int64_t first = int64_t{1} << 20;
+  int64_t others = int64_t{25} << 20;
 };
 
-// Sums the gradients of a local model over the ranks that hold the same blocks, bucket by bucket,
-// while they are still being computed. The backward that completes a step's gradients gets hooks(),
-// or each that completes those of some blocks; then Finish.
+// Sums the gradients of a local model over its rank's shards, and then over the ranks that hold the
+// same blocks, bucket by bucket, while they are still being computed.
 class GradientReducer {
  public:
-  // `complete` is called for each of the local model's parameters() once nothing here will add to
-  // its gradient in this step, and does what LocalModel::CompleteGradient does.
-  using CompleteFunction = std::function<void(Parameter&)>;
-
-  // Gives the gradients their memory. All but `limits` outlive the reducer.
+  // Gives the gradients of the model's uses their memory, in buckets of `dtype`, in which they are
+  // summed. Model and ranks outlive it.
   GradientReducer(LocalModel& local_model, Communicator& ranks, DType dtype,
-                  const BucketLimits& limits, CompleteFunction complete);
+                  const BucketLimits& limits);
 
   // Of all buckets, what lies between their tensors included.
   int64_t bytes() const;
 
-  // Hooks for the backward pass through `blocks`; by default, the rank's only range.
-  BackwardHooks hooks(const BlockRange& blocks);
-  BackwardHooks hooks() { return hooks(local_model_.ranges()[0]); }
+  // Hooks for the backward through `blocks` that completes their gradients of one of the rank's
+  // shards.
+  BackwardHooks Completing(const BlockRange& blocks, int64_t shard);
+  // After it: ends the shard for what no backward has reached.
+  void Completed(const BlockRange& blocks, int64_t shard);
 
-  // Waits until all buckets hold the sum over the ranks, those too whose gradients no backward with
-  // hooks has completed. Throws StatusException.
+  // Waits until all buckets hold the sum over the ranks. Throws StatusException.
   void Finish();
 
  private:
-  struct Owner {
+  struct Use {
     Parameter* parameter;
     size_t bucket;
+    int64_t ended = 0;  // shards of the step
   };
 
   void BeginStep();
-  void Begin(const Tape& tape, const BlockRange& blocks);
-  void Ready(const Leaf& leaf);
+  // A use has its gradient of a shard.
+  void Ready(const Leaf& use, int64_t shard);
   void LaunchComplete();
 
   LocalModel& local_model_;
   Communicator& ranks_;
-  CompleteFunction complete_;
   BucketPlan plan_;
   std::vector<Tensor> flats_;
-  absl::flat_hash_map<const Leaf*, Owner> owners_;
+  absl::flat_hash_map<const Leaf*, Use> uses_;
   std::vector<Work> works_;
-  // Of the step: the leaves here that still owe their gradients, how many of them a parameter
-  // waits for, how many parameters a bucket, and which bucket is launched next.
-  absl::flat_hash_set<const Leaf*> owing_;
-  absl::flat_hash_map<const Parameter*, int> leaves_;
-  std::vector<int> waiting_;
+  // Of the step: how many uses a bucket waits for, and which bucket is launched next.
+  std::vector<size_t> waiting_;
   size_t next_ = 0;
 };
 

@@ -1,8 +1,6 @@
 #include "strategies/data_parallel/peak_memory.h"
 
 #include <algorithm>
-#include <deque>
-#include <iterator>  // std::ssize
 
 namespace lockstep {
 namespace {
@@ -23,69 +21,39 @@ Units InBackward(const Units& units) {
   return order;
 }
 
-int64_t Sum(const Units& units, int64_t UnitNeeds::*bytes) {
-  int64_t sum = 0;
-  for (const UnitNeeds& unit : units) sum += unit.*bytes;
-  return sum;
+// Bytes of a unit that is whole, or rests, or is about to go from one to the other. One that rests
+// as a whole does not exist twice.
+int64_t Bytes(const UnitNeeds& unit, bool is_whole, bool rests) {
+  if (is_whole && rests && unit.resting == unit.whole) return unit.whole;
+  return (is_whole ? unit.whole : 0) + (rests ? unit.resting : 0);
 }
 
 }  // namespace
 
 int64_t PeakParameterBytes(const Units& units, bool recomputes) {
-  const bool stay = std::all_of(units.begin(), units.end(),
-                                [](const UnitNeeds& unit) { return unit.resting == unit.whole; });
-  if (stay) return Sum(units, &UnitNeeds::whole);
   int64_t peak = 0;
-  const Units forward = InForward(units);
+  const Units forward = InForward(units), backward = InBackward(units);
   for (size_t i = 0; i < forward.size(); ++i) {
     // While the first block of unit i runs: what has begun and is not over, and the next one; what
     // rests, and what is about to.
-    int64_t live = i + 1 < forward.size() ? forward[i + 1].whole : 0;
-    for (size_t j = 0; j <= i; ++j) {
-      if (forward[j].last >= forward[i].first) live += forward[j].whole;
-      if (forward[j].last <= forward[i].first) live += forward[j].resting;
+    int64_t live = 0;
+    for (size_t j = 0; j < forward.size(); ++j) {
+      const bool has_begun = j <= i;
+      live += Bytes(forward[j], has_begun ? forward[j].last >= forward[i].first : j == i + 1,
+                    has_begun ? forward[j].last <= forward[i].first : recomputes);
     }
-    for (size_t j = i + 1; recomputes && j < forward.size(); ++j) live += forward[j].resting;
     peak = std::max(peak, live);
   }
-  const Units backward = InBackward(units);
   for (size_t i = 0; i < backward.size(); ++i) {
-    int64_t live = i + 1 < backward.size() ? backward[i + 1].whole : 0;
+    int64_t live = 0;
     for (size_t j = 0; j < backward.size(); ++j) {
-      if (j <= i && backward[j].first <= backward[i].last) live += backward[j].whole;
-      if (j > i) live += backward[j].resting;
+      const bool has_begun = j <= i;
+      live += Bytes(backward[j], has_begun ? backward[j].first <= backward[i].last : j == i + 1,
+                    !has_begun);
     }
     peak = std::max(peak, live);
   }
   return peak;
-}
-
-int64_t PeakGradientBytes(const Units& units, int64_t sums_under_way) {
-  int64_t peak = 0, live = 0;
-  std::deque<int64_t> under_way;  // bytes that each gives back
-  int last = 0;
-  for (const UnitNeeds& unit : units) last = std::max(last, unit.last);
-  const Units backward = InBackward(units);
-  for (int block = last; block >= 0; --block) {
-    for (const UnitNeeds& unit : backward) {
-      if (unit.last == block) live += unit.gradient + unit.tied;
-    }
-    peak = std::max(peak, live);
-    for (const UnitNeeds& unit : backward) {
-      if (unit.first != block || unit.gradient == 0) continue;
-      if (std::ssize(under_way) == sums_under_way) {
-        live -= under_way.front();
-        under_way.pop_front();
-      }
-      live -= unit.tied;
-      under_way.push_back(unit.gradient);
-    }
-  }
-  return peak;
-}
-
-int64_t AllGradientBytes(const Units& units) {
-  return Sum(units, &UnitNeeds::gradient) + Sum(units, &UnitNeeds::tied);
 }
 
 }  // namespace lockstep

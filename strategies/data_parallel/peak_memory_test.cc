@@ -7,9 +7,9 @@ namespace {
 
 // Three blocks, each with a unit of its own.
 std::vector<UnitNeeds> Chain(int64_t resting) {
-  return {{.first = 0, .last = 0, .whole = 100, .resting = resting, .gradient = 100},
-          {.first = 1, .last = 1, .whole = 80, .resting = resting, .gradient = 80},
-          {.first = 2, .last = 2, .whole = 60, .resting = resting, .gradient = 60}};
+  return {{.first = 0, .last = 0, .whole = 100, .resting = resting},
+          {.first = 1, .last = 1, .whole = 80, .resting = resting},
+          {.first = 2, .last = 2, .whole = 60, .resting = resting}};
 }
 
 TEST(PeakMemoryTest, AUnitAndTheNextOneAreWhole) {
@@ -41,15 +41,7 @@ TEST(PeakMemoryTest, WhatStaysWholeIsCountedOnce) {
 TEST(PeakMemoryTest, AUnitThatTheLastBlockUsesTooStaysBetween) {
   std::vector<UnitNeeds> units = Chain(0);
   units[0].last = 2;
-  units[0].tied = 30;
   EXPECT_EQ(PeakParameterBytes(units), 100 + 80 + 60);
-  EXPECT_EQ(PeakGradientBytes(units, 2), 100 + 30 + 80 + 60);
-  EXPECT_EQ(AllGradientBytes(units), 100 + 30 + 80 + 60);
-}
-
-TEST(PeakMemoryTest, GradientsStayWhileTheirSumsAreOnTheirWay) {
-  EXPECT_EQ(PeakGradientBytes(Chain(0), 1), 100 + 80);
-  EXPECT_EQ(PeakGradientBytes(Chain(0), 2), 100 + 80 + 60);
 }
 
 }  // namespace

@@ -11,16 +11,13 @@ class Replicated : public DataParallel {
       : ranks_(inputs.rank.mesh.data()),
         local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
                      inputs.rank.rank, inputs.settings, inputs.targets_per_sample),
-        reducer_(local_model_, ranks_, inputs.settings.precision.reduce, buckets,
-                 [this, await = std::move(inputs.await_tied)](Parameter& parameter) {
-                   await(parameter);
-                   local_model_.CompleteGradient(parameter);
-                 }) {}
+        reducer_(local_model_, ranks_, inputs.settings.precision.reduce, buckets) {}
 
   LocalModel& local_model() override { return local_model_; }
   const LocalModel& local_model() const override { return local_model_; }
 
   Tensor ValuesOf(const Parameter& parameter) const override { return parameter.value; }
+  Tensor GradientOf(const Parameter& use) const override { return use.gradient; }
   std::vector<TrainedTensor> Trained() const override { return local_model_.Trained(); }
   std::vector<StateTensor> State() const override { return local_model_.State(); }
 
@@ -29,8 +26,12 @@ class Replicated : public DataParallel {
   void ShareUpdates() override {}
 
   void BeginStep(double loss_scale) override { local_model_.Clear(loss_scale); }
-  BackwardHooks Completing(const BlockRange& stage) override { return reducer_.hooks(stage); }
-  void Completed(const BlockRange& /*stage*/) override {}
+  BackwardHooks Completing(const BlockRange& stage, int64_t shard) override {
+    return reducer_.Completing(stage, shard);
+  }
+  void Completed(const BlockRange& stage, int64_t shard) override {
+    reducer_.Completed(stage, shard);
+  }
   void FinishGradients() override { reducer_.Finish(); }
 
   std::vector<Communicator*> holders() const override { return {}; }

@@ -25,9 +25,8 @@ int64_t FirstTrained(const Model& model) {
 }  // namespace
 
 Residency::Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-                     const Precision& precision, Unshard unshard, BackwardHooks hooks,
-                     Kernels& kernels, uint64_t seed)
-    : unshard_(unshard), hooks_(std::move(hooks)), first_trained_(FirstTrained(model)) {
+                     const Precision& precision, Unshard unshard, Kernels& kernels, uint64_t seed)
+    : unshard_(unshard), first_trained_(FirstTrained(model)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : layout.blocks(place)) {
     use_orders_.push_back(
@@ -71,22 +70,20 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
 }
 
 void Residency::FindUses(UseOrder& order, const Model& model) {
-  absl::flat_hash_map<const Parameter*, std::pair<FlatParameters*, FsdpUnit*>> holders;  // by owner
+  absl::flat_hash_map<const Parameter*, FlatParameters*> holders;  // by owner
   for (const auto& unit : units_) {
     for (const FsdpUnit::Member& member : unit->members()) {
-      holders[member.parameter] = {&unit->parameters(), unit.get()};
+      holders[member.parameter] = &unit->parameters();
     }
   }
-  for (const TiedCopies& tied : tied_copies_)
-    holders[tied.owner] = {tied.parameters.get(), nullptr};
+  for (const TiedCopies& tied : tied_copies_) holders[tied.owner] = tied.parameters.get();
   for (int64_t i = order.range.begin; i < order.range.end; ++i) {
     for (Parameter* parameter : model.blocks[i]->Parameters()) {
-      const auto [parameters, unit] = holders.at(OwnerOf(parameter));
-      const auto used =
-          std::find_if(order.forward.begin(), order.forward.end(),
-                       [&, held = parameters](const Use& use) { return use.parameters == held; });
+      FlatParameters* parameters = holders.at(OwnerOf(parameter));
+      const auto used = std::find_if(order.forward.begin(), order.forward.end(),
+                                     [&](const Use& use) { return use.parameters == parameters; });
       if (used == order.forward.end()) {
-        order.forward.push_back({parameters, unit, i, i});
+        order.forward.push_back({parameters, i, i});
       } else {
         used->last = i;
       }
@@ -96,15 +93,6 @@ void Residency::FindUses(UseOrder& order, const Model& model) {
   std::erase_if(order.backward, [this](const Use& use) { return !IsInBackward(use); });
   std::stable_sort(order.backward.begin(), order.backward.end(),
                    [](const Use& a, const Use& b) { return a.last > b.last; });
-}
-
-bool Residency::Uses(const BlockRange& range, const FsdpUnit& unit) const {
-  for (const UseOrder& order : use_orders_) {
-    if (order.range.begin != range.begin) continue;
-    return std::any_of(order.forward.begin(), order.forward.end(),
-                       [&unit](const Use& use) { return use.unit == &unit; });
-  }
-  return false;
 }
 
 void Residency::BeforeForward(const UseOrder& order, int64_t block) {
@@ -131,17 +119,13 @@ void Residency::BeforeBackward(const UseOrder& order, int64_t block) {
   for (size_t i = 0; i < order.backward.size(); ++i) {
     if (order.backward[i].last != block) continue;
     order.backward[i].parameters->AwaitWhole();
-    FsdpUnit* unit = order.backward[i].unit;
-    if (unit != nullptr && unit->is_trained()) hooks_.enter(*unit);
     if (i + 1 < order.backward.size()) order.backward[i + 1].parameters->Gather();
   }
 }
 
 void Residency::AfterBackward(const UseOrder& order, int64_t block) {
   for (const Use& use : order.backward) {
-    if (use.first != block) continue;
-    if (unshard_ == Unshard::kPass) use.parameters->Release();
-    if (use.unit != nullptr && use.unit->is_trained()) hooks_.leave(*use.unit);
+    if (use.first == block && unshard_ == Unshard::kPass) use.parameters->Release();
   }
 }
 
@@ -155,16 +139,11 @@ std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
   for (const UseOrder& order : use_orders_) {
     if (order.range.begin != range.begin) continue;
     for (const Use& use : order.forward) {
-      UnitNeeds need = {.first = static_cast<int>(use.first),
-                        .last = static_cast<int>(use.last),
-                        .in_backward = IsInBackward(use),
-                        .whole = use.parameters->whole().bytes(),
-                        .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0};
-      if (use.unit != nullptr && use.unit->is_trained()) {
-        need.gradient = use.unit->gradients().whole().bytes();
-        need.tied = use.unit->tied_bytes();
-      }
-      needs.push_back(need);
+      needs.push_back({.first = static_cast<int>(use.first),
+                       .last = static_cast<int>(use.last),
+                       .in_backward = IsInBackward(use),
+                       .whole = use.parameters->whole().bytes(),
+                       .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0});
     }
   }
   return needs;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,7 +19,7 @@ namespace lockstep {
 enum class Unshard { kPass, kStep };
 
 // Parameters here that are tied to one `owner` on a rank with other blocks. Their values come from
-// the owner's, and lie in shards as those do; their gradients go to the owner in full.
+// the owner's, and lie in shards as those do.
 struct TiedCopies {
   Parameter* owner;
   std::vector<Parameter*> copies;
@@ -31,23 +30,14 @@ struct TiedCopies {
 // runs and the next block's meanwhile, and gives back what no block needs any more.
 class Residency {
  public:
-  // What is told when backward reaches a trained unit, and leaves it.
-  struct BackwardHooks {
-    std::function<void(FsdpUnit&)> enter;
-    std::function<void(FsdpUnit&)> leave = [](FsdpUnit&) {};
-  };
-
   // Makes the units that `layout` gives to its rank `place`, and hangs on that rank's blocks. What
   // lies before all that is trained is not gathered for backward.
   Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-            const Precision& precision, Unshard unshard, BackwardHooks hooks, Kernels& kernels,
-            uint64_t seed);
+            const Precision& precision, Unshard unshard, Kernels& kernels, uint64_t seed);
 
   // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
   const std::vector<TiedCopies>& tied_copies() const { return tied_copies_; }
-  // Whether blocks of a range use it.
-  bool Uses(const BlockRange& range, const FsdpUnit& unit) const;
   // Of all units, for a pass through a range.
   std::vector<UnitNeeds> Needs(const BlockRange& range) const;
 
@@ -58,7 +48,6 @@ class Residency {
   // The first and the last of the blocks of a range that use a unit, or tied copies.
   struct Use {
     FlatParameters* parameters;
-    FsdpUnit* unit;  // null: tied copies
     int64_t first, last;
   };
   struct UseOrder {  // of the units, in passes through a range
@@ -75,7 +64,6 @@ class Residency {
   void AfterBackward(const UseOrder& order, int64_t block);
 
   const Unshard unshard_;
-  const BackwardHooks hooks_;
   const int64_t first_trained_;  // block of the whole model
   std::vector<UseOrder> use_orders_;
   std::vector<std::unique_ptr<FsdpUnit>> units_;

@@ -31,25 +31,21 @@ Sharded::Sharded(DataParallelInputs inputs, const Sharding& sharding)
       unshard_(sharding.unshard),
       sums_in_backward_(inputs.layout.blocks[inputs.rank.mesh.coordinate().pp].size() == 1 &&
                         !inputs.halves_backwards),
-      await_tied_(std::move(inputs.await_tied)),
+      backwards_(std::move(inputs.backwards)),
       local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(sharding.divided),
                    inputs.rank.rank, settings_, inputs.targets_per_sample,
                    [this](Model& made, const ModelLayout& layout, int place) {
                      MakeValues(made, layout, place);
-                   }) {}
+                   }) {
+  if (groups_.divided == Divided::kOptimizerState) local_model_.AllocateGradients();
+}
 
 void Sharded::MakeValues(Model& model, const ModelLayout& layout, int place) {
-  const std::vector<Parameter*> parameters = model.Parameters();
-  // They travel whole, and stay.
-  for (const size_t i : layout.TiedAcross(place)) {
-    parameters[i]->gradient = kernels_.Empty(
-        parameters[i]->held_shape(), parameters[i]->gradient_dtype, MemoryClass::kGradients);
-  }
-  residency_ = std::make_unique<Residency>(
-      model, layout, place, groups_, settings_.precision, unshard_,
-      Residency::BackwardHooks{.enter = [](FsdpUnit& unit) { unit.gradients().Materialize(); },
-                               .leave = [this](FsdpUnit& unit) { Leave(unit); }},
-      kernels_, settings_.seed);
+  residency_ = std::make_unique<Residency>(model, layout, place, groups_, settings_.precision,
+                                           unshard_, kernels_, settings_.seed);
+  gradients_ =
+      std::make_unique<ShardedGradients>(model, layout, place, groups_, settings_.precision.reduce,
+                                         settings_.shards_of_rank(), sums_in_backward_, kernels_);
 }
 
 Tensor Sharded::ValuesOf(const Parameter& parameter) const {
@@ -67,7 +63,11 @@ Tensor Sharded::ValuesOf(const Parameter& parameter) const {
 std::vector<TrainedTensor> Sharded::Trained() const {
   LocalModel::TrainedByName trained;
   for (const auto& unit : residency_->units()) {
-    for (const TrainedTensor& tensor : unit->trained()) trained[tensor.name] = tensor;
+    for (size_t i = 0; i < unit->trained().size(); ++i) {
+      TrainedTensor tensor = unit->trained()[i];
+      tensor.gradient = gradients_->Held(*unit->members()[i].parameter);
+      trained[tensor.name] = tensor;
+    }
   }
   return local_model_.Trained(trained);
 }
@@ -82,53 +82,19 @@ std::vector<StateTensor> Sharded::State() const {
   return local_model_.State(std::move(values));
 }
 
-void Sharded::BeginStep(double loss_scale) {
-  local_model_.Clear(loss_scale);
-  ranges_to_come_.clear();
-  for (const auto& unit : residency_->units()) {
-    ranges_to_come_.push_back(static_cast<int>(
-        std::count_if(local_model_.ranges().begin(), local_model_.ranges().end(),
-                      [&](const BlockRange& range) { return residency_->Uses(range, *unit); })));
-  }
-}
+void Sharded::BeginStep(double loss_scale) { local_model_.Clear(loss_scale); }
 
-int& Sharded::RangesToCome(const FsdpUnit& unit) {
-  const auto& units = residency_->units();
-  const auto at = std::find_if(units.begin(), units.end(),
-                               [&unit](const auto& other) { return other.get() == &unit; });
-  return ranges_to_come_[at - units.begin()];
-}
-
-BackwardHooks Sharded::Completing(const BlockRange& /*stage*/) {
-  completing_ = sums_in_backward_;
+BackwardHooks Sharded::Completing(const BlockRange& /*stage*/, int64_t /*shard*/) {
+  gradients_->Completing(end_shard_);
   return {};
 }
 
-void Sharded::Leave(FsdpUnit& unit) {
-  if (!completing_) return;
-  RangesToCome(unit) = 0;
-  Reduce(unit);
-}
-
-void Sharded::Completed(const BlockRange& stage) {
-  completing_ = false;
-  for (const auto& unit : residency_->units()) {
-    if (!unit->is_trained() || !residency_->Uses(stage, *unit)) continue;
-    int& to_come = RangesToCome(*unit);
-    if (to_come == 0 || --to_come > 0) continue;
-    unit->gradients().Materialize();  // where no backward has reached it
-    Reduce(*unit);
-  }
-}
-
-void Sharded::Reduce(FsdpUnit& unit) {
-  for (const FsdpUnit::Member& member : unit.members()) await_tied_(*member.parameter);
-  unit.CompleteGradients();
-  sums_.Begin(unit);
+void Sharded::Completed(const BlockRange& stage, int64_t /*shard*/) {
+  gradients_->Completed(stage, end_shard_);
 }
 
 void Sharded::FinishGradients() {
-  sums_.Await();
+  gradients_->Await();
   residency_->EndStep();
 }
 
@@ -171,20 +137,6 @@ int64_t Sharded::PeakWholeBytes(bool recomputes) const {
   return peak;
 }
 
-int64_t Sharded::PeakGradientBytes() const {
-  const bool stays_whole = groups_.divided == Divided::kOptimizerState;
-  if (sums_in_backward_ && settings_.cut.micro_batches == 1 && !stays_whole) {
-    return lockstep::PeakGradientBytes(residency_->Needs(local_model_.ranges()[0]),
-                                       GradientSums::kUnderWay);
-  }
-  int64_t bytes = 0;
-  for (const auto& unit : residency_->units()) {
-    bytes += unit->tied_bytes();
-    if (unit->is_trained() && !stays_whole) bytes += unit->gradients().whole().bytes();
-  }
-  return bytes;
-}
-
 double Sharded::GatherBytes(double forwards) const {
   const double from_shards = RingFraction(groups_.shards.size());
   if (!divides_parameters()) {  // what the optimizer has updated
@@ -211,23 +163,22 @@ double Sharded::GatherBytes(double forwards) const {
       bytes += whole * (from_shards + again);
     }
   }
-  return bytes * static_cast<double>(settings_.cut.micro_batches);
+  return bytes * static_cast<double>(settings_.micro_batches_of_rank());
 }
 
 void Sharded::AddCosts(double forwards, CostPrediction& prediction) const {
   prediction.memory = local_model_.Predict().memory;
   prediction.AddMemory(MemoryClass::kParameters, PeakWholeBytes(forwards > 1));
-  prediction.AddMemory(MemoryClass::kGradients, PeakGradientBytes());
+  prediction.AddMemory(MemoryClass::kGradients,
+                       gradients_->partial_bytes() + gradients_->PeakWholeBytes(backwards_));
 
   prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
-  double gradients = 0;  // bytes of the shards
-  for (const auto& unit : residency_->units()) {
-    if (unit->is_trained()) gradients += static_cast<double>(unit->gradients().shard().bytes());
-  }
   const int ranks = groups_.shards.size(), replicas = groups_.replicas.size();
-  prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks, ranks * gradients);
+  prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks,
+                           static_cast<double>(gradients_->summed_bytes()));
   if (replicas > 1) {
-    prediction.AddCollective(Operation::kAllReduce, "gradients", replicas, gradients);
+    prediction.AddCollective(Operation::kAllReduce, "gradients", replicas,
+                             static_cast<double>(gradients_->shard_bytes()));
   }
 }
 

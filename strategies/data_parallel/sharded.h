@@ -9,9 +9,9 @@
 #include "core/config/settings.h"
 #include "core/run/local_model.h"
 #include "strategies/data_parallel/data_parallel.h"
-#include "strategies/data_parallel/gradient_sums.h"
 #include "strategies/data_parallel/residency.h"
 #include "strategies/data_parallel/shard_groups.h"
+#include "strategies/data_parallel/sharded_gradients.h"
 
 namespace lockstep {
 
@@ -27,8 +27,8 @@ struct Sharding {
 };
 
 // Each rank keeps a shard of the optimizer state of its stages, or of their gradients or parameters
-// too, block by block (FsdpUnit). Gradients are reduce-scattered, and the optimizer updates the
-// shard.
+// too, block by block (FsdpUnit, ShardedGradients). Gradients are reduce-scattered, and the
+// optimizer updates the shard.
 class Sharded : public DataParallel {
  public:
   Sharded(DataParallelInputs inputs, const Sharding& sharding);
@@ -38,6 +38,7 @@ class Sharded : public DataParallel {
 
   // Its shard, in the dtype that is computed with.
   Tensor ValuesOf(const Parameter& parameter) const override;
+  Tensor GradientOf(const Parameter& use) const override { return gradients_->Held(use); }
   std::vector<TrainedTensor> Trained() const override;
   std::vector<StateTensor> State() const override;
   void RoundMasters() override;
@@ -45,10 +46,10 @@ class Sharded : public DataParallel {
   void ShareUpdates() override;
 
   void BeginStep(double loss_scale) override;
-  // Begins to sum the gradients of units that no stage here adds to any more: while the backward
-  // that completes them goes on, where the rank has one stage, or behind it.
-  BackwardHooks Completing(const BlockRange& stage) override;
-  void Completed(const BlockRange& stage) override;
+  // Begins to sum the gradients of blocks that nothing adds to any more: while the backward that
+  // completes them goes on, where the rank has one stage, or behind it.
+  BackwardHooks Completing(const BlockRange& stage, int64_t shard) override;
+  void Completed(const BlockRange& stage, int64_t shard) override;
   // Keeps nothing whole from here on.
   void FinishGradients() override;
 
@@ -57,15 +58,9 @@ class Sharded : public DataParallel {
 
  private:
   void MakeValues(Model& model, const ModelLayout& layout, int place);
-  // What a backward does when it has left the blocks that use a unit.
-  void Leave(FsdpUnit& unit);
-  void Reduce(FsdpUnit& unit);
-  // The ranges that still add to a unit's gradients in this step.
-  int& RangesToCome(const FsdpUnit& unit);
   bool divides_parameters() const { return groups_.divided == Divided::kParameters; }
-  // Bytes of parameters, and of gradients of units, that exist at one time beside what is kept.
+  // Bytes of parameters that exist at one time beside what is kept.
   int64_t PeakWholeBytes(bool recomputes) const;
-  int64_t PeakGradientBytes() const;
   // Where parameters stay whole: gathers those of units and tied copies for which `chosen` says so.
   // Tied copies have no unit here.
   void GatherWholes(const std::function<bool(const Parameter&)>& chosen);
@@ -79,12 +74,14 @@ class Sharded : public DataParallel {
   const ShardGroups groups_;
   const Unshard unshard_;
   const bool sums_in_backward_;
-  const std::function<void(const Parameter&)> await_tied_;
-  std::unique_ptr<Residency> residency_;  // hangs on the local model's blocks
+  const std::vector<StageBackward> backwards_;  // of a step
+  // These two hang on the local model's blocks.
+  std::unique_ptr<Residency> residency_;
+  std::unique_ptr<ShardedGradients> gradients_;
   LocalModel local_model_;
-  GradientSums sums_;
-  std::vector<int> ranges_to_come_;  // of this step, by unit
-  bool completing_ = false;          // a backward that completes gradients is going on
+  const ShardedGradients::EndShardFunction end_shard_ = [this](Parameter& use) {
+    return local_model_.EndShard(use);
+  };
 };
 
 DataParallelMaker MakeSharded(const Sharding& sharding);

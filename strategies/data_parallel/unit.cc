@@ -6,62 +6,31 @@ namespace lockstep {
 
 FsdpUnit::FsdpUnit(std::vector<Member> members, const FlatLayout& layout, const ShardGroups& groups,
                    const Precision& precision, Kernels& kernels, uint64_t seed)
-    : kernels_(kernels),
-      members_(std::move(members)),
+    : members_(std::move(members)),
       parameters_(layout, groups, precision.compute, kernels,
                   members_[0].parameter->trainable ? FlatParameters::Trained::kHere
                                                    : FlatParameters::Trained::kNever) {
-  if (parameters_.master().defined()) gradients_.emplace(layout, groups, precision.reduce, kernels);
   const Tensor& shard = is_trained() ? parameters_.master() : parameters_.shard();
   for (size_t i = 0; i < members_.size(); ++i) {
     Parameter& parameter = *members_[i].parameter;
     // Padding behind a parameter stays 0 and is not trained.
     const int64_t offset = layout.members[i].offset;
     parameter.value = parameters_.whole().View(offset, parameter.held_shape());
-    if (is_trained()) {
-      parameter.gradient = gradients_->whole().View(offset, parameter.held_shape());
-    }
-    for (Parameter* tied : members_[i].tied) {
-      tied->value = parameter.value;
-      if (tied->gradient.defined()) keeping_.insert(tied);
-    }
+    for (Parameter* tied : members_[i].tied) tied->value = parameter.value;
 
     const Range own = layout.InShard(i, groups.shards.rank());
     const int64_t at = layout.OffsetInShard(i, groups.shards.rank());
     values_.push_back(shard.View(at, {own.count}));
-    Initialize(parameter, seed, own.first, kernels_, values_.back());
+    Initialize(parameter, seed, own.first, kernels, values_.back());
     if (!is_trained()) continue;
     trained_.push_back(
         {.name = parameter.name,
          .value = values_.back(),
-         .gradient = gradients_->shard().View(at, {own.count}),
+         .gradient = Tensor(),
          .decays = parameter.decays(),
          .copy = parameters_.has_master() ? parameters_.shard().View(at, {own.count}) : Tensor()});
   }
   parameters_.RoundMaster();
-}
-
-void FsdpUnit::CompleteGradients() {
-  for (const Member& member : members_) {
-    CompleteGradient(kernels_, *member.parameter, member.tied);
-    member.parameter->ClearGradient();
-    for (Parameter* tied : member.tied) {
-      tied->ClearGradient();
-      if (!keeping_.contains(tied)) tied->gradient = Tensor();
-    }
-  }
-}
-
-int64_t FsdpUnit::tied_bytes() const {
-  int64_t bytes = 0;
-  if (!is_trained()) return bytes;
-  for (const Member& member : members_) {
-    for (const Parameter* tied : member.tied) {
-      if (keeping_.contains(tied)) continue;
-      bytes += tied->held_shape().elements() * SizeOf(tied->gradient_dtype);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace lockstep

@@ -137,43 +137,5 @@ TEST(FsdpUnitTest, RestsWholeWithoutNeighboursAndAsAShardWithAll) {
   }
 }
 
-TEST(FsdpUnitTest, SumsGradientsWithThoseOfTiedParameters) {
-  OnRanks(3, 3, [](UnitRank& rank) {
-    FlatGradients& gradients = rank.unit.gradients();
-    gradients.Materialize();
-    for (Parameter* parameter : {&rank.b, &rank.tied}) {
-      const Tensor into = parameter->NextContribution(rank.kernels).tensor;
-      rank.kernels.Fill(into, static_cast<float>(rank.rank + 1));
-    }
-    rank.kernels.Fill(rank.a.NextContribution(rank.kernels).tensor, 10);
-    rank.unit.CompleteGradients();
-    gradients.Reduce();
-    gradients.AwaitReduced();
-    // Nothing has reached c: its gradient is 0.
-    const std::vector<float> expected = {3 * 10, 2 * (1 + 2 + 3), 0};
-    for (size_t i = 0; i < expected.size(); ++i) {
-      for (const float value : Values(rank.unit.trained()[i].gradient)) {
-        EXPECT_EQ(value, expected[i]) << rank.unit.trained()[i].name;
-      }
-    }
-    EXPECT_EQ(rank.allocator.books().live(MemoryClass::kGradients),
-              rank.unit.gradients().shard().bytes());
-    EXPECT_FALSE(rank.b.has_gradient());
-
-    // The next step begins anew.
-    gradients.Materialize();
-    const auto [into, write] = rank.a.NextContribution(rank.kernels);
-    EXPECT_EQ(write, Write::kOverwrite);
-    rank.kernels.Fill(into, 100);
-    rank.unit.CompleteGradients();
-    gradients.Reduce();
-    gradients.AwaitReduced();
-    for (const float value : Values(rank.unit.trained()[0].gradient)) EXPECT_EQ(value, 300);
-    for (const float value : Values(rank.unit.trained()[1].gradient)) EXPECT_EQ(value, 0);
-    EXPECT_EQ(rank.allocator.books().live(MemoryClass::kGradients),
-              rank.unit.gradients().shard().bytes());
-  });
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -3,10 +3,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/layout/model_tensors.h"
 #include "core/run/local_model.h"
 #include "core/run/norm_over_ranks.h"
+#include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
 #include "strategies/engine/options.h"
 #include "strategies/engine/preset.h"
@@ -27,24 +29,27 @@ class Engine : public Strategy {
       : options_(std::move(options)),
         plan_(std::move(plan)),
         settings_(inputs.settings),
+        micro_batches_(MicroBatches(inputs.rank.mesh.coordinate())),
         stages_(inputs.rank.mesh.pp()),
         ranks_(inputs.rank.mesh.data()),
         tensor_(inputs),
-        data_parallel_(options_.make_data_parallel(
-            {.rank = inputs.rank,
-             .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
-             .model = tensor_.Split(std::move(inputs.model)),
-             .layout = {.mesh = settings_.mesh,
-                        .blocks = plan_.RangesByRank(),
-                        .compute = settings_.precision.compute,
-                        .reduce = settings_.precision.reduce},
-             .halves_backwards = HalvesBackwards(options_.schedule),
-             .settings = settings_,
-             .targets_per_sample = inputs.targets_per_sample,
-             .await_tied = [this](const Parameter& owner) { tied_.AwaitGradients(owner); }})),
+        data_parallel_(
+            options_.make_data_parallel({.rank = inputs.rank,
+                                         .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
+                                         .model = tensor_.Split(std::move(inputs.model)),
+                                         .layout = {.mesh = settings_.mesh,
+                                                    .blocks = plan_.RangesByRank(),
+                                                    .compute = settings_.precision.compute,
+                                                    .reduce = settings_.precision.reduce},
+                                         .halves_backwards = HalvesBackwards(options_.schedule),
+                                         .backwards = Backwards(),
+                                         .settings = settings_,
+                                         .targets_per_sample = inputs.targets_per_sample})),
         links_(local_model(), plan_, stages_),
         tied_(local_model(), plan_, stages_,
-              [this](const Parameter& parameter) { return data_parallel_->ValuesOf(parameter); }),
+              {.values = [this](const Parameter& p) { return data_parallel_->ValuesOf(p); },
+               .gradient = [this](const Parameter& p) { return data_parallel_->GradientOf(p); }}),
+        statistics_(local_model(), settings_, options_.shards),
         trained_(tensor_.Prepare(data_parallel_->Trained())),
         norm_(NormOverRanks(GradientHolders())),
         updater_(inputs.rank, settings_, trained_),
@@ -55,25 +60,32 @@ class Engine : public Strategy {
   }
 
   // Between the first stage and the last nobody needs inputs or targets.
-  MicroBatchRange micro_batches() const override {
-    return {.first = first_micro_batch(),
-            .count = runner_.takes_batches() ? settings_.cut.micro_batches : 0};
+  std::vector<int64_t> micro_batches() const override {
+    return runner_.takes_batches() ? micro_batches_ : std::vector<int64_t>();
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
     data_parallel_->BeginStep(updater_.loss_scale());
-    tied_.BeginStep();
-    runner_.Run(
-        step, first_micro_batch(), batches,
-        {.completing = [this](int at) { return data_parallel_->Completing(plan_.stages[at]); },
-         .completed = [this](int at) { data_parallel_->Completed(plan_.stages[at]); }});
-    tied_.SendGradients();
-    Work statistics = local_model().SumStatistics(ranks_);
+    const int64_t of_shard = settings_.cut.micro_batches;
+    const auto at_once = static_cast<size_t>(options_.schedule.micro_batches);
+    for (size_t first = 0; first < micro_batches_.size(); first += at_once) {
+      const int64_t shards_before = static_cast<int64_t>(first) / of_shard;
+      runner_.Run(step, absl::MakeSpan(micro_batches_).subspan(first, at_once), of_shard, batches,
+                  {.forwarded = [this](int stage) { statistics_.EndShard(plan_.stages[stage]); },
+                   .completing =
+                       [&](int stage, int64_t shard) {
+                         return data_parallel_->Completing(plan_.stages[stage],
+                                                           shards_before + shard);
+                       },
+                   .completed =
+                       [&](int stage, int64_t shard) {
+                         data_parallel_->Completed(plan_.stages[stage], shards_before + shard);
+                       }});
+    }
+    statistics_.Sum(local_model().rank().mesh);
     data_parallel_->FinishGradients();
-    tensor_.SumGradients();
-    ThrowIfError(statistics.Wait());
+    tied_.AddGradients();
     const double loss = ShareLoss(local_model(), ranks_, stages_, plan_.last_rank());
-    tied_.AwaitSent();
     StepResult result = updater_.Step(step, trained_, norm_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
@@ -107,14 +119,11 @@ class Engine : public Strategy {
                              prediction);
     updater_.AddTo(prediction);
     links_.AddTraffic(settings_, tensor_.token_fraction(), prediction);
-    tensor_.AddTraffic(local_model, checkpointing, prediction);
+    tensor_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(local_model, ranks_, stages_, plan_.last_rank(), prediction);
     AddNormTraffic(GradientHolders(), prediction);
-    if (local_model.statistics().defined()) {
-      prediction.AddCollective(Operation::kAllReduce, "statistics", ranks_.size(),
-                               static_cast<double>(local_model.statistics().bytes()));
-    }
+    statistics_.AddCosts(local_model.rank().mesh, prediction);
     prediction.bubble_fraction = BubbleFraction(local_model.model(), plan_, options_.schedule,
                                                 checkpointing, stages_.rank());
     return prediction;
@@ -124,7 +133,34 @@ class Engine : public Strategy {
 
  private:
   LocalModel& local_model() { return data_parallel_->local_model(); }
-  int64_t first_micro_batch() const { return ranks_.rank() * settings_.cut.micro_batches; }
+
+  // What this rank trains of a step.
+  std::vector<int64_t> MicroBatches(const MeshCoordinate& at) const {
+    std::vector<int64_t> numbers;
+    for (const int64_t shard : ShardsOfRank(settings_.mesh, at, settings_.cut, options_.shards)) {
+      for (int64_t i = 0; i < settings_.cut.micro_batches; ++i) {
+        numbers.push_back(shard * settings_.cut.micro_batches + i);
+      }
+    }
+    return numbers;
+  }
+
+  // Of a step, as the schedule has them.
+  std::vector<StageBackward> Backwards() const {
+    std::vector<StageBackward> backwards;
+    const int64_t runs = settings_.micro_batches_of_rank() / options_.schedule.micro_batches;
+    for (int64_t run = 0; run < runs; ++run) {
+      for (const Action& action : options_.schedule.ranks[stages_.rank()]) {
+        if (action.kind == ActionKind::kForward) continue;
+        backwards.push_back(
+            {.stage = plan_.stages[action.stage],
+             .reaches_inputs = ReachesInputs(action.kind),
+             .ends_shard = EndsBackward(action.kind) &&
+                           (action.micro_batch + 1) % settings_.cut.micro_batches == 0});
+      }
+    }
+    return backwards;
+  }
 
   std::vector<Communicator*> GradientHolders() const {
     std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};
@@ -135,12 +171,14 @@ class Engine : public Strategy {
   const EngineOptions options_;
   const StagePlan plan_;
   const Settings& settings_;
+  const std::vector<int64_t> micro_batches_;  // of a step, by their numbers in the global batch
   Communicator& stages_;
   Communicator& ranks_;  // with the same stages and other shards of the batch
   TensorParallel tensor_;
   std::unique_ptr<DataParallel> data_parallel_;
   StageLinks links_;
   TiedParameters tied_;
+  StatisticsSums statistics_;
   std::vector<TrainedTensor> trained_;
   NormReduction norm_;
   Updater updater_;

@@ -11,7 +11,7 @@ namespace {
 
 absl::Status ReadPipeline(const Config& config, const Settings& settings, EngineOptions& options) {
   ConfigReader reader(config.Table("pipeline"));
-  options.schedule = ReadSchedule(reader, settings);
+  options.schedule = ReadSchedule(reader, settings, ReadDivided(config));
   options.balance = ReadBalance(reader);
   return reader.Finish();
 }
@@ -24,7 +24,8 @@ std::vector<std::string> EngineTables() {
 
 absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Settings& settings) {
   EngineOptions options;
-  absl::Status problems = CheckOneShardARank(settings.mesh, settings.cut);
+  options.shards = AssignmentOf(ReadDivided(config));
+  absl::Status problems = CheckShards(settings.mesh, settings.cut, options.shards);
   problems = Both(problems, ReadPipeline(config, settings, options));
   absl::StatusOr<DataParallelMaker> maker = ReadDataParallel(config, settings, options.schedule);
   problems = Both(problems, maker.status());

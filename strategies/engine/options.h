@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
 #include "core/config/settings.h"
+#include "core/config/shard_assignment.h"
 #include "strategies/data_parallel/data_parallel.h"
 #include "strategies/recompute/policy.h"
 #include "strategies/schedules/schedule.h"
@@ -16,10 +17,11 @@ namespace lockstep {
 // The mechanisms that a run composes. Tensor parallelism needs no entry: it follows from mesh.tp
 // and the table [tensor_parallel].
 struct EngineOptions {
-  Schedule schedule;  // accepted by Validate, for mesh.pp ranks and the micro-batches of a shard
+  Schedule schedule;  // accepted by Validate, for mesh.pp ranks; see ReadSchedule
   BalanceOption balance;
   RecomputePolicy recompute;
   DataParallelMaker make_data_parallel;
+  ShardAssignment shards = ShardAssignment::kConsecutive;
 };
 
 // The tables of the engine's mechanisms.

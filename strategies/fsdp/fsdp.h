@@ -5,7 +5,7 @@
 namespace lockstep {
 
 // Fully sharded data parallel (Rajbhandari et al., "ZeRO", SC 2020, stage 3; Zhao et al., "PyTorch
-// FSDP", VLDB 2023): every rank trains one shard of the batch and keeps one shard of each block's
+// FSDP", VLDB 2023): every rank trains its shards of the batch and keeps one shard of each block's
 // parameters, gradients and optimizer state. A block's parameters are gathered before its forward,
 // given back after it, and gathered again for its backward; its gradients are summed and scattered
 // after that. The next block is gathered while this one computes, in both directions.

@@ -84,8 +84,8 @@ TEST(FsdpTest, ToTheBitWhereNothingDividesByTheRanks) {
 
 TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
   // 16 tokens, width 64, 2 layers, context 16: embeddings, blocks, last norm. All units divide
-  // by four without a rest.
-  const double parameters = 16 * 64 + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
+  // by four without a rest. The head, a use of the first embedding, has a gradient of its own.
+  const double head = 16 * 64, parameters = head + 16 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
   struct Case {
     const char* reshard;
     double sent;  // of the parameters' bytes, by each of four ranks in a step
@@ -101,7 +101,7 @@ TEST(FsdpTest, BytesOnTheWireEqualTheTheory) {
       const double sent = report.traffic.Of(Operation::kAllGather, "parameters").wire_bytes +
                           report.traffic.Of(Operation::kReduceScatter, "gradients").wire_bytes;
       // Validation gathers once more, after the last step: it is no part of the steps.
-      EXPECT_DOUBLE_EQ(sent / 4, c.sent * parameters * 4) << c.reshard;
+      EXPECT_DOUBLE_EQ(sent / 4, (c.sent * parameters + 3.0 / 4 * head) * 4) << c.reshard;
     }
   }
 }
@@ -336,10 +336,11 @@ TEST(FsdpTest, GathersStayWithinAReplica) {
 
 TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
   const auto reports = RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(), {"mesh.dp=2"});
-  // Four units (embeddings, two blocks, the last norm), two gathers each, four steps, and the
-  // embeddings' are gathered no oftener for being the head too.
-  EXPECT_EQ(reports[0].traffic.Of(Operation::kAllGather, "parameters").calls, 4 * 4 * 2);
-  EXPECT_EQ(reports[0].traffic.Of(Operation::kReduceScatter, "gradients").calls, 4 * 4);
+  // Five units (two embeddings, two blocks, the last norm), two gathers each, four steps, and the
+  // tokens' embedding is gathered no oftener for being the head too. The head's gradient is one
+  // more.
+  EXPECT_EQ(reports[0].traffic.Of(Operation::kAllGather, "parameters").calls, 4 * 5 * 2);
+  EXPECT_EQ(reports[0].traffic.Of(Operation::kReduceScatter, "gradients").calls, 4 * 6);
 }
 
 // The events of a rank with this name, in the order in which they began.
@@ -363,25 +364,26 @@ TEST(FsdpTest, GathersTheNextBlockWhileOneComputes) {
     const std::vector<TraceEvent> gathers = EventsOf(report, "all_gather parameters");
     // What the head's backward begins with is its own unit, and the embedding's, which it is tied
     // to.
-    const int64_t embedding = (16 + 16) * 32 * 4, head = 2 * 32 * 4;
+    const int64_t tokens = 16 * 32 * 4, positions = 16 * 32 * 4, norm = 2 * 32 * 4;
     const int64_t block = (12 * 32 * 32 + 13 * 32) * 4;
     std::vector<int64_t> bytes;
     for (const TraceEvent& gather : gathers) bytes.push_back(gather.bytes);
-    ASSERT_THAT(bytes, ElementsAre(embedding, block, block, head, embedding, head, block, block));
+    ASSERT_THAT(bytes, ElementsAre(tokens, positions, block, block, norm, tokens, norm, block,
+                                   block, positions));
     const auto end_of = [&report](const std::string& name) {
       const std::vector<TraceEvent> computations = EventsOf(report, name);
       EXPECT_EQ(computations.size(), 1u) << name;
       return computations.empty() ? 0 : End(computations[0]);
     };
-    EXPECT_LT(gathers[1].start_nanos, end_of("embedding forward"));
-    EXPECT_GE(gathers[2].start_nanos, end_of("embedding forward"));
-    EXPECT_LT(gathers[2].start_nanos, end_of("blocks.0 forward"));
-    EXPECT_GE(gathers[3].start_nanos, end_of("blocks.0 forward"));
-    EXPECT_LT(gathers[3].start_nanos, end_of("blocks.1 forward"));
-    EXPECT_GE(gathers[4].start_nanos, end_of("head forward"));
-    EXPECT_LT(gathers[6].start_nanos, end_of("head backward"));
-    EXPECT_GE(gathers[7].start_nanos, end_of("head backward"));
-    EXPECT_LT(gathers[7].start_nanos, end_of("blocks.1 backward"));
+    EXPECT_LT(gathers[2].start_nanos, end_of("embedding forward"));
+    EXPECT_GE(gathers[3].start_nanos, end_of("embedding forward"));
+    EXPECT_LT(gathers[3].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_GE(gathers[4].start_nanos, end_of("blocks.0 forward"));
+    EXPECT_LT(gathers[4].start_nanos, end_of("blocks.1 forward"));
+    EXPECT_GE(gathers[5].start_nanos, end_of("head forward"));
+    EXPECT_LT(gathers[7].start_nanos, end_of("head backward"));
+    EXPECT_GE(gathers[8].start_nanos, end_of("head backward"));
+    EXPECT_LT(gathers[8].start_nanos, end_of("blocks.1 backward"));
   }
 }
 

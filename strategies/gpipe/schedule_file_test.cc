@@ -125,7 +125,7 @@ TEST(ScheduleFileTest, RefusesWhatIsBrokenAndNamesTheCell) {
   EXPECT_THAT(problem("0F0,1F0,1B0,0B0\n,\n"), HasSubstr("rank 1: has no stage"));
   EXPECT_THAT(problem("0F0,0B0\n"), HasSubstr("has 1 rows, one a rank, but mesh.pp is 2"));
   EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"cut.micro_batches=2"}),
-              HasSubstr("has 1 micro-batches, but a shard has 2"));
+              HasSubstr("has 1 micro-batches, but a rank runs 2 in one go"));
   EXPECT_THAT(problem("0F0,0B0\n1F0,1B0\n", {"pipeline.schedule=1f1b"}),
               HasSubstr("leave schedule and stages_per_rank out"));
   EXPECT_THAT(std::string(FailStrategy(GPipeStrategy(), MakeModel, SmallGptConfig(),

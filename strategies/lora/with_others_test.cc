@@ -157,35 +157,24 @@ TEST_P(LoraWithOthersTest, ShardedPipelinesHaveTheBits) {
   }
 }
 
-// Contract 3 for tensor parallelism: a split product adds up in another order.
-void ExpectNear(const std::vector<RankReport>& ranks, const std::vector<RankReport>& alone) {
-  ASSERT_EQ(ranks[0].losses.size(), alone[0].losses.size());
-  for (size_t step = 0; step < alone[0].losses.size(); ++step) {
-    const double loss = alone[0].losses[step];
-    EXPECT_NEAR(ranks[0].losses[step], loss, 1e-5 * loss) << step;
-  }
-}
-
 // A and B are cut as their layer is, dropout of the input with them; of the factor that is whole,
 // gradients are summed.
 TEST_P(LoraWithOthersTest, TensorParallelAgrees) {
-  const Assignments cut = {"cut.micro_batches=2"};
+  Assignments cut = {"cut.micro_batches=2", "cut.features=2"};
+  if (GetParam() != "ResNet") cut.push_back("cut.tokens=2");
   const auto alone = adapted().Alone(cut);
-  ExpectNear(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2"})), alone);
+  ExpectBitsOfAlone(adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2"})), alone);
   if (GetParam() != "ResNet") {
-    ExpectNear(adapted().Under(TpStrategy(),
-                               With(cut, {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"})),
-               alone);
+    ExpectBitsOfAlone(
+        adapted().Under(TpStrategy(),
+                        With(cut, {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"})),
+        alone);
   }
   const auto shards = adapted().Alone(With(cut, {"cut.shards=2"}));
-  const auto tp = adapted().Under(TpStrategy(), With(cut, {"mesh.tp=2", "mesh.dp=2"}));
-  ExpectNear(tp, shards);
-  // Strategies that carry it have its bits.
-  const auto fsdp = adapted().Under(FsdpStrategy(), With(cut, {"mesh.tp=2", "mesh.dp=2"}));
-  EXPECT_EQ(fsdp[0].losses, tp[0].losses);
-  EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
-  const auto pipe = adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "mesh.tp=2"}));
-  ExpectNear(pipe, alone);
+  for (const StrategyDefinition& strategy : {TpStrategy(), FsdpStrategy()}) {
+    ExpectBitsOfAlone(adapted().Under(strategy, With(cut, {"mesh.tp=2", "mesh.dp=2"})), shards);
+  }
+  ExpectBitsOfAlone(adapted().Under(GPipeStrategy(), With(cut, {"mesh.pp=2", "mesh.tp=2"})), alone);
 }
 
 // Outputs that are gathered, of features that do not divide: of 7 hidden ones ranks have 4 and 3,
@@ -210,16 +199,13 @@ TEST(LoraUnevenColumnsTest, AgreeAlsoWhereTheyAreSharded) {
   const auto train = [&](const StrategyDefinition& strategy, const Assignments& mesh) {
     return RunStrategy(strategy, make_model, config, mesh);
   };
-  const auto alone = train(LoraStrategy(), {"cut.shards=2"});
+  const auto alone = train(LoraStrategy(), {"cut.shards=2", "cut.features=4"});
   EXPECT_NE(alone[0].losses.front(), alone[0].losses.back());
   for (const char* ranks : {"mesh.tp=2", "mesh.tp=4"}) {
-    const auto tp = train(TpStrategy(), {"mesh.dp=2", ranks});
-    ExpectNear(tp, alone);
-    for (const char* reshard : {"true", "false"}) {
-      const auto fsdp = train(
-          FsdpStrategy(), {"mesh.dp=2", ranks, absl::StrCat("data_parallel.reshard=", reshard)});
-      EXPECT_EQ(fsdp[0].losses, tp[0].losses);
-      EXPECT_EQ(fsdp[0].parameter_hash, tp[0].parameter_hash);
+    const Assignments mesh = {"mesh.dp=2", "cut.features=4", ranks};
+    ExpectSameBits(train(TpStrategy(), mesh), alone);
+    for (const char* reshard : {"data_parallel.reshard=true", "data_parallel.reshard=false"}) {
+      ExpectSameBits(train(FsdpStrategy(), With(mesh, {reshard})), alone);
     }
   }
 }

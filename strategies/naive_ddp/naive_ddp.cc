@@ -1,10 +1,12 @@
 #include "strategies/naive_ddp/naive_ddp.h"
 
 #include <memory>
+#include <numeric>  // std::iota
 #include <utility>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config/shard_assignment.h"
 #include "core/run/replica.h"
 #include "core/run/updater.h"
 
@@ -15,27 +17,30 @@ class NaiveDdp : public Strategy {
  public:
   explicit NaiveDdp(StrategyInputs inputs)
       : ranks_(inputs.rank.mesh.dp()),
-        count_(inputs.settings.cut.micro_batches),
+        settings_(inputs.settings),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
         trained_((replica_.AllocateGradients(), replica_.Trained())),
         updater_(inputs.rank, inputs.settings, trained_) {}
 
-  MicroBatchRange micro_batches() const override {
-    return {.first = ranks_.rank() * count_, .count = count_};
+  std::vector<int64_t> micro_batches() const override {
+    std::vector<int64_t> own(settings_.micro_batches_of_rank());
+    std::iota(own.begin(), own.end(), ranks_.rank() * settings_.micro_batches_of_rank());
+    return own;
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
     replica_.Clear(updater_.loss_scale());
-    for (int64_t i = 0; i < count_; ++i) {
-      replica_.ForwardBackward(step, micro_batches().first + i, batches.Next());
+    for (const int64_t micro_batch : micro_batches()) {
+      replica_.ForwardBackward(step, micro_batch, batches.Next());
+      if ((micro_batch + 1) % settings_.cut.micro_batches == 0) replica_.EndShard();
     }
-    replica_.CompleteGradients();
     // This is all that data parallelism adds to `single`.
-    for (const TrainedTensor& tensor : trained_) {
+    for (const Parameter* use : replica_.uses()) {
       ThrowIfError(
-          ranks_.AllReduce(tensor.gradient, tensor.gradient, ReduceOp::kSum, "gradients").Wait());
+          ranks_.AllReduce(use->gradient, use->gradient, ReduceOp::kSum, "gradients").Wait());
     }
-    ThrowIfError(replica_.SumStatistics(ranks_).Wait());
+    replica_.AddTiedGradients();
+    replica_.SumStatistics();
     const double loss = replica_.SumLoss(ranks_);
 
     StepResult result = updater_.Step(step, trained_);
@@ -63,23 +68,20 @@ class NaiveDdp : public Strategy {
     CostPrediction prediction = replica_.Predict();
     updater_.AddTo(prediction);
     double gradients = 0;  // bytes
-    for (const TrainedTensor& tensor : trained_) {
-      gradients += static_cast<double>(tensor.gradient.bytes());
+    for (const Parameter* use : replica_.uses()) {
+      gradients += static_cast<double>(use->gradient.bytes());
     }
     const auto add = [&](const char* label, double bytes) {
       prediction.AddCollective(Operation::kAllReduce, label, ranks_.size(), bytes);
     };
     add("gradients", gradients);
     add("loss", sizeof(ExactSum));
-    if (replica_.statistics().defined()) {
-      add("statistics", static_cast<double>(replica_.statistics().bytes()));
-    }
     return prediction;
   }
 
  private:
   Communicator& ranks_;
-  const int64_t count_;  // micro-batches of a rank
+  const Settings& settings_;
   Replica replica_;
   std::vector<TrainedTensor> trained_;
   Updater updater_;
@@ -95,7 +97,7 @@ StrategyDefinition NaiveDdpStrategy() {
                              {"mesh.replicas", "1", "ddp"},
                              {"mesh.tp", "1", "tp"}}};
   strategy.check = [](const Config&, const Settings& settings) {
-    return CheckOneShardARank(settings.mesh, settings.cut);
+    return CheckShards(settings.mesh, settings.cut, ShardAssignment::kConsecutive);
   };
   strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     return std::make_unique<NaiveDdp>(std::move(inputs));

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 // Distributed data parallel in its plainest form, to be read before the engine: every rank holds
-// the whole model, takes one shard of the batch, and sums each gradient over the ranks when its
+// the whole model, takes its shards of the batch, and sums each gradient over the ranks when its
 // backward is over. `ddp` does the same in buckets while backward goes on. The bits are those of
 // `single`.
 StrategyDefinition NaiveDdpStrategy();

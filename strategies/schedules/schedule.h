@@ -46,6 +46,15 @@ struct Schedule {
 // 4 (B2)"; of a deadlock, what each rank waits for.
 absl::Status Validate(const Schedule& schedule);
 
+// Whether it is a backward, or the half of one that the stage before waits for; and whether nothing
+// of the backward is left to do behind it.
+inline bool ReachesInputs(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
+}
+inline bool EndsBackward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
+}
+
 // Whether any backward is done in two halves.
 bool HalvesBackwards(const Schedule& schedule);
 

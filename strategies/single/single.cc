@@ -1,12 +1,12 @@
 #include "strategies/single/single.h"
 
 #include <memory>
+#include <numeric>  // std::iota
 #include <utility>
 #include <vector>
 
 #include "core/run/replica.h"
 #include "core/run/updater.h"
-#include "strategies/single/shard_sums.h"
 
 namespace lockstep {
 namespace {
@@ -17,29 +17,27 @@ class Single : public Strategy {
       : cut_(inputs.settings.cut),
         replica_(inputs.rank, std::move(inputs.model), inputs.settings, inputs.targets_per_sample),
         trained_((replica_.AllocateGradients(), replica_.Trained())),
-        updater_(inputs.rank, inputs.settings, trained_),
-        gradients_(inputs.rank.kernels, Gradients(), cut_.shards, MemoryClass::kGradients),
-        statistics_(inputs.rank.kernels, Statistics(), cut_.shards, MemoryClass::kParameters) {}
+        updater_(inputs.rank, inputs.settings, trained_) {}
 
-  MicroBatchRange micro_batches() const override {
-    return {.first = 0, .count = cut_.shards * cut_.micro_batches};
+  std::vector<int64_t> micro_batches() const override {
+    std::vector<int64_t> all(cut_.shards * cut_.micro_batches);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    ExactSum loss;
+    replica_.Clear(updater_.loss_scale());
     for (int64_t shard = 0; shard < cut_.shards; ++shard) {
-      replica_.Clear(updater_.loss_scale());
       for (int64_t i = 0; i < cut_.micro_batches; ++i) {
         replica_.ForwardBackward(step, shard * cut_.micro_batches + i, batches.Next());
       }
-      replica_.CompleteGradients();
-      loss.Add(replica_.LossSum());
-      gradients_.AddShard();
-      statistics_.AddShard();
+      replica_.EndShard();
     }
+    replica_.AddTiedGradients();
+    const double loss = replica_.MeanLoss(replica_.LossSum());
     StepResult result = updater_.Step(step, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
-    result.loss = replica_.MeanLoss(loss);
+    result.loss = loss;
     return result;
   }
 
@@ -60,29 +58,15 @@ class Single : public Strategy {
 
   CostPrediction Predict() const override {
     CostPrediction prediction = replica_.Predict();
-    prediction.AddMemory(MemoryClass::kGradients, gradients_.bytes());
-    prediction.AddMemory(MemoryClass::kParameters, statistics_.bytes());
     updater_.AddTo(prediction);
     return prediction;
   }
 
  private:
-  std::vector<Tensor> Gradients() const {
-    std::vector<Tensor> gradients;
-    for (const TrainedTensor& trained : trained_) gradients.push_back(trained.gradient);
-    return gradients;
-  }
-
-  std::vector<Tensor> Statistics() const {
-    const Tensor& statistics = replica_.statistics();
-    return statistics.defined() ? std::vector<Tensor>{statistics} : std::vector<Tensor>();
-  }
-
   const CutSettings& cut_;
   Replica replica_;
   std::vector<TrainedTensor> trained_;
   Updater updater_;
-  ShardSums gradients_, statistics_;
 };
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "strategies/stages/schedule_option.h"
 
+#include <algorithm>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -9,37 +12,48 @@
 namespace lockstep {
 namespace {
 
-absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks, int micro_batches) {
+absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks) {
   LS_ASSIGN_OR_RETURN(const std::string csv, lockstep::ReadFile(path));
   LS_ASSIGN_OR_RETURN(Schedule schedule, ScheduleFromCsv(csv, path));
-  if (static_cast<int>(schedule.ranks.size()) != ranks) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " has ", schedule.ranks.size(),
-                                                   " rows, one a rank, but mesh.pp is ", ranks));
-  }
-  if (schedule.micro_batches != micro_batches) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " has ", schedule.micro_batches, " micro-batches, but a shard has ", micro_batches));
-  }
-  return schedule;
+  if (static_cast<int>(schedule.ranks.size()) == ranks) return schedule;
+  return absl::InvalidArgumentError(absl::StrCat(path, " has ", schedule.ranks.size(),
+                                                 " rows, one a rank, but mesh.pp is ", ranks));
+}
+
+// How many of a rank's micro-batches the schedule runs in one go.
+int MicroBatchesAtOnce(const Schedule& schedule, const Settings& settings, Divided divided) {
+  const bool by_shard = divided != Divided::kNothing && HalvesBackwards(schedule);
+  return static_cast<int>(by_shard ? settings.cut.micro_batches
+                                   : std::max<int64_t>(1, settings.micro_batches_of_rank()));
 }
 
 }  // namespace
 
-Schedule ReadSchedule(ConfigReader& reader, const Settings& settings) {
+Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided divided) {
   std::string name = "1f1b", file;
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
   int stages_per_rank = DefaultStagesPerRank(name);
   reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
   const int ranks = settings.mesh.pp;
-  const int micro_batches = static_cast<int>(settings.cut.micro_batches);
   const bool is_file = !file.empty();
   if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
-  absl::StatusOr<Schedule> schedule =
-      is_file ? ReadFile(UserPath(file), ranks, micro_batches)
-              : MakeSchedule(name, ranks, stages_per_rank, micro_batches);
+  const auto make = [&](const Schedule& like) {
+    return MakeSchedule(name, ranks, stages_per_rank, MicroBatchesAtOnce(like, settings, divided));
+  };
+  absl::StatusOr<Schedule> schedule = is_file ? ReadFile(UserPath(file), ranks) : make({});
+  if (schedule.ok()) {
+    const int at_once = MicroBatchesAtOnce(*schedule, settings, divided);
+    if (is_file && schedule->micro_batches != at_once) {
+      schedule = absl::InvalidArgumentError(
+          absl::StrCat(UserPath(file), " has ", schedule->micro_batches,
+                       " micro-batches, but a rank runs ", at_once, " in one go"));
+    } else if (schedule->micro_batches != at_once) {
+      schedule = make(*schedule);
+    }
+  }
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);
   if (status.ok()) return *std::move(schedule);

@@ -21,7 +21,7 @@ absl::StatusOr<Schedule> Read(const std::string& table, int ranks, int micro_bat
   settings.mesh.pp = ranks;
   settings.cut.micro_batches = micro_batches;
   ConfigReader reader(config->Table("mine"));
-  Schedule schedule = ReadSchedule(reader, settings);
+  Schedule schedule = ReadSchedule(reader, settings, Divided::kNothing);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return schedule;
 }
@@ -60,8 +60,26 @@ TEST(ReadScheduleTest, ReadsFiles) {
   EXPECT_EQ(schedule->ranks, ZeroBubbleSchedule(2, 4).ranks);
   EXPECT_THAT(Problem(table, 3), AllOf(HasSubstr("mine.schedule_file cannot be run"),
                                        HasSubstr("2 rows, one a rank, but mesh.pp is 3")));
-  EXPECT_THAT(Problem(table, 2, 5), HasSubstr("4 micro-batches, but a shard has 5"));
+  EXPECT_THAT(Problem(table, 2, 5), HasSubstr("4 micro-batches, but a rank runs 5 in one go"));
   EXPECT_THAT(Problem(table + "stages_per_rank = 1"), HasSubstr("says all"));
+}
+
+// Three shards of four micro-batches: all at once, but where blocks' gradients are summed together
+// and halves of backwards would mix those of two shards.
+TEST(ReadScheduleTest, RunsAllShardsOfARankInOneGoWhereItCan) {
+  const auto micro_batches = [](const std::string& schedule, Divided divided) {
+    const auto config = Config::FromString("[mine]\nschedule = \"" + schedule + "\"", "a.toml");
+    Settings settings;
+    settings.mesh.pp = 2;
+    settings.cut.shards = 3;
+    settings.cut.micro_batches = 4;
+    ConfigReader reader(config->Table("mine"));
+    return ReadSchedule(reader, settings, divided).micro_batches;
+  };
+  EXPECT_EQ(micro_batches("1f1b", Divided::kNothing), 12);
+  EXPECT_EQ(micro_batches("1f1b", Divided::kParameters), 12);
+  EXPECT_EQ(micro_batches("zb_h1", Divided::kNothing), 12);
+  EXPECT_EQ(micro_batches("zb_h1", Divided::kOptimizerState), 4);
 }
 
 TEST(ReadScheduleTest, RefusesWhatCannotBeMadeOrRun) {

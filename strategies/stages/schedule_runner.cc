@@ -5,33 +5,6 @@
 #include "glog/logging.h"
 
 namespace lockstep {
-namespace {
-
-bool ComputesWeightGradients(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
-}
-
-bool ComputesInputGradients(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kInputGradient;
-}
-
-// By stage, the micro-batch whose backward completes the gradients of parameters. Where backwards
-// are halved, some of them are computed in the first half: then it must be the last of both.
-std::vector<int> CompletingMicroBatches(const Schedule& schedule,
-                                        const std::vector<Action>& actions) {
-  std::vector<int> inputs(schedule.stages(), -1), weights(schedule.stages(), -1);
-  for (const Action& action : actions) {
-    if (ComputesInputGradients(action.kind)) inputs[action.stage] = action.micro_batch;
-    if (ComputesWeightGradients(action.kind)) weights[action.stage] = action.micro_batch;
-  }
-  for (size_t stage = 0; stage < inputs.size(); ++stage) {
-    if (inputs[stage] != weights[stage]) inputs[stage] = -1;
-  }
-  return inputs;
-}
-
-}  // namespace
-
 ScheduleRunner::ScheduleRunner(LocalModel& local_model, const StagePlan& plan,
                                const Schedule& schedule, int rank, Checkpointing checkpointing,
                                StageLinks& links)
@@ -40,20 +13,20 @@ ScheduleRunner::ScheduleRunner(LocalModel& local_model, const StagePlan& plan,
       schedule_(schedule),
       actions_(schedule.ranks[rank]),
       checkpointing_(checkpointing),
-      links_(links),
-      completing_(CompletingMicroBatches(schedule, actions_)) {
+      links_(links) {
   CHECK_EQ(schedule.stages(), plan.size());
 }
 
-void ScheduleRunner::Run(int64_t step, int64_t first, BatchSource& batches,
-                         const StageHooks& hooks) {
+void ScheduleRunner::Run(int64_t step, absl::Span<const int64_t> micro_batches, int64_t of_shard,
+                         BatchSource& batches, const StageHooks& hooks) {
+  CHECK_EQ(static_cast<int64_t>(micro_batches.size()), schedule_.micro_batches);
   step_ = step;
-  first_ = first;
+  micro_batches_ = micro_batches;
+  of_shard_ = of_shard;
   batches_ = &batches;
   hooks_ = &hooks;
   expected_ = 0;
   fetched_ = 0;
-  to_come_.assign(plan_.size(), schedule_.micro_batches);
   for (size_t i = 0; i < actions_.size(); ++i) {
     while (expected_ < std::min(i + 2, actions_.size())) Expect(expected_++);
     const Action& action = actions_[i];
@@ -75,7 +48,8 @@ void ScheduleRunner::Run(int64_t step, int64_t first, BatchSource& batches,
 }
 
 EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
-  const BatchKind kind = {.mode = Pass::Mode::kEvaluate, .samples = batch.inputs.shape()[0]};
+  const BatchKind kind = {.mode = Pass::Mode::kEvaluate,
+                          .samples = local_model_.SamplesIn(batch.inputs)};
   EvaluationSums sums;
   for (int stage = 0; stage < plan_.size(); ++stage) {
     if (&actions_ != &schedule_.ranks[plan_.rank_of_stage[stage]]) continue;
@@ -97,7 +71,7 @@ void ScheduleRunner::Expect(size_t index) {
   const auto& [kind, stage, micro_batch] = actions_[index];
   if (kind == ActionKind::kForward) {
     links_.ExpectInputs(stage, KindOf(micro_batch));
-  } else if (ComputesInputGradients(kind)) {
+  } else if (ReachesInputs(kind)) {
     links_.ExpectGradients(stage, KindOf(micro_batch));
   }
 }
@@ -108,12 +82,14 @@ void ScheduleRunner::Forward(const Action& action) {
   if (IsFirst(stage) || IsLast(stage)) batch = TakeBatch(micro_batch);
   StageVariables inputs = IsFirst(stage) ? StageVariables{.line = local_model_.Enter(batch.inputs)}
                                          : links_.TakeInputs(stage, KindOf(micro_batch));
-  const auto [at, is_new] = passes_.try_emplace(
-      Place(stage, micro_batch), local_model_, plan_.stages[stage], step_, first_ + micro_batch,
-      ActivationsOf(micro_batch, schedule_.micro_batches, checkpointing_));
+  const auto [at, is_new] =
+      passes_.try_emplace(Place(stage, micro_batch), local_model_, plan_.stages[stage], step_,
+                          micro_batches_[micro_batch],
+                          ActivationsOf(micro_batch, schedule_.micro_batches, checkpointing_));
   CHECK(is_new);
   peak_in_flight_ = std::max(peak_in_flight_, static_cast<int>(passes_.size()));
   const StageVariables outputs = at->second.Forward(std::move(inputs), batch.targets);
+  if (EndsShard(micro_batch)) hooks_->forwarded(stage);
   if (!IsLast(stage)) links_.SendOutputs(stage, KindOf(micro_batch), outputs);
 }
 
@@ -124,7 +100,7 @@ void ScheduleRunner::Backward(const Action& action) {
   StageGradients gradients;
   if (!IsLast(stage)) gradients = links_.TakeGradients(stage, KindOf(micro_batch));
   const BackwardHooks hooks =
-      completing_[stage] == micro_batch ? hooks_->completing(stage) : BackwardHooks();
+      EndsShard(micro_batch) ? hooks_->completing(stage, ShardOf(micro_batch)) : BackwardHooks();
   const StageGradients of_inputs = kind == ActionKind::kBackward
                                        ? pass.Backward(std::move(gradients), hooks)
                                        : pass.BackwardInputs(std::move(gradients), hooks);
@@ -138,8 +114,9 @@ void ScheduleRunner::WeightGradient(const Action& action) {
 }
 
 void ScheduleRunner::End(const Action& action) {
-  passes_.erase(Place(action.stage, action.micro_batch));
-  if (--to_come_[action.stage] == 0) hooks_->completed(action.stage);
+  const auto [kind, stage, micro_batch] = action;
+  passes_.erase(Place(stage, micro_batch));
+  if (EndsShard(micro_batch)) hooks_->completed(stage, ShardOf(micro_batch));
 }
 
 Batch ScheduleRunner::TakeBatch(int micro_batch) {
@@ -152,7 +129,7 @@ Batch ScheduleRunner::TakeBatch(int micro_batch) {
 }
 
 BatchKind ScheduleRunner::KindOf(int micro_batch) const {
-  return {.samples = local_model_.samples_of(first_ + micro_batch)};
+  return {.samples = local_model_.samples_of(micro_batches_[micro_batch])};
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
 #include "core/run/strategy.h"
@@ -19,10 +20,15 @@ namespace lockstep {
 
 // What a strategy does beside the passes of its stages.
 struct StageHooks {
-  // For the backward that completes the gradients of a stage's blocks.
-  std::function<BackwardHooks(int stage)> completing = [](int) { return BackwardHooks(); };
-  // When all of a stage's backwards are done.
-  std::function<void(int stage)> completed = [](int) {};
+  // When all of a shard's forwards of a stage are done.
+  std::function<void(int stage)> forwarded = [](int) {};
+  // For the backward that completes the gradients of a stage's blocks for a shard of the batch,
+  // `shard` in the order in which they run.
+  std::function<BackwardHooks(int stage, int64_t shard)> completing = [](int, int64_t) {
+    return BackwardHooks();
+  };
+  // When all of the shard's backwards of a stage are done.
+  std::function<void(int stage, int64_t shard)> completed = [](int, int64_t) {};
 };
 
 // Does what a schedule says, on one rank: the one runtime of all schedules. Transfers follow from
@@ -37,9 +43,11 @@ class ScheduleRunner {
   // Whether this rank needs inputs or targets.
   bool takes_batches() const { return local_model_.has_first() || local_model_.has_last(); }
 
-  // Runs all micro-batches of a step, of which the first has index `first` in the global batch, and
-  // waits until what was sent has been taken. Throws StatusException.
-  void Run(int64_t step, int64_t first, BatchSource& batches, const StageHooks& hooks);
+  // Runs as many micro-batches as the schedule has, whose indices in the global batch are
+  // `micro_batches`, `of_shard` for each shard of the batch; and waits until what was sent has been
+  // taken. Throws StatusException.
+  void Run(int64_t step, absl::Span<const int64_t> micro_batches, int64_t of_shard,
+           BatchSource& batches, const StageHooks& hooks);
 
   // One batch through the stages, without gradients. Returns what the last stage knows of it, on
   // that stage's rank.
@@ -64,6 +72,8 @@ class ScheduleRunner {
   // This rank's next use of a micro-batch's inputs or targets.
   Batch TakeBatch(int micro_batch);
   BatchKind KindOf(int micro_batch) const;
+  int64_t ShardOf(int micro_batch) const { return micro_batch / of_shard_; }
+  bool EndsShard(int micro_batch) const { return (micro_batch + 1) % of_shard_ == 0; }
   bool IsFirst(int stage) const { return stage == 0; }
   bool IsLast(int stage) const { return stage + 1 == plan_.size(); }
 
@@ -73,18 +83,16 @@ class ScheduleRunner {
   const std::vector<Action>& actions_;  // of this rank
   const Checkpointing checkpointing_;
   StageLinks& links_;
-  std::vector<int> completing_;  // by stage: the micro-batch that is the last in all kinds of
-                                 // backward; -1: there is no such
 
-  // Of the step.
-  int64_t step_ = 0, first_ = 0;
+  // Of the present run.
+  int64_t step_ = 0, of_shard_ = 1;
+  absl::Span<const int64_t> micro_batches_;  // by number in the schedule
   BatchSource* batches_ = nullptr;
   const StageHooks* hooks_ = nullptr;
   size_t expected_ = 0;          // actions whose inputs are under way
   int fetched_ = 0;              // micro-batches
   std::map<int, Fetched> kept_;  // by micro-batch: those that are needed once more
   std::map<Place, StagePass> passes_;
-  std::vector<int> to_come_;  // by stage: backwards that are still to come
   int peak_in_flight_ = 0;
 };
 

@@ -192,7 +192,7 @@ void StageLinks::AddTraffic(const Settings& settings, double token_fraction,
   prediction.AddTraffic(Operation::kSend, kAnnouncementLabel,
                         static_cast<double>(announcements * kAnnouncementBytes),
                         CostPrediction::Often::kOnce);
-  const int64_t samples = settings.samples_of_shard();
+  const int64_t samples = settings.samples_of_shard() * settings.shards_of_rank();
   for (const auto& [label, count] : elements) {
     const int64_t bytes = count * samples * SizeOf(settings.precision.compute);
     prediction.AddTraffic(Operation::kSend, label, token_fraction * static_cast<double>(bytes));

@@ -15,57 +15,54 @@ constexpr char kValues[] = "tied parameters";
 }  // namespace
 
 TiedParameters::TiedParameters(LocalModel& local_model, const StagePlan& plan, Communicator& ranks,
-                               ValuesOf values_of)
-    : local_model_(local_model), values_of_(std::move(values_of)) {
+                               HeldTensors held)
+    : local_model_(local_model), held_(std::move(held)), own_(ranks.rank()) {
   const std::vector<ModelTensor>& tensors = local_model.layout().tensors();
   const auto rank_of = [&](size_t tensor) {
     return plan.rank_of_stage[plan.StageOfBlock(tensors[tensor].block)];
   };
   const std::vector<Parameter*> parameters = local_model.model().Parameters();
-  bool any = false;
+  bool any_across = false;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!tensors[i].tied_to) continue;
     Parameter* tied = parameters[i];
     const int from = rank_of(i), to = rank_of(*tensors[i].tied_to);
-    if (from == to) continue;
-    any = true;
-    if (ranks.rank() == to) ties_.push_back({tied->tied_to, tied, from, true, Work()});
-    if (ranks.rank() == from) ties_.push_back({tied->tied_to, tied, to, false, Work()});
+    any_across |= from != to;
+    if (to == own_) {
+      ties_.push_back({tied->tied_to, tied, from, true});
+      if (from == to || !tied->trainable) continue;
+      const Tensor own = held_.gradient(*tied->tied_to);
+      ties_.back().received =
+          local_model.rank().kernels.Empty(own.shape(), own.dtype(), MemoryClass::kGradients);
+    } else if (from == own_) {
+      ties_.push_back({tied->tied_to, tied, to, false});
+    }
   }
-  if (!any) return;
+  if (!any_across) return;
   auto group = ranks.Split(0, ranks.rank(), "tied");
   ThrowIfError(group.status());
   group_ = *std::move(group);
 }
 
-void TiedParameters::BeginStep() {
-  for (Tie& tie : ties_) {
-    if (tie.owns && tie.is_trained())
-      tie.gradient = group_->Recv(tie.tied->gradient, tie.other, kGradients);
+void TiedParameters::AddGradients() {
+  std::vector<Work> works(ties_.size());
+  for (size_t i = 0; i < ties_.size(); ++i) {
+    const Tie& tie = ties_[i];
+    if (!tie.is_trained() || !IsAcross(tie)) continue;
+    works[i] = tie.owns ? group_->Recv(tie.received, tie.other, kGradients)
+                        : group_->Send(held_.gradient(*tie.tied), tie.other, kGradients);
   }
-}
-
-void TiedParameters::SendGradients() {
-  for (Tie& tie : ties_) {
-    if (tie.owns || !tie.is_trained()) continue;
-    // Negative zero is what changes nothing that it is added to, not even the sign of a zero.
-    if (!tie.tied->has_gradient()) local_model_.rank().kernels.Fill(tie.tied->gradient, -0.0f);
-    tie.gradient = group_->Send(tie.tied->gradient, tie.other, kGradients);
-  }
-}
-
-void TiedParameters::AwaitGradients(const Parameter& owner) {
-  for (Tie& tie : ties_) {
-    if (tie.owner != &owner || !tie.is_trained()) continue;
-    StepTimer::Scope scope(local_model_.rank().timer, Phase::kBubble);
-    ThrowIfError(tie.gradient.Wait());
-    tie.tied->MarkGradient();
-  }
-}
-
-void TiedParameters::AwaitSent() {
-  for (Tie& tie : ties_) {
-    if (!tie.owns && tie.is_trained()) ThrowIfError(tie.gradient.Wait());
+  for (size_t i = 0; i < ties_.size(); ++i) {
+    const Tie& tie = ties_[i];
+    if (!tie.is_trained()) continue;
+    if (IsAcross(tie)) {
+      StepTimer::Scope scope(local_model_.rank().timer, Phase::kBubble);
+      ThrowIfError(works[i].Wait());
+    }
+    if (!tie.owns) continue;
+    const Tensor sum = held_.gradient(*tie.owner);
+    local_model_.rank().kernels.Add(sum, IsAcross(tie) ? tie.received : held_.gradient(*tie.tied),
+                                    sum);
   }
 }
 
@@ -80,9 +77,9 @@ void TiedParameters::SendUpdates() {
 void TiedParameters::Send(const std::function<bool(const Tie&)>& chosen) {
   std::vector<Work> works;
   for (const Tie& tie : ties_) {
-    if (!chosen(tie)) continue;
-    works.push_back(tie.owns ? group_->Send(values_of_(*tie.owner), tie.other, kValues)
-                             : group_->Recv(values_of_(*tie.tied), tie.other, kValues));
+    if (!IsAcross(tie) || !chosen(tie)) continue;
+    works.push_back(tie.owns ? group_->Send(held_.values(*tie.owner), tie.other, kValues)
+                             : group_->Recv(held_.values(*tie.tied), tie.other, kValues));
   }
   ThrowIfError(WaitAll(absl::MakeSpan(works)));
 }
@@ -90,12 +87,11 @@ void TiedParameters::Send(const std::function<bool(const Tie&)>& chosen) {
 void TiedParameters::AddTraffic(CostPrediction& prediction) const {
   double gradients = 0, values = 0;
   for (const Tie& tie : ties_) {
-    if (!tie.is_trained()) continue;
+    if (!IsAcross(tie) || !tie.is_trained()) continue;
     if (tie.owns) {
-      values += static_cast<double>(values_of_(*tie.owner).bytes());
+      values += static_cast<double>(held_.values(*tie.owner).bytes());
     } else {
-      gradients +=
-          static_cast<double>(tie.tied->held_shape().elements() * SizeOf(tie.tied->gradient_dtype));
+      gradients += static_cast<double>(held_.gradient(*tie.tied).bytes());
     }
   }
   if (gradients > 0) prediction.traffic.push_back({Operation::kSend, kGradients, gradients});

@@ -11,29 +11,29 @@
 
 namespace lockstep {
 
-// Parameters that are tied to one of an earlier stage, as an output head to the embedding: once a
-// step their gradients go to the stage of the owner, which adds them to its own and updates, and
-// its new values come back. Of frozen ones nothing is exchanged but the values with which all
-// begins. On stages without such parameters, and in models without, members do nothing. They throw
+// What a rank holds of a parameter's values, and of the gradient of a use.
+struct HeldTensors {
+  std::function<Tensor(const Parameter&)> values = [](const Parameter& p) { return p.value; };
+  std::function<Tensor(const Parameter&)> gradient = [](const Parameter& p) { return p.gradient; };
+};
+
+// Parameters that are tied to an earlier one, as an output head to the embedding. Each use has a
+// gradient of its own until all shards and ranks of the batch are summed. Then the gradients of
+// other ranks' uses go to the owner's rank along pp, which adds all uses in the model's order and
+// updates; and its new values come back. Of frozen ones nothing is exchanged but the values with
+// which all begins. In models without such parameters, members do nothing. They throw
 // StatusException.
 class TiedParameters {
  public:
-  // What a rank holds of the values of a parameter: the same elements on both ends.
-  using ValuesOf = std::function<Tensor(const Parameter&)>;
-
   // Called by all members of `ranks`, between which `plan` divides the model. Local model and ranks
-  // outlive it. The local model's gradients have their memory when the first step begins.
-  // `values_of`: by default the values themselves.
-  TiedParameters(
-      LocalModel& local_model, const StagePlan& plan, Communicator& ranks,
-      ValuesOf values_of = [](const Parameter& parameter) { return parameter.value; });
+  // outlive it. The local model's gradients have their memory, where they keep it. `held`: the same
+  // elements on both ends of a tie.
+  TiedParameters(LocalModel& local_model, const StagePlan& plan, Communicator& ranks,
+                 HeldTensors held = HeldTensors());
 
-  // Of a step, in this order: before its first micro-batch, once this rank's gradients hold the
-  // step's sums, before LocalModel::CompleteGradient(owner), and when all is over.
-  void BeginStep();
-  void SendGradients();
-  void AwaitGradients(const Parameter& owner);
-  void AwaitSent();
+  // Once a step, when this rank's gradients are summed over shards and data-parallel ranks: the
+  // owners' become the sums of all uses.
+  void AddGradients();
 
   // The owners' values, in the dtype that is computed with, to those that are tied to them: called
   // by all stages after a checkpoint was loaded; and after an update, of those that are trained.
@@ -44,24 +44,26 @@ class TiedParameters {
   void AddTraffic(CostPrediction& prediction) const;
 
  private:
-  // One that this rank has a part in: it has the owner, or the parameter tied to it.
+  // One that this rank has a part in: it has the owner, or the parameter tied to it, or both.
   struct Tie {
     Parameter* owner;
     Parameter* tied;
-    int other;  // the rank at the other end
+    int other;  // the rank at the other end; this one: both are here
     bool owns;
-    Work gradient;  // of the step, under way here
+    Tensor received = {};  // the gradient, where it comes from the other rank
 
     bool is_trained() const { return tied->trainable; }
   };
 
+  bool IsAcross(const Tie& tie) const { return tie.other != own_; }
   void Send(const std::function<bool(const Tie&)>& chosen);
 
   LocalModel& local_model_;
-  const ValuesOf values_of_;
+  const HeldTensors held_;
+  const int own_;  // this rank
   // Of its own, so that nothing is ordered between these messages and others of the same ranks.
-  std::unique_ptr<Communicator> group_;  // null: the model has no such parameters
-  std::vector<Tie> ties_;
+  std::unique_ptr<Communicator> group_;  // null: no parameter is tied to another rank's
+  std::vector<Tie> ties_;                // in the model's order
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Sums over features are trees over [cut] features leaves: whoever holds the leaves, one rank or
-// several along tp, trains to the same bits.
+// Sums over features are trees over [cut] features leaves, and those over tokens over [cut] tokens
+// leaves: whoever holds the leaves, one rank or several along tp, trains to the same bits.
 
 #include <cstdint>
 #include <ostream>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -51,6 +52,7 @@ class FeaturesTest : public ::testing::TestWithParam<std::tuple<SplitKind, Varia
     norms_ = GradientNorms();
     return reports;
   }
+  Assignments Leaves(int leaves) const { return LeavesOf(std::get<0>(GetParam()), leaves); }
   // Trains on a mesh, and expects the bits of the run before.
   void ExpectBits(const StrategyDefinition& strategy, const Assignments& mesh,
                   const std::vector<RankReport>& single) {
@@ -67,8 +69,9 @@ class FeaturesTest : public ::testing::TestWithParam<std::tuple<SplitKind, Varia
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, FeaturesTest,
-                         ::testing::Combine(::testing::Values(SplitKind::kGpt, SplitKind::kResNet,
-                                                              SplitKind::kUNet),
+                         ::testing::Combine(::testing::Values(SplitKind::kGpt,
+                                                              SplitKind::kGptSplitSequence,
+                                                              SplitKind::kResNet, SplitKind::kUNet),
                                             ::testing::ValuesIn(Variants())),
                          [](const auto& parameters) {
                            return absl::StrCat(Name(std::get<0>(parameters.param)),
@@ -76,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models, FeaturesTest,
                          });
 
 TEST_P(FeaturesTest, OneTwoAndFourRanksHaveTheBitsOfSingle) {
-  const Assignments cut = {"cut.features=4", "train.steps=4", "cut.micro_batches=2"};
+  const Assignments cut = With(Leaves(4), {"train.steps=4", "cut.micro_batches=2"});
   const auto single = Run(SingleStrategy(), cut);
   for (const char* mesh : {"mesh.tp=1", "mesh.tp=2", "mesh.tp=4"}) {
     ExpectBits(TpStrategy(), With({mesh}, cut), single);
@@ -86,7 +89,7 @@ TEST_P(FeaturesTest, OneTwoAndFourRanksHaveTheBitsOfSingle) {
 // Three ranks, each with two leaves of a vocabulary of 16, or of 6 heads of 12: the tree over six
 // is ((0 + 1) + (2 + 3)) + (4 + 5).
 TEST_P(FeaturesTest, RanksThatAreNoPowerOfTwoHoldNodesToo) {
-  const Assignments cut = {"cut.features=6", "train.steps=2"};
+  const Assignments cut = With(Leaves(6), {"train.steps=2"});
   const auto single = Run(SingleStrategy(), cut);
   for (const char* mesh : {"mesh.tp=3", "mesh.tp=6"}) {
     ExpectBits(TpStrategy(), With({mesh}, cut), single);
@@ -95,7 +98,7 @@ TEST_P(FeaturesTest, RanksThatAreNoPowerOfTwoHoldNodesToo) {
 
 // Trees nest: those over shards are outside.
 TEST_P(FeaturesTest, ShardsLieOutside) {
-  const Assignments cut = {"cut.features=4", "cut.shards=2", "train.steps=3"};
+  const Assignments cut = With(Leaves(4), {"cut.shards=2", "train.steps=3"});
   const auto single = Run(SingleStrategy(), cut);
   const Assignments mesh = {"mesh.tp=2", "mesh.dp=2"};
   ExpectBits(TpStrategy(), With(mesh, cut), single);
@@ -109,10 +112,10 @@ TEST_P(FeaturesTest, ShardsLieOutside) {
 
 // The cut belongs to the run: begun on two ranks, it goes on as alone on four or on one.
 TEST(FeaturesCheckpointTest, AChangeOfMeshKeepsTheBits) {
-  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kResNet}) {
+  for (const SplitKind kind : {SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
-    const Assignments all =
-        With(workload.assignments, {"cut.features=4", "train.steps=4", "checkpoint.every=2"});
+    const Assignments all = With(With(workload.assignments, LeavesOf(kind, 4)),
+                                 {"train.steps=4", "checkpoint.every=2"});
     const auto single = RunStrategy(SingleStrategy(), MakeModel, workload.config, all);
     for (const auto& [strategy, mesh] :
          {std::pair(TpStrategy(), "mesh.tp=4"), std::pair(SingleStrategy(), "mesh.tp=1")}) {
@@ -128,27 +131,73 @@ TEST(FeaturesCheckpointTest, AChangeOfMeshKeepsTheBits) {
 
 // A of a column-split layer and B of a row-split one have an accumulator for each leaf.
 TEST(FeaturesMemoryTest, AccumulatorsArePredicted) {
-  const Assignments cut = With(kAdapters, {"cut.features=4", "cut.micro_batches=2"});
-  for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kResNet}) {
-    const auto whole = Train(SingleStrategy(), WorkloadOf(kind), With(cut, {"cut.features=1"}));
-    const auto single = Train(SingleStrategy(), WorkloadOf(kind), cut);
-    ExpectPredictedCosts(single);
-    ExpectPredictedCosts(Train(TpStrategy(), WorkloadOf(kind), With(cut, {"mesh.tp=2"})));
-    EXPECT_GE(single[0].memory.peak(MemoryClass::kGradients),
-              2 * whole[0].memory.peak(MemoryClass::kGradients));
+  for (const char* micro_batches : {"cut.micro_batches=1", "cut.micro_batches=2"}) {
+    const Assignments cut = With(kAdapters, {"cut.features=4", micro_batches});
+    for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kResNet}) {
+      const auto single = Train(SingleStrategy(), WorkloadOf(kind), cut);
+      ExpectPredictedCosts(single);
+      ExpectPredictedCosts(Train(TpStrategy(), WorkloadOf(kind), With(cut, {"mesh.tp=2"})));
+      if (kind != SplitKind::kGpt) continue;
+      const auto whole = Train(SingleStrategy(), WorkloadOf(kind), With(cut, {"cut.features=1"}));
+      // Two layers of four such factors, 2 x 48 each; of the first leaf in the gradient itself.
+      EXPECT_EQ(single[0].memory.peak(MemoryClass::kGradients) -
+                    whole[0].memory.peak(MemoryClass::kGradients),
+                3 * 2 * 4 * 2 * 48 * sizeof(float));
+    }
+  }
+}
+
+// What micro-batches add to a token leaf is a chain: every parameter has an accumulator for each
+// leaf that the rank holds. A single micro-batch's leaves are added at once.
+TEST(FeaturesMemoryTest, TokenLeavesHaveAccumulatorsWhileMicroBatchesAddUp) {
+  const SplitWorkload gpt = WorkloadOf(SplitKind::kGptSplitSequence);
+  const auto gradients = [&](const StrategyDefinition& strategy, const Assignments& assignments) {
+    const auto reports = Train(strategy, gpt, assignments);
+    ExpectPredictedCosts(reports);
+    return reports[0].memory.peak(MemoryClass::kGradients);
+  };
+  const Assignments several = {"cut.micro_batches=2"}, one = {"cut.micro_batches=1"};
+  const int64_t whole = gradients(SingleStrategy(), several);
+  EXPECT_EQ(gradients(SingleStrategy(), With(several, {"cut.tokens=4"})), 4 * whole);
+  EXPECT_EQ(gradients(SingleStrategy(), With(one, {"cut.tokens=4"})), whole);
+  const Assignments mesh = {"cut.tokens=4", "mesh.tp=2"};
+  EXPECT_LT(gradients(TpStrategy(), With(several, mesh)), 4 * whole * 6 / 10);
+  EXPECT_LT(gradients(TpStrategy(), With(one, mesh)), whole * 6 / 10);
+}
+
+// One micro-batch, whose token leaves are added at once, on meshes where ranks have several shards.
+TEST(TokensTest, OneMicroBatchHasTheBitsOfSingleToo) {
+  const SplitWorkload gpt = WorkloadOf(SplitKind::kGptSplitSequence);
+  for (const char* compute : {"precision.compute=fp32", "precision.compute=bf16"}) {
+    const Assignments cut = {"cut.tokens=4",        "cut.features=4", "cut.shards=4",
+                             "cut.micro_batches=1", "train.steps=3",  compute};
+    const auto single = Train(SingleStrategy(), gpt, cut);
+    for (const auto& [strategy, mesh] :
+         {std::pair(TpStrategy(), Assignments{"mesh.tp=2", "mesh.dp=2"}),
+          std::pair(TpStrategy(), Assignments{"mesh.tp=4", "mesh.dp=1"}),
+          std::pair(FsdpStrategy(), Assignments{"mesh.tp=2", "mesh.dp=2"}),
+          std::pair(FsdpStrategy(), Assignments{"mesh.tp=4", "mesh.dp=2"}),
+          std::pair(FsdpPipeStrategy(), Assignments{"mesh.tp=2", "mesh.dp=2", "mesh.pp=2"})}) {
+      SCOPED_TRACE(absl::StrCat(strategy.name, " ", absl::StrJoin(mesh, " ")));
+      const auto ranks = Train(strategy, gpt, With(cut, mesh));
+      ExpectSameBits(ranks, single);
+      ExpectPredictedCosts(ranks);
+    }
   }
 }
 
 // The cut is what says how sums are made: other leaves give other bits.
 TEST(FeaturesCutTest, OtherLeavesAreOtherSums) {
   const SplitWorkload gpt = WorkloadOf(SplitKind::kGpt);
-  const auto hash = [&](const char* features) {
-    return Train(SingleStrategy(), gpt, {features, "train.steps=2"})[0].parameter_hash;
+  const auto hash = [&](const char* leaves) {
+    return Train(SingleStrategy(), gpt, {leaves, "train.steps=2"})[0].parameter_hash;
   };
   EXPECT_EQ(hash("cut.features=1"),
             Train(SingleStrategy(), gpt, {"train.steps=2"})[0].parameter_hash);
   EXPECT_NE(hash("cut.features=1"), hash("cut.features=2"));
   EXPECT_NE(hash("cut.features=2"), hash("cut.features=4"));
+  EXPECT_EQ(hash("cut.tokens=1"), hash("cut.features=1"));
+  EXPECT_NE(hash("cut.tokens=1"), hash("cut.tokens=2"));
 }
 
 TEST(FeaturesRefusalTest, SaysWhatDoesNotFit) {

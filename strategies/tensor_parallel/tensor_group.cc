@@ -24,25 +24,17 @@ Tensor TensorGroup::Sum(Kernels& kernels, const Tensor& x, const char* label) {
   return sum;
 }
 
-std::vector<int64_t> TensorGroup::Counts(const Shape& all) const {
-  std::vector<int64_t> counts;
-  for (int i = 0; i < size(); ++i) {
-    counts.push_back(EvenRange(all.rows(), size(), i).count * all[-1]);
-  }
-  return counts;
-}
-
 Tensor TensorGroup::Scatter(Kernels& kernels, const Tensor& all, const char* label) {
   const Shape& shape = all.shape();
-  const Tensor own = kernels.Empty({Tokens(shape.rows()).count, shape[-1]}, all.dtype());
-  ThrowIfError(ranks_.ReduceScatter(all, own, ReduceOp::kSum, label, Counts(shape)).Wait());
+  const Tensor own = kernels.Empty({shape.rows() / size(), shape[-1]}, all.dtype());
+  ThrowIfError(ranks_.ReduceScatter(all, own, ReduceOp::kSum, label).Wait());
   return own;
 }
 
 Tensor TensorGroup::Gather(Kernels& kernels, const Tensor& own, const Shape& all,
                            const char* label) {
   const Tensor gathered = kernels.Empty(all, own.dtype());
-  ThrowIfError(ranks_.AllGather(own, gathered, label, Counts(all)).Wait());
+  ThrowIfError(ranks_.AllGather(own, gathered, label).Wait());
   return gathered;
 }
 
@@ -55,7 +47,8 @@ Variable TensorGroup::Enter(Pass& pass, const Variable& x) {
                      [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Sum(k, dy, kGradients)); });
     return out;
   }
-  const Shape all = {pass.tokens[0], pass.tokens[1], x.shape()[-1]};
+  const TokenOrder& tokens = pass.tokens;
+  const Shape all = {tokens.leaves * tokens.samples, tokens.leaf_time(), x.shape()[-1]};
   Variable out = pass.tape.Result(Gather(k, x.value, all, kActivations), x.needs_gradient());
   pass.tape.Record(
       out, [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Scatter(k, dy, kGradients)); });

@@ -38,8 +38,6 @@ class TensorGroup : public SplitGroup {
   // From all tokens to the own ones and back; `all` and `own` end in [..., width].
   Tensor Scatter(Kernels& kernels, const Tensor& all, const char* label);
   Tensor Gather(Kernels& kernels, const Tensor& own, const Shape& all, const char* label);
-  // Elements of each member's tokens.
-  std::vector<int64_t> Counts(const Shape& all) const;
 
   Communicator& ranks_;
   Sequence sequence_;

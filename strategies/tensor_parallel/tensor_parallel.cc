@@ -27,17 +27,6 @@ TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
                                                                   : TensorGroup::Sequence::kWhole;
 }
 
-// Of the smallest batch that is passed through the model.
-absl::Status CheckTokens(const Settings& settings, int64_t targets_per_sample) {
-  const int64_t samples = std::min(settings.smallest_micro_batch(), settings.validation.batch_size);
-  const int64_t tokens = samples * targets_per_sample;
-  if (tokens >= settings.mesh.tp) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "tensor_parallel.sequence_parallel divides the tokens of a batch among mesh.tp = ",
-      settings.mesh.tp, " ranks, but the smallest batch has ", tokens,
-      "; use larger micro-batches and validation batches, or fewer ranks"));
-}
-
 bool IsIn(const Block& block, const std::string& layer) {
   return layer == block.name() || layer.starts_with(block.name() + ".");
 }
@@ -124,59 +113,31 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 TensorParallel::TensorParallel(const StrategyInputs& inputs)
     : ranks_(inputs.rank.mesh.tp()),
       settings_(inputs.settings),
-      kernels_(inputs.rank.kernels),
-      targets_per_sample_(inputs.targets_per_sample),
-      group_(ranks_, SequenceOf(inputs)) {
-  if (group_.splits_sequence()) ThrowIfError(CheckTokens(settings_, inputs.targets_per_sample));
-}
+      group_(ranks_, SequenceOf(inputs)) {}
 
 Model TensorParallel::Split(Model model) {
   if (ranks_.size() == 1) return model;
   model.Split(group_);
   for (const Parameter* parameter : model.Parameters()) {
     if (parameter->slice) split_.insert(parameter->name);
-    if (parameter->partial_over != nullptr) partial_.insert(parameter->name);
   }
   return model;
 }
 
-std::vector<TrainedTensor> TensorParallel::Prepare(std::vector<TrainedTensor> trained) {
-  std::vector<Tensor> replicated;
+std::vector<TrainedTensor> TensorParallel::Prepare(std::vector<TrainedTensor> trained) const {
   for (TrainedTensor& tensor : trained) {
-    if (split_.contains(tensor.name)) continue;
-    tensor.in_norm = ranks_.rank() == 0;
-    // Partial gradients were summed with their shard.
-    const bool is_part = group_.splits_sequence() && !partial_.contains(tensor.name);
-    if (is_part && tensor.gradient.elements() > 0) replicated.push_back(tensor.gradient);
-  }
-  if (!replicated.empty()) {
-    replicated_.emplace(std::move(replicated), settings_.precision.reduce, ranks_, kernels_);
+    if (!split_.contains(tensor.name)) tensor.in_norm = ranks_.rank() == 0;
   }
   return trained;
 }
 
-void TensorParallel::SumGradients() {
-  if (replicated_) replicated_->Sum();
-}
-
-double TensorParallel::token_fraction() const {
-  if (!group_.splits_sequence()) return 1;
-  int64_t own = 0;  // where each micro-batch is divided
-  for (int64_t i = 0; i < settings_.cut.micro_batches; ++i) {
-    own += group_.Tokens(settings_.samples_of(i) * targets_per_sample_).count;
-  }
-  return static_cast<double>(own) /
-         static_cast<double>(settings_.samples_of_shard() * targets_per_sample_);
-}
-
 // Theory: each layer of the plan moves its activations once in forward or backward; where the
 // sequence is split, once in both, for what was gathered on one way is scattered on the other.
-void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
-                                CostPrediction& prediction) const {
+void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches,
+                                Checkpointing checkpointing, CostPrediction& prediction) const {
   if (ranks_.size() == 1) return;
   const double n = ranks_.size(), fraction = 2 * (n - 1) / n;
-  const auto micro_batches = static_cast<int>(settings_.cut.micro_batches);
-  // Bytes of a step, by collective: of activations, and of their gradients.
+  // Bytes of a run, by collective: of activations, and of their gradients.
   struct {
     double sums = 0, gathers = 0, scatters = 0;
   } forward, back;
@@ -184,7 +145,6 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing che
   for (int i = 0; i < micro_batches; ++i) {
     const StageTraffic sample =
         TrafficPerSample(local_model, Forwards(i, micro_batches, checkpointing));
-    const int64_t tokens = settings_.samples_of(i) * targets_per_sample_;
     const auto samples = static_cast<double>(settings_.samples_of(i));
     const double bytes = samples * static_cast<double>(SizeOf(settings_.precision.compute));
     forward.sums += fraction * bytes * static_cast<double>(sample.forward);
@@ -192,15 +152,15 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing che
     logit_sums += fraction * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows);
     if (!group_.splits_sequence()) continue;
     // Of all tokens this rank sends its own to each other rank, or the others' to them.
-    const double own =
-        static_cast<double>(group_.Tokens(tokens).count) / static_cast<double>(tokens);
-    forward.gathers += (n - 1) * own * bytes * static_cast<double>(sample.backward);
-    forward.scatters += (1 - own) * bytes * static_cast<double>(sample.forward);
-    back.gathers += (n - 1) * own * bytes * static_cast<double>(sample.forward_back);
-    back.scatters += (1 - own) * bytes * static_cast<double>(sample.backward_back);
+    const double others = (n - 1) / n;
+    forward.gathers += others * bytes * static_cast<double>(sample.backward);
+    forward.scatters += others * bytes * static_cast<double>(sample.forward);
+    back.gathers += others * bytes * static_cast<double>(sample.forward_back);
+    back.scatters += others * bytes * static_cast<double>(sample.backward_back);
   }
+  const double runs = static_cast<double>(settings_.micro_batches_of_rank()) / micro_batches;
   const auto add = [&](Operation operation, const char* label, double bytes) {
-    if (bytes > 0) prediction.AddTraffic(operation, label, bytes);
+    if (bytes > 0) prediction.AddTraffic(operation, label, runs * bytes);
   };
   if (!group_.splits_sequence()) {
     add(Operation::kAllReduce, "activations", forward.sums);
@@ -211,14 +171,18 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, Checkpointing che
     add(Operation::kAllGather, "activation gradients", back.gathers);
     add(Operation::kReduceScatter, "activation gradients", back.scatters);
   }
-  double replicated = replicated_ ? static_cast<double>(replicated_->bytes()) : 0;
-  for (const Parameter* parameter : local_model.parameters()) {
-    if (parameter->partial_over == nullptr) continue;
-    replicated += static_cast<double>(parameter->held_shape().elements() *
-                                      SizeOf(settings_.precision.reduce));
-  }
-  add(Operation::kAllReduce, kReplicatedGradients, fraction * replicated);
   add(Operation::kAllReduce, "cross entropy", logit_sums);
+  int64_t replicated = 0;  // parts of gradients, once for each shard or each of its token leaves
+  for (const Parameter* use : local_model.uses()) {
+    const int64_t parts = (use->features_over != nullptr ? settings_.cut.tokens : 0) +
+                          (use->tokens_over != nullptr ? 1 : 0);
+    replicated += parts * settings_.shards_of_rank() * use->held_shape().elements() *
+                  SizeOf(settings_.precision.reduce);
+  }
+  if (replicated > 0) {
+    prediction.AddTraffic(Operation::kAllReduce, kReplicatedGradients,
+                          fraction * static_cast<double>(replicated));
+  }
 }
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +11,6 @@
 #include "core/run/local_model.h"
 #include "core/run/strategy.h"
 #include "strategies/recompute/checkpointing.h"
-#include "strategies/tensor_parallel/replicated_gradients.h"
 #include "strategies/tensor_parallel/tensor_group.h"
 
 namespace lockstep {
@@ -39,13 +36,11 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 //
 //   TensorParallel tensor(inputs);
 //   LocalModel local_model(rank, tensor.Split(std::move(inputs.model)), ...);
-//   auto trained = tensor.Prepare(local_model.Trained());  // gradients in memory
+//   auto trained = tensor.Prepare(local_model.Trained());
 //   ... forward, backward, sums over the shards of the batch ...
-//   tensor.SumGradients();
 //   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}));
 class TensorParallel {
  public:
-  // Throws StatusException where a batch has fewer tokens than there are ranks to divide them.
   explicit TensorParallel(const StrategyInputs& inputs);
 
   // The ranks that compute a layer together, in the order of their slices.
@@ -54,34 +49,24 @@ class TensorParallel {
   // This rank's slice of a model without memory, which this outlives.
   Model Split(Model model);
 
-  // Of all that this rank trains: says what counts in the norm here, and prepares SumGradients.
-  // Called once, with gradients that have their memory and keep it.
-  std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained);
+  // Of all that this rank trains: says what counts in the norm here.
+  std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained) const;
 
-  // Once a step, when gradients are complete on this rank and summed over the shards of the batch:
-  // sums those of parameters that are not split but met only a part of the tokens. Those of which
-  // each rank has what its features contribute are complete (Parameter::partial_over). Throws
-  // StatusException.
-  void SumGradients();
+  // Of the tokens that lie between blocks, the fraction that this rank has: what it hands on to
+  // other stages.
+  double token_fraction() const { return group_.splits_sequence() ? 1.0 / ranks_.size() : 1; }
 
-  // Of a shard's tokens that lie between blocks, the fraction that this rank has: what it hands on
-  // to other stages.
-  double token_fraction() const;
-
-  // Adds what this rank sends in a step to those it computes layers with. Recomputation sends the
-  // activations of forward again: those of whole stages as `checkpointing` says, those of blocks
-  // and operations as the stage's blocks say.
-  void AddTraffic(const LocalModel& local_model, Checkpointing checkpointing,
+  // Adds what this rank sends in a step, a schedule's runs of so many micro-batches, to those it
+  // computes layers with. Recomputation sends the activations of forward again: those of whole
+  // stages as `checkpointing` says, those of blocks and operations as the stage's blocks say.
+  void AddTraffic(const LocalModel& local_model, int micro_batches, Checkpointing checkpointing,
                   CostPrediction& prediction) const;
 
  private:
   Communicator& ranks_;
   const Settings& settings_;
-  Kernels& kernels_;
-  const int64_t targets_per_sample_;
   TensorGroup group_;
-  absl::flat_hash_set<std::string> split_, partial_;  // names of parameters
-  std::optional<ReplicatedGradients> replicated_;     // none: every rank has whole gradients
+  absl::flat_hash_set<std::string> split_;  // names of parameters
 };
 
 }  // namespace lockstep

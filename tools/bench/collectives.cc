@@ -6,11 +6,12 @@
 // Each row is one operation on one size. Time is what a call takes among many in a row; algorithm
 // and bus bandwidth are nccl-tests'; the limit is the time that memory needs for the bytes that
 // must move (memory_limit.h), measured on the same memory in turn with the calls; the ratio says
-// how many times as long Open MPI takes as the backend.
+// how many times as long Open MPI takes as the backend. Below each table stand the calls that are
+// farthest from the goals.
 
 #include <unistd.h>  // sysconf
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::sort
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -19,6 +20,7 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/base/clock.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
@@ -36,9 +38,15 @@ ABSL_FLAG(std::string, mpirun, "", "Open MPI's mpirun, to compare with; empty: t
 namespace lockstep {
 namespace {
 
-// The limit and the backend are measured in turn, and the best of each counts: a machine's
-// neighbours slow down now the one and now the other.
-constexpr int kRounds = 3;
+// Open MPI, the limit and the backend are measured in turn, and the best of each counts: a
+// machine's neighbours slow down now the one and now the other. Of limit and backend, measured one
+// right after the other, the ratio counts that is in the middle.
+constexpr int kRounds = 5;
+
+// The goals: seconds of small calls, and what large calls reach of the limit and of Open MPI's
+// time.
+constexpr int64_t kSmallBytes = 64 << 10, kLargeBytes = 64 << 20;
+constexpr double kSmallSeconds = 3e-6, kOfLimit = 0.8, kOfOpenMpi = 1.5;
 
 // A backend of Lockstep's, by the time that it takes.
 class Backend {
@@ -101,57 +109,120 @@ void PrintHeader(const Sweep& sweep, int ranks) {
               "time", "alg GB/s", "bus GB/s", "limit", "of limit", "Open MPI", "ratio");
 }
 
-void PrintRow(const TimedCall& call, const Backend& backend, double seconds, double limit,
-              double theirs) {
-  const double bandwidth = static_cast<double>(call.bytes()) / seconds * 1e-9;
+// The best times of one call, in seconds; 0: none.
+struct Times {
+  double own = 0;
+  double limit = 0;
+  double open_mpi = 0;
+  std::vector<double> of_limits = {};  // of each round
+
+  double of_limit() const {
+    std::vector<double> sorted = of_limits;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  double of_open_mpi() const { return open_mpi / own; }
+};
+
+void KeepBest(double seconds, double& best) {
+  if (seconds > 0 && (best == 0 || seconds < best)) best = seconds;
+}
+
+void PrintRow(const TimedCall& call, const Backend& backend, const Times& times) {
+  const double bandwidth = static_cast<double>(call.bytes()) / times.own * 1e-9;
   std::printf("%-15s %-10s %10s %10s %9.3f %9.3f %10s %9.2f", TimedName(call.operation).c_str(),
               backend.name().c_str(), FormatBytes(call.bytes()).c_str(),
-              FormatDuration(seconds).c_str(), bandwidth,
-              bandwidth * BusFactor(call.operation, call.ranks), FormatDuration(limit).c_str(),
-              limit / seconds);
-  if (theirs > 0) {
-    std::printf(" %10s %6.2f\n", FormatDuration(theirs).c_str(), theirs / seconds);
+              FormatDuration(times.own).c_str(), bandwidth,
+              bandwidth * BusFactor(call.operation, call.ranks),
+              FormatDuration(times.limit).c_str(), times.of_limit());
+  if (times.open_mpi > 0) {
+    std::printf(" %10s %6.2f\n", FormatDuration(times.open_mpi).c_str(), times.of_open_mpi());
   } else {
     std::printf(" %10s %6s\n", "-", "-");
   }
-  std::fflush(stdout);
+}
+
+// Prints, of the calls that count, the one whose badness is greatest.
+template <typename Counts, typename Badness, typename Text>
+void PrintWorst(const std::vector<TimedCall>& calls, const std::vector<Times>& times,
+                const char* what, Counts&& counts, Badness&& badness, Text&& text) {
+  size_t worst = calls.size();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (!counts(calls[i], times[i])) continue;
+    if (worst == calls.size() || badness(times[i]) > badness(times[worst])) worst = i;
+  }
+  if (worst == calls.size()) return;
+  std::printf("%s: %s, %s of %s\n", what, text(times[worst]).c_str(),
+              TimedName(calls[worst].operation).c_str(), FormatBytes(calls[worst].bytes()).c_str());
+}
+
+// What is farthest from each goal.
+void PrintGoals(const std::vector<TimedCall>& calls, const std::vector<Times>& times) {
+  const std::string small = FormatBytes(kSmallBytes), large = FormatBytes(kLargeBytes);
+  const auto is_large = [](const TimedCall& call) { return call.bytes() >= kLargeBytes; };
+  PrintWorst(
+      calls, times, absl::StrCat("longest call up to ", small).c_str(),
+      [](const TimedCall& call, const Times&) { return call.bytes() <= kSmallBytes; },
+      [](const Times& t) { return t.own; },
+      [](const Times& t) {
+        return absl::StrCat(FormatDuration(t.own), ", goal ", FormatDuration(kSmallSeconds));
+      });
+  PrintWorst(
+      calls, times, absl::StrCat("least of the limit from ", large).c_str(),
+      [&](const TimedCall& call, const Times&) { return is_large(call); },
+      [](const Times& t) { return -t.of_limit(); },
+      [](const Times& t) { return absl::StrFormat("%.2f, goal %.1f", t.of_limit(), kOfLimit); });
+  PrintWorst(
+      calls, times, absl::StrCat("least ratio to Open MPI from ", large).c_str(),
+      [&](const TimedCall& call, const Times& t) { return is_large(call) && t.open_mpi > 0; },
+      [](const Times& t) { return -t.of_open_mpi(); },
+      [](const Times& t) {
+        return absl::StrFormat("%.2f, goal %.1f", t.of_open_mpi(), kOfOpenMpi);
+      });
 }
 
 // All calls with one number of ranks. Empty `mpirun`: Open MPI is left out.
-absl::Status RunCalls(const Sweep& sweep, int ranks, const std::string& mpirun) {
+absl::Status RunCalls(const Sweep& sweep, int ranks, std::string mpirun) {
   const std::vector<TimedCall> calls = CallsOf(sweep, ranks);
   const int64_t elements = MostElements(calls);
   LS_RETURN_IF_ERROR(CheckMemory(elements * SizeOf(sweep.dtype), ranks));
-
-  MpiTimes theirs;
-  if (!mpirun.empty()) {
-    std::fprintf(stderr, "Open MPI makes %zu calls with %d ranks ...\n", calls.size(), ranks);
-    auto times = RunMpi(mpirun, sweep, ranks);
-    if (absl::IsCancelled(times.status())) return times.status();
-    if (times.ok()) {
-      theirs = *std::move(times);
-    } else {
-      std::printf("Open MPI is left out: %s\n", std::string(times.status().message()).c_str());
-    }
-  }
 
   CpuAllocator allocator;
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < ranks; ++rank) {
     memory.push_back(MakeRankMemory(allocator, sweep.dtype, elements));
   }
-  LocalBackend local(memory, sweep.seconds / kRounds);
-  PrintHeader(sweep, ranks);
-  for (const TimedCall& call : calls) {
-    double limit = 0, seconds = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      const double memory_only = MeasureMemorySeconds(call, memory, sweep.seconds / kRounds);
-      LS_ASSIGN_OR_RETURN(const double own, local.Seconds(call));
-      limit = round == 0 ? memory_only : std::min(limit, memory_only);
-      seconds = round == 0 ? own : std::min(seconds, own);
+  Sweep one_round = sweep;
+  one_round.seconds = sweep.seconds / kRounds;
+  LocalBackend local(memory, one_round.seconds);
+  std::vector<Times> times(calls.size());
+  for (int round = 1; round <= kRounds; ++round) {
+    std::fprintf(stderr, "%d ranks, %zu calls: round %d of %d ...\n", ranks, calls.size(), round,
+                 kRounds);
+    MpiTimes theirs;
+    if (!mpirun.empty()) {
+      auto mpi_times = RunMpi(mpirun, one_round, ranks);
+      if (absl::IsCancelled(mpi_times.status())) return mpi_times.status();
+      if (mpi_times.ok()) {
+        theirs = *std::move(mpi_times);
+      } else {
+        std::printf("Open MPI is left out: %s\n",
+                    std::string(mpi_times.status().message()).c_str());
+        mpirun.clear();
+      }
     }
-    PrintRow(call, local, seconds, limit, theirs.Of(call));
+    for (size_t i = 0; i < calls.size(); ++i) {
+      KeepBest(theirs.Of(calls[i]), times[i].open_mpi);
+      const double limit = MeasureMemorySeconds(calls[i], memory, one_round.seconds);
+      LS_ASSIGN_OR_RETURN(const double own, local.Seconds(calls[i]));
+      KeepBest(limit, times[i].limit);
+      KeepBest(own, times[i].own);
+      times[i].of_limits.push_back(limit / own);
+    }
   }
+  PrintHeader(sweep, ranks);
+  for (size_t i = 0; i < calls.size(); ++i) PrintRow(calls[i], local, times[i]);
+  PrintGoals(calls, times);
   return absl::OkStatus();
 }
 

@@ -33,7 +33,7 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, bf16, ranks, fsdp, tp, features, lora; default: all");
+          "of limit, bf16, ranks, fsdp, tp, cuts, lora; default: all");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -143,34 +143,44 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
-// What feature leaves cost: sums over several of them against sums that are not cut.
-absl::Status CompareFeatures() {
+// What a finer cut costs one rank: sums over several leaves or shards, against the same work with
+// fewer of them.
+absl::Status CompareCuts() {
   const int steps = absl::GetFlag(FLAGS_steps);
-  std::printf("\none rank, 2 threads: feature leaves\n%-46s %9s %9s %9s\n", "", "not cut", "cut",
+  std::printf("\none rank, 2 threads: finer cuts\n%-46s %9s %9s %9s\n", "", "coarse", "fine",
               "fraction");
   struct Row {
     TrainingWorkload workload;
-    int heads, features;
+    int heads;
+    std::string coarse, fine;  // of [cut]
+    std::string other = {};    // which both have
   };
-  for (const Row& row :
-       {Row{GptWorkload(), 6, 2}, Row{GptWorkload(), 12, 4}, Row{WideGptWorkload(), 16, 4}}) {
+  for (const Row& row : {Row{GptWorkload(), 6, "features=1", "features=2"},
+                         Row{GptWorkload(), 12, "features=1", "features=4"},
+                         Row{WideGptWorkload(), 16, "features=1", "features=4"},
+                         Row{GptWorkload(), 6, "tokens=1", "tokens=2"},
+                         Row{GptWorkload(), 6, "tokens=1", "tokens=2", "micro_batches=4"},
+                         Row{WideGptWorkload(), 16, "tokens=1", "tokens=2"},
+                         // As many micro-batches in all.
+                         Row{GptWorkload(), 6, "micro_batches=4", "shards=4"}}) {
     for (const char* compute : {"fp32", "bf16"}) {
-      const auto measure = [&](int features) {
-        return MeasureTraining(
-            row.workload, SingleStrategy(), steps, 1, 2,
-            {absl::StrCat("precision.compute=", compute), absl::StrCat("model.heads=", row.heads),
-             absl::StrCat("cut.features=", features)});
+      const auto measure = [&](const std::string& cut) {
+        std::vector<std::string> assignments = {absl::StrCat("precision.compute=", compute),
+                                                absl::StrCat("model.heads=", row.heads),
+                                                absl::StrCat("cut.", cut)};
+        if (!row.other.empty()) assignments.push_back(absl::StrCat("cut.", row.other));
+        return MeasureTraining(row.workload, SingleStrategy(), steps, 1, 2, assignments);
       };
-      double whole = 0, cut = 0;
+      double coarse = 0, fine = 0;
       for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-        LS_ASSIGN_OR_RETURN(const TrainingTiming one, measure(1));
-        LS_ASSIGN_OR_RETURN(const TrainingTiming several, measure(row.features));
-        whole = std::max(whole, one.gflops);
-        cut = std::max(cut, several.gflops);
+        LS_ASSIGN_OR_RETURN(const TrainingTiming one, measure(row.coarse));
+        LS_ASSIGN_OR_RETURN(const TrainingTiming several, measure(row.fine));
+        coarse = std::max(coarse, one.gflops);
+        fine = std::max(fine, several.gflops);
       }
-      const std::string name =
-          absl::StrCat(row.workload.name, ", ", compute, ", ", row.features, " leaves");
-      std::printf("%-46s %9.1f %9.1f %9.3f\n", name.c_str(), whole, cut, cut / whole);
+      const std::string name = absl::StrCat(row.workload.name, ", ", compute, ", ", row.fine,
+                                            row.other.empty() ? "" : ", ", row.other);
+      std::printf("%-46s %9.1f %9.1f %9.3f\n", name.c_str(), coarse, fine, fine / coarse);
       std::fflush(stdout);
     }
   }
@@ -210,14 +220,14 @@ absl::StatusOr<int> RunBenchmark() {
       {"fsdp", [&] { return CompareSharding(peer); }},
       {"tp",
        [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
-      {"features", [] { return CompareFeatures(); }},
+      {"cuts", [] { return CompareCuts(); }},
       {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     const auto named = [&name](const auto& table) { return table.first == name; };
     if (std::ranges::none_of(tables, named)) {
       return absl::InvalidArgumentError("--tables: there is no '" + name +
-                                        "', only limit, bf16, ranks, fsdp, tp, features and lora");
+                                        "', only limit, bf16, ranks, fsdp, tp, cuts and lora");
     }
   }
   for (const auto& [name, compare] : tables) {

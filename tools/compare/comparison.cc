@@ -19,8 +19,8 @@ constexpr const char* kTablesOfTheRun[] = {
     "memory", "pipeline", "data_parallel", "recompute",  "tensor_parallel"};
 
 bool BelongsToTheRun(const std::string& key) {
-  // Compared as the summaries tell them.
-  if (key == "cut.shards") return true;
+  // Compared as the summaries tell them, which know those that the mesh has given.
+  if (key == "cut.shards" || key == "cut.tokens" || key == "cut.features") return true;
   const auto in_table = [&key](const std::string& table) {
     return absl::StartsWith(key, absl::StrCat(table, "."));
   };
@@ -127,7 +127,8 @@ bool IsAlone(const RunRecord& other, const RunRecord& run) {
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
   for (const RunRecord& other : runs) {
     if (IsAlone(other, run) && other.shards == run.shards &&
-        other.micro_batches == run.micro_batches) {
+        other.micro_batches == run.micro_batches && other.tokens == run.tokens &&
+        other.features == run.features) {
       return &other;
     }
   }

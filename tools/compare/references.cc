@@ -18,12 +18,15 @@ const PlannedRun* AloneOf(const RunRecord& record, const std::vector<PlannedRun>
   return nullptr;
 }
 
-// That run with the batch of `record`: "gpt_markov/single_1x2".
+// That run with the sums of `record`: "gpt_markov/single_1x2", of feature leaves "..._1x2_f4".
 PlannedRun CutAs(const RunRecord& record, const PlannedRun& alone) {
   PlannedRun run = alone;
-  absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches);
+  absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches,
+                  record.tokens > 1 ? absl::StrCat("_t", record.tokens) : "",
+                  record.features > 1 ? absl::StrCat("_f", record.features) : "");
   for (const auto& [key, value] :
-       {std::pair("shards", record.shards), std::pair("micro_batches", record.micro_batches)}) {
+       {std::pair("shards", record.shards), std::pair("micro_batches", record.micro_batches),
+        std::pair("tokens", record.tokens), std::pair("features", record.features)}) {
     run.arguments.insert(run.arguments.end(), {"--set", absl::StrCat("cut.", key, "=", value)});
   }
   return run;

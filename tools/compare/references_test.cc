@@ -18,6 +18,7 @@ RunRecord MakeRun(const std::string& strategy, int64_t shards, int64_t micro_bat
   run.strategy = strategy;
   run.shards = shards;
   run.micro_batches = micro_batches;
+  run.tokens = run.features = 1;
   return run;
 }
 
@@ -30,13 +31,24 @@ const std::vector<PlannedRun>& Programs() {
 }
 
 TEST(MissingReferencesTest, AreRunsOfSingleCutAsTheOther) {
-  const std::vector<PlannedRun> missing = MissingReferences(
-      Programs(), {MakeRun("single", 2, 2), MakeRun("tp", 1, 4), MakeRun("other", 2, 2)});
+  RunRecord tp = MakeRun("tp", 1, 4);
+  tp.features = 2;
+  const std::vector<PlannedRun> missing =
+      MissingReferences(Programs(), {MakeRun("single", 2, 2), tp, MakeRun("other", 2, 2)});
   ASSERT_EQ(missing.size(), 1u);
-  EXPECT_EQ(missing[0].name, "w/single_1x4");
+  EXPECT_EQ(missing[0].name, "w/single_1x4_f2");
   EXPECT_EQ(missing[0].program, "/single");
   EXPECT_THAT(missing[0].arguments,
-              ElementsAre("--set", "cut.shards=1", "--set", "cut.micro_batches=4"));
+              ElementsAre("--set", "cut.shards=1", "--set", "cut.micro_batches=4", "--set",
+                          "cut.tokens=1", "--set", "cut.features=2"));
+}
+
+TEST(MissingReferencesTest, LeavesOfTokensAndFeaturesAreOfTheCut) {
+  RunRecord tp = MakeRun("tp", 2, 2);
+  tp.tokens = 4;
+  const auto missing = MissingReferences(Programs(), {MakeRun("single", 2, 2), tp});
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_EQ(missing[0].name, "w/single_2x2_t4");
 }
 
 TEST(MissingReferencesTest, OneServesAllThatAreCutSo) {

@@ -2,7 +2,7 @@
 // it.
 //
 //   curve --candidate=PROGRAM --candidate_steps=N [--device=cuda] [--repeat]
-//         [--reference=PROGRAM [--reference_steps=N] [--reference_tolerance=X]]
+//         [--reference=PROGRAM]
 //         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X
 //          [--all=NAME=PROGRAM,...]]
 //
@@ -34,8 +34,6 @@ ABSL_FLAG(std::string, candidate, "", "program that runs the strategy");
 ABSL_FLAG(int32_t, candidate_steps, 0, "how many steps to run");
 ABSL_FLAG(bool, repeat, false, "whether a second run must have the bits of the first");
 ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact lane");
-ABSL_FLAG(int32_t, reference_steps, 0, "how many of the steps are held to single; 0: all");
-ABSL_FLAG(double, reference_tolerance, 0, "relative; 0: to the bit, final parameters included");
 ABSL_FLAG(std::string, golden, "", "file with the kept curve; empty: no golden lane");
 ABSL_FLAG(int32_t, golden_steps, 0, "how many of the steps are held to the kept curve");
 ABSL_FLAG(double, golden_tolerance, 0, "relative");
@@ -54,8 +52,6 @@ StrategyCheckOptions OptionsOfFlags(const std::string& scratch) {
           .device = absl::GetFlag(FLAGS_device),
           .repeat = absl::GetFlag(FLAGS_repeat),
           .reference = absl::GetFlag(FLAGS_reference),
-          .reference_steps = absl::GetFlag(FLAGS_reference_steps),
-          .reference_tolerance = absl::GetFlag(FLAGS_reference_tolerance),
           .golden = absl::GetFlag(FLAGS_golden),
           .golden_steps = absl::GetFlag(FLAGS_golden_steps),
           .golden_tolerance = absl::GetFlag(FLAGS_golden_tolerance),

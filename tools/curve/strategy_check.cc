@@ -70,17 +70,10 @@ LaneResult Repeat(const StrategyCheckOptions& options, const RunRecord& first,
 
 LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate,
                  const RunRecord& reference) {
-  const int64_t steps = options.reference_steps > 0 ? options.reference_steps : options.steps;
   const CurveNames names = {.actual = candidate.strategy, .expected = reference.strategy};
   LaneResult result = {
       .lane = "exact",
-      .status = CheckCurve(candidate.losses, reference.losses,
-                           {.steps = steps, .tolerance = options.reference_tolerance}, names)};
-  if (options.reference_tolerance > 0) {
-    result.summary = absl::StrFormat("%d steps within %g of %s", steps, options.reference_tolerance,
-                                     reference.strategy);
-    return result;
-  }
+      .status = CheckCurve(candidate.losses, reference.losses, {.steps = options.steps}, names)};
   if (result.status.ok()) result.status = CheckParameters(candidate, reference, names);
   result.summary = absl::StrFormat("%d steps, losses and parameters are %s's to the bit",
                                    options.steps, reference.strategy);
@@ -114,11 +107,6 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
     return absl::InvalidArgumentError(
         "nothing to check: give steps, and repeat, a reference or a golden");
   }
-  if (options.reference_steps < 0 || options.reference_steps > options.steps) {
-    return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
-                                                   options.reference_steps,
-                                                   " cannot be held to the reference"));
-  }
   if (!options.golden.empty() &&
       (options.golden_steps < 1 || options.golden_steps > options.steps)) {
     return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
@@ -134,12 +122,8 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
     lanes.push_back(Repeat(options, candidate, again));
   }
   if (!options.reference.empty()) {
-    std::vector<std::string> arguments = Arguments(options);
-    arguments.insert(arguments.end(),
-                     {"--set", absl::StrCat("cut.shards=", candidate.shards), "--set",
-                      absl::StrCat("cut.micro_batches=", candidate.micro_batches)});
     LS_ASSIGN_OR_RETURN(const RunRecord reference,
-                        Run(options.reference, options.scratch + "/reference", arguments));
+                        Run(options.reference, options.scratch + "/reference", Arguments(options)));
     lanes.push_back(Exact(options, candidate, reference));
   }
   if (!options.golden.empty()) lanes.push_back(Golden(options, candidate));

@@ -25,13 +25,9 @@ struct StrategyCheckOptions {
   // the CPU the exact lane shows as much, since it holds another program to the same bits.
   bool repeat = false;
 
-  // Exact lane, unless empty: the program that runs `single`. It is told the candidate's shards and
-  // micro-batches.
+  // Exact lane, unless empty: the program that runs `single`, whose losses and final parameters are
+  // the same to the bit (contract 3 of the design).
   std::string reference = {};
-  int64_t reference_steps = 0;  // how many of the steps are held to it; 0: all
-  // Relative, of the losses. 0: losses and final parameters are the same to the bit (contract 3 of
-  // the design).
-  double reference_tolerance = 0;
 
   // Golden lane, unless empty: the file with the kept curve; how many of the steps are held to it,
   // and how far from it, relatively, is still the same.

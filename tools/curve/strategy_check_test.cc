@@ -89,13 +89,12 @@ TEST_F(StrategyCheckTest, EqualRunsPassBothLanes) {
   EXPECT_TRUE((*lanes)[1].status.ok()) << (*lanes)[1].status;
 }
 
-TEST_F(StrategyCheckTest, TheReferenceRunsTheSameCutOfTheBatch) {
+TEST_F(StrategyCheckTest, BothWalkTheSameStepsOnOneThread) {
   ASSERT_TRUE(CheckStrategy(Options({}, kSingle)).ok());
-  EXPECT_THAT(ArgumentsOf("candidate.sh"),
-              AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1")));
-  EXPECT_THAT(ArgumentsOf("reference.sh"),
-              AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1"),
-                    HasSubstr("--set cut.shards=2"), HasSubstr("--set cut.micro_batches=3")));
+  for (const char* program : {"candidate.sh", "reference.sh"}) {
+    EXPECT_THAT(ArgumentsOf(program),
+                AllOf(HasSubstr("--set train.steps=3"), HasSubstr("--set run.threads=1")));
+  }
 }
 
 TEST_F(StrategyCheckTest, ALastDigitFailsTheExactLaneOnly) {
@@ -152,28 +151,6 @@ TEST_F(RepeatTest, OtherParametersFail) {
   EXPECT_THAT(std::string((*lanes)[0].status.message()),
               AllOf(HasSubstr("the second run has the losses of the first in all 3 steps"),
                     HasSubstr("hash ffff")));
-}
-
-TEST_F(StrategyCheckTest, AStatedToleranceReplacesEquality) {
-  StrategyCheckOptions options =
-      Options({.losses = {"2.5", "2.25000024", "2.125"}, .hash = "ffff"}, kSingle);
-  options.reference_tolerance = 1e-6;
-  const auto lanes = CheckStrategy(options);
-  ASSERT_TRUE(lanes.ok()) << lanes.status();
-  EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
-}
-
-TEST_F(StrategyCheckTest, FewerStepsMayBeHeldToTheReference) {
-  StrategyCheckOptions options =
-      Options({.losses = {"2.5", "2.25000024", "2.126"}, .hash = "ffff"}, kSingle);
-  options.reference_tolerance = 1e-6;
-  options.reference_steps = 2;
-  const auto lanes = CheckStrategy(options);
-  ASSERT_TRUE(lanes.ok()) << lanes.status();
-  EXPECT_TRUE((*lanes)[0].status.ok()) << (*lanes)[0].status;
-  EXPECT_THAT((*lanes)[0].summary, HasSubstr("2 steps"));
-  options.reference_steps = 4;
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckStrategy(options).status()));
 }
 
 TEST_F(StrategyCheckTest, BothMovedFailsTheGoldenLaneOnly) {

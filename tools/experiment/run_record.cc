@@ -99,6 +99,8 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.ranks = Integer(summary, "ranks");
   record.shards = Integer(summary, "shards");
   record.micro_batches = Integer(summary, "micro_batches");
+  record.tokens = Integer(summary, "tokens");
+  record.features = Integer(summary, "features");
   if (const int64_t steps = Integer(summary, "steps"); steps != record.steps) {
     return absl::NotFoundError(absl::StrCat(path, ": is of an earlier run of ", steps, " steps"));
   }

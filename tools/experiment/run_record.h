@@ -48,8 +48,11 @@ struct RunRecord {
   // The rest is from the summary; of a complete run only.
   std::string mesh;  // "pp=1,dp=2,tp=1"
   int64_t ranks = 0;
+  // How its sums are cut.
   int64_t shards = 0;
   int64_t micro_batches = 0;
+  int64_t tokens = 0;
+  int64_t features = 0;
   std::string parameter_hash;
   double loss = 0;             // of the last step
   double validation_loss = 0;  // NaN where it is not finite, as in JSON

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 // A summary as core/report writes it.
 constexpr char kSummary[] = R"({
   "workload": "gpt_markov", "strategy": "ddp", "mesh": "pp=1,dp=2,tp=1", "ranks": 2,
-  "shards": 2, "micro_batches": 3, "steps": 2, "loss": 1.5,
+  "shards": 2, "micro_batches": 3, "tokens": 4, "features": 5, "steps": 2, "loss": 1.5,
   "validation_loss": 1.625, "validation_accuracy": 0.25, "parameter_hash": "00ff",
   "step_seconds": 0.5, "tokens_per_second": 2048.0, "memory_peak": 4096,
   "memory": {"parameters": {"predicted": 1000, "measured": 1024},
@@ -61,6 +61,8 @@ TEST_F(RunRecordTest, ReadsAWholeRun) {
   EXPECT_EQ(record.ranks, 2);
   EXPECT_EQ(record.shards, 2);
   EXPECT_EQ(record.micro_batches, 3);
+  EXPECT_EQ(record.tokens, 4);
+  EXPECT_EQ(record.features, 5);
   EXPECT_EQ(record.steps, 2);
   EXPECT_EQ(record.losses, (std::vector<LossPoint>{{0, 2.5}, {1, 1.5}}));
   EXPECT_EQ(record.parameter_hash, "00ff");

@@ -17,7 +17,9 @@ std::vector<float> Logits(Model& model, Kernels& kernels, std::span<const int32_
   const Tensor ids = kernels.Empty({1, std::ssize(tokens)}, DType::kI32);
   kernels.CopyFromHost(tokens.data(), ids);
   Tape tape(kernels, Tape::Recording::kOff);
-  Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .tokens = ids.shape()};
+  Pass pass = {.tape = tape,
+               .mode = Pass::Mode::kEvaluate,
+               .tokens = {.samples = ids.shape()[0], .time = ids.shape()[1]}};
   Variables values = {Variable(ids)};
   for (const auto& block : model.blocks) values = block->Run(pass, std::move(values));
   const Tensor& logits = values[0].value;

@@ -69,7 +69,7 @@ Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
       ledger_.Begin(info_, state->sequence, state->call.signature, state->call.label);
   if (state->call.open_entry != nullptr) *state->call.open_entry = state->ledger_id;
   calls_.push_back(state);
-  UpdateNeedy();  // before arriving: the last to arrive must see it
+  UpdateNeed();  // before arriving: the last to arrive must see it
   const bool stopped = Carry(lock, kAtOnceBytes);
   const bool worker_only = waiting_threads_ == 0;
   lock.unlock();
@@ -88,7 +88,7 @@ absl::Status CollectiveQueue::Wait(CallState& call) {
   if (call.phase == Phase::kOver) return call.status;
   const int64_t begin_nanos = NowNanos();
   ++waiting_threads_;
-  UpdateNeedy();
+  UpdateNeed();
   Carry(lock, kUnlimited);
   if (call.phase != Phase::kOver) {
     lock.unlock();
@@ -99,16 +99,26 @@ absl::Status CollectiveQueue::Wait(CallState& call) {
       lock.unlock();
       return is_over;
     };
+    // In this order: a peer that has not seen the long wait is seen, and urged.
+    bool long_wait = false;
+    const auto delayed = [&] {
+      long_wait = true;
+      group_->BeginLongWait();
+      UrgePeers();
+    };
     const auto deadline = std::chrono::steady_clock::now() + world_->timeout();
-    if (!engine_.WaitUntil(over, deadline)) {
+    if (!engine_.WaitUntil(over, deadline, delayed)) {
       FailForTimeout(call);
       engine_.WaitUntil(over, Parking::TimePoint::max());  // the failure ends it
     }
+    if (long_wait) group_->EndLongWait();
     lock.lock();
   }
   --waiting_threads_;
-  UpdateNeedy();
-  const bool wake = needy_;
+  UpdateNeed();
+  // In this order: a long wait that began before UpdateNeed could not urge this rank.
+  const bool wake = need_ == RankEngine::Need::kNeedy ||
+                    (need_ == RankEngine::Need::kPatient && group_->SomebodyWaitsLong());
   absl::Status status = call.status;
   lock.unlock();
   if (wake) engine_.WakeWorker();
@@ -121,7 +131,10 @@ absl::Status CollectiveQueue::Wait(CallState& call) {
 bool CollectiveQueue::Done(CallState& call) {
   Lock lock(mutex_);
   Carry(lock, kAtOnceBytes);
-  return call.phase == Phase::kOver;
+  if (call.phase == Phase::kOver) return true;
+  lock.unlock();
+  UrgePeers();  // whoever asks again and again waits
+  return false;
 }
 
 void CollectiveQueue::Drop(CallState& call) {
@@ -257,26 +270,37 @@ void CollectiveQueue::EndHead(const absl::Status& status) {
   head.status = status;
   head.phase = Phase::kOver;
   calls_.pop_front();
-  UpdateNeedy();
+  UpdateNeed();
   engine_.NotifyWaiters();
 }
 
-void CollectiveQueue::UpdateNeedy() {
-  // A small call alone is nobody's concern but its caller's: peers do not depend on its end.
-  const bool needy =
-      waiting_threads_ == 0 && !calls_.empty() && (calls_.size() > 1 || !calls_.front()->small);
-  if (needy == needy_) return;
-  needy_ = needy;
-  if (needy) {
-    engine_.AddNeedy();
-  } else {
-    engine_.RemoveNeedy();
+void CollectiveQueue::UpdateNeed() {
+  using Need = RankEngine::Need;
+  Need need = Need::kNone;
+  if (waiting_threads_ == 0 && !calls_.empty()) {
+    const CallState& head = *calls_.front();
+    if (calls_.size() > 1) {
+      need = Need::kNeedy;
+    } else if (!head.small) {
+      need = PayloadBytes(head.call.signature) > kAtOnceBytes ? Need::kNeedy : Need::kPatient;
+    }  // a small call alone is nobody's concern but its caller's: peers do not depend on its end
   }
+  if (need == need_) return;
+  engine_.Add(need);
+  engine_.Remove(need_);
+  need_ = need;
 }
 
 void CollectiveQueue::NotifyPeers() {
+  if (group_->SomebodyWaitsLong()) return UrgePeers();
   for (const int rank : info_->members) {
     if (rank != ledger_.rank()) world_->engine(rank).Notify();
+  }
+}
+
+void CollectiveQueue::UrgePeers() {
+  for (const int rank : info_->members) {
+    if (rank != ledger_.rank()) world_->engine(rank).Urge();
   }
 }
 

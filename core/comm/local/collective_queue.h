@@ -59,8 +59,9 @@ class CollectiveQueue final : public Background,
   void FailIfMembersLeft(const CallState& head);
   void FailForTimeout(CallState& waited);
   void EndHead(const absl::Status& status);
-  void UpdateNeedy();
+  void UpdateNeed();
   void NotifyPeers();
+  void UrgePeers();
   std::string Describe(const CallState& call) const;
 
   absl::Status Wait(CallState& call);
@@ -79,7 +80,7 @@ class CollectiveQueue final : public Background,
   int64_t next_round_ = 0;     // the round at which the next call arrives
   int64_t large_rounds_ = 0;   // how many of the rounds so far were not small
   int waiting_threads_ = 0;    // of the rank, which carry the calls themselves
-  bool needy_ = false;         // whether peers wake the worker for this queue
+  RankEngine::Need need_ = RankEngine::Need::kNone;  // of the worker, for this queue
 };
 
 }  // namespace lockstep

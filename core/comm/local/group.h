@@ -65,6 +65,11 @@ class LocalGroup {
     return begun_.load() == finished;
   }
 
+  // Around a wait that takes long. Meanwhile members that finish or arrive urge their peers on.
+  void BeginLongWait() { long_waits_.fetch_add(1); }
+  void EndLongWait() { long_waits_.fetch_sub(1); }
+  bool SomebodyWaitsLong() const { return long_waits_.load() > 0; }
+
   // The ranks in the world of those that have arrived at the round, or of those that have not.
   enum class Who { kArrived, kMissing };
   std::vector<int> Ranks(int64_t round, Who who) const;
@@ -92,6 +97,7 @@ class LocalGroup {
   std::array<Counter, 2> arrived_;          // all arrivals so far, by parity of the round
   alignas(64) std::atomic<int64_t> begun_ = 0;
   alignas(64) std::atomic<int64_t> finished_ = 0;
+  alignas(64) std::atomic<int> long_waits_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "core/comm/local/local_world.h"
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -19,6 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kLarge = 1 << 20;  // elements; far beyond what is moved at once
+constexpr int64_t kPatient = 8192;   // moved at once by whoever comes by, but not small
 
 Tensor Filled(int64_t count, float value, Allocator& allocator) {
   const Tensor x = Tensor::Empty(allocator, {count}, DType::kF32, MemoryClass::kWorkspace);
@@ -27,31 +29,85 @@ Tensor Filled(int64_t count, float value, Allocator& allocator) {
 }
 
 // The rank's worker carries on while its thread is elsewhere: rank 0 does not wait before rank 1 is
-// done, which needs rank 0's task.
+// done, which needs rank 0's task; also where rank 1 asks again and again instead of waiting.
+void ExpectProgress(int64_t count, int calls, int first, bool asks) {
+  std::promise<void> called;
+  std::promise<void> done;
+  const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
+    CpuAllocator allocator;
+    const Tensor x = Filled(count, 1, allocator);
+    if (handle.rank() != first) called.get_future().wait();
+    std::vector<Work> works;
+    for (int i = 0; i < calls; ++i) {
+      works.push_back(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients"));
+    }
+    if (handle.rank() == first) called.set_value();
+    if (handle.rank() == 0) done.get_future().wait();
+    while (asks && handle.rank() == 1 && !works.back().Done()) std::this_thread::yield();
+    LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
+    if (handle.rank() == 1) done.set_value();
+    EXPECT_EQ(x.data<float>()[count - 1], 1 << calls);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(LocalWorldTest, CollectivesProgressWithoutWaiting) {
-  for (const int first : {0, 1}) {  // who calls first
-    std::promise<void> called;
-    std::promise<void> done;
-    const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
-      CpuAllocator allocator;
-      const Tensor x = Filled(kLarge, 1, allocator);
-      if (handle.rank() != first) called.get_future().wait();
-      std::vector<Work> works;
-      for (int i = 0; i < 3; ++i) {
-        works.push_back(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients"));
+  for (const int64_t count : {kLarge, kPatient}) {
+    for (const int calls : {1, 3}) {
+      for (const int first : {0, 1}) {  // who calls first
+        for (const bool asks : {false, true}) ExpectProgress(count, calls, first, asks);
       }
-      if (handle.rank() == first) called.set_value();
-      if (handle.rank() == 0) done.get_future().wait();
-      LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
-      if (handle.rank() == 1) done.set_value();
-      EXPECT_EQ(x.data<float>()[kLarge - 1], 8);
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(status.ok()) << status;
+    }
   }
 }
 
-// The same for messages, whichever side is busy.
+// Rank 2 waits before its peers come, who then are busy elsewhere: the last of them to come sees to
+// it that the other one's task is done.
+TEST(LocalWorldTest, WhoComesDuringALongWaitUrgesOthers) {
+  std::promise<void> called;
+  std::promise<void> done;
+  const std::shared_future<void> waited = done.get_future().share();
+  const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
+    CpuAllocator allocator;
+    const Tensor x = Filled(kPatient, 1, allocator);
+    // Longer than any polling.
+    if (handle.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (handle.rank() == 0) called.get_future().wait();
+    Work work = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
+    if (handle.rank() == 1) called.set_value();
+    if (handle.rank() != 2) waited.wait();
+    LS_RETURN_IF_ERROR(work.Wait());
+    if (handle.rank() == 2) done.set_value();
+    EXPECT_EQ(x.data<float>()[kPatient - 1], 3);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// Both sides move pieces of both messages, the last of which are shorter.
+TEST(LocalWorldTest, LargeMessagesArriveWhole) {
+  const absl::Status status = RunRanks(2, {}, [&](RankHandle& handle) -> absl::Status {
+    constexpr int64_t kCount = (3 << 20) + 5;
+    CpuAllocator allocator;
+    const Tensor sent = Filled(kCount, 0, allocator), received = Filled(kCount, -1, allocator);
+    const auto value = [](int rank, int64_t i) {
+      return static_cast<float>((i * 7 + rank) % 1'000'003);
+    };
+    for (int64_t i = 0; i < kCount; ++i) sent.data<float>()[i] = value(handle.rank(), i);
+    const int peer = 1 - handle.rank();
+    Work works[] = {handle.comm().Send(sent, peer, "activations"),
+                    handle.comm().Recv(received, peer, "activations")};
+    LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < kCount; ++i) wrong += received.data<float>()[i] != value(peer, i);
+    EXPECT_EQ(wrong, 0);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// As CollectivesProgressWithoutWaiting for messages, whichever side is busy.
 TEST(LocalWorldTest, MessagesProgressWithoutWaiting) {
   for (const int64_t count : {int64_t{1}, kLarge}) {
     for (const int busy : {0, 1}) {

@@ -71,7 +71,7 @@ void MessageState::Drop() {
 bool MessageState::Carry() {
   if (over_) return true;
   if (transfer_ != nullptr) {
-    if (transfer_->state.load() == Transfer::State::kMatched) transfer_->TryMove();
+    transfer_->TryMove();
     if (transfer_->state.load() == Transfer::State::kDone) {
       End(absl::OkStatus(), transfer_->end_nanos);
       return true;

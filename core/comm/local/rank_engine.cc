@@ -41,11 +41,16 @@ void RankEngine::AddJob(std::function<void()> job) {
   WakeWorker();
 }
 
-void RankEngine::AddNeedy() {
-  needy_.fetch_add(1);
+void RankEngine::Add(Need need) {
+  if (need == Need::kNone) return;
+  (need == Need::kNeedy ? needy_ : patient_).fetch_add(1);
   if (started_.load()) return;
   std::lock_guard lock(worker_mutex_);
   StartWorker();
+}
+
+void RankEngine::Remove(Need need) {
+  if (need != Need::kNone) (need == Need::kNeedy ? needy_ : patient_).fetch_sub(1);
 }
 
 void RankEngine::WakeWorker() {

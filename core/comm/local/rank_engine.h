@@ -49,25 +49,36 @@ class RankEngine {
     sleepers_.WakeSleepers();
     if (needy_.load() > 0) WakeWorker();
   }
+  // The same, and peers wait for this rank.
+  void Urge() {
+    sleepers_.WakeSleepers();
+    if (needy_.load() + patient_.load() > 0) WakeWorker();
+  }
   // The same, where it can concern only threads that wait.
   void NotifyWaiters() { sleepers_.WakeSleepers(); }
 
-  // While there are more of the one than of the other, Notify wakes the worker. To be called by the
-  // rank's own threads: the worker, if there is none yet, inherits the processors of the caller.
-  void AddNeedy();
-  void RemoveNeedy() { needy_.fetch_sub(1); }
+  // What the worker is needed for: kPatient is so little that the rank's own thread may as well do
+  // it when it comes by, unless peers wait for it.
+  enum class Need { kNone, kPatient, kNeedy };
+  // While there are more needs added than removed, Notify wakes the worker for kNeedy ones, and
+  // Urge for all. To be called by the rank's own threads: the worker, if there is none yet,
+  // inherits the processors of the caller.
+  void Add(Need need);
+  void Remove(Need need);
 
   void WakeWorker();
 
   // Calls `over` until it returns true or the deadline has passed, and returns what it said last.
-  // It polls for a short while, then sleeps until the next notification.
-  template <typename Over>
-  bool WaitUntil(Over&& over, Parking::TimePoint deadline) {
+  // It polls for a short while, calls `delayed`, polls on, then sleeps until the next notification.
+  template <typename Over, typename Delayed>
+  bool WaitUntil(Over&& over, Parking::TimePoint deadline, Delayed&& delayed) {
     if (over()) return true;
     if (cores_ == Cores::kOwn) {
       if (Poll(over, kFirstPoll)) return true;
       // The system may have put the peer on this very core.
       sched_yield();
+      if (Poll(over, kPatience)) return true;
+      delayed();
       if (Poll(over, kSecondPoll)) return true;
     } else {
       // Letting the others run is cheaper than to sleep and be woken.
@@ -75,6 +86,7 @@ class RankEngine {
         sched_yield();
         if (over()) return true;
       }
+      delayed();
     }
     Parking::Sleeper sleeper(sleepers_);
     for (;;) {
@@ -83,9 +95,16 @@ class RankEngine {
       if (!sleeper.Sleep(epoch, deadline)) return over();
     }
   }
+  template <typename Over>
+  bool WaitUntil(Over&& over, Parking::TimePoint deadline) {
+    return WaitUntil(over, deadline, [] {});
+  }
 
  private:
   static constexpr int64_t kFirstPoll = 3'000;  // ns; small calls take a third of it
+  // Longer than a peer needs from a call to its wait: a worker that is woken meanwhile takes the
+  // peer's core.
+  static constexpr int64_t kPatience = 10'000;
   // Longer than it takes to be woken: else two ranks that once missed each other would go on waking
   // each other, call after call.
   static constexpr int64_t kSecondPoll = 30'000;
@@ -113,6 +132,7 @@ class RankEngine {
   const Cores cores_;
   Parking sleepers_;  // threads of the rank that wait for a call
   std::atomic<int> needy_ = 0;
+  std::atomic<int> patient_ = 0;
   std::atomic<bool> started_ = false;
 
   std::mutex backgrounds_mutex_;  // held by the worker while it advances them

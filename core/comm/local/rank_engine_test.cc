@@ -55,22 +55,42 @@ class Counting final : public Background {
   std::atomic<int> advanced = 0;
 };
 
-TEST(RankEngineTest, NotifyWakesTheWorkerOnlyWhereNeeded) {
-  RankEngine engine(RankEngine::Cores::kShared);
-  Counting background;
-  engine.Add(&background);
-  engine.Notify();
-  engine.AddNeedy();
-  engine.Notify();
-  background.advanced.wait(0);
-  engine.RemoveNeedy();
-  engine.Remove(&background);  // lets the worker finish
-  const int advanced = background.advanced;
-  engine.Notify();
-  std::promise<void> later;
-  engine.AddJob([&] { later.set_value(); });
-  later.get_future().wait();
-  EXPECT_EQ(background.advanced, advanced);
+// Notify does not wake the worker for what is patient, Urge does, and neither for nothing.
+TEST(RankEngineTest, TheWorkerIsWokenOnlyWhereNeeded) {
+  using Need = RankEngine::Need;
+  for (const Need need : {Need::kNone, Need::kPatient, Need::kNeedy}) {
+    RankEngine engine(RankEngine::Cores::kShared);
+    Counting background;
+    engine.Add(&background);
+    engine.Add(need);
+    const auto expect_woken = [&](bool expected) {
+      if (expected) return background.advanced.wait(0);
+      // Long enough for a worker that was woken.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(background.advanced, 0);
+    };
+    engine.Notify();
+    expect_woken(need == Need::kNeedy);
+    engine.Remove(&background);  // lets the worker finish
+    background.advanced = 0;
+    engine.Add(&background);
+    engine.Urge();
+    expect_woken(need != Need::kNone);
+    engine.Remove(&background);
+    engine.Remove(need);
+  }
+}
+
+// A wait that takes long says so once, before it sleeps.
+TEST(RankEngineTest, LongWaitsAreDelayed) {
+  for (const RankEngine::Cores cores : {RankEngine::Cores::kOwn, RankEngine::Cores::kShared}) {
+    RankEngine engine(cores);
+    int delays = 0;
+    EXPECT_TRUE(engine.WaitUntil([&] { return delays > 0; }, kNoDeadline, [&] { ++delays; }));
+    EXPECT_EQ(delays, 1);
+    EXPECT_TRUE(engine.WaitUntil([] { return true; }, kNoDeadline, [&] { ++delays; }));
+    EXPECT_EQ(delays, 1);
+  }
 }
 
 }  // namespace

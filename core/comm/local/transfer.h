@@ -11,12 +11,12 @@
 namespace lockstep {
 
 // One message between two members: a send and a recv that meet. Shared by both; whichever of their
-// threads is free first moves the data, straight from memory to memory.
+// threads are free move the data, piece by piece, straight from memory to memory.
 struct Transfer {
   enum class State {
     kHalf,       // one side has called
     kMatched,    // both have, and agree
-    kMoving,     // a thread copies
+    kMoving,     // threads copy
     kDone,       // the data is there
     kWithdrawn,  // the world failed before anything moved
   };
@@ -30,11 +30,16 @@ struct Transfer {
   int64_t bytes = 0;
   int64_t end_nanos = 0;  // set before kDone
 
+  // How many pieces some thread has taken on, and how many are there.
+  alignas(64) std::atomic<int64_t> taken = 0;
+  std::atomic<int64_t> arrived = 0;
+
   // Of the side that came first: its call.
   Signature signature;
   std::string label;
 
-  // If the message is matched and nobody moves it, moves it and tells those who wait.
+  // If the message is matched, moves the pieces that nobody has taken on. Whoever moves the last
+  // one to arrive tells those who wait.
   void TryMove();
 
   // Gives up. Returns when nobody touches the memory, and says whether the message had arrived.

@@ -139,6 +139,11 @@ class CpuKernels : public Kernels {
                         const Tensor& log_sum_exp) override;
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                          const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
+  void AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
+                                     const Tensor& y, const Tensor& log_sum_exp) override;
+  void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
+                                      const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
+                                      const Tensor& dqkv) override;
 
   void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
                            const Tensor& losses, const Tensor& dlogits) override;

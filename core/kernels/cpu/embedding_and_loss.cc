@@ -72,11 +72,14 @@ void CpuKernels::EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write wr
   // The sum of this call is complete before it is added to what the table holds, and it is rounded
   // once: words that occur several times are summed up beside the table.
   std::vector<int32_t> occurrences(vocabulary, 0), place(vocabulary, -1), words;
-  for (int64_t r = 0; r < rows; ++r) {
-    if (id[r] < 0 || ++occurrences[id[r]] != 2) continue;
-    place[id[r]] = static_cast<int32_t>(words.size());
-    words.push_back(id[r]);
-  }
+  // One chunk: a loop that a rehearsal skips, where ids are anything.
+  ParallelFor(1, 1, [&](int64_t /*begin*/, int64_t /*end*/) {
+    for (int64_t r = 0; r < rows; ++r) {
+      if (id[r] < 0 || ++occurrences[id[r]] != 2) continue;
+      place[id[r]] = static_cast<int32_t>(words.size());
+      words.push_back(id[r]);
+    }
+  });
   // The size of the sums does not depend on the words, so each step takes the same memory.
   const Tensor sums = Workspace({std::min(rows / 2, vocabulary), width});
   // Threads divide the columns: each adds all rows in order, so the sums do not depend on how many

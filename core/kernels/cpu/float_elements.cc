@@ -44,6 +44,21 @@ void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& 
   }
 }
 
+void RoundFloats(DType dtype, int64_t count, float* x) {
+  switch (dtype) {
+    case DType::kF32:
+      return;
+    case DType::kF16:
+      for (int64_t i = 0; i < count; ++i) x[i] = HalfToFloat(FloatToHalf(x[i]));
+      return;
+    case DType::kBF16:
+      for (int64_t i = 0; i < count; ++i) x[i] = BFloat16ToFloat(FloatToBFloat16(x[i]));
+      return;
+    default:
+      LOG(FATAL) << Name(dtype) << " is no type to train in";
+  }
+}
+
 void WriteSums(const float* sums, Write write, const Tensor& to) {
   if (!to.defined()) return;
   FloatOutput output(to, to.elements());

@@ -26,6 +26,8 @@ namespace lockstep::cpu {
 void LoadFloats(const Tensor& from, int64_t first, int64_t count, float* to);
 // Element first + i of a floating tensor = from[i], rounded to the nearest, ties to even.
 void StoreFloats(const float* from, int64_t first, int64_t count, const Tensor& to);
+// Rounds x[0 .. count) to values of a floating dtype, as StoreFloats does.
+void RoundFloats(DType dtype, int64_t count, float* x);
 
 // A stretch of elements of which a kernel can hold a handful of tensors' in the first-level cache.
 inline constexpr int64_t kStretch = 2048;

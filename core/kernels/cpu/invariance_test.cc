@@ -73,6 +73,53 @@ std::vector<NamedKernel> AllKernels() {
                                     b.Out({batch, kTime, 3 * kHeads * kHeadWidth}));
     });
   }
+  // Rows lie by (leaf, sample): they come from, and go to, tensors whose first dimension is
+  // samples.
+  for (const int64_t leaves : {2, 3}) {
+    for (const float dropout : {0.0f, 0.25f}) {
+      const Attention attention = {.heads = kHeads,
+                                   .head_width = kHeadWidth,
+                                   .dropout = {.probability = dropout, .key = 3, .counter = 5},
+                                   .total_heads = kHeads};
+      add("Attention over token leaves", true, [attention, leaves](Bench& b, int64_t batch) {
+        constexpr int64_t kChunk = 61, kWidthOfAll = kHeads * kHeadWidth;
+        const int64_t time = 2 * kChunk;  // of a leaf
+        const auto by_leaf = [&](const Tensor& x) {
+          const Tensor to =
+              b.kernels().Empty({leaves * batch, x.elements() / (leaves * batch)}, x.dtype());
+          const Tensor from = x.Reshape({batch, x.elements() / batch});
+          const Tensor one = b.kernels().Empty({batch, to.shape()[1]}, x.dtype());
+          const Tensor rows = to.Reshape({1, to.elements()});
+          for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+            b.kernels().CopyColumns(from, leaf * to.shape()[1], to.shape()[1], one, 0);
+            b.kernels().CopyColumns(one.Reshape({1, one.elements()}), 0, one.elements(), rows,
+                                    leaf * one.elements());
+          }
+          return to;
+        };
+        const auto by_sample = [&](const Tensor& x) {
+          const int64_t count = x.elements() / leaves;
+          const Tensor one = b.kernels().Empty({batch, count / batch}, x.dtype());
+          const Tensor to = b.Out({batch, x.elements() / batch}, x.dtype());
+          for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+            b.kernels().CopyColumns(x.Reshape({1, x.elements()}), leaf * count, count,
+                                    one.Reshape({1, count}), 0);
+            b.kernels().CopyColumns(one, 0, count / batch, to, leaf * count / batch);
+          }
+        };
+        const Tensor qkv = by_leaf(b.Normal({batch, leaves * time * 3 * kWidthOfAll}, "qkv"))
+                               .Reshape({leaves * batch, time, 3 * kWidthOfAll});
+        const Tensor dy = by_leaf(b.Normal({batch, leaves * time * kWidthOfAll}, "dy"))
+                              .Reshape({leaves * batch, time, kWidthOfAll});
+        const Tensor y = b.kernels().EmptyLike(dy), dqkv = b.kernels().EmptyLike(qkv),
+                     log_sum_exp = b.kernels().Empty({leaves * batch, kHeads, time});
+        b.kernels().AttentionForwardByTokenLeaves(attention, leaves, qkv, y, log_sum_exp);
+        b.kernels().AttentionBackwardByTokenLeaves(attention, leaves, qkv, y, log_sum_exp, dy,
+                                                   dqkv);
+        for (const Tensor& result : {y, log_sum_exp, dqkv}) by_sample(result);
+      });
+    }
+  }
   add("SoftmaxCrossEntropy", true, [](Bench& b, int64_t batch) {
     const int64_t rows = batch * kTime;
     b.kernels().SoftmaxCrossEntropy(b.Normal({rows, kClasses}, "logits"),

@@ -48,7 +48,8 @@ KernelsBackend Computing(const char* name, DType dtype) {
                 return std::make_unique<CudaKernels>(poisoned.context(), allocator);
               },
           .dtype = dtype,
-          .batch_norm_of_library = true};
+          .batch_norm_of_library = true,
+          .attention_by_positions = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, KernelsSuite,

@@ -91,8 +91,10 @@ void RankUnderTest::Step(int64_t step) {
   timer_.BeginStep(step);
   local_model_->Clear(1);
   Batches batches(*this, step, settings_);
-  runner_->Run(step, 0, batches, {});
-  local_model_->CompleteGradients();
+  std::vector<int64_t> micro_batches(settings_.cut.micro_batches);
+  std::iota(micro_batches.begin(), micro_batches.end(), 0);
+  runner_->Run(step, micro_batches, settings_.cut.micro_batches, batches, {});
+  for (Parameter* use : local_model_->uses()) CompleteGradient(kernels_, *use);
   timer_.EndStep(0);
 }
 

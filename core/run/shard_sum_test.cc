@@ -1,4 +1,4 @@
-#include "strategies/single/shard_sums.h"
+#include "core/run/shard_sum.h"
 
 #include <cmath>  // std::ldexp
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kElements = 37;
 
-class ShardSumsTest : public testing::Test {
+class ShardSumTest : public testing::Test {
  protected:
   // Numbers of mixed sign and magnitude, so that each order of a sum gives other bits.
   Tensor Numbers(int64_t seed, DType dtype) {
@@ -36,11 +36,11 @@ class ShardSumsTest : public testing::Test {
   CpuKernels kernels_{allocator_};
 };
 
-TEST_F(ShardSumsTest, AreTheSumsOfACommunicator) {
+TEST_F(ShardSumTest, IsTheSumOfACommunicator) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (int64_t shards = 1; shards <= 9; ++shards) {
       const Tensor tensor = kernels_.Empty({kElements}, dtype, MemoryClass::kGradients);
-      ShardSums sums(kernels_, {tensor}, shards, MemoryClass::kGradients);
+      ShardSum sum(kernels_, tensor, shards, MemoryClass::kGradients);
       for (int64_t step = 0; step < 2; ++step) {
         std::vector<Tensor> leaves;
         std::vector<const std::byte*> inputs;
@@ -48,7 +48,7 @@ TEST_F(ShardSumsTest, AreTheSumsOfACommunicator) {
           leaves.push_back(Numbers(step * shards + shard, dtype));
           inputs.push_back(leaves.back().raw());
           kernels_.Copy(leaves.back(), tensor);
-          sums.AddShard();
+          EXPECT_EQ(sum.Add(), shard + 1 == shards);
         }
         const Tensor expected = kernels_.Empty({kElements}, dtype, MemoryClass::kGradients);
         ReduceByTree(dtype, ReduceOp::kSum, inputs, {expected.raw()}, 0, kElements);
@@ -59,13 +59,13 @@ TEST_F(ShardSumsTest, AreTheSumsOfACommunicator) {
   }
 }
 
-TEST_F(ShardSumsTest, KeepAPartialSumForEachLevelOfTheTree) {
+TEST_F(ShardSumTest, KeepsAPartialSumForEachLevelOfTheTree) {
   const Tensor tensor = kernels_.Empty({kElements}, DType::kBF16, MemoryClass::kGradients);
   const auto partial_sums = [&](int64_t shards) {
     const int64_t before = allocator_.books().live(MemoryClass::kWorkspace);
-    const ShardSums sums(kernels_, {tensor}, shards, MemoryClass::kWorkspace);
-    EXPECT_GE(allocator_.books().live(MemoryClass::kWorkspace) - before, sums.bytes());
-    return sums.bytes() / tensor.bytes();
+    const ShardSum sum(kernels_, tensor, shards, MemoryClass::kWorkspace);
+    EXPECT_GE(allocator_.books().live(MemoryClass::kWorkspace) - before, sum.bytes());
+    return sum.bytes() / tensor.bytes();
   };
   EXPECT_EQ(partial_sums(1), 0);
   EXPECT_EQ(partial_sums(2), 1);

@@ -1,0 +1,172 @@
+#include "core/kernels/cpu/attention_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/base/philox.h"
+#include "core/kernels/cpu/float_elements.h"
+#include "core/kernels/cpu/row_sums.h"
+#include "core/kernels/cpu/tile_gemm.h"
+#include "core/kernels/cpu/vector_math.h"
+#include "glog/logging.h"
+
+namespace lockstep::cpu {
+namespace {
+
+void Fetch(const Tensor& tensor, int64_t offset, int64_t width) {
+  const int64_t size = SizeOf(tensor.dtype());
+  const std::byte* row = tensor.raw() + offset * size;
+  for (int64_t byte = 0; byte < width * size; byte += 64) __builtin_prefetch(row + byte, 0, 2);
+}
+
+// Calls run(first key, keys, place) for the blocks of the first `seen` keys. Places of packed keys
+// count from the start of a vector in each chunk.
+template <typename Run>
+void ForBlocks(const AttentionHead& head, int64_t seen, Run&& run) {
+  for (int64_t begin = 0, place = 0; begin < seen;
+       begin += head.chunk, place += PaddedToVectors(head.chunk)) {
+    const int64_t end = std::min(seen, begin + head.chunk);
+    for (int64_t first = begin; first < end; first += kAttentionTile) {
+      run(first, std::min(kAttentionTile, end - first), place + first - begin);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t PaddedToVectors(int64_t count) { return (count + kLanes - 1) & ~(kLanes - 1); }
+
+AttentionHead MakeAttentionHead(const Attention& attention, const Tensor& qkv, int64_t batch,
+                                int64_t head, int64_t chunk, InstructionSet instructions) {
+  const int64_t time = qkv.shape()[1], row = qkv.shape()[2];
+  CHECK_EQ(row, 3 * attention.heads * attention.head_width) << qkv.shape();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(attention.head_width));
+  return {attention, batch, head, time, row, chunk, scale, instructions};
+}
+
+void FetchRow(const AttentionHead& next, int64_t t,
+              std::initializer_list<const Tensor*> projections,
+              std::initializer_list<const Tensor*> outputs) {
+  for (const Tensor* tensor : projections) {
+    for (int64_t offset : {next.query(), next.key(), next.value()}) {
+      Fetch(*tensor, offset + t * next.row, next.width());
+    }
+  }
+  for (const Tensor* tensor : outputs) {
+    Fetch(*tensor, next.output() + t * next.y_row(), next.width());
+  }
+}
+
+FloatRows HeadRows::Load() const {
+  for (int64_t t = 0; IsCopy() && t < time_; ++t) {
+    LoadFloats(tensor_, offset_ + t * row_, width_, rows_.At(t));
+  }
+  return rows_;
+}
+
+void HeadRows::Store() const {
+  for (int64_t t = 0; IsCopy() && t < time_; ++t) {
+    StoreFloats(rows_.At(t), offset_ + t * row_, width_, tensor_);
+  }
+}
+
+int64_t PackedBlocksSize(int64_t time, int64_t chunk, int64_t width) {
+  return time / chunk * PaddedToVectors(chunk) * width;
+}
+
+void PackBlocks(const AttentionHead& head, const FloatRows& from, float* packed) {
+  ForBlocks(head, head.time, [&](int64_t first, int64_t keys, int64_t place) {
+    PackRight({from.At(first), from.stride, Transpose::kYes}, head.width(), keys,
+              packed + place * head.width());
+  });
+}
+
+void Against(const AttentionHead& head, const float* a, int64_t a_row, int64_t rows,
+             const float* blocks, int64_t seen, float* tile, int64_t tile_row) {
+  ForBlocks(head, seen, [&](int64_t first, int64_t keys, int64_t place) {
+    Multiply({.m = rows,
+              .n = keys,
+              .k = head.width(),
+              .a = a,
+              .a_stride = a_row,
+              .packed_b = blocks + place * head.width(),
+              .c = tile + first,
+              .c_stride = tile_row},
+             head.instructions);
+  });
+}
+
+void Weigh(const AttentionHead& head, const float* tile, int64_t tile_row, int64_t rows,
+           int64_t seen, const float* steps, float* out, int64_t out_row) {
+  Multiply({.m = rows,
+            .n = head.width(),
+            .k = seen,
+            .a = tile,
+            .a_stride = tile_row,
+            .packed_b = steps,
+            .packed_k = head.time,
+            .c = out,
+            .c_stride = out_row},
+           head.instructions);
+}
+
+void WeighTransposed(const AttentionHead& head, const float* tile, int64_t tile_row, int64_t rows,
+                     int64_t seen, const float* packed_by, float* left, Write write,
+                     const FloatRows& to) {
+  PackLeftTransposed(tile, tile_row, seen, rows, left);
+  const float* const held = to.first;
+  Multiply({.m = seen,
+            .n = head.width(),
+            .k = rows,
+            .a = left,
+            .packed_b = packed_by,
+            .c = to.first,
+            .c_stride = to.stride,
+            .addends = {&held, write == Write::kOverwrite ? size_t{0} : size_t{1}},
+            .addend_stride = to.stride},
+           head.instructions);
+}
+
+void DropoutFactors(const Dropout& dropout, int64_t first, int64_t count, float* factors) {
+  Philox(dropout.key)
+      .FillUniform({factors, static_cast<size_t>(count)}, first, dropout.counter, 0.0f, 1.0f);
+  const float scale = 1.0f / (1.0f - dropout.probability);
+  for (int64_t j = 0; j < count; ++j) {
+    factors[j] = factors[j] >= dropout.probability ? scale : 0.0f;
+  }
+}
+
+RowExponentials ExponentialsOfRow(float* row, int64_t count, float scale) {
+  const int64_t padded = PaddedToVectors(count);
+  std::fill(row + count, row + padded, std::numeric_limits<float>::lowest());
+  const float largest = LargestOfRow(row, padded);
+  for (int64_t j = 0; j < padded; ++j) row[j] = Exp((row[j] - largest) * scale);
+  // The padding adds e^-87 at most to a sum of 1 at least: nothing.
+  return {largest, SumOfRow(row, padded)};
+}
+
+void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float scale,
+                        float log_sum_exp, float product, const float* factors) {
+  const int64_t padded = PaddedToVectors(count);
+  if (factors != nullptr) {
+    for (int64_t j = 0; j < padded; ++j) {
+      const float probability = Exp(std::fma(p[j], scale, -log_sum_exp));
+      d[j] = probability * (d[j] * factors[j] - product) * scale;
+      p[j] = probability * factors[j];
+    }
+  } else {
+    for (int64_t j = 0; j < padded; ++j) {
+      p[j] = Exp(std::fma(p[j], scale, -log_sum_exp));
+      d[j] = p[j] * (d[j] - product) * scale;
+    }
+  }
+  std::fill(p + count, p + std::max(seen, padded), 0.0f);
+  std::fill(d + count, d + std::max(seen, padded), 0.0f);
+}
+
+float SoftmaxRowProduct(const float* y, const float* dy, int64_t width) {
+  return SumRow(width, [=](int64_t c) { return dy[c] * y[c]; });
+}
+
+}  // namespace lockstep::cpu

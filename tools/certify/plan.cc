@@ -1,0 +1,189 @@
+#include "tools/certify/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>  // std::has_single_bit
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "core/config/config_reader.h"
+#include "core/config/config_toml.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<Config> ParseListing(const std::string& listing) {
+  return Config::FromString(listing, "--print_config");
+}
+
+std::string AxisSetting(const MeshShape& mesh, MeshAxis axis) {
+  return absl::StrCat("mesh.", Name(axis), "=", mesh[axis]);
+}
+
+std::vector<int64_t> SizesOf(MeshAxis axis, const PresetMesh& preset, const PlanLimits& limits) {
+  std::set<int64_t> sizes = {preset.mesh[axis]};
+  if (preset.Fixes(axis)) return {sizes.begin(), sizes.end()};
+  for (int64_t size = 1; size <= limits.ranks; ++size) {
+    const bool is_node = limits.features % size == 0 &&
+                         std::has_single_bit(static_cast<uint64_t>(limits.features / size));
+    const bool fits = axis == MeshAxis::kPp   ? size == 2 || size == 4
+                      : axis == MeshAxis::kTp ? is_node
+                                              : limits.shards % size == 0;
+    if (size == 1 || fits) sizes.insert(size);
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+std::vector<MeshShape> MeshesOf(const PresetMesh& preset, const PlanLimits& limits) {
+  std::vector<MeshShape> meshes = {MeshShape{}};
+  for (const MeshAxis axis : kMeshAxes) {
+    std::vector<MeshShape> longer;
+    for (MeshShape mesh : meshes) {
+      for (const int64_t size : SizesOf(axis, preset, limits)) {
+        mesh[axis] = static_cast<int>(size);
+        longer.push_back(mesh);
+      }
+    }
+    meshes = std::move(longer);
+  }
+  std::erase_if(meshes, [&](const MeshShape& mesh) {
+    return mesh.ranks() > limits.ranks ||
+           (limits.shards % mesh.data_ranks() != 0 && mesh != preset.mesh);
+  });
+  std::stable_sort(meshes.begin(), meshes.end(), [&](const MeshShape& a, const MeshShape& b) {
+    return std::pair(a != preset.mesh, -a.ranks()) < std::pair(b != preset.mesh, -b.ranks());
+  });
+  return meshes;
+}
+
+const std::vector<Backend> kThreadsAlone = {Backend::kThreads};
+
+// A choice is the number of a factor and its level there.
+using Choice = std::pair<size_t, int64_t>;
+
+std::vector<std::pair<Choice, Choice>> PairsOf(const PlannedMesh& run) {
+  const std::array<int64_t, 6> levels = {run.mesh.pp, run.mesh.replicas, run.mesh.dp,
+                                         run.mesh.tp, run.threads,       int64_t(run.backend)};
+  std::vector<std::pair<Choice, Choice>> pairs;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) pairs.push_back({{i, levels[i]}, {j, levels[j]}});
+  }
+  return pairs;
+}
+
+void LeaveOut(const std::string& preset, const MeshShape& mesh, const std::string& reason,
+              std::vector<LeftOut>& left_out) {
+  for (LeftOut& entry : left_out) {
+    if (entry.reason != reason) continue;
+    ++entry.others;
+    return;
+  }
+  left_out.push_back({.preset = preset, .mesh = mesh, .reason = reason});
+}
+
+}  // namespace
+
+const char* Name(Backend backend) { return backend == Backend::kThreads ? "threads" : "mpi"; }
+
+std::string PlannedMesh::ToString() const {
+  return absl::StrCat(preset, ".", mesh.ToString(), ".", threads, "_threads.", Name(backend));
+}
+
+std::vector<std::string> PlannedMesh::assignments() const {
+  std::vector<std::string> all = {absl::StrCat("run.threads=", threads)};
+  for (const MeshAxis axis : kMeshAxes) all.push_back(AxisSetting(mesh, axis));
+  return all;
+}
+
+bool PresetMesh::Fixes(MeshAxis axis) const {
+  return std::find(fixed_axes.begin(), fixed_axes.end(), axis) != fixed_axes.end();
+}
+
+absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::string& listing) {
+  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
+  PresetMesh result = {.preset = preset, .mesh = {}};
+  ConfigReader reader(config.Table("mesh"));
+  for (const MeshAxis axis : kMeshAxes) reader.Read(Name(axis), &result.mesh[axis]);
+  LS_RETURN_IF_ERROR(reader.Finish());
+  // The source of a value stands behind it, in a comment.
+  bool is_mesh = false;
+  for (const absl::string_view line : absl::StrSplit(listing, '\n')) {
+    if (absl::StartsWith(line, "[")) is_mesh = line == "[mesh]";
+    if (!is_mesh || !absl::StrContains(line, "# fixed by ")) continue;
+    for (const MeshAxis axis : kMeshAxes) {
+      if (absl::StartsWith(line, absl::StrCat(Name(axis), " ="))) result.fixed_axes.push_back(axis);
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<std::string>> CutAssignments(const std::string& listing) {
+  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
+  const ConfigTable cut = config.Table("cut");
+  std::vector<std::string> assignments;
+  if (cut.value == nullptr) return assignments;
+  for (const auto& [key, value] : *cut.value->As<ConfigValue::Table>()) {
+    assignments.push_back(absl::StrCat("cut.", key, "=", FormatTomlValue(value)));
+  }
+  return assignments;
+}
+
+absl::Status ReadCutLimits(const std::string& listing, PlanLimits& limits) {
+  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
+  ConfigReader reader(config.Table("cut"));
+  reader.Read("shards", &limits.shards);
+  reader.Read("features", &limits.features);
+  return absl::OkStatus();
+}
+
+Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
+            const std::function<absl::Status(const MeshShape&)>& check) {
+  std::vector<PlannedMesh> candidates;
+  for (const MeshShape& mesh : MeshesOf(preset, limits)) {
+    for (const int64_t threads : limits.threads) {
+      for (const Backend backend : mesh.ranks() == 1 ? kThreadsAlone : limits.backends) {
+        candidates.push_back(
+            {.preset = preset.preset, .mesh = mesh, .threads = threads, .backend = backend});
+      }
+    }
+  }
+  Plan plan;
+  std::set<std::pair<Choice, Choice>> met;
+  std::vector<MeshShape> accepted;
+  while (!candidates.empty()) {
+    const auto new_pairs = [&met](const PlannedMesh& run) {
+      const auto pairs = PairsOf(run);
+      return std::count_if(pairs.begin(), pairs.end(),
+                           [&met](const auto& pair) { return !met.contains(pair); });
+    };
+    const auto best = std::max_element(
+        candidates.begin(), candidates.end(),
+        [&](const PlannedMesh& a, const PlannedMesh& b) { return new_pairs(a) < new_pairs(b); });
+    if (new_pairs(*best) == 0) break;
+    const PlannedMesh run = *best;
+    if (std::find(accepted.begin(), accepted.end(), run.mesh) == accepted.end()) {
+      if (const absl::Status status = check(run.mesh); !status.ok()) {
+        LeaveOut(preset.preset, run.mesh, std::string(status.message()), plan.left_out);
+        std::erase_if(candidates, [&](const PlannedMesh& other) { return other.mesh == run.mesh; });
+        continue;
+      }
+      accepted.push_back(run.mesh);
+    }
+    for (const auto& pair : PairsOf(run)) met.insert(pair);
+    plan.runs.push_back(run);
+  }
+  std::stable_sort(plan.runs.begin(), plan.runs.end(),
+                   [](const PlannedMesh& a, const PlannedMesh& b) {
+                     return std::tuple(a.mesh.ranks(), a.mesh.ToString(), a.threads, a.backend) <
+                            std::tuple(b.mesh.ranks(), b.mesh.ToString(), b.threads, b.backend);
+                   });
+  return plan;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// Which runs show that a workload has the same bits under all presets: meshes, threads and
+// backends.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/comm/mesh_shape.h"
+#include "core/config/config.h"
+
+namespace lockstep {
+
+// What the ranks of a run are: threads of one process, or processes that mpirun starts.
+enum class Backend { kThreads, kMpi };
+const char* Name(Backend backend);  // "threads", "mpi"
+
+// One run of a plan.
+struct PlannedMesh {
+  std::string preset;  // as the workload calls it
+  MeshShape mesh;
+  int64_t threads = 1;  // of each rank
+  Backend backend = Backend::kThreads;
+
+  // For a folder: "fsdp.pp=1,dp=2,tp=2.3_threads.mpi".
+  std::string ToString() const;
+  // "mesh.dp=2", ...: what --set says of it.
+  std::vector<std::string> assignments() const;
+
+  friend bool operator==(const PlannedMesh&, const PlannedMesh&) = default;
+};
+
+// What a preset says of the mesh.
+struct PresetMesh {
+  std::string preset;
+  MeshShape mesh;                         // its default for the workload
+  std::vector<MeshAxis> fixed_axes = {};  // whose size the preset fixes
+
+  bool Fixes(MeshAxis axis) const;
+};
+
+// Reads the text that the preset's program writes for --print_config.
+absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::string& listing);
+
+// The keys of the table [cut] in such a text, defaults included: "cut.shards=2", ...
+absl::StatusOr<std::vector<std::string>> CutAssignments(const std::string& listing);
+
+// What the meshes of a plan divide, and how far it goes.
+struct PlanLimits {
+  int64_t shards = 1;    // [cut]
+  int64_t features = 1;  // [cut]
+  int64_t ranks = 8;     // at most
+  std::vector<int64_t> threads = {1, 3};
+  std::vector<Backend> backends = {Backend::kThreads, Backend::kMpi};
+};
+
+// Reads shards and features of the configuration in such a text.
+absl::Status ReadCutLimits(const std::string& listing, PlanLimits& limits);
+
+// Meshes that a preset cannot have.
+struct LeftOut {
+  std::string preset;
+  std::optional<MeshShape> mesh = {};  // one of them; none: its default, whichever that is
+  int64_t others = 0;                  // that the same reason excludes
+  std::string reason;
+};
+
+struct Plan {
+  std::vector<PlannedMesh> runs;  // by number of ranks
+  std::vector<LeftOut> left_out;
+};
+
+// The runs of one preset. Sizes of axes are: pp 1, 2 and 4; replicas and dp the divisors of the
+// shards; tp what leaves each rank a node of the tree over feature leaves; and the preset's
+// default. Of all meshes, threads and backends only so many are taken that every two choices (dp =
+// 2 and tp = 2; tp = 2 and MPI) meet in one run, where any run has both: all-pairs testing. The
+// default mesh comes first, then meshes of more ranks. Ranks of a mesh of one are never processes.
+//
+// `check` says whether the preset takes a mesh. It is asked once for each mesh that would be taken;
+// what it refuses is left out, with its message, and others take its place.
+Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,
+            const std::function<absl::Status(const MeshShape&)>& check);
+
+}  // namespace lockstep
