@@ -40,19 +40,18 @@ class Leaf {
     return {gradient, std::exchange(has_gradient_, true) ? Write::kAccumulate : Write::kOverwrite};
   }
 
-  // Where a shard's gradient is a tree over leaves that are complete only when the shard ends
-  // (docs/numerics.md, "Leaves of a gradient"): gives each of so many leaves an accumulator of its
-  // own, from `kernels`. That of the first is `gradient`.
+  // Gives each of so many leaves of the gradient's tree an accumulator of its own, like `gradient`,
+  // in memory of `kernels`: where leaves are complete only when the shard ends (docs/numerics.md,
+  // "Trees nest"). The first leaf's accumulator is `gradient` itself. Requires `value`.
   void MakeAccumulators(Kernels& kernels, int64_t leaves);
   int64_t accumulators() const { return 1 + static_cast<int64_t>(further_.size()); }
   bool has_accumulators() const { return !further_.empty(); }
-  // Bytes of the accumulators behind the first.
+  // Bytes of all accumulators but the first.
   int64_t accumulator_bytes() const;
   // As NextContribution, to the accumulator of one leaf.
   Destination NextContributionOf(int64_t leaf, Kernels& kernels);
-  // After the last contribution: adds accumulators [first, first + count x stride), every stride-th
-  // of them, along the tree over them into the first; each node is rounded to the gradient's dtype.
-  // Returns the first.
+  // Adds the `count` accumulators first, first + stride, ... along their tree into the first of
+  // them, each node rounded to the gradient's dtype, and returns it. Each must have a contribution.
   Tensor SumAccumulators(Kernels& kernels, int64_t first, int64_t count, int64_t stride);
 
   // Starts the next step: the first contribution replaces what the buffer holds.

@@ -27,8 +27,8 @@ class Tape {
   // is for a forward pass that will be done again when its gradients are wanted.
   enum class Recording { kOn, kForgetful, kOff };
 
-  // `leaf_rows`: of a token leaf, where the rows of the pass are cut into leaves of which the
-  // gradients of its leaves are sums (weight_gradients.h); 0: not cut.
+  // `leaf_rows`: how many rows a token leaf has, where gradients are sums over token leaves
+  // (weight_gradients.h); 0 where rows are not cut.
   explicit Tape(Kernels& kernels, Recording recording = Recording::kOn, int64_t leaf_rows = 0)
       : kernels_(kernels),
         recording_(recording),
@@ -39,7 +39,7 @@ class Tape {
 
   Kernels& kernels() { return kernels_; }
   bool recording() const { return recording_ == Recording::kOn; }
-  // Of a token leaf; 0: not cut.
+  // How many rows a token leaf has; 0 where rows are not cut.
   int64_t leaf_rows() const { return leaf_rows_; }
 
   // --- for operations ---------------------------------------------------------------------------

@@ -27,14 +27,15 @@ struct Destinations {
 Destinations NextContributions(Kernels& kernels, Tape::Half half,
                                std::initializer_list<Leaf*> leaves);
 
-// Rows of an operation that are of one token leaf; none: all of them.
+// The rows of one token leaf in an operation; none: all rows.
 using LeafRows = std::optional<Range>;
 
-// The same for an operation of `rows` rows, where these may be of several token leaves: calls
-// compute(rows, destinations) for each leaf's, or once for all where they are not cut or nothing
-// is trained. A leaf of the tape gets the sum of each of its token leaves: in the leaf's own
-// accumulator where it has these, else added at once along the tree over leaves, each node rounded
-// to the gradient's dtype. Then there must be no other contribution to it.
+// The same for an operation of `rows` rows, which several token leaves may share
+// (docs/numerics.md, "Token leaves"). Calls compute(rows, destinations) once for each token leaf,
+// or once for all rows where these are not cut or nothing is trained. A parameter that has
+// accumulators gets the sum of each token leaf in an accumulator of its own. Any other parameter
+// gets the sum of all token leaves along their tree, each node rounded to the gradient's dtype; a
+// second contribution to it before its shard ends is a CHECK.
 void ForTokenLeaves(
     Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t rows,
     const std::function<void(const LeafRows& rows, const Destinations& destinations)>& compute);

@@ -125,7 +125,8 @@ class TokenLeavesTest : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(Operations, TokenLeavesTest, testing::ValuesIn(Cases()),
                          testing::PrintToStringParamName());
 
-// Of three leaves (0 + 1) + 2, of four (0 + 1) + (2 + 3); in bf16 each node is rounded.
+// The sum of three leaves is (0 + 1) + 2, that of four (0 + 1) + (2 + 3). A gradient in bf16 rounds
+// each node.
 TEST_P(TokenLeavesTest, AreAddedAlongTheTree) {
   constexpr int64_t kRows = 6;
   for (const int64_t leaves : {3, 4}) {

@@ -43,7 +43,7 @@ class Parameter : public Leaf {
   int64_t padding = 0;
 
   // Ranks that each have all of the parameter, but only a part of what its gradient is the sum of
-  // (docs/numerics.md, "Leaves of a gradient"): what their features contribute, and what their
+  // (docs/numerics.md, "Trees nest"): what their features contribute, and what their
   // tokens do. Such parts are summed once a shard (CompleteGradient, core/run/local_model.h). Null:
   // this rank has all of it.
   SplitGroup* features_over = nullptr;

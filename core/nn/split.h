@@ -71,13 +71,13 @@ class SplitGroup {
   }
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
-  // Of a split sequence: gathers the tokens, [own tokens, width] to [token leaves x samples, tokens
-  // of each, width], and sums and scatters the gradient.
+  // A group that splits the sequence gathers the tokens, [own tokens, width] to [leaves x samples,
+  // tokens of a leaf, width], and sums and scatters the gradient.
   virtual Variable Enter(Pass& pass, const Variable& x) = 0;
 
   // The way out of a row-split layer: the sum of all members' values, whose gradient is
-  // everybody's. Of a split sequence: sums and scatters the tokens, and gathers the gradient. Uses
-  // x up.
+  // everybody's. A group that splits the sequence sums and scatters the tokens, and gathers the
+  // gradient. Uses x up.
   virtual Variable Leave(Pass& pass, Variable x) = 0;
 
   // Columns of all members side by side, x [rows, widths[index()]] to [rows, all widths]; the
@@ -89,8 +89,8 @@ class SplitGroup {
   enum class Reduction { kSum, kMax, kMin };
   virtual void Reduce(const Tensor& x, Reduction reduction) = 0;
 
-  // In place: the gradient of a parameter that all members hold, of which each has what its own
-  // features contribute.
+  // In place: sums what each member has of the gradient of a parameter that all members hold, from
+  // its own features or its own tokens.
   virtual void SumGradient(const Tensor& gradient) = 0;
 };
 

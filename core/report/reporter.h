@@ -28,7 +28,7 @@ class Reporter {
   absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
-  // Of a run that was asked for hashes (Settings::hash_every).
+  // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes); }
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);

@@ -21,7 +21,7 @@ namespace {
 // Elements from one aligned view of a flat fp32 buffer to the next.
 int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
 
-// Of the layers' sums, one behind the other.
+// How many elements the layers' sums take, one behind the other.
 int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
   int64_t elements = 0;
   for (const RunningStatistics* layer : layers) {
@@ -50,12 +50,6 @@ ModelLayout LayoutOf(const Model& model, const Rank& rank, const std::vector<Blo
            .blocks = {ranges},
            .compute = precision.compute,
            .reduce = precision.reduce}};
-}
-
-// Of those of a shard, the token leaves that a rank has of a parameter's gradient.
-int64_t OwnTokenLeaves(const Parameter& parameter, int64_t token_leaves) {
-  return parameter.tokens_over == nullptr ? token_leaves
-                                          : token_leaves / parameter.tokens_over->size();
 }
 
 // Draws forward and backward of a block into the trace, inside those of the pass.
@@ -184,7 +178,8 @@ void LocalModel::MakeValues() {
 // their features is summed over them before the next one is added: both end with the shard.
 void LocalModel::MakeAccumulators() {
   for (Parameter* use : uses_) {
-    const int64_t tokens = OwnTokenLeaves(*use, settings_.cut.tokens);
+    const int ranks = use->tokens_over == nullptr ? 1 : use->tokens_over->size();
+    const int64_t tokens = settings_.cut.tokens / ranks;
     const bool token_leaves_wait =
         settings_.cut.micro_batches > 1 || use->feature_leaves > 1 || use->features_over != nullptr;
     use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? tokens : 1) * use->feature_leaves);

@@ -49,7 +49,7 @@ uint64_t HashOf(Kernels& kernels, const StateTensor& part) {
   return hash;
 }
 
-// Of the weights that are here.
+// The sum of the hashes of the weights that this rank holds.
 uint64_t SumOfHashes(Kernels& kernels, const std::vector<StateTensor>& state) {
   uint64_t hash = 0;
   for (const StateTensor& part : state) {

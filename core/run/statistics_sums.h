@@ -30,7 +30,7 @@ class StatisticsSums {
   void AddCosts(const Mesh& mesh, CostPrediction& prediction) const;
 
  private:
-  // Of a range with layers that gather statistics.
+  // A range of blocks with layers that gather statistics.
   struct Stage {
     int64_t first_block;
     std::vector<RunningStatistics*> layers;

@@ -58,7 +58,7 @@ class GradientReducer {
   std::vector<Tensor> flats_;
   absl::flat_hash_map<const Leaf*, Use> uses_;
   std::vector<Work> works_;
-  // Of the step: how many uses a bucket waits for, and which bucket is launched next.
+  // How many uses each bucket still waits for in this step, and which bucket is launched next.
   std::vector<size_t> waiting_;
   size_t next_ = 0;
 };

@@ -145,7 +145,7 @@ class Engine : public Strategy {
     return numbers;
   }
 
-  // Of a step, as the schedule has them.
+  // The backwards of a step, in the order of the schedule.
   std::vector<StageBackward> Backwards() const {
     std::vector<StageBackward> backwards;
     const int64_t runs = settings_.micro_batches_of_rank() / options_.schedule.micro_batches;

@@ -61,8 +61,8 @@ struct MeshCase {
 
   int data_ranks() const { return replicas * dp; }
   int shards() const { return data_ranks() * shards_of_rank; }
-  // Of a shard. A rank has 4 in a step, whatever its shards are; but 4 in a shard where a schedule
-  // may run once for each.
+  // How many a shard has. A rank has 4 in a step, whatever its shards are; but 4 in a shard where a
+  // schedule may run once for each.
   int micro_batches() const { return pp > 1 && shard != "none" ? 4 : 4 / shards_of_rank; }
   Assignments assignments() const {
     return With({absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),

@@ -84,7 +84,7 @@ class ScheduleRunner {
   const Checkpointing checkpointing_;
   StageLinks& links_;
 
-  // Of the present run.
+  // What the present run was given.
   int64_t step_ = 0, of_shard_ = 1;
   absl::Span<const int64_t> micro_batches_;  // by number in the schedule
   BatchSource* batches_ = nullptr;

@@ -49,11 +49,10 @@ class TensorParallel {
   // This rank's slice of a model without memory, which this outlives.
   Model Split(Model model);
 
-  // Of all that this rank trains: says what counts in the norm here.
+  // Marks which of the tensors that this rank trains count in the norm here.
   std::vector<TrainedTensor> Prepare(std::vector<TrainedTensor> trained) const;
 
-  // Of the tokens that lie between blocks, the fraction that this rank has: what it hands on to
-  // other stages.
+  // The fraction of the tokens between blocks that this rank has, and hands on to other stages.
   double token_fraction() const { return group_.splits_sequence() ? 1.0 / ranks_.size() : 1; }
 
   // Adds what this rank sends in a step, a schedule's runs of so many micro-batches, to those it

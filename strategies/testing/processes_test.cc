@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/subprocess.h"
-#include "core/report/metrics.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "strategies/testing/launched_run.h"

@@ -17,8 +17,8 @@ struct SplitWorkload {
   Assignments options;      // of those that have the axis tp
 };
 
-// Of the transformer, twelve heads and widths that 2, 3, 4 and 6 ranks divide; a vocabulary of 16,
-// which 3 do not, with dropout. Where ranks divide the sequence, 24 tokens of context.
+// The transformer has twelve heads and widths that 2, 3, 4 and 6 ranks divide, a vocabulary of 16,
+// which 3 do not, and dropout. Where ranks divide the sequence, its context is 24 tokens.
 SplitWorkload WorkloadOf(SplitKind kind);
 
 // A cut into so many feature leaves and, where ranks divide the sequence, as many token leaves.

@@ -213,7 +213,7 @@ TEST(TpCostTest, MemoryFallsWithTheRanks) {
   }
 }
 
-// Of five samples, 2, 2 and 1.
+// A shard's five samples make micro-batches of 2, 2 and 1.
 TEST(TpCostTest, UnevenMicroBatches) {
   for (const SplitKind kind : {SplitKind::kGpt, SplitKind::kGptSplitSequence, SplitKind::kResNet}) {
     const SplitWorkload workload = WorkloadOf(kind);
