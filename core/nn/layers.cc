@@ -17,11 +17,20 @@ Slice SliceOf(int64_t dimension, const Range& range) {
   return {.dimension = dimension, .ranges = {range}};
 }
 
-// The rows of a table, one for each word, that leaves [first, first + count) have: as many for each
-// leaf, the last ones' filled up with padding.
+// Matrix products are quick where rows and columns begin at multiples of 64 elements.
+constexpr int64_t kRowsTogether = 64;
+
+int64_t RowsOfLeaf(int64_t rows, int leaves) {
+  const int64_t of_leaf = (rows + leaves - 1) / leaves;
+  if (rows < kRowsTogether * leaves) return of_leaf;
+  return (of_leaf + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
+}
+
+// The rows of a table, one for each word, that the leaves of a cut have: as many for each leaf, the
+// last ones' filled up with padding.
 struct VocabularyRows {
   VocabularyRows(const Parameter& table, const FeatureCut& cut)
-      : of_leaf((table.shape[0] + cut.all_leaves() - 1) / cut.all_leaves()) {
+      : of_leaf(RowsOfLeaf(table.shape[0], cut.all_leaves())) {
     const int64_t rows = table.shape[0];
     own.first = std::min(rows, of_leaf * cut.first_leaf());
     own.count = std::min(of_leaf * cut.leaves(), rows - own.first);
@@ -32,10 +41,10 @@ struct VocabularyRows {
   Range own;
 };
 
-// Makes the table the slice of a member.
+// Pads the table, and makes it the slice of a member.
 void SplitRows(Parameter& table, const FeatureCut& cut) {
   const VocabularyRows rows(table, cut);
-  table.slice = SliceOf(0, rows.own);
+  if (cut.group != nullptr) table.slice = SliceOf(0, rows.own);
   table.padding = rows.padding;
 }
 
@@ -312,6 +321,7 @@ EmbeddingLayer::EmbeddingLayer(std::string name, int64_t entries, int64_t width,
 
 void EmbeddingLayer::CutFeatures(SplitStyle style, int features) {
   SetFeatures(cut_, style == SplitStyle::kVocabulary, style, features);
+  if (style == SplitStyle::kVocabulary) SplitRows(weight_, cut_);
 }
 
 void EmbeddingLayer::Split(SplitStyle style, SplitGroup& group) {
@@ -359,6 +369,7 @@ TiedLogitsLayer::TiedLogitsLayer(std::string name, Parameter& table)
 
 void TiedLogitsLayer::CutFeatures(SplitStyle style, int features) {
   SetFeatures(cut_, style == SplitStyle::kVocabulary, style, features);
+  if (style == SplitStyle::kVocabulary) SplitRows(weight_, cut_);
 }
 
 void TiedLogitsLayer::Split(SplitStyle style, SplitGroup& group) {
@@ -369,7 +380,7 @@ void TiedLogitsLayer::Split(SplitStyle style, SplitGroup& group) {
 }
 
 Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
-  if (!cut_.is_cut()) return Linear(pass.tape, x, weight_, nullptr);
+  if (!cut_.is_cut() && weight_.padding == 0) return Linear(pass.tape, x, weight_, nullptr);
   const VocabularyRows rows(weight_, cut_);
   pass.split_logits = {.group = cut_.group, .classes = rows.own, .leaf_classes = rows.of_leaf};
   FeatureLeaves leaves;  // without padding

@@ -182,9 +182,10 @@ class LayerNormLayer : public Module {
   Parameter& bias_;
 };
 
-// A table [entries, width] of rows to look up. Split by vocabulary it has some of the rows, filled
-// up with padding to as many as the others have: a feature leaf has entries / features rows,
-// rounded up, and the last leaves fewer or none.
+// A table [entries, width] of rows to look up. That of a vocabulary is padded to a multiple of 64 x
+// features rows, of which each feature leaf has as many, and the last leaves fewer entries or none;
+// one of fewer entries than that to a multiple of features, so that no leaf goes without. Split, it
+// has the rows of some leaves.
 class EmbeddingLayer : public Module {
  public:
   EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init);

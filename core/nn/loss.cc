@@ -39,13 +39,14 @@ CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targ
 int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
   Kernels& k = pass.kernels();
   const auto& [group, classes, leaf_classes] = pass.split_logits;
-  if (group == nullptr) return k.CountCorrect(logits, targets);
+  const bool is_padded = leaf_classes > 0 && classes.count < logits.shape()[-1];
+  if (group == nullptr && !is_padded) return k.CountCorrect(logits, targets);
   const int64_t rows = targets.elements();
   const Tensor largest = k.Empty({rows}), where = k.Empty({rows}, DType::kI32);
   k.LargestLogits(logits, classes, largest, where);
   std::vector<float> own(rows), best(rows);
   k.CopyToHost(largest, own.data());
-  group->Reduce(largest, SplitGroup::Reduction::kMax);
+  if (group != nullptr) group->Reduce(largest, SplitGroup::Reduction::kMax);
   k.CopyToHost(largest, best.data());
   // Of several classes with the largest logit the first counts: of members without one, none.
   std::vector<int32_t> at(rows), wanted(rows);
@@ -54,7 +55,7 @@ int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
     if (own[r] < best[r]) at[r] = std::numeric_limits<int32_t>::max();
   }
   k.CopyFromHost(at.data(), where);
-  group->Reduce(where, SplitGroup::Reduction::kMin);
+  if (group != nullptr) group->Reduce(where, SplitGroup::Reduction::kMin);
   k.CopyToHost(where, at.data());
   k.CopyToHost(targets, wanted.data());
   int64_t correct = 0;

@@ -38,8 +38,8 @@ class Parameter : public Leaf {
 
   // The slice that this rank holds where tensor parallelism splits it; none: all of it.
   std::optional<Slice> slice;
-  // Entries behind a slice along the first dimension, so that all ranks have as many. They are no
-  // part of the parameter: they start at 0, get gradients of 0, and no checkpoint knows them.
+  // Entries behind the parameter, or behind its slice, along the first dimension. They are no part
+  // of it: they start at 0, get gradients of 0, and no checkpoint knows them.
   int64_t padding = 0;
 
   // Ranks that each have all of the parameter, but only a part of what its gradient is the sum of

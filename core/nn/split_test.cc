@@ -137,6 +137,29 @@ TEST(SplitTest, VocabulariesAreSplitByLeaves) {
   EXPECT_EQ(table.weight().padding, 2);
 }
 
+// On every device, split or not, of enough words: leaves of 64 rows, or a multiple.
+TEST(SplitTest, VocabulariesArePadded) {
+  LoneMember last(4, 3);
+  EmbeddingLayer table("token", 300, 4, Init::Normal(1));
+  table.CutFeatures(SplitStyle::kReplicated, 1);
+  EXPECT_EQ(table.weight().held_shape(), (Shape{300, 4})) << "no vocabulary";
+  table.CutFeatures(SplitStyle::kVocabulary, 1);
+  EXPECT_EQ(table.weight().held_shape(), (Shape{320, 4}));
+  EXPECT_EQ(table.weight().slice_shape(), (Shape{300, 4})) << "as files have it";
+  table.CutFeatures(SplitStyle::kVocabulary, 4);
+  EXPECT_EQ(table.weight().held_shape(), (Shape{512, 4}));
+  table.Split(SplitStyle::kVocabulary, last);
+  EXPECT_EQ(table.weight().slice_shape(), (Shape{0, 4}));
+  EXPECT_EQ(table.weight().held_shape(), (Shape{128, 4}));
+
+  EmbeddingLayer small("token", 255, 4, Init::Normal(1));
+  small.CutFeatures(SplitStyle::kVocabulary, 4);
+  EXPECT_EQ(small.weight().held_shape(), (Shape{256, 4})) << "each leaf has words";
+  EmbeddingLayer few("token", 63, 4, Init::Normal(1));
+  few.CutFeatures(SplitStyle::kVocabulary, 1);
+  EXPECT_EQ(few.weight().held_shape(), (Shape{63, 4}));
+}
+
 TEST(SplitTest, VocabulariesAreFilledUpWithZeros) {
   CpuAllocator allocator;
   CpuKernels kernels(allocator);

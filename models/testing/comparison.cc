@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "core/autograd/operations.h"
 #include "core/autograd/testing/arrays.h"
 #include "core/base/philox.h"
+#include "core/nn/loss.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 
@@ -53,7 +53,7 @@ double TrainOnce(Model& model, Pass& pass, const Tensor& inputs, const Tensor& t
   const auto count = static_cast<double>(targets.elements());
   Variables logits = RunBlocks(model, pass, inputs);
   const CrossEntropy result =
-      SoftmaxCrossEntropy(pass.tape, std::move(logits[0]), targets, static_cast<float>(1 / count));
+      SoftmaxCrossEntropy(pass, std::move(logits[0]), targets, static_cast<float>(1 / count));
   pass.tape.Backward();
   return kernels.Sum(result.losses).Total() / count;
 }

@@ -1,6 +1,7 @@
 // A GPT of two layers forward and backward against the same network written as plain loops in
 // double precision, from the papers' formulas.
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "core/autograd/testing/arrays.h"
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/loss.h"
 #include "gtest/gtest.h"
 #include "models/testing/comparison.h"
 #include "models/testing/double_graph.h"
@@ -133,6 +135,57 @@ TEST_P(TransformerReferenceTest, EvaluationDropsNothing) {
   Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = kSeed};
   const Variables outputs = RunBlocks(model, pass, Upload(kernels_, {kBatch, kTime}, ids_));
   EXPECT_TRUE(IsNear(graph.value(logits), Download(kernels_, outputs[0].value), kTolerance));
+}
+
+// A vocabulary of 67 is padded to 128 in memory: losses, gradients and the count of correct guesses
+// are those of the bare table, here where every logit of a word lies below the padding's 0.
+TEST(PaddedVocabularyTest, ChangesNoBit) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  TransformerOptions options = Options(0);
+  options.vocabulary = 67;
+  const std::vector<int32_t> ids = RandomIntegers(kBatch * kTime, 67, 1);
+  std::vector<Array> gradients[2];
+  double losses[2];
+  int64_t correct[2];
+  for (const bool padded : {false, true}) {
+    Model model = MakeTransformer(options);
+    if (padded) model.CutFeatures(1);
+    Parameter& table = *model.Parameters().front();
+    ASSERT_EQ(table.held_shape()[0], padded ? 128 : 67);
+    Materialize(model.Parameters(), kSeed, kernels);
+    // The last normalisation gives minus the first words' sum, far from 0.
+    for (float& value : table.value.span<float>()) value = std::abs(value);
+    for (Parameter* parameter : model.Parameters()) {
+      if (parameter->name == "head.norm.weight") kernels.Fill(parameter->value, 0.1f);
+      if (parameter->name == "head.norm.bias") kernels.Fill(parameter->value, -1);
+    }
+    const Tensor inputs = Upload(kernels, {kBatch, kTime}, ids);
+    {
+      Tape tape(kernels, Tape::Recording::kOff);
+      Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+      const Tensor logits = RunBlocks(model, pass, inputs)[0].value;
+      for (int64_t row = 0; row < kBatch * kTime; ++row) {
+        for (int64_t c = 0; c < 67; ++c) {
+          ASSERT_LT(logits.data<float>()[row * logits.shape()[-1] + c], 0);
+        }
+      }
+      correct[padded] = CountCorrect(pass, logits, inputs);
+    }
+    Tape tape(kernels);
+    Pass pass = {.tape = tape, .seed = kSeed};
+    losses[padded] = TrainOnce(model, pass, inputs, inputs);
+    for (Parameter* parameter : model.Parameters()) {
+      gradients[padded].push_back(
+          Download(kernels, parameter->gradient.View(0, parameter->slice_shape())));
+    }
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_GT(correct[0], 0);
+  EXPECT_EQ(correct[0], correct[1]);
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    EXPECT_TRUE(SameBits(gradients[0][i], gradients[1][i])) << i;
+  }
 }
 
 }  // namespace
