@@ -11,7 +11,7 @@
 #include "tools/collectives/demo.h"
 #include "tools/collectives/layout.h"
 #include "tools/collectives/page.h"
-#include "tools/draw/markup_check.h"
+#include "tools/draw/testing/markup_check.h"
 #include "tools/draw/svg.h"
 
 namespace lockstep {
