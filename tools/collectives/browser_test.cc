@@ -11,7 +11,7 @@
 #include "tools/browser/testing/requests.h"
 #include "tools/collectives/catalogue.h"
 #include "tools/collectives/demo.h"
-#include "tools/collectives/page.h"
+#include "tools/collectives/picture.h"
 
 namespace lockstep {
 namespace {
