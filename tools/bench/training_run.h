@@ -51,8 +51,8 @@ struct TrainingTiming {
 struct Contender {
   std::string name = {};
   StrategyDefinition strategy;
-  int ranks = 1;                              // as many has PyTorch's side
-  std::string axis = "dp";                    // of the mesh: data-parallel ranks have a batch each
+  int ranks = 1;                              // PyTorch's side has as many
+  std::string axis = "dp";                    // of the mesh; along dp, each rank has a batch
   int threads = 2;                            // of a rank
   std::vector<std::string> assignments = {};  // laid over all else
   std::string torch_arguments = {};           // of PyTorch's side of it; empty: there is none

@@ -9,11 +9,13 @@
 
 namespace lockstep {
 
+// A phase of a step, or a class of memory. What both have, such as communication, has one colour in
+// all charts.
 struct Category {
   const char* name;     // in a run's summary and trace
   const char* title;    // in a report
-  int colour;           // tools/draw/palette.h; what both have, such as communication, has one
-  bool beside = false;  // of times: happened beside the others, which add up to the step
+  int colour;           // tools/draw/palette.h
+  bool beside = false;  // of a phase: beside the others, which add up to the step
 };
 
 inline constexpr Category kTimeCategories[] = {
