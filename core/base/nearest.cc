@@ -10,6 +10,10 @@
 #include <utility>  // std::swap
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace lockstep {
 
 int64_t EditDistance(std::string_view a, std::string_view b) {
@@ -56,6 +60,15 @@ std::string NearestNames(std::string_view name, std::vector<std::string> candida
     std::erase(candidates, nearest);
   }
   return text;
+}
+
+absl::StatusOr<size_t> FindName(const std::string& what, const std::string& name,
+                                std::span<const std::string> names) {
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  return absl::InvalidArgumentError(absl::StrCat("there is no ", what, " '", name,
+                                                 "'; did you mean ", NearestName(name, names),
+                                                 "? There are ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace lockstep

@@ -49,5 +49,13 @@ TEST(NearestNamesTest, ListsUpToFiveTheNearestFirst) {
   EXPECT_EQ(NearestNames("a", {}), "");
 }
 
+TEST(FindNamedTest, FindsTheValueOrSaysWhatThereIs) {
+  const std::vector<int> numbers = {1, 2, 30};
+  const auto name_of = [](int number) { return std::to_string(number); };
+  EXPECT_EQ(FindNamed("number", "30", numbers, name_of).value(), 30);
+  EXPECT_EQ(FindNamed("number", "31", numbers, name_of).status().message(),
+            "there is no number '31'; did you mean 1? There are 1, 2, 30");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -84,6 +84,12 @@ constexpr bool HasRoot(Operation operation) {
          operation == Operation::kGather || operation == Operation::kScatter;
 }
 
+// Whether the members' parts of the payload may have different sizes.
+constexpr bool AllowsUneven(Operation operation) {
+  return operation == Operation::kGather || operation == Operation::kScatter ||
+         operation == Operation::kAllGather || operation == Operation::kReduceScatter;
+}
+
 // Whether two members exchange a message while the rest of the group takes no part.
 constexpr bool IsPointToPoint(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kRecv;

@@ -15,43 +15,24 @@
 namespace lockstep {
 namespace {
 
-constexpr int kEverybody = -1;
-
-// Elements [begin, begin + count) of an output: elements `source_begin` and on of the input of rank
-// `source`, or the sums of everybody's.
-struct Segment {
-  int64_t begin = 0;
-  int64_t count = 0;
-  int source = kEverybody;
-  int64_t source_begin = 0;
-};
-
 // Elements of one part of what the ranks bring or get (tools/collectives/movement.h).
 int64_t PartSize(const TimedCall& call) {
   return HasParts(call.operation) ? call.part() : call.elements;
 }
 
-// A send_recv is more than Movement's kSend: it goes around, so that every rank has both ends.
 Movement MovementOfCall(const TimedCall& call) {
   return MovementOf(call.operation, std::vector<int64_t>(call.ranks, PartSize(call)), /*root=*/0);
 }
 
 // What the output of `rank` is made of; nothing if it has none.
-std::vector<Segment> Expected(const TimedCall& call, int rank) {
+std::vector<Flow> FlowsTo(const TimedCall& call, int rank) {
   if (call.operation == Operation::kSend) {
-    return {{.count = call.elements, .source = (rank + call.ranks - 1) % call.ranks}};
+    // More than Movement's: it goes around, so that every rank has both ends.
+    return {{.from = {{(rank + call.ranks - 1) % call.ranks, 0}}, .to = {rank, 0}}};
   }
-  const int64_t size = PartSize(call);
-  std::vector<Segment> segments;
-  for (const Flow& flow : MovementOfCall(call).flows) {
-    if (flow.to.rank != rank) continue;
-    const Cell& from = flow.from[0];
-    segments.push_back({.begin = flow.to.part * size,
-                        .count = size,
-                        .source = flow.from.size() > 1 ? kEverybody : from.rank,
-                        .source_begin = from.part * size});
-  }
-  return segments;
+  std::vector<Flow> flows = MovementOfCall(call).flows;
+  std::erase_if(flows, [rank](const Flow& flow) { return flow.to.rank != rank; });
+  return flows;
 }
 
 // Element `i` of a rank's input: 0 to 15, so that sums are exact in every dtype. Scattered by a
@@ -77,31 +58,26 @@ void FillAs(int rank, const CallTensors& tensors) {
 
 template <typename T>
 absl::Status CheckAs(const TimedCall& call, int rank, const CallTensors& tensors) {
-  for (const Segment& segment : Expected(call, rank)) {
-    const T* const output = tensors.output.data<T>() + segment.begin;
-    const int first = segment.source == kEverybody ? 0 : segment.source;
-    const int last = segment.source == kEverybody ? call.ranks - 1 : segment.source;
-    const auto expected = [&](int64_t i) {
-      T sum = 0;
-      for (int source = first; source <= last; ++source) {
-        sum += Value<T>(source, segment.source_begin + i);
-      }
-      return sum;
-    };
-    for (int64_t i = 0; i < segment.count; ++i) {
-      if (output[i] == expected(i)) continue;
-      return absl::InternalError(
-          absl::StrCat(TimedName(call.operation), " of ", Name(call.dtype), " x ", call.elements,
-                       " among ", call.ranks, " ranks: element ", segment.begin + i, " of rank ",
-                       rank, " is ", output[i], " and must be ", expected(i)));
+  const int64_t size = PartSize(call);
+  for (const Flow& flow : FlowsTo(call, rank)) {
+    const int64_t begin = flow.to.part * size;
+    for (int64_t i = 0; i < size; ++i) {
+      T expected = 0;
+      for (const Cell& from : flow.from) expected += Value<T>(from.rank, from.part * size + i);
+      const T actual = tensors.output.data<T>()[begin + i];
+      if (actual == expected) continue;
+      return absl::InternalError(absl::StrCat(TimedName(call.operation), " of ", Name(call.dtype),
+                                              " x ", call.elements, " among ", call.ranks,
+                                              " ranks: element ", begin + i, " of rank ", rank,
+                                              " is ", actual, " and must be ", expected));
     }
   }
   return absl::OkStatus();
 }
 
-// Calls function(T()) for the dtype's type; for those that TimedDType lets through.
+// Returns function(T()) for the dtype's type; for those that TimedDType lets through.
 template <typename Function>
-void WithTypeOf(DType dtype, Function&& function) {
+auto WithTypeOf(DType dtype, Function&& function) {
   switch (dtype) {
     case DType::kF32:
       return function(float());
@@ -112,14 +88,13 @@ void WithTypeOf(DType dtype, Function&& function) {
     case DType::kI64:
       return function(int64_t());
     default:
-      break;
+      LOG(FATAL) << Name(dtype) << " is not timed";
   }
-  LOG(FATAL) << Name(dtype) << " is not timed";
 }
 
 }  // namespace
 
-RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements) {
+CallTensors MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements) {
   const auto make = [&] {
     const Tensor tensor = Tensor::Empty(allocator, {elements}, dtype, MemoryClass::kCommunication);
     std::memset(tensor.raw(), 0, static_cast<size_t>(tensor.bytes()));
@@ -128,7 +103,7 @@ RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements) {
   return {.input = make(), .output = make()};
 }
 
-CallTensors TensorsOf(const TimedCall& call, int rank, const RankMemory& memory) {
+CallTensors TensorsOf(const TimedCall& call, int rank, const CallTensors& memory) {
   const Tensor whole = memory.input.View(0, {call.elements});
   if (call.operation == Operation::kBroadcast) return {.input = whole, .output = whole};
   if (call.operation == Operation::kSend) {
@@ -158,9 +133,7 @@ void FillTensors(const TimedCall& call, int rank, const CallTensors& tensors) {
 }
 
 absl::Status CheckOutput(const TimedCall& call, int rank, const CallTensors& tensors) {
-  absl::Status status;
-  WithTypeOf(call.dtype, [&]<typename T>(T) { status = CheckAs<T>(call, rank, tensors); });
-  return status;
+  return WithTypeOf(call.dtype, [&]<typename T>(T) { return CheckAs<T>(call, rank, tensors); });
 }
 
 }  // namespace lockstep

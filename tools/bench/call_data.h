@@ -9,22 +9,18 @@
 
 namespace lockstep {
 
-// The memory of one rank from which all its calls take their tensors.
-struct RankMemory {
-  Tensor input;
-  Tensor output;
-};
-
-// Memory for calls with payloads of up to `elements` elements. Throws StatusException where there
-// is none.
-RankMemory MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements);
-
-// A rank's tensors in a call; undefined where the rank has none.
+// A rank's tensors in a call, undefined where the rank has none; or the rank's memory, from which
+// all its calls take theirs.
 struct CallTensors {
   Tensor input = {};
   Tensor output = {};
 };
-CallTensors TensorsOf(const TimedCall& call, int rank, const RankMemory& memory);
+
+// Memory for calls with payloads of up to `elements` elements. Throws StatusException where there
+// is none.
+CallTensors MakeRankMemory(Allocator& allocator, DType dtype, int64_t elements);
+
+CallTensors TensorsOf(const TimedCall& call, int rank, const CallTensors& memory);
 
 // Writes known values, small whole numbers that differ by rank and element, into the rank's input,
 // and others into an output that lies elsewhere.

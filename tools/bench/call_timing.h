@@ -2,37 +2,33 @@
 
 #pragma once
 
+#include <functional>
+
 #include "absl/status/statusor.h"
+#include "core/comm/communicator.h"
 #include "tools/bench/call_data.h"
 #include "tools/bench/timed_call.h"
 
 namespace lockstep {
 
-// One rank's means to call: what is timed. An error on one rank ends the others' calls too.
-class RankCalls {
- public:
-  virtual ~RankCalls() = default;
+// Makes the call once with this rank's tensors, and returns when they may be used again: what is
+// timed. An error on one rank ends the others' calls too.
+using RunCall = std::function<absl::Status()>;
 
-  virtual int rank() const = 0;
+// Returns the highest of all ranks' values, and not before all ranks have called it. Not timed.
+using MaxOverRanks = std::function<absl::StatusOr<double>(double value)>;
 
-  // Makes the call once with this rank's tensors, and returns when they may be used again.
-  virtual absl::Status Run(const TimedCall& call, const CallTensors& tensors) = 0;
-
-  // Not timed: returns once all ranks have called it, ...
-  virtual absl::Status Barrier() = 0;
-  // ... and the highest of all ranks' values.
-  virtual absl::StatusOr<double> Max(double value) = 0;
-};
+// Over the ranks of a communicator, which outlives what is returned.
+MaxOverRanks MaxOver(Communicator& comm);
 
 // Seconds that a call takes: the mean over a batch of calls made one right after the other, by the
 // clock of the rank that takes longest; the best of at least three batches, which take `budget`
 // seconds together or as long as they must, after others that warm up. To be called by all ranks;
 // all get the same.
-absl::StatusOr<double> TimeCall(const TimedCall& call, const CallTensors& tensors, double budget,
-                                RankCalls& calls);
+absl::StatusOr<double> TimeCall(const RunCall& run, double budget, const MaxOverRanks& max);
 
 // The same, after one call on tensors with known values, of whose outputs every element is checked.
-absl::StatusOr<double> CheckAndTimeCall(const TimedCall& call, const CallTensors& tensors,
-                                        double budget, RankCalls& calls);
+absl::StatusOr<double> CheckAndTimeCall(const TimedCall& call, int rank, const CallTensors& tensors,
+                                        const RunCall& run, double budget, const MaxOverRanks& max);
 
 }  // namespace lockstep

@@ -7,30 +7,12 @@
 #include "core/comm/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/bench/communicator_calls.h"
+#include "tools/collectives/call_once.h"
 
 namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
-
-// As CommunicatorCalls, but calls of one operation do nothing.
-class LazyCalls final : public RankCalls {
- public:
-  LazyCalls(Communicator& comm, Operation skipped) : calls_(comm), skipped_(skipped) {}
-
-  int rank() const override { return calls_.rank(); }
-  absl::Status Run(const TimedCall& call, const CallTensors& tensors) override {
-    if (call.operation == skipped_) return absl::OkStatus();
-    return calls_.Run(call, tensors);
-  }
-  absl::Status Barrier() override { return calls_.Barrier(); }
-  absl::StatusOr<double> Max(double value) override { return calls_.Max(value); }
-
- private:
-  CommunicatorCalls calls_;
-  const Operation skipped_;
-};
 
 std::vector<TimedCall> Calls(int ranks, int64_t bytes) {
   std::vector<TimedCall> calls;
@@ -51,11 +33,15 @@ TEST(CallTimingTest, CallsOfCommunicatorsAreRightAndTakeTime) {
       CpuAllocator allocator;
       std::vector<double> seconds(static_cast<size_t>(ranks));
       const absl::Status status = RunRanks(ranks, {}, [&](RankHandle& rank) -> absl::Status {
-        const RankMemory memory = MakeRankMemory(allocator, call.dtype, call.elements);
-        CommunicatorCalls calls(rank.comm());
+        const CallTensors tensors =
+            TensorsOf(call, rank.rank(), MakeRankMemory(allocator, call.dtype, call.elements));
+        const auto run = [&] {
+          return CallOnce(rank.comm(), call.operation, tensors.input, tensors.output,
+                          ReduceOp::kSum, 0, "benchmark");
+        };
         LS_ASSIGN_OR_RETURN(
             seconds[static_cast<size_t>(rank.rank())],
-            CheckAndTimeCall(call, TensorsOf(call, rank.rank(), memory), 1e-4, calls));
+            CheckAndTimeCall(call, rank.rank(), tensors, run, 1e-4, MaxOver(rank.comm())));
         return absl::OkStatus();
       });
       ASSERT_TRUE(status.ok()) << status;
@@ -71,9 +57,11 @@ TEST(CallTimingTest, CallsThatDoNothingAreFound) {
   for (const TimedCall& call : Calls(2, 20'000)) {
     CpuAllocator allocator;
     const absl::Status status = RunRanks(2, {}, [&](RankHandle& rank) -> absl::Status {
-      const RankMemory memory = MakeRankMemory(allocator, call.dtype, call.elements);
-      LazyCalls calls(rank.comm(), call.operation);
-      return CheckAndTimeCall(call, TensorsOf(call, rank.rank(), memory), 1e-4, calls).status();
+      const CallTensors tensors =
+          TensorsOf(call, rank.rank(), MakeRankMemory(allocator, call.dtype, call.elements));
+      const auto lazy = [] { return absl::OkStatus(); };
+      return CheckAndTimeCall(call, rank.rank(), tensors, lazy, 1e-4, MaxOver(rank.comm()))
+          .status();
     });
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << TimedName(call.operation);
     EXPECT_THAT(std::string(status.message()), HasSubstr("must be"));
@@ -84,8 +72,8 @@ TEST(CallTimingTest, CallsThatDoNothingAreFound) {
 TEST(CallTimingTest, AnErrorNamesTheElement) {
   const TimedCall call = CallOfSize(Operation::kAllGather, DType::kI32, 2, 4096, false);
   CpuAllocator allocator;
-  const RankMemory first = MakeRankMemory(allocator, DType::kI32, call.elements);
-  const RankMemory second = MakeRankMemory(allocator, DType::kI32, call.elements);
+  const CallTensors first = MakeRankMemory(allocator, DType::kI32, call.elements);
+  const CallTensors second = MakeRankMemory(allocator, DType::kI32, call.elements);
   const CallTensors tensors = TensorsOf(call, 0, first);
   const CallTensors others = TensorsOf(call, 1, second);
   FillTensors(call, 0, tensors);

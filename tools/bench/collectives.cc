@@ -27,11 +27,11 @@
 #include "core/comm/launch.h"
 #include "core/tensor/allocator.h"
 #include "tools/bench/call_timing.h"
-#include "tools/bench/communicator_calls.h"
 #include "tools/bench/core_binding.h"
 #include "tools/bench/memory_limit.h"
 #include "tools/bench/mpi_peer.h"
 #include "tools/bench/sweep.h"
+#include "tools/collectives/call_once.h"
 
 ABSL_FLAG(std::string, mpirun, "", "Open MPI's mpirun, to compare with; empty: the one on PATH");
 
@@ -48,43 +48,25 @@ constexpr int kRounds = 5;
 constexpr int64_t kSmallBytes = 64 << 10, kLargeBytes = 64 << 20;
 constexpr double kSmallSeconds = 3e-6, kOfLimit = 0.8, kOfOpenMpi = 1.5;
 
-// A backend of Lockstep's, by the time that it takes.
-class Backend {
- public:
-  virtual ~Backend() = default;
-  virtual std::string name() const = 0;
-  virtual absl::StatusOr<double> Seconds(const TimedCall& call) = 0;
-};
-
-// Ranks are threads.
-class LocalBackend final : public Backend {
- public:
-  // `memory`, a rank's each, outlives this.
-  LocalBackend(absl::Span<const RankMemory> memory, double budget)
-      : memory_(memory), budget_(budget) {}
-
-  std::string name() const override { return "local"; }
-
-  absl::StatusOr<double> Seconds(const TimedCall& call) override {
-    double seconds = 0;
-    LS_RETURN_IF_ERROR(RunRanks(call.ranks, {}, [&](RankHandle& handle) -> absl::Status {
-      const int rank = handle.rank();
-      BindRank(rank, call.ranks);
-      CommunicatorCalls calls(handle.comm());
-      LS_ASSIGN_OR_RETURN(
-          const double own,
-          CheckAndTimeCall(call, TensorsOf(call, rank, memory_[static_cast<size_t>(rank)]), budget_,
-                           calls));
-      if (rank == 0) seconds = own;
-      return absl::OkStatus();
-    }));
-    return seconds;
-  }
-
- private:
-  const absl::Span<const RankMemory> memory_;
-  const double budget_;
-};
+// Seconds that a call takes among ranks that are threads; `memory` is that of each.
+absl::StatusOr<double> LocalSeconds(const TimedCall& call, absl::Span<const CallTensors> memory,
+                                    double budget) {
+  double seconds = 0;  // written by rank 0
+  LS_RETURN_IF_ERROR(RunRanks(call.ranks, {}, [&](RankHandle& handle) -> absl::Status {
+    const int rank = handle.rank();
+    BindRank(rank, call.ranks);
+    const CallTensors tensors = TensorsOf(call, rank, memory[static_cast<size_t>(rank)]);
+    const auto run = [&] {
+      return CallOnce(handle.comm(), call.operation, tensors.input, tensors.output, ReduceOp::kSum,
+                      /*root=*/0, "benchmark");
+    };
+    LS_ASSIGN_OR_RETURN(const double own,
+                        CheckAndTimeCall(call, rank, tensors, run, budget, MaxOver(handle.comm())));
+    if (rank == 0) seconds = own;
+    return absl::OkStatus();
+  }));
+  return seconds;
+}
 
 // An error if the ranks' memory would be more than the machine has.
 absl::Status CheckMemory(int64_t bytes, int ranks) {
@@ -128,32 +110,28 @@ void KeepBest(double seconds, double& best) {
   if (seconds > 0 && (best == 0 || seconds < best)) best = seconds;
 }
 
-void PrintRow(const TimedCall& call, const Backend& backend, const Times& times) {
+void PrintRow(const TimedCall& call, const Times& times) {
   const double bandwidth = static_cast<double>(call.bytes()) / times.own * 1e-9;
-  std::printf("%-15s %-10s %10s %10s %9.3f %9.3f %10s %9.2f", TimedName(call.operation).c_str(),
-              backend.name().c_str(), FormatBytes(call.bytes()).c_str(),
-              FormatDuration(times.own).c_str(), bandwidth,
-              bandwidth * BusFactor(call.operation, call.ranks),
-              FormatDuration(times.limit).c_str(), times.of_limit());
-  if (times.open_mpi > 0) {
-    std::printf(" %10s %6.2f\n", FormatDuration(times.open_mpi).c_str(), times.of_open_mpi());
-  } else {
-    std::printf(" %10s %6s\n", "-", "-");
-  }
+  const bool has_mpi = times.open_mpi > 0;
+  absl::PrintF("%-15s %-10s %10s %10s %9.3f %9.3f %10s %9.2f %10s %6s\n", TimedName(call.operation),
+               "local", FormatBytes(call.bytes()), FormatDuration(times.own), bandwidth,
+               bandwidth * BusFactor(call.operation, call.ranks), FormatDuration(times.limit),
+               times.of_limit(), has_mpi ? FormatDuration(times.open_mpi) : "-",
+               has_mpi ? absl::StrFormat("%.2f", times.of_open_mpi()) : "-");
 }
 
 // Prints, of the calls that count, the one whose badness is greatest.
 template <typename Counts, typename Badness, typename Text>
 void PrintWorst(const std::vector<TimedCall>& calls, const std::vector<Times>& times,
-                const char* what, Counts&& counts, Badness&& badness, Text&& text) {
+                const std::string& what, Counts&& counts, Badness&& badness, Text&& text) {
   size_t worst = calls.size();
   for (size_t i = 0; i < calls.size(); ++i) {
     if (!counts(calls[i], times[i])) continue;
     if (worst == calls.size() || badness(times[i]) > badness(times[worst])) worst = i;
   }
   if (worst == calls.size()) return;
-  std::printf("%s: %s, %s of %s\n", what, text(times[worst]).c_str(),
-              TimedName(calls[worst].operation).c_str(), FormatBytes(calls[worst].bytes()).c_str());
+  absl::PrintF("%s: %s, %s of %s\n", what, text(times[worst]), TimedName(calls[worst].operation),
+               FormatBytes(calls[worst].bytes()));
 }
 
 // What is farthest from each goal.
@@ -161,19 +139,19 @@ void PrintGoals(const std::vector<TimedCall>& calls, const std::vector<Times>& t
   const std::string small = FormatBytes(kSmallBytes), large = FormatBytes(kLargeBytes);
   const auto is_large = [](const TimedCall& call) { return call.bytes() >= kLargeBytes; };
   PrintWorst(
-      calls, times, absl::StrCat("longest call up to ", small).c_str(),
+      calls, times, absl::StrCat("longest call up to ", small),
       [](const TimedCall& call, const Times&) { return call.bytes() <= kSmallBytes; },
       [](const Times& t) { return t.own; },
       [](const Times& t) {
         return absl::StrCat(FormatDuration(t.own), ", goal ", FormatDuration(kSmallSeconds));
       });
   PrintWorst(
-      calls, times, absl::StrCat("least of the limit from ", large).c_str(),
+      calls, times, absl::StrCat("least of the limit from ", large),
       [&](const TimedCall& call, const Times&) { return is_large(call); },
       [](const Times& t) { return -t.of_limit(); },
       [](const Times& t) { return absl::StrFormat("%.2f, goal %.1f", t.of_limit(), kOfLimit); });
   PrintWorst(
-      calls, times, absl::StrCat("least ratio to Open MPI from ", large).c_str(),
+      calls, times, absl::StrCat("least ratio to Open MPI from ", large),
       [&](const TimedCall& call, const Times& t) { return is_large(call) && t.open_mpi > 0; },
       [](const Times& t) { return -t.of_open_mpi(); },
       [](const Times& t) {
@@ -188,13 +166,12 @@ absl::Status RunCalls(const Sweep& sweep, int ranks, std::string mpirun) {
   LS_RETURN_IF_ERROR(CheckMemory(elements * SizeOf(sweep.dtype), ranks));
 
   CpuAllocator allocator;
-  std::vector<RankMemory> memory;
+  std::vector<CallTensors> memory;
   for (int rank = 0; rank < ranks; ++rank) {
     memory.push_back(MakeRankMemory(allocator, sweep.dtype, elements));
   }
   Sweep one_round = sweep;
   one_round.seconds = sweep.seconds / kRounds;
-  LocalBackend local(memory, one_round.seconds);
   std::vector<Times> times(calls.size());
   for (int round = 1; round <= kRounds; ++round) {
     std::fprintf(stderr, "%d ranks, %zu calls: round %d of %d ...\n", ranks, calls.size(), round,
@@ -206,22 +183,21 @@ absl::Status RunCalls(const Sweep& sweep, int ranks, std::string mpirun) {
       if (mpi_times.ok()) {
         theirs = *std::move(mpi_times);
       } else {
-        std::printf("Open MPI is left out: %s\n",
-                    std::string(mpi_times.status().message()).c_str());
+        absl::PrintF("Open MPI is left out: %s\n", mpi_times.status().message());
         mpirun.clear();
       }
     }
     for (size_t i = 0; i < calls.size(); ++i) {
-      KeepBest(theirs.Of(calls[i]), times[i].open_mpi);
+      KeepBest(SecondsOf(calls[i], theirs), times[i].open_mpi);
       const double limit = MeasureMemorySeconds(calls[i], memory, one_round.seconds);
-      LS_ASSIGN_OR_RETURN(const double own, local.Seconds(calls[i]));
+      LS_ASSIGN_OR_RETURN(const double own, LocalSeconds(calls[i], memory, one_round.seconds));
       KeepBest(limit, times[i].limit);
       KeepBest(own, times[i].own);
       times[i].of_limits.push_back(limit / own);
     }
   }
   PrintHeader(sweep, ranks);
-  for (size_t i = 0; i < calls.size(); ++i) PrintRow(calls[i], local, times[i]);
+  for (size_t i = 0; i < calls.size(); ++i) PrintRow(calls[i], times[i]);
   PrintGoals(calls, times);
   return absl::OkStatus();
 }
@@ -230,7 +206,7 @@ absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const Sweep sweep, SweepFromFlags());
   const auto mpirun = FindMpirun(absl::GetFlag(FLAGS_mpirun));
   if (!mpirun.ok()) {
-    std::printf("Open MPI is left out: %s\n", std::string(mpirun.status().message()).c_str());
+    absl::PrintF("Open MPI is left out: %s\n", mpirun.status().message());
   }
   for (const int ranks : sweep.ranks) {
     LS_RETURN_IF_ERROR(RunCalls(sweep, ranks, mpirun.value_or("")));

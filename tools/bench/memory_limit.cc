@@ -11,7 +11,7 @@
 #include "core/base/status.h"
 #include "core/comm/launch.h"
 #include "glog/logging.h"
-#include "tools/bench/communicator_calls.h"
+#include "tools/bench/call_timing.h"
 #include "tools/bench/core_binding.h"
 
 namespace lockstep {
@@ -77,10 +77,9 @@ std::vector<Loop> LoopsFor(const Traffic& traffic) {
   // Streaming stores are fastest between short reads: on Intel's processors the shortest in the
   // third-level cache, longer ones in memory; on AMD's the shortest, which stay in registers, also
   // where stores are cached.
-  std::vector<Loop> loops = {&MoveBlocks<4 * kLine, Store::kStreaming>,
-                             &MoveBlocks<16 * kLine, Store::kStreaming>,
-                             &MoveBlocks<4 * kLine, Store::kCached>,
-                             &MoveBlocks<128 * kLine, Store::kCached>};
+  std::vector<Loop> loops = {
+      &MoveBlocks<4 * kLine, Store::kStreaming>, &MoveBlocks<16 * kLine, Store::kStreaming>,
+      &MoveBlocks<4 * kLine, Store::kCached>, &MoveBlocks<128 * kLine, Store::kCached>};
   if (traffic.reads == 1 && traffic.writes == 1 && !traffic.in_place) loops.push_back(&Copy);
   return loops;
 }
@@ -89,7 +88,7 @@ std::vector<Loop> LoopsFor(const Traffic& traffic) {
 // it lies in the thread's own memory; where it is shorter than a line, all of them do, so that no
 // two threads write to one line.
 Streams StreamsOf(const TimedCall& call, const Traffic& traffic, int rank,
-                  absl::Span<const RankMemory> memory) {
+                  absl::Span<const CallTensors> memory) {
   const int n = call.ranks;
   const bool lines = traffic.stream_bytes >= kLine;
   Streams streams{.bytes = lines ? traffic.stream_bytes / kLine * kLine : traffic.stream_bytes};
@@ -101,31 +100,15 @@ Streams StreamsOf(const TimedCall& call, const Traffic& traffic, int rank,
     streams.reads.push_back(memory[of(i)].input.raw() + (lines ? begin : 0));
   }
   for (int i = 0; i < traffic.writes; ++i) {
-    const RankMemory& to = memory[of(i)];
+    const CallTensors& to = memory[of(i)];
     streams.writes.push_back((traffic.in_place ? to.input : to.output).raw() + (lines ? begin : 0));
   }
   return streams;
 }
 
-// Moves one rank's share as often as it is called.
-class ShareCalls final : public CommunicatorCalls {
- public:
-  ShareCalls(Communicator& comm, Loop loop, const Streams& streams)
-      : CommunicatorCalls(comm), loop_(loop), streams_(streams) {}
-
-  absl::Status Run(const TimedCall& /*call*/, const CallTensors& /*tensors*/) override {
-    loop_(streams_);
-    return absl::OkStatus();
-  }
-
- private:
-  const Loop loop_;
-  const Streams& streams_;
-};
-
 }  // namespace
 
-double MeasureMemorySeconds(const TimedCall& call, absl::Span<const RankMemory> memory,
+double MeasureMemorySeconds(const TimedCall& call, absl::Span<const CallTensors> memory,
                             double budget) {
   CHECK_EQ(memory.size(), static_cast<size_t>(call.ranks));
   const Traffic traffic = LeastTraffic(call);
@@ -135,9 +118,13 @@ double MeasureMemorySeconds(const TimedCall& call, absl::Span<const RankMemory> 
     BindRank(handle.rank(), call.ranks);
     const Streams streams = StreamsOf(call, traffic, handle.rank(), memory);
     for (const Loop loop : loops) {
-      ShareCalls calls(handle.comm(), loop, streams);
-      LS_ASSIGN_OR_RETURN(const double seconds,
-                          TimeCall(call, {}, budget / static_cast<double>(loops.size()), calls));
+      const auto run = [&] {
+        loop(streams);
+        return absl::OkStatus();
+      };
+      LS_ASSIGN_OR_RETURN(
+          const double seconds,
+          TimeCall(run, budget / static_cast<double>(loops.size()), MaxOver(handle.comm())));
       if (handle.rank() == 0 && (best == 0 || seconds < best)) best = seconds;
     }
     return absl::OkStatus();

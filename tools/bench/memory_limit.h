@@ -14,7 +14,7 @@ namespace lockstep {
 // its outputs: through the caches, past them (streaming stores), and where nothing is added up, by
 // memcpy. Timed as TimeCall does, each in its share of `budget` seconds. Contents of the memory are
 // lost.
-double MeasureMemorySeconds(const TimedCall& call, absl::Span<const RankMemory> memory,
+double MeasureMemorySeconds(const TimedCall& call, absl::Span<const CallTensors> memory,
                             double budget);
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@ namespace lockstep {
 namespace {
 
 // Memory for one call: 1 in every input, 0 in every output.
-std::vector<RankMemory> MemoryFor(const TimedCall& call, CpuAllocator& allocator) {
-  std::vector<RankMemory> memory;
+std::vector<CallTensors> MemoryFor(const TimedCall& call, CpuAllocator& allocator) {
+  std::vector<CallTensors> memory;
   for (int rank = 0; rank < call.ranks; ++rank) {
     memory.push_back(MakeRankMemory(allocator, call.dtype, call.elements));
     for (int32_t& x : memory.back().input.span<int32_t>()) x = 1;
@@ -22,9 +22,9 @@ std::vector<RankMemory> MemoryFor(const TimedCall& call, CpuAllocator& allocator
 TEST(MemoryLimitTest, AllThatMustMoveMoves) {
   const auto call = CallOfSize(Operation::kAllReduce, DType::kI32, 3, 3 * 12'800, false);
   CpuAllocator allocator;
-  const std::vector<RankMemory> memory = MemoryFor(call, allocator);
+  const std::vector<CallTensors> memory = MemoryFor(call, allocator);
   EXPECT_GT(MeasureMemorySeconds(call, memory, 1e-3), 0);
-  for (const RankMemory& rank : memory) {
+  for (const CallTensors& rank : memory) {
     for (const int32_t x : rank.output.span<int32_t>()) ASSERT_EQ(x, 3);
   }
 }

@@ -40,86 +40,58 @@ MPI_Datatype TypeOf(DType dtype) {
     case DType::kI64:
       return MPI_INT64_T;
     default:  // TimedDType lets none through
-      break;
+      LOG(FATAL) << Name(dtype) << " is not timed";
   }
-  LOG(FATAL) << Name(dtype) << " is not timed";
-  return MPI_DATATYPE_NULL;
 }
 
-// The call of MPI for each operation. Open MPI ends the program at its errors.
-class MpiCalls final : public RankCalls {
- public:
-  explicit MpiCalls(int rank) : rank_(rank) {}
-
-  int rank() const override { return rank_; }
-
-  absl::Status Run(const TimedCall& call, const CallTensors& tensors) override {
-    const MPI_Datatype type = TypeOf(call.dtype);
-    const int whole = static_cast<int>(call.elements);
-    const int part = static_cast<int>(call.part());
-    const bool root = rank_ == kRoot;
-    const void* const input = tensors.input.raw();
-    void* const output = tensors.output.raw();
-    // Where outputs lie in inputs, MPI wants one of the two left out.
-    const void* const from = call.in_place ? MPI_IN_PLACE : input;
-    const MPI_Comm comm = MPI_COMM_WORLD;
-    switch (call.operation) {
-      case Operation::kAllReduce:
-        MPI_Allreduce(from, output, whole, type, MPI_SUM, comm);
-        break;
-      case Operation::kReduceScatter:
-        MPI_Reduce_scatter_block(from, output, part, type, MPI_SUM, comm);
-        break;
-      case Operation::kAllGather:
-        MPI_Allgather(from, part, type, output, part, type, comm);
-        break;
-      case Operation::kBroadcast:
-        MPI_Bcast(tensors.input.raw(), whole, type, kRoot, comm);
-        break;
-      case Operation::kReduce:
-        MPI_Reduce(root ? from : input, output, whole, type, MPI_SUM, kRoot, comm);
-        break;
-      case Operation::kGather:
-        MPI_Gather(root ? from : input, part, type, output, part, type, kRoot, comm);
-        break;
-      case Operation::kScatter:
-        MPI_Scatter(input, part, type, root && call.in_place ? MPI_IN_PLACE : output, part, type,
-                    kRoot, comm);
-        break;
-      case Operation::kAllToAll:
-        MPI_Alltoall(from, part, type, output, part, type, comm);
-        break;
-      case Operation::kSend: {
-        const int n = call.ranks;
-        MPI_Sendrecv(input, whole, type, (rank_ + 1) % n, kTag, output, whole, type,
-                     (rank_ + n - 1) % n, kTag, comm, MPI_STATUS_IGNORE);
-        break;
-      }
-      case Operation::kRecv:
-      case Operation::kBarrier:
-      case Operation::kSplit:
-        LOG(FATAL) << Name(call.operation) << " is not timed";
+// Makes the call of MPI for each operation. Returns its code, which says nothing: Open MPI ends the
+// program at its errors.
+int CallMpi(const TimedCall& call, int rank, const CallTensors& tensors) {
+  const MPI_Datatype type = TypeOf(call.dtype);
+  const int whole = static_cast<int>(call.elements);
+  const int part = static_cast<int>(call.part());
+  const bool root = rank == kRoot;
+  const void* const input = tensors.input.raw();
+  void* const output = tensors.output.raw();
+  // Where outputs lie in inputs, MPI wants one of the two left out.
+  const void* const from = call.in_place ? MPI_IN_PLACE : input;
+  const MPI_Comm comm = MPI_COMM_WORLD;
+  switch (call.operation) {
+    case Operation::kAllReduce:
+      return MPI_Allreduce(from, output, whole, type, MPI_SUM, comm);
+    case Operation::kReduceScatter:
+      return MPI_Reduce_scatter_block(from, output, part, type, MPI_SUM, comm);
+    case Operation::kAllGather:
+      return MPI_Allgather(from, part, type, output, part, type, comm);
+    case Operation::kBroadcast:
+      return MPI_Bcast(tensors.input.raw(), whole, type, kRoot, comm);
+    case Operation::kReduce:
+      return MPI_Reduce(root ? from : input, output, whole, type, MPI_SUM, kRoot, comm);
+    case Operation::kGather:
+      return MPI_Gather(root ? from : input, part, type, output, part, type, kRoot, comm);
+    case Operation::kScatter:
+      return MPI_Scatter(input, part, type, root && call.in_place ? MPI_IN_PLACE : output, part,
+                         type, kRoot, comm);
+    case Operation::kAllToAll:
+      return MPI_Alltoall(from, part, type, output, part, type, comm);
+    case Operation::kSend: {
+      const int n = call.ranks;
+      return MPI_Sendrecv(input, whole, type, (rank + 1) % n, kTag, output, whole, type,
+                          (rank + n - 1) % n, kTag, comm, MPI_STATUS_IGNORE);
     }
-    return absl::OkStatus();
+    default:
+      LOG(FATAL) << Name(call.operation) << " is not timed";
   }
+}
 
-  absl::Status Barrier() override {
-    MPI_Barrier(MPI_COMM_WORLD);
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<double> Max(double value) override {
-    double most = 0;
-    MPI_Allreduce(&value, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return most;
-  }
-
- private:
-  const int rank_;
-};
+absl::StatusOr<double> MaxOverMpi(double value) {
+  double most = 0;
+  MPI_Allreduce(&value, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
 
 // As TensorsOf; but in place, MPI puts the output of a reduce-scatter at the head of the input.
-CallTensors MpiTensorsOf(const TimedCall& call, int rank, const RankMemory& memory) {
+CallTensors MpiTensorsOf(const TimedCall& call, int rank, const CallTensors& memory) {
   CallTensors tensors = TensorsOf(call, rank, memory);
   if (call.operation == Operation::kReduceScatter && call.in_place) {
     tensors.output = tensors.input.View(0, {call.part()});
@@ -140,12 +112,15 @@ absl::Status RunSweep() {
     return absl::InvalidArgumentError("MPI counts elements in 31 bits: --max_bytes is too large");
   }
   CpuAllocator allocator;
-  const RankMemory memory = MakeRankMemory(allocator, sweep.dtype, MostElements(calls));
-  MpiCalls mpi(rank);
+  const CallTensors memory = MakeRankMemory(allocator, sweep.dtype, MostElements(calls));
   for (const TimedCall& call : calls) {
-    LS_ASSIGN_OR_RETURN(
-        const double seconds,
-        CheckAndTimeCall(call, MpiTensorsOf(call, rank, memory), sweep.seconds, mpi));
+    const CallTensors tensors = MpiTensorsOf(call, rank, memory);
+    const auto run = [&] {
+      CallMpi(call, rank, tensors);
+      return absl::OkStatus();
+    };
+    LS_ASSIGN_OR_RETURN(const double seconds,
+                        CheckAndTimeCall(call, rank, tensors, run, sweep.seconds, MaxOverMpi));
     if (rank == 0) std::puts(MpiTimesLine(call, seconds).c_str());
   }
   return absl::OkStatus();

@@ -1,7 +1,5 @@
 #include "tools/bench/mpi_peer.h"
 
-#include <unistd.h>  // access
-
 #include <filesystem>
 #include <vector>
 
@@ -20,10 +18,6 @@ namespace {
 
 constexpr char kLineStart[] = "mpi_collectives,";
 
-bool CanRun(const std::string& path) {
-  return std::filesystem::is_regular_file(path) && access(path.c_str(), X_OK) == 0;
-}
-
 // The first line that says something: Open MPI puts its messages between lines of dashes, and after
 // those of the program.
 std::string FirstWords(const std::string& text) {
@@ -39,7 +33,7 @@ std::string MpiTimesLine(const TimedCall& call, double seconds) {
   return absl::StrCat(kLineStart, TimedName(call.operation), ",", call.bytes(), ",", seconds);
 }
 
-absl::StatusOr<MpiTimes> MpiTimes::Parse(const std::string& output) {
+absl::StatusOr<MpiTimes> ParseMpiTimes(const std::string& output) {
   MpiTimes times;
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
     absl::string_view rest = line;
@@ -51,30 +45,27 @@ absl::StatusOr<MpiTimes> MpiTimes::Parse(const std::string& output) {
         !absl::SimpleAtod(cells[2], &seconds)) {
       return absl::DataLossError(absl::StrCat("not a line of mpi_collectives: ", line));
     }
-    times.seconds_[{cells[0], bytes}] = seconds;
+    times[{cells[0], bytes}] = seconds;
   }
   return times;
 }
 
-double MpiTimes::Of(const TimedCall& call) const {
-  const auto found = seconds_.find({TimedName(call.operation), call.bytes()});
-  return found == seconds_.end() ? 0 : found->second;
+double SecondsOf(const TimedCall& call, const MpiTimes& times) {
+  const auto found = times.find({TimedName(call.operation), call.bytes()});
+  return found == times.end() ? 0 : found->second;
 }
 
 absl::StatusOr<std::string> FindMpirun(const std::string& path) {
-  if (!path.empty()) {
-    if (CanRun(path)) return path;
-    return absl::NotFoundError(absl::StrCat("'", path, "' is no program (--mpirun)"));
-  }
-  if (std::string found = FindOnPath("mpirun"); !found.empty()) return found;
-  return absl::NotFoundError("no mpirun on PATH (Debian: openmpi-bin, or --mpirun)");
+  if (std::string found = FindOnPath(path.empty() ? "mpirun" : path); !found.empty()) return found;
+  return absl::NotFoundError(path.empty() ? "no mpirun on PATH (Debian: openmpi-bin, or --mpirun)"
+                                          : absl::StrCat("'", path, "' is no program (--mpirun)"));
 }
 
 absl::StatusOr<MpiTimes> RunMpi(const std::string& mpirun, const Sweep& sweep, int ranks) {
   // It is built beside this program.
   const std::string program =
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpi_collectives").string();
-  if (!CanRun(program)) return absl::NotFoundError(absl::StrCat("no program ", program));
+  if (FindOnPath(program).empty()) return absl::NotFoundError(absl::StrCat("no program ", program));
   std::vector<std::string> arguments = {
       mpirun, "-n", absl::StrCat(ranks), "--allow-run-as-root",
       "--oversubscribe",  // lets more ranks than cores start, and changes nothing for others
@@ -90,7 +81,7 @@ absl::StatusOr<MpiTimes> RunMpi(const std::string& mpirun, const Sweep& sweep, i
     return absl::AbortedError(
         absl::StrCat("mpirun ended with ", result.Describe(), ": ", FirstWords(result.err)));
   }
-  return MpiTimes::Parse(result.out);
+  return ParseMpiTimes(result.out);
 }
 
 }  // namespace lockstep

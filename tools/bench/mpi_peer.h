@@ -13,22 +13,18 @@
 namespace lockstep {
 
 // Seconds by operation and bytes.
-class MpiTimes {
- public:
-  // Reads what mpi_collectives prints; lines that are not its own are somebody else's.
-  static absl::StatusOr<MpiTimes> Parse(const std::string& output);
+using MpiTimes = std::map<std::pair<std::string, int64_t>, double>;
 
-  // 0 if there is none.
-  double Of(const TimedCall& call) const;
-
- private:
-  std::map<std::pair<std::string, int64_t>, double> seconds_;
-};
-
-// The line of one call, for mpi_collectives to print and for Parse to read.
+// The line of one call, for mpi_collectives to print.
 std::string MpiTimesLine(const TimedCall& call, double seconds);
 
-// The mpirun that `path` means: itself, or if empty, the one on PATH. NotFound says so.
+// Reads what mpi_collectives prints; lines that are not its own are somebody else's.
+absl::StatusOr<MpiTimes> ParseMpiTimes(const std::string& output);
+
+// Seconds of the call; 0 if there are none.
+double SecondsOf(const TimedCall& call, const MpiTimes& times);
+
+// The mpirun that `path` means: itself, or if empty, the one on PATH. NotFound if there is none.
 absl::StatusOr<std::string> FindMpirun(const std::string& path);
 
 // Runs the sweep's calls with `ranks` ranks, as processes of this machine that share memory. An

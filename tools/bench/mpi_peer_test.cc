@@ -17,21 +17,20 @@ TimedCall Call(Operation operation, int64_t bytes) {
 }
 
 TEST(MpiPeerTest, LinesAreReadBackAmongOthers) {
-  const auto times = MpiTimes::Parse(
+  const auto times = ParseMpiTimes(
       absl::StrCat("a word of Open MPI\n", MpiTimesLine(Call(Operation::kAllReduce, 4096), 2.5e-6),
                    "\n", MpiTimesLine(Call(Operation::kSend, 8), 3e-7), "\n"));
   ASSERT_TRUE(times.ok()) << times.status();
-  EXPECT_EQ(times->Of(Call(Operation::kAllReduce, 4096)), 2.5e-6);
-  EXPECT_EQ(times->Of(Call(Operation::kSend, 8)), 3e-7);
-  EXPECT_EQ(times->Of(Call(Operation::kSend, 4096)), 0);
-  EXPECT_EQ(times->Of(Call(Operation::kReduce, 4096)), 0);
+  EXPECT_EQ(SecondsOf(Call(Operation::kAllReduce, 4096), *times), 2.5e-6);
+  EXPECT_EQ(SecondsOf(Call(Operation::kSend, 8), *times), 3e-7);
+  EXPECT_EQ(SecondsOf(Call(Operation::kSend, 4096), *times), 0);
+  EXPECT_EQ(SecondsOf(Call(Operation::kReduce, 4096), *times), 0);
 }
 
 TEST(MpiPeerTest, ABrokenLineIsAnError) {
-  EXPECT_THAT(
-      std::string(MpiTimes::Parse("mpi_collectives,all_reduce,4096,fast").status().message()),
-      HasSubstr("all_reduce,4096,fast"));
-  EXPECT_FALSE(MpiTimes::Parse("mpi_collectives,all_reduce").ok());
+  EXPECT_THAT(std::string(ParseMpiTimes("mpi_collectives,all_reduce,4096,fast").status().message()),
+              HasSubstr("all_reduce,4096,fast"));
+  EXPECT_FALSE(ParseMpiTimes("mpi_collectives,all_reduce").ok());
 }
 
 TEST(MpiPeerTest, WhatIsMissingIsNamed) {

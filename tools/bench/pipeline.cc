@@ -35,25 +35,19 @@ absl::StatusOr<int> RunBenchmark() {
   const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
   const std::string cut = absl::StrCat("cut.micro_batches=", micro_batches);
   std::vector<Contender> contenders = {{.strategy = SingleStrategy(), .assignments = {cut}}};
-  std::vector<std::string> names = {"single"};
-  const auto add = [&](const std::string& schedule, const std::string& torch_schedule) {
-    Contender& stages = contenders.emplace_back(
-        Contender{.strategy = GPipeStrategy(), .threads = 1, .torch_ranks = 2});
-    stages.assignments = {cut, "mesh.pp=2", "recompute.micro_batches=never",
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"}) {
+    Contender& stages = contenders.emplace_back(Contender{
+        .name = schedule, .strategy = GPipeStrategy(), .ranks = 2, .axis = "pp", .threads = 1});
+    stages.assignments = {cut, "recompute.micro_batches=never",
                           absl::StrCat("pipeline.schedule=", schedule)};
-    if (schedule == "interleaved_1f1b") {
+    if (stages.name == "interleaved_1f1b") {
       stages.assignments.push_back("pipeline.stages_per_rank=2");
     }
-    names.push_back(schedule);
-    if (torch_schedule.empty()) return;
+    // PyTorch has no others for one stage a rank.
+    if (stages.name != "gpipe" && stages.name != "1f1b") continue;
     stages.torch_arguments = absl::StrCat(TorchSizes(workload), " --threads 1 --schedule ",
-                                          torch_schedule, " --micro_batches ", micro_batches);
-  };
-  add("gpipe", "gpipe");
-  add("1f1b", "1f1b");
-  // PyTorch has none of these for one stage a rank.
-  for (const char* schedule : {"interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"}) {
-    add(schedule, "");
+                                          schedule, " --micro_batches ", micro_batches);
   }
   LS_RETURN_IF_ERROR(MeasureInTurn(
       workload,
@@ -71,8 +65,9 @@ absl::StatusOr<int> RunBenchmark() {
   for (size_t i = 1; i < contenders.size(); ++i) {
     const TrainingTiming& best = contenders[i].best;
     const double fraction = best.gflops / single, allowed = 1 - best.predicted_bubble;
-    std::printf("%-18s %9.1f %9.3f %9.3f %9.3f %9.3f %9.3f", names[i].c_str(), best.gflops,
-                fraction, allowed, fraction / allowed, best.bubble, best.predicted_bubble);
+    std::printf("%-18s %9.1f %9.3f %9.3f %9.3f %9.3f %9.3f", contenders[i].name.c_str(),
+                best.gflops, fraction, allowed, fraction / allowed, best.bubble,
+                best.predicted_bubble);
     PrintPeer(best.gflops, contenders[i].torch_gflops);
   }
   return 0;

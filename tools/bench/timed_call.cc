@@ -1,36 +1,13 @@
 #include "tools/bench/timed_call.h"
 
 #include <algorithm>  // std::max
-#include <utility>    // std::move
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "glog/logging.h"
 
 namespace lockstep {
-namespace {
-
-absl::Status Unknown(const char* what, const std::string& name, std::vector<std::string> names) {
-  return absl::InvalidArgumentError(absl::StrCat("no ", what, " '", name, "'; did you mean '",
-                                                 NearestName(name, names), "'? There are ",
-                                                 absl::StrJoin(names, ", ")));
-}
-
-}  // namespace
-
 bool HasParts(Operation operation) {
-  switch (operation) {
-    case Operation::kReduceScatter:
-    case Operation::kAllGather:
-    case Operation::kGather:
-    case Operation::kScatter:
-    case Operation::kAllToAll:
-      return true;
-    default:
-      return false;
-  }
+  return AllowsUneven(operation) || operation == Operation::kAllToAll;
 }
 
 const std::vector<Operation>& TimedOperations() {
@@ -46,22 +23,13 @@ std::string TimedName(Operation operation) {
 }
 
 absl::StatusOr<Operation> TimedOperation(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Operation operation : TimedOperations()) {
-    if (TimedName(operation) == name) return operation;
-    names.push_back(TimedName(operation));
-  }
-  return Unknown("operation", name, std::move(names));
+  return FindNamed("operation", name, TimedOperations(), TimedName);
 }
 
 absl::StatusOr<DType> TimedDType(const std::string& name) {
-  std::vector<std::string> names;
   // MPI has no 16-bit floating-point types to compare with.
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kI64}) {
-    if (Name(dtype) == name) return dtype;
-    names.emplace_back(Name(dtype));
-  }
-  return Unknown("dtype", name, std::move(names));
+  constexpr DType kTimed[] = {DType::kF32, DType::kF64, DType::kI32, DType::kI64};
+  return FindNamed("dtype", name, kTimed, [](DType dtype) { return Name(dtype); });
 }
 
 TimedCall CallOfSize(Operation operation, DType dtype, int ranks, int64_t bytes, bool in_place) {
@@ -107,12 +75,9 @@ Traffic LeastTraffic(const TimedCall& call) {
       return {.reads = 1, .writes = 1, .stream_bytes = n * moved, .in_place = call.in_place};
     case Operation::kSend:
       return {.reads = 1, .writes = 1, .stream_bytes = whole};
-    case Operation::kRecv:
-    case Operation::kBarrier:
-    case Operation::kSplit:
-      break;
+    default:
+      LOG(FATAL) << Name(call.operation) << " is not timed";
   }
-  LOG(FATAL) << Name(call.operation) << " is not timed";
 }
 
 }  // namespace lockstep

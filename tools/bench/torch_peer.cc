@@ -1,56 +1,60 @@
 #include "tools/bench/torch_peer.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
 #include "nlohmann/json.hpp"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
 
-// Standard output of a shell command; nothing if it fails.
-std::optional<std::string> Capture(const std::string& command) {
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string output;
-  char buffer[4096];
-  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, count);
-  if (pclose(pipe) != 0) return std::nullopt;
-  return output;
+bool CanImportTorch(const std::string& python) {
+  if (python.empty()) return false;
+  const auto result = RunProcess({.arguments = {python, "-c", "import torch"}});
+  return result.ok() && result->ok();
 }
-
-std::string Quoted(const std::string& word) { return absl::StrCat("'", word, "'"); }
 
 }  // namespace
 
 std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script) {
+  const TorchPeer peer = {.python = FindOnPath(python), .script = script};
   std::string reason;
   if (script.empty() || !std::filesystem::exists(script)) {
     reason = absl::StrCat("no script '", script, "' (--torch_peer)");
-  } else if (!Capture(absl::StrCat(Quoted(python), " -c 'import torch' 2>/dev/null"))) {
+  } else if (!CanImportTorch(peer.python)) {
     reason = absl::StrCat("'", python, "' cannot import torch (--python)");
   } else {
-    return TorchPeer{python, script};
+    return peer;
   }
   std::printf("PyTorch is left out: %s\n", reason.c_str());
   return std::nullopt;
 }
 
-std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments, int ranks) {
-  const std::string torchrun =
-      ranks == 1 ? ""
-                 : absl::StrCat("-m torch.distributed.run --standalone --nproc_per_node ", ranks);
-  const std::string command =
-      absl::StrCat(Quoted(peer.python), " ", torchrun, " ", Quoted(peer.script), " ", arguments);
-  const auto output = Capture(command + " 2>/dev/null");
-  const nlohmann::json json =
-      nlohmann::json::parse(output.value_or(""), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.contains("model_gflops_per_s")) {
-    std::fprintf(stderr, "PyTorch's side has failed; to see why, run: %s\n", command.c_str());
-    return std::nullopt;
+absl::StatusOr<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments,
+                                    int ranks) {
+  std::vector<std::string> command = {peer.python};
+  if (ranks > 1) {
+    command.insert(command.end(), {"-m", "torch.distributed.run", "--standalone",
+                                   "--nproc_per_node", absl::StrCat(ranks)});
+  }
+  command.push_back(peer.script);
+  for (const absl::string_view word : absl::StrSplit(arguments, ' ', absl::SkipEmpty())) {
+    command.emplace_back(word);
+  }
+  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = command}));
+  if (result.interrupted) return absl::CancelledError("interrupted");
+  const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  if (!result.ok() || !json.contains("model_gflops_per_s")) {
+    std::fprintf(stderr, "PyTorch's side has failed; to see why, run: %s\n",
+                 absl::StrJoin(command, " ").c_str());
+    return 0;
   }
   return json["model_gflops_per_s"].get<double>();
 }

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace lockstep {
 
 // How the PyTorch side of a comparison is started.
@@ -16,9 +18,8 @@ struct TorchPeer {
 std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script);
 
 // Runs the script with `arguments`, several ranks by torchrun, and returns "model_gflops_per_s",
-// over all ranks, of the JSON that it prints. Where there is none, says on the standard error how
-// to see why.
-std::optional<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments,
-                                   int ranks = 1);
+// over all ranks, of the JSON that it prints. Where there is none, returns 0 and says on the
+// standard error how to see why. Cancelled: by Ctrl-C.
+absl::StatusOr<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments, int ranks);
 
 }  // namespace lockstep

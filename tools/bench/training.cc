@@ -19,6 +19,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
+#include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
@@ -63,92 +64,95 @@ absl::Status CompareWithTheLimit(const std::optional<TorchPeer>& peer) {
   return absl::OkStatus();
 }
 
+void PrintHeader(const char* what, const char* base, const char* other) {
+  std::printf("\n%s\n%-46s %9s %9s %9s %9s %7s\n", what, "", base, other, "ratio", "PyTorch",
+              "ratio");
+}
+
+// Times all contenders in turn and prints a row for each but the first: what the first does and
+// what this one does, in GFLOP/s, their ratio, and PyTorch's side. A row without a name has that of
+// the workload.
+absl::Status CompareWithTheFirst(const TrainingWorkload& workload,
+                                 const std::optional<TorchPeer>& peer,
+                                 std::vector<Contender> contenders) {
+  LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith(peer), absl::MakeSpan(contenders)));
+  const double base = contenders[0].best.gflops;
+  for (size_t i = 1; i < contenders.size(); ++i) {
+    const Contender& row = contenders[i];
+    std::printf("%-46s %9.1f %9.1f %9.3f", (row.name.empty() ? workload.name : row.name).c_str(),
+                base, row.best.gflops, row.best.gflops / base);
+    PrintPeer(row.best.gflops, row.torch_gflops);
+  }
+  return absl::OkStatus();
+}
+
 // bf16 against fp32, and against PyTorch's autocast.
 absl::Status CompareBf16(const std::optional<TorchPeer>& peer) {
-  std::printf("\none rank, 2 threads\n%-36s %9s %9s %9s %9s %7s\n", "", "fp32", "bf16", "ratio",
-              "PyTorch", "ratio");
+  PrintHeader("one rank, 2 threads", "fp32", "bf16");
   for (const TrainingWorkload& workload : {ResNetWorkload(), GptWorkload()}) {
-    Contender both[] = {{.strategy = SingleStrategy()},
-                        {.strategy = SingleStrategy(),
-                         .assignments = {"precision.compute=bf16"},
-                         .torch_arguments = workload.torch_arguments + " --threads 2 --amp bf16"}};
-    LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith(peer), absl::MakeSpan(both)));
-    const auto& [fp32, bf16] = both;
-    std::printf("%-36s %9.1f %9.1f %9.2f", workload.name.c_str(), fp32.best.gflops,
-                bf16.best.gflops, bf16.best.gflops / fp32.best.gflops);
-    PrintPeer(bf16.best.gflops, bf16.torch_gflops);
+    LS_RETURN_IF_ERROR(CompareWithTheFirst(
+        workload, peer,
+        {{.strategy = SingleStrategy()},
+         {.strategy = SingleStrategy(),
+          .assignments = {"precision.compute=bf16"},
+          .torch_arguments = workload.torch_arguments + " --threads 2 --amp bf16"}}));
   }
   return absl::OkStatus();
 }
 
 // Two ranks of one thread against one.
 absl::Status CompareRanks() {
-  std::printf("\none thread a rank, the same batch a rank\n%-36s %9s %9s %9s\n", "", "1 rank",
-              "2 ranks", "speed-up");
+  PrintHeader("one thread a rank, the same batch a rank", "1 rank", "2 ranks");
   for (const TrainingWorkload& workload : {ResNetWorkload(), GptWorkload()}) {
-    Contender both[] = {{.strategy = SingleStrategy(), .threads = 1},
-                        {.strategy = DdpStrategy(), .shards = 2, .threads = 1}};
-    LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith({}), absl::MakeSpan(both)));
-    const double one = both[0].best.gflops, two = both[1].best.gflops;
-    std::printf("%-36s %9.1f %9.1f %9.2f\n", workload.name.c_str(), one, two, two / one);
-    std::fflush(stdout);
+    LS_RETURN_IF_ERROR(
+        CompareWithTheFirst(workload, {},
+                            {{.strategy = SingleStrategy(), .threads = 1},
+                             {.strategy = DdpStrategy(), .ranks = 2, .threads = 1}}));
   }
   return absl::OkStatus();
 }
 
 // What shards cost: fsdp against ddp, and against PyTorch's over gloo.
 absl::Status CompareSharding(const std::optional<TorchPeer>& peer) {
-  std::printf("\ntwo ranks of one thread\n%-36s %9s %9s %9s %9s %7s\n", "", "ddp", "fsdp",
-              "fraction", "PyTorch", "ratio");
+  PrintHeader("two ranks of one thread", "ddp", "fsdp");
   const TrainingWorkload workload = GptWorkload();
-  Contender both[] = {{.strategy = DdpStrategy(), .shards = 2, .threads = 1},
-                      {.strategy = FsdpStrategy(),
-                       .shards = 2,
-                       .threads = 1,
-                       .torch_arguments = workload.torch_arguments + " --strategy fsdp --threads 1",
-                       .torch_ranks = 2}};
-  LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith(peer), absl::MakeSpan(both)));
-  const double ddp = both[0].best.gflops, fsdp = both[1].best.gflops;
-  std::printf("%-36s %9.1f %9.1f %9.3f", workload.name.c_str(), ddp, fsdp, fsdp / ddp);
-  PrintPeer(fsdp, both[1].torch_gflops);
-  return absl::OkStatus();
+  return CompareWithTheFirst(
+      workload, peer,
+      {{.strategy = DdpStrategy(), .ranks = 2, .threads = 1},
+       {.strategy = FsdpStrategy(),
+        .ranks = 2,
+        .threads = 1,
+        .torch_arguments = workload.torch_arguments + " --strategy fsdp --threads 1"}});
 }
 
 // What splitting the layers costs: two ranks of one thread against one of two threads, with the
 // sequence whole and split, and against PyTorch's over gloo.
 absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
-  std::printf("\ntwo ranks of one thread, one batch: tp\n%-36s %9s %9s %9s %9s %7s\n", "", "single",
-              "tp", "fraction", "PyTorch", "ratio");
+  PrintHeader("two ranks of one thread, one batch: tp", "single", "tp");
   const TrainingWorkload workload = GptWorkload();
-  const std::string torch_arguments = TorchSizes(workload) + " --threads 1";
-  Contender all[] = {{.strategy = SingleStrategy()},
-                     {.strategy = TpStrategy(),
-                      .threads = 1,
-                      .assignments = {"mesh.tp=2"},
-                      .torch_arguments = torch_arguments,
-                      .torch_ranks = 2},
-                     {.strategy = TpStrategy(),
-                      .threads = 1,
-                      .assignments = {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
-                      .torch_arguments = torch_arguments + " --sequence_parallel",
-                      .torch_ranks = 2}};
-  LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith(peer), absl::MakeSpan(all)));
   std::printf("%s\n", workload.name.c_str());
-  const auto& [single, whole, split] = all;
-  for (const auto& [name, tp] : {std::pair("sequence whole", &whole), {"sequence split", &split}}) {
-    std::printf("  %-34s %9.1f %9.1f %9.3f", name, single.best.gflops, tp->best.gflops,
-                tp->best.gflops / single.best.gflops);
-    PrintPeer(tp->best.gflops, tp->torch_gflops);
-  }
-  return absl::OkStatus();
+  const std::string torch_arguments = TorchSizes(workload) + " --threads 1";
+  return CompareWithTheFirst(workload, peer,
+                             {{.strategy = SingleStrategy()},
+                              {.name = "  sequence whole",
+                               .strategy = TpStrategy(),
+                               .ranks = 2,
+                               .axis = "tp",
+                               .threads = 1,
+                               .torch_arguments = torch_arguments},
+                              {.name = "  sequence split",
+                               .strategy = TpStrategy(),
+                               .ranks = 2,
+                               .axis = "tp",
+                               .threads = 1,
+                               .assignments = {"tensor_parallel.sequence_parallel=true"},
+                               .torch_arguments = torch_arguments + " --sequence_parallel"}});
 }
 
 // What a finer cut costs one rank: sums over several leaves or shards, against the same work with
 // fewer of them.
 absl::Status CompareCuts() {
-  const int steps = absl::GetFlag(FLAGS_steps);
-  std::printf("\none rank, 2 threads: finer cuts\n%-46s %9s %9s %9s\n", "", "coarse", "fine",
-              "fraction");
+  PrintHeader("one rank, 2 threads: finer cuts", "coarse", "fine");
   struct Row {
     TrainingWorkload workload;
     int heads;
@@ -164,24 +168,17 @@ absl::Status CompareCuts() {
                          // As many micro-batches in all.
                          Row{GptWorkload(), 6, "micro_batches=4", "shards=4"}}) {
     for (const char* compute : {"fp32", "bf16"}) {
-      const auto measure = [&](const std::string& cut) {
-        std::vector<std::string> assignments = {absl::StrCat("precision.compute=", compute),
-                                                absl::StrCat("model.heads=", row.heads),
-                                                absl::StrCat("cut.", cut)};
-        if (!row.other.empty()) assignments.push_back(absl::StrCat("cut.", row.other));
-        return MeasureTraining(row.workload, SingleStrategy(), steps, 1, 2, assignments);
-      };
-      double coarse = 0, fine = 0;
-      for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-        LS_ASSIGN_OR_RETURN(const TrainingTiming one, measure(row.coarse));
-        LS_ASSIGN_OR_RETURN(const TrainingTiming several, measure(row.fine));
-        coarse = std::max(coarse, one.gflops);
-        fine = std::max(fine, several.gflops);
-      }
       const std::string name = absl::StrCat(row.workload.name, ", ", compute, ", ", row.fine,
                                             row.other.empty() ? "" : ", ", row.other);
-      std::printf("%-46s %9.1f %9.1f %9.3f\n", name.c_str(), coarse, fine, fine / coarse);
-      std::fflush(stdout);
+      const auto with = [&](const std::string& cut) {
+        Contender contender = {.name = name, .strategy = SingleStrategy()};
+        contender.assignments = {absl::StrCat("precision.compute=", compute),
+                                 absl::StrCat("model.heads=", row.heads),
+                                 absl::StrCat("cut.", cut)};
+        if (!row.other.empty()) contender.assignments.push_back(absl::StrCat("cut.", row.other));
+        return contender;
+      };
+      LS_RETURN_IF_ERROR(CompareWithTheFirst(row.workload, {}, {with(row.coarse), with(row.fine)}));
     }
   }
   return absl::OkStatus();
@@ -224,11 +221,8 @@ absl::StatusOr<int> RunBenchmark() {
       {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
-    const auto named = [&name](const auto& table) { return table.first == name; };
-    if (std::ranges::none_of(tables, named)) {
-      return absl::InvalidArgumentError("--tables: there is no '" + name +
-                                        "', only limit, bf16, ranks, fsdp, tp, cuts and lora");
-    }
+    LS_RETURN_IF_ERROR(
+        FindNamed("table", name, tables, [](const auto& table) { return table.first; }).status());
   }
   for (const auto& [name, compare] : tables) {
     if (wanted.empty() || std::ranges::count(wanted, name) > 0) LS_RETURN_IF_ERROR(compare());

@@ -15,6 +15,54 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
+
+absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int steps,
+                                       const Contender& contender) {
+  const std::string out =
+      (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
+  std::filesystem::remove_all(out);
+  std::filesystem::create_directories(out);
+  const std::string config_path = out + "/bench.toml";
+  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, workload.config));
+
+  const int batches = contender.axis == "dp" ? contender.ranks : 1;
+  CommandLine command_line;
+  command_line.configs = {config_path};
+  command_line.out = out + "/run";
+  command_line.device = workload.device;
+  command_line.assignments = {absl::StrCat("train.steps=", steps + kWarmUpSteps),
+                              absl::StrCat("batch.size=", workload.batch * batches),
+                              absl::StrCat("mesh.dp=", batches),
+                              absl::StrCat("mesh.", contender.axis, "=", contender.ranks),
+                              absl::StrCat("run.threads=", contender.threads),
+                              "validation.batches=1"};
+  command_line.assignments.insert(command_line.assignments.end(), contender.assignments.begin(),
+                                  contender.assignments.end());
+  const ModelFactory make_model = [&workload](const Config& config, const Dataset& configured) {
+    return MakeModel(config, workload.dataset != nullptr ? *workload.dataset : configured);
+  };
+  LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, contender.strategy, make_model));
+  if (workload.dataset != nullptr) run.dataset = workload.dataset;
+  LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
+  const double macs =
+      static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
+  const RankReport& first = reports.front();
+  TrainingTiming timing = {.outside_kernels = 1 - static_cast<double>(first.kernel_nanos) /
+                                                      static_cast<double>(first.times.total),
+                           .memory = first.memory};
+  const auto ranks = static_cast<double>(reports.size());
+  for (const RankReport& report : reports) {
+    timing.step_seconds = std::max(timing.step_seconds, report.median_step_seconds);
+    timing.peak_bytes = std::max(timing.peak_bytes, report.memory.peak_total());
+    timing.bubble += static_cast<double>(report.times.Of(Phase::kBubble)) /
+                     static_cast<double>(report.times.total) / ranks;
+    timing.predicted_bubble += report.prediction.bubble_fraction / ranks;
+  }
+  timing.gflops =
+      6 * macs * static_cast<double>(run.settings.batch.size) / timing.step_seconds * 1e-9;
+  return timing;
+}
+
 }  // namespace
 
 TrainingWorkload ResNetWorkload() {
@@ -49,58 +97,6 @@ TrainingWorkload WideGptWorkload() {
           .torch_arguments = ""};
 }
 
-absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
-                                               const StrategyDefinition& strategy, int steps,
-                                               int shards, int threads,
-                                               const std::vector<std::string>& assignments) {
-  const std::string out =
-      (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
-  std::filesystem::remove_all(out);
-  std::filesystem::create_directories(out);
-  const std::string config_path = out + "/bench.toml";
-  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, workload.config));
-
-  CommandLine command_line;
-  command_line.configs = {config_path};
-  command_line.out = out + "/run";
-  command_line.device = workload.device;
-  command_line.assignments = {absl::StrCat("train.steps=", steps + kWarmUpSteps),
-                              absl::StrCat("batch.size=", workload.batch * shards),
-                              absl::StrCat("mesh.dp=", shards),
-                              absl::StrCat("run.threads=", threads), "validation.batches=1"};
-  command_line.assignments.insert(command_line.assignments.end(), assignments.begin(),
-                                  assignments.end());
-  const ModelFactory make_model = [&workload](const Config& config, const Dataset& configured) {
-    return MakeModel(config, workload.dataset != nullptr ? *workload.dataset : configured);
-  };
-  LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model));
-  if (workload.dataset != nullptr) run.dataset = workload.dataset;
-  LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
-  const double macs =
-      static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
-  double step = 0;
-  int64_t peak = 0;
-  for (const RankReport& report : reports) {
-    step = std::max(step, report.median_step_seconds);
-    peak = std::max(peak, report.memory.peak_total());
-  }
-  const RankReport& first = reports.front();
-  TrainingTiming timing = {
-      .step_seconds = step,
-      .peak_bytes = peak,
-      .gflops = 6 * macs * static_cast<double>(run.settings.batch.size) / step * 1e-9,
-      .outside_kernels =
-          1 - static_cast<double>(first.kernel_nanos) / static_cast<double>(first.times.total),
-      .memory = first.memory};
-  const auto ranks = static_cast<double>(reports.size());
-  for (const RankReport& report : reports) {
-    timing.bubble += static_cast<double>(report.times.Of(Phase::kBubble)) /
-                     static_cast<double>(report.times.total) / ranks;
-    timing.predicted_bubble += report.prediction.bubble_fraction / ranks;
-  }
-  return timing;
-}
-
 std::string TorchSizes(const TrainingWorkload& workload) {
   return workload.torch_arguments.substr(workload.torch_arguments.find(' ') + 1);
 }
@@ -110,15 +106,12 @@ absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& round
   for (int round = 0; round < rounds.count; ++round) {
     rounds.before_each();
     for (Contender& contender : contenders) {
-      LS_ASSIGN_OR_RETURN(
-          const TrainingTiming timing,
-          MeasureTraining(workload, contender.strategy, rounds.steps, contender.shards,
-                          contender.threads, contender.assignments));
+      LS_ASSIGN_OR_RETURN(const TrainingTiming timing, Measure(workload, rounds.steps, contender));
       if (timing.gflops > contender.best.gflops) contender.best = timing;
       if (!rounds.peer || contender.torch_arguments.empty()) continue;
-      const auto theirs =
-          RunTorchPeer(*rounds.peer, contender.torch_arguments, contender.torch_ranks);
-      contender.torch_gflops = std::max(contender.torch_gflops, theirs.value_or(0));
+      LS_ASSIGN_OR_RETURN(const double theirs,
+                          RunTorchPeer(*rounds.peer, contender.torch_arguments, contender.ranks));
+      contender.torch_gflops = std::max(contender.torch_gflops, theirs);
     }
   }
   return absl::OkStatus();

@@ -47,21 +47,15 @@ struct TrainingTiming {
   MemoryBooks memory;           // of rank 0
 };
 
-// Times so many steps, after two that warm up. `shards` data-parallel ranks, each with a batch of
-// its own; `assignments` are laid over all else.
-absl::StatusOr<TrainingTiming> MeasureTraining(const TrainingWorkload& workload,
-                                               const StrategyDefinition& strategy, int steps,
-                                               int shards, int threads,
-                                               const std::vector<std::string>& assignments = {});
-
 // One way to train a workload, beside others.
 struct Contender {
+  std::string name = {};
   StrategyDefinition strategy;
-  int shards = 1;   // as MeasureTraining has it
-  int threads = 2;  // of a rank
-  std::vector<std::string> assignments = {};
-  std::string torch_arguments = {};  // of PyTorch's side of it; empty: there is none
-  int torch_ranks = 1;
+  int ranks = 1;                              // PyTorch's side has as many
+  std::string axis = "dp";                    // of the mesh; along dp, each rank has a batch
+  int threads = 2;                            // of a rank
+  std::vector<std::string> assignments = {};  // laid over all else
+  std::string torch_arguments = {};           // of PyTorch's side of it; empty: there is none
 
   // The fastest of all rounds.
   TrainingTiming best = {};
@@ -70,7 +64,7 @@ struct Contender {
 
 struct Rounds {
   int count = 1;
-  int steps = 1;  // timed in each measurement
+  int steps = 1;  // timed in each measurement, after two that warm up
   std::optional<TorchPeer> peer = {};
   std::function<void()> before_each = [] {};
 };

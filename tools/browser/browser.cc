@@ -1,5 +1,7 @@
 #include "tools/browser/browser.h"
 
+#include <algorithm>  // std::min
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -63,9 +65,27 @@ std::string WindowSize(int width, int height) {
 
 }  // namespace
 
-absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
-                                                 const BrowserOptions& options) {
-  return Browse(html, options, {WindowSize(kPageWidth, 1000), "--dump-dom"});
+absl::StatusOr<nlohmann::json> ResultOfScript(const std::string& html, const std::string& script,
+                                              const BrowserOptions& options) {
+  // Leaves the result in the document, which the browser then prints.
+  const std::string element =
+      absl::StrCat("<script>{\n  const result = (() => {", script, "})();\n",
+                   "  const place = document.createElement('pre');\n  place.id = 'script-result';\n"
+                   "  place.textContent = JSON.stringify(result ?? null);\n"
+                   "  document.body.append(place);\n}</script>\n");
+  std::string page = html;
+  page.insert(std::min(page.rfind("</body>"), page.size()), element);
+  LS_ASSIGN_OR_RETURN(const std::string document,
+                      Browse(page, options, {WindowSize(kPageWidth, 1000), "--dump-dom"}));
+  constexpr std::string_view kOpen = "<pre id=\"script-result\">";
+  const size_t begin = document.find(kOpen), end = document.find("</pre>", begin);
+  if (begin == std::string::npos || end == std::string::npos) {
+    return absl::NotFoundError("the page's scripts have not come to their end");
+  }
+  const size_t from = begin + kOpen.size();
+  return nlohmann::json::parse(
+      absl::StrReplaceAll(document.substr(from, end - from),
+                          {{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}, {"&nbsp;", "\u00a0"}}));
 }
 
 absl::StatusOr<std::string> PictureOf(const std::string& html, int width, int height,
@@ -76,25 +96,6 @@ absl::StatusOr<std::string> PictureOf(const std::string& html, int width, int he
       Browse(html, options, {WindowSize(width, height), absl::StrCat("--screenshot=", path)})
           .status());
   return ReadFile(path);
-}
-
-absl::StatusOr<std::string> TextOfPre(const std::string& document, const std::string& id) {
-  const std::string open = absl::StrCat("<pre id=\"", id, "\">");
-  const size_t begin = document.find(open);
-  const size_t end = document.find("</pre>", begin);
-  if (begin == std::string::npos || end == std::string::npos) {
-    return absl::NotFoundError(absl::StrCat("the page's scripts have not come to ", id));
-  }
-  const size_t from = begin + open.size();
-  return absl::StrReplaceAll(document.substr(from, end - from),
-                             {{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}, {"&nbsp;", " "}});
-}
-
-std::string WithScript(const std::string& html, const std::string& script) {
-  const std::string element = absl::StrCat("<script>", script, "</script>\n");
-  const size_t end = html.rfind("</body>");
-  if (end == std::string::npos) return html + element;
-  return html.substr(0, end) + element + html.substr(end);
 }
 
 }  // namespace lockstep

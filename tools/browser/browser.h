@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 
@@ -17,22 +18,16 @@ struct BrowserOptions {
   std::string net_log = {};
 };
 
-// Opens `html` in Chromium, runs its scripts and returns the document as they left it, as HTML.
-// Nothing is asked of any server. The window is kPageWidth wide. NotFound where there is no
-// Chromium: the message says what to install.
-absl::StatusOr<std::string> DocumentAfterScripts(const std::string& html,
-                                                 const BrowserOptions& options = {});
+// Opens `html` in Chromium, lets its scripts run, then `script`, the body of a JavaScript function
+// without "</script", and returns what that returns. The window is kPageWidth wide. Nothing is
+// asked of any server. NotFound where there is no Chromium (the message says what to install), and
+// where the script did not come to its end.
+absl::StatusOr<nlohmann::json> ResultOfScript(const std::string& html, const std::string& script,
+                                              const BrowserOptions& options = {});
 
 // What a window of `width` x `height` shows of `html`, in the page's pixels, as a PNG file's bytes.
 // Errors as above.
 absl::StatusOr<std::string> PictureOf(const std::string& html, int width, int height,
                                       const BrowserOptions& options = {});
-
-// The text of the element <pre id="`id`"> of a document that DocumentAfterScripts returned, where a
-// script leaves what it found, unescaped. NotFound if there is none.
-absl::StatusOr<std::string> TextOfPre(const std::string& document, const std::string& id);
-
-// `html` with a script that runs after all others. `script` must not have "</script".
-std::string WithScript(const std::string& html, const std::string& script);
 
 }  // namespace lockstep

@@ -8,10 +8,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tools/browser/requests.h"
+#include "tools/browser/testing/requests.h"
 #include "tools/collectives/catalogue.h"
 #include "tools/collectives/demo.h"
-#include "tools/collectives/page.h"
+#include "tools/collectives/picture.h"
 
 namespace lockstep {
 namespace {
@@ -50,20 +50,14 @@ constexpr char kLook[] = R"(
     };
   }
   const root = document.documentElement;
-  const result = document.createElement('pre');
-  result.id = 'result';
-  result.textContent = JSON.stringify({sections, tooWide: root.scrollWidth - root.clientWidth});
-  document.body.append(result);
+  return {sections, tooWide: root.scrollWidth - root.clientWidth};
 )";
 
 TEST(CollectivesInABrowserTest, EveryPictureIsThereWithAllItsWords) {
-  const auto document = DocumentAfterScripts(WithScript(PageOfAll(), kLook));
-  ASSERT_TRUE(document.ok()) << document.status();
-  const auto text = TextOfPre(*document, "result");
-  ASSERT_TRUE(text.ok()) << text.status();
-  const Json found = Json::parse(*text);
-  EXPECT_EQ(found.at("sections").size(), Collectives().size());
-  for (const auto& [name, picture] : found.at("sections").items()) {
+  const absl::StatusOr<Json> found = ResultOfScript(PageOfAll(), kLook);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->at("sections").size(), Collectives().size());
+  for (const auto& [name, picture] : found->at("sections").items()) {
     SCOPED_TRACE(name);
     EXPECT_THAT(picture.at("width").get<double>(), Gt(300));
     EXPECT_THAT(picture.at("height").get<double>(), Gt(100));
@@ -71,7 +65,7 @@ TEST(CollectivesInABrowserTest, EveryPictureIsThereWithAllItsWords) {
     EXPECT_THAT(picture.at("words").get<int>(), Gt(3));
     EXPECT_EQ(picture.at("cut").dump(), "[]");
   }
-  EXPECT_EQ(found.at("tooWide"), 0);
+  EXPECT_EQ(found->at("tooWide"), 0);
 }
 
 TEST(CollectivesInABrowserTest, NoRequestLeavesThePage) {

@@ -1,8 +1,5 @@
 #include "tools/collectives/catalogue.h"
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
 #include "glog/logging.h"
 
@@ -125,21 +122,10 @@ const Collective& CollectiveOf(Operation operation) {
   LOG(FATAL) << "no demo of " << Name(operation);
 }
 
-absl::StatusOr<const Collective*> FindCollective(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Collective& collective : kCollectives) {
-    if (collective.name == name) return &collective;
-    names.emplace_back(collective.name);
-  }
-  if (name == "send" || name == "recv") return &CollectiveOf(Operation::kSend);
-  return absl::InvalidArgumentError(absl::StrCat("there is no operation '", name,
-                                                 "'; did you mean ", NearestName(name, names),
-                                                 "? There are ", absl::StrJoin(names, ", ")));
-}
-
-bool AllowsUneven(Operation operation) {
-  return operation == Operation::kGather || operation == Operation::kScatter ||
-         operation == Operation::kAllGather || operation == Operation::kReduceScatter;
+absl::StatusOr<Collective> FindCollective(const std::string& name) {
+  if (name == "send" || name == "recv") return CollectiveOf(Operation::kSend);
+  return FindNamed("operation", name, kCollectives,
+                   [](const Collective& collective) { return collective.name; });
 }
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -30,9 +29,6 @@ absl::Span<const Collective> Collectives();
 const Collective& CollectiveOf(Operation operation);
 
 // By name; an unknown one is an error that suggests the nearest.
-absl::StatusOr<const Collective*> FindCollective(const std::string& name);
-
-// Whether the ranks' parts may have different sizes.
-bool AllowsUneven(Operation operation);
+absl::StatusOr<Collective> FindCollective(const std::string& name);
 
 }  // namespace lockstep

@@ -4,22 +4,18 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
-#include <numeric>  // std::accumulate
-#include <thread>   // std::this_thread
-#include <utility>
+#include <thread>  // std::this_thread
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/comm/communicator.h"
 #include "core/comm/launch.h"
 #include "core/comm/rank_handle.h"
-#include "core/comm/work.h"
 #include "core/tensor/allocator.h"
 #include "core/tensor/tensor.h"
 #include "glog/logging.h"
-#include "tools/collectives/catalogue.h"
+#include "tools/collectives/call_once.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +68,7 @@ RankData InitialData(const DemoOptions& options, const Movement& movement) {
 }
 
 // The parts one after the other; undefined where there is none.
-Tensor TensorOf(const std::vector<std::vector<float>>& parts, Allocator& allocator) {
+Tensor TensorOf(const Parts& parts, Allocator& allocator) {
   if (parts.empty()) return Tensor();
   std::vector<float> all;
   for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
@@ -84,15 +80,15 @@ Tensor TensorOf(const std::vector<std::vector<float>>& parts, Allocator& allocat
 
 // Parts of these sizes, not yet written; undefined for none.
 Tensor Unwritten(const std::vector<int64_t>& sizes, Allocator& allocator) {
-  std::vector<std::vector<float>> parts;
+  Parts parts;
   for (const int64_t size : sizes) {
     parts.emplace_back(size, std::numeric_limits<float>::quiet_NaN());
   }
   return TensorOf(parts, allocator);
 }
 
-std::vector<std::vector<float>> PartsOf(const Tensor& tensor, const std::vector<int64_t>& sizes) {
-  std::vector<std::vector<float>> parts;
+Parts PartsOf(const Tensor& tensor, const std::vector<int64_t>& sizes) {
+  Parts parts;
   const float* next = sizes.empty() ? nullptr : tensor.data<float>();
   for (const int64_t size : sizes) {
     parts.emplace_back(next, next + size);
@@ -101,82 +97,29 @@ std::vector<std::vector<float>> PartsOf(const Tensor& tensor, const std::vector<
   return parts;
 }
 
-// Begins the rank's calls; `counts` are those of all ranks.
-std::vector<Work> Start(const DemoOptions& options, Communicator& comm, const Tensor& input,
-                        const Tensor& output, absl::Span<const int64_t> counts) {
-  std::vector<Work> works;
-  switch (options.operation) {
-    case Operation::kAllReduce:
-      works.push_back(comm.AllReduce(input, output, options.reduce_op, kLabel));
-      break;
-    case Operation::kReduceScatter:
-      works.push_back(comm.ReduceScatter(input, output, options.reduce_op, kLabel, counts));
-      break;
-    case Operation::kAllGather:
-      works.push_back(comm.AllGather(input, output, kLabel, counts));
-      break;
-    case Operation::kBroadcast:  // in place
-      works.push_back(comm.Broadcast(output, options.root, kLabel));
-      break;
-    case Operation::kReduce:
-      works.push_back(comm.Reduce(input, output, options.reduce_op, options.root, kLabel));
-      break;
-    case Operation::kGather:
-      works.push_back(comm.Gather(input, output, options.root, kLabel, counts));
-      break;
-    case Operation::kScatter:
-      works.push_back(comm.Scatter(input, output, options.root, kLabel, counts));
-      break;
-    case Operation::kAllToAll:
-      works.push_back(comm.AllToAll(input, output, kLabel));
-      break;
-    case Operation::kSend:
-      if (input.defined()) works.push_back(comm.Send(input, comm.rank() + 1, kLabel));
-      if (output.defined()) works.push_back(comm.Recv(output, comm.rank() - 1, kLabel));
-      break;
-    case Operation::kBarrier:
-      works.push_back(comm.Barrier(kLabel));
-      break;
-    default:
-      LOG(FATAL) << "no demo of " << Name(options.operation);
+// One rank's side; returns what it got. `arrived`: how many ranks have come to a barrier.
+absl::StatusOr<Parts> RunRank(const Demo& demo, Communicator& comm, std::atomic<int>& arrived) {
+  if (demo.options.operation == Operation::kBarrier) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(comm.rank()));  // one after another
+    ++arrived;
+    LS_RETURN_IF_ERROR(comm.Barrier(kLabel).Wait());
+    return Parts{{static_cast<float>(arrived.load())}};
   }
-  return works;
-}
-
-// Ranks come a millisecond apart; what each has in the end is how many had come when it went on.
-absl::Status MeetAtBarrier(Communicator& comm, std::atomic<int>& arrived, float& seen) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(comm.rank()));
-  ++arrived;
-  LS_RETURN_IF_ERROR(comm.Barrier(kLabel).Wait());
-  seen = static_cast<float>(arrived.load());
-  return absl::OkStatus();
-}
-
-// One rank's side; returns what it got.
-absl::StatusOr<std::vector<std::vector<float>>> RunRank(const Demo& demo, Communicator& comm) {
   const int rank = comm.rank();
   CpuAllocator allocator;
   const Tensor input = TensorOf(demo.before[rank], allocator);
   const bool brings_in_place = demo.options.operation == Operation::kBroadcast && input.defined();
   const Tensor output = brings_in_place ? input : Unwritten(demo.movement.after[rank], allocator);
-  std::vector<Work> works = Start(demo.options, comm, input, output, CountsOf(demo.options));
-  LS_RETURN_IF_ERROR(WaitAll(absl::MakeSpan(works)));
+  LS_RETURN_IF_ERROR(CallOnce(comm, demo.options.operation, input, output, demo.options.reduce_op,
+                              demo.options.root, kLabel, CountsOf(demo.options)));
   return PartsOf(output, demo.movement.after[rank]);
 }
 
 float Combine(ReduceOp op, float a, float b) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:
-      return a + b;
-    case ReduceOp::kProduct:
-      return a * b;
-    case ReduceOp::kMin:
-      return std::min(a, b);
-    case ReduceOp::kMax:
-      return std::max(a, b);
-  }
-  return a;
+  if (op == ReduceOp::kProduct) return a * b;
+  if (op == ReduceOp::kMin) return std::min(a, b);
+  if (op == ReduceOp::kMax) return std::max(a, b);
+  return a + b;  // an average is divided in the end
 }
 
 std::vector<float> Expected(const Flow& flow, ReduceOp op, const RankData& before) {
@@ -208,12 +151,7 @@ absl::StatusOr<Demo> RunDemo(const DemoOptions& options) {
   std::atomic<int> arrived = 0;
   const auto run = [&](RankHandle& handle) -> absl::Status {
     const int rank = handle.rank();  // writes its own places only
-    if (options.operation == Operation::kBarrier) {
-      demo.after[rank] = {{0}};
-      LS_RETURN_IF_ERROR(MeetAtBarrier(handle.comm(), arrived, demo.after[rank][0][0]));
-    } else {
-      LS_ASSIGN_OR_RETURN(demo.after[rank], RunRank(demo, handle.comm()));
-    }
+    LS_ASSIGN_OR_RETURN(demo.after[rank], RunRank(demo, handle.comm(), arrived));
     demo.ledgers[rank] = handle.ledger().Recent();
     return absl::OkStatus();
   };

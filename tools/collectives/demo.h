@@ -25,8 +25,9 @@ struct DemoOptions {
   bool uneven = false;                          // parts of count, count + 1, count + 2, count, ...
 };
 
-// Elements by rank and part, as many as Movement says.
-using RankData = std::vector<std::vector<std::vector<float>>>;
+// Elements by part, and by rank and part, as many as Movement says.
+using Parts = std::vector<std::vector<float>>;
+using RankData = std::vector<Parts>;
 
 struct Demo {
   DemoOptions options;

@@ -7,46 +7,33 @@ namespace {
 
 enum class Who { kAll, kRoot, kAllButFirst, kAllButLast };
 
-// What a rank has that has anything: one part, its own, or a part for each rank.
-enum class What { kOwn, kPartForEach };
-
+// Which ranks have anything, and whether that is a part for each rank or one part, their own.
 struct Holding {
   Who who;
-  What what;
+  bool has_parts;
 };
 
-// Which ranks a cell's contents come from, and which of their parts.
-enum class FromRank { kRoot, kPrevious, kRankOfPart, kEvery };
-enum class FromPart { kOwn, kOfDestination };
+constexpr Holding kOwnOfAll = {Who::kAll, false};
+constexpr Holding kOwnOfRoot = {Who::kRoot, false};
+constexpr Holding kPartsOfAll = {Who::kAll, true};
+constexpr Holding kPartsOfRoot = {Who::kRoot, true};
+constexpr Holding kOwnOfSenders = {Who::kAllButLast, false};
+constexpr Holding kOwnOfReceivers = {Who::kAllButFirst, false};
 
 struct Semantics {
   Operation operation;
   Holding before, after;
-  FromRank from_rank;
-  FromPart from_part;
 };
-
-constexpr Holding kOwnOfAll = {Who::kAll, What::kOwn};
-constexpr Holding kOwnOfRoot = {Who::kRoot, What::kOwn};
-constexpr Holding kPartsOfAll = {Who::kAll, What::kPartForEach};
-constexpr Holding kPartsOfRoot = {Who::kRoot, What::kPartForEach};
-constexpr Holding kOwnOfSenders = {Who::kAllButLast, What::kOwn};
-constexpr Holding kOwnOfReceivers = {Who::kAllButFirst, What::kOwn};
-
-constexpr Semantics kSemantics[] = {
-    // operation, before, after, what is after comes from which ranks, which part of theirs
-    {Operation::kGather, kOwnOfAll, kPartsOfRoot, FromRank::kRankOfPart, FromPart::kOwn},
-    {Operation::kAllGather, kOwnOfAll, kPartsOfAll, FromRank::kRankOfPart, FromPart::kOwn},
-    {Operation::kBroadcast, kOwnOfRoot, kOwnOfAll, FromRank::kRoot, FromPart::kOwn},
-    {Operation::kScatter, kPartsOfRoot, kOwnOfAll, FromRank::kRoot, FromPart::kOfDestination},
-    {Operation::kReduce, kOwnOfAll, kOwnOfRoot, FromRank::kEvery, FromPart::kOwn},
-    {Operation::kAllReduce, kOwnOfAll, kOwnOfAll, FromRank::kEvery, FromPart::kOwn},
-    {Operation::kReduceScatter, kPartsOfAll, kOwnOfAll, FromRank::kEvery, FromPart::kOfDestination},
-    {Operation::kAllToAll, kPartsOfAll, kPartsOfAll, FromRank::kRankOfPart,
-     FromPart::kOfDestination},
-    {Operation::kSend, kOwnOfSenders, kOwnOfReceivers, FromRank::kPrevious, FromPart::kOwn},
-    {Operation::kBarrier, kOwnOfAll, kOwnOfAll, FromRank::kEvery, FromPart::kOwn},
-};
+constexpr Semantics kSemantics[] = {{Operation::kGather, kOwnOfAll, kPartsOfRoot},
+                                    {Operation::kAllGather, kOwnOfAll, kPartsOfAll},
+                                    {Operation::kBroadcast, kOwnOfRoot, kOwnOfAll},
+                                    {Operation::kScatter, kPartsOfRoot, kOwnOfAll},
+                                    {Operation::kReduce, kOwnOfAll, kOwnOfRoot},
+                                    {Operation::kAllReduce, kOwnOfAll, kOwnOfAll},
+                                    {Operation::kReduceScatter, kPartsOfAll, kOwnOfAll},
+                                    {Operation::kAllToAll, kPartsOfAll, kPartsOfAll},
+                                    {Operation::kSend, kOwnOfSenders, kOwnOfReceivers},
+                                    {Operation::kBarrier, kOwnOfAll, kOwnOfAll}};
 
 const Semantics& SemanticsOf(Operation operation) {
   for (const Semantics& semantics : kSemantics) {
@@ -56,17 +43,8 @@ const Semantics& SemanticsOf(Operation operation) {
 }
 
 bool Holds(Who who, int rank, int ranks, int root) {
-  switch (who) {
-    case Who::kAll:
-      return true;
-    case Who::kRoot:
-      return rank == root;
-    case Who::kAllButFirst:
-      return rank > 0;
-    case Who::kAllButLast:
-      return rank + 1 < ranks;
-  }
-  return false;
+  return who == Who::kAll || (who == Who::kRoot && rank == root) ||
+         (who == Who::kAllButFirst && rank > 0) || (who == Who::kAllButLast && rank + 1 < ranks);
 }
 
 std::vector<std::vector<int64_t>> Parts(const Holding& holding, absl::Span<const int64_t> counts,
@@ -75,27 +53,21 @@ std::vector<std::vector<int64_t>> Parts(const Holding& holding, absl::Span<const
   std::vector<std::vector<int64_t>> parts(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     if (!Holds(holding.who, rank, ranks, root)) continue;
-    if (holding.what == What::kOwn) {
-      parts[rank] = {counts[rank]};
-    } else {
+    if (holding.has_parts) {
       parts[rank].assign(counts.begin(), counts.end());
+    } else {
+      parts[rank] = {counts[rank]};
     }
   }
   return parts;
 }
 
+// What comes together in a cell follows from who has what before and after.
 std::vector<Cell> SourcesOf(const Semantics& semantics, const Cell& to, int ranks, int root) {
-  const int part = semantics.from_part == FromPart::kOwn ? 0 : to.rank;
-  switch (semantics.from_rank) {
-    case FromRank::kRoot:
-      return {{root, part}};
-    case FromRank::kPrevious:
-      return {{to.rank - 1, part}};
-    case FromRank::kRankOfPart:
-      return {{to.part, part}};
-    case FromRank::kEvery:
-      break;
-  }
+  const int part = semantics.before.has_parts ? to.rank : 0;
+  if (semantics.after.has_parts) return {{to.part, part}};
+  if (semantics.before.who == Who::kRoot) return {{root, part}};
+  if (semantics.after.who == Who::kAllButFirst) return {{to.rank - 1, part}};
   std::vector<Cell> sources;
   for (int rank = 0; rank < ranks; ++rank) sources.push_back({rank, part});
   return sources;

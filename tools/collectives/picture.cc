@@ -11,6 +11,7 @@
 #include "tools/collectives/text.h"
 #include "tools/draw/palette.h"
 #include "tools/draw/svg.h"
+#include "tools/report/html.h"
 
 namespace lockstep {
 namespace {
@@ -87,33 +88,27 @@ std::string Panels(const LayoutSide& side) {
   return svg;
 }
 
-std::string Cells(const LayoutSide& side, const RankData& data,
-                  const std::vector<std::vector<Origins>>& origins) {
+// Before, each cell is its own rank's.
+std::string CellsBefore(const Layout& layout, const Demo& demo) {
   std::string svg;
-  for (size_t rank = 0; rank < data.size(); ++rank) {
-    for (size_t part = 0; part < data[rank].size(); ++part) {
-      svg += CellSvg(side.cells[rank][part], data[rank][part], origins[rank][part]);
+  for (size_t rank = 0; rank < demo.before.size(); ++rank) {
+    for (size_t part = 0; part < demo.before[rank].size(); ++part) {
+      svg += CellSvg(layout.before.cells[rank][part], demo.before[rank][part],
+                     {static_cast<int>(rank)});
     }
   }
   return svg;
 }
 
-// Before, each cell is its own rank's; after, it has those of the flow that ends in it.
-std::vector<std::vector<Origins>> OriginsBefore(const Demo& demo) {
-  std::vector<std::vector<Origins>> origins;
-  for (size_t rank = 0; rank < demo.before.size(); ++rank) {
-    origins.emplace_back(demo.before[rank].size(), Origins{static_cast<int>(rank)});
+// After, each cell is of the ranks of the flow that ends in it.
+std::string CellsAfter(const Layout& layout, const Demo& demo) {
+  std::string svg;
+  for (const auto& [sources, to] : demo.movement.flows) {
+    Origins origins;
+    for (const Cell& from : sources) origins.push_back(from.rank);
+    svg += CellSvg(layout.after.cells[to.rank][to.part], demo.after[to.rank][to.part], origins);
   }
-  return origins;
-}
-
-std::vector<std::vector<Origins>> OriginsAfter(const Demo& demo) {
-  std::vector<std::vector<Origins>> origins(demo.after.size());
-  for (const Flow& flow : demo.movement.flows) {  // by rank and part
-    Origins& cell = origins[flow.to.rank].emplace_back();
-    for (const Cell& from : flow.from) cell.push_back(from.rank);
-  }
-  return origins;
+  return svg;
 }
 
 // One arrowhead a colour: markers cannot take that of their line everywhere. The names tell apart
@@ -172,6 +167,23 @@ std::string Key(const Demo& demo, const std::vector<Arrow>& arrows) {
   return key;
 }
 
+constexpr char kWhat[] =
+    "What ranks do together, each operation run through the communicator and checked against a "
+    "serial computation.";
+constexpr char kNotation[] =
+    "n ranks, 0 to n−1; rank i holds xᵢ; X is all of them one after the other; ⊕ combines elements "
+    "(sum, product, min, max, average), and y is the result. B is the payload in bytes, α the time "
+    "of a message whatever its size, β the time of a byte.";
+
+Section SectionOf(const Demo& demo) {
+  const Collective& collective = CollectiveOf(demo.options.operation);
+  return {.title = collective.name,
+          .items = {Paragraph{collective.summary}, Drawing{Picture(demo)}, Listing{DataText(demo)},
+                    Paragraph{absl::StrCat("Time: ", collective.time, "; sends: ", collective.sends,
+                                           "; here: ", SentText(demo), ".")},
+                    Paragraph{absl::StrCat("Strategies: ", collective.users)}}};
+}
+
 }  // namespace
 
 std::string Picture(const Demo& demo) {
@@ -191,8 +203,7 @@ std::string Picture(const Demo& demo) {
 
   svg += Panels(layout.before) + Panels(layout.after) + RankLabels(layout);
   svg += Arrows(demo, layout.arrows);
-  svg += Cells(layout.before, demo.before, OriginsBefore(demo));
-  svg += Cells(layout.after, demo.after, OriginsAfter(demo));
+  svg += CellsBefore(layout, demo) + CellsAfter(layout, demo);
 
   absl::StrAppendFormat(&svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\"/>\n", kMargin, legend,
                         width - kMargin, kLine);
@@ -203,6 +214,14 @@ std::string Picture(const Demo& demo) {
   svg += SvgText(kMargin, y += kLineHeight, Key(demo, layout.arrows),
                  {.size = 12, .colour = kSoftInk});
   return svg + "</svg>\n";
+}
+
+std::string Page(const std::vector<Demo>& demos) {
+  Report report = {.title = "Collectives"};
+  report.sections.push_back(
+      {.title = "Notation", .items = {Paragraph{kWhat}, Paragraph{kNotation}}});
+  for (const Demo& demo : demos) report.sections.push_back(SectionOf(demo));
+  return HtmlOf(report);
 }
 
 }  // namespace lockstep

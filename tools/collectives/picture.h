@@ -1,8 +1,9 @@
-// A demo as a picture.
+// A demo as a picture, and all demos on one page.
 
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/collectives/demo.h"
 
@@ -15,5 +16,9 @@ namespace lockstep {
 // that it flows into, dashed where it stays on its rank; the cost below. Equal demos give equal
 // bytes.
 std::string Picture(const Demo& demo);
+
+// An HTML document, complete in itself: for each demo what the operation does, its picture, the
+// data before and after, what it costs, and which strategy uses it.
+std::string Page(const std::vector<Demo>& demos);
 
 }  // namespace lockstep

@@ -10,9 +10,8 @@
 #include "tools/collectives/catalogue.h"
 #include "tools/collectives/demo.h"
 #include "tools/collectives/layout.h"
-#include "tools/collectives/page.h"
-#include "tools/draw/markup_check.h"
 #include "tools/draw/svg.h"
+#include "tools/draw/testing/markup_check.h"
 
 namespace lockstep {
 namespace {

@@ -28,7 +28,7 @@ std::string TensorText(const std::vector<float>& elements) {
       "])");
 }
 
-std::string PartsText(const std::vector<std::vector<float>>& parts) {
+std::string PartsText(const Parts& parts) {
   if (parts.empty()) return "empty";
   if (parts.size() == 1) return TensorText(parts[0]);
   return absl::StrCat(
@@ -65,15 +65,6 @@ std::string LedgerText(const Demo& demo) {
   return TextOf(table);
 }
 
-// Payload in bytes, the B of the formulas; 0 for a barrier.
-int64_t PayloadOf(const Demo& demo) {
-  int64_t payload = 0;
-  for (const auto& ledger : demo.ledgers) {
-    for (const LedgerEntry& entry : ledger) payload = std::max(payload, entry.bytes);
-  }
-  return payload;
-}
-
 }  // namespace
 
 std::string Title(const DemoOptions& options) {
@@ -90,12 +81,16 @@ std::string DataText(const Demo& demo) {
 }
 
 std::string SentText(const Demo& demo) {
+  int64_t payload = 0;  // the B of the formulas; 0 for a barrier
   double sent = 0;
   for (const auto& ledger : demo.ledgers) {
-    for (const LedgerEntry& entry : ledger) sent += entry.wire_bytes;
+    for (const LedgerEntry& entry : ledger) {
+      payload = std::max(payload, entry.bytes);
+      sent += entry.wire_bytes;
+    }
   }
   return absl::StrFormat("n = %d, B = %d bytes: all ranks together send %.6g bytes",
-                         demo.options.ranks, PayloadOf(demo), sent);
+                         demo.options.ranks, payload, sent);
 }
 
 std::string TextReport(const Demo& demo) {

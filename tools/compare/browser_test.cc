@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/report.h"
-#include "tools/report/chart_pixels.h"
 #include "tools/report/html.h"
+#include "tools/report/testing/chart_pixels.h"
 
 namespace lockstep {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "tools/compare/costs.h"
 
 namespace lockstep {
@@ -40,37 +41,57 @@ LineChart::Line LineOf(const ComparedWorkload& workload, size_t i, bool covers, 
   return line;
 }
 
-void AddLossCharts(const ComparedWorkload& workload, const std::string& id,
-                   std::vector<Chart>& charts) {
-  LineChart losses = {.x = Steps(), .y = {"loss"}};
-  LineChart differences = {.x = Steps(),
-                           .y = {.title = "relative difference", .least_range = kLeastDifference}};
+LineChart LossChart(const ComparedWorkload& workload) {
+  LineChart chart = {.x = Steps(), .y = {"loss"}};
   for (size_t i = 0; i < workload.runs.size(); ++i) {
     const ComparedRun& compared = workload.runs[i];
     // What lies in the directory of a run that is missing is an earlier one's.
-    if (compared.run.state != RunRecord::State::kMissing && !compared.run.losses.empty()) {
-      losses.lines.push_back(LineOf(workload, i, LargestDifference(compared) < kVisible,
-                                    PointsOf(compared.run.losses)));
-    }
-    if (compared.curve && !compared.is_reference) {
-      differences.lines.push_back(
-          LineOf(workload, i, LargestDifference(compared) == 0, PointsOf(compared.differences)));
-    }
+    if (compared.run.state == RunRecord::State::kMissing || compared.run.losses.empty()) continue;
+    chart.lines.push_back(
+        LineOf(workload, i, LargestDifference(compared) < kVisible, PointsOf(compared.run.losses)));
   }
-  if (!losses.lines.empty()) {
-    charts.push_back({.id = id + "-loss", .title = "Loss", .body = std::move(losses)});
-  }
-  if (!differences.lines.empty()) {
-    charts.push_back({.id = id + "-difference",
-                      .title = "Difference of the loss to the reference's, relative",
-                      .body = std::move(differences)});
-  }
+  return chart;
 }
 
-void DropEmptySegments(BarChart& chart) {
-  std::erase_if(chart.segments, [](const BarChart::Segment& segment) {
-    return std::ranges::all_of(segment.values, [](double value) { return value == 0; });
-  });
+LineChart DifferenceChart(const ComparedWorkload& workload) {
+  LineChart chart = {.x = Steps(),
+                     .y = {.title = "relative difference", .least_range = kLeastDifference}};
+  for (size_t i = 0; i < workload.runs.size(); ++i) {
+    const ComparedRun& compared = workload.runs[i];
+    if (!compared.curve || compared.is_reference) continue;
+    chart.lines.push_back(
+        LineOf(workload, i, LargestDifference(compared) == 0, PointsOf(compared.differences)));
+  }
+  return chart;
+}
+
+LineChart LossScaleChart(const ComparedWorkload& workload) {
+  LineChart chart = {.x = Steps(), .y = {.title = "loss scale", .logarithmic = true}};
+  for (size_t i = 0; i < workload.runs.size(); ++i) {
+    Points points;
+    for (const double scale : workload.runs[i].run.loss_scales) {
+      points.emplace_back(static_cast<double>(points.size()), scale);
+    }
+    if (!points.empty()) chart.lines.push_back(LineOf(workload, i, true, std::move(points)));
+  }
+  return chart;
+}
+
+// What stands beside a bar, and its values by category.
+using Row = std::pair<std::string, std::map<std::string, double>>;
+
+// Categories of which no row has anything are left out.
+BarChart BarsOf(Quantity quantity, absl::Span<const Category> categories,
+                const std::vector<Row>& rows) {
+  BarChart chart = {.quantity = quantity};
+  for (const auto& [label, values] : rows) chart.rows.push_back(label);
+  for (const Category& category : categories) {
+    BarChart::Segment segment = {.name = category.title, .colour = category.colour};
+    for (const auto& [label, values] : rows) segment.values.push_back(ValueOf(values, category));
+    const bool any = std::ranges::any_of(segment.values, [](double value) { return value != 0; });
+    if (any && !category.beside) chart.segments.push_back(std::move(segment));
+  }
+  return chart;
 }
 
 // "ddp, rank 0", or "ddp, ranks 0 to 3" of those that are alike, or "single".
@@ -81,105 +102,65 @@ std::string RanksLabel(const ComparedRun& compared, size_t first, size_t end) {
                       end - 1);
 }
 
-void AddMemoryChart(const ComparedWorkload& workload, const std::string& id,
-                    std::vector<Chart>& charts) {
-  BarChart chart = {.quantity = Quantity::kBytes};
-  for (const MemoryCategory& category : kMemoryCategories) {
-    chart.segments.push_back({.name = category.title, .colour = category.colour, .values = {}});
-  }
+BarChart MemoryChart(const ComparedWorkload& workload) {
+  std::vector<Row> rows;
   for (const ComparedRun& compared : workload.runs) {
     if (!compared.run.complete()) continue;
     const std::vector<RunRank>& ranks = compared.run.per_rank;
     for (size_t rank = 0, end; rank < ranks.size(); rank = end) {
       const std::map<std::string, double>& memory = ranks[rank].memory_at_peak;
       for (end = rank + 1; end < ranks.size() && ranks[end].memory_at_peak == memory;) ++end;
-      chart.rows.push_back(RanksLabel(compared, rank, end));
-      for (size_t i = 0; i < std::size(kMemoryCategories); ++i) {
-        const auto bytes = memory.find(kMemoryCategories[i].name);
-        chart.segments[i].values.push_back(bytes == memory.end() ? 0 : bytes->second);
-      }
+      rows.emplace_back(RanksLabel(compared, rank, end), memory);
     }
   }
-  DropEmptySegments(chart);
-  if (chart.segments.empty()) return;
-  charts.push_back({.id = id + "-memory",
-                    .title = "Memory of a rank by class, when it had most",
-                    .body = std::move(chart)});
+  return BarsOf(Quantity::kBytes, kMemoryCategories, rows);
 }
 
-void AddTimeChart(const ComparedWorkload& workload, const std::string& id,
-                  std::vector<Chart>& charts) {
-  BarChart chart = {.quantity = Quantity::kSeconds};
-  for (const TimeCategory& category : kTimeCategories) {
-    if (category.beside) continue;
-    BarChart::Segment& bars = chart.segments.emplace_back();
-    bars.name = category.title;
-    bars.colour = category.colour;
-    for (const ComparedRun& compared : workload.runs) {
-      if (compared.run.complete()) bars.values.push_back(Spent(compared.run, category));
-    }
-  }
+BarChart TimeChart(const ComparedWorkload& workload) {
+  std::vector<Row> rows;
   for (const ComparedRun& compared : workload.runs) {
-    if (compared.run.complete()) chart.rows.push_back(compared.label);
+    if (compared.run.complete()) rows.emplace_back(compared.label, compared.run.time);
   }
-  DropEmptySegments(chart);
-  if (chart.segments.empty()) return;
-  charts.push_back({.id = id + "-time",
-                    .title = "Time of a step, mean over steps and ranks",
-                    .body = std::move(chart)});
+  return BarsOf(Quantity::kSeconds, kTimeCategories, rows);
 }
 
 // What makes a line over numbers of ranks: a strategy on one kind of mesh.
 struct Scaling {
   int colour = 0;                       // of its first run
   std::map<int64_t, double> best = {};  // units a second, by ranks
-
-  void Add(const RunRecord& run) {
-    double& throughput = best[run.ranks];
-    throughput = std::max(throughput, run.units_per_second);
-  }
 };
 
 // By strategy and kind of mesh. A strategy's runs of one rank are where each of its lines begins.
 std::map<std::pair<std::string, std::string>, Scaling> Scalings(const ComparedWorkload& workload) {
   std::map<std::pair<std::string, std::string>, Scaling> scalings;
-  const auto runs_of = [&workload](bool of_one_rank) {
-    std::vector<size_t> runs;
+  for (const bool of_one_rank : {false, true}) {
     for (size_t i = 0; i < workload.runs.size(); ++i) {
       const RunRecord& run = workload.runs[i].run;
-      if (run.complete() && (run.ranks == 1) == of_one_rank) runs.push_back(i);
-    }
-    return runs;
-  };
-  for (const size_t i : runs_of(false)) {
-    const RunRecord& run = workload.runs[i].run;
-    const auto line = scalings.try_emplace({run.strategy, MeshKind(run.mesh)},
-                                           Scaling{.colour = static_cast<int>(i)});
-    line.first->second.Add(run);
-  }
-  for (const size_t i : runs_of(true)) {
-    const RunRecord& run = workload.runs[i].run;
-    bool has_line = false;
-    for (auto& [key, scaling] : scalings) {
-      if (key.first != run.strategy) continue;
-      scaling.Add(run);
-      has_line = true;
-    }
-    if (!has_line) {
-      Scaling& alone = scalings[{run.strategy, ""}];
-      alone.colour = static_cast<int>(i);
-      alone.Add(run);
+      if (!run.complete() || (run.ranks == 1) != of_one_rank) continue;
+      std::vector<Scaling*> lines;
+      for (auto& [key, scaling] : scalings) {
+        if (of_one_rank && key.first == run.strategy) lines.push_back(&scaling);
+      }
+      if (lines.empty()) {
+        const auto line = scalings.try_emplace({run.strategy, MeshKind(run.mesh)},
+                                               Scaling{.colour = static_cast<int>(i)});
+        lines.push_back(&line.first->second);
+      }
+      for (Scaling* line : lines) {
+        double& best = line->best[run.ranks];
+        best = std::max(best, run.units_per_second);
+      }
     }
   }
   return scalings;
 }
 
-void AddThroughputChart(const ComparedWorkload& workload, const std::string& id,
-                        std::vector<Chart>& charts) {
+// No lines where no strategy ran on several numbers of ranks.
+LineChart ThroughputChart(const ComparedWorkload& workload) {
   const auto scalings = Scalings(workload);
   const bool several_sizes =
       std::ranges::any_of(scalings, [](const auto& entry) { return entry.second.best.size() > 1; });
-  if (!several_sizes) return;
+  if (!several_sizes) return {};
   std::map<std::string, int> kinds;  // of meshes, by strategy
   for (const auto& entry : scalings) ++kinds[entry.first.first];
   const auto complete =
@@ -188,44 +169,33 @@ void AddThroughputChart(const ComparedWorkload& workload, const std::string& id,
                      .y = {.title = complete->run.unit + " a second", .from_zero = true}};
   for (const auto& [key, scaling] : scalings) {
     const auto& [strategy, kind] = key;
-    Points points;
-    for (const auto& [ranks, throughput] : scaling.best) {
-      points.emplace_back(static_cast<double>(ranks), throughput);
-    }
     chart.lines.push_back(
         {.name = kinds[strategy] > 1 ? absl::StrCat(strategy, " (", kind, ")") : strategy,
          .colour = scaling.colour,
-         .points = std::move(points)});
+         .points = Points(scaling.best.begin(), scaling.best.end())});
   }
-  charts.push_back({.id = id + "-throughput",
-                    .title = "Throughput of all ranks together, by strategy and kind of mesh",
-                    .body = std::move(chart)});
+  return chart;
 }
 
-void AddLossScaleChart(const ComparedWorkload& workload, const std::string& id,
-                       std::vector<Chart>& charts) {
-  LineChart chart = {.x = Steps(), .y = {.title = "loss scale", .logarithmic = true}};
-  for (size_t i = 0; i < workload.runs.size(); ++i) {
-    const RunRecord& run = workload.runs[i].run;
-    Points points;
-    for (size_t step = 0; step < run.loss_scales.size(); ++step) {
-      points.emplace_back(static_cast<double>(step), run.loss_scales[step]);
-    }
-    if (!points.empty()) chart.lines.push_back(LineOf(workload, i, true, std::move(points)));
-  }
-  if (chart.lines.empty()) return;
-  charts.push_back({.id = id + "-scale", .title = "Loss scale", .body = std::move(chart)});
-}
+bool IsEmpty(const LineChart& chart) { return chart.lines.empty(); }
+bool IsEmpty(const BarChart& chart) { return chart.segments.empty(); }
 
 }  // namespace
 
 std::vector<Chart> ComparisonCharts(const ComparedWorkload& workload, const std::string& id) {
   std::vector<Chart> charts;
-  AddLossCharts(workload, id, charts);
-  AddMemoryChart(workload, id, charts);
-  AddTimeChart(workload, id, charts);
-  AddThroughputChart(workload, id, charts);
-  AddLossScaleChart(workload, id, charts);
+  const auto add = [&](const char* name, const char* title, auto chart) {
+    if (IsEmpty(chart)) return;
+    charts.push_back({.id = absl::StrCat(id, "-", name), .title = title, .body = std::move(chart)});
+  };
+  add("loss", "Loss", LossChart(workload));
+  add("difference", "Difference of the loss to the reference's, relative",
+      DifferenceChart(workload));
+  add("memory", "Memory of a rank by class, when it had most", MemoryChart(workload));
+  add("time", "Time of a step, mean over steps and ranks", TimeChart(workload));
+  add("throughput", "Throughput of all ranks together, by strategy and kind of mesh",
+      ThroughputChart(workload));
+  add("scale", "Loss scale", LossScaleChart(workload));
   return charts;
 }
 

@@ -2,6 +2,7 @@
 //
 //   ./bazelw run //tools/compare -- runs/gpt_markov/single runs/gpt_markov/ddp
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,13 @@ absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
     return absl::InvalidArgumentError("name the runs; --help lists what there is");
   }
   std::vector<RunRecord> runs;
-  bool all_complete = true;
   for (const std::string& directory : directories) {
     runs.push_back(ReadRunRecord(UserPath(directory)));
-    all_complete &= runs.back().complete();
   }
   const std::string html = absl::GetFlag(FLAGS_html);
-  LS_RETURN_IF_ERROR(ShowComparison(
-      runs, {.html = html.empty() ? CommonDirectory(runs) + "/comparison.html" : UserPath(html),
-             .pictures = absl::GetFlag(FLAGS_png)}));
-  return all_complete ? 0 : 1;
+  LS_RETURN_IF_ERROR(
+      ShowComparison(runs, html.empty() ? "" : UserPath(html), absl::GetFlag(FLAGS_png)));
+  return std::ranges::all_of(runs, &RunRecord::complete) ? 0 : 1;
 }
 
 }  // namespace

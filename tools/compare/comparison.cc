@@ -1,7 +1,6 @@
 #include "tools/compare/comparison.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <set>
 
@@ -27,13 +26,6 @@ bool BelongsToTheRun(const std::string& key) {
   return std::ranges::any_of(kTablesOfTheRun, in_table);
 }
 
-std::vector<Config::Difference> ConfigDifferences(const RunRecord& a, const RunRecord& b) {
-  std::vector<Config::Difference> differences = a.config.Differences(b.config);
-  std::erase_if(differences,
-                [](const auto& difference) { return BelongsToTheRun(difference.key); });
-  return differences;
-}
-
 ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs) {
   ComparedRun result;
   result.run = run;
@@ -46,7 +38,9 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   result.differences.resize(result.curve->compared);
   result.same_length = run.losses.size() == reference->losses.size();
   result.same_parameters = run.parameter_hash == reference->parameter_hash;
-  result.differences_of_config = ConfigDifferences(run, *reference);
+  result.differences_of_config = run.config.Differences(reference->config);
+  std::erase_if(result.differences_of_config,
+                [](const auto& difference) { return BelongsToTheRun(difference.key); });
   return result;
 }
 
@@ -56,26 +50,11 @@ std::vector<std::string> DividedAxes(const std::string& mesh) {
   return axes;
 }
 
-// Ways to tell a run from others of its strategy; empty: not so.
-std::string ByMesh(const RunRecord& run) {
-  if (!run.complete()) return "";
-  return run.ranks == 1 ? "1 rank" : ShortMesh(run.mesh);
-}
-
-std::string ByCut(const RunRecord& run) {
-  if (!run.complete()) return "";
-  return absl::StrCat(run.shards, " x ", run.micro_batches);
-}
-
 // The last `names` of its directory's.
 std::string ByDirectory(const RunRecord& run, int names) {
-  const std::filesystem::path path(run.directory);
-  std::filesystem::path last;
-  for (auto name = path.end(); names > 0 && name != path.begin(); --names) {
-    --name;
-    last = last.empty() ? *name : *name / last;
-  }
-  return last.string();
+  const std::vector<absl::string_view> path = absl::StrSplit(run.directory, '/', absl::SkipEmpty());
+  const auto all = static_cast<int>(path.size());
+  return absl::StrJoin(path.end() - std::min(names, all), path.end(), "/");
 }
 
 // The strategy, and where there are several runs of it, the first that tells each from all others.
@@ -90,7 +69,11 @@ std::string Label(const ComparedWorkload& workload, const RunRecord& run) {
   if (alike.size() == 1 && tells) return run.strategy;
   if (alike.size() == 1) return absl::StrCat(run.strategy, " (", ByDirectory(run, 1), ")");
   constexpr int kMostNames = 8;
-  std::vector<std::function<std::string(const RunRecord&)>> distinctions = {ByMesh, ByCut};
+  std::vector<std::function<std::string(const RunRecord&)>> distinctions;
+  if (std::ranges::all_of(alike, &RunRecord::complete)) {  // others do not tell
+    distinctions = {[](auto& of) { return of.ranks == 1 ? "1 rank" : ShortMesh(of.mesh); },
+                    [](auto& of) { return absl::StrCat(of.shards, " x ", of.micro_batches); }};
+  }
   for (int names = 1; names < kMostNames; ++names) {
     distinctions.push_back([names](const RunRecord& of) { return ByDirectory(of, names); });
   }

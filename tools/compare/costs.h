@@ -2,20 +2,23 @@
 
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "tools/draw/palette.h"
-#include "tools/experiment/run_record.h"
 
 namespace lockstep {
 
-// What both have, such as communication, has one colour in all charts.
-struct TimeCategory {
-  const char* name;     // in a run's summary
+// A phase of a step, or a class of memory. What both have, such as communication, has one colour in
+// all charts.
+struct Category {
+  const char* name;     // in a run's summary and trace
   const char* title;    // in a report
   int colour;           // tools/draw/palette.h
-  bool beside = false;  // happened beside the others, which add up to the step
+  bool beside = false;  // of a phase: beside the others, which add up to the step
 };
 
-inline constexpr TimeCategory kTimeCategories[] = {
+inline constexpr Category kTimeCategories[] = {
     {"forward", kForwardWork.name, kForwardWork.colour},
     {"backward", kBackwardWork.name, kBackwardWork.colour},
     {"communication_exposed", "comm. exposed", 3},
@@ -25,22 +28,15 @@ inline constexpr TimeCategory kTimeCategories[] = {
     {"bubble", kBubbleWork.name, kBubbleWork.colour},
     {"other", "other", 5}};
 
-// Seconds of a step, mean over ranks; 0 where the run knows no such category.
-inline double Spent(const RunRecord& run, const TimeCategory& category) {
-  const auto found = run.time.find(category.name);
-  return found == run.time.end() ? 0 : found->second;
-}
-
-// A class of memory.
-struct MemoryCategory {
-  const char* name;   // in a run's summary and trace
-  const char* title;  // in a report
-  int colour;
-};
-
-inline constexpr MemoryCategory kMemoryCategories[] = {
+inline constexpr Category kMemoryCategories[] = {
     {"parameters", "parameters", 0},           {"gradients", "gradients", 1},
     {"optimizer_state", "optimizer state", 2}, {"activations", "activations", 4},
     {"communication", "communication", 3},     {"workspace", "workspace", 5}};
+
+// Seconds or bytes of a category; 0 where a run knows no such category.
+inline double ValueOf(const std::map<std::string, double>& values, const Category& category) {
+  const auto found = values.find(category.name);
+  return found == values.end() ? 0 : found->second;
+}
 
 }  // namespace lockstep

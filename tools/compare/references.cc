@@ -9,16 +9,7 @@
 namespace lockstep {
 namespace {
 
-// The first run on one rank that trains what `record` does; null if there is none.
-const PlannedRun* AloneOf(const RunRecord& record, const std::vector<PlannedRun>& runs,
-                          const std::vector<RunRecord>& records) {
-  for (size_t i = 0; i < records.size(); ++i) {
-    if (IsAlone(records[i], record)) return &runs[i];
-  }
-  return nullptr;
-}
-
-// That run with the sums of `record`: "gpt_markov/single_1x2", of feature leaves "..._1x2_f4".
+// The run with the sums of `record`: "gpt_markov/single_1x2", of feature leaves "..._1x2_f4".
 PlannedRun CutAs(const RunRecord& record, const PlannedRun& alone) {
   PlannedRun run = alone;
   absl::StrAppend(&run.name, "_", record.shards, "x", record.micro_batches,
@@ -39,9 +30,10 @@ std::vector<PlannedRun> MissingReferences(const std::vector<PlannedRun>& runs,
   std::vector<PlannedRun> missing;
   for (const RunRecord& record : records) {
     if (!record.complete() || FindReference(record, records) != nullptr) continue;
-    const PlannedRun* alone = AloneOf(record, runs, records);
-    if (alone == nullptr) continue;
-    PlannedRun reference = CutAs(record, *alone);
+    const auto alone = std::ranges::find_if(
+        records, [&record](const RunRecord& other) { return IsAlone(other, record); });
+    if (alone == records.end()) continue;
+    PlannedRun reference = CutAs(record, runs[alone - records.begin()]);
     if (std::ranges::find(missing, reference.name, &PlannedRun::name) == missing.end()) {
       missing.push_back(std::move(reference));
     }

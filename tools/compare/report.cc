@@ -43,36 +43,20 @@ std::string List(std::vector<Config::Difference> differences) {
 void AddNotes(const ComparedWorkload& workload, Section& section) {
   for (const ComparedRun& compared : workload.runs) {
     const RunRecord& run = compared.run;
+    std::string note;
     if (!run.complete()) {
-      section.items.push_back(Paragraph{
-          absl::StrCat(compared.label, ": FAILED, ", run.problem, " (", run.directory, ")"),
-          Paragraph::Tone::kWarning});
+      note = absl::StrCat(compared.label, ": FAILED, ", run.problem, " (", run.directory, ")");
     } else if (!compared.differences_of_config.empty()) {
-      section.items.push_back(Paragraph{
-          absl::StrCat(compared.label, " differs from its reference in ",
-                       List(compared.differences_of_config), ": their curves need not agree"),
-          Paragraph::Tone::kWarning});
+      note = absl::StrCat(compared.label, " differs from its reference in ",
+                          List(compared.differences_of_config), ": their curves need not agree");
     }
+    if (!note.empty()) section.items.push_back(Paragraph{note, Paragraph::Tone::kWarning});
   }
 }
 
 Section SectionOf(const ComparedWorkload& workload) {
-  Section section = {.title = NameOf(workload), .items = {}};
+  Section section = {.title = NameOf(workload), .items = ComparisonTables(workload)};
   const std::string id = Plain(section.title);
-  if (std::ranges::any_of(workload.runs, &RunRecord::complete, &ComparedRun::run)) {
-    const auto add = [&section](Table table) {
-      if (!table.rows.empty()) section.items.push_back(std::move(table));
-    };
-    add(ResultTable(workload));
-    add(TrainedTable(workload));
-    add(TimeTable(workload));
-    add(MemoryTable(workload));
-    if (const std::string why = WhyNotPredicted(workload); !why.empty()) {
-      section.items.push_back(Paragraph{why, Paragraph::Tone::kNote});
-    }
-    add(TrafficTable(workload));
-    add(LossScaleTable(workload));
-  }
   AddNotes(workload, section);
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));
   return section;

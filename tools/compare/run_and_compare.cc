@@ -6,6 +6,7 @@
 // The flags below are its own wherever they stand; the other arguments behind the `--` are for each
 // program.
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -56,14 +57,9 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
     result.records.insert(result.records.end(), references.records.begin(),
                           references.records.end());
   }
-  LS_RETURN_IF_ERROR(
-      ShowComparison(result.records, {.html = CommonDirectory(result.records) + "/comparison.html",
-                                      .pictures = absl::GetFlag(FLAGS_png)}));
+  LS_RETURN_IF_ERROR(ShowComparison(result.records, /*html=*/"", absl::GetFlag(FLAGS_png)));
   if (result.interrupted) return kInterruptedExitCode;
-  for (const RunRecord& record : result.records) {
-    if (!record.complete()) return 1;
-  }
-  return 0;
+  return std::ranges::all_of(result.records, &RunRecord::complete) ? 0 : 1;
 }
 
 }  // namespace

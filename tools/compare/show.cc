@@ -1,7 +1,10 @@
 #include "tools/compare/show.h"
 
+#include <algorithm>  // std::mismatch
 #include <cstdio>
 #include <filesystem>
+#include <functional>  // std::divides
+#include <numeric>     // std::accumulate
 
 #include "core/base/status.h"
 #include "tools/compare/comparison.h"
@@ -12,38 +15,36 @@
 #include "tools/report/text.h"
 
 namespace lockstep {
+namespace {
 
 namespace fs = std::filesystem;
 
-std::string CommonDirectory(const std::vector<RunRecord>& runs) {
+// The deepest directory that all runs are in.
+fs::path CommonDirectory(const std::vector<RunRecord>& runs) {
   fs::path common;
   for (size_t i = 0; i < runs.size(); ++i) {
     const fs::path parent =
         (fs::path(runs[i].directory) / "").lexically_normal().parent_path().parent_path();
-    if (i == 0) {
-      common = parent;
-      continue;
-    }
-    fs::path shared;
-    for (auto a = common.begin(), b = parent.begin();
-         a != common.end() && b != parent.end() && *a == *b; ++a, ++b) {
-      shared /= *a;
-    }
-    common = shared;
+    const auto ends = std::mismatch(common.begin(), common.end(), parent.begin(), parent.end());
+    common =
+        i == 0 ? parent : std::accumulate(common.begin(), ends.first, fs::path(), std::divides<>());
   }
-  return common.string();
+  return common;
 }
 
-absl::Status ShowComparison(const std::vector<RunRecord>& runs, const ShowOptions& options) {
+}  // namespace
+
+absl::Status ShowComparison(const std::vector<RunRecord>& runs, std::string html, bool pictures) {
+  if (html.empty()) html = (CommonDirectory(runs) / "comparison.html").string();
   const Report report = ComparisonReport(CompareRuns(runs));
   std::fputs(TextOf(report).c_str(), stdout);
   const std::string page = HtmlOf(report);
-  LS_RETURN_IF_ERROR(WriteOutput(options.html, page));
-  std::printf("\nThe report with its charts is %s\n", options.html.c_str());
-  if (!options.pictures) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,
-                      WritePictures(page, fs::path(options.html).replace_extension().string()));
-  for (const std::string& picture : pictures) std::printf("  %s\n", picture.c_str());
+  LS_RETURN_IF_ERROR(WriteOutput(html, page));
+  std::printf("\nThe report with its charts is %s\n", html.c_str());
+  if (!pictures) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                      WritePictures(page, fs::path(html).replace_extension().string()));
+  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
   return absl::OkStatus();
 }
 

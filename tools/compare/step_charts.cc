@@ -105,12 +105,11 @@ LineChart MemoryOverTime(const StepTrace::Rank& rank, double seconds) {
                      .y = {.title = "memory", .quantity = Quantity::kBytes, .from_zero = true},
                      .stacked = true};
   const std::vector<StepTrace::Memory> samples = Thinned(rank.memory, seconds);
-  for (const MemoryCategory& category : kMemoryCategories) {
+  for (const Category& category : kMemoryCategories) {
     LineChart::Line line = {.name = category.title, .colour = category.colour};
     double most = 0;
     for (const StepTrace::Memory& sample : samples) {
-      const auto bytes = sample.bytes.find(category.name);
-      line.points.emplace_back(sample.seconds, bytes == sample.bytes.end() ? 0 : bytes->second);
+      line.points.emplace_back(sample.seconds, ValueOf(sample.bytes, category));
       most = std::max(most, line.points.back().second);
     }
     line.points.emplace_back(seconds, line.points.back().second);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -18,6 +19,25 @@ namespace lockstep {
 namespace {
 
 constexpr Table::Align kLeft = Table::Align::kLeft;
+
+using Runs = std::vector<const ComparedRun*>;
+
+struct RunColumn {
+  std::string title;
+  std::function<std::string(const ComparedRun&)> cell;
+  Table::Align align = Table::Align::kRight;
+};
+
+Table TableOf(const std::string& title, const Runs& runs, const std::vector<RunColumn>& columns) {
+  Table table = {.title = title, .columns = {{"strategy", kLeft}}};
+  for (const RunColumn& column : columns) table.columns.push_back({column.title, column.align});
+  for (const ComparedRun* run : runs) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row.push_back(run->label);
+    for (const RunColumn& column : columns) row.push_back(column.cell(*run));
+  }
+  return table;
+}
 
 // A whole number, in groups of three digits: of bytes, one too many is to be seen.
 std::string InGroups(double number) {
@@ -64,7 +84,7 @@ std::string ValidationAtStart(const RunRecord& run) {
 }
 
 // "loss against single", or whatever the references are.
-std::string DifferenceTitle(const std::vector<const ComparedRun*>& runs) {
+std::string DifferenceTitle(const Runs& runs) {
   std::set<std::string> references;
   for (const ComparedRun* compared : runs) {
     if (compared->is_reference) references.insert(compared->run.strategy);
@@ -73,37 +93,15 @@ std::string DifferenceTitle(const std::vector<const ComparedRun*>& runs) {
   return "loss against " + absl::StrJoin(references, " or ");
 }
 
-std::vector<const ComparedRun*> CompleteRuns(const ComparedWorkload& workload) {
-  std::vector<const ComparedRun*> runs;
-  for (const ComparedRun& compared : workload.runs) {
-    if (compared.run.complete()) runs.push_back(&compared);
-  }
-  return runs;
-}
+std::string Bytes(double bytes) { return FormatBytes(std::llround(bytes)); }
 
 // "4.0 MiB / 3.9 MiB"; of what is not predicted the first alone.
-std::string MeasuredAndPredicted(const RunCost& cost) {
-  const std::string measured = FormatBytes(std::llround(cost.measured));
-  return cost.predicted ? absl::StrCat(measured, " / ", FormatBytes(std::llround(*cost.predicted)))
-                        : measured;
-}
-
-// The classes of which some run has memory; or only those that no run predicts.
-enum class Classes { kAll, kNotPredicted };
-std::vector<const MemoryCategory*> MemoryClasses(const std::vector<const ComparedRun*>& runs,
-                                                 Classes which) {
-  std::vector<const MemoryCategory*> classes;
-  for (const MemoryCategory& category : kMemoryCategories) {
-    bool any = false, any_predicted = false;
-    for (const ComparedRun* compared : runs) {
-      const auto cost = compared->run.memory.find(category.name);
-      if (cost == compared->run.memory.end()) continue;
-      any |= cost->second.measured > 0;
-      any_predicted |= cost->second.predicted.has_value();
-    }
-    if (any && !(which == Classes::kNotPredicted && any_predicted)) classes.push_back(&category);
-  }
-  return classes;
+std::string MeasuredAndPredicted(const std::map<std::string, RunCost>& costs,
+                                 const std::string& name, std::string (*format)(double)) {
+  const auto cost = costs.find(name);
+  if (cost == costs.end()) return "-";
+  const auto& [predicted, measured] = cost->second;
+  return predicted ? absl::StrCat(format(measured), " / ", format(*predicted)) : format(measured);
 }
 
 // What a run names "all_reduce gradients" and "all_reduce loss", added up as "all_reduce". What is
@@ -138,142 +136,105 @@ std::string BlocksOf(const std::vector<double>& scales, double lowest, double hi
   return drawing;
 }
 
-}  // namespace
-
-Table ResultTable(const ComparedWorkload& workload) {
-  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
-  Table table = {.columns = {{"strategy", kLeft},
-                             {"ranks"},
-                             {"mesh", kLeft},
-                             {"shards x micro"},
-                             {"steps"},
-                             {"final loss"},
-                             {DifferenceTitle(runs)},
-                             {"validation loss", kLeft}}};
-  const bool any_start = std::ranges::any_of(runs, [](const ComparedRun* compared) {
-    return compared->run.validation_at_start.has_value();
-  });
-  if (any_start) table.columns.push_back({"at the start", kLeft});
-  for (const ComparedRun* compared : runs) {
-    const RunRecord& run = compared->run;
-    std::vector<std::string> cells = {compared->label,
-                                      absl::StrCat(run.ranks),
-                                      run.ranks == 1 ? "-" : ShortMesh(run.mesh),
-                                      absl::StrFormat("%d x %d", run.shards, run.micro_batches),
-                                      absl::StrCat(run.steps),
-                                      absl::StrFormat("%.6f", run.loss),
-                                      Difference(*compared),
-                                      Validation(run)};
-    if (any_start) cells.push_back(ValidationAtStart(run));
-    table.Add(std::move(cells));
+Table ResultTable(const Runs& runs) {
+  std::vector<RunColumn> columns = {
+      {"ranks", [](auto& of) { return absl::StrCat(of.run.ranks); }},
+      {"mesh", [](auto& of) { return of.run.ranks == 1 ? "-" : ShortMesh(of.run.mesh); }, kLeft},
+      {"shards x micro",
+       [](auto& of) { return absl::StrCat(of.run.shards, " x ", of.run.micro_batches); }},
+      {"steps", [](auto& of) { return absl::StrCat(of.run.steps); }},
+      {"final loss", [](auto& of) { return absl::StrFormat("%.6f", of.run.loss); }},
+      {DifferenceTitle(runs), Difference},
+      {"validation loss", [](auto& of) { return Validation(of.run); }, kLeft}};
+  const auto has_start = [](const ComparedRun* of) {
+    return of->run.validation_at_start.has_value();
+  };
+  if (std::ranges::any_of(runs, has_start)) {
+    columns.push_back({"at the start", [](auto& of) { return ValidationAtStart(of.run); }, kLeft});
   }
-  return table;
+  return TableOf("", runs, columns);
 }
 
-Table TrainedTable(const ComparedWorkload& workload) {
-  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
-  Table table = {
-      .title = "what is trained, and what is kept of it",
-      .columns = {{"strategy", kLeft}, {"parameters"}, {"trained"}, {"of all"}, {"checkpoint"}}};
-  const bool any_frozen = std::ranges::any_of(runs, [](const ComparedRun* compared) {
-    return compared->run.trained_parameters < compared->run.parameters;
-  });
-  if (!any_frozen) return table;
-  for (const ComparedRun* compared : runs) {
-    const RunRecord& run = compared->run;
-    table.Add({compared->label, InGroups(static_cast<double>(run.parameters)),
-               InGroups(static_cast<double>(run.trained_parameters)),
-               absl::StrFormat("%.2f %%", 100 * static_cast<double>(run.trained_parameters) /
-                                              static_cast<double>(run.parameters)),
-               run.checkpoint_bytes > 0 ? FormatBytes(run.checkpoint_bytes) : "-"});
-  }
-  return table;
+Table TrainedTable(const Runs& runs) {
+  return TableOf(
+      "what is trained, and what is kept of it", runs,
+      {{"parameters", [](auto& of) { return InGroups(static_cast<double>(of.run.parameters)); }},
+       {"trained",
+        [](auto& of) { return InGroups(static_cast<double>(of.run.trained_parameters)); }},
+       {"of all",
+        [](auto& of) {
+          return absl::StrFormat("%.2f %%", 100 * static_cast<double>(of.run.trained_parameters) /
+                                                static_cast<double>(of.run.parameters));
+        }},
+       {"checkpoint", [](auto& of) {
+          return of.run.checkpoint_bytes > 0 ? FormatBytes(of.run.checkpoint_bytes) : "-";
+        }}});
 }
 
-Table TimeTable(const ComparedWorkload& workload) {
-  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
-  Table table = {.title = "time of a step: median, and its parts as means over steps and ranks"};
-  table.columns = {
-      {"strategy", kLeft}, {runs.empty() ? "throughput" : runs[0]->run.unit + "/s"}, {"step"}};
-  std::vector<const TimeCategory*> categories;
-  for (const TimeCategory& category : kTimeCategories) {
-    if (std::ranges::any_of(
-            runs, [&](const auto* compared) { return Spent(compared->run, category) > 0; })) {
-      categories.push_back(&category);
-      table.columns.push_back({category.title});
+Table TimeTable(const Runs& runs) {
+  std::vector<RunColumn> columns = {
+      {runs[0]->run.unit + "/s",
+       [](auto& of) { return FormatCount(std::llround(of.run.units_per_second)); }},
+      {"step", [](auto& of) { return FormatDuration(of.run.step_seconds); }}};
+  for (const Category& category : kTimeCategories) {
+    const auto seconds = [&category](auto& of) { return ValueOf(of.run.time, category); };
+    if (std::ranges::all_of(runs, [&](const auto* run) { return seconds(*run) == 0; })) continue;
+    columns.push_back({category.title, [seconds](auto& of) {
+                         return seconds(of) > 0 ? FormatDuration(seconds(of)) : "-";
+                       }});
+  }
+  return TableOf("time of a step: median, and its parts as means over steps and ranks", runs,
+                 columns);
+}
+
+// And, where no run predicts some class of memory, a note that says why.
+void AddMemory(const Runs& runs, std::vector<Section::Item>& items) {
+  std::vector<RunColumn> columns = {{"peak", [](auto& of) { return Bytes(of.run.memory_peak); }}};
+  std::vector<std::string> not_predicted;
+  for (const Category& category : kMemoryCategories) {
+    bool any = false, any_predicted = false;
+    for (const ComparedRun* compared : runs) {
+      const auto cost = compared->run.memory.find(category.name);
+      if (cost == compared->run.memory.end()) continue;
+      any |= cost->second.measured > 0;
+      any_predicted |= cost->second.predicted.has_value();
     }
+    if (!any) continue;
+    if (!any_predicted) not_predicted.push_back(category.title);
+    columns.push_back({category.title, [&category](auto& of) {
+                         return MeasuredAndPredicted(of.run.memory, category.name, Bytes);
+                       }});
   }
-  for (const ComparedRun* compared : runs) {
-    const RunRecord& run = compared->run;
-    std::vector<std::string> cells = {compared->label,
-                                      FormatCount(std::llround(run.units_per_second)),
-                                      FormatDuration(run.step_seconds)};
-    for (const TimeCategory* category : categories) {
-      const double seconds = Spent(run, *category);
-      cells.push_back(seconds > 0 ? FormatDuration(seconds) : "-");
-    }
-    table.Add(std::move(cells));
-  }
-  return table;
+  items.push_back(TableOf(
+      "memory of a rank, most of any: all at once, and each class at its own peak, measured / "
+      "predicted",
+      runs, columns));
+  if (not_predicted.empty()) return;
+  items.push_back(Paragraph{
+      absl::StrCat("measured only: ", absl::StrJoin(not_predicted, ", "),
+                   "; no rehearsal of the run says what these come to, as where kernels are a "
+                   "GPU's"),
+      Paragraph::Tone::kNote});
 }
 
-Table MemoryTable(const ComparedWorkload& workload) {
-  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
-  Table table = {.title =
-                     "memory of a rank, most of any: all at once, and each class at its own "
-                     "peak, measured / predicted",
-                 .columns = {{"strategy", kLeft}, {"peak"}}};
-  const std::vector<const MemoryCategory*> classes = MemoryClasses(runs, Classes::kAll);
-  for (const MemoryCategory* category : classes) table.columns.push_back({category->title});
-  for (const ComparedRun* compared : runs) {
-    const RunRecord& run = compared->run;
-    std::vector<std::string> cells = {compared->label, FormatBytes(std::llround(run.memory_peak))};
-    for (const MemoryCategory* category : classes) {
-      const auto cost = run.memory.find(category->name);
-      cells.push_back(cost == run.memory.end() ? "-" : MeasuredAndPredicted(cost->second));
-    }
-    table.Add(std::move(cells));
-  }
-  return table;
-}
-
-std::string WhyNotPredicted(const ComparedWorkload& workload) {
-  std::vector<std::string> titles;
-  for (const MemoryCategory* category :
-       MemoryClasses(CompleteRuns(workload), Classes::kNotPredicted)) {
-    titles.push_back(category->title);
-  }
-  if (titles.empty()) return "";
-  return absl::StrCat(
-      "measured only: ", absl::StrJoin(titles, ", "),
-      "; no rehearsal of the run says what these come to, as where kernels are a GPU's");
-}
-
-Table TrafficTable(const ComparedWorkload& workload) {
-  const std::vector<const ComparedRun*> runs = CompleteRuns(workload);
-  std::map<const ComparedRun*, std::map<std::string, RunCost>> sent;
+// No rows where no run sends anything.
+Table TrafficTable(const Runs& runs) {
   std::set<std::string> operations;
   for (const ComparedRun* compared : runs) {
-    sent[compared] = SentByOperation(compared->run);
-    for (const auto& entry : sent[compared]) operations.insert(entry.first);
+    for (const auto& entry : SentByOperation(compared->run)) operations.insert(entry.first);
   }
-  Table table = {.title = "bytes that a rank sends in a step, most of any: measured / predicted",
-                 .columns = {{"strategy", kLeft}}};
-  if (operations.empty()) return table;
-  for (const std::string& operation : operations) table.columns.push_back({operation});
-  for (const ComparedRun* compared : runs) {
-    std::vector<std::string> cells = {compared->label};
-    for (const std::string& operation : operations) {
-      const auto cost = sent[compared].find(operation);
-      cells.push_back(cost == sent[compared].end()
-                          ? "-"
-                          : absl::StrCat(InGroups(cost->second.measured), " / ",
-                                         InGroups(*cost->second.predicted)));
-    }
-    table.Add(std::move(cells));
+  if (operations.empty()) return {};
+  std::vector<RunColumn> columns;
+  for (const std::string& operation : operations) {
+    columns.push_back({operation, [operation](auto& of) {
+                         return MeasuredAndPredicted(SentByOperation(of.run), operation, InGroups);
+                       }});
   }
-  return table;
+  return TableOf("bytes that a rank sends in a step, most of any: measured / predicted", runs,
+                 columns);
 }
+
+}  // namespace
 
 std::string LossScaleLine(const RunRecord& run) {
   const std::vector<double>& scales = run.loss_scales;
@@ -293,13 +254,28 @@ std::string LossScaleLine(const RunRecord& run) {
   return line;
 }
 
-Table LossScaleTable(const ComparedWorkload& workload) {
-  Table table = {.columns = {{"strategy", kLeft}, {"loss scale over the steps", kLeft}}};
-  for (const ComparedRun* compared : CompleteRuns(workload)) {
-    const std::string line = LossScaleLine(compared->run);
-    if (!line.empty()) table.Add({compared->label, line});
+std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload) {
+  Runs runs, scaled;
+  bool any_frozen = false;
+  for (const ComparedRun& compared : workload.runs) {
+    if (!compared.run.complete()) continue;
+    runs.push_back(&compared);
+    if (!compared.run.loss_scales.empty()) scaled.push_back(&compared);
+    any_frozen |= compared.run.trained_parameters < compared.run.parameters;
   }
-  return table;
+  std::vector<Section::Item> items;
+  if (runs.empty()) return items;
+  items.push_back(ResultTable(runs));
+  if (any_frozen) items.push_back(TrainedTable(runs));
+  items.push_back(TimeTable(runs));
+  AddMemory(runs, items);
+  if (Table traffic = TrafficTable(runs); !traffic.rows.empty()) items.push_back(traffic);
+  if (!scaled.empty()) {
+    items.push_back(TableOf(
+        "", scaled,
+        {{"loss scale over the steps", [](auto& of) { return LossScaleLine(of.run); }, kLeft}}));
+  }
+  return items;
 }
 
 }  // namespace lockstep

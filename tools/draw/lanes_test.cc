@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/draw/markup_check.h"
+#include "tools/draw/testing/markup_check.h"
 
 namespace lockstep {
 namespace {

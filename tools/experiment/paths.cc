@@ -27,7 +27,7 @@ absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
 }
 
 std::string FindOnPath(const std::string& name) {
-  const char* path = std::getenv("PATH");
+  const char* path = name.find('/') == name.npos ? std::getenv("PATH") : "";
   for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "/usr/bin" : path, ':')) {
     const fs::path candidate = fs::path(std::string(folder)) / name;
     std::error_code error;

@@ -13,7 +13,8 @@ namespace lockstep {
 // `path` in the source tree from which `bazel run` was called. FailedPrecondition outside of it.
 absl::StatusOr<std::string> WorkspacePath(const std::string& path);
 
-// The program of that name on PATH, which is /usr/bin where there is none; empty if it has none.
+// The program of that name on PATH, which is /usr/bin where there is none, or at that path if the
+// name has a slash; empty if there is none.
 std::string FindOnPath(const std::string& name);
 
 // Writes a file that a user asked for, and makes its folder where that is missing.

@@ -91,16 +91,9 @@ int HeightOf(size_t rows, size_t series) {
   return static_cast<int>(kAxis + kRow * rows + kKeyLine * key_lines);
 }
 
-int Height(const Chart& chart) {
-  constexpr int kLines = 300;
-  if (const auto* bars = std::get_if<BarChart>(&chart.body)) {
-    return HeightOf(bars->rows.size(), bars->segments.size());
-  }
-  if (const auto* spans = std::get_if<SpanChart>(&chart.body)) {
-    return HeightOf(spans->rows.size(), spans->kinds.size());
-  }
-  return kLines;
-}
+int Height(const LineChart& /*chart*/) { return 300; }
+int Height(const BarChart& chart) { return HeightOf(chart.rows.size(), chart.segments.size()); }
+int Height(const SpanChart& chart) { return HeightOf(chart.rows.size(), chart.kinds.size()); }
 
 std::string Markup(const Table& table) {
   const auto cell_class = [&table](size_t column) {
@@ -131,8 +124,9 @@ std::string Markup(const Paragraph& paragraph) {
 }
 
 std::string Markup(const Chart& chart) {
+  const int height = std::visit([](const auto& any) { return Height(any); }, chart.body);
   return absl::StrCat("<figure id=\"", chart.id, "\">\n<figcaption>", Escaped(chart.title),
-                      "</figcaption>\n<div class=\"plot\" style=\"height: ", Height(chart),
+                      "</figcaption>\n<div class=\"plot\" style=\"height: ", height,
                       "px\"><canvas></canvas></div>\n</figure>\n");
 }
 

@@ -14,28 +14,21 @@ constexpr int kScale = 2;
 
 constexpr char kBegin[] = "data:image/png;base64,";
 
-// Leaves an object from each chart's id to its picture, and how high the page's picture is to be.
+// An object from each chart's id to its picture, and how high the page's picture is to be.
 constexpr char kScript[] = R"(
   const pictures = {};
   for (const canvas of document.querySelectorAll('figure canvas')) {
     pictures[canvas.closest('figure').id] = canvas.toDataURL('image/png');
   }
-  const found = document.createElement('pre');
-  found.id = 'pictures';
   const end = document.querySelector('section').getBoundingClientRect().bottom;
-  found.textContent = JSON.stringify({pictures, height: Math.ceil(end) + 16});
-  document.body.append(found);
+  return {pictures, height: Math.ceil(end) + 16};
 )";
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,
                                                        const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const std::string document,
-                      DocumentAfterScripts(WithScript(html, kScript), {.scale = kScale}));
-  LS_ASSIGN_OR_RETURN(const std::string text, TextOfPre(document, "pictures"));
-  const auto found = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object()) return absl::InternalError("the browser's pictures are no JSON");
+  LS_ASSIGN_OR_RETURN(const nlohmann::json found, ResultOfScript(html, kScript, {.scale = kScale}));
   LS_ASSIGN_OR_RETURN(
       const std::string page,
       PictureOf(html, kPageWidth, found.at("height").get<int>(), {.scale = kScale}));

@@ -118,8 +118,9 @@ struct Listing {
 };
 
 struct Section {
+  using Item = std::variant<Paragraph, Table, Chart, Drawing, Listing>;
   std::string title;
-  std::vector<std::variant<Paragraph, Table, Chart, Drawing, Listing>> items = {};
+  std::vector<Item> items = {};
 };
 
 struct Report {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,53 +36,44 @@ bool AllAlike(const std::vector<StageCosts>& costs) {
   });
 }
 
-// Rows of characters against time.
-class Grid {
- public:
-  explicit Grid(const TimedSchedule& timed)
-      : with_stage_(timed.schedule.has_several_stages_a_rank()),
-        unit_(std::max(ShortestAction(timed.simulation), timed.simulation.total / kMaxUnits)),
-        width_(LongestName(timed.schedule) + 1),
-        columns_(At(timed.simulation.total)) {}
+// Time as characters.
+struct Scale {
+  explicit Scale(const TimedSchedule& timed)
+      : unit(std::max(ShortestAction(timed.simulation), timed.simulation.total / kMaxUnits)),
+        width(LongestName(timed.schedule) + 1),
+        columns(At(timed.simulation.total)) {}
 
-  std::string Ruler() const {
-    std::string row(columns_ + 8, ' ');
-    for (size_t units = 0; units * width_ <= columns_; units += kRulerStep) {
-      const std::string number = absl::StrFormat("%g", static_cast<double>(units) * unit_);
-      if (units * width_ + number.size() > row.size()) break;
-      row.replace(units * width_, number.size(), number);
-    }
-    return row;
-  }
-
-  std::string Row(const std::vector<Simulation::Timed>& actions) const {
-    std::string row(columns_, ' ');
-    for (size_t at = 0; at < columns_; at += width_) row[at] = '.';
-    for (const auto& [action, begin, end] : actions) {
-      const size_t first = At(begin), behind = std::max(At(end), first + 1);
-      const std::string name = ToString(action, with_stage_);
-      for (size_t at = first; at < behind; ++at) {
-        row[at] = at - first < name.size() ? name[at - first] : '=';
-      }
-      // The last character keeps neighbours apart.
-      if (behind - first > name.size()) row[behind - 1] = ' ';
-    }
-    return row;
-  }
-
- private:
   size_t At(double time) const {
-    return static_cast<size_t>(std::lround(time / unit_ * static_cast<double>(width_)));
+    return static_cast<size_t>(std::lround(time / unit * static_cast<double>(width)));
   }
 
-  bool with_stage_;
-  double unit_;
-  size_t width_;  // of a unit, in characters
-  size_t columns_;
+  double unit;
+  size_t width;    // of a unit
+  size_t columns;  // of a row
 };
 
-std::string WithoutEnd(std::string row) {
-  row.erase(row.find_last_not_of(' ') + 1);
+std::string Ruler(const Scale& scale) {
+  std::string row(scale.columns + 8, ' ');
+  for (size_t units = 0; units * scale.width <= scale.columns; units += kRulerStep) {
+    const std::string number = absl::StrFormat("%g", static_cast<double>(units) * scale.unit);
+    if (units * scale.width + number.size() > row.size()) break;
+    row.replace(units * scale.width, number.size(), number);
+  }
+  return row;
+}
+
+std::string Row(const Scale& scale, const std::vector<Simulation::Timed>& actions,
+                bool with_stage) {
+  std::string row(scale.columns, ' ');
+  for (size_t at = 0; at < scale.columns; at += scale.width) row[at] = '.';
+  for (const auto& [action, begin, end] : actions) {
+    const size_t first = scale.At(begin), size = std::max(scale.At(end) - first, size_t{1});
+    const std::string name = ToString(action, with_stage);
+    std::string box = name;
+    box.resize(size, '=');
+    if (size > name.size()) box.back() = ' ';  // keeps neighbours apart
+    row.replace(first, size, box);
+  }
   return row;
 }
 
@@ -107,13 +99,17 @@ std::string ScheduleTitle(const Schedule& schedule) {
 }
 
 std::string GridText(const TimedSchedule& timed) {
-  const Grid grid(timed);
+  const Scale scale(timed);
   const size_t label = absl::StrCat("rank ", timed.schedule.ranks.size() - 1, "  ").size();
-  std::string text = WithoutEnd(std::string("time").append(label - 4, ' ') + grid.Ruler()) + "\n";
-  for (size_t rank = 0; rank < timed.schedule.ranks.size(); ++rank) {
-    std::string name = absl::StrCat("rank ", rank);
+  std::string text;
+  const auto add = [&](std::string name, const std::string& row) {
     name.resize(label, ' ');
-    absl::StrAppend(&text, WithoutEnd(name + grid.Row(timed.simulation.ranks[rank])), "\n");
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(name + row), "\n");
+  };
+  add("time", Ruler(scale));
+  for (size_t rank = 0; rank < timed.schedule.ranks.size(); ++rank) {
+    add(absl::StrCat("rank ", rank),
+        Row(scale, timed.simulation.ranks[rank], timed.schedule.has_several_stages_a_rank()));
   }
   return text;
 }

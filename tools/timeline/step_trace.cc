@@ -1,8 +1,10 @@
 #include "tools/timeline/step_trace.h"
 
 #include <algorithm>
+#include <iterator>  // std::prev
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -16,25 +18,25 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Event {
-  int rank;
-  bool communicates;
-  std::string name;
-  double begin, end;  // microseconds
-  int64_t micro_batch, bytes;
+// Microseconds.
+struct Span {
+  double begin, end;
 };
 
-struct Counter {
-  int rank;
-  double at;  // microseconds
-  std::map<std::string, double> bytes;
-};
-
-// Those of all ranks: what lasts, and what is live.
-struct Events {
-  std::vector<Event> lasting;
-  std::vector<Counter> memory;
-};
+// When each rank began and ended each step, by step and rank. Throws as below.
+std::map<int64_t, std::map<int, Span>> SpansOfSteps(const Json& events) {
+  std::map<int64_t, std::map<int, Span>> spans;
+  for (const Json& event : events) {
+    if (event.at("ph") != "X") continue;
+    const std::string name = event.at("name");
+    absl::string_view number = name;
+    int64_t step = 0;
+    if (!absl::ConsumePrefix(&number, "step ") || !absl::SimpleAtoi(number, &step)) continue;
+    const double begin = event.at("ts"), duration = event.at("dur");
+    spans[step][event.at("pid")] = {begin, begin + duration};
+  }
+  return spans;
+}
 
 // The lines of communication, by rank and line. Throws as below.
 std::set<std::pair<int, int>> CommunicationLines(const Json& events) {
@@ -47,110 +49,69 @@ std::set<std::pair<int, int>> CommunicationLines(const Json& events) {
   return lines;
 }
 
-// Throws nlohmann's exceptions where the text is no trace.
-Events ReadEvents(const std::string& text) {
-  const Json document = Json::parse(text);
-  const Json& all = document.at("traceEvents");
-  const std::set<std::pair<int, int>> communication = CommunicationLines(all);
-  Events events;
-  for (const Json& event : all) {
-    const std::string kind = event.at("ph");
-    if (kind == "C" && event.at("name") == "memory") {
-      events.memory.push_back(
-          {.rank = event.at("pid"), .at = event.at("ts"), .bytes = event.at("args")});
-    }
-    if (kind != "X") continue;
-    const double begin = event.at("ts");
-    const Json& arguments = event.at("args");
-    events.lasting.push_back(
-        {.rank = event.at("pid"),
-         .communicates = communication.contains({event.at("pid"), event.at("tid")}),
-         .name = event.at("name"),
-         .begin = begin,
-         .end = begin + event.at("dur").get<double>(),
-         .micro_batch = arguments.value("micro_batch", int64_t{-1}),
-         .bytes = arguments.value("bytes", int64_t{0})});
-  }
-  return events;
-}
-
-// Of an event that spans a step, its number.
-std::optional<int64_t> StepOf(const Event& event) {
-  absl::string_view text = event.name;
-  int64_t step = 0;
-  if (!absl::ConsumePrefix(&text, "step ") || !absl::SimpleAtoi(text, &step)) return std::nullopt;
-  return step;
-}
-
-}  // namespace
-
-absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
-                                        std::optional<int64_t> step) {
-  Events events;
-  try {
-    events = ReadEvents(json);
-  } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is no trace of a run: ", error.what(),
-                     "; a run with trace.steps > 0 leaves one, trace.json"));
-  }
-  std::set<int64_t> steps;
-  for (const Event& event : events.lasting) {
-    if (const auto number = StepOf(event)) steps.insert(*number);
-  }
-  if (steps.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has no step; trace.first_step and trace.steps say which a run keeps"));
-  }
-  StepTrace trace = {.step = step.value_or(*steps.rbegin()), .ranks = {}};
-  if (!steps.contains(trace.step)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " does not have step ", trace.step,
-                                                   ", but ", absl::StrJoin(steps, ", ")));
-  }
-  std::map<int, Event> spans;  // the step, by rank
+// What lies within the spans, which are one step's, by rank. Throws nlohmann's exceptions where the
+// events are no trace.
+StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
   double origin = std::numeric_limits<double>::max();
-  for (const Event& event : events.lasting) {
-    if (StepOf(event) != trace.step) continue;
-    spans[event.rank] = event;
-    origin = std::min(origin, event.begin);
-  }
-  trace.ranks.resize(spans.rbegin()->first + 1);
-  for (const auto& [rank, span] : spans) {
-    trace.seconds = std::max(trace.seconds, (span.end - origin) * 1e-6);
-  }
-  const auto within = [&spans](int rank, double begin, double end) {
-    const auto span = spans.find(rank);
-    return span != spans.end() && begin >= span->second.begin && end <= span->second.end;
-  };
+  for (const auto& [rank, span] : spans) origin = std::min(origin, span.begin);
   const auto seconds = [origin](double micros) { return (micros - origin) * 1e-6; };
-  for (const Event& event : events.lasting) {
-    if (!within(event.rank, event.begin, event.end)) continue;
-    StepTrace::Rank& rank = trace.ranks[event.rank];
-    if (event.communicates) {
-      rank.calls.push_back({.name = event.name,
-                            .bytes = event.bytes,
-                            .begin = seconds(event.begin),
-                            .end = seconds(event.end)});
-      continue;
+  StepTrace trace;
+  for (const auto& [rank, span] : spans) trace.seconds = std::max(trace.seconds, seconds(span.end));
+  trace.ranks.resize(spans.rbegin()->first + 1);
+  const std::set<std::pair<int, int>> communication = CommunicationLines(events);
+  for (const Json& event : events) {
+    const std::string kind = event.at("ph"), name = event.at("name");
+    const bool lasts = kind == "X";
+    const auto span = spans.find(event.at("pid"));
+    if (span == spans.end() || !(lasts || (kind == "C" && name == "memory"))) continue;
+    const double first = event.at("ts"), last = first + (lasts ? event.at("dur").get<double>() : 0);
+    if (first < span->second.begin || last > span->second.end) continue;
+    StepTrace::Rank& rank = trace.ranks[span->first];
+    const double begin = seconds(first), end = seconds(last);
+    const Json& arguments = event.at("args");
+    if (!lasts) {
+      rank.memory.push_back({.seconds = begin, .bytes = arguments});
+    } else if (communication.contains({span->first, event.at("tid")})) {
+      const auto bytes = arguments.value("bytes", int64_t{0});
+      rank.calls.push_back({.name = name, .bytes = bytes, .begin = begin, .end = end});
+    } else if (const auto* work = std::ranges::find(StepTrace::kWork, name, &Work::name);
+               work != std::end(StepTrace::kWork)) {
+      const auto micro_batch = arguments.value("micro_batch", int64_t{-1});
+      rank.phases.push_back(
+          {.work = *work, .micro_batch = micro_batch, .begin = begin, .end = end});
     }
-    for (const Work* work : StepTrace::kWork) {
-      if (event.name != work->name) continue;
-      rank.phases.push_back({.work = work,
-                             .micro_batch = event.micro_batch,
-                             .begin = seconds(event.begin),
-                             .end = seconds(event.end)});
-    }
-  }
-  for (const Counter& counter : events.memory) {
-    if (!within(counter.rank, counter.at, counter.at)) continue;
-    trace.ranks[counter.rank].memory.push_back(
-        {.seconds = seconds(counter.at), .bytes = counter.bytes});
   }
   for (StepTrace::Rank& rank : trace.ranks) {
     std::ranges::sort(rank.phases, {}, &StepTrace::Phase::begin);
     std::ranges::sort(rank.calls, {}, &StepTrace::Call::begin);
   }
   return trace;
+}
+
+}  // namespace
+
+absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::string& name,
+                                        std::optional<int64_t> step) try {
+  const Json document = Json::parse(json);
+  const Json& events = document.at("traceEvents");
+  const auto spans = SpansOfSteps(events);
+  if (spans.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has no step; trace.first_step and trace.steps say which a run keeps"));
+  }
+  const auto wanted = step ? spans.find(*step) : std::prev(spans.end());
+  if (wanted == spans.end()) {
+    const auto number = [](std::string* out, const auto& of) { absl::StrAppend(out, of.first); };
+    return absl::InvalidArgumentError(absl::StrCat(name, " does not have step ", *step, ", but ",
+                                                   absl::StrJoin(spans, ", ", number)));
+  }
+  StepTrace trace = TraceWithin(wanted->second, events);
+  trace.step = wanted->first;
+  return trace;
+} catch (const Json::exception& error) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is no trace of a run: ", error.what(),
+                   "; a run with trace.steps > 0 leaves one, trace.json"));
 }
 
 std::string LabelOf(const StepTrace::Phase& phase) {

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/draw/markup_check.h"
+#include "tools/draw/testing/markup_check.h"
 #include "tools/timeline/picture.h"
 #include "tools/timeline/step_trace.h"
 

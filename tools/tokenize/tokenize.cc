@@ -7,6 +7,8 @@
 
 #include <unistd.h>  // isatty
 
+#include <algorithm>  // std::max
+#include <cmath>      // std::floor
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -38,34 +40,6 @@ absl::StatusOr<std::string> PathFlag(const char* name, const std::string& value)
       absl::StrCat("--", name, " is missing; --help says what there is"));
 }
 
-// A line on a terminal; nothing elsewhere.
-class Progress {
- public:
-  explicit Progress(size_t total)
-      : total_(total), is_shown_(isatty(STDERR_FILENO) == 1), start_nanos_(NowNanos()) {}
-  ~Progress() {
-    if (is_shown_) std::fputs("\n", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void Show(size_t done) const {
-    if (!is_shown_ || total_ == 0) return;
-    const double seconds = SecondsSince(start_nanos_);
-    const auto megabytes = static_cast<double>(done) * 1e-6;
-    std::fputs(
-        absl::StrFormat("\r%3d %% of %.1f MB, %.1f MB/s ", 100 * done / total_,
-                        static_cast<double>(total_) * 1e-6, seconds > 0 ? megabytes / seconds : 0.0)
-            .c_str(),
-        stderr);
-  }
-
- private:
-  size_t total_;
-  bool is_shown_;
-  int64_t start_nanos_;
-};
-
 absl::StatusOr<int> RunMain() {
   LS_ASSIGN_OR_RETURN(const std::string bpe, PathFlag("bpe", absl::GetFlag(FLAGS_bpe)));
   LS_ASSIGN_OR_RETURN(const std::string input, PathFlag("input", absl::GetFlag(FLAGS_input)));
@@ -81,20 +55,23 @@ absl::StatusOr<int> RunMain() {
                               file.bytes().size());
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("\"", input, "\" is empty"));
   const size_t boundary = TrainingBytes(text, share);
-  std::vector<int32_t> train, validation;
-  {
-    const Progress progress(text.size());
-    train = Tokenize(pairs, text.substr(0, boundary), [&](size_t bytes) { progress.Show(bytes); });
-    validation = Tokenize(pairs, text.substr(boundary),
-                          [&](size_t bytes) { progress.Show(boundary + bytes); });
-  }
+  const bool is_terminal = isatty(STDERR_FILENO) == 1;
+  const int64_t start_nanos = NowNanos();
+  const auto show_progress = [&](size_t bytes) {
+    if (!is_terminal) return;
+    const double done = static_cast<double>(bytes), total = static_cast<double>(text.size());
+    absl::FPrintF(stderr, "\r%3.0f %% of %.1f MB, %.1f MB/s ", std::floor(100 * done / total),
+                  total * 1e-6, done * 1e-6 / std::max(SecondsSince(start_nanos), 1e-9));
+  };
+  const std::vector<int32_t> train = Tokenize(pairs, text.substr(0, boundary), show_progress);
+  const std::vector<int32_t> validation = Tokenize(
+      pairs, text.substr(boundary), [&](size_t bytes) { show_progress(boundary + bytes); });
+  if (is_terminal) std::fputs("\n", stderr);
   LS_RETURN_IF_ERROR(WriteTokenFile(output, pairs.vocabulary(), train, validation));
   const size_t tokens = train.size() + validation.size();
-  std::fputs(absl::StrFormat("%s: %d training and %d validation tokens, %.2f bytes of text each\n",
-                             output, train.size(), validation.size(),
-                             static_cast<double>(text.size()) / static_cast<double>(tokens))
-                 .c_str(),
-             stdout);
+  absl::PrintF("%s: %d training and %d validation tokens, %.2f bytes of text each\n", output,
+               train.size(), validation.size(),
+               static_cast<double>(text.size()) / static_cast<double>(tokens));
   return 0;
 }
 

@@ -1,4 +1,4 @@
-#include "tools/report/chart_pixels.h"
+#include "tools/report/testing/chart_pixels.h"
 
 #include <vector>
 
@@ -38,19 +38,14 @@ constexpr char kCountColours[] = R"(
     }
     found[canvas.closest('figure').id] = counts;
   }
-  const result = document.createElement('pre');
-  result.id = 'result';
-  result.textContent = JSON.stringify(found);
-  document.body.append(result);
+  return found;
 )";
 
 }  // namespace
 
 absl::StatusOr<PixelCounts> ChartPixels(const std::string& html) {
-  LS_ASSIGN_OR_RETURN(const std::string document,
-                      DocumentAfterScripts(WithScript(html, kCountColours)));
-  LS_ASSIGN_OR_RETURN(const std::string text, TextOfPre(document, "result"));
-  return nlohmann::json::parse(text).get<PixelCounts>();
+  LS_ASSIGN_OR_RETURN(const nlohmann::json found, ResultOfScript(html, kCountColours));
+  return found.get<PixelCounts>();
 }
 
 std::string BlankSeries(const PixelCounts& pixels) {

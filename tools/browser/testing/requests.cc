@@ -1,4 +1,4 @@
-#include "tools/browser/requests.h"
+#include "tools/browser/testing/requests.h"
 
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -12,7 +12,7 @@ absl::StatusOr<std::set<std::string>> RequestsOf(const std::string& html) {
   using Json = nlohmann::json;
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
   const std::string path = scratch.path() + "/net.json";
-  LS_RETURN_IF_ERROR(DocumentAfterScripts(html, {.net_log = path}).status());
+  LS_RETURN_IF_ERROR(ResultOfScript(html, "", {.net_log = path}).status());
   LS_ASSIGN_OR_RETURN(const std::string log, ReadFile(path));
   const Json json = Json::parse(log, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InternalError("the browser's log is no JSON");

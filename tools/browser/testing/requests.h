@@ -1,4 +1,4 @@
-// For tests: what a page asks of others.
+// What a page asks of others.
 
 #pragma once
 

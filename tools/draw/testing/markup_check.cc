@@ -1,4 +1,4 @@
-#include "tools/draw/markup_check.h"
+#include "tools/draw/testing/markup_check.h"
 
 #include <cctype>
 #include <set>

@@ -1,4 +1,4 @@
-// For tests: whether a page of HtmlOf shows what it should.
+// Whether a page of HtmlOf shows what it should.
 
 #pragma once
 

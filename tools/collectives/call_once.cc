@@ -1,0 +1,39 @@
+#include "tools/collectives/call_once.h"
+
+#include "glog/logging.h"
+
+namespace lockstep {
+
+absl::Status CallOnce(Communicator& comm, Operation operation, const Tensor& input,
+                      const Tensor& output, ReduceOp reduce_op, int root, absl::string_view label,
+                      absl::Span<const int64_t> counts) {
+  switch (operation) {
+    case Operation::kAllReduce:
+      return comm.AllReduce(input, output, reduce_op, label).Wait();
+    case Operation::kReduceScatter:
+      return comm.ReduceScatter(input, output, reduce_op, label, counts).Wait();
+    case Operation::kAllGather:
+      return comm.AllGather(input, output, label, counts).Wait();
+    case Operation::kBroadcast:
+      return comm.Broadcast(output, root, label).Wait();
+    case Operation::kReduce:
+      return comm.Reduce(input, output, reduce_op, root, label).Wait();
+    case Operation::kGather:
+      return comm.Gather(input, output, root, label, counts).Wait();
+    case Operation::kScatter:
+      return comm.Scatter(input, output, root, label, counts).Wait();
+    case Operation::kAllToAll:
+      return comm.AllToAll(input, output, label).Wait();
+    case Operation::kSend: {
+      const int n = comm.size();
+      Work works[2];
+      if (input.defined()) works[0] = comm.Send(input, (comm.rank() + 1) % n, label);
+      if (output.defined()) works[1] = comm.Recv(output, (comm.rank() + n - 1) % n, label);
+      return WaitAll(absl::MakeSpan(works));
+    }
+    default:
+      LOG(FATAL) << Name(operation) << " is no call between all members";
+  }
+}
+
+}  // namespace lockstep
