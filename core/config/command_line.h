@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "core/config/config.h"
 #include "core/tensor/device.h"
 
 namespace lockstep {
@@ -20,8 +18,5 @@ struct CommandLine {
   bool help = false;                     // --help
   bool print_config = false;             // --print_config
 };
-
-// All configuration files and assignments, laid over each other.
-absl::StatusOr<Config> LoadConfig(const CommandLine& command_line);
 
 }  // namespace lockstep

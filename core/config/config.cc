@@ -1,5 +1,6 @@
 #include "core/config/config.h"
 
+#include <algorithm>  // std::ranges::find
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -62,18 +63,34 @@ absl::StatusOr<ConfigValue> ParseSetValue(const std::string& assignment, const s
   return value;
 }
 
-// Maps each dotted key to the text of its value. An empty table counts as a value.
+// Stores the text of the value at each dotted key as one side of a difference. An empty table
+// counts as a value.
 void Flatten(const ConfigValue::Table& table, const std::string& prefix,
-             std::map<std::string, std::string>* values) {
+             std::string Config::Difference::*side,
+             std::map<std::string, Config::Difference>* differences) {
   for (const auto& [key, value] : table) {
     const std::string path = absl::StrCat(prefix, FormatTomlKey(key));
     const auto* child = value.As<ConfigValue::Table>();
     if (child != nullptr && !child->empty()) {
-      Flatten(*child, path + ".", values);
+      Flatten(*child, path + ".", side, differences);
     } else {
-      values->emplace(path, FormatTomlValue(value));
+      (*differences)[path].*side = FormatTomlValue(value);
     }
   }
+}
+
+// The value at a dotted path of bare keys below `root`; null where there is none.
+template <typename Value>
+Value* Find(Value* root, const std::string& path) {
+  Value* value = root;
+  for (const std::string& key : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+    auto* table = value->template As<ConfigValue::Table>();
+    if (table == nullptr) return nullptr;
+    const auto member = table->find(key);
+    if (member == table->end()) return nullptr;
+    value = &member->second;
+  }
+  return value;
 }
 
 const ConfigValue::Table& Members(const ConfigValue& root) {
@@ -121,43 +138,24 @@ void Config::MarkAsDefaults(const std::string& origin) {
 }
 
 ConfigTable Config::Table(const std::string& path) const {
-  ConfigTable result{.path = path, .value = &root_, .record = record_};
-  if (path.empty()) return result;
-  for (const std::string& key : std::vector<std::string>(absl::StrSplit(path, '.'))) {
-    const auto* table = result.value->As<ConfigValue::Table>();
-    const auto member = table == nullptr ? ConfigValue::Table::const_iterator() : table->find(key);
-    if (table == nullptr || member == table->end()) {
-      result.value = nullptr;
-      return result;
-    }
-    result.value = &member->second;
-  }
-  return result;
+  return {.path = path, .value = path.empty() ? &root_ : Find(&root_, path), .record = record_};
 }
 
 Config Config::Only(const std::vector<std::string>& keys) const {
-  ConfigValue::Table kept;
-  for (const std::string& key : keys) {
-    const auto member = Members(root_).find(key);
-    if (member != Members(root_).end()) kept.insert(*member);
-  }
-  ConfigValue root;
-  root.data = std::move(kept);
-  return Config(std::move(root));
+  Config part(root_);
+  std::erase_if(*part.root_.As<ConfigValue::Table>(), [&keys](const auto& member) {
+    return std::ranges::find(keys, member.first) == keys.end();
+  });
+  return part;
 }
 
 Config Config::Without(const std::string& path) const {
   Config rest = *this;
-  ConfigValue::Table* table = rest.root_.As<ConfigValue::Table>();
-  std::vector<std::string> keys = absl::StrSplit(path, '.');
-  const std::string last = std::move(keys.back());
-  keys.pop_back();
-  for (const std::string& key : keys) {
-    const auto member = table->find(key);
-    table = member == table->end() ? nullptr : member->second.As<ConfigValue::Table>();
-    if (table == nullptr) return rest;
-  }
-  table->erase(last);
+  const size_t dot = path.rfind('.');
+  ConfigValue* parent =
+      dot == std::string::npos ? &rest.root_ : Find(&rest.root_, path.substr(0, dot));
+  auto* table = parent == nullptr ? nullptr : parent->As<ConfigValue::Table>();
+  if (table != nullptr) table->erase(path.substr(dot + 1));
   return rest;
 }
 
@@ -173,13 +171,9 @@ std::string Config::Fingerprint() const {
 }
 
 std::vector<Config::Difference> Config::Differences(const Config& other) const {
-  std::map<std::string, std::string> ours;
-  std::map<std::string, std::string> theirs;
-  Flatten(Members(root_), "", &ours);
-  Flatten(Members(other.root_), "", &theirs);
   std::map<std::string, Difference> differences;
-  for (const auto& [key, value] : ours) differences[key].ours = value;
-  for (const auto& [key, value] : theirs) differences[key].theirs = value;
+  Flatten(Members(root_), "", &Difference::ours, &differences);
+  Flatten(Members(other.root_), "", &Difference::theirs, &differences);
   std::vector<Difference> differing;
   for (auto& [key, difference] : differences) {
     if (difference.ours == difference.theirs) continue;

@@ -9,15 +9,30 @@
 
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/config/config_record.h"
 #include "core/config/config_value.h"
 
 namespace lockstep {
+
+// A key that readers ask a configuration for. Values are TOML.
+struct RecordedKey {
+  std::string name;      // without its table
+  std::string expected;  // "a whole number"; with choices: "one of"
+  std::vector<std::string> choices = {};
+  std::string by_default = "";  // empty: the key is required
+  std::string value = "";       // in effect: the configuration's, else by_default
+  std::string source = "";      // where the configuration's value comes from; empty: by default
+};
+
+// What a program can be told: the keys of each table, in the order in which they were first asked
+// for, each as it was last asked for.
+using ConfigRecord = std::map<std::string, std::vector<RecordedKey>>;
 
 // A table inside a configuration, or the place where one could be. Points into the Config, which
 // must outlive it unchanged.

@@ -82,22 +82,31 @@ std::string Describe(const ConfigValue& value) {
   return absl::StrCat("the number ", text);
 }
 
-// What is wrong with `number`, or nothing. The type's own limits count as bounds.
-template <typename T>
-std::optional<std::string> CheckNumber(T number, const NumberBounds& bounds) {
+// Which rule `number` breaks as a T; empty: none. The type's own limits count as bounds.
+template <typename T, typename Number>
+std::string BrokenRule(Number number, const NumberBounds& bounds) {
   const auto wide = static_cast<double>(number);
   if (!std::isfinite(wide)) return "must be finite";
-  const bool good = wide >= bounds.at_least && wide > bounds.greater_than &&
-                    wide <= bounds.at_most && wide < bounds.less_than;
-  if (good) return std::nullopt;
-  std::vector<std::string> rules;
-  for (const auto& [bound, words] : {std::pair(bounds.at_least, "at least "),
-                                     {bounds.greater_than, "greater than "},
-                                     {bounds.at_most, "at most "},
-                                     {bounds.less_than, "less than "}}) {
-    if (std::isfinite(bound)) rules.push_back(absl::StrCat(words, bound));
+  const bool is_inside = wide >= bounds.at_least && wide > bounds.greater_than &&
+                         wide <= bounds.at_most && wide < bounds.less_than;
+  if (!is_inside) {
+    std::vector<std::string> rules;
+    for (const auto& [bound, words] : {std::pair(bounds.at_least, "at least "),
+                                       {bounds.greater_than, "greater than "},
+                                       {bounds.at_most, "at most "},
+                                       {bounds.less_than, "less than "}}) {
+      if (std::isfinite(bound)) rules.push_back(absl::StrCat(words, bound));
+    }
+    return absl::StrCat("must be ", absl::StrJoin(rules, " and "));
   }
-  return absl::StrCat("must be ", absl::StrJoin(rules, " and "));
+  if constexpr (std::is_floating_point_v<T>) {
+    const bool fits = std::abs(wide) <= static_cast<double>(std::numeric_limits<T>::max());
+    return fits ? "" : "is too large for single precision";
+  } else {
+    if (std::in_range<T>(number)) return "";
+    return absl::StrCat("must be at least ", std::numeric_limits<T>::min(), " and at most ",
+                        std::numeric_limits<T>::max());
+  }
 }
 
 // Result of reading one value: it is there, or has another type, or breaks a rule.
@@ -126,33 +135,18 @@ Outcome Convert(const ConfigValue& value, const NumberBounds& bounds, T* out, st
     static_assert(std::variant_size_v<T> == 2);
     const Outcome outcome = ConvertTo<0>(value, bounds, out, rule);
     return outcome == Outcome::kWrongType ? ConvertTo<1>(value, bounds, out, rule) : outcome;
-  } else if constexpr (std::is_integral_v<T>) {
-    const auto* found = value.As<int64_t>();
-    if (found == nullptr) return Outcome::kWrongType;
-    if (const auto broken = CheckNumber(*found, bounds)) {
-      *rule = *broken;
-      return Outcome::kBreaksRule;
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    const auto store = [&](auto number) {
+      *rule = BrokenRule<T>(number, bounds);
+      if (!rule->empty()) return Outcome::kBreaksRule;
+      *out = static_cast<T>(number);
+      return Outcome::kGood;
+    };
+    if (const auto* integer = value.As<int64_t>()) return store(*integer);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (const auto* number = value.As<double>()) return store(*number);
     }
-    if (!std::in_range<T>(*found)) {
-      *rule = absl::StrCat("must be at least ", std::numeric_limits<T>::min(), " and at most ",
-                           std::numeric_limits<T>::max());
-      return Outcome::kBreaksRule;
-    }
-    *out = static_cast<T>(*found);
-  } else if constexpr (std::is_floating_point_v<T>) {
-    const auto* number = value.As<double>();
-    const auto* integer = value.As<int64_t>();
-    if (number == nullptr && integer == nullptr) return Outcome::kWrongType;
-    const double wide = number != nullptr ? *number : static_cast<double>(*integer);
-    if (const auto broken = CheckNumber(wide, bounds)) {
-      *rule = *broken;
-      return Outcome::kBreaksRule;
-    }
-    if (std::abs(wide) > static_cast<double>(std::numeric_limits<T>::max())) {
-      *rule = "is too large for single precision";
-      return Outcome::kBreaksRule;
-    }
-    *out = static_cast<T>(wide);
+    return Outcome::kWrongType;
   } else {
     const auto* list = value.As<ConfigValue::List>();
     if (list == nullptr) return Outcome::kWrongType;
@@ -176,16 +170,6 @@ ConfigReader::ConfigReader(const ConfigTable& table) : table_(table), members_(n
   problems_.push_back(absl::StrCat(table.value->origin, ": ", table.path, " is ",
                                    Describe(*table.value), ", expected a table, such as [",
                                    table.path, "] and its keys below it"));
-}
-
-template <typename T>
-void ConfigReader::Read(const std::string& key, T* value, const NumberBounds& bounds) {
-  ReadValue(key, Presence::kOptional, value, bounds);
-}
-
-template <typename T>
-void ConfigReader::Require(const std::string& key, T* value, const NumberBounds& bounds) {
-  ReadValue(key, Presence::kRequired, value, bounds);
 }
 
 template <typename T>
@@ -238,11 +222,17 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
 }
 
 void ConfigReader::Record(const ConfigValue* found, Presence presence,
-                          const ConfigValue& by_default, ConfigRecord::Key noted) const {
+                          const ConfigValue& by_default, RecordedKey noted) const {
   if (presence == Presence::kOptional) noted.by_default = FormatTomlValue(by_default);
   noted.value = found == nullptr ? noted.by_default : FormatTomlValue(*found);
   if (found != nullptr) noted.source = found->origin;
-  table_.record->Add(table_.path, std::move(noted));
+  std::vector<RecordedKey>& keys = (*table_.record)[table_.path];
+  const auto earlier = std::ranges::find(keys, noted.name, &RecordedKey::name);
+  if (earlier == keys.end()) {
+    keys.push_back(std::move(noted));
+  } else {
+    *earlier = std::move(noted);
+  }
 }
 
 ConfigTable ConfigReader::Table(const std::string& key) {
@@ -299,9 +289,9 @@ std::string ConfigReader::FullKey(const std::string& key) const {
 }
 
 // The types that may be read.
-#define LS_INSTANTIATE(...)                                                                \
-  template void ConfigReader::Read(const std::string&, __VA_ARGS__*, const NumberBounds&); \
-  template void ConfigReader::Require(const std::string&, __VA_ARGS__*, const NumberBounds&)
+#define LS_INSTANTIATE(...)                                                         \
+  template void ConfigReader::ReadValue(const std::string&, Presence, __VA_ARGS__*, \
+                                        const NumberBounds&)
 LS_INSTANTIATE(bool);
 LS_INSTANTIATE(int);
 LS_INSTANTIATE(int64_t);

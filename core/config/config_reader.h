@@ -48,11 +48,15 @@ class ConfigReader {
   // or a std::variant of bool and int64_t, or of std::string and a list of int64_t. A whole number
   // serves as a double; nothing else is converted.
   template <typename T>
-  void Read(const std::string& key, T* value, const NumberBounds& bounds = {});
+  void Read(const std::string& key, T* value, const NumberBounds& bounds = {}) {
+    ReadValue(key, Presence::kOptional, value, bounds);
+  }
 
   // Read for a key that must be there.
   template <typename T>
-  void Require(const std::string& key, T* value, const NumberBounds& bounds = {});
+  void Require(const std::string& key, T* value, const NumberBounds& bounds = {}) {
+    ReadValue(key, Presence::kRequired, value, bounds);
+  }
 
   // Stores the enumerator whose name the string at `key` spells; keeps the default if there is
   // none. Another name is a problem that suggests the nearest.
@@ -117,7 +121,7 @@ class ConfigReader {
   // `example`.
   const ConfigValue* Find(const std::string& key, Presence presence, const std::string& example);
   void Record(const ConfigValue* found, Presence presence, const ConfigValue& by_default,
-              ConfigRecord::Key noted) const;
+              RecordedKey noted) const;
 
   // "optimizer.learning_rate"
   std::string FullKey(const std::string& key) const;

@@ -18,7 +18,8 @@ namespace {
 
 using DatasetOr = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-enum class Kind { kCifar10, kText, kTokens, kShapes, kShapesSegmentation, kMarkov };
+// Reads the options of a kind of data from the table, and makes it.
+using Maker = DatasetOr (*)(ConfigReader& reader, const std::string& data_directory);
 
 // Real data needs a folder.
 absl::Status CheckDirectory(const std::string& data_directory, const char* what) {
@@ -73,7 +74,7 @@ DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
 
 // Of either data set of shapes.
 template <typename ShapesDataset>
-DatasetOr MakeShapes(ConfigReader& reader) {
+DatasetOr MakeShapes(ConfigReader& reader, const std::string& /*data_directory*/) {
   ShapesOptions options;
   reader.Read("train_samples", &options.train_samples, {.at_least = 1});
   reader.Read("validation_samples", &options.validation_samples, {.at_least = 1});
@@ -84,7 +85,7 @@ DatasetOr MakeShapes(ConfigReader& reader) {
   return ShapesDataset::Create(options);
 }
 
-DatasetOr MakeMarkov(ConfigReader& reader) {
+DatasetOr MakeMarkov(ConfigReader& reader, const std::string& /*data_directory*/) {
   MarkovOptions options;
   reader.Read("vocabulary", &options.source.vocabulary, {.at_least = 2});
   reader.Read("order", &options.source.order, {.at_least = 1});
@@ -101,29 +102,15 @@ DatasetOr MakeMarkov(ConfigReader& reader) {
 
 DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
   ConfigReader reader(config.Table("data"));
-  Kind kind = Kind::kShapes;
-  reader.RequireChoice("kind", &kind,
-                       {{"cifar10", Kind::kCifar10},
-                        {"text", Kind::kText},
-                        {"tokens", Kind::kTokens},
-                        {"shapes", Kind::kShapes},
-                        {"shapes_segmentation", Kind::kShapesSegmentation},
-                        {"markov", Kind::kMarkov}});
-  switch (kind) {
-    case Kind::kCifar10:
-      return MakeCifar10(reader, data_directory);
-    case Kind::kText:
-      return MakeText(reader, data_directory);
-    case Kind::kTokens:
-      return MakeTokens(reader, data_directory);
-    case Kind::kShapes:
-      return MakeShapes<Shapes>(reader);
-    case Kind::kShapesSegmentation:
-      return MakeShapes<ShapesSegmentation>(reader);
-    case Kind::kMarkov:
-      return MakeMarkov(reader);
-  }
-  return absl::InternalError("no such kind of data");
+  Maker make = MakeShapes<Shapes>;
+  reader.RequireChoice("kind", &make,
+                       {{"cifar10", MakeCifar10},
+                        {"text", MakeText},
+                        {"tokens", MakeTokens},
+                        {"shapes", MakeShapes<Shapes>},
+                        {"shapes_segmentation", MakeShapes<ShapesSegmentation>},
+                        {"markov", MakeMarkov}});
+  return make(reader, data_directory);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@ struct Precision {
   // Whether the optimizer updates parameters that are computed with as they are. Otherwise it
   // updates fp32 masters, and the parameters are rounded copies of them.
   bool has_masters() const { return compute != DType::kF32; }
+  bool scales_losses() const { return loss_scale.kind != LossScaleOptions::Kind::kNone; }
 };
 
 // Reads the table precision: compute ("fp32"), reduce (as compute), tf32 (false), loss_scaling

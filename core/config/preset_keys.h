@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
 
@@ -23,10 +24,14 @@ struct PresetKeys {
   std::vector<FixedKey> fixed = {};
 };
 
+// InvalidArgument for keys that earlier versions knew under another name, with the names that they
+// have now.
+absl::Status CheckMovedKeys(const Config& config);
+
 // Lays `given`, all that a user says, over the preset's defaults, and adds what the preset fixes.
 // Where nobody gives mesh.dp but a preset's default, and so many ranks cannot share the given
-// cut.shards, mesh.dp becomes cut.shards / mesh.replicas: one shard a rank. InvalidArgument where `given` has another value for
-// a fixed key.
+// cut.shards, mesh.dp becomes cut.shards / mesh.replicas: one shard a rank. InvalidArgument where
+// `given` has another value for a fixed key.
 absl::StatusOr<Config> WithPreset(const std::string& preset, const PresetKeys& keys,
                                   const Config& given);
 

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "core/config/config_reader.h"
-#include "core/config/moved_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

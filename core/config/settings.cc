@@ -19,16 +19,14 @@ constexpr NumberBounds kNotNegative = {.at_least = 0};
 constexpr int kMaxRanks = 256;
 constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
-absl::Status ReadTrain(const Config& config, Settings& settings) {
-  ConfigReader reader(config.Table("train"));
+void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Require("steps", &settings.steps, kPositive);
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
-  return reader.Finish();
 }
 
-absl::Status ReadMesh(const Config& config, MeshShape& mesh) {
-  ConfigReader reader(config.Table("mesh"));
+void ReadMesh(ConfigReader& reader, Settings& settings) {
+  MeshShape& mesh = settings.mesh;
   int64_t ranks = 1;
   for (const MeshAxis axis : kMeshAxes) {
     reader.Read(Name(axis), &mesh[axis], {.at_least = 1, .at_most = kMaxRanks});
@@ -39,14 +37,12 @@ absl::Status ReadMesh(const Config& config, MeshShape& mesh) {
                       absl::StrCat("makes a mesh of ", ranks,
                                    " ranks; this machine's threads carry at most ", kMaxRanks));
   }
-  return reader.Finish();
 }
 
 // After the mesh and the cut.
-absl::Status ReadBatch(const Config& config, Settings& settings) {
+void ReadBatch(ConfigReader& reader, Settings& settings) {
   BatchSettings& batch = settings.batch;
   CutSettings& cut = settings.cut;
-  ConfigReader reader(config.Table("batch"));
   reader.Require("size", &batch.size, kPositive);
   if (batch.size % cut.shards != 0) {
     reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
@@ -54,22 +50,20 @@ absl::Status ReadBatch(const Config& config, Settings& settings) {
   }
   cut.micro_batches =
       std::min(cut.micro_batches, std::max<int64_t>(1, settings.samples_of_shard()));
-  return reader.Finish();
 }
 
-absl::Status ReadOptimizer(const Config& config, OptimizerOptions& optimizer) {
-  ConfigReader reader(config.Table("optimizer"));
+void ReadOptimizer(ConfigReader& reader, Settings& settings) {
+  OptimizerOptions& optimizer = settings.optimizer;
   std::vector<std::pair<std::string, OptimizerRule>> rules;
   for (const OptimizerRule& rule : AllOptimizers()) rules.emplace_back(Name(rule), rule);
   reader.RequireChoice("kind", &optimizer.rule, rules);
   reader.Read("weight_decay", &optimizer.weight_decay, kNotNegative);
   std::visit([&](auto& rule) { rule.Read(reader); }, optimizer.rule);
-  return reader.Finish();
 }
 
-absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSchedule& schedule) {
-  schedule.total_steps = steps;
-  ConfigReader reader(config.Table("schedule"));
+void ReadSchedule(ConfigReader& reader, Settings& settings) {
+  LearningRateSchedule& schedule = settings.schedule;
+  schedule.total_steps = settings.steps;
   reader.ReadChoice("kind", &schedule.kind,
                     {{"constant", LearningRateSchedule::Kind::kConstant},
                      {"cosine", LearningRateSchedule::Kind::kCosine},
@@ -83,53 +77,35 @@ absl::Status ReadSchedule(const Config& config, int64_t steps, LearningRateSched
     reader.Require("milestones", &schedule.milestones, kNotNegative);
     reader.Read("factor", &schedule.factor, {.greater_than = 0});
   }
-  return reader.Finish();
 }
 
-absl::Status ReadRest(const Config& config, Settings& settings) {
-  ConfigReader validation(config.Table("validation"));
-  validation.Read("at_start", &settings.validation.at_start);
-  validation.Read("every", &settings.validation.every, kNotNegative);
-  validation.Read("batches", &settings.validation.batches, kNotNegative);
-  validation.Read("batch_size", &settings.validation.batch_size, kNotNegative);
-  LS_RETURN_IF_ERROR(validation.Finish());
-  if (settings.validation.batch_size == 0) {
-    settings.validation.batch_size = settings.largest_micro_batch();
-  }
+void ReadValidation(ConfigReader& reader, Settings& settings) {
+  ValidationSettings& validation = settings.validation;
+  reader.Read("at_start", &validation.at_start);
+  reader.Read("every", &validation.every, kNotNegative);
+  reader.Read("batches", &validation.batches, kNotNegative);
+  reader.Read("batch_size", &validation.batch_size, kNotNegative);
+  if (validation.batch_size == 0) validation.batch_size = settings.largest_micro_batch();
+}
 
-  ConfigReader checkpoint(config.Table("checkpoint"));
-  checkpoint.Read("every", &settings.checkpoint.every, kNotNegative);
-  checkpoint.Read("keep", &settings.checkpoint.keep, kNotNegative);
-  checkpoint.ReadChoice(
-      "files", &settings.checkpoint.files,
-      {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
-  LS_RETURN_IF_ERROR(checkpoint.Finish());
+void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
+  reader.Read("every", &settings.checkpoint.every, kNotNegative);
+  reader.Read("keep", &settings.checkpoint.keep, kNotNegative);
+  reader.ReadChoice("files", &settings.checkpoint.files,
+                    {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
+}
 
-  ConfigReader hashes(config.Table("hashes"));
-  hashes.Read("every", &settings.hash_every, kNotNegative);
-  LS_RETURN_IF_ERROR(hashes.Finish());
-
+void ReadTrace(ConfigReader& reader, Settings& settings) {
   settings.trace = {.first_step = 2, .steps = 3};
-  ConfigReader trace(config.Table("trace"));
-  trace.Read("first_step", &settings.trace.first_step, kNotNegative);
-  trace.Read("steps", &settings.trace.steps, kNotNegative);
-  LS_RETURN_IF_ERROR(trace.Finish());
+  reader.Read("first_step", &settings.trace.first_step, kNotNegative);
+  reader.Read("steps", &settings.trace.steps, kNotNegative);
+}
 
-  ConfigReader memory(config.Table("memory"));
-  memory.Read("limit", &settings.memory_limit, kNotNegative);
-  LS_RETURN_IF_ERROR(memory.Finish());
-
-  ConfigReader comm(config.Table("comm"));
-  comm.ReadChoice("nccl_reductions", &settings.nccl_reductions,
-                  {{"fast", NcclReductions::kFast}, {"exact", NcclReductions::kExact}});
-  LS_RETURN_IF_ERROR(comm.Finish());
-
-  ConfigReader run(config.Table("run"));
-  run.Read("threads", &settings.threads, kNotNegative);
-  run.ReadChoice("instructions", &settings.instructions,
-                 {{"widest", WidestInstructionSet()}, {"avx2", InstructionSet::kAvx2}});
-  run.Read("timeout_seconds", &settings.timeout_seconds, {.greater_than = 0});
-  return run.Finish();
+void ReadRun(ConfigReader& reader, Settings& settings) {
+  reader.Read("threads", &settings.threads, kNotNegative);
+  reader.ReadChoice("instructions", &settings.instructions,
+                    {{"widest", WidestInstructionSet()}, {"avx2", InstructionSet::kAvx2}});
+  reader.Read("timeout_seconds", &settings.timeout_seconds, {.greater_than = 0});
 }
 
 bool IsFalse(const ConfigValue& value) {
@@ -170,17 +146,35 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   const auto gather = [&problems](const absl::Status& status) {
     problems = Both(problems, status);
   };
-  gather(ReadTrain(config, settings));
-  gather(ReadMesh(config, settings.mesh));
+  const auto read = [&](const char* table, void (*read_keys)(ConfigReader&, Settings&)) {
+    ConfigReader reader(config.Table(table));
+    read_keys(reader, settings);
+    gather(reader.Finish());
+  };
+  read("train", ReadTrain);
+  read("mesh", ReadMesh);
   gather(ReadCut(config, settings.mesh, settings.cut));
-  gather(ReadBatch(config, settings));
+  read("batch", ReadBatch);
   absl::StatusOr<Precision> precision = ReadPrecision(config);
   gather(precision.status());
   if (precision.ok()) settings.precision = *precision;
-  gather(ReadOptimizer(config, settings.optimizer));
-  gather(ReadSchedule(config, settings.steps, settings.schedule));
+  read("optimizer", ReadOptimizer);
+  read("schedule", ReadSchedule);
   gather(ReadLora(config, settings));
-  gather(ReadRest(config, settings));
+  read("validation", ReadValidation);
+  read("checkpoint", ReadCheckpoint);
+  read("hashes", [](ConfigReader& reader, Settings& hashes) {
+    reader.Read("every", &hashes.hash_every, kNotNegative);
+  });
+  read("trace", ReadTrace);
+  read("memory", [](ConfigReader& reader, Settings& memory) {
+    reader.Read("limit", &memory.memory_limit, kNotNegative);
+  });
+  read("comm", [](ConfigReader& reader, Settings& comm) {
+    reader.ReadChoice("nccl_reductions", &comm.nccl_reductions,
+                      {{"fast", NcclReductions::kFast}, {"exact", NcclReductions::kExact}});
+  });
+  read("run", ReadRun);
   if (!problems.ok()) return problems;
   return settings;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/config/shard_assignment.h"
+#include "core/config/cut_settings.h"
 #include "core/kernels/optimizers/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

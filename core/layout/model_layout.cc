@@ -19,14 +19,6 @@ int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t bloc
   return -1;
 }
 
-bool Meet(const TensorSlice& part, const Range& elements) {
-  const std::vector<ElementRange> runs = part.ElementRanges();
-  return std::any_of(runs.begin(), runs.end(), [&elements](const ElementRange& run) {
-    return std::max(run.in_whole, elements.first) <
-           std::min(run.in_whole + run.elements, elements.first + elements.count);
-  });
-}
-
 }  // namespace
 
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
@@ -128,27 +120,6 @@ std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
   trained.insert(trained.end(), frozen.begin(), frozen.end());
   trained.insert(trained.end(), statistics.begin(), statistics.end());
   return trained;
-}
-
-std::vector<int> ModelLayout::RanksWith(size_t tensor, const Range& elements) const {
-  const MeshShape& mesh = options_.mesh;
-  std::vector<int> ranks;
-  MeshCoordinate at = {.pp = pp_[tensor]};
-  if (at.pp < 0) return ranks;
-  // Ranks along replicas hold the same, and ranks along dp where the tensor is in no unit.
-  const int shards = flat_[OwnerOf(tensor)] ? mesh.dp : 1;
-  for (; at.tp < mesh.tp; ++at.tp) {
-    for (at.dp = 0; at.dp < shards; ++at.dp) {
-      if (!Meet(SliceAt(tensor, at), elements)) continue;
-      for (MeshCoordinate copy = at; copy.replicas < mesh.replicas; ++copy.replicas) {
-        for (copy.dp = at.dp; copy.dp < mesh.dp; copy.dp += shards) {
-          ranks.push_back(mesh.RankAt(copy));
-        }
-      }
-    }
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
 }
 
 std::vector<const ModelLayout::Unit*> ModelLayout::UnitsOf(int rank) const {

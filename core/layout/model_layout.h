@@ -88,8 +88,6 @@ class ModelLayout {
   // All tensors that own their value, in the same order for each rank: trained parameters, frozen
   // parameters, running statistics.
   std::vector<TensorPlacement> Of(int rank) const;
-  // The ranks that hold any of these elements of a tensor (an index into tensors()), ascending.
-  std::vector<int> RanksWith(size_t tensor, const Range& elements) const;
 
   // The units of a rank, those of tied copies last, each in the order of its blocks; none where
   // nothing is divided.

@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
-#include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -38,39 +37,35 @@ constexpr char kFlow[] = "flow";
 
 // An event and the line that it stands on.
 struct Placed {
-  TraceEvent event;
+  const TraceEvent* event;
   int rank = 0;
   int line = 0;
 };
 
+// The first line of communication that is free when an event begins, which it then takes until it
+// ends. `ends`: when each line is free.
+int FreeLine(const TraceEvent& event, std::vector<int64_t>& ends) {
+  const auto free = std::ranges::find_if(
+      ends, [&](int64_t end) { return end + kLeastGapNanos <= event.start_nanos; });
+  const auto line = static_cast<int>(free - ends.begin());
+  if (free == ends.end()) ends.emplace_back();
+  ends[line] = event.start_nanos + event.duration_nanos;
+  return kCommunicationLine + line;
+}
+
 // Sorts the events of one rank by start, the longer first, and gives each its line.
-std::vector<Placed> Place(const Trace& trace) {
+std::vector<Placed> Place(const TraceRecord& trace) {
   std::vector<Placed> placed;
-  for (TraceEvent& event : trace.Events()) placed.push_back({std::move(event), trace.rank()});
+  for (const TraceEvent& event : trace.events) placed.push_back({&event, trace.rank});
   std::ranges::stable_sort(placed, {}, [](const Placed& place) {
-    return std::make_tuple(place.event.start_nanos, -place.event.duration_nanos);
+    return std::make_tuple(place.event->start_nanos, -place.event->duration_nanos);
   });
-  std::vector<int64_t> lane_ends;  // of communication: when each line is free
+  std::vector<int64_t> ends;
   for (Placed& place : placed) {
-    switch (place.event.track) {
-      case TraceTrack::kCompute:
-        place.line = kComputeLine;
-        break;
-      case TraceTrack::kData:
-        place.line = kDataLine;
-        break;
-      case TraceTrack::kCommunication: {
-        size_t lane = 0;
-        while (lane < lane_ends.size() &&
-               lane_ends[lane] + kLeastGapNanos > place.event.start_nanos) {
-          ++lane;
-        }
-        if (lane == lane_ends.size()) lane_ends.emplace_back();
-        lane_ends[lane] = place.event.start_nanos + place.event.duration_nanos;
-        place.line = kCommunicationLine + static_cast<int>(lane);
-        break;
-      }
-    }
+    const TraceTrack track = place.event->track;
+    place.line = track == TraceTrack::kCompute ? kComputeLine
+                 : track == TraceTrack::kData  ? kDataLine
+                                               : FreeLine(*place.event, ends);
   }
   return placed;
 }
@@ -103,90 +98,79 @@ double Micros(int64_t nanos) {
   return micros;
 }
 
-// Writes the members of a JSON array, one a line.
-class EventWriter {
+// Gathers the text of the file: an event a line.
+class EventText {
  public:
-  EventWriter(AtomicFileWriter& file, int64_t origin_nanos) : file_(file), origin_(origin_nanos) {}
+  explicit EventText(int64_t origin_nanos) : origin_(origin_nanos) {}
 
   // What the process of a rank is called, and where it stands.
-  absl::Status Process(int rank) {
-    LS_RETURN_IF_ERROR(
-        Metadata("process_name", rank, kComputeLine, {{"name", absl::StrCat("rank ", rank)}}));
-    return Metadata("process_sort_index", rank, kComputeLine, {{"sort_index", rank}});
+  void AddProcess(int rank) {
+    AddMetadata("process_name", rank, kComputeLine, {{"name", absl::StrCat("rank ", rank)}});
+    AddMetadata("process_sort_index", rank, kComputeLine, {{"sort_index", rank}});
   }
 
   // The same of one of its threads.
-  absl::Status Thread(int rank, int line) {
-    LS_RETURN_IF_ERROR(Metadata("thread_name", rank, line, {{"name", LineName(line)}}));
-    return Metadata("thread_sort_index", rank, line, {{"sort_index", line}});
+  void AddThread(int rank, int line) {
+    AddMetadata("thread_name", rank, line, {{"name", LineName(line)}});
+    AddMetadata("thread_sort_index", rank, line, {{"sort_index", line}});
   }
 
-  absl::Status Complete(const Placed& placed) {
-    const TraceEvent& event = placed.event;
+  void AddComplete(const Placed& placed) {
+    const TraceEvent& event = *placed.event;
     Json args = Json::object();
     if (event.micro_batch >= 0) args["micro_batch"] = event.micro_batch;
     if (event.bytes >= 0) args["bytes"] = event.bytes;
     if (event.sequence >= 0) args["sequence"] = event.sequence;
     if (!event.detail.empty()) args["detail"] = event.detail;
-    return Write({{"ph", "X"},
-                  {"name", event.name},
-                  {"cat", Name(event.track)},
-                  {"pid", placed.rank},
-                  {"tid", ThreadId(placed.rank, placed.line)},
-                  {"ts", Micros(event.start_nanos - origin_)},
-                  {"dur", Micros(event.duration_nanos)},
-                  {"args", args}});
+    Add({{"ph", "X"},
+         {"name", event.name},
+         {"cat", Name(event.track)},
+         {"pid", placed.rank},
+         {"tid", ThreadId(placed.rank, placed.line)},
+         {"ts", Micros(event.start_nanos - origin_)},
+         {"dur", Micros(event.duration_nanos)},
+         {"args", args}});
   }
 
   // Live bytes by class, from here to the next sample.
-  absl::Status Memory(int rank, const MemorySample& sample) {
+  void AddMemory(int rank, const MemorySample& sample) {
     Json args = Json::object();
     for (int i = 0; i < kMemoryClasses; ++i) {
       args[Name(static_cast<MemoryClass>(i))] = sample.live_bytes[i];
     }
-    return Write({{"ph", "C"},
-                  {"name", kMemory},
-                  {"cat", kMemory},
-                  {"pid", rank},
-                  {"tid", ThreadId(rank, kComputeLine)},
-                  {"ts", Micros(sample.nanos - origin_)},
-                  {"args", args}});
+    Add({{"ph", "C"},
+         {"name", kMemory},
+         {"cat", kMemory},
+         {"pid", rank},
+         {"tid", ThreadId(rank, kComputeLine)},
+         {"ts", Micros(sample.nanos - origin_)},
+         {"args", args}});
   }
 
-  // One end of an arrow. `phase`: "s" starts a flow, "t" passes it on, "f" ends it. It binds to the
-  // event on that line at that time.
-  absl::Status Flow(const char* phase, int64_t id, const Placed& placed, int64_t nanos) {
-    Json json = {{"ph", phase},
-                 {"name", kFlow},
-                 {"cat", kFlow},
-                 {"id", id},
-                 {"pid", placed.rank},
-                 {"tid", ThreadId(placed.rank, placed.line)},
-                 {"ts", Micros(nanos - origin_)}};
-    if (phase[0] == 'f') json["bp"] = "e";  // the enclosing event, not the next one
-    return Write(json);
+  // Arrows between events of one flow, which get a number of their own.
+  void AddFlow(std::vector<Placed> ends);
+
+  std::string Take() && {
+    return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[" + text_ + "\n]}\n";
   }
 
  private:
-  absl::Status Metadata(const char* what, int rank, int line, const Json& args) {
-    return Write({{"ph", "M"},
-                  {"name", what},
-                  {"pid", rank},
-                  {"tid", ThreadId(rank, line)},
-                  {"args", args}});
+  void AddMetadata(const char* what, int rank, int line, const Json& args) {
+    Add({{"ph", "M"},
+         {"name", what},
+         {"pid", rank},
+         {"tid", ThreadId(rank, line)},
+         {"args", args}});
   }
 
-  absl::Status Write(const Json& json) {
-    const std::string text =
-        json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-    LS_RETURN_IF_ERROR(file_.Append(is_first_ ? "\n" : ",\n"));
-    is_first_ = false;
-    return file_.Append(text);
+  void Add(const Json& json) {
+    absl::StrAppend(&text_, text_.empty() ? "\n" : ",\n",
+                    json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
   }
 
-  AtomicFileWriter& file_;
   const int64_t origin_;
-  bool is_first_ = true;
+  int64_t flows_ = 0;
+  std::string text_;
 };
 
 // Where an arrow touches an event: a message leaves when its sending begins and arrives when its
@@ -196,58 +180,59 @@ int64_t Anchor(const TraceEvent& event) {
   return event.start_nanos + std::max<int64_t>(event.duration_nanos - 1, 0);
 }
 
-absl::Status WriteFlow(std::vector<const Placed*> ends, int64_t id, EventWriter* writer) {
-  if (ends.size() < 2) return absl::OkStatus();  // its partners lie outside the window
-  const auto order = [](const Placed* placed) {
-    const FlowEnd end = placed->event.flow_end;
+void EventText::AddFlow(std::vector<Placed> ends) {
+  ++flows_;
+  if (ends.size() < 2) return;  // its partners lie outside the window
+  std::ranges::sort(ends, {}, [](const Placed& placed) {
+    const FlowEnd end = placed.event->flow_end;
     const int role = end == FlowEnd::kSource ? 0 : end == FlowEnd::kMember ? 1 : 2;
-    return std::make_tuple(role, placed->event.start_nanos, placed->rank);
-  };
-  std::ranges::sort(ends, {}, order);
+    return std::make_tuple(role, placed.event->start_nanos, placed.rank);
+  });
   for (size_t i = 0; i < ends.size(); ++i) {
-    const char* phase = i == 0 ? "s" : i + 1 < ends.size() ? "t" : "f";
-    LS_RETURN_IF_ERROR(writer->Flow(phase, id, *ends[i], Anchor(ends[i]->event)));
+    const bool is_last = i + 1 == ends.size();
+    // Binds to the event on that line at that time.
+    Json arrow = {{"ph", i == 0    ? "s"
+                         : is_last ? "f"
+                                   : "t"},
+                  {"name", kFlow},
+                  {"cat", kFlow},
+                  {"id", flows_},
+                  {"pid", ends[i].rank},
+                  {"tid", ThreadId(ends[i].rank, ends[i].line)},
+                  {"ts", Micros(Anchor(*ends[i].event) - origin_)}};
+    if (is_last) arrow["bp"] = "e";  // the enclosing event, not the next one
+    Add(arrow);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* const> traces) {
+absl::Status WriteChromeTrace(const std::string& path, std::span<const TraceRecord* const> traces) {
   std::vector<std::vector<Placed>> ranks;
   int64_t origin = std::numeric_limits<int64_t>::max();
-  for (const Trace* trace : traces) {
+  for (const TraceRecord* trace : traces) {
     ranks.push_back(Place(*trace));
-    if (!ranks.back().empty()) origin = std::min(origin, ranks.back().front().event.start_nanos);
-    const std::vector<MemorySample> memory = trace->Memory();
-    if (!memory.empty()) origin = std::min(origin, memory.front().nanos);
+    if (!ranks.back().empty()) origin = std::min(origin, ranks.back().front().event->start_nanos);
+    if (!trace->memory.empty()) origin = std::min(origin, trace->memory.front().nanos);
   }
-
-  LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
-  LS_RETURN_IF_ERROR(file.Append("{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
-  EventWriter writer(file, origin);
+  EventText text(origin);
   // All names before the first event, so that no reader has to guess one.
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const int rank = traces[i]->rank();
-    LS_RETURN_IF_ERROR(writer.Process(rank));
+    text.AddProcess(traces[i]->rank);
     std::set<int> lines = {kComputeLine};  // which memory hangs on
     for (const Placed& placed : ranks[i]) lines.insert(placed.line);
-    for (const int line : lines) LS_RETURN_IF_ERROR(writer.Thread(rank, line));
+    for (const int line : lines) text.AddThread(traces[i]->rank, line);
   }
-  std::map<std::string, std::vector<const Placed*>> flows;
+  std::map<std::string, std::vector<Placed>> flows;
   for (size_t i = 0; i < ranks.size(); ++i) {
     for (const Placed& placed : ranks[i]) {
-      LS_RETURN_IF_ERROR(writer.Complete(placed));
-      if (!placed.event.flow.empty()) flows[placed.event.flow].push_back(&placed);
+      text.AddComplete(placed);
+      if (!placed.event->flow.empty()) flows[placed.event->flow].push_back(placed);
     }
-    for (const MemorySample& sample : traces[i]->Memory()) {
-      LS_RETURN_IF_ERROR(writer.Memory(traces[i]->rank(), sample));
-    }
+    for (const MemorySample& sample : traces[i]->memory) text.AddMemory(traces[i]->rank, sample);
   }
-  int64_t id = 0;
-  for (const auto& flow : flows) LS_RETURN_IF_ERROR(WriteFlow(flow.second, ++id, &writer));
-  LS_RETURN_IF_ERROR(file.Append("\n]}\n"));
-  return file.Commit();
+  for (auto& [name, ends] : flows) text.AddFlow(std::move(ends));
+  return WriteFileAtomically(path, std::move(text).Take());
 }
 
 }  // namespace lockstep

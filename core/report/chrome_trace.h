@@ -19,6 +19,6 @@ namespace lockstep {
 // takes as many threads as a rank had calls in flight, or so close that readers could not tell them
 // apart. Atomic. The ranks' events must be from
 // clocks that agree, as those of one machine do.
-absl::Status WriteChromeTrace(const std::string& path, std::span<const Trace* const> traces);
+absl::Status WriteChromeTrace(const std::string& path, std::span<const TraceRecord* const> traces);
 
 }  // namespace lockstep

@@ -35,8 +35,10 @@ class ChromeTraceTest : public testing::Test {
 
   // The members of `traceEvents`.
   Json Written() {
-    std::vector<const Trace*> traces;
-    for (const auto& trace : traces_) traces.push_back(trace.get());
+    std::vector<TraceRecord> records;
+    for (const auto& trace : traces_) records.push_back(trace->Record());
+    std::vector<const TraceRecord*> traces;
+    for (const TraceRecord& record : records) traces.push_back(&record);
     const std::string path = testing::TempDir() + "/chrome_trace_test.json";
     EXPECT_EQ(WriteChromeTrace(path, traces), absl::OkStatus());
     const std::string text = ReadFile(path).value();

@@ -1,19 +1,19 @@
 #include "core/report/metrics.h"
 
-#include <cmath>  // std::isfinite
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
-
-constexpr char kLossHeader[] = "step,loss";
 
 absl::StatusOr<LossPoint> ParseLossRow(const std::string& row) {
   const size_t comma = row.find(',');
@@ -41,110 +41,75 @@ absl::StatusOr<int64_t> StepOfMetricsRow(const std::string& row) {
       absl::StrCat("expected a JSON object with a whole number \"step\", found \"", row, "\""));
 }
 
-// Bytes that are no UTF-8 (a file name may have some) become the replacement character.
-std::string JsonString(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+struct HashRow {
+  int64_t step = 0;
+  TensorHash value;
+};
+
+absl::StatusOr<HashRow> ParseHashRow(const std::string& text) {
+  const std::vector<std::string> cells = absl::StrSplit(text, absl::MaxSplits(',', 2));
+  HashRow row;
+  if (cells.size() < 3 || !absl::SimpleAtoi(cells[0], &row.step) ||
+      !absl::SimpleHexAtoi(cells[1], &row.value.hash)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected step, hash and tensor, such as \"12,00ff00ff00ff00ff,head.weight\", "
+                     "found \"",
+                     text, "\""));
+  }
+  row.value.tensor = cells[2];
+  return row;
+}
+
+absl::StatusOr<int64_t> StepOfHashRow(const std::string& text) {
+  LS_ASSIGN_OR_RETURN(const HashRow row, ParseHashRow(text));
+  return row.step;
 }
 
 }  // namespace
 
-absl::StatusOr<LossesCsv> LossesCsv::Create(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(RowFile file, RowFile::Create(path, kLossHeader));
-  return LossesCsv(std::move(file));
-}
+const RowFormat kLossesCsv = {.header = "step,loss", .step_of_row = StepOfLossRow};
+const RowFormat kMetricsJsonl = {.header = "", .step_of_row = StepOfMetricsRow};
+const RowFormat kHashesCsv = {.header = "step,hash,tensor", .step_of_row = StepOfHashRow};
 
-absl::StatusOr<LossesCsv> LossesCsv::Resume(const std::string& path, int64_t next_step) {
-  LS_ASSIGN_OR_RETURN(RowFile file, RowFile::Resume(path, kLossHeader, next_step, StepOfLossRow));
-  return LossesCsv(std::move(file));
-}
-
-absl::Status LossesCsv::Append(int64_t step, double loss) {
-  return file_.Append(absl::StrFormat("%d,%.9g", step, loss));
-}
+std::string LossPoint::ToRow() const { return absl::StrFormat("%d,%.9g", step, loss); }
 
 absl::StatusOr<std::vector<LossPoint>> ReadLossCurve(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
   std::vector<LossPoint> curve;
-  size_t begin = 0;
-  for (int64_t line = 1; begin < contents.size() || line == 1; ++line) {
-    const std::string where = absl::StrCat(path, ":", line);
-    const size_t end = contents.find('\n', begin);
-    const std::string row = contents.substr(begin, end - begin);
-    if (line == 1 && row != kLossHeader) {
+  LS_RETURN_IF_ERROR(ReadRows(path, kLossesCsv, [&curve](const std::string& row) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(const LossPoint point, ParseLossRow(row));
+    if (!curve.empty() && point.step <= curve.back().step) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, ": expected the line \"", kLossHeader, "\", found \"", row, "\""));
+          absl::StrCat("step ", point.step, " comes after step ", curve.back().step));
     }
-    if (end == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          where, ": the last row has no line end: the file was cut, perhaps within a number"));
-    }
-    begin = end + 1;
-    if (line == 1) continue;
-    const absl::StatusOr<LossPoint> point = ParseLossRow(row);
-    if (!point.ok()) return Annotate(point.status(), where);
-    if (!curve.empty() && point->step <= curve.back().step) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": step ", point->step, " comes after step ", curve.back().step));
-    }
-    curve.push_back(*point);
-  }
+    curve.push_back(point);
+    return absl::OkStatus();
+  }));
   return curve;
 }
 
-MetricsRow& MetricsRow::Set(const std::string& name, bool value) {
-  return SetJson(name, value ? "true" : "false");
+std::string StepHashes::ToRows() const {
+  return absl::StrJoin(tensors, "\n", [this](std::string* rows, const TensorHash& value) {
+    absl::StrAppendFormat(rows, "%d,%016x,%s", step, value.hash, value.tensor);
+  });
 }
 
-MetricsRow& MetricsRow::Set(const std::string& name, double value) {
-  // The shortest form that reads back to the same bits.
-  return SetJson(name, nlohmann::json(value).dump());
+absl::StatusOr<std::vector<StepHashes>> ReadHashes(const std::string& path) {
+  std::vector<StepHashes> steps;
+  LS_RETURN_IF_ERROR(ReadRows(path, kHashesCsv, [&steps](const std::string& text) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(HashRow row, ParseHashRow(text));
+    if (steps.empty() || steps.back().step != row.step) {
+      steps.push_back({.step = row.step, .tensors = {}});
+    }
+    steps.back().tensors.push_back(std::move(row.value));
+    return absl::OkStatus();
+  }));
+  return steps;
 }
 
-MetricsRow& MetricsRow::Set(const std::string& name, std::string_view value) {
-  return SetJson(name, JsonString(value));
-}
-
-MetricsRow& MetricsRow::Set(const std::string& name, const MetricsRow& value) {
-  return SetJson(name, value.ToJson());
-}
-
-MetricsRow& MetricsRow::SetJson(const std::string& name, std::string json) {
-  for (auto& value : values_) {
-    if (value.first != name) continue;
-    value.second = std::move(json);
-    return *this;
-  }
-  values_.emplace_back(name, std::move(json));
-  return *this;
-}
-
-std::string MetricsRow::ToJson() const {
-  std::string json = "{";
-  for (const auto& [name, value] : values_) {
-    absl::StrAppend(&json, json.size() > 1 ? "," : "", JsonString(name), ":", value);
-  }
-  return json + "}";
-}
-
-absl::StatusOr<MetricsJsonl> MetricsJsonl::Create(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(RowFile file, RowFile::Create(path, /*header=*/""));
-  return MetricsJsonl(std::move(file));
-}
-
-absl::StatusOr<MetricsJsonl> MetricsJsonl::Resume(const std::string& path, int64_t next_step) {
-  LS_ASSIGN_OR_RETURN(RowFile file,
-                      RowFile::Resume(path, /*header=*/"", next_step, StepOfMetricsRow));
-  return MetricsJsonl(std::move(file));
-}
-
-absl::Status MetricsJsonl::Append(int64_t step, const MetricsRow& row) {
-  const std::string values = row.ToJson().substr(1);  // without the brace
-  return file_.Append(absl::StrCat("{\"step\":", step, values == "}" ? "" : ",", values));
-}
-
-absl::Status WriteSummary(const std::string& path, const MetricsRow& summary) {
-  const auto document = nlohmann::ordered_json::parse(summary.ToJson());
-  return WriteFileAtomically(path, document.dump(2) + "\n");
+absl::Status WriteSummary(const std::string& path, const nlohmann::ordered_json& summary) {
+  using ErrorHandler = nlohmann::ordered_json::error_handler_t;
+  return WriteFileAtomically(
+      path, summary.dump(2, ' ', /*ensure_ascii=*/false, ErrorHandler::replace) + "\n");
 }
 
 }  // namespace lockstep

@@ -40,19 +40,27 @@ void Write(const std::string& path, const std::string& contents) {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+absl::StatusOr<RowFile> OpenLosses(const std::string& path, int64_t first_step) {
+  return RowFile::Open(path, kLossesCsv, first_step);
+}
+
+absl::Status AppendLoss(absl::StatusOr<RowFile>& losses, int64_t step, double loss) {
+  return losses->Append(LossPoint{.step = step, .loss = loss}.ToRow());
+}
+
 TEST(LossesCsvTest, WritesNineSignificantDigits) {
   const std::string path = PathFor("losses.csv");
   Write(path, "old");
-  absl::StatusOr<LossesCsv> losses = LossesCsv::Create(path);
+  absl::StatusOr<RowFile> losses = OpenLosses(path, 0);
   ASSERT_TRUE(losses.ok()) << losses.status();
   EXPECT_EQ(Contents(path), "step,loss\n");
   const float third = 1.0f / 3;
-  ASSERT_EQ(losses->Append(1, third), absl::OkStatus());
+  ASSERT_EQ(AppendLoss(losses, 1, third), absl::OkStatus());
   EXPECT_EQ(Contents(path), "step,loss\n1,0.333333343\n") << "a row must be there at once";
-  ASSERT_EQ(losses->Append(2, 4.0), absl::OkStatus());
-  ASSERT_EQ(losses->Append(3, 1.17549435e-38f), absl::OkStatus());
-  ASSERT_EQ(losses->Append(4, kInfinity), absl::OkStatus());
-  ASSERT_EQ(losses->Append(5, kNan), absl::OkStatus());
+  ASSERT_EQ(AppendLoss(losses, 2, 4.0), absl::OkStatus());
+  ASSERT_EQ(AppendLoss(losses, 3, 1.17549435e-38f), absl::OkStatus());
+  ASSERT_EQ(AppendLoss(losses, 4, kInfinity), absl::OkStatus());
+  ASSERT_EQ(AppendLoss(losses, 5, kNan), absl::OkStatus());
   EXPECT_EQ(Contents(path), "step,loss\n1,0.333333343\n2,4\n3,1.17549435e-38\n4,inf\n5,nan\n");
 
   const absl::StatusOr<std::vector<LossPoint>> curve = ReadLossCurve(path);
@@ -69,8 +77,9 @@ TEST(LossesCsvTest, RowsSurviveAKill) {
   const std::string path = PathFor("losses.csv");
   const pid_t child = fork();
   if (child == 0) {
-    absl::StatusOr<LossesCsv> losses = LossesCsv::Create(path);
-    const bool good = losses.ok() && losses->Append(1, 0.5).ok() && losses->Append(2, 0.25).ok();
+    absl::StatusOr<RowFile> losses = OpenLosses(path, 0);
+    const bool good =
+        losses.ok() && AppendLoss(losses, 1, 0.5).ok() && AppendLoss(losses, 2, 0.25).ok();
     if (good) kill(getpid(), SIGKILL);
     _exit(1);
   }
@@ -84,15 +93,15 @@ TEST(LossesCsvTest, ResumeDropsWhatWillComeAgain) {
   const std::string path = PathFor("losses.csv");
   for (const char* torn : {"", "4", "4,0.06", "4,0.0625"}) {
     Write(path, std::string("step,loss\n1,0.5\n2,0.25\n3,0.125\n") + torn);
-    absl::StatusOr<LossesCsv> losses = LossesCsv::Resume(path, 3);
+    absl::StatusOr<RowFile> losses = OpenLosses(path, 3);
     ASSERT_TRUE(losses.ok()) << losses.status();
     EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n2,0.25\n");
-    ASSERT_EQ(losses->Append(3, 7), absl::OkStatus());
+    ASSERT_EQ(AppendLoss(losses, 3, 7), absl::OkStatus());
     EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n2,0.25\n3,7\n");
   }
   // Nothing is beyond the step: only the torn row goes.
   Write(path, "step,loss\n1,0.5\n2,0.2");
-  ASSERT_TRUE(LossesCsv::Resume(path, 9).ok());
+  ASSERT_TRUE(OpenLosses(path, 9).ok());
   EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n");
 }
 
@@ -100,7 +109,7 @@ TEST(LossesCsvTest, ResumeMakesWhatIsMissing) {
   const std::string path = PathFor("losses.csv");
   for (const char* contents : {"(none)", "", "step,lo"}) {
     if (std::string(contents) != "(none)") Write(path, contents);
-    ASSERT_TRUE(LossesCsv::Resume(path, 3).ok());
+    ASSERT_TRUE(OpenLosses(path, 3).ok());
     EXPECT_EQ(Contents(path), "step,loss\n");
   }
 }
@@ -108,11 +117,11 @@ TEST(LossesCsvTest, ResumeMakesWhatIsMissing) {
 TEST(LossesCsvTest, ResumeLeavesForeignFilesAlone) {
   const std::string path = PathFor("losses.csv");
   Write(path, "name,value\n1,2\n");
-  EXPECT_THAT(Message(LossesCsv::Resume(path, 1).status()),
+  EXPECT_THAT(Message(OpenLosses(path, 1).status()),
               HasSubstr("losses.csv:1: expected the line \"step,loss\""));
   EXPECT_EQ(Contents(path), "name,value\n1,2\n");
   Write(path, "step,loss\n1,0.5\ngarbage\n2,1\n");
-  EXPECT_THAT(Message(LossesCsv::Resume(path, 2).status()),
+  EXPECT_THAT(Message(OpenLosses(path, 2).status()),
               HasSubstr("losses.csv:3: expected a step and its loss, such as \"12,3.25\", found "
                         "\"garbage\""));
   EXPECT_EQ(Contents(path), "step,loss\n1,0.5\ngarbage\n2,1\n");
@@ -120,9 +129,9 @@ TEST(LossesCsvTest, ResumeLeavesForeignFilesAlone) {
 
 TEST(LossesCsvTest, UnwritablePlacesAreNamed) {
   const std::string path = PathFor("missing") + "/losses.csv";
-  EXPECT_EQ(Message(LossesCsv::Create(path).status()),
+  EXPECT_EQ(Message(OpenLosses(path, 0).status()),
             "cannot write \"" + path + "\": No such file or directory");
-  EXPECT_EQ(Message(LossesCsv::Resume(path, 1).status()),
+  EXPECT_EQ(Message(OpenLosses(path, 1).status()),
             "cannot write \"" + path + "\": No such file or directory");
 }
 
@@ -147,67 +156,26 @@ TEST(LossCurveTest, RefusesWhatIsNoCurve) {
   EXPECT_THAT(Message(ReadLossCurve(path + ".missing").status()), HasSubstr("cannot read"));
 }
 
-TEST(MetricsRowTest, WritesJsonInTheOrderOfSetting) {
-  MetricsRow row;
-  row.Set("loss", 0.1)
-      .Set("count", 3)
-      .Set("bytes", int64_t{1} << 60)
-      .Set("unsigned", std::numeric_limits<uint64_t>::max())
-      .Set("single", 0.5f)
-      .Set("good", true)
-      .Set("name", "quote \" newline \n end")
-      .Set("overflow", kInfinity)
-      .Set("undefined", kNan)
-      .Set("memory", MetricsRow().Set("parameters", 12))
-      .Set("ranks", std::vector<MetricsRow>{MetricsRow().Set("rank", 0), MetricsRow()})
-      .Set("times", std::vector<double>{0.5, 2})
-      .Set("names", std::vector<std::string>{"a", "b"})
-      .Set("count", 4);
-  EXPECT_EQ(row.ToJson(),
-            R"({"loss":0.1,"count":4,"bytes":1152921504606846976,"unsigned":18446744073709551615,)"
-            R"("single":0.5,"good":true,"name":"quote \" newline \n end","overflow":null,)"
-            R"("undefined":null,"memory":{"parameters":12},"ranks":[{"rank":0},{}],)"
-            R"("times":[0.5,2.0],"names":["a","b"]})");
-}
-
-TEST(MetricsRowTest, DoublesReadBackToTheSameBits) {
-  for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123}) {
-    const auto json = nlohmann::json::parse(MetricsRow().Set("x", value).ToJson());
-    EXPECT_EQ(json.at("x").get<double>(), value);
-  }
-}
-
-TEST(MetricsRowTest, TextThatIsNoUtf8StillGivesJson) {
-  const auto json = nlohmann::json::parse(MetricsRow()
-                                              .Set("path",
-                                                   "a\xff"
-                                                   "b")
-                                              .ToJson());
-  EXPECT_EQ(json.at("path").get<std::string>(),
-            "a\xEF\xBF\xBD"
-            "b");
-}
-
 TEST(MetricsJsonlTest, AppendsAndResumes) {
   const std::string path = PathFor("metrics.jsonl");
   {
-    absl::StatusOr<MetricsJsonl> metrics = MetricsJsonl::Create(path);
+    absl::StatusOr<RowFile> metrics = RowFile::Open(path, kMetricsJsonl, 0);
     ASSERT_TRUE(metrics.ok()) << metrics.status();
-    ASSERT_EQ(metrics->Append(1, MetricsRow().Set("loss", 0.5)), absl::OkStatus());
-    ASSERT_EQ(metrics->Append(2, MetricsRow().Set("loss", 0.25)), absl::OkStatus());
-    ASSERT_EQ(metrics->Append(2, MetricsRow().Set("validation_loss", 0.75)), absl::OkStatus());
-    ASSERT_EQ(metrics->Append(3, MetricsRow()), absl::OkStatus());
+    ASSERT_EQ(metrics->Append(R"({"step":1,"loss":0.5})"), absl::OkStatus());
+    ASSERT_EQ(metrics->Append(R"({"step":2,"loss":0.25})"), absl::OkStatus());
+    ASSERT_EQ(metrics->Append(R"({"step":2,"validation_loss":0.75})"), absl::OkStatus());
+    ASSERT_EQ(metrics->Append(R"({"step":3})"), absl::OkStatus());
   }
   const std::string first_two =
       "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":2,\"validation_loss\":"
       "0.75}\n";
   EXPECT_EQ(Contents(path), first_two + "{\"step\":3}\n");
-  absl::StatusOr<MetricsJsonl> metrics = MetricsJsonl::Resume(path, 3);
+  absl::StatusOr<RowFile> metrics = RowFile::Open(path, kMetricsJsonl, 3);
   ASSERT_TRUE(metrics.ok()) << metrics.status();
   EXPECT_EQ(Contents(path), first_two);
-  ASSERT_EQ(metrics->Append(3, MetricsRow().Set("loss", 1.5)), absl::OkStatus());
+  ASSERT_EQ(metrics->Append(R"({"step":3,"loss":1.5})"), absl::OkStatus());
   EXPECT_EQ(Contents(path), first_two + "{\"step\":3,\"loss\":1.5}\n");
-  ASSERT_TRUE(MetricsJsonl::Resume(path, 1).ok());
+  ASSERT_TRUE(RowFile::Open(path, kMetricsJsonl, 1).ok());
   EXPECT_EQ(Contents(path), "");
 }
 
@@ -215,16 +183,40 @@ TEST(MetricsJsonlTest, ResumeRefusesOtherFiles) {
   const std::string path = PathFor("metrics.jsonl");
   for (const char* row : {"step,loss", "[1]", "{\"step\":1.5}", "{}"}) {
     Write(path, std::string("{\"step\":1}\n") + row + "\n");
-    EXPECT_THAT(Message(MetricsJsonl::Resume(path, 9).status()),
+    EXPECT_THAT(Message(RowFile::Open(path, kMetricsJsonl, 9).status()),
                 HasSubstr("metrics.jsonl:2: expected a JSON object with a whole number \"step\""));
   }
 }
 
-TEST(SummaryTest, IsIndentedJson) {
+using Json = nlohmann::ordered_json;
+
+TEST(SummaryTest, IsIndentedJsonInTheOrderOfSetting) {
   const std::string path = PathFor("summary.json");
-  ASSERT_EQ(WriteSummary(path, MetricsRow().Set("z", 0.1).Set("a", MetricsRow().Set("n", 1))),
+  Json summary = {{"z", 0.1}, {"overflow", kInfinity}, {"undefined", kNan}};
+  summary["a"] = {{"n", 1}};
+  ASSERT_EQ(WriteSummary(path, summary), absl::OkStatus());
+  EXPECT_EQ(Contents(path),
+            "{\n  \"z\": 0.1,\n  \"overflow\": null,\n  \"undefined\": null,\n  \"a\": {\n    "
+            "\"n\": 1\n  }\n}\n");
+}
+
+TEST(SummaryTest, DoublesReadBackToTheSameBits) {
+  const std::string path = PathFor("summary.json");
+  for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123}) {
+    ASSERT_EQ(WriteSummary(path, {{"x", value}}), absl::OkStatus());
+    EXPECT_EQ(Json::parse(Contents(path)).at("x").get<double>(), value);
+  }
+}
+
+TEST(SummaryTest, TextThatIsNoUtf8StillGivesJson) {
+  const std::string path = PathFor("summary.json");
+  ASSERT_EQ(WriteSummary(path, {{"path",
+                                 "a\xff"
+                                 "b"}}),
             absl::OkStatus());
-  EXPECT_EQ(Contents(path), "{\n  \"z\": 0.1,\n  \"a\": {\n    \"n\": 1\n  }\n}\n");
+  EXPECT_EQ(Json::parse(Contents(path)).at("path").get<std::string>(),
+            "a\xEF\xBF\xBD"
+            "b");
 }
 
 }  // namespace

@@ -47,6 +47,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  bool is_terminal() const { return options_.is_terminal; }
+
   // Call after each step. Redraws at most five times a second; costs a clock call otherwise.
   void Update(const Step& step);
 

@@ -16,14 +16,6 @@
 namespace lockstep {
 namespace {
 
-// What a trace and a map hold, as values that ByteWriter and ByteReader can go through.
-struct Contents {
-  int traced_rank = 0;
-  std::vector<TraceEvent> events = {};
-  std::vector<MemorySample> samples = {};
-  std::vector<std::pair<std::pair<Operation, std::string>, CommTotal>> traffic = {};
-};
-
 template <typename T, typename Type>
 concept Is = std::same_as<std::remove_const_t<T>, Type>;
 
@@ -48,13 +40,15 @@ template <typename Pair>
 auto Members(Pair& pair) -> decltype(std::tie(pair.first, pair.second)) {
   return std::tie(pair.first, pair.second);
 }
-auto Members(Is<Contents> auto& contents) {
-  return std::tie(contents.traced_rank, contents.events, contents.samples, contents.traffic);
+auto Members(Is<TraceRecord> auto& trace) {
+  return std::tie(trace.rank, trace.events, trace.memory);
 }
-// Without what Contents has.
+auto Members(Is<CommTotals> auto& totals) {
+  return std::tie(totals.by_kind, totals.in_flight_nanos);
+}
 auto Members(Is<RankReport> auto& report) {
-  return std::tie(report.times, report.measured_steps, report.median_step_seconds,
-                  report.kernel_nanos, report.memory, report.traffic.in_flight_nanos, report.steps,
+  return std::tie(report.trace, report.times, report.measured_steps, report.median_step_seconds,
+                  report.kernel_nanos, report.memory, report.traffic, report.steps,
                   report.prediction, report.profiles, report.losses, report.loss_scale,
                   report.skipped_steps, report.validation_at_start, report.validation,
                   report.parameter_hash);
@@ -79,7 +73,15 @@ void Get(ByteReader& from, T& value) {
   } else if constexpr (requires { value.size(); }) {
     size_t count = 0;
     from.Get(&count);
-    for (size_t i = 0; i < count && from.ok(); ++i) Get(from, value.emplace_back());
+    for (size_t i = 0; i < count && from.ok(); ++i) {
+      if constexpr (requires { value.emplace_back(); }) {
+        Get(from, value.emplace_back());
+      } else {  // a map
+        std::pair<typename T::key_type, typename T::mapped_type> entry;
+        Get(from, entry);
+        value.insert(std::move(entry));
+      }
+    }
   } else {
     std::apply([&from](auto&... member) { (Get(from, member), ...); }, Members(value));
   }
@@ -88,27 +90,16 @@ void Get(ByteReader& from, T& value) {
 }  // namespace
 
 std::vector<std::byte> Encode(const RankReport& report) {
-  const Contents contents = {
-      .traced_rank = report.trace->rank(),
-      .events = report.trace->Events(),
-      .samples = report.trace->Memory(),
-      .traffic = {report.traffic.by_kind.begin(), report.traffic.by_kind.end()}};
   ByteWriter writer;
-  Put(contents, writer);
   Put(report, writer);
   return writer.Take();
 }
 
 absl::StatusOr<RankReport> DecodeRankReport(absl::Span<const std::byte> bytes) {
-  Contents contents;
   RankReport report;
   ByteReader reader(bytes);
-  Get(reader, contents);
   Get(reader, report);
   if (!reader.complete()) return absl::DataLossError("bytes that are no report of a rank");
-  report.trace = std::make_unique<Trace>(contents.traced_rank, std::move(contents.events),
-                                         std::move(contents.samples));
-  report.traffic.by_kind = {contents.traffic.begin(), contents.traffic.end()};
   return report;
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +21,7 @@ namespace lockstep {
 
 // What a rank reports when training is over.
 struct RankReport {
-  std::unique_ptr<Trace> trace;
+  TraceRecord trace;
   StepTimes times;             // added up over `measured_steps`
   int64_t measured_steps = 0;  // without the first ones, which warm up
   double median_step_seconds = 0;

@@ -1,6 +1,5 @@
 #include "core/report/rank_report.h"
 
-#include <memory>
 #include <vector>
 
 #include "core/comm/launch.h"
@@ -11,17 +10,16 @@ namespace {
 
 RankReport Example(int rank) {
   RankReport report;
-  report.trace = std::make_unique<Trace>(
-      rank,
-      std::vector<TraceEvent>{{.name = "forward", .start_nanos = 5, .duration_nanos = 7},
-                              {.name = "all_reduce",
-                               .track = TraceTrack::kCommunication,
-                               .bytes = 64,
-                               .sequence = 3,
-                               .detail = "'dp' [0, 1]",
-                               .flow = "dp 3",
-                               .flow_end = FlowEnd::kSource}},
-      std::vector<MemorySample>{{.nanos = 6, .live_bytes = {64, 128}}});
+  report.trace = {.rank = rank,
+                  .events = {{.name = "forward", .start_nanos = 5, .duration_nanos = 7},
+                             {.name = "all_reduce",
+                              .track = TraceTrack::kCommunication,
+                              .bytes = 64,
+                              .sequence = 3,
+                              .detail = "'dp' [0, 1]",
+                              .flow = "dp 3",
+                              .flow_end = FlowEnd::kSource}},
+                  .memory = {{.nanos = 6, .live_bytes = {64, 128}}}};
   report.times.total = 100 + rank;
   report.times.phases[2] = 30;
   report.measured_steps = 4;
@@ -44,8 +42,8 @@ RankReport Example(int rank) {
 }
 
 void ExpectExample(const RankReport& report, int rank) {
-  EXPECT_EQ(report.trace->rank(), rank);
-  const std::vector<TraceEvent> events = report.trace->Events();
+  EXPECT_EQ(report.trace.rank, rank);
+  const std::vector<TraceEvent>& events = report.trace.events;
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].name, "forward");
   EXPECT_EQ(events[0].duration_nanos, 7);
@@ -55,9 +53,9 @@ void ExpectExample(const RankReport& report, int rank) {
   EXPECT_EQ(events[1].detail, "'dp' [0, 1]");
   EXPECT_EQ(events[1].flow, "dp 3");
   EXPECT_EQ(events[1].flow_end, FlowEnd::kSource);
-  ASSERT_EQ(report.trace->Memory().size(), 1u);
-  EXPECT_EQ(report.trace->Memory()[0].nanos, 6);
-  EXPECT_EQ(report.trace->Memory()[0].live_bytes[1], 128);
+  ASSERT_EQ(report.trace.memory.size(), 1u);
+  EXPECT_EQ(report.trace.memory[0].nanos, 6);
+  EXPECT_EQ(report.trace.memory[0].live_bytes[1], 128);
   EXPECT_EQ(report.times.total, 100 + rank);
   EXPECT_EQ(report.times.phases[2], 30);
   EXPECT_EQ(report.measured_steps, 4);

@@ -10,9 +10,9 @@
 #include "core/report/metrics.h"
 #include "core/report/progress.h"
 #include "core/report/results.h"
+#include "core/report/row_file.h"
 #include "core/report/run_description.h"
 #include "core/report/step_timer.h"
-#include "core/report/tensor_hashes.h"
 #include "core/tensor/memory.h"
 
 namespace lockstep {
@@ -20,8 +20,9 @@ namespace lockstep {
 // What rank 0 keeps and shows of a run while it goes on.
 class Reporter {
  public:
-  // Opens the files; those of a resumed run from `first_step` on.
-  static absl::StatusOr<std::unique_ptr<Reporter>> Open(RunDescription run, int64_t first_step);
+  // Opens the files; those of a resumed run from `first_step` on. The run outlives the reporter.
+  static absl::StatusOr<std::unique_ptr<Reporter>> Open(const RunDescription& run,
+                                                        int64_t first_step);
 
   // What the model makes of the data before the first step.
   void Start(const ValidationResult& result);
@@ -29,19 +30,17 @@ class Reporter {
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
-  absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes); }
+  absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes.ToRows()); }
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 
  private:
-  Reporter(RunDescription run, LossesCsv losses, MetricsJsonl metrics,
-           std::optional<HashesCsv> hashes);
+  Reporter(const RunDescription& run, RowFile losses, RowFile metrics,
+           std::optional<RowFile> hashes);
 
-  const RunDescription run_;
-  LossesCsv losses_;
-  MetricsJsonl metrics_;
-  std::optional<HashesCsv> hashes_;
-  ProgressLine::Options progress_options_;
+  const RunDescription& run_;
+  RowFile losses_, metrics_;
+  std::optional<RowFile> hashes_;
   ProgressLine progress_;
 };
 

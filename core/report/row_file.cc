@@ -1,13 +1,13 @@
 #include "core/report/row_file.h"
 
-#include <fcntl.h>   // open
-#include <unistd.h>  // close, ftruncate, write
+#include <unistd.h>  // ftruncate
 
 #include <cerrno>
 #include <cstddef>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 
@@ -18,82 +18,69 @@ absl::Status Error(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", path, "\""));
 }
 
-// How many leading bytes of `contents` stay when a run goes on at `next_step`.
-absl::StatusOr<size_t> KeptBytes(const std::string& path, const std::string& contents,
-                                 const std::string& header, int64_t next_step,
-                                 const RowFile::StepOfRow& step_of_row) {
-  size_t begin = 0;
-  for (int64_t line = 1;; ++line) {
-    const size_t end = contents.find('\n', begin);
-    if (end == std::string::npos) return begin;
-    const std::string row = contents.substr(begin, end - begin);
-    const std::string where = absl::StrCat(path, ":", line);
-    if (line == 1 && !header.empty()) {
-      if (row != header) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            where, ": expected the line \"", header,
-            "\"; this is no file of such a run, so nothing is appended: move it away to resume"));
-      }
-    } else {
-      const absl::StatusOr<int64_t> step = step_of_row(row);
-      if (!step.ok()) return Annotate(step.status(), where);
-      if (*step >= next_step) return begin;
+// The lines of a text, with what stands behind the last line end. An error if the first one is not
+// the header.
+absl::StatusOr<std::vector<std::string>> Lines(const std::string& path, const std::string& contents,
+                                               absl::string_view header) {
+  std::vector<std::string> lines = absl::StrSplit(contents, '\n');
+  if (header.empty() || lines[0] == header) return lines;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ":1: expected the line \"", header, "\", found \"", lines[0], "\""));
+}
+
+// How many leading bytes of a file stay when rows of `first_step` and later are written anew.
+absl::StatusOr<size_t> KeptBytes(const std::string& path, const RowFormat& format,
+                                 int64_t first_step) {
+  const absl::StatusOr<std::string> contents = ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return 0;
+  if (!contents.ok()) return contents.status();
+  if (contents->find('\n') == std::string::npos) return 0;
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> lines, Lines(path, *contents, format.header));
+  size_t kept = 0;
+  for (size_t i = 0; i + 1 < lines.size(); ++i) {
+    if (i > 0 || format.header.empty()) {
+      const absl::StatusOr<int64_t> step = format.step_of_row(lines[i]);
+      if (!step.ok()) return Annotate(step.status(), absl::StrCat(path, ":", i + 1));
+      if (*step >= first_step) break;
     }
-    begin = end + 1;
+    kept += lines[i].size() + 1;
   }
+  return kept;
 }
 
 }  // namespace
 
-absl::StatusOr<RowFile> RowFile::Create(const std::string& path, const std::string& header) {
-  const int descriptor =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  if (descriptor < 0) return Error(path);
-  RowFile file(path, descriptor);
-  if (!header.empty()) LS_RETURN_IF_ERROR(file.Append(header));
+absl::StatusOr<RowFile> RowFile::Open(const std::string& path, const RowFormat& format,
+                                      int64_t first_step) {
+  const absl::StatusOr<size_t> kept = first_step > 0 ? KeptBytes(path, format, first_step) : 0;
+  if (!kept.ok()) return Annotate(kept.status(), "nothing is appended; move the file to resume");
+  RowFile file(path, std::fopen(path.c_str(), "ae"));
+  if (file.file_ == nullptr) return Error(path);
+  std::setvbuf(file.file_.get(), nullptr, _IONBF, 0);  // a row is one write
+  if (ftruncate(fileno(file.file_.get()), static_cast<off_t>(*kept)) != 0) return Error(path);
+  if (*kept == 0 && !format.header.empty()) {
+    LS_RETURN_IF_ERROR(file.Append(std::string(format.header)));
+  }
   return file;
-}
-
-absl::StatusOr<RowFile> RowFile::Resume(const std::string& path, const std::string& header,
-                                        int64_t next_step, const StepOfRow& step_of_row) {
-  const absl::StatusOr<std::string> contents = ReadFile(path);
-  if (absl::IsNotFound(contents.status())) return Create(path, header);
-  if (!contents.ok()) return contents.status();
-  LS_ASSIGN_OR_RETURN(const size_t kept,
-                      KeptBytes(path, *contents, header, next_step, step_of_row));
-  if (kept == 0) return Create(path, header);
-  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (descriptor < 0) return Error(path);
-  RowFile file(path, descriptor);
-  if (ftruncate(descriptor, static_cast<off_t>(kept)) != 0) return Error(path);
-  return file;
-}
-
-RowFile::RowFile(std::string path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {}
-
-RowFile::RowFile(RowFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-RowFile& RowFile::operator=(RowFile&& other) noexcept {
-  // The other one closes what was ours.
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-RowFile::~RowFile() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 absl::Status RowFile::Append(std::string row) {
   row += '\n';
-  size_t done = 0;
-  while (done < row.size()) {  // once, but for signals and full disks
-    const ssize_t written = write(descriptor_, row.data() + done, row.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error(path_);
-    done += static_cast<size_t>(written);
+  if (std::fwrite(row.data(), 1, row.size(), file_.get()) != row.size()) return Error(path_);
+  return absl::OkStatus();
+}
+
+absl::Status ReadRows(const std::string& path, const RowFormat& format,
+                      const std::function<absl::Status(const std::string& row)>& read) {
+  LS_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> lines, Lines(path, contents, format.header));
+  if (!lines.back().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", lines.size(),
+                     ": the last row has no line end: the file was cut, perhaps within a number"));
+  }
+  for (size_t i = 1; i + 1 < lines.size(); ++i) {
+    LS_RETURN_IF_ERROR(Annotate(read(lines[i]), absl::StrCat(path, ":", i + 1)));
   }
   return absl::OkStatus();
 }

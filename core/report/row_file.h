@@ -1,4 +1,4 @@
-// A text file of rows that grows while training runs, one row a step: losses.csv, metrics.jsonl.
+// A text file of rows that grows while training runs: losses.csv, metrics.jsonl, hashes.csv.
 //
 // It is the one kind of file that is not written beside its name: a killed run must keep the rows
 // that it had. Each row goes to the system whole, in one write.
@@ -6,45 +6,53 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace lockstep {
 
+// What the rows of a file look like.
+struct RowFormat {
+  absl::string_view header;  // the first row; empty: there is none
+  // The step that a row belongs to, or an error that says what is wrong with the row.
+  absl::StatusOr<int64_t> (*step_of_row)(const std::string& row);
+};
+
 class RowFile {
  public:
-  // The step that a row belongs to, or an error that says what is wrong with the row.
-  using StepOfRow = std::function<absl::StatusOr<int64_t>(const std::string& row)>;
-
-  // Makes the file, or replaces what is there. It begins with the row `header` unless that is
-  // empty.
-  static absl::StatusOr<RowFile> Create(const std::string& path, const std::string& header);
-
-  // Goes on where a run stopped: cuts the file before the first row of step `next_step` or later,
-  // and a last row without line end, which a killed process may leave. A missing or empty file is
-  // made. An error, with the line, if the header is another one or a row that stays cannot be read;
-  // then the file is as it was.
-  static absl::StatusOr<RowFile> Resume(const std::string& path, const std::string& header,
-                                        int64_t next_step, const StepOfRow& step_of_row);
-
-  RowFile(RowFile&& other) noexcept;
-  RowFile& operator=(RowFile&& other) noexcept;
-  RowFile(const RowFile&) = delete;
-  RowFile& operator=(const RowFile&) = delete;
-  ~RowFile();
+  // Opens the file for rows of step `first_step` and later. Step 0 begins the file anew. A later
+  // step goes on where a run stopped: cuts the file before the first row of that step or later, and
+  // a last row without line end, which a killed process may leave. A missing or empty file is made.
+  // An error, with the line, if the header is another one or a row that stays cannot be read; then
+  // the file is as it was.
+  static absl::StatusOr<RowFile> Open(const std::string& path, const RowFormat& format,
+                                      int64_t first_step);
 
   // Adds a row, given without its line end. When it returns the row survives the process (not the
   // machine: nothing waits for the disk).
   absl::Status Append(std::string row);
 
  private:
-  RowFile(std::string path, int descriptor);
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  RowFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
 
   std::string path_;
-  int descriptor_;  // -1: moved from
+  std::unique_ptr<std::FILE, Close> file_;
 };
+
+// Hands each row of a file with a header to `read`, whose errors get the file and the line. Another
+// header, and a last row without line end, are errors.
+absl::Status ReadRows(const std::string& path, const RowFormat& format,
+                      const std::function<absl::Status(const std::string& row)>& read);
 
 }  // namespace lockstep

@@ -1,31 +1,39 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "core/config/config.h"
 #include "core/config/settings.h"
+#include "core/data/dataset.h"
 #include "core/tensor/device.h"
 
 namespace lockstep {
 
 // What the reports of a run say about the run itself. All of it is known before any rank starts.
 struct RunDescription {
-  std::string workload;  // the configuration's `name`
-  std::string strategy;  // its name
   Config config;
+  std::string workload;  // the configuration's `name`
+  std::string strategy_name;
   Settings settings;
+  std::shared_ptr<const Dataset> dataset;
   DeviceType device = DeviceType::kCpu;  // that ranks compute on
   // Elements of the whole model's parameters, and of those that are trained.
   int64_t parameters = 0, trained_parameters = 0;
-  std::string unit;              // what speed is counted in: "samples" or "tokens"
-  int64_t units_per_sample = 1;  // 1 for samples
-  // What the data set states, in nats per token; nothing where it states none
-  // (core/data/dataset.h).
-  std::optional<double> entropy_rate, loss_floor;
-  std::string out;          // run directory
-  std::string checkpoints;  // the folder of its checkpoints
+  std::string out;  // run directory
+
+  std::string checkpoints() const { return out + "/checkpoints"; }  // their folder
+
+  // What speed is counted in: "tokens" of language models, else "samples".
+  std::string unit() const { return counts_tokens() ? "tokens" : "samples"; }
+  // Units of a step, over all ranks.
+  int64_t units_per_step() const {
+    return settings.batch.size * (counts_tokens() ? dataset->target_shape().elements() : 1);
+  }
+
+ private:
+  bool counts_tokens() const { return dataset->task() == Task::kLanguageModel; }
 };
 
 }  // namespace lockstep

@@ -12,6 +12,14 @@ const char* Name(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
+std::vector<std::pair<const char*, int64_t>> StepTimes::ByName() const {
+  std::vector<std::pair<const char*, int64_t>> times;
+  for (int i = 0; i < kPhases; ++i) times.emplace_back(Name(static_cast<Phase>(i)), phases[i]);
+  times.emplace_back("communication_exposed", communication_exposed);
+  times.emplace_back("communication_overlapped", communication_overlapped);
+  return times;
+}
+
 StepTimes& StepTimes::operator+=(const StepTimes& other) {
   total += other.total;
   for (size_t i = 0; i < phases.size(); ++i) phases[i] += other.phases[i];
@@ -26,7 +34,7 @@ void StepTimer::BeginStep(int64_t step) {
   waited_nanos_ = 0;
   step_ = step;
   phase_ = Phase::kOther;
-  since_exposed_ = ExposedNanos();
+  since_exposed_ = options_.exposed_nanos();
   since_nanos_ = options_.now_nanos();
   step_start_nanos_ = since_nanos_;
 }
@@ -44,7 +52,7 @@ StepTimes StepTimer::EndStep(int64_t in_flight_nanos) {
 }
 
 int64_t StepTimer::SwitchTo(Phase next) {
-  const int64_t exposed = ExposedNanos();
+  const int64_t exposed = options_.exposed_nanos();
   const int64_t now = options_.now_nanos();
   const int64_t elapsed = now - since_nanos_;
   // A wait is booked when it ends; clocks read in a different order must not make time negative.

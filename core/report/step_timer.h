@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/report/trace.h"
@@ -37,6 +38,8 @@ struct StepTimes {
   int64_t communication_overlapped = 0;
 
   int64_t Of(Phase phase) const { return phases[static_cast<size_t>(phase)]; }
+  // The phases and both kinds of communication, under their names in reports.
+  std::vector<std::pair<const char*, int64_t>> ByName() const;
   StepTimes& operator+=(const StepTimes& other);
 };
 
@@ -50,8 +53,7 @@ class StepTimer {
  public:
   struct Options {
     // Nanoseconds that the rank has been blocked in communication so far, as its ledger counts.
-    // Null: never.
-    std::function<int64_t()> exposed_nanos = nullptr;
+    std::function<int64_t()> exposed_nanos = [] { return 0; };
     // Gets an event for each step and scope, and is told when steps begin. May be null.
     Trace* trace = nullptr;
     std::function<int64_t()> now_nanos = NowNanos;
@@ -85,8 +87,6 @@ class StepTimer {
   // Books the time since the last call under the current phase and goes on in `next`. Returns the
   // present time.
   int64_t SwitchTo(Phase next);
-
-  int64_t ExposedNanos() const { return options_.exposed_nanos ? options_.exposed_nanos() : 0; }
 
   const Options options_;
   StepTimes times_;

@@ -144,7 +144,7 @@ TEST(StepTimerTest, WritesTheTrace) {
     }
     timer.EndStep(0);
   }
-  const std::vector<TraceEvent> events = trace.Events();
+  const std::vector<TraceEvent> events = trace.Record().events;
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].name, "forward");
   EXPECT_EQ(events[0].micro_batch, 4);

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ranges>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,9 +14,19 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/chrome_trace.h"
 #include "core/report/metrics.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
+
+using Json = nlohmann::ordered_json;
+using Reports = std::vector<RankReport>;
+
+// The most that any rank has of something.
+template <typename Number>
+auto MostOf(const Reports& reports, Number number) {
+  return std::ranges::max(reports | std::views::transform(number));
+}
 
 // Bytes of a class: what the strategy predicts (negative: no prediction), and the largest peak of
 // any rank.
@@ -27,16 +36,15 @@ struct MemoryRow {
   int64_t measured = 0;
 };
 
-std::vector<MemoryRow> MemoryRows(const std::vector<RankReport>& reports) {
+std::vector<MemoryRow> MemoryRows(const Reports& reports) {
   std::vector<MemoryRow> rows;
   for (int i = 0; i < kMemoryClasses; ++i) {
     MemoryRow row = {.memory_class = static_cast<MemoryClass>(i)};
     for (const RankReport& report : reports) {
       row.measured = std::max(row.measured, report.memory.peak(row.memory_class));
       for (const CostPrediction::Memory& memory : report.prediction.memory) {
-        if (memory.memory_class == row.memory_class) {
-          row.predicted = std::max(row.predicted, memory.bytes);
-        }
+        if (memory.memory_class != row.memory_class) continue;
+        row.predicted = std::max(row.predicted, memory.bytes);
       }
     }
     rows.push_back(row);
@@ -52,7 +60,7 @@ struct TrafficRow {
   double measured = 0;
 };
 
-std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
+std::vector<TrafficRow> TrafficRows(const Reports& reports) {
   std::vector<TrafficRow> rows;
   const auto row_of = [&rows](Operation operation, const std::string& label) -> TrafficRow& {
     for (TrafficRow& row : rows) {
@@ -82,32 +90,28 @@ std::vector<TrafficRow> TrafficRows(const std::vector<RankReport>& reports) {
   return rows;
 }
 
-// What share of its steps a rank waits for other stages.
-double MeasuredBubble(const RankReport& report) {
-  if (report.times.total == 0) return 0;
-  return static_cast<double>(report.times.Of(Phase::kBubble)) /
-         static_cast<double>(report.times.total);
-}
-
-// The same, over all ranks: what part of their time together is lost. Both 0 where there are no
-// stages.
+// What share of its steps a rank waits for other stages. Both 0 where there are no stages.
 struct Bubble {
   double predicted = 0;
   double measured = 0;
 };
 
-Bubble MeanBubble(const std::vector<RankReport>& reports) {
+Bubble BubbleOf(const RankReport& report) {
+  const auto total = static_cast<double>(report.times.total);
+  const auto waiting = static_cast<double>(report.times.Of(Phase::kBubble));
+  return {report.prediction.bubble_fraction, total == 0 ? 0 : waiting / total};
+}
+
+// The same, over all ranks: what part of their time together is lost.
+Bubble MeanBubble(const Reports& reports) {
   Bubble sum;
   for (const RankReport& report : reports) {
-    sum.predicted += report.prediction.bubble_fraction;
-    sum.measured += MeasuredBubble(report);
+    const Bubble bubble = BubbleOf(report);
+    sum.predicted += bubble.predicted;
+    sum.measured += bubble.measured;
   }
   const auto ranks = static_cast<double>(reports.size());
   return {sum.predicted / ranks, sum.measured / ranks};
-}
-
-MetricsRow BubbleRow(const Bubble& bubble) {
-  return MetricsRow().Set("predicted", bubble.predicted).Set("measured", bubble.measured);
 }
 
 // Not a number when no step was left to run.
@@ -120,34 +124,19 @@ double PerStep(const RankReport& report, int64_t nanos) {
          static_cast<double>(std::max<int64_t>(1, report.measured_steps));
 }
 
-MetricsRow TimeRow(const RankReport& report) {
-  MetricsRow row;
-  for (int i = 0; i < kPhases; ++i) {
-    row.Set(Name(static_cast<Phase>(i)), PerStep(report, report.times.phases[i]));
-  }
-  row.Set("communication_exposed", PerStep(report, report.times.communication_exposed));
-  row.Set("communication_overlapped", PerStep(report, report.times.communication_overlapped));
-  return row;
-}
-
 // The slowest rank's: a step is over when all have ended.
-double StepSeconds(const std::vector<RankReport>& reports) {
-  return std::ranges::max(reports | std::views::transform(&RankReport::median_step_seconds));
+double StepSeconds(const Reports& reports) {
+  return MostOf(reports, &RankReport::median_step_seconds);
 }
 
-double UnitsPerSecond(const RunDescription& run, const std::vector<RankReport>& reports) {
+double UnitsPerSecond(const RunDescription& run, const Reports& reports) {
   const double seconds = StepSeconds(reports);
-  return seconds > 0 ? static_cast<double>(run.settings.batch.size * run.units_per_sample) / seconds
-                     : 0;
-}
-
-bool ScalesLosses(const RunDescription& run) {
-  return run.settings.precision.loss_scale.kind != LossScaleOptions::Kind::kNone;
+  return seconds > 0 ? static_cast<double>(run.units_per_step()) / seconds : 0;
 }
 
 // Returns the bytes of the newest checkpoint, or 0 where the run keeps none.
 int64_t BytesOfCheckpoint(const RunDescription& run) {
-  const auto newest = NewestCheckpoint(run.checkpoints);
+  const auto newest = NewestCheckpoint(run.checkpoints());
   if (!newest.ok() || !*newest) return 0;
   return CheckpointBytes(**newest).value_or(0);
 }
@@ -157,113 +146,123 @@ std::string_view InstructionsOf(const RunDescription& run) {
   return run.device == DeviceType::kCpu ? Name(run.settings.instructions) : "CUDA";
 }
 
-MetricsRow SummaryRow(const RunDescription& run, const std::vector<RankReport>& reports) {
+Json ToJson(double predicted, double measured) {
+  return {{"predicted", predicted}, {"measured", measured}};
+}
+
+Json ToJson(const Bubble& bubble) { return ToJson(bubble.predicted, bubble.measured); }
+
+Json ToJson(const RankReport& report) {
+  Json time, at_peak;
+  for (const auto& [name, nanos] : report.times.ByName()) time[name] = PerStep(report, nanos);
+  for (int i = 0; i < kMemoryClasses; ++i) {
+    const auto memory_class = static_cast<MemoryClass>(i);
+    at_peak[Name(memory_class)] = report.memory.at_peak(memory_class);
+  }
+  return {{"time", time},
+          {"bubble_fraction", ToJson(BubbleOf(report))},
+          {"memory_peak", report.memory.peak_total()},
+          {"memory_at_peak", at_peak}};
+}
+
+Json SummaryJson(const RunDescription& run, const Reports& reports) {
   const RankReport& first = reports[0];
-  MetricsRow memory, traffic, traffic_once;
+  const Settings& settings = run.settings;
+  Json memory = Json::object(), traffic = memory, traffic_once = memory, per_parameter = memory;
   for (const MemoryRow& row : MemoryRows(reports)) {
-    MetricsRow entry;
-    if (row.predicted >= 0) entry.Set("predicted", row.predicted);
-    memory.Set(Name(row.memory_class), entry.Set("measured", row.measured));
+    Json& entry = memory[Name(row.memory_class)];
+    if (row.predicted >= 0) entry["predicted"] = row.predicted;
+    entry["measured"] = row.measured;
   }
   for (const TrafficRow& row : TrafficRows(reports)) {
-    MetricsRow& rows = row.often == CostPrediction::Often::kOnce ? traffic_once : traffic;
-    rows.Set(absl::StrCat(row.operation, " ", row.label),
-             MetricsRow().Set("predicted", row.predicted).Set("measured", row.measured));
+    Json& rows = row.often == CostPrediction::Often::kOnce ? traffic_once : traffic;
+    rows[absl::StrCat(row.operation, " ", row.label)] = ToJson(row.predicted, row.measured);
   }
-  int64_t peak = 0;
-  std::vector<MetricsRow> ranks;
-  for (const RankReport& report : reports) {
-    peak = std::max(peak, report.memory.peak_total());
-    MetricsRow at_peak;
-    for (int i = 0; i < kMemoryClasses; ++i) {
-      const auto memory_class = static_cast<MemoryClass>(i);
-      at_peak.Set(Name(memory_class), report.memory.at_peak(memory_class));
-    }
-    ranks.push_back(MetricsRow()
-                        .Set("time", TimeRow(report))
-                        .Set("bubble_fraction",
-                             BubbleRow({report.prediction.bubble_fraction, MeasuredBubble(report)}))
-                        .Set("memory_peak", report.memory.peak_total())
-                        .Set("memory_at_peak", at_peak));
-  }
-  MetricsRow per_parameter;
   for (const CostPrediction::PerParameter& part : first.prediction.per_parameter) {
-    per_parameter.Set(part.what, part.bytes);
+    per_parameter[part.what] = part.bytes;
   }
-  MetricsRow row;
-  row.Set("workload", run.workload)
-      .Set("strategy", run.strategy)
-      .Set("mesh", run.settings.mesh.ToString())
-      .Set("ranks", run.settings.mesh.ranks())
-      .Set("shards", run.settings.cut.shards)
-      .Set("tokens", run.settings.cut.tokens)
-      .Set("features", run.settings.cut.features)
-      .Set("micro_batches", run.settings.cut.micro_batches)
-      .Set("steps", run.settings.steps)
-      .Set("config", run.config.Fingerprint())
-      .Set("parameters", run.parameters)
-      .Set("trained_parameters", run.trained_parameters)
-      .Set("loss", LastLoss(first))
-      .Set("validation_loss", first.validation.loss)
-      .Set("validation_accuracy", first.validation.accuracy)
-      .Set("parameter_hash", first.parameter_hash)
-      .Set("step_seconds", StepSeconds(reports))
-      .Set(run.unit + "_per_second", UnitsPerSecond(run, reports))
-      .Set("memory_peak", peak)
-      .Set("memory", memory)
-      .Set("instructions", InstructionsOf(run))
-      .Set("compute", Name(run.settings.precision.compute))
-      .Set("reduce", Name(run.settings.precision.reduce))
-      .Set("bytes_per_parameter", per_parameter)
-      .Set("traffic_bytes_per_step", traffic)
-      .Set("traffic_bytes_once", traffic_once)
-      .Set("bubble_fraction", BubbleRow(MeanBubble(reports)))
-      .Set("per_rank", ranks);
+  const auto peak = [](const RankReport& report) { return report.memory.peak_total(); };
+  Json ranks = Json::array();
+  for (const RankReport& report : reports) ranks.push_back(ToJson(report));
+  Json summary = {{"workload", run.workload},
+                  {"strategy", run.strategy_name},
+                  {"mesh", settings.mesh.ToString()},
+                  {"ranks", settings.mesh.ranks()},
+                  {"shards", settings.cut.shards},
+                  {"tokens", settings.cut.tokens},
+                  {"features", settings.cut.features},
+                  {"micro_batches", settings.cut.micro_batches},
+                  {"steps", settings.steps},
+                  {"config", run.config.Fingerprint()},
+                  {"parameters", run.parameters},
+                  {"trained_parameters", run.trained_parameters},
+                  {"loss", LastLoss(first)},
+                  {"validation_loss", first.validation.loss},
+                  {"validation_accuracy", first.validation.accuracy},
+                  {"parameter_hash", first.parameter_hash},
+                  {"step_seconds", StepSeconds(reports)},
+                  {run.unit() + "_per_second", UnitsPerSecond(run, reports)},
+                  {"memory_peak", MostOf(reports, peak)},
+                  {"memory", memory},
+                  {"instructions", InstructionsOf(run)},
+                  {"compute", Name(settings.precision.compute)},
+                  {"reduce", Name(settings.precision.reduce)},
+                  {"bytes_per_parameter", per_parameter},
+                  {"traffic_bytes_per_step", traffic},
+                  {"traffic_bytes_once", traffic_once},
+                  {"bubble_fraction", ToJson(MeanBubble(reports))},
+                  {"per_rank", ranks}};
   if (const auto& start = first.validation_at_start) {
-    row.Set("validation_at_start",
-            MetricsRow().Set("loss", start->loss).Set("accuracy", start->accuracy));
+    summary["validation_at_start"] = {{"loss", start->loss}, {"accuracy", start->accuracy}};
   }
-  if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) row.Set("checkpoint_bytes", bytes);
-  if (ScalesLosses(run)) {
-    row.Set("loss_scale", first.loss_scale).Set("skipped_steps", first.skipped_steps);
+  if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) summary["checkpoint_bytes"] = bytes;
+  if (settings.precision.scales_losses()) {
+    summary["loss_scale"] = first.loss_scale;
+    summary["skipped_steps"] = first.skipped_steps;
   }
-  if (const auto rate = run.entropy_rate) row.Set("entropy_rate", *rate);
-  if (const auto floor = run.loss_floor) row.Set("loss_floor", *floor);
-  return row;
+  if (const auto rate = run.dataset->entropy_rate()) summary["entropy_rate"] = *rate;
+  if (const auto floor = run.dataset->loss_floor()) summary["loss_floor"] = *floor;
+  return summary;
 }
 
-std::string BubbleText(const std::vector<RankReport>& reports) {
-  std::string text = absl::StrFormat("  %-32s %14s %14s\n", "share of a step spent waiting",
-                                     "predicted", "measured");
+// Begins a table of what was predicted beside what was measured, and adds a line to one.
+void AddHeading(const std::string& title, std::string& text) {
+  absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", title, "predicted", "measured");
+}
+void AddLine(const std::string& name, const std::string& predicted, const std::string& measured,
+             std::string& text) {
+  absl::StrAppendFormat(&text, "    %-30s %14s %14s\n", name, predicted, measured);
+}
+
+void AddMemory(const Reports& reports, std::string& text) {
+  AddHeading("memory of a rank", text);
+  for (const MemoryRow& row : MemoryRows(reports)) {
+    AddLine(Name(row.memory_class), row.predicted < 0 ? "-" : FormatBytes(row.predicted),
+            FormatBytes(row.measured), text);
+  }
+}
+
+void AddBubbles(const Reports& reports, std::string& text) {
+  AddHeading("share of a step spent waiting", text);
   const auto add = [&text](const std::string& whose, const Bubble& bubble) {
-    absl::StrAppendFormat(&text, "    %-30s %12.1f %% %12.1f %%\n", whose, 100 * bubble.predicted,
-                          100 * bubble.measured);
+    AddLine(whose, absl::StrFormat("%.1f %%", 100 * bubble.predicted),
+            absl::StrFormat("%.1f %%", 100 * bubble.measured), text);
   };
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    add(absl::StrCat("rank ", rank),
-        {reports[rank].prediction.bubble_fraction, MeasuredBubble(reports[rank])});
+    add(absl::StrCat("rank ", rank), BubbleOf(reports[rank]));
   }
   add("all together", MeanBubble(reports));
-  return text;
 }
 
-std::string TrafficText(const std::vector<TrafficRow>& rows) {
-  std::string text;
-  for (const auto& [often, title] :
-       {std::pair(CostPrediction::Often::kEachStep, "sent by a rank in a step"),
-        std::pair(CostPrediction::Often::kOnce, "sent by a rank in the first one")}) {
-    bool is_first = true;
-    for (const TrafficRow& row : rows) {
-      if (row.often != often) continue;
-      if (std::exchange(is_first, false)) {
-        absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", title, "predicted", "measured");
-      }
-      absl::StrAppendFormat(&text, "    %-30s %14.0f %14.0f\n",
-                            absl::StrCat(row.operation, " ", row.label), row.predicted,
-                            row.measured);
-    }
+void AddTraffic(const Reports& reports, CostPrediction::Often often, const std::string& title,
+                std::string& text) {
+  std::vector<TrafficRow> rows = TrafficRows(reports);
+  std::erase_if(rows, [often](const TrafficRow& row) { return row.often != often; });
+  if (!rows.empty()) AddHeading(title, text);
+  for (const TrafficRow& row : rows) {
+    AddLine(absl::StrCat(row.operation, " ", row.label), absl::StrFormat("%.0f", row.predicted),
+            absl::StrFormat("%.0f", row.measured), text);
   }
-  return text;
 }
 
 std::string CutText(const CutSettings& cut) {
@@ -279,15 +278,15 @@ std::string CutText(const CutSettings& cut) {
                       leaves(cut.features, "feature", cut.features_are_of_mesh));
 }
 
-std::string SummaryText(const RunDescription& run, const std::vector<RankReport>& reports) {
+std::string SummaryText(const RunDescription& run, const Reports& reports) {
   const RankReport& first = reports[0];
   std::string text = absl::StrFormat(
       "%s  %s  %s\n"
       "  loss %.6f   validation loss %.4f   accuracy %.2f %%\n"
       "  step %s   %s %s/s   %s\n",
-      run.workload, run.strategy, run.settings.mesh.ToString(), LastLoss(first),
+      run.workload, run.strategy_name, run.settings.mesh.ToString(), LastLoss(first),
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
-      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit,
+      FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit(),
       InstructionsOf(run));
   absl::StrAppend(&text, "  ", CutText(run.settings.cut), "\n");
   if (const auto& start = first.validation_at_start) {
@@ -300,11 +299,11 @@ std::string SummaryText(const RunDescription& run, const std::vector<RankReport>
                     FormatBytes(BytesOfCheckpoint(run)), "\n");
   }
   if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
-  if (const auto floor = run.loss_floor) {
+  if (const auto floor = run.dataset->loss_floor()) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,
-                          run.entropy_rate.value_or(*floor));
+                          run.dataset->entropy_rate().value_or(*floor));
   }
-  if (ScalesLosses(run)) {
+  if (run.settings.precision.scales_losses()) {
     absl::StrAppendFormat(&text, "  loss scale %g, %d steps skipped\n", first.loss_scale,
                           first.skipped_steps);
   }
@@ -318,12 +317,7 @@ std::string SummaryText(const RunDescription& run, const std::vector<RankReport>
                   FormatDuration(PerStep(first, first.times.communication_exposed)), " exposed, ",
                   FormatDuration(PerStep(first, first.times.communication_overlapped)),
                   " overlapped\n");
-  absl::StrAppendFormat(&text, "  %-32s %14s %14s\n", "memory of a rank", "predicted", "measured");
-  for (const MemoryRow& row : MemoryRows(reports)) {
-    absl::StrAppendFormat(&text, "    %-30s %14s %14s\n", Name(row.memory_class),
-                          row.predicted < 0 ? "-" : FormatBytes(row.predicted),
-                          FormatBytes(row.measured));
-  }
+  AddMemory(reports, text);
   absl::StrAppend(&text, "  bytes for each parameter:");
   double bytes = 0;
   for (const CostPrediction::PerParameter& part : first.prediction.per_parameter) {
@@ -331,17 +325,18 @@ std::string SummaryText(const RunDescription& run, const std::vector<RankReport>
     bytes += part.bytes;
   }
   absl::StrAppendFormat(&text, "  together %g\n", bytes);
-  if (run.settings.mesh.pp > 1) text += BubbleText(reports);
-  text += TrafficText(TrafficRows(reports));
+  if (run.settings.mesh.pp > 1) AddBubbles(reports, text);
+  AddTraffic(reports, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);
+  AddTraffic(reports, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
   return text;
 }
 
 }  // namespace
 
-absl::Status WriteRunSummary(const RunDescription& run, const std::vector<RankReport>& reports) {
-  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryRow(run, reports)));
-  std::vector<const Trace*> traces;
-  for (const RankReport& report : reports) traces.push_back(report.trace.get());
+absl::Status WriteRunSummary(const RunDescription& run, const Reports& reports) {
+  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryJson(run, reports)));
+  std::vector<const TraceRecord*> traces;
+  for (const RankReport& report : reports) traces.push_back(&report.trace);
   LS_RETURN_IF_ERROR(WriteChromeTrace(run.out + "/trace.json", traces));
   std::fputs((SummaryText(run, reports) + "  " + run.out + "\n").c_str(), stdout);
   return absl::OkStatus();

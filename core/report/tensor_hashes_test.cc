@@ -1,9 +1,8 @@
-#include "core/report/tensor_hashes.h"
-
 #include <string>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/report/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,6 +21,9 @@ class HashesCsvTest : public testing::Test {
       : path_(testing::TempDir() + "/" +
               testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv") {}
 
+  absl::StatusOr<RowFile> Open(int64_t first_step) {
+    return RowFile::Open(path_, kHashesCsv, first_step);
+  }
   void Write(const std::string& text) { ASSERT_TRUE(WriteFileAtomically(path_, text).ok()); }
   std::string Error() { return std::string(ReadHashes(path_).status().message()); }
 
@@ -29,10 +31,10 @@ class HashesCsvTest : public testing::Test {
 };
 
 TEST_F(HashesCsvTest, ReadsWhatItWrote) {
-  absl::StatusOr<HashesCsv> file = HashesCsv::Create(path_);
+  absl::StatusOr<RowFile> file = Open(0);
   ASSERT_TRUE(file.ok()) << file.status();
-  ASSERT_TRUE(file->Append(kStep1).ok());
-  ASSERT_TRUE(file->Append(kStep3).ok());
+  ASSERT_TRUE(file->Append(kStep1.ToRows()).ok());
+  ASSERT_TRUE(file->Append(kStep3.ToRows()).ok());
   EXPECT_EQ(ReadFile(path_).value(),
             "step,hash,tensor\n1,00000000000000ff,head.weight\n"
             "1,ffffffffffffffff,optimizer.m.head.weight\n"
@@ -41,9 +43,10 @@ TEST_F(HashesCsvTest, ReadsWhatItWrote) {
 }
 
 TEST_F(HashesCsvTest, AResumedRunReplacesItsLaterSteps) {
-  ASSERT_TRUE(HashesCsv::Create(path_)->Append(kStep1).ok());
-  ASSERT_TRUE(HashesCsv::Resume(path_, 2)->Append({.step = 2, .tensors = {{"a", 1}}}).ok());
-  ASSERT_TRUE(HashesCsv::Resume(path_, 2)->Append(kStep3).ok());
+  const StepHashes step2 = {.step = 2, .tensors = {{"a", 1}}};
+  ASSERT_TRUE(Open(0)->Append(kStep1.ToRows()).ok());
+  ASSERT_TRUE(Open(2)->Append(step2.ToRows()).ok());
+  ASSERT_TRUE(Open(2)->Append(kStep3.ToRows()).ok());
   EXPECT_EQ(ReadHashes(path_).value(), (std::vector<StepHashes>{kStep1, kStep3}));
 }
 
@@ -56,6 +59,8 @@ TEST_F(HashesCsvTest, DamagedFilesAreNamedWithTheLine) {
     EXPECT_THAT(Error(), HasSubstr(path_ + ":3: expected step, hash and tensor"));
     EXPECT_THAT(Error(), HasSubstr(row));
   }
+  Write("step,hash,tensor\n0,0f,a\n1,0f,lay");
+  EXPECT_THAT(Error(), HasSubstr(path_ + ":3: the last row has no line end"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What one rank did and when, for the steps that somebody wants to look at.
 //
-//   { TraceSpan span(trace, TraceTrack::kData, "load"); ... }
+//   trace.Add({.name = "load", .track = TraceTrack::kData, .start_nanos = begin, ...});
 //
 // WriteChromeTrace (chrome_trace.h) makes a picture of all ranks from it.
 
@@ -10,11 +10,8 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "core/base/clock.h"
 #include "core/config/trace_window.h"
 #include "core/tensor/memory.h"
 
@@ -49,19 +46,21 @@ struct TraceEvent {
   FlowEnd flow_end = FlowEnd::kMember;
 };
 
+// What a trace has kept.
+struct TraceRecord {
+  int rank = 0;
+  std::vector<TraceEvent> events = {};    // in the order of their adding
+  std::vector<MemorySample> memory = {};  // oldest first
+};
+
 // The events of one rank, and the memory that it had meanwhile. Outside its window of steps it
 // records nothing, takes no memory, and costs one relaxed load. Thread-safe: the rank's threads for
 // compute, communication and data all add.
 class Trace {
  public:
-  Trace(int rank, TraceWindow window) : rank_(rank), window_(window) {}
-  // What was recorded elsewhere.
-  Trace(int rank, std::vector<TraceEvent> events, std::vector<MemorySample> memory = {})
-      : rank_(rank), window_{}, events_(std::move(events)), memory_(std::move(memory)) {}
+  Trace(int rank, TraceWindow window) : window_(window), record_{.rank = rank} {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
-
-  int rank() const { return rank_; }
 
   // Step `step` begins: from here to the next call, events are kept if it lies in the window.
   void BeginStep(int64_t step);
@@ -75,42 +74,14 @@ class Trace {
   // Keeps what an allocator noted during a step, later than what was added before, if enabled().
   void AddMemory(const std::vector<MemorySample>& samples);
 
-  // All events so far, in the order of their adding.
-  std::vector<TraceEvent> Events() const;
-
-  // All samples so far, oldest first.
-  std::vector<MemorySample> Memory() const;
+  // All that was kept so far.
+  TraceRecord Record() const;
 
  private:
-  friend class TraceSpan;
-
-  void Keep(TraceEvent event);
-
-  const int rank_;
   const TraceWindow window_;
   std::atomic<bool> enabled_ = false;
   mutable std::mutex mutex_;
-  std::vector<TraceEvent> events_;
-  std::vector<MemorySample> memory_;
-};
-
-// Adds one event that lasts as long as the span lives.
-class TraceSpan {
- public:
-  // `trace` may be null. Whether the event is kept is settled here: a span that begins inside the
-  // window is kept whole.
-  TraceSpan(Trace* trace, TraceTrack track, std::string_view name);
-  ~TraceSpan();
-
-  TraceSpan(const TraceSpan&) = delete;
-  TraceSpan& operator=(const TraceSpan&) = delete;
-
-  // For micro_batch, bytes and so on, until the span ends.
-  TraceEvent& event() { return event_; }
-
- private:
-  Trace* trace_;  // null: nothing is kept
-  TraceEvent event_;
+  TraceRecord record_;
 };
 
 }  // namespace lockstep

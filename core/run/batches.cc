@@ -9,18 +9,6 @@
 #include "glog/logging.h"
 
 namespace lockstep {
-namespace {
-
-TraceEvent LoadEvent(const RenderedBatch& rendered) {
-  return {.name = "load",
-          .track = TraceTrack::kData,
-          .start_nanos = rendered.begin_nanos,
-          .duration_nanos = rendered.end_nanos - rendered.begin_nanos,
-          .micro_batch = rendered.micro_batch,
-          .detail = absl::StrCat("of step ", rendered.step)};
-}
-
-}  // namespace
 
 Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
   const TokenOrder order = {
@@ -63,7 +51,12 @@ PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t
                       .end_step = run.settings.steps,
                       .micro_batches = std::move(micro_batches),
                       .rendered = [&trace = rank.trace](const RenderedBatch& rendered) {
-                        trace.Add(LoadEvent(rendered));
+                        trace.Add({.name = "load",
+                                   .track = TraceTrack::kData,
+                                   .start_nanos = rendered.begin_nanos,
+                                   .duration_nanos = rendered.end_nanos - rendered.begin_nanos,
+                                   .micro_batch = rendered.micro_batch,
+                                   .detail = absl::StrCat("of step ", rendered.step)});
                       }});
 }
 

@@ -9,15 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
-#include "core/config/config_record.h"
+#include "core/config/config.h"
 #include "core/config/data_config.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 
 namespace lockstep {
 namespace {
-
-using Key = ConfigRecord::Key;
 
 // What a configuration without files lacks, and a data set for models to be asked about.
 constexpr char kRequired[] = R"(
@@ -45,12 +43,12 @@ ConfigRecord Record(Config config, const StrategyDefinition& strategy,
 }
 
 // A preset's value, or the default of the key.
-std::string Default(const Key& key) {
+std::string Default(const RecordedKey& key) {
   return absl::StartsWith(key.source, "help:") || key.source == "--set" ? key.by_default
                                                                         : key.value;
 }
 
-std::string Line(const Key& key, const std::string& indent) {
+std::string Line(const RecordedKey& key, const std::string& indent) {
   const std::string by_default = Default(key);
   const std::string expected =
       absl::StrCat(key.expected, key.choices.empty() ? "" : " ", absl::StrJoin(key.choices, ", "));
@@ -62,14 +60,16 @@ std::string Line(const Key& key, const std::string& indent) {
       is_of_preset ? absl::StrCat("; ", key.source) : "");
 }
 
+bool HasKey(const std::vector<RecordedKey>& keys, const std::string& name) {
+  return std::ranges::find(keys, name, &RecordedKey::name) != keys.end();
+}
+
 // The keys that a table has with one choice of its key `kind` only.
-std::string OfKind(const std::string& choice, const std::vector<Key>& with,
-                   const std::vector<Key>& common) {
+std::string OfKind(const std::string& choice, const std::vector<RecordedKey>& with,
+                   const std::vector<RecordedKey>& common) {
   std::string text = absl::StrCat("  with kind = \"", choice, "\":\n");
-  for (const Key& key : with) {
-    const bool is_common = std::any_of(common.begin(), common.end(),
-                                       [&key](const Key& other) { return other.name == key.name; });
-    if (!is_common) text += Line(key, "    ");
+  for (const RecordedKey& key : with) {
+    if (!HasKey(common, key.name)) text += Line(key, "    ");
   }
   return text;
 }
@@ -81,24 +81,22 @@ std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& m
   const Config config = WithPreset(strategy.name, strategy.keys, required).value();
   std::string text = "Keys of the configuration, with their defaults:\n";
   const ConfigRecord record = Record(config, strategy, make_model);
-  for (const auto& [table, keys] : record.tables()) {
+  for (const auto& [table, keys] : record) {
     absl::StrAppend(&text, "\n[", table, "]\n");
-    const auto kind =
-        std::find_if(keys.begin(), keys.end(), [](const Key& key) { return key.name == "kind"; });
-    std::vector<std::pair<std::string, std::vector<Key>>> by_kind;
-    std::vector<Key> common = keys;
+    const auto kind = std::ranges::find(keys, "kind", &RecordedKey::name);
+    std::vector<std::pair<std::string, std::vector<RecordedKey>>> by_kind;
+    std::vector<RecordedKey> common = keys;
     if (kind != keys.end()) {
       for (const std::string& choice : kind->choices) {
         Config chosen = config;
         if (!chosen.Set(absl::StrCat(table, ".kind=", choice)).ok()) continue;
-        by_kind.emplace_back(choice, Record(chosen, strategy, make_model).tables().at(table));
-        std::erase_if(common, [&with = by_kind.back().second](const Key& key) {
-          return std::none_of(with.begin(), with.end(),
-                              [&key](const Key& other) { return other.name == key.name; });
+        by_kind.emplace_back(choice, Record(chosen, strategy, make_model).at(table));
+        std::erase_if(common, [&with = by_kind.back().second](const RecordedKey& key) {
+          return !HasKey(with, key.name);
         });
       }
     }
-    for (const Key& key : common) text += Line(key, "  ");
+    for (const RecordedKey& key : common) text += Line(key, "  ");
     for (const auto& [choice, with] : by_kind) {
       if (with.size() > common.size()) text += OfKind(choice, with, common);
     }
@@ -112,9 +110,9 @@ absl::StatusOr<std::string> EffectiveConfig(const CommandLine& command_line,
   ConfigRecord record;
   LS_RETURN_IF_ERROR(CheckRun(command_line, strategy, make_model, {}, &record).status());
   std::string text;
-  for (const auto& [table, keys] : record.tables()) {
+  for (const auto& [table, keys] : record) {
     if (!table.empty()) absl::StrAppend(&text, "\n[", table, "]\n");
-    for (const Key& key : keys) {
+    for (const RecordedKey& key : keys) {
       absl::StrAppendFormat(&text, "%-40s # %s\n", absl::StrCat(key.name, " = ", key.value),
                             key.source.empty() ? "default" : key.source);
     }

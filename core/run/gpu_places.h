@@ -9,6 +9,7 @@ struct RanksHere {
   int ranks = 1;       // of the run
   int processes = 0;   // on this machine, each of which is a rank; 0: ranks are threads of this one
   int own_number = 0;  // of this process among those
+  bool has_first = true;  // whether rank 0 is here
 };
 
 // Which GPUs ranks compute on, and how they reach each other.

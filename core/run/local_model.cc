@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/comm/host_numbers.h"
 #include "core/layout/model_tensors.h"
@@ -20,15 +22,6 @@ namespace {
 
 // Elements from one aligned view of a flat fp32 buffer to the next.
 int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 4; }
-
-// How many elements the layers' sums take, one behind the other.
-int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
-  int64_t elements = 0;
-  for (const RunningStatistics* layer : layers) {
-    elements += AlignedElements(3 * layer->held_channels());
-  }
-  return elements;
-}
 
 // Lays the layers' sums out in one buffer, so that one collective combines them all.
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
@@ -54,18 +47,29 @@ ModelLayout LayoutOf(const Model& model, const Rank& rank, const std::vector<Blo
 
 // Draws forward and backward of a block into the trace, inside those of the pass.
 void TraceBlock(Block& block, Trace& trace) {
-  const auto span = std::make_shared<std::optional<TraceSpan>>();
-  const auto begin = [span, &trace](const std::string& name) {
-    span->emplace(&trace, TraceTrack::kCompute, name);
+  const auto start = std::make_shared<int64_t>();
+  const auto begin = [start] { *start = NowNanos(); };
+  const auto end = [start, &trace, name = block.name()](const char* direction) {
+    if (!trace.enabled()) return;
+    trace.Add({.name = absl::StrCat(name, " ", direction),
+               .start_nanos = *start,
+               .duration_nanos = NowNanos() - *start});
   };
-  block.AddHooks(
-      {.before_forward = [begin, name = block.name() + " forward"](Pass&) { begin(name); },
-       .after_forward = [span](Pass&) { span->reset(); },
-       .before_backward = [begin, name = block.name() + " backward"] { begin(name); },
-       .after_backward = [span] { span->reset(); }});
+  block.AddHooks({.before_forward = [begin](Pass&) { begin(); },
+                  .after_forward = [end](Pass&) { end("forward"); },
+                  .before_backward = begin,
+                  .after_backward = [end] { end("backward"); }});
 }
 
 }  // namespace
+
+int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
+  int64_t elements = 0;
+  for (const RunningStatistics* layer : layers) {
+    elements += AlignedElements(3 * layer->held_channels());
+  }
+  return elements;
+}
 
 void CompleteGradient(Kernels& kernels, Parameter& parameter) {
   const int64_t features = parameter.feature_leaves;
@@ -119,15 +123,16 @@ LocalModel::LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place,
     MakeValues();
   }
   MakeAccumulators();
+  std::vector<RunningStatistics*> frozen_layers;
   for (Block* block : OwnBlocks()) {
     for (RunningStatistics* layer : block->Statistics()) {
-      (layer->frozen ? frozen_layers_ : layers_).push_back(layer);
+      (layer->frozen ? frozen_layers : layers_).push_back(layer);
     }
     // Behind what a strategy has hung on it: its waits are not the block's.
     TraceBlock(*block, rank.trace);
   }
   Materialize(layers_, rank.kernels);
-  Materialize(frozen_layers_, rank.kernels);
+  Materialize(frozen_layers, rank.kernels);
   statistics_ = FlattenStatistics(rank.kernels, layers_);
 }
 
@@ -216,7 +221,6 @@ void LocalModel::AllocateGradients() {
 void LocalModel::Clear(double loss_scale) {
   for (Parameter* use : uses_) use->ClearGradient();
   for (RunningStatistics* layer : layers_) layer->Clear();
-  loss_sum_ = {};
   losses_.clear();
   loss_scale_ = loss_scale;
 }
@@ -227,14 +231,6 @@ Variables LocalModel::Enter(const Tensor& inputs) {
   const Tensor cast = rank_.kernels.Empty(inputs.shape(), dtype);
   rank_.kernels.Cast(inputs, cast);
   return {Variable(cast)};
-}
-
-Variables LocalModel::Run(Pass& pass, const BlockRange& blocks, Variables inputs) {
-  Variables values = std::move(inputs);
-  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-    values = model_.blocks[i]->Run(pass, std::move(values));
-  }
-  return values;
 }
 
 CrossEntropy LocalModel::Loss(Pass& pass, Variable logits, const Tensor& targets) {
@@ -248,24 +244,14 @@ void LocalModel::AddLoss(const CrossEntropy& result) {
   losses_.back().storage().Rebook(MemoryClass::kWorkspace);
 }
 
-ExactSum LocalModel::LossSum() {
-  if (!losses_.empty()) loss_sum_.Add(rank_.kernels.SumOfAll(losses_));
+double LocalModel::MeanLoss(Communicator* ranks) {
+  ExactSum sum;
+  if (!losses_.empty()) sum.Add(rank_.kernels.SumOfAll(losses_));
   losses_.clear();
-  return loss_sum_;
-}
-
-double LocalModel::MeanLoss(const ExactSum& sum) const { return sum.Total() / target_count_; }
-
-EvaluationSums LocalModel::Score(Pass& pass, const Variable& logits, const Tensor& targets) {
-  const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
-  return {.loss = rank_.kernels.Sum(result.losses),
-          .correct = CountCorrect(pass, logits.value, targets)};
-}
-
-double LocalModel::SumLoss(Communicator& ranks) {
-  ExactSum sum = LossSum();
-  ThrowIfError(AllReduceNumbers(ranks, absl::MakeSpan(sum.bins()), ReduceOp::kSum, "loss"));
-  return MeanLoss(sum);
+  if (ranks != nullptr) {
+    ThrowIfError(AllReduceNumbers(*ranks, absl::MakeSpan(sum.bins()), ReduceOp::kSum, "loss"));
+  }
+  return sum.Total() / target_count_;
 }
 
 bool LocalModel::EndShard(Parameter& use) {
@@ -275,19 +261,14 @@ bool LocalModel::EndShard(Parameter& use) {
   return false;
 }
 
-std::vector<LocalModel::StatisticsOfRange> LocalModel::StatisticsByRange() const {
-  std::vector<StatisticsOfRange> by_range;
-  for (const BlockRange& range : ranges_) {
-    StatisticsOfRange of_range = {.first_block = range.begin, .layers = {}, .elements = 0};
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      for (RunningStatistics* layer : model_.blocks[i]->Statistics()) {
-        if (!layer->frozen) of_range.layers.push_back(layer);
-      }
+std::vector<RunningStatistics*> LocalModel::StatisticsOf(const BlockRange& blocks) const {
+  std::vector<RunningStatistics*> layers;
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    for (RunningStatistics* layer : model_.blocks[i]->Statistics()) {
+      if (!layer->frozen) layers.push_back(layer);
     }
-    of_range.elements = StatisticsElements(of_range.layers);
-    if (of_range.elements > 0) by_range.push_back(std::move(of_range));
   }
-  return by_range;
+  return layers;
 }
 
 std::vector<TrainedTensor> LocalModel::Trained(const TrainedByName& made) const {

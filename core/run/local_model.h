@@ -32,6 +32,9 @@ struct SkipEnds {
 };
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks);
 
+// How many elements the layers' sums of statistics take, one behind the other.
+int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers);
+
 // The blocks of a model that one rank holds: their parameters, gradients and running statistics,
 // and passes through them (stage_pass.h). The blocks are one range of consecutive blocks, or
 // several ranges where a pipeline gives the rank several stages. The other blocks of the model are
@@ -62,8 +65,6 @@ class LocalModel {
   Model& model() { return model_; }
   const Model& model() const { return model_; }
   const ModelLayout& layout() const { return layout_; }
-  // This rank's number in the layout.
-  int place() const { return place_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
   // Samples of a micro-batch, by its number in the step.
@@ -74,10 +75,9 @@ class LocalModel {
   }
   // Samples of a batch, from its inputs.
   int64_t SamplesIn(const Tensor& inputs) const { return inputs.shape()[0] / settings_.cut.tokens; }
-  // Whether blocks take batches in, and whether they end in the loss.
-  bool IsFirst(const BlockRange& blocks) const { return blocks.begin == 0; }
+  // Whether blocks end in the loss, and whether those here take batches in, and end in the loss.
   bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
-  bool has_first() const { return IsFirst(ranges_.front()); }
+  bool has_first() const { return ranges_.front().begin == 0; }
   bool has_last() const { return IsLast(ranges_.back()); }
 
   // Gives memory to the gradients that have none yet, and to their partial sums over the rank's
@@ -90,22 +90,15 @@ class LocalModel {
 
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
-  // Runs blocks of one range forward, in training or evaluation as `pass` says.
-  Variables Run(Pass& pass, const BlockRange& blocks, Variables inputs);
-  // Behind the last block: the loss of a micro-batch, from which backward starts; and what to add
-  // to LossSum() of it.
+  // Behind the last block: the loss of a micro-batch, from which backward starts; and its part in
+  // MeanLoss().
   CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
   void AddLoss(const CrossEntropy& result);
-  // Behind the last block: what evaluation wants to know of a batch.
-  EvaluationSums Score(Pass& pass, const Variable& logits, const Tensor& targets);
 
-  // The sum of the losses of all targets since Clear. Waits for the device: called once, after all
-  // micro-batches.
-  ExactSum LossSum();
-  // The mean over all targets of the global batch, from the sum of their losses.
-  double MeanLoss(const ExactSum& sum) const;
-  // The mean loss of the global batch, from the sums of all ranks. Throws StatusException.
-  double SumLoss(Communicator& ranks);
+  // The mean loss over all targets of the global batch, from the losses since Clear, here and on
+  // the other `ranks`, if any. Waits for the device: called once, after all micro-batches. Throws
+  // StatusException.
+  double MeanLoss(Communicator* ranks = nullptr);
 
   // All trained parameters here, tied ones too, in the order of first use: what receives gradients.
   const std::vector<Parameter*>& uses() const { return uses_; }
@@ -124,14 +117,9 @@ class LocalModel {
 
   // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
   const Tensor& statistics() const { return statistics_; }
-  // Who gathers them, by range: layers whose sums lie one behind the other in statistics(), in this
-  // order, without ranges that have none.
-  struct StatisticsOfRange {
-    int64_t first_block;
-    std::vector<RunningStatistics*> layers;
-    int64_t elements;
-  };
-  std::vector<StatisticsOfRange> StatisticsByRange() const;
+  // The layers of a range that gather them: their sums lie one behind the other in statistics(), as
+  // the ranges do.
+  std::vector<RunningStatistics*> StatisticsOf(const BlockRange& blocks) const;
   // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
   void UpdateStatistics();
 
@@ -177,10 +165,9 @@ class LocalModel {
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank
   std::vector<Parameter*> uses_;
   absl::flat_hash_map<const Parameter*, ShardSum> gradient_sums_;  // by use
-  std::vector<RunningStatistics*> layers_, frozen_layers_;
+  std::vector<RunningStatistics*> layers_;                         // that gather statistics
   Tensor statistics_;
-  ExactSum loss_sum_;
-  std::vector<Tensor> losses_;  // of micro-batches, which loss_sum_ has not yet
+  std::vector<Tensor> losses_;  // of micro-batches
   double loss_scale_ = 1;
 };
 

@@ -2,25 +2,115 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/base/status.h"
+#include "core/comm/agree.h"
+#include "core/comm/mpi/collective_queue.h"
+#include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/report/rank_report.h"
+#include "core/report/summary.h"
 #include "core/run/config_listing.h"
-#include "core/run/launched.h"
+#include "core/run/rehearsal.h"
 #include "core/run/trainer.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
-absl::Status RunThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
-                        const ModelFactory& make_model) {
+absl::Status TrainThreads(const TrainingRun& run) {
+  LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
+  PredictMemory(run, {.profiles = reports[0].profiles}, reports);
+  return WriteRunSummary(run, reports);
+}
+
+absl::Status TrainThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
+                          const ModelFactory& make_model) {
   const absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
-  const absl::Status status = run.ok() ? Train(*run) : run.status();
+  const absl::Status status = run.ok() ? TrainThreads(*run) : run.status();
   if (!status.ok()) LeaveError(command_line, run, status);
   return status;
+}
+
+absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
+                                            const CommandLine& command_line,
+                                            const StrategyDefinition& strategy,
+                                            const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model,
+                                                  {.processes = process.ranks_here(),
+                                                   .own_number = process.number_here(),
+                                                   .has_first = process.rank() == 0}));
+  if (run.settings.mesh.ranks() != process.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
+                     " ranks, but the launcher has started ", process.size(),
+                     " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
+                     process.size()));
+  }
+  if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
+  return run;
+}
+
+// Trains as one of the processes that mpirun or srun has started, each a rank. Rank 0 writes the
+// run directory, which the others need to see only for checkpoints. Writes to the standard error
+// what there is to say: the cause if this rank has reported it or no rank has, and otherwise just
+// whose word to look for. Returns the exit code.
+absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
+                                  const StrategyDefinition& strategy,
+                                  const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(const auto process, mpi::Process::Start());
+  const absl::StatusOr<TrainingRun> run =
+      PrepareLaunched(*process, command_line, strategy, make_model);
+  LaunchOptions options;
+  if (run.ok()) options = LaunchOptionsOf(*run);
+  const auto train = [&](RankHandle& handle) -> absl::Status {
+    LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
+    RankReport own;
+    LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
+    LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
+    if (handle.rank() != 0) return absl::OkStatus();
+    PredictMemory(*run, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
+    return WriteRunSummary(*run, reports);
+  };
+  const auto say = [&](const mpi::Outcome& outcome) {
+    if (outcome.reported_by < 0 || outcome.reported_by == process->rank()) {
+      LeaveError(command_line, run, outcome.status);
+      return PrintError(outcome.status);
+    }
+    PrintError(absl::CancelledError(absl::StrCat("rank ", process->rank(), ": ended because rank ",
+                                                 outcome.reported_by, " has failed")));
+  };
+  if (mpi::RunRank(*process, process->size(), options, train, say).status.ok()) return 0;
+  process->Abandon();
+  return 1;
+}
+
+absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,
+                            const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(const CommandLine command_line, ParseCommandLine(argc, argv));
+  std::string answer;
+  if (command_line.help) {
+    answer = absl::StrCat(Usage(strategy.name), "\n", ConfigHelp(strategy, make_model));
+  } else if (command_line.print_config) {
+    LS_ASSIGN_OR_RETURN(answer, EffectiveConfig(command_line, strategy, make_model));
+  }
+  if (!answer.empty()) {
+    std::fputs(answer.c_str(), stdout);
+    return 0;
+  }
+  if (!HasAvx2AndFma()) {
+    return absl::UnavailableError(
+        "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later");
+  }
+  LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
+  if (is_launched) return TrainLaunched(command_line, strategy, make_model);
+  LS_RETURN_IF_ERROR(TrainThreads(command_line, strategy, make_model));
+  return 0;
 }
 
 }  // namespace
@@ -29,36 +119,9 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
               const ModelFactory& make_model) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
-  if (!command_line.ok()) {
-    PrintError(command_line.status());
-    return 1;
-  }
-  if (command_line->help) {
-    std::fputs(Usage(strategy.name).c_str(), stdout);
-    std::fputs(("\n" + ConfigHelp(strategy, make_model)).c_str(), stdout);
-    return 0;
-  }
-  if (command_line->print_config) {
-    const auto config = EffectiveConfig(*command_line, strategy, make_model);
-    if (config.ok()) std::fputs(config->c_str(), stdout);
-    if (!config.ok()) PrintError(config.status());
-    return config.ok() ? 0 : 1;
-  }
-  if (!HasAvx2AndFma()) {
-    PrintError(absl::UnavailableError(
-        "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later"));
-    return 1;
-  }
-  const absl::StatusOr<bool> launched = mpi::Process::IsLaunched();
-  if (!launched.ok()) {
-    PrintError(launched.status());
-    return 1;
-  }
-  if (*launched) return TrainLaunched(*command_line, strategy, make_model);
-  const absl::Status status = RunThreads(*command_line, strategy, make_model);
-  if (status.ok()) return 0;
-  PrintError(status);
+  const absl::StatusOr<int> code = RunMain(argc, argv, strategy, make_model);
+  if (code.ok()) return *code;
+  PrintError(code.status());
   return 1;
 }
 

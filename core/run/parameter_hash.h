@@ -7,7 +7,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
-#include "core/report/tensor_hashes.h"
+#include "core/report/metrics.h"
 
 namespace lockstep {
 

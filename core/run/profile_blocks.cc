@@ -71,12 +71,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
   // Neither its times nor its trace are the run's.
   StepTimer timer({});
   Trace trace(rank.rank, TraceWindow{});
-  Rank apart = {.rank = rank.rank,
-                .size = rank.size,
-                .kernels = rank.kernels,
-                .mesh = rank.mesh,
-                .timer = timer,
-                .trace = trace};
+  Rank apart(rank.kernels, rank.mesh, timer, trace);
   HostBatches host(rank.kernels, settings.cut.tokens);
   const Batch batch =
       host.Deliver(SampleBatch(dataset, settings.largest_micro_batch(), host.allocator()));

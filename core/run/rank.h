@@ -11,12 +11,15 @@ namespace lockstep {
 // A rank's world (contract 5 of the design): everything that it uses, and nothing that another rank
 // touches. Valid while the rank runs.
 struct Rank {
-  int rank;  // in the world
-  int size;  // of the world
+  Rank(Kernels& rank_kernels, Mesh& rank_mesh, StepTimer& rank_timer, Trace& rank_trace)
+      : kernels(rank_kernels), mesh(rank_mesh), timer(rank_timer), trace(rank_trace) {}
+
   Kernels& kernels;
   Mesh& mesh;
   StepTimer& timer;
   Trace& trace;
+  const int rank = mesh.world().rank();
+  const int size = mesh.world().size();
 
   Allocator& allocator() const { return kernels.allocator(); }
 };

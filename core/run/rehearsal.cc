@@ -54,12 +54,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
   Trace trace(handle.rank(), TraceWindow{});
   StepTimer timer({});
-  Rank rank = {.rank = handle.rank(),
-               .size = handle.size(),
-               .kernels = kernels,
-               .mesh = mesh,
-               .timer = timer,
-               .trace = trace};
+  Rank rank(kernels, mesh, timer, trace);
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   try {
     std::vector<BlockProfile> profiles = options.profiles;

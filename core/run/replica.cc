@@ -29,9 +29,10 @@ CostPrediction Replica::Predict() const {
 }
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
-  EvaluationPass pass(*this, ranges()[0], SamplesIn(batch.inputs));
-  const StageVariables logits = pass.Forward({.line = Enter(batch.inputs)});
-  return pass.Score(logits.line[0], batch.targets);
+  EvaluationSums sums;
+  EvaluateStage(*this, ranges()[0], SamplesIn(batch.inputs), {.line = Enter(batch.inputs)},
+                batch.targets, sums);
+  return sums;
 }
 
 }  // namespace lockstep

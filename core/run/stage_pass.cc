@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/nn/loss.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -14,7 +15,10 @@ StageVariables RunBetween(LocalModel& local_model, Pass& pass, const BlockRange&
   for (size_t i = 0; i < skips.in.size(); ++i) {
     pass.skips.Put(skips.in[i].name, std::move(inputs.skips[i]));
   }
-  StageVariables outputs = {.line = local_model.Run(pass, blocks, std::move(inputs.line))};
+  StageVariables outputs = {.line = std::move(inputs.line)};
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    outputs.line = local_model.model().blocks[i]->Run(pass, std::move(outputs.line));
+  }
   for (const SkipPath& skip : skips.out) outputs.skips.push_back(pass.skips.Take(skip.name));
   CHECK(pass.skips.empty());
   return outputs;
@@ -51,14 +55,6 @@ void StagePass::Recompute() {
   RunRecorded(Pass::Replay::kRecomputing, std::move(again.inputs), again.targets);
 }
 
-StageGradients StagePass::Backward(StageGradients gradients, const BackwardHooks& hooks) {
-  return RunBackward(std::move(gradients), hooks, Tape::Extent::kAll);
-}
-
-StageGradients StagePass::BackwardInputs(StageGradients gradients, const BackwardHooks& hooks) {
-  return RunBackward(std::move(gradients), hooks, Tape::Extent::kInputsOnly);
-}
-
 void StagePass::BackwardWeights() {
   StepTimer::Scope scope(local_model_.rank().timer, Phase::kBackward, micro_batch_);
   tape_->RunDeferred();
@@ -89,8 +85,8 @@ StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs
   return outputs;
 }
 
-StageGradients StagePass::RunBackward(StageGradients gradients, const BackwardHooks& hooks,
-                                      Tape::Extent extent) {
+StageGradients StagePass::Backward(StageGradients gradients, const BackwardHooks& hooks,
+                                   Tape::Extent extent) {
   Recompute();
   StepTimer::Scope scope(local_model_.rank().timer, Phase::kBackward, micro_batch_);
   std::vector<Tape::Seed> seeds;
@@ -123,22 +119,21 @@ std::vector<Tensor> StagePass::Take(const Slots& slots) {
   return gradients;
 }
 
-EvaluationPass::EvaluationPass(LocalModel& local_model, const BlockRange& blocks, int64_t samples)
-    : local_model_(local_model),
-      blocks_(blocks),
-      tape_(local_model.rank().kernels, Tape::Recording::kOff),
-      pass_{.tape = tape_,
-            .mode = Pass::Mode::kEvaluate,
-            .seed = local_model.seed(),
-            .tokens = local_model.Tokens(samples)} {}
-
-StageVariables EvaluationPass::Forward(StageVariables inputs) {
-  return RunBetween(local_model_, pass_, blocks_, SkipEndsOf(local_model_.model(), blocks_),
-                    std::move(inputs));
-}
-
-EvaluationSums EvaluationPass::Score(const Variable& logits, const Tensor& targets) {
-  return local_model_.Score(pass_, logits, targets);
+StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, int64_t samples,
+                             StageVariables inputs, const Tensor& targets, EvaluationSums& sums) {
+  Kernels& kernels = local_model.rank().kernels;
+  Tape tape(kernels, Tape::Recording::kOff);
+  Pass pass = {.tape = tape,
+               .mode = Pass::Mode::kEvaluate,
+               .seed = local_model.seed(),
+               .tokens = local_model.Tokens(samples)};
+  StageVariables outputs = RunBetween(local_model, pass, blocks,
+                                      SkipEndsOf(local_model.model(), blocks), std::move(inputs));
+  if (!local_model.IsLast(blocks)) return outputs;
+  const Variable& logits = outputs.line[0];
+  const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
+  sums = {.loss = kernels.Sum(result.losses), .correct = CountCorrect(pass, logits.value, targets)};
+  return {};
 }
 
 }  // namespace lockstep

@@ -52,12 +52,11 @@ class StagePass {
 
   // `gradients` are those of what Forward handed on; none behind the last block. Gradients of
   // parameters and batch statistics add up until the local model's next Clear, and so does the
-  // loss. Returns the gradients of the inputs.
-  StageGradients Backward(StageGradients gradients = {}, const BackwardHooks& hooks = {});
-
-  // The same in two halves (Qi et al., "Zero Bubble Pipeline Parallelism", 2023): first what other
-  // stages wait for, later the gradients of matrices. The hooks are of both.
-  StageGradients BackwardInputs(StageGradients gradients, const BackwardHooks& hooks = {});
+  // loss. Returns the gradients of the inputs. kInputsOnly is the first of two halves (Qi et al.,
+  // "Zero Bubble Pipeline Parallelism", 2023), what other stages wait for; the gradients of
+  // matrices come later, by BackwardWeights. The hooks are of both.
+  StageGradients Backward(StageGradients gradients = {}, const BackwardHooks& hooks = {},
+                          Tape::Extent extent = Tape::Extent::kAll);
   void BackwardWeights();
 
  private:
@@ -73,8 +72,6 @@ class StagePass {
 
   Pass Begin(Tape::Recording recording, Pass::Replay replay);
   StageVariables RunRecorded(Pass::Replay replay, StageVariables inputs, const Tensor& targets);
-  StageGradients RunBackward(StageGradients gradients, const BackwardHooks& hooks,
-                             Tape::Extent extent);
 
   LocalModel& local_model_;
   const BlockRange blocks_;
@@ -87,22 +84,10 @@ class StagePass {
   std::optional<Again> again_;
 };
 
-// The pass of a batch through a range of blocks in evaluation, without gradients.
-class EvaluationPass {
- public:
-  // `samples`: of the batch.
-  EvaluationPass(LocalModel& local_model, const BlockRange& blocks, int64_t samples);
-
-  // What the blocks make of the inputs; behind the last block, logits.
-  StageVariables Forward(StageVariables inputs);
-  // Of logits: what is to be known of them.
-  EvaluationSums Score(const Variable& logits, const Tensor& targets);
-
- private:
-  LocalModel& local_model_;
-  const BlockRange blocks_;
-  Tape tape_;
-  Pass pass_;
-};
+// Runs a batch of so many samples through a range of blocks in evaluation, without gradients.
+// Behind the last block, `sums` becomes what is to be known of the logits, and there are no
+// outputs.
+StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, int64_t samples,
+                             StageVariables inputs, const Tensor& targets, EvaluationSums& sums);
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "core/run/statistics_sums.h"
 
+#include <utility>
+
 #include "core/base/status.h"
 
 namespace lockstep {
@@ -23,12 +25,15 @@ StatisticsSums::StatisticsSums(LocalModel& local_model, const Settings& settings
   const int64_t shards = settings.shards_of_rank();
   const bool by_round = assignment == ShardAssignment::kStrided && shards > 1;
   int64_t offset = 0;
-  for (const LocalModel::StatisticsOfRange& range : local_model.StatisticsByRange()) {
-    Stage stage = {range.first_block, range.layers, offset,
-                   statistics.View(offset, {range.elements}), std::nullopt};
+  for (const BlockRange& range : local_model.ranges()) {
+    std::vector<RunningStatistics*> layers = local_model.StatisticsOf(range);
+    if (layers.empty()) continue;
+    const int64_t elements = StatisticsElements(layers);
+    Stage stage = {range.begin, std::move(layers), offset, statistics.View(offset, {elements}),
+                   std::nullopt};
     if (!by_round) stage.sum.emplace(kernels, stage.sums, shards, MemoryClass::kParameters);
     stages_.push_back(std::move(stage));
-    offset += range.elements;
+    offset += elements;
   }
   if (!by_round) return;
   rounds_.emplace(

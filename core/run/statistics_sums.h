@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
-#include "core/config/shard_assignment.h"
+#include "core/config/cut_settings.h"
 #include "core/run/local_model.h"
 #include "core/run/shard_sum.h"
 

@@ -14,9 +14,8 @@
 #include "core/comm/agree.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
-#include "core/report/summary.h"
-#include "core/run/base_weights.h"
 #include "core/run/batches.h"
+#include "core/run/model_weights.h"
 #include "core/run/parameter_hash.h"
 #include "core/run/profile_blocks.h"
 #include "core/run/rank_device.h"
@@ -34,15 +33,15 @@ constexpr int64_t kWarmUpSteps = 2;
 void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
   for (const LedgerEntry& entry : entries) {
     const Operation operation = entry.signature.operation;
+    // With its members: a mesh has several groups of one name.
+    const std::string group = entry.group->ToString();
     TraceEvent event = {.name = absl::StrCat(Name(operation), " ", entry.label),
                         .track = TraceTrack::kCommunication,
                         .start_nanos = entry.start_nanos,
                         .duration_nanos = entry.end_nanos - entry.start_nanos,
                         .bytes = entry.bytes,
                         .sequence = entry.sequence,
-                        .detail = entry.group->ToString()};
-    // With its members: a mesh has several groups of one name.
-    const std::string group = entry.group->ToString();
+                        .detail = group};
     const int self = entry.group->rank, peer = entry.signature.root;
     if (operation == Operation::kSend) {
       event.flow = absl::StrCat(group, " ", self, ">", peer, " ", entry.sequence);
@@ -83,7 +82,7 @@ class Trainer {
     }
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     if (rank_.rank == 0) {
-      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(Describe(run_), step));
+      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
       const CutSettings& cut = run_.settings.cut;
       const auto note_of_mesh = [&](const char* key, int64_t count) {
         reporter_->Note(absl::StrCat(key, " = ", count,
@@ -105,6 +104,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(AfterStep(step));
     }
     if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
+    report_.trace = rank_.trace.Record();
     report_.memory = rank_.allocator().books();
     report_.median_step_seconds = Median(step_seconds_);
     LS_ASSIGN_OR_RETURN(report_.parameter_hash,
@@ -236,7 +236,7 @@ class Trainer {
           run_.checkpoints(),
           {.step = step + 1,
            .model = ModelFingerprint(run_.config),
-           .strategy = run_.strategy.name,
+           .strategy = run_.strategy_name,
            .base = base_},
           TrainedState(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
           rank_.kernels, rank_.mesh.world());
@@ -269,16 +269,11 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));
-  report.trace = std::make_unique<Trace>(handle.rank(), run.settings.trace);
+  Trace trace(handle.rank(), run.settings.trace);
   StepTimer timer(
       {.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
-       .trace = report.trace.get()});
-  Rank rank = {.rank = handle.rank(),
-               .size = handle.size(),
-               .kernels = kernels,
-               .mesh = mesh,
-               .timer = timer,
-               .trace = *report.trace};
+       .trace = &trace});
+  Rank rank(kernels, mesh, timer, trace);
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
   InitialWeights initial = {.path = model.initial_weights, .names = model.published};
   // Here what was thrown inside a pass becomes a status again.
@@ -298,19 +293,14 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
   LS_RETURN_IF_ERROR(CheckKernels(run));
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
-      RunRanks(run.settings.mesh.ranks(),
-               {.timeout = absl::Seconds(run.settings.timeout_seconds),
-                .post_mortem = PostMortemFolder(run)},
+      RunRanks(run.settings.mesh.ranks(), LaunchOptionsOf(run),
                [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
   return reports;
 }
 
-std::string PostMortemFolder(const TrainingRun& run) { return run.out + "/post_mortem"; }
-
-absl::Status Train(const TrainingRun& run) {
-  LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
-  PredictMemory(run, {.profiles = reports[0].profiles}, reports);
-  return WriteRunSummary(Describe(run), reports);
+LaunchOptions LaunchOptionsOf(const TrainingRun& run) {
+  return {.timeout = absl::Seconds(run.settings.timeout_seconds),
+          .post_mortem = run.out + "/post_mortem"};
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,14 +13,11 @@ namespace lockstep {
 // writes losses, metrics and checkpoints to the run directory and shows progress.
 absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& report);
 
-// Starts all ranks of a run; their reports, by rank.
+// Starts all ranks of a run; their reports, by rank. Where several ranks fail together,
+// post_mortem/ in the run directory keeps their ledgers.
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run);
 
-// TrainRanks, and then summary.json, trace.json, and the summary on the standard output. Where
-// several ranks fail together, post_mortem/ in the run directory keeps their ledgers.
-absl::Status Train(const TrainingRun& run);
-
-// Where RunRanks and its like leave the ledgers of a run that has failed.
-std::string PostMortemFolder(const TrainingRun& run);
+// The timeout of a run, and where the ledgers of its ranks go when it fails.
+LaunchOptions LaunchOptionsOf(const TrainingRun& run);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "core/run/training_run.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -10,13 +9,13 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/token_order.h"
+#include "core/base/user_path.h"
 #include "core/checkpoint/weights.h"
 #include "core/config/config_reader.h"
 #include "core/config/data_config.h"
-#include "core/config/moved_keys.h"
+#include "core/config/preset_keys.h"
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
-#include "core/run/base_weights.h"
 #include "core/run/model_weights.h"
 #include "core/tensor/allocator.h"
 
@@ -24,6 +23,23 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
+// All configuration files and assignments, laid over each other.
+absl::StatusOr<Config> LoadConfig(const CommandLine& command_line) {
+  if (command_line.configs.empty()) {
+    return absl::InvalidArgumentError(
+        "no configuration: give --config FILE, e.g. an experiment's workload.toml");
+  }
+  Config config;
+  for (const std::string& path : command_line.configs) {
+    LS_ASSIGN_OR_RETURN(const Config layer, Config::FromFile(path));
+    config.Merge(layer);
+  }
+  for (const std::string& assignment : command_line.assignments) {
+    LS_RETURN_IF_ERROR(config.Set(assignment));
+  }
+  return config;
+}
 
 // Reads the workload's name, and refuses tables that nobody knows.
 absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefinition& strategy) {
@@ -98,32 +114,7 @@ absl::Status CheckTokens(const Model& model, const Dataset& dataset, int64_t lea
       " chunks, which do not divide its ", time, " tokens; change cut.tokens, or data.context"));
 }
 
-std::string DefaultOut(const std::string& workload, const std::string& strategy) {
-  const char* bazel = std::getenv("BUILD_WORKING_DIRECTORY");
-  const fs::path base = bazel != nullptr ? fs::path(bazel) : fs::current_path();
-  return (base / "runs" / workload / strategy).string();
-}
-
 }  // namespace
-
-std::string TrainingRun::checkpoints() const { return out + "/checkpoints"; }
-
-RunDescription Describe(const TrainingRun& run) {
-  const bool counts_tokens = run.dataset->task() == Task::kLanguageModel;
-  return {.workload = run.workload,
-          .strategy = run.strategy.name,
-          .config = run.config,
-          .settings = run.settings,
-          .device = run.device,
-          .parameters = run.parameters,
-          .trained_parameters = run.trained_parameters,
-          .unit = counts_tokens ? "tokens" : "samples",
-          .units_per_sample = counts_tokens ? run.dataset->target_shape().elements() : 1,
-          .entropy_rate = run.dataset->entropy_rate(),
-          .loss_floor = run.dataset->loss_floor(),
-          .out = run.out,
-          .checkpoints = run.checkpoints()};
-}
 
 std::string ModelFingerprint(const Config& config) {
   Config part = config.Only({"model", "lora"}).Without("model.init");
@@ -147,7 +138,7 @@ std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model
 
 absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const StrategyDefinition& strategy,
-                                     const ModelFactory& make_model, const RunPlace& place,
+                                     const ModelFactory& make_model, RanksHere here,
                                      ConfigRecord* record) {
   TrainingRun run;
   LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
@@ -157,19 +148,17 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config));
   run.device = command_line.device;
+  here.ranks = static_cast<int>(run.settings.mesh.ranks());
   LS_ASSIGN_OR_RETURN(run.devices,
-                      RankDevices::Create(run.device,
-                                          {.ranks = static_cast<int>(run.settings.mesh.ranks()),
-                                           .processes = place.processes,
-                                           .own_number = place.own_number},
-                                          run.settings.instructions));
+                      RankDevices::Create(run.device, here, run.settings.instructions));
   LS_RETURN_IF_ERROR(strategy.check(run.config, run.settings));
   if (run.settings.threads == 0) {
     const int64_t cores = std::thread::hardware_concurrency();
-    const int64_t sharers = place.processes > 0 ? place.processes : run.settings.mesh.ranks();
+    const int64_t sharers = here.processes > 0 ? here.processes : here.ranks;
     run.settings.threads = std::max<int64_t>(1, cores / sharers);
   }
   run.strategy = strategy;
+  run.strategy_name = strategy.name;
   const auto& lora = run.settings.lora;
   run.make_model = Prepared(make_model, strategy, lora, run.settings.cut.features);
   LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
@@ -193,7 +182,10 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      .micro_batches = run.settings.cut.micro_batches,
                                      .order = UsualOrder(run.dataset->task())}));
   run.sampler = std::make_shared<const Sampler>(std::move(sampler));
-  run.out = command_line.out.empty() ? DefaultOut(run.workload, strategy.name) : command_line.out;
+  run.out = command_line.out;
+  if (run.out.empty()) {
+    run.out = UserPath(absl::StrCat("runs/", run.workload, "/", strategy.name));
+  }
   run.resume = command_line.resume;
   run.config.RecordInto(nullptr);  // ranks read it at the same time
   return run;
@@ -201,9 +193,9 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
 
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
-                                       const ModelFactory& make_model, const RunPlace& place) {
-  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, place));
-  if (!place.has_first_rank) return run;
+                                       const ModelFactory& make_model, RanksHere here) {
+  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here));
+  if (!here.has_first) return run;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));
   return run;
@@ -213,7 +205,10 @@ void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRu
                 const absl::Status& error) {
   const std::string out = run.ok() ? run->out : command_line.out;
   if (out.empty() || (command_line.resume && fs::exists(out + "/summary.json"))) return;
-  WriteError(out, error);
+  // What cannot be written is let be: the error itself has been told, and is worth more.
+  if (!MakeDirectories(out).ok()) return;
+  WriteFileAtomically(absl::StrCat(out, "/", kErrorFile), absl::StrCat(error.message(), "\n"))
+      .IgnoreError();
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -12,11 +13,14 @@ namespace lockstep {
 namespace {
 
 constexpr char kLossScaleName[] = "optimizer.loss_scale";
+constexpr char kNormLabel[] = "norm";
 
-// Bytes for each trained element of what `tensors` are.
-double BytesPerElement(const std::vector<Tensor>& tensors) {
+// Bytes for each trained element of what `tensors` are; those that are undefined do not count.
+template <typename Tensors>
+double BytesPerElement(const Tensors& tensors) {
   double bytes = 0, elements = 0;
   for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
     bytes += static_cast<double>(tensor.bytes());
     elements += static_cast<double>(tensor.elements());
   }
@@ -24,18 +28,15 @@ double BytesPerElement(const std::vector<Tensor>& tensors) {
 }
 
 std::vector<CostPrediction::PerParameter> BytesPerParameter(
-    const std::vector<TrainedTensor>& trained, std::vector<Optimizer::State>& states) {
-  std::vector<Tensor> values, gradients, copies;
-  for (const TrainedTensor& tensor : trained) {
-    values.push_back(tensor.value);
-    gradients.push_back(tensor.gradient);
-    if (tensor.copy.defined()) copies.push_back(tensor.copy);
-  }
-  const bool has_masters = !copies.empty();
+    const std::vector<TrainedTensor>& trained, std::vector<Optimizer::State>& states,
+    bool has_masters) {
+  const auto of = [&trained](Tensor TrainedTensor::*member) {
+    return BytesPerElement(trained | std::views::transform(member));
+  };
   std::vector<CostPrediction::PerParameter> parts = {
-      {"parameter", BytesPerElement(has_masters ? copies : values)},
-      {"gradient", BytesPerElement(gradients)}};
-  if (has_masters) parts.push_back({"master weight", BytesPerElement(values)});
+      {"parameter", of(has_masters ? &TrainedTensor::copy : &TrainedTensor::value)},
+      {"gradient", of(&TrainedTensor::gradient)}};
+  if (has_masters) parts.push_back({"master weight", of(&TrainedTensor::value)});
   for (const Optimizer::State& state : states) {
     std::string what = state.kind;
     std::replace(what.begin(), what.end(), '_', ' ');
@@ -44,25 +45,55 @@ std::vector<CostPrediction::PerParameter> BytesPerParameter(
   return parts;
 }
 
+using Axes = std::vector<Communicator*>;
+
+// One axis after the other: largest magnitudes and the bins of SquareSum have no order of sums.
+template <typename T>
+void ReduceNorm(const Axes& axes, absl::Span<T> values, ReduceOp op) {
+  for (Communicator* axis : axes) ThrowIfError(AllReduceNumbers(*axis, values, op, kNormLabel));
+}
+
+Axes WithSeveralRanks(Axes axes) {
+  std::erase_if(axes, [](const Communicator* axis) { return axis->size() == 1; });
+  return axes;
+}
+
+NormReduction NormOverRanks(const Axes& divided) {
+  if (divided.empty()) return {};
+  return {.max =
+              [divided](float largest) {
+                ReduceNorm(divided, absl::MakeSpan(&largest, 1), ReduceOp::kMax);
+                return largest;
+              },
+          .sum =
+              [divided](SquareSum sum) {
+                ReduceNorm(divided, absl::MakeSpan(sum.bins), ReduceOp::kSum);
+                return sum;
+              }};
+}
+
 }  // namespace
 
-Updater::Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained)
+Updater::Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained,
+                 std::vector<Communicator*> holders)
     : rank_(rank),
       settings_(settings),
+      holders_(WithSeveralRanks(std::move(holders))),
+      norm_(NormOverRanks(holders_)),
       optimizer_(settings.optimizer, rank.kernels, trained),
       loss_scale_(settings.precision.loss_scale),
-      per_parameter_(BytesPerParameter(trained, optimizer_.states())) {
+      per_parameter_(
+          BytesPerParameter(trained, optimizer_.states(), settings.precision.has_masters())) {
   if (!loss_scale_.enabled()) return;
   loss_scale_state_ = rank.kernels.Empty({3}, DType::kF64, MemoryClass::kOptimizerState);
   KeepLossScale();
 }
 
-StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained,
-                         const NormReduction& reduction) {
+StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained) {
   StepTimer::Scope scope(rank_.timer, Phase::kOptimizer);
   StepResult result;
   result.loss_scale = loss_scale_.scale();
-  result.gradient_norm = GradientNorm(rank_.kernels, trained, reduction) / result.loss_scale;
+  result.gradient_norm = GradientNorm(rank_.kernels, trained, norm_) / result.loss_scale;
   result.learning_rate = settings_.schedule.RateAt(step);
   result.skipped = loss_scale_.enabled() && AgreeOnOverflow(!std::isfinite(result.gradient_norm));
   if (!result.skipped) {
@@ -123,10 +154,15 @@ std::vector<StateTensor> Updater::State(const std::vector<StateTensor>& paramete
 
 void Updater::AddTo(CostPrediction& prediction) const {
   prediction.per_parameter = per_parameter_;
-  const double n = rank_.size;
-  if (loss_scale_.enabled() && n > 1) {
-    prediction.traffic.push_back(
-        {Operation::kAllReduce, "overflow", 2 * (n - 1) / n * sizeof(float)});
+  if (loss_scale_.enabled() && rank_.size > 1) {
+    prediction.AddCollective(Operation::kAllReduce, "overflow", rank_.size, sizeof(float));
+  }
+}
+
+void Updater::AddNormTraffic(CostPrediction& prediction) const {
+  for (const Communicator* axis : holders_) {
+    prediction.AddCollective(Operation::kAllReduce, kNormLabel, axis->size(),
+                             sizeof(float) + 3 * sizeof(double));
   }
 }
 

@@ -20,15 +20,16 @@ namespace lockstep {
 class Updater {
  public:
   // `trained` keeps its order for the updater's life; its gradients may be swapped between steps.
-  Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained);
+  // They lie on all ranks of a grid along the axes `holders`, each element counted by one of them.
+  Updater(Rank& rank, const Settings& settings, const std::vector<TrainedTensor>& trained,
+          std::vector<Communicator*> holders = {});
 
   // What the loss is to be multiplied by in the next step.
   double loss_scale() const { return loss_scale_.scale(); }
 
   // Returns the result of the step but the loss. Throws StatusException when the loss scale has
   // fallen below 1.
-  StepResult Step(int64_t step, const std::vector<TrainedTensor>& trained,
-                  const NormReduction& reduction = {});
+  StepResult Step(int64_t step, const std::vector<TrainedTensor>& trained);
 
   // The optimizer's state and the loss scale's. `parameters` describe the trained tensors, in their
   // order.
@@ -39,6 +40,9 @@ class Updater {
   // Adds what this costs: the bytes kept for each trained parameter, and the traffic of agreeing on
   // an overflow.
   void AddTo(CostPrediction& prediction) const;
+  // Adds what the norm sends in a step, label "norm": along each axis the largest magnitude, and
+  // three bins of a sum of squares.
+  void AddNormTraffic(CostPrediction& prediction) const;
 
  private:
   bool AgreeOnOverflow(bool own);
@@ -46,6 +50,8 @@ class Updater {
 
   Rank& rank_;
   const Settings& settings_;
+  const std::vector<Communicator*> holders_;  // axes of several ranks
+  const NormReduction norm_;
   Optimizer optimizer_;
   LossScale loss_scale_;
   Tensor loss_scale_state_;  // for checkpoints; undefined where losses are not scaled

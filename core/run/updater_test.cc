@@ -36,7 +36,7 @@ class RankUnderTest {
       : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
         timer_({}),
         trace_(handle.rank(), TraceWindow{}),
-        rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
+        rank_(kernels_, mesh_, timer_, trace_),
         master_(kernels_.Empty({kElements})),
         copy_(kernels_.Empty({kElements}, DType::kF16)),
         gradient_(kernels_.Empty({kElements}, DType::kF16)),

@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/layout/model_tensors.h"
 #include "core/run/local_model.h"
-#include "core/run/norm_over_ranks.h"
 #include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
 #include "strategies/engine/options.h"
@@ -51,8 +50,7 @@ class Engine : public Strategy {
                .gradient = [this](const Parameter& p) { return data_parallel_->GradientOf(p); }}),
         statistics_(local_model(), settings_, options_.shards),
         trained_(tensor_.Prepare(data_parallel_->Trained())),
-        norm_(NormOverRanks(GradientHolders())),
-        updater_(inputs.rank, settings_, trained_),
+        updater_(inputs.rank, settings_, trained_, GradientHolders()),
         runner_(local_model(), plan_, options_.schedule, stages_.rank(),
                 options_.recompute.micro_batches, links_) {
     tied_.SendValues();
@@ -86,7 +84,7 @@ class Engine : public Strategy {
     data_parallel_->FinishGradients();
     tied_.AddGradients();
     const double loss = ShareLoss(local_model(), ranks_, stages_, plan_.last_rank());
-    StepResult result = updater_.Step(step, trained_, norm_);
+    StepResult result = updater_.Step(step, trained_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
     if (!result.skipped) local_model().UpdateStatistics();
@@ -122,7 +120,7 @@ class Engine : public Strategy {
     tensor_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(local_model, ranks_, stages_, plan_.last_rank(), prediction);
-    AddNormTraffic(GradientHolders(), prediction);
+    updater_.AddNormTraffic(prediction);
     statistics_.AddCosts(local_model.rank().mesh, prediction);
     prediction.bubble_fraction = BubbleFraction(local_model.model(), plan_, options_.schedule,
                                                 checkpointing, stages_.rank());
@@ -180,7 +178,6 @@ class Engine : public Strategy {
   TiedParameters tied_;
   StatisticsSums statistics_;
   std::vector<TrainedTensor> trained_;
-  NormReduction norm_;
   Updater updater_;
   ScheduleRunner runner_;
 };

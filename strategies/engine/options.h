@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
+#include "core/config/cut_settings.h"
 #include "core/config/settings.h"
-#include "core/config/shard_assignment.h"
 #include "strategies/data_parallel/data_parallel.h"
 #include "strategies/recompute/policy.h"
 #include "strategies/schedules/schedule.h"

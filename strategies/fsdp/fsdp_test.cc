@@ -345,7 +345,7 @@ TEST(FsdpTest, UnitsAreGatheredTwiceAStep) {
 
 // The events of a rank with this name, in the order in which they began.
 std::vector<TraceEvent> EventsOf(const RankReport& report, const std::string& name) {
-  std::vector<TraceEvent> events = report.trace->Events();
+  std::vector<TraceEvent> events = report.trace.events;
   std::erase_if(events, [&](const TraceEvent& event) { return event.name != name; });
   std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
     return a.start_nanos < b.start_nanos;

@@ -184,7 +184,7 @@ TEST(LayerwiseTest, OneStageWorksAtATime) {
                   {"mesh.pp=3", "cut.micro_batches=2", "trace.first_step=1", "trace.steps=1"});
   std::vector<std::pair<int64_t, int64_t>> busy;  // start and end
   for (const RankReport& report : reports) {
-    for (const TraceEvent& event : report.trace->Events()) {
+    for (const TraceEvent& event : report.trace.events) {
       if (event.track != TraceTrack::kCompute) continue;
       if (event.name != "forward" && event.name != "backward") continue;
       busy.emplace_back(event.start_nanos, event.start_nanos + event.duration_nanos);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/config/shard_assignment.h"
+#include "core/config/cut_settings.h"
 #include "core/run/replica.h"
 #include "core/run/updater.h"
 
@@ -41,7 +41,7 @@ class NaiveDdp : public Strategy {
     }
     replica_.AddTiedGradients();
     replica_.SumStatistics();
-    const double loss = replica_.SumLoss(ranks_);
+    const double loss = replica_.MeanLoss(&ranks_);
 
     StepResult result = updater_.Step(step, trained_);
     if (!result.skipped) replica_.UpdateStatistics();

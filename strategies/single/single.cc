@@ -34,7 +34,7 @@ class Single : public Strategy {
       replica_.EndShard();
     }
     replica_.AddTiedGradients();
-    const double loss = replica_.MeanLoss(replica_.LossSum());
+    const double loss = replica_.MeanLoss();
     StepResult result = updater_.Step(step, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;

@@ -97,9 +97,7 @@ Settings SettingsOf(const OptimizerRule& optimizer = AdamW()) {
 class Alone {
  public:
   explicit Alone(RankHandle& handle, const MeshShape& shape = {})
-      : mesh_(Mesh::Create(shape, handle.comm()).value()), rank_{handle.rank(), handle.size(),
-                                                                 kernels_,      mesh_,
-                                                                 timer_,        trace_} {}
+      : mesh_(Mesh::Create(shape, handle.comm()).value()), rank_(kernels_, mesh_, timer_, trace_) {}
 
   Rank& rank() { return rank_; }
   MemoryBooks books() { return allocator_.books(); }
@@ -215,7 +213,8 @@ TEST(ProfileBlocksTest, LeavesTheRankAsItWas) {
     const StepTimes times = rank.timer.EndStep(0);
     EXPECT_EQ(times.Of(Phase::kForward), 0);
     EXPECT_EQ(times.Of(Phase::kBackward), 0);
-    for (const TraceEvent& event : rank.trace.Events()) {
+    const TraceRecord record = rank.trace.Record();
+    for (const TraceEvent& event : record.events) {
       EXPECT_THAT(event.name, Not(HasSubstr("b0")));
     }
     for (const MemoryClass memory_class :

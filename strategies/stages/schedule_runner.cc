@@ -53,15 +53,12 @@ EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
   EvaluationSums sums;
   for (int stage = 0; stage < plan_.size(); ++stage) {
     if (&actions_ != &schedule_.ranks[plan_.rank_of_stage[stage]]) continue;
-    EvaluationPass pass(local_model_, plan_.stages[stage], kind.samples);
-    const StageVariables outputs =
-        pass.Forward(IsFirst(stage) ? StageVariables{.line = local_model_.Enter(batch.inputs)}
-                                    : links_.TakeInputs(stage, kind));
-    if (IsLast(stage)) {
-      sums = pass.Score(outputs.line[0], batch.targets);
-    } else {
-      links_.SendOutputs(stage, kind, outputs);
-    }
+    StageVariables inputs = IsFirst(stage)
+                                ? StageVariables{.line = local_model_.Enter(batch.inputs)}
+                                : links_.TakeInputs(stage, kind);
+    const StageVariables outputs = EvaluateStage(local_model_, plan_.stages[stage], kind.samples,
+                                                 std::move(inputs), batch.targets, sums);
+    if (!IsLast(stage)) links_.SendOutputs(stage, kind, outputs);
   }
   links_.AwaitSent();
   return sums;
@@ -101,9 +98,9 @@ void ScheduleRunner::Backward(const Action& action) {
   if (!IsLast(stage)) gradients = links_.TakeGradients(stage, KindOf(micro_batch));
   const BackwardHooks hooks =
       EndsShard(micro_batch) ? hooks_->completing(stage, ShardOf(micro_batch)) : BackwardHooks();
-  const StageGradients of_inputs = kind == ActionKind::kBackward
-                                       ? pass.Backward(std::move(gradients), hooks)
-                                       : pass.BackwardInputs(std::move(gradients), hooks);
+  const StageGradients of_inputs =
+      pass.Backward(std::move(gradients), hooks,
+                    kind == ActionKind::kBackward ? Tape::Extent::kAll : Tape::Extent::kInputsOnly);
   if (!IsFirst(stage)) links_.SendGradients(stage, KindOf(micro_batch), of_inputs);
   if (kind == ActionKind::kBackward) End(action);
 }

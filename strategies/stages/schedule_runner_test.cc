@@ -143,7 +143,8 @@ TEST(TraceOrderTest, IsThatOfTheSchedule) {
     std::vector<std::vector<std::string>> traced(3);
     const auto outcome = RunPipeline(
         {.make_model = Probes(schedule), .schedule = schedule}, [&](RankUnderTest& rank) {
-          for (const TraceEvent& event : rank.trace().Events()) {
+          const TraceRecord record = rank.trace().Record();
+          for (const TraceEvent& event : record.events) {
             if (event.name != "forward" && event.name != "backward") {
               continue;
             }
@@ -192,7 +193,8 @@ void ExpectReceivedMeanwhile(RankUnderTest& rank, const std::string& label,
   }
   received.erase(received.begin(), received.end() - kOverlapped);
   std::vector<TraceEvent> passes;
-  for (const TraceEvent& event : rank.trace().Events()) {
+  const TraceRecord record = rank.trace().Record();
+  for (const TraceEvent& event : record.events) {
     if (event.name == pass) passes.push_back(event);
   }
   ASSERT_EQ(passes.size(), static_cast<size_t>(kOverlapped));

@@ -59,7 +59,7 @@ class RankOfV {
  public:
   explicit RankOfV(RankHandle& handle)
       : mesh_(Mesh::Create({.pp = 2}, handle.comm()).value()),
-        rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
+        rank_(kernels_, mesh_, timer_, trace_),
         local_model_(rank_, MakeSkippers(), kVShape.RangesOf(handle.rank()), settings_, 1),
         links_(local_model_, kVShape, mesh_.pp()) {}
 

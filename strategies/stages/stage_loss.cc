@@ -12,7 +12,7 @@ constexpr char kLabel[] = "loss";
 }  // namespace
 
 double ShareLoss(LocalModel& local_model, Communicator& shards, Communicator& stages, int from) {
-  double loss = local_model.has_last() ? local_model.SumLoss(shards) : 0;
+  double loss = local_model.has_last() ? local_model.MeanLoss(&shards) : 0;
   if (stages.size() == 1) return loss;
   StepTimer::Scope scope(local_model.rank().timer, Phase::kBubble);
   ThrowIfError(BroadcastNumbers(stages, absl::MakeSpan(&loss, 1), from, kLabel));

@@ -37,8 +37,9 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
 //   TensorParallel tensor(inputs);
 //   LocalModel local_model(rank, tensor.Split(std::move(inputs.model)), ...);
 //   auto trained = tensor.Prepare(local_model.Trained());
+//   Updater updater(rank, settings, trained, {&tensor.ranks(), ...});
 //   ... forward, backward, sums over the shards of the batch ...
-//   updater.Step(step, trained, NormOverRanks({&tensor.ranks(), ...}));
+//   updater.Step(step, trained);
 class TensorParallel {
  public:
   explicit TensorParallel(const StrategyInputs& inputs);

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "core/checkpoint/state_tensor.h"
-#include "core/report/tensor_hashes.h"
+#include "core/report/metrics.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/engine/preset.h"

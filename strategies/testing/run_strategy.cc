@@ -133,7 +133,7 @@ void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_m
                  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run->settings.mesh, handle.comm()));
                  Trace trace(handle.rank(), TraceWindow{});
                  StepTimer timer({});
-                 Rank rank = {handle.rank(), handle.size(), kernels, mesh, timer, trace};
+                 Rank rank(kernels, mesh, timer, trace);
                  LS_ASSIGN_OR_RETURN(Model model, run->make_model(run->config, *run->dataset));
                  try {
                    look(*run, rank, *MakeStrategy(*run, rank, std::move(model), {}));

@@ -38,8 +38,8 @@ std::string TraceOf(const StrategyDefinition& strategy, const Assignments& assig
   const std::vector<RankReport> reports =
       RunStrategy(strategy, MakeModel, SmallGptConfig(),
                   With(assignments, {"train.steps=8", "trace.first_step=1", "trace.steps=4"}));
-  std::vector<const Trace*> traces;
-  for (const RankReport& report : reports) traces.push_back(report.trace.get());
+  std::vector<const TraceRecord*> traces;
+  for (const RankReport& report : reports) traces.push_back(&report.trace);
   const std::string path = RunFolder() + "/trace.json";
   EXPECT_EQ(WriteChromeTrace(path, traces), absl::OkStatus());
   return ReadFile(path).value();

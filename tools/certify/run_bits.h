@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/report/tensor_hashes.h"
+#include "core/report/metrics.h"
 
 namespace lockstep {
 

@@ -18,7 +18,6 @@
 #include "core/config/data_config.h"
 #include "core/config/settings.h"
 #include "core/nn/lora.h"
-#include "core/run/base_weights.h"
 #include "core/run/model_weights.h"
 #include "core/run/parameter_hash.h"
 #include "models/models.h"

@@ -45,7 +45,7 @@ Model MakeTiedSquares() {
 LocalModelUnderTest::LocalModelUnderTest(RankHandle& handle, const Settings& settings,
                                          const std::vector<BlockRange>& ranges)
     : mesh_(Mesh::Create(settings.mesh, handle.comm()).value()),
-      rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
+      rank_(kernels_, mesh_, timer_, trace_),
       local_model_(rank_, MakeTiedSquares(), {ranges[mesh_.pp().rank()]}, settings, 1) {
   local_model_.AllocateGradients();
   local_model_.Clear(1);

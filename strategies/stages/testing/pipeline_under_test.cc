@@ -77,7 +77,7 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
       mesh_(Mesh::Create(settings_.mesh, handle.comm()).value()),
       trace_(handle.rank(), {.first_step = pipeline.steps - 1, .steps = 1}),
       timer_({.trace = &trace_}),
-      rank_{handle.rank(), handle.size(), kernels_, mesh_, timer_, trace_},
+      rank_(kernels_, mesh_, timer_, trace_),
       local_model_(std::make_unique<LocalModel>(rank_, pipeline.make_model(),
                                                 plan_.RangesOf(handle.rank()), settings_, 1)),
       links_(std::make_unique<StageLinks>(*local_model_, plan_, mesh_.pp())),
@@ -116,7 +116,7 @@ absl::StatusOr<StepOutcome> RunPipeline(const PipelineUnderTest& pipeline,
                  for (int64_t step = 0; step < pipeline.steps; ++step) rank.Step(step);
                  look(rank);
                  const std::lock_guard lock(mutex);
-                 outcome.loss += rank.local_model().MeanLoss(rank.local_model().LossSum());
+                 outcome.loss += rank.local_model().MeanLoss();
                  for (const Parameter* parameter : rank.local_model().parameters()) {
                    const auto gradient = parameter->gradient.span<float>();
                    outcome.gradients[parameter->name] = {gradient.begin(), gradient.end()};
