@@ -12,26 +12,26 @@ int64_t AlignedElements(const Parameter& parameter, DType dtype) {
 
 }  // namespace
 
-BucketPlan PlanBuckets(const std::vector<int64_t>& parameter_bytes, int64_t first_limit,
-                       int64_t limit) {
-  BucketPlan plan;
+Buckets PlanBuckets(const std::vector<int64_t>& parameter_bytes, int64_t first_limit,
+                    int64_t limit) {
+  Buckets buckets;
   int64_t filled = 0;
   for (size_t i = parameter_bytes.size(); i-- > 0;) {
-    const int64_t bound = plan.buckets.size() <= 1 ? first_limit : limit;
-    if (plan.buckets.empty() || filled + parameter_bytes[i] > bound) {
-      plan.buckets.emplace_back();
+    const int64_t bound = buckets.size() <= 1 ? first_limit : limit;
+    if (buckets.empty() || filled + parameter_bytes[i] > bound) {
+      buckets.emplace_back();
       filled = 0;
     }
-    plan.buckets.back().push_back(i);
+    buckets.back().push_back(i);
     filled += parameter_bytes[i];
   }
-  return plan;
+  return buckets;
 }
 
-std::vector<Tensor> MakeBuckets(const BucketPlan& plan, const std::vector<Parameter*>& parameters,
+std::vector<Tensor> MakeBuckets(const Buckets& buckets, const std::vector<Parameter*>& parameters,
                                 DType dtype, Kernels& kernels) {
   std::vector<Tensor> flats;
-  for (std::vector<size_t> bucket : plan.buckets) {
+  for (std::vector<size_t> bucket : buckets) {
     // Those that fill whole cache lines first: then at most the others leave gaps.
     std::stable_partition(bucket.begin(), bucket.end(), [&](size_t i) {
       return AlignedElements(*parameters[i], dtype) == parameters[i]->held_shape().elements();

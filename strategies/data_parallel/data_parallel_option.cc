@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,13 +26,6 @@ void RefuseKeys(ConfigReader& reader, const std::vector<std::string>& keys,
     reader.AddProblem(key, absl::StrCat("has a meaning only with data_parallel.shard = ", shard,
                                         ": leave it out"));
   }
-}
-
-BucketLimits ReadBucketLimits(ConfigReader& reader) {
-  BucketLimits limits;
-  reader.Read("first_bucket_bytes", &limits.first, {.at_least = 1});
-  reader.Read("bucket_bytes", &limits.others, {.at_least = 1});
-  return limits;
 }
 
 Unshard ReadUnshard(ConfigReader& reader, const Schedule& schedule) {
@@ -89,21 +81,21 @@ void ReadAccumulate(ConfigReader& reader, int64_t micro_batches) {
                    "cut.micro_batches=1 with more shards"));
 }
 
-void ReadShard(ConfigReader& reader, Divided& divided) {
+Divided ReadShard(ConfigReader& reader) {
+  Divided divided = Divided::kNothing;
   reader.ReadChoice("shard", &divided,
                     {{"none", Divided::kNothing},
                      {"optimizer", Divided::kOptimizerState},
                      {"gradients", Divided::kGradients},
                      {"parameters", Divided::kParameters}});
+  return divided;
 }
 
 }  // namespace
 
 Divided ReadDivided(const Config& config) {
   ConfigReader reader(config.Table(kTable));
-  Divided divided = Divided::kNothing;
-  ReadShard(reader, divided);  // ReadDataParallel tells what is wrong with it
-  return divided;
+  return ReadShard(reader);  // ReadDataParallel tells what is wrong with it
 }
 
 ShardAssignment AssignmentOf(Divided divided) {
@@ -113,11 +105,11 @@ ShardAssignment AssignmentOf(Divided divided) {
 absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const Settings& settings,
                                                    const Schedule& schedule) {
   ConfigReader reader(config.Table(kTable));
-  Sharding sharding = {.divided = Divided::kNothing};
-  ReadShard(reader, sharding.divided);
+  Sharding sharding = {.divided = ReadShard(reader)};
   BucketLimits buckets;
   if (sharding.divided == Divided::kNothing) {
-    buckets = ReadBucketLimits(reader);
+    reader.Read("first_bucket_bytes", &buckets.first, {.at_least = 1});
+    reader.Read("bucket_bytes", &buckets.others, {.at_least = 1});
   } else {
     RefuseKeys(reader, {"first_bucket_bytes", "bucket_bytes"}, "\"none\"");
   }

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                               Kernels& kernels, Trained trained)
+                               Kernels& kernels, bool is_trained)
     : kernels_(kernels), groups_(groups) {
   whole_ = kernels.Empty({layout.whole}, compute, MemoryClass::kParameters);
   if (stays_whole()) {
@@ -17,7 +17,7 @@ FlatParameters::FlatParameters(const FlatLayout& layout, const ShardGroups& grou
     shard_ = kernels.Empty({layout.shard}, compute, MemoryClass::kParameters);
     kernels.Fill(shard_, 0);
   }
-  if (trained == Trained::kHere) {
+  if (is_trained) {
     master_ = shard_;
     if (compute != DType::kF32) {
       master_ = kernels.Empty({layout.shard}, DType::kF32, MemoryClass::kOptimizerState);

@@ -1,23 +1,34 @@
 #pragma once
 
-#include "core/comm/work.h"
+#include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
 #include "core/layout/flat_layout.h"
-#include "strategies/data_parallel/shard_groups.h"
+#include "core/layout/model_layout.h"
 
 namespace lockstep {
+
+// What a rank divides with others, and with whom.
+struct ShardGroups {
+  // Each keeps one shard of every unit, always.
+  Communicator& shards;
+  // Those of `shards` next to this rank that keep a unit together between its forward and its
+  // backward, each an equal shard: all of them (these are the shards of every unit), fewer, or this
+  // rank alone, which keeps the whole.
+  Communicator& neighbours;
+  // Those that keep the same shard, and train it on other shards of the batch.
+  Communicator& replicas;
+  Divided divided = Divided::kParameters;
+};
 
 // The values of a unit's parameters: this rank's shard, and the whole, always or while a block
 // needs it.
 class FlatParameters {
  public:
-  // Whether they are trained here, get their values from where they are, or are frozen.
-  enum class Trained { kHere, kElsewhere, kNever };
-
   // `compute`: the dtype of the whole, in which it is gathered and computed with. Where parameters
-  // are not divided the whole stays, and the shard lies in it.
+  // are not divided the whole stays, and the shard lies in it. `is_trained`: here, so that they
+  // have a master.
   FlatParameters(const FlatLayout& layout, const ShardGroups& groups, DType compute,
-                 Kernels& kernels, Trained trained = Trained::kHere);
+                 Kernels& kernels, bool is_trained);
 
   // Begins to bring the whole together, from the neighbours where they have kept it, else from all
   // shards; without effect if that has been done or begun.

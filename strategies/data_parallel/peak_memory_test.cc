@@ -1,6 +1,7 @@
-#include "strategies/data_parallel/peak_memory.h"
+// What PeakParameterBytes predicts.
 
 #include "gtest/gtest.h"
+#include "strategies/data_parallel/residency.h"
 
 namespace lockstep {
 namespace {

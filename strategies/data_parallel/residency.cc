@@ -1,6 +1,7 @@
 #include "strategies/data_parallel/residency.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,20 +14,56 @@ Parameter* OwnerOf(Parameter* parameter) {
 }
 
 // The first block with something to train: before it, nothing needs gradients.
-int64_t FirstTrained(const Model& model) {
-  for (size_t i = 0; i < model.blocks.size(); ++i) {
-    for (const Parameter* parameter : model.blocks[i]->Parameters()) {
-      if (parameter->trainable) return static_cast<int64_t>(i);
-    }
+int64_t FirstTrained(const ModelLayout& layout) {
+  for (const ModelTensor& tensor : layout.tensors()) {
+    if (!tensor.is_frozen && !tensor.statistic) return tensor.block;
   }
-  return static_cast<int64_t>(model.blocks.size());
+  return std::numeric_limits<int64_t>::max();
+}
+
+using Units = std::vector<UnitNeeds>;
+
+// Bytes of a unit that is whole, or rests, or is about to go from one to the other. One that rests
+// as a whole does not exist twice.
+int64_t Bytes(const UnitNeeds& unit, bool is_whole, bool rests) {
+  if (is_whole && rests && unit.resting == unit.whole) return unit.whole;
+  return (is_whole ? unit.whole : 0) + (rests ? unit.resting : 0);
+}
+
+// The most bytes while a pass goes through the blocks in their order. `rests_before`,
+// `rests_after`: whether units rest until the pass gathers them, and after their last block.
+int64_t PeakOfPass(Units units, bool rests_before, bool rests_after) {
+  std::stable_sort(units.begin(), units.end(),
+                   [](const UnitNeeds& a, const UnitNeeds& b) { return a.first < b.first; });
+  int64_t peak = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    // While the first block of unit i runs: what has begun and is not over, and the next one; what
+    // rests, and what is about to.
+    int64_t live = 0;
+    for (size_t j = 0; j < units.size(); ++j) {
+      const bool has_begun = j <= i;
+      live += Bytes(units[j], has_begun ? units[j].last >= units[i].first : j == i + 1,
+                    has_begun ? rests_after && units[j].last <= units[i].first : rests_before);
+    }
+    peak = std::max(peak, live);
+  }
+  return peak;
 }
 
 }  // namespace
 
+int64_t PeakParameterBytes(const Units& units, bool recomputes) {
+  // Backward is a pass through the blocks from the end, in which what is used is given back.
+  Units backward = units;
+  std::erase_if(backward, [](const UnitNeeds& unit) { return !unit.in_backward; });
+  for (UnitNeeds& unit : backward) unit.first = -std::exchange(unit.last, -unit.first);
+  return std::max(PeakOfPass(units, recomputes, /*rests_after=*/true),
+                  PeakOfPass(backward, /*rests_before=*/true, /*rests_after=*/false));
+}
+
 Residency::Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
                      const Precision& precision, Unshard unshard, Kernels& kernels, uint64_t seed)
-    : unshard_(unshard), first_trained_(FirstTrained(model)) {
+    : unshard_(unshard), first_trained_(FirstTrained(layout)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : layout.blocks(place)) {
     use_orders_.push_back(
@@ -46,7 +83,7 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
       tied_copies_.push_back(
           {owner, tied_here[owner],
            std::make_unique<FlatParameters>(flat, groups, precision.compute, kernels,
-                                            FlatParameters::Trained::kElsewhere)});
+                                            /*is_trained=*/false)});
       for (Parameter* tied : tied_copies_.back().copies) {
         tied->value = tied_copies_.back().parameters->whole().View(0, tied->held_shape());
       }
@@ -61,9 +98,9 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
     FindUses(order, model);
     for (int64_t i = order.range.begin; i < order.range.end; ++i) {
       model.blocks[i]->AddHooks(
-          {.before_forward = [this, &order, i](Pass&) { BeforeForward(order, i); },
+          {.before_forward = [&order, i](Pass&) { MakeWhole(order.forward, &Use::first, i); },
            .after_forward = [this, &order, i](Pass& pass) { AfterForward(order, i, pass); },
-           .before_backward = [this, &order, i] { BeforeBackward(order, i); },
+           .before_backward = [&order, i] { MakeWhole(order.backward, &Use::last, i); },
            .after_backward = [this, &order, i] { AfterBackward(order, i); }});
     }
   }
@@ -95,11 +132,11 @@ void Residency::FindUses(UseOrder& order, const Model& model) {
                    [](const Use& a, const Use& b) { return a.last > b.last; });
 }
 
-void Residency::BeforeForward(const UseOrder& order, int64_t block) {
-  for (size_t i = 0; i < order.forward.size(); ++i) {
-    if (order.forward[i].first != block) continue;
-    order.forward[i].parameters->AwaitWhole();
-    if (i + 1 < order.forward.size()) order.forward[i + 1].parameters->Gather();
+void Residency::MakeWhole(const std::vector<Use>& uses, int64_t Use::*first, int64_t block) {
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].*first != block) continue;
+    uses[i].parameters->AwaitWhole();
+    if (i + 1 < uses.size()) uses[i + 1].parameters->Gather();
   }
 }
 
@@ -112,14 +149,6 @@ void Residency::AfterForward(const UseOrder& order, int64_t block, const Pass& p
     } else {
       use.parameters->Release();
     }
-  }
-}
-
-void Residency::BeforeBackward(const UseOrder& order, int64_t block) {
-  for (size_t i = 0; i < order.backward.size(); ++i) {
-    if (order.backward[i].last != block) continue;
-    order.backward[i].parameters->AwaitWhole();
-    if (i + 1 < order.backward.size()) order.backward[i + 1].parameters->Gather();
   }
 }
 

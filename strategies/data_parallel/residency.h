@@ -7,8 +7,6 @@
 #include "core/nn/model.h"
 #include "core/nn/pass.h"
 #include "core/run/local_model.h"
-#include "strategies/data_parallel/peak_memory.h"
-#include "strategies/data_parallel/shard_groups.h"
 #include "strategies/data_parallel/unit.h"
 
 namespace lockstep {
@@ -25,6 +23,19 @@ struct TiedCopies {
   std::vector<Parameter*> copies;
   std::unique_ptr<FlatParameters> parameters;
 };
+
+// What a unit needs beside its shards, in bytes, and when.
+struct UnitNeeds {
+  int first = 0, last = 0;  // of the blocks that use it
+  bool in_backward = true;  // whether gradients flow through these blocks
+  int64_t whole = 0;        // its parameters
+  int64_t resting = 0;      // kept of them between forward and backward
+};
+
+// The most bytes of parameters beside the shards that exist at one time: a unit is whole from the
+// first block that uses it to the last, in each direction, and the next one is being gathered.
+// `recomputes`: whether forward runs a second time before backward, when all units rest.
+int64_t PeakParameterBytes(const std::vector<UnitNeeds>& units, bool recomputes = false);
 
 // When the units of a model are whole: hangs on its blocks, gathers what a block needs before it
 // runs and the next block's meanwhile, and gives back what no block needs any more.
@@ -58,9 +69,10 @@ class Residency {
 
   void FindUses(UseOrder& order, const Model& model);
   bool IsInBackward(const Use& use) const { return use.last >= first_trained_; }
-  void BeforeForward(const UseOrder& order, int64_t block);
+  // Before a pass comes to a block, which is the first one to use some of `uses`: brings these
+  // together, and begins with the next.
+  static void MakeWhole(const std::vector<Use>& uses, int64_t Use::*first, int64_t block);
   void AfterForward(const UseOrder& order, int64_t block, const Pass& pass);
-  void BeforeBackward(const UseOrder& order, int64_t block);
   void AfterBackward(const UseOrder& order, int64_t block);
 
   const Unshard unshard_;

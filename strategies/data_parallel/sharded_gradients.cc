@@ -11,12 +11,14 @@ namespace lockstep {
 
 ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int place,
                                    const ShardGroups& groups, DType reduce, int64_t shards,
-                                   bool sums_in_backward, Kernels& kernels)
+                                   bool sums_in_backward, Kernels& kernels,
+                                   EndShardFunction end_shard)
     : kernels_(kernels),
       groups_(groups),
       reduce_(reduce),
       shards_(shards),
-      sums_in_backward_(sums_in_backward) {
+      sums_in_backward_(sums_in_backward),
+      end_shard_(std::move(end_shard)) {
   const std::vector<Parameter*> all = model.Parameters();
   const std::vector<ModelTensor>& tensors = layout.tensors();
   for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
@@ -47,58 +49,66 @@ ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int 
 
 void ShardedGradients::AddFlat(int64_t block, std::vector<Parameter*> uses,
                                const FlatLayout& layout) {
-  FlatGradients gradients(layout, groups_, reduce_, kernels_);
-  ShardSum sum(kernels_, gradients.shard(), stays_whole() ? 1 : shards_, MemoryClass::kGradients);
-  flats_.push_back(
-      std::make_unique<Flat>(Flat{block, std::move(uses), std::move(gradients), std::move(sum)}));
-  const Flat& flat = *flats_.back();
   const int rank = groups_.shards.rank();
+  const Tensor whole = kernels_.Empty({layout.whole}, reduce_, MemoryClass::kGradients);
+  Tensor shard;
+  if (stays_whole()) {
+    shard = whole.View(rank * layout.shard, {layout.shard});
+  } else {
+    whole.storage().Release();
+    shard = kernels_.Empty({layout.shard}, reduce_, MemoryClass::kGradients);
+  }
+  ShardSum sum(kernels_, shard, stays_whole() ? 1 : shards_, MemoryClass::kGradients);
+  flats_.push_back(
+      std::make_unique<Flat>(Flat{block, std::move(uses), whole, shard, std::move(sum)}));
+  const Flat& flat = *flats_.back();
   for (size_t i = 0; i < flat.uses.size(); ++i) {
     Parameter& use = *flat.uses[i];
-    use.gradient = flat.gradients.whole().View(layout.members[i].offset, use.held_shape());
+    use.gradient = flat.whole.View(layout.members[i].offset, use.held_shape());
     places_[&use] = {&flat, layout.OffsetInShard(i, rank), layout.InShard(i, rank).count};
   }
 }
 
 Tensor ShardedGradients::Held(const Parameter& use) const {
   const Place& place = places_.at(&use);
-  return place.flat->gradients.shard().View(place.at, {place.elements});
+  return place.flat->shard.View(place.at, {place.elements});
+}
+
+// Ends the sum of the shard before, which still reads the whole.
+void ShardedGradients::Materialize(Flat& flat) {
+  while (flat.is_under_way) Advance();
+  if (!stays_whole()) flat.whole.storage().Materialize();
 }
 
 void ShardedGradients::Enter(int64_t block) {
   for (const auto& flat : flats_) {
-    if (flat->block != block) continue;
-    while (flat->is_under_way) Advance();  // the sum of the shard before
-    flat->gradients.Materialize();
+    if (flat->block == block) Materialize(*flat);
   }
 }
 
 void ShardedGradients::Leave(int64_t block) {
-  if (completing_ == nullptr || !sums_in_backward_) return;
+  if (!is_completing_ || !sums_in_backward_) return;
   for (const auto& flat : flats_) {
     if (flat->block != block) continue;
     flat->is_summed = true;
-    Sum(*flat, *completing_);
+    Sum(*flat);
   }
 }
 
-void ShardedGradients::Completing(const EndShardFunction& end_shard) { completing_ = &end_shard; }
-
-void ShardedGradients::Completed(const BlockRange& stage, const EndShardFunction& end_shard) {
-  completing_ = nullptr;
+void ShardedGradients::Completed(const BlockRange& stage) {
+  is_completing_ = false;
   for (const auto& flat : flats_) {
     if (!stage.Contains(flat->block) || std::exchange(flat->is_summed, false)) continue;
-    while (flat->is_under_way) Advance();
-    flat->gradients.Materialize();  // where no backward has reached it
-    Sum(*flat, end_shard);
+    Materialize(*flat);  // where no backward has reached it
+    Sum(*flat);
   }
 }
 
-void ShardedGradients::Sum(Flat& flat, const EndShardFunction& end_shard) {
+void ShardedGradients::Sum(Flat& flat) {
   bool is_complete = true;
   for (Parameter* use : flat.uses) {
     if (stays_whole()) {
-      is_complete = end_shard(*use);
+      is_complete = end_shard_(*use);
     } else {
       CompleteGradient(kernels_, *use);
       use->ClearGradient();
@@ -106,7 +116,7 @@ void ShardedGradients::Sum(Flat& flat, const EndShardFunction& end_shard) {
   }
   if (!is_complete) return;
   if (under_way_.size() == kUnderWay) Advance();
-  flat.gradients.Reduce();
+  flat.reduce = groups_.shards.ReduceScatter(flat.whole, flat.shard, ReduceOp::kSum, "gradients");
   flat.is_under_way = true;
   under_way_.push_back(&flat);
 }
@@ -114,9 +124,12 @@ void ShardedGradients::Sum(Flat& flat, const EndShardFunction& end_shard) {
 void ShardedGradients::Advance() {
   Flat& flat = *under_way_.front();
   under_way_.pop_front();
-  flat.gradients.AwaitReduced();
+  ThrowIfError(flat.reduce.Wait());
+  if (!stays_whole()) flat.whole.storage().Release();
   flat.is_under_way = false;
-  if (flat.sum.Add()) over_replicas_.push_back(flat.gradients.ReduceOverReplicas());
+  if (!flat.sum.Add() || groups_.replicas.size() == 1) return;
+  over_replicas_.push_back(
+      groups_.replicas.AllReduce(flat.shard, flat.shard, ReduceOp::kSum, "gradients"));
 }
 
 void ShardedGradients::Await() {
@@ -131,15 +144,9 @@ int64_t ShardedGradients::partial_bytes() const {
   return bytes;
 }
 
-int64_t ShardedGradients::summed_bytes() const {
+int64_t ShardedGradients::Bytes(Tensor Flat::*tensor) const {
   int64_t bytes = 0;
-  for (const auto& flat : flats_) bytes += flat->gradients.whole().bytes();
-  return bytes * (stays_whole() ? 1 : shards_);
-}
-
-int64_t ShardedGradients::shard_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& flat : flats_) bytes += flat->gradients.shard().bytes();
+  for (const auto& flat : flats_) bytes += ((*flat).*tensor).bytes();
   return bytes;
 }
 
@@ -151,14 +158,14 @@ int64_t ShardedGradients::PeakWholeBytes(const std::vector<StageBackward>& backw
   std::deque<const Flat*> under_way;
   const auto advance = [&] {
     std::erase(whole, under_way.front());
-    live -= under_way.front()->gradients.whole().bytes();
+    live -= under_way.front()->whole.bytes();
     under_way.pop_front();
   };
   const auto materialize = [&](const Flat* flat) {
     while (std::find(under_way.begin(), under_way.end(), flat) != under_way.end()) advance();
     if (std::find(whole.begin(), whole.end(), flat) != whole.end()) return;
     whole.push_back(flat);
-    live += flat->gradients.whole().bytes();
+    live += flat->whole.bytes();
     peak = std::max(peak, live);
   };
   const auto sum = [&](const Flat* flat) {

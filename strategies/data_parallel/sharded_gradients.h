@@ -13,8 +13,7 @@
 #include "core/nn/model.h"
 #include "core/run/shard_sum.h"
 #include "strategies/data_parallel/data_parallel.h"
-#include "strategies/data_parallel/flat_gradients.h"
-#include "strategies/data_parallel/shard_groups.h"
+#include "strategies/data_parallel/flat_parameters.h"
 
 namespace lockstep {
 
@@ -32,19 +31,21 @@ class ShardedGradients {
   static constexpr size_t kUnderWay = 2;
 
   // Gives the gradients of rank `place` their memory, and hangs on its blocks: backward makes them
-  // whole. `sums_in_backward`: what a completing backward leaves behind is summed at once, else
-  // when the stage is completed. Model and kernels outlive it.
+  // whole. `reduce`: the dtype in which they are kept and summed. `sums_in_backward`: what a
+  // completing backward leaves behind is summed at once, else when the stage is completed.
+  // `end_shard`: where gradients stay whole, LocalModel::EndShard. Model and kernels outlive it.
+  using EndShardFunction = std::function<bool(Parameter&)>;
   ShardedGradients(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-                   DType reduce, int64_t shards, bool sums_in_backward, Kernels& kernels);
+                   DType reduce, int64_t shards, bool sums_in_backward, Kernels& kernels,
+                   EndShardFunction end_shard);
 
   // The elements of a use's gradient that lie in this rank's shard, which may be none.
   Tensor Held(const Parameter& use) const;
 
   // Before the backward that completes a stage's gradients of a shard of the batch, and after the
-  // last one that adds to them. `end_shard`: where gradients stay whole, LocalModel::EndShard.
-  using EndShardFunction = std::function<bool(Parameter&)>;
-  void Completing(const EndShardFunction& end_shard);
-  void Completed(const BlockRange& stage, const EndShardFunction& end_shard);
+  // last one that adds to them.
+  void Completing() { is_completing_ = true; }
+  void Completed(const BlockRange& stage);
   // Returns when all sums are there. Throws StatusException.
   void Await();
 
@@ -52,15 +53,19 @@ class ShardedGradients {
   // step with these backwards; and bytes that a step sums over the ranks, and over replicas.
   int64_t partial_bytes() const;
   int64_t PeakWholeBytes(const std::vector<StageBackward>& backwards) const;
-  int64_t summed_bytes() const;
-  int64_t shard_bytes() const;
+  int64_t summed_bytes() const { return Bytes(&Flat::whole) * (stays_whole() ? 1 : shards_); }
+  int64_t shard_bytes() const { return Bytes(&Flat::shard); }
 
  private:
+  // The gradients of a unit's uses: the whole, always or while backward computes them, and this
+  // rank's shard of their sum over the ranks.
   struct Flat {
     int64_t block;
     std::vector<Parameter*> uses;
-    FlatGradients gradients;
-    ShardSum sum;            // over shards of the batch, where gradients are divided
+    Tensor whole;  // its memory comes and goes, and views of it stay valid; or it stays
+    Tensor shard;  // where the whole stays, a view of it
+    ShardSum sum;  // over shards of the batch, where gradients are divided
+    Work reduce = {};
     bool is_summed = false;  // by the backward that completes the present shard
     bool is_under_way = false;
   };
@@ -73,19 +78,22 @@ class ShardedGradients {
   void AddFlat(int64_t block, std::vector<Parameter*> uses, const FlatLayout& layout);
   void Enter(int64_t block);
   void Leave(int64_t block);
-  void Sum(Flat& flat, const EndShardFunction& end_shard);
+  void Materialize(Flat& flat);
+  void Sum(Flat& flat);
   // Ends the first reduce-scatter under way.
   void Advance();
   bool stays_whole() const { return groups_.divided == Divided::kOptimizerState; }
+  int64_t Bytes(Tensor Flat::*tensor) const;
 
   Kernels& kernels_;
   const ShardGroups groups_;
   const DType reduce_;
   const int64_t shards_;  // of the batch, that this rank trains
   const bool sums_in_backward_;
+  const EndShardFunction end_shard_;
   std::vector<std::unique_ptr<Flat>> flats_;  // by block
   absl::flat_hash_map<const Parameter*, Place> places_;
-  const EndShardFunction* completing_ = nullptr;  // a backward that completes gradients goes on
+  bool is_completing_ = false;  // a backward that completes gradients goes on
   std::deque<Flat*> under_way_;
   std::vector<Work> over_replicas_;
 };

@@ -45,7 +45,8 @@ int64_t PeakRows(const std::vector<int64_t>& rows, bool sums_in_backward,
                                       .neighbours = handle.comm(),
                                       .replicas = *alone,
                                       .divided = Divided::kGradients},
-                                     DType::kF32, 2, sums_in_backward, kernels);
+                                     DType::kF32, 2, sums_in_backward, kernels,
+                                     /*end_shard=*/nullptr);
     EXPECT_EQ(gradients.partial_bytes(), gradients.shard_bytes());
     EXPECT_EQ(gradients.summed_bytes(), 2 * 2 * gradients.shard_bytes());
     if (handle.rank() == 0) peak = gradients.PeakWholeBytes(backwards) / kRow;

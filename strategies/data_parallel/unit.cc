@@ -7,9 +7,7 @@ namespace lockstep {
 FsdpUnit::FsdpUnit(std::vector<Member> members, const FlatLayout& layout, const ShardGroups& groups,
                    const Precision& precision, Kernels& kernels, uint64_t seed)
     : members_(std::move(members)),
-      parameters_(layout, groups, precision.compute, kernels,
-                  members_[0].parameter->trainable ? FlatParameters::Trained::kHere
-                                                   : FlatParameters::Trained::kNever) {
+      parameters_(layout, groups, precision.compute, kernels, members_[0].parameter->trainable) {
   const Tensor& shard = is_trained() ? parameters_.master() : parameters_.shard();
   for (size_t i = 0; i < members_.size(); ++i) {
     Parameter& parameter = *members_[i].parameter;
@@ -20,15 +18,13 @@ FsdpUnit::FsdpUnit(std::vector<Member> members, const FlatLayout& layout, const 
 
     const Range own = layout.InShard(i, groups.shards.rank());
     const int64_t at = layout.OffsetInShard(i, groups.shards.rank());
-    values_.push_back(shard.View(at, {own.count}));
-    Initialize(parameter, seed, own.first, kernels, values_.back());
-    if (!is_trained()) continue;
-    trained_.push_back(
-        {.name = parameter.name,
-         .value = values_.back(),
-         .gradient = Tensor(),
-         .decays = parameter.decays(),
-         .copy = parameters_.has_master() ? parameters_.shard().View(at, {own.count}) : Tensor()});
+    const bool has_copy = parameters_.has_master();
+    held_.push_back({.name = parameter.name,
+                     .value = shard.View(at, {own.count}),
+                     .gradient = Tensor(),
+                     .decays = parameter.decays(),
+                     .copy = has_copy ? parameters_.shard().View(at, {own.count}) : Tensor()});
+    Initialize(parameter, seed, own.first, kernels, held_.back().value);
   }
   parameters_.RoundMaster();
 }

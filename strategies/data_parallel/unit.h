@@ -8,7 +8,6 @@
 #include "core/nn/parameter.h"
 #include "core/optim/optimizer.h"
 #include "strategies/data_parallel/flat_parameters.h"
-#include "strategies/data_parallel/shard_groups.h"
 
 namespace lockstep {
 
@@ -30,18 +29,15 @@ class FsdpUnit {
   FlatParameters& parameters() { return parameters_; }
   bool is_trained() const { return parameters_.master().defined(); }
 
-  // The elements of each parameter that lie in the shard, which may be none: for the optimizer, but
-  // for their gradients, nothing of a frozen unit; and, in the same order, the values that
-  // checkpoints keep.
-  const std::vector<TrainedTensor>& trained() const { return trained_; }
-  const std::vector<Tensor>& values() const { return values_; }
+  // The elements of each parameter that lie in the shard, which may be none: what the optimizer
+  // updates, but for its gradient, or where the unit is frozen its value alone.
+  const std::vector<TrainedTensor>& held() const { return held_; }
   const std::vector<Member>& members() const { return members_; }
 
  private:
   std::vector<Member> members_;
   FlatParameters parameters_;
-  std::vector<TrainedTensor> trained_;
-  std::vector<Tensor> values_;
+  std::vector<TrainedTensor> held_;
 };
 
 }  // namespace lockstep

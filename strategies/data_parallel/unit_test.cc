@@ -76,11 +76,11 @@ TEST(FsdpUnitTest, ShardsAddUpToEachParameter) {
     std::vector<std::vector<int64_t>> of_ranks(ranks);
     OnRanks(ranks, 1, [&](UnitRank& rank) {
       const std::vector<float> whole = InitialValues(rank.b, rank.kernels);
-      for (const Tensor& part : rank.unit.values()) {
-        of_ranks[rank.rank].push_back(part.elements());
+      for (const TrainedTensor& part : rank.unit.held()) {
+        of_ranks[rank.rank].push_back(part.value.elements());
       }
       const Range b = rank.layout.InShard(1, rank.rank);
-      EXPECT_EQ(Values(rank.unit.values()[1]),
+      EXPECT_EQ(Values(rank.unit.held()[1].value),
                 std::vector<float>(whole.begin() + b.first, whole.begin() + b.first + b.count));
     });
     for (const std::vector<int64_t>& rank : of_ranks) {

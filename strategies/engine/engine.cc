@@ -5,22 +5,55 @@
 
 #include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/config/config_reader.h"
+#include "core/config/cut_settings.h"
 #include "core/layout/model_tensors.h"
 #include "core/run/local_model.h"
 #include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
-#include "strategies/engine/options.h"
+#include "strategies/data_parallel/data_parallel_option.h"
 #include "strategies/engine/preset.h"
-#include "strategies/stages/bubble.h"
+#include "strategies/recompute/policy.h"
 #include "strategies/stages/plan.h"
+#include "strategies/stages/schedule_option.h"
 #include "strategies/stages/schedule_runner.h"
 #include "strategies/stages/stage_links.h"
-#include "strategies/stages/stage_loss.h"
 #include "strategies/stages/tied_parameters.h"
 #include "strategies/tensor_parallel/tensor_parallel.h"
 
 namespace lockstep {
 namespace {
+
+// The mechanisms that a run composes. Tensor parallelism needs no entry: it follows from mesh.tp
+// and the table [tensor_parallel].
+struct EngineOptions {
+  Schedule schedule;  // accepted by Validate, for mesh.pp ranks; see ReadSchedule
+  BalanceOption balance;
+  RecomputePolicy recompute;
+  DataParallelMaker make_data_parallel;
+  ShardAssignment shards = ShardAssignment::kConsecutive;
+};
+
+// Reads the tables of all mechanisms, and checks them against the mesh and the cut. InvalidArgument
+// with all problems.
+absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Settings& settings) {
+  EngineOptions options;
+  options.shards = AssignmentOf(ReadDivided(config));
+  absl::Status problems = CheckShards(settings.mesh, settings.cut, options.shards);
+  ConfigReader pipeline(config.Table("pipeline"));
+  options.schedule = ReadSchedule(pipeline, settings, ReadDivided(config));
+  options.balance = ReadBalance(pipeline);
+  problems = Both(problems, pipeline.Finish());
+  absl::StatusOr<DataParallelMaker> maker = ReadDataParallel(config, settings, options.schedule);
+  problems = Both(problems, maker.status());
+  absl::StatusOr<RecomputePolicy> recompute = ReadRecomputePolicy(config);
+  problems = Both(problems, recompute.status());
+  problems = Both(problems, CheckTensorParallelOptions(config));
+  if (!problems.ok()) return problems;
+  options.make_data_parallel = *std::move(maker);
+  options.recompute = *std::move(recompute);
+  return options;
+}
 
 class Engine : public Strategy {
  public:
@@ -188,15 +221,13 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
   StrategyDefinition strategy;
   strategy.name = name;
   strategy.keys = std::move(keys);
-  strategy.tables = EngineTables();
+  strategy.tables = {"pipeline", "data_parallel", kRecomputeTable, kTensorParallelTable};
   strategy.check = [](const Config& config, const Settings& settings) {
     return ReadEngineOptions(config, settings).status();
   };
   strategy.prepare_model = [](const Config& config, Model& model) {
     LS_ASSIGN_OR_RETURN(const RecomputePolicy policy, ReadRecomputePolicy(config));
-    LS_RETURN_IF_ERROR(CheckRecomputePolicy(policy, model));
-    ApplyRecomputePolicy(policy, model);
-    return absl::OkStatus();
+    return ApplyRecomputePolicy(policy, model);
   };
   strategy.check_model = [](const Config& config, const Settings& settings, const Model& model) {
     LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));

@@ -44,7 +44,7 @@ absl::StatusOr<RecomputePolicy> ReadRecomputePolicy(const Config& config) {
   return policy;
 }
 
-absl::Status CheckRecomputePolicy(const RecomputePolicy& policy, const Model& model) {
+absl::Status ApplyRecomputePolicy(const RecomputePolicy& policy, Model& model) {
   std::vector<std::string> problems, blocks, operations;
   for (const auto& block : model.blocks) {
     blocks.push_back(block->name());
@@ -68,11 +68,7 @@ absl::Status CheckRecomputePolicy(const RecomputePolicy& policy, const Model& mo
         operations.empty() ? "it has none, so use recompute.blocks"
                            : absl::StrCat("it has ", absl::StrJoin(operations, ", "))));
   }
-  if (problems.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
-}
-
-void ApplyRecomputePolicy(const RecomputePolicy& policy, Model& model) {
+  if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
   for (const auto& block : model.blocks) {
     const auto matches = [&block](const auto& pattern) {
       return MatchesLayer(pattern, block->name());
@@ -80,6 +76,7 @@ void ApplyRecomputePolicy(const RecomputePolicy& policy, Model& model) {
     block->recomputed.whole = std::any_of(policy.blocks.begin(), policy.blocks.end(), matches);
     block->recomputed.operations = policy.operations;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "strategies/schedules/dependencies.h"
 
 #include <algorithm>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,28 @@ std::vector<Action> DependenciesOf(const Schedule& schedule, const Action& actio
       return {{ActionKind::kInputGradient, stage, micro_batch}};
   }
   return {};
+}
+
+std::vector<size_t> RunInOrder(
+    const Schedule& schedule,
+    const std::function<void(size_t, const Action&, const std::vector<Action>&)>& run) {
+  std::vector<size_t> next(schedule.ranks.size(), 0);
+  std::set<Action> done;
+  const auto is_done = [&done](const Action& action) { return done.contains(action); };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t rank = 0; rank < next.size(); ++rank) {
+      for (; next[rank] < schedule.ranks[rank].size(); ++next[rank]) {
+        const Action& action = schedule.ranks[rank][next[rank]];
+        const std::vector<Action> needed = DependenciesOf(schedule, action);
+        if (!std::all_of(needed.begin(), needed.end(), is_done)) break;
+        run(rank, action, needed);
+        done.insert(action);
+        moved = true;
+      }
+    }
+  }
+  return next;
 }
 
 }  // namespace lockstep

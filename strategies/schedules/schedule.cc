@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,20 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-char Letter(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward:
-      return 'F';
-    case ActionKind::kBackward:
-      return 'B';
-    case ActionKind::kInputGradient:
-      return 'I';
-    case ActionKind::kWeightGradient:
-      return 'W';
-  }
-  return '?';
-}
 
 // The faults of a schedule, gathered cell by cell.
 class Checker {
@@ -78,8 +63,7 @@ class Checker {
       return fault(absl::StrCat("stage ", action.stage, " belongs to rank ",
                                 schedule_.rank_of_stage[action.stage]));
     }
-    const auto [seen, is_new] =
-        seen_.try_emplace({action.kind, action.stage, action.micro_batch}, std::pair(rank, index));
+    const auto [seen, is_new] = seen_.try_emplace(action, rank, index);
     if (!is_new) {
       fault(absl::StrCat("repeats ", Cell(seen->second.first, seen->second.second)));
     }
@@ -108,35 +92,18 @@ class Checker {
     }
   }
 
-  // Walks all ranks as far as they come.
   void CheckProgress() {
-    std::vector<size_t> next(schedule_.ranks.size(), 0);
-    std::map<std::tuple<ActionKind, int, int>, bool> done;
-    const auto blocker = [&](size_t rank) -> const Action* {
-      for (const Action& needed : DependenciesOf(schedule_, schedule_.ranks[rank][next[rank]])) {
-        if (!done[{needed.kind, needed.stage, needed.micro_batch}]) {
-          blocker_ = needed;
-          return &blocker_;
-        }
+    const std::vector<size_t> done =
+        RunInOrder(schedule_, [](size_t, const Action&, const std::vector<Action>&) {});
+    for (size_t rank = 0; rank < done.size(); ++rank) {
+      if (done[rank] == schedule_.ranks[rank].size()) continue;
+      for (const Action& needed : DependenciesOf(schedule_, schedule_.ranks[rank][done[rank]])) {
+        const auto& [owner, index] = seen_.at(needed);
+        if (index < done[owner]) continue;
+        faults_.push_back(
+            absl::StrCat("deadlock: ", Cell(rank, done[rank]), " waits for ", Cell(owner, index)));
+        break;
       }
-      return nullptr;
-    };
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t rank = 0; rank < next.size(); ++rank) {
-        while (next[rank] < schedule_.ranks[rank].size() && blocker(rank) == nullptr) {
-          const Action& action = schedule_.ranks[rank][next[rank]++];
-          done[{action.kind, action.stage, action.micro_batch}] = true;
-          moved = true;
-        }
-      }
-    }
-    for (size_t rank = 0; rank < next.size(); ++rank) {
-      if (next[rank] == schedule_.ranks[rank].size()) continue;
-      const Action& needed = *blocker(rank);
-      const auto& [owner, index] = seen_.at({needed.kind, needed.stage, needed.micro_batch});
-      faults_.push_back(
-          absl::StrCat("deadlock: ", Cell(rank, next[rank]), " waits for ", Cell(owner, index)));
     }
   }
 
@@ -177,15 +144,15 @@ class Checker {
 
   const Schedule& schedule_;
   std::vector<std::string> faults_;
-  std::map<std::tuple<ActionKind, int, int>, std::pair<size_t, size_t>> seen_;
-  Action blocker_;
+  std::map<Action, std::pair<size_t, size_t>> seen_;  // rank, and index there
 };
 
 }  // namespace
 
 std::string ToString(const Action& action, bool with_stage) {
   return absl::StrCat(with_stage ? absl::StrCat(action.stage) : "",
-                      std::string(1, Letter(action.kind)), action.micro_batch);
+                      std::string(1, kActionLetters[static_cast<int>(action.kind)]),
+                      action.micro_batch);
 }
 
 absl::Status Validate(const Schedule& schedule) {
@@ -208,7 +175,7 @@ int PeakActivations(const Schedule& schedule, int rank) {
   int live = 0, peak = 0;
   for (const Action& action : schedule.ranks[rank]) {
     if (action.kind == ActionKind::kForward) peak = std::max(peak, ++live);
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient) --live;
+    if (EndsBackward(action.kind)) --live;
   }
   return peak;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,12 @@ struct Action {
   int stage = 0;
   int micro_batch = 0;
 
-  friend bool operator==(const Action&, const Action&) = default;
+  friend auto operator<=>(const Action&, const Action&) = default;
 };
 
-// "F3", or "2F3" where a rank has several stages: stage 2, forward, micro-batch 3. Kinds are F, B,
-// I and W.
+// How kinds are written, in their order.
+inline constexpr char kActionLetters[] = "FBIW";
+// "F3", or "2F3" where a rank has several stages: stage 2, forward, micro-batch 3.
 std::string ToString(const Action& action, bool with_stage);
 
 // A step of a pipeline as data: for each rank the list of what it does, in order. Transfers follow

@@ -1,12 +1,12 @@
-#include "strategies/schedules/v_shaped.h"
-
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
 namespace {
@@ -50,14 +50,6 @@ class RankWriter {
   std::deque<std::pair<Leg, int>> without_weights_;  // leg and micro-batch
   std::vector<Action> actions_;
 };
-
-Schedule Empty(const std::string& name, int ranks, int micro_batches) {
-  Schedule schedule = {.name = name, .micro_batches = micro_batches};
-  for (int stage = 0; stage < kStagesPerRankOfV * ranks; ++stage) {
-    schedule.rank_of_stage.push_back(std::min(stage, 2 * ranks - 1 - stage));
-  }
-  return schedule;
-}
 
 // The list of a rank for `micro_batches` >= 2 x `ranks` - 1.
 std::vector<Action> ZeroBubbleVActions(int ranks, int rank, int micro_batches) {
@@ -149,19 +141,27 @@ std::vector<Action> DualPipeVActions(int ranks, int rank, int micro_batches) {
   return writer.Take();
 }
 
+Schedule Make(const std::string& name, int ranks, int micro_batches,
+              const std::function<std::vector<Action>(int rank)>& actions_of) {
+  Schedule schedule = {.name = name, .micro_batches = micro_batches};
+  for (int stage = 0; stage < kStagesPerRankOfV * ranks; ++stage) {
+    schedule.rank_of_stage.push_back(std::min(stage, 2 * ranks - 1 - stage));
+  }
+  for (int rank = 0; rank < ranks; ++rank) schedule.ranks.push_back(actions_of(rank));
+  return schedule;
+}
+
 }  // namespace
 
 Schedule ZeroBubbleVSchedule(int ranks, int micro_batches) {
-  Schedule schedule = Empty("zb_v", ranks, micro_batches);
   // Fewer micro-batches than fill the V are scheduled as the first ones of as many as do.
   const int filled = std::max(micro_batches, 2 * ranks - 1);
-  for (int rank = 0; rank < ranks; ++rank) {
+  return Make("zb_v", ranks, micro_batches, [&](int rank) {
     std::vector<Action> actions = ZeroBubbleVActions(ranks, rank, filled);
     std::erase_if(actions,
                   [&](const Action& action) { return action.micro_batch >= micro_batches; });
-    schedule.ranks.push_back(std::move(actions));
-  }
-  return schedule;
+    return actions;
+  });
 }
 
 absl::StatusOr<Schedule> DualPipeVSchedule(int ranks, int micro_batches) {
@@ -171,11 +171,8 @@ absl::StatusOr<Schedule> DualPipeVSchedule(int ranks, int micro_batches) {
                      " for ", ranks, ", but there are ", micro_batches,
                      "; use more micro-batches, fewer ranks, or zb_v, which takes any number"));
   }
-  Schedule schedule = Empty("dualpipe_v", ranks, micro_batches);
-  for (int rank = 0; rank < ranks; ++rank) {
-    schedule.ranks.push_back(DualPipeVActions(ranks, rank, micro_batches));
-  }
-  return schedule;
+  return Make("dualpipe_v", ranks, micro_batches,
+              [&](int rank) { return DualPipeVActions(ranks, rank, micro_batches); });
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "strategies/schedules/v_shaped.h"
+// ZB-V and DualPipeV.
 
 #include <algorithm>
 #include <map>

@@ -1,54 +1,14 @@
 #include "strategies/stages/balance.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iterator>  // std::ssize
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "glog/logging.h"
-#include "strategies/stages/block_work.h"
 
 namespace lockstep {
 namespace {
-
-std::string Names(const Model& model) {
-  return absl::StrJoin(model.blocks, ", ",
-                       [](std::string* out, const auto& block) { out->append(block->name()); });
-}
-
-absl::Status Check(const Model& model, const std::vector<int64_t>& balance, int stages,
-                   const std::string& key) {
-  const int64_t blocks = std::ssize(model.blocks);
-  if (stages > blocks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "mesh.pp is ", stages, ", but the model has ", blocks, " blocks (", Names(model),
-        ") and each stage needs one; use mesh.pp = ", blocks, " or less"));
-  }
-  if (balance.empty()) return absl::OkStatus();
-  const auto problem = [&](const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, " = [", absl::StrJoin(balance, ", "), "] ", what,
-                     "; with \"cost\", \"time\" or \"size\" in its place the stages are evened out "
-                     "by what their blocks compute, take or hold"));
-  };
-  if (std::ssize(balance) != stages) {
-    return problem(absl::StrCat("has ", balance.size(), " stages, but mesh.pp is ", stages));
-  }
-  if (*std::min_element(balance.begin(), balance.end()) < 1) {
-    return problem("leaves a stage without blocks: each needs one");
-  }
-  // What is above the number of blocks does not fit, whatever the others are.
-  int64_t sum = 0;
-  for (const int64_t count : balance) sum += std::min(count, blocks + 1);
-  if (sum != blocks) {
-    return problem(
-        absl::StrCat("does not sum up to the model's ", blocks, " blocks (", Names(model), ")"));
-  }
-  return absl::OkStatus();
-}
 
 constexpr int64_t kImpossible = std::numeric_limits<int64_t>::max();
 
@@ -119,12 +79,6 @@ VDivision DivideV(const std::vector<int64_t>& before, int ranks,
 
 }  // namespace
 
-std::vector<int64_t> BlockCosts(const Model& model) {
-  std::vector<int64_t> costs;
-  for (const BlockWork& work : WorkOfBlocks(model)) costs.push_back(std::llround(work.total()));
-  return costs;
-}
-
 std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs, int stages) {
   const int64_t blocks = std::ssize(costs);
   CHECK_GE(stages, 1);
@@ -169,19 +123,6 @@ std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs,
                    return down + up <= costliest_rank ? std::max(down, up) : kImpossible;
                  })
       .balance;
-}
-
-absl::StatusOr<std::vector<BlockRange>> DivideBlocks(const Model& model,
-                                                     const std::vector<int64_t>& balance,
-                                                     int stages, const std::string& key) {
-  if (absl::Status status = Check(model, balance, stages, key); !status.ok()) return status;
-  std::vector<BlockRange> ranges;
-  int64_t begin = 0;
-  for (const int64_t count : balance.empty() ? EvenBalance(BlockCosts(model), stages) : balance) {
-    ranges.push_back({begin, begin + count});
-    begin += count;
-  }
-  return ranges;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "strategies/stages/balance_option.h"
+// The option pipeline.balance, and the profiles of blocks that it evens stages out by.
 
 #include <memory>
 #include <numeric>
@@ -13,6 +13,9 @@
 #include "core/run/profile_blocks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "strategies/schedules/named_schedules.h"
+#include "strategies/stages/balance.h"
+#include "strategies/stages/plan.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+using By = BalanceOption::By;
 using Numbers = std::vector<int64_t>;
 
 constexpr int64_t kWidth = 8;
@@ -127,6 +131,13 @@ Numbers Parameters(const std::vector<BlockProfile>& profiles) {
   Numbers bytes;
   for (const BlockProfile& profile : profiles) bytes.push_back(profile.parameter_bytes);
   return bytes;
+}
+
+Numbers TimeCosts(const std::vector<BlockProfile>& profiles) {
+  return BalanceCosts({}, profiles, By::kTime, 1);
+}
+Numbers SizeCosts(const std::vector<BlockProfile>& profiles, int64_t micro_batches_in_flight) {
+  return BalanceCosts({}, profiles, By::kSize, micro_batches_in_flight);
 }
 
 // --- by time: what sleeps longer than all others compute
@@ -269,11 +280,13 @@ TEST(ProfilesOfRunTest, NobodyMeasuresWhatNobodyNeeds) {
 Numbers Find(const BalanceOption& option, const std::vector<Needs>& needs) {
   std::vector<BlockProfile> profiles;
   if (NeedsProfiles(option)) profiles = Profile(needs);
-  return FindBalance(ModelOf(needs), profiles, option, {0, 1, 2});
+  Numbers balance;
+  const StagePlan plan = MakePlan(ModelOf(needs), profiles, GPipeSchedule(3, 1), option);
+  for (const BlockRange& stage : plan.stages) balance.push_back(stage.size());
+  return balance;
 }
 
 TEST(FindBalanceTest, AsTheOptionSays) {
-  using By = BalanceOption::By;
   EXPECT_EQ(Find({.by = By::kTime}, {kSlowForward, kSlowForward, kFast, kFast, kSlowForward})[0],
             1);
   const std::vector<Needs> sizes = {{.parameters = 5'000}, {.parameters = 5'000}, {}, {}, {}};
@@ -284,15 +297,15 @@ TEST(FindBalanceTest, AsTheOptionSays) {
 }
 
 TEST(DescribeBalanceTest, SaysHowToHaveItAgain) {
-  using By = BalanceOption::By;
   const Model model = ModelOf({kFast, kFast});
   const std::vector<BlockProfile> profiles = {{.nanos = 1'500'000, .activation_bytes = 2'000'000},
                                               {.nanos = 3'000'000, .parameter_bytes = 4'000'000}};
-  EXPECT_EQ(DescribeBalance(model, profiles, {.by = By::kTime}, {1, 1}),
-            "balance = [1, 1], by time of blocks in ms: b0 1.5, b1 3");
-  EXPECT_EQ(DescribeBalance(model, profiles, {.by = By::kSize}, {1, 1}, 2),
-            "balance = [1, 1], by size of blocks in MB: b0 4, b1 4");
-  EXPECT_EQ(DescribeBalance(model, {}, {.by = By::kCost}, {1, 1}), "");
+  const auto note = [&](By by, int micro_batches) {
+    return MakePlan(model, profiles, GPipeSchedule(2, micro_batches), {.by = by}).note;
+  };
+  EXPECT_EQ(note(By::kTime, 1), "balance = [1, 1], by time of blocks in ms: b0 1.5, b1 3");
+  EXPECT_EQ(note(By::kSize, 2), "balance = [1, 1], by size of blocks in MB: b0 4, b1 4");
+  EXPECT_EQ(note(By::kCost, 1), "");
 }
 
 absl::StatusOr<BalanceOption> Read(const std::string& table) {
@@ -305,7 +318,6 @@ absl::StatusOr<BalanceOption> Read(const std::string& table) {
 }
 
 TEST(ReadBalanceTest, AListOrAWay) {
-  using By = BalanceOption::By;
   EXPECT_EQ(Read("")->by, By::kCost);
   EXPECT_EQ(Read("balance = \"cost\"")->by, By::kCost);
   EXPECT_EQ(Read("balance = \"time\"")->by, By::kTime);

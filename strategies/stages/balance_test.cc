@@ -1,14 +1,11 @@
 #include "strategies/stages/balance.h"
 
 #include <algorithm>
-#include <iterator>  // std::ssize
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,9 +13,7 @@
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 using Numbers = std::vector<int64_t>;
 
@@ -38,7 +33,7 @@ TEST(EvenBalanceTest, BlocksThatCostNothingStillNeedAStage) {
 
 TEST(EvenBalanceDeathTest, StagesWithoutBlocksAreABrokenPromise) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(EvenBalance({42}, 2), "stages");  // DivideBlocks refuses it as a user's mistake
+  EXPECT_DEATH(EvenBalance({42}, 2), "stages");  // CheckPlan refuses it as a user's mistake
   EXPECT_DEATH(EvenBalance({42}, 0), "stages");
   EXPECT_DEATH(EvenBalance({42}, -1), "stages");
 }
@@ -129,62 +124,6 @@ TEST(EvenBalanceTest, OfAVIsTheBestOfAllDivisions) {
       EXPECT_EQ(rank_and_stage(costs, EvenBalance(costs, v)), best) << v.size();
     }
   }
-}
-
-class Empty : public Block {
- public:
-  using Block::Block;
-
- protected:
-  Variables Forward(Pass&, Variables inputs) override { return inputs; }
-};
-
-Model ModelOf(const Numbers& macs) {
-  Model model;
-  for (const int64_t cost : macs) {
-    model.blocks.push_back(std::make_unique<Empty>(absl::StrCat("b", model.blocks.size())));
-    model.blocks.back()->cost.forward_macs = cost;
-  }
-  return model;
-}
-
-TEST(DivideBlocksTest, AsToldOrByCost) {
-  const auto sizes = [](const Model& model, const Numbers& balance, int stages) {
-    Numbers all;
-    int64_t end = 0;
-    const auto ranges = DivideBlocks(model, balance, stages, "x.balance");
-    EXPECT_TRUE(ranges.ok()) << ranges.status();
-    for (const BlockRange& stage : *ranges) {
-      EXPECT_EQ(stage.begin, end);
-      end = stage.end;
-      all.push_back(stage.size());
-    }
-    EXPECT_EQ(end, std::ssize(model.blocks));
-    return all;
-  };
-  EXPECT_THAT(sizes(ModelOf({1, 2, 3, 4}), {1, 3}, 2), ElementsAre(1, 3));
-  EXPECT_THAT(sizes(ModelOf({8, 2, 3, 4}), {}, 2), ElementsAre(1, 3));
-  // A model that does not state its costs.
-  EXPECT_THAT(sizes(ModelOf({0, 0, 0, 0}), {}, 2), ElementsAre(2, 2));
-}
-
-TEST(DivideBlocksTest, RefusesWhatIsNoBalance) {
-  const auto message = [](const Numbers& balance, int stages) {
-    const auto ranges = DivideBlocks(ModelOf({1, 1, 1, 1}), balance, stages, "pipeline.balance");
-    EXPECT_TRUE(absl::IsInvalidArgument(ranges.status())) << ranges.status();
-    return std::string(ranges.status().message());
-  };
-  EXPECT_THAT(message({1, 2}, 2),
-              AllOf(HasSubstr("pipeline.balance = [1, 2] does not sum up to the model's 4 blocks "
-                              "(b0, b1, b2, b3)"),
-                    HasSubstr("with \"cost\", \"time\" or \"size\" in its place the stages are "
-                              "evened out")));
-  EXPECT_THAT(message({4, 0}, 2), HasSubstr("leaves a stage without blocks"));
-  EXPECT_THAT(message({5, -1}, 2), HasSubstr("leaves a stage without blocks"));
-  EXPECT_THAT(message({2, 1, 1}, 2), HasSubstr("has 3 stages, but mesh.pp is 2"));
-  EXPECT_THAT(message({}, 5), HasSubstr("mesh.pp is 5, but the model has 4 blocks"));
-  const int64_t huge = std::numeric_limits<int64_t>::max();
-  EXPECT_THAT(message({huge, huge}, 2), HasSubstr("does not sum up"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "models/resnet/resnet.h"
 #include "models/transformer/transformer.h"
 #include "strategies/stages/balance.h"
+#include "strategies/stages/plan.h"
 
 namespace lockstep {
 namespace {
@@ -94,7 +95,9 @@ TEST(BlockWorkTest, CountsConvolutionsSo) {
 
 // The blocks before the first adapter run forward only, so that their stage has room for more.
 TEST(BlockWorkTest, StagesAreEvenedOutByIt) {
-  const auto even = [](const Model& model) { return EvenBalance(BlockCosts(model), 2); };
+  const auto even = [](const Model& model) {
+    return EvenBalance(BalanceCosts(model, {}, BalanceOption::By::kCost, 1), 2);
+  };
   const std::vector<int64_t> full = even(Gpt(8));
   EXPECT_EQ(full, even(Adapted(Gpt(8), {"blocks.*"})));
   const std::vector<int64_t> late = even(Adapted(Gpt(8), {"blocks.6.*", "blocks.7.*"}));

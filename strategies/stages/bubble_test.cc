@@ -1,11 +1,10 @@
-#include "strategies/stages/bubble.h"
+// What BubbleFraction predicts.
 
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"
-#include "strategies/schedules/v_shaped.h"
-#include "strategies/stages/balance.h"
+#include "strategies/stages/plan.h"
 #include "strategies/stages/testing/model_of_costs.h"
 
 namespace lockstep {
@@ -42,7 +41,7 @@ TEST(BubbleFractionTest, IsThatOfThePapersWhereStagesAreEqual) {
         EXPECT_NEAR(Bubble(twice, *InterleavedSchedule(ranks, 2, micro_batches), rank),
                     (p - 1) / (2 * m + p - 1), 1e-12);
         // V-shaped: p - 1 forwards of a stage, which is half a rank's blocks, beside 6 m
-        // (v_shaped.h).
+        // (named_schedules.h).
         if (m >= 2 * p) {
           const double ramp = (p - 1) / (6 * m + p - 1);
           EXPECT_NEAR(Bubble(twice, ZeroBubbleVSchedule(ranks, micro_batches), rank), ramp, 1e-12);

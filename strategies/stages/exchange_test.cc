@@ -1,6 +1,7 @@
 // Stages of a small model on ranks that are threads, against the same model as one stage.
 
 #include <cmath>
+#include <numeric>  // std::iota
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/stages/stage_links.h"
-#include "strategies/stages/stage_loss.h"
 #include "strategies/stages/tied_parameters.h"
 
 namespace lockstep {
@@ -19,6 +19,13 @@ using ::testing::IsEmpty;
 
 const std::vector<BlockRange> kOneStage = {{0, 3}};
 const std::vector<BlockRange> kThreeStages = {{0, 1}, {1, 2}, {2, 3}};
+
+// Stage s on rank s.
+StagePlan OneStageARank(const std::vector<BlockRange>& stages) {
+  StagePlan plan = {.stages = stages, .rank_of_stage = std::vector<int>(stages.size())};
+  std::iota(plan.rank_of_stage.begin(), plan.rank_of_stage.end(), 0);
+  return plan;
+}
 
 // Losses and the owner's gradient of one micro-batch, by stages and in one.
 TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {

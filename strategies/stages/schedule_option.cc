@@ -20,13 +20,6 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks) {
                                                  " rows, one a rank, but mesh.pp is ", ranks));
 }
 
-// How many of a rank's micro-batches the schedule runs in one go.
-int MicroBatchesAtOnce(const Schedule& schedule, const Settings& settings, Divided divided) {
-  const bool by_shard = divided != Divided::kNothing && HalvesBackwards(schedule);
-  return static_cast<int>(by_shard ? settings.cut.micro_batches
-                                   : std::max<int64_t>(1, settings.micro_batches_of_rank()));
-}
-
 }  // namespace
 
 Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided divided) {
@@ -40,19 +33,19 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided di
   if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
-  const auto make = [&](const Schedule& like) {
-    return MakeSchedule(name, ranks, stages_per_rank, MicroBatchesAtOnce(like, settings, divided));
+  const auto make = [&](int64_t micro_batches) {
+    return MakeSchedule(name, ranks, stages_per_rank, static_cast<int>(micro_batches));
   };
-  absl::StatusOr<Schedule> schedule = is_file ? ReadFile(UserPath(file), ranks) : make({});
-  if (schedule.ok()) {
-    const int at_once = MicroBatchesAtOnce(*schedule, settings, divided);
-    if (is_file && schedule->micro_batches != at_once) {
-      schedule = absl::InvalidArgumentError(
-          absl::StrCat(UserPath(file), " has ", schedule->micro_batches,
-                       " micro-batches, but a rank runs ", at_once, " in one go"));
-    } else if (schedule->micro_batches != at_once) {
-      schedule = make(*schedule);
-    }
+  int64_t at_once = std::max<int64_t>(1, settings.micro_batches_of_rank());
+  absl::StatusOr<Schedule> schedule = is_file ? ReadFile(UserPath(file), ranks) : make(at_once);
+  if (schedule.ok() && divided != Divided::kNothing && HalvesBackwards(*schedule)) {
+    at_once = settings.cut.micro_batches;  // by shards, as the header says
+    if (!is_file) schedule = make(at_once);
+  }
+  if (schedule.ok() && schedule->micro_batches != at_once) {
+    schedule = absl::InvalidArgumentError(
+        absl::StrCat(UserPath(file), " has ", schedule->micro_batches,
+                     " micro-batches, but a rank runs ", at_once, " in one go"));
   }
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);

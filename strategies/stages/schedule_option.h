@@ -7,14 +7,9 @@
 
 namespace lockstep {
 
-// Reads which stage works on what, and when, from the table [pipeline]:
-//
-//   schedule ("1f1b")   gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_v, dualpipe_v or layerwise
-//                       (schedules.h, v_shaped.h). Backwards in another order than that of the
-//                       micro-batches are refused: the bits are those of `single`.
-//   stages_per_rank (1) more with interleaved_1f1b; 2, and no other number, with zb_v and
-//                       dualpipe_v
-//   schedule_file       instead of both, a CSV file as tools/schedule writes it
+// Reads which stage works on what, and when, from the table [pipeline] (docs/configuration.md).
+// Backwards in another order than that of the micro-batches are refused: the bits are those of
+// `single`.
 //
 // It runs all micro-batches of a rank in one go, shard after shard of the batch. A schedule that
 // halves backwards runs once for each shard where `divided` has the gradients of a block summed

@@ -5,6 +5,7 @@
 #include "glog/logging.h"
 
 namespace lockstep {
+
 ScheduleRunner::ScheduleRunner(LocalModel& local_model, const StagePlan& plan,
                                const Schedule& schedule, int rank, Checkpointing checkpointing,
                                StageLinks& links)
@@ -30,18 +31,12 @@ void ScheduleRunner::Run(int64_t step, absl::Span<const int64_t> micro_batches, 
   for (size_t i = 0; i < actions_.size(); ++i) {
     while (expected_ < std::min(i + 2, actions_.size())) Expect(expected_++);
     const Action& action = actions_[i];
-    switch (action.kind) {
-      case ActionKind::kForward:
-        Forward(action);
-        break;
-      case ActionKind::kBackward:
-      case ActionKind::kInputGradient:
-        Backward(action);
-        break;
-      case ActionKind::kWeightGradient:
-        WeightGradient(action);
-        break;
+    if (action.kind == ActionKind::kForward) Forward(action);
+    if (ReachesInputs(action.kind)) Backward(action);
+    if (action.kind == ActionKind::kWeightGradient) {
+      passes_.at(Place(action.stage, action.micro_batch)).BackwardWeights();
     }
+    if (EndsBackward(action.kind)) End(action);
   }
   CHECK(passes_.empty() && kept_.empty());
   links_.AwaitSent();
@@ -102,12 +97,6 @@ void ScheduleRunner::Backward(const Action& action) {
       pass.Backward(std::move(gradients), hooks,
                     kind == ActionKind::kBackward ? Tape::Extent::kAll : Tape::Extent::kInputsOnly);
   if (!IsFirst(stage)) links_.SendGradients(stage, KindOf(micro_batch), of_inputs);
-  if (kind == ActionKind::kBackward) End(action);
-}
-
-void ScheduleRunner::WeightGradient(const Action& action) {
-  passes_.at(Place(action.stage, action.micro_batch)).BackwardWeights();
-  End(action);
 }
 
 void ScheduleRunner::End(const Action& action) {

@@ -67,7 +67,6 @@ class ScheduleRunner {
   void Expect(size_t action);
   void Forward(const Action& action);
   void Backward(const Action& action);
-  void WeightGradient(const Action& action);
   void End(const Action& action);
   // This rank's next use of a micro-batch's inputs or targets.
   Batch TakeBatch(int micro_batch);

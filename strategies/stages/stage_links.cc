@@ -5,25 +5,51 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
-constexpr LinkLabels kLine = {"activations", "activation gradients"};
-constexpr LinkLabels kSkips = {"skips", "skip gradients"};
+// What the traffic of an edge is called in the ledger.
+struct EdgeLabels {
+  const char* variables;
+  const char* gradients;
+};
+constexpr EdgeLabels kLine = {"activations", "activation gradients"};
+constexpr EdgeLabels kSkips = {"skips", "skip gradients"};
+constexpr char kLoss[] = "loss";
 
-// Whether blocks up to one, that included, have something to train: else what it hands on needs no
-// gradient.
-bool TrainsUpTo(const Model& model, int64_t last) {
-  for (int64_t i = 0; i <= last; ++i) {
-    const std::vector<Parameter*> parameters = model.blocks[i]->Parameters();
-    if (std::any_of(parameters.begin(), parameters.end(),
-                    [](const Parameter* parameter) { return parameter->trainable; })) {
-      return true;
-    }
+RoutedTensors Routed(const Variables& variables) {
+  RoutedTensors tensors;
+  for (const Variable& variable : variables) {
+    tensors.push_back({.tensor = variable.value, .needs_gradient = variable.needs_gradient()});
   }
-  return false;
+  return tensors;
+}
+
+RoutedTensors Routed(const std::vector<Tensor>& gradients) {
+  RoutedTensors tensors;
+  for (const Tensor& gradient : gradients) tensors.push_back({.tensor = gradient});
+  return tensors;
+}
+
+// As inputs of a tape of their own.
+Variables VariablesOf(RoutedTensors tensors) {
+  Variables variables;
+  for (RoutedTensor& routed : tensors) {
+    variables.emplace_back(std::move(routed.tensor),
+                           routed.needs_gradient ? std::make_shared<GradientSlot>() : nullptr);
+  }
+  return variables;
+}
+
+std::vector<Tensor> TensorsOf(RoutedTensors routed) {
+  std::vector<Tensor> tensors;
+  for (RoutedTensor& one : routed) tensors.push_back(std::move(one.tensor));
+  return tensors;
 }
 
 }  // namespace
@@ -31,35 +57,39 @@ bool TrainsUpTo(const Model& model, int64_t last) {
 StageLinks::StageLinks(LocalModel& local_model, const StagePlan& plan, Communicator& ranks)
     : rank_(local_model.rank()), plan_(plan), own_(ranks.rank()) {
   const Model& model = local_model.model();
+  const std::vector<ModelTensor>& tensors = local_model.layout().tensors();
+  const auto trained = std::find_if(tensors.begin(), tensors.end(), [](const ModelTensor& tensor) {
+    return !tensor.is_frozen && !tensor.statistic;
+  });
+  // What blocks hand on needs a gradient if something in them or before them is trained.
+  const auto needs_gradient = [&](int64_t block) {
+    return trained != tensors.end() && trained->block <= block;
+  };
   std::map<std::pair<int, int>, Edge> skips;
   for (int stage = 0; stage < plan.size(); ++stage) {
     if (stage + 1 < plan.size()) {
       const int64_t last = plan.stages[stage].end - 1;
-      AddEdge(ranks, {.from = stage,
-                      .to = stage + 1,
-                      .elements = model.blocks[last]->cost.output_elements,
-                      .gradient_elements =
-                          TrainsUpTo(model, last) ? model.blocks[last]->cost.output_elements : 0,
-                      .sent = {},
-                      .taken = {},
-                      .group = nullptr,
-                      .link = nullptr});
+      const int64_t elements = model.blocks[last]->cost.output_elements;
+      AddEdge(ranks, {.from = {stage},
+                      .to = {stage + 1},
+                      .elements = elements,
+                      .gradient_elements = needs_gradient(last) ? elements : 0});
     }
     const std::vector<SkipPath> out = SkipEndsOf(model, plan.stages[stage]).out;
     for (size_t i = 0; i < out.size(); ++i) {
       const int to = plan.StageOfBlock(out[i].to);
       Edge& edge = skips[{stage, to}];
-      edge.from = stage;
-      edge.to = to;
+      edge.from.stage = stage;
+      edge.to.stage = to;
       edge.elements += out[i].elements;
-      if (TrainsUpTo(model, out[i].from)) edge.gradient_elements += out[i].elements;
-      edge.sent.push_back(i);
+      if (needs_gradient(out[i].from)) edge.gradient_elements += out[i].elements;
+      edge.from.skips.push_back(i);
     }
   }
   for (int stage = 0; stage < plan.size(); ++stage) {
     const std::vector<SkipPath> in = SkipEndsOf(model, plan.stages[stage]).in;
     for (size_t i = 0; i < in.size(); ++i) {
-      skips[{plan.StageOfBlock(in[i].from), stage}].taken.push_back(i);
+      skips[{plan.StageOfBlock(in[i].from), stage}].to.skips.push_back(i);
     }
   }
   for (auto& [ends, edge] : skips) AddEdge(ranks, std::move(edge));
@@ -67,109 +97,116 @@ StageLinks::StageLinks(LocalModel& local_model, const StagePlan& plan, Communica
 
 // All ranks make all groups, and keep the edges that end with them.
 void StageLinks::AddEdge(Communicator& ranks, Edge edge) {
-  const int from = plan_.rank_of_stage[edge.from], to = plan_.rank_of_stage[edge.to];
+  const int from = plan_.rank_of_stage[edge.from.stage], to = plan_.rank_of_stage[edge.to.stage];
   const bool is_here = own_ == from || own_ == to;
-  if (from == to) {
-    edge.link = LinkWithinRank();
-  } else {
-    auto group =
-        ranks.Split(is_here ? 0 : -1, own_ == from ? 0 : 1,
-                    absl::StrCat(edge.is_line() ? "stages " : "skips ", edge.from, "-", edge.to));
+  if (from != to) {
+    auto group = ranks.Split(
+        is_here ? 0 : -1, own_ == from ? 0 : 1,
+        absl::StrCat(edge.is_line() ? "stages " : "skips ", edge.from.stage, "-", edge.to.stage));
     ThrowIfError(group.status());
     edge.group = *std::move(group);
-    if (is_here) {
-      edge.link = LinkRanks(*edge.group, 0, 1, edge.is_line() ? kLine : kSkips, rank_.kernels);
+    const EdgeLabels& labels = edge.is_line() ? kLine : kSkips;
+    if (own_ == from) {
+      edge.variables.start.emplace(*edge.group, 1, labels.variables, rank_.kernels);
+      edge.gradients.end.emplace(*edge.group, 1, labels.gradients, rank_.kernels);
+    } else if (own_ == to) {
+      edge.variables.end.emplace(*edge.group, 0, labels.variables, rank_.kernels);
+      edge.gradients.start.emplace(*edge.group, 0, labels.gradients, rank_.kernels);
     }
   }
   if (is_here) edges_.push_back(std::move(edge));
 }
 
-void StageLinks::ExpectInputs(int stage, const BatchKind& kind) {
+void StageLinks::Channel::Send(const BatchKind& kind, RoutedTensors tensors) {
+  if (start) {
+    start->Send(kind, std::move(tensors));
+  } else {
+    here.push_back(std::move(tensors));
+  }
+}
+
+RoutedTensors StageLinks::Channel::Take(const BatchKind& kind) {
+  if (end) return end->Receive(kind);
+  CHECK(!here.empty()) << "a stage runs before the one whose results it needs";
+  RoutedTensors first = std::move(here.front());
+  here.pop_front();
+  return first;
+}
+
+void StageLinks::Expect(int stage, const BatchKind& kind, End Edge::*end, Channel Edge::*channel) {
   for (Edge& edge : edges_) {
-    if (edge.to == stage) edge.link->Expect(kind);
+    std::optional<RouteEnd>& route = (edge.*channel).end;
+    if ((edge.*end).stage == stage && route) route->Expect(kind);
+  }
+}
+
+StageLinks::Lists StageLinks::Take(int stage, const BatchKind& kind, End Edge::*end,
+                                   Channel Edge::*channel) {
+  StepTimer::Scope scope(rank_.timer, Phase::kBubble);
+  Lists lists;
+  for (Edge& edge : edges_) {
+    const auto& [at, skips] = edge.*end;
+    if (at != stage) continue;
+    RoutedTensors tensors = (edge.*channel).Take(kind);
+    if (edge.is_line()) {
+      lists.line = std::move(tensors);
+      continue;
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (lists.skips.size() <= skips[i]) lists.skips.resize(skips[i] + 1);
+      lists.skips[skips[i]] = std::move(tensors[i]);
+    }
+  }
+  ReleaseSent();  // where gradients came, the outputs that these are of, at least
+  return lists;
+}
+
+void StageLinks::Send(int stage, const BatchKind& kind, End Edge::*end, Channel Edge::*channel,
+                      const Lists& lists) {
+  ReleaseSent();
+  for (Edge& edge : edges_) {
+    const auto& [at, skips] = edge.*end;
+    if (at != stage) continue;
+    RoutedTensors tensors = edge.is_line() ? lists.line : RoutedTensors();
+    for (const size_t i : skips) tensors.push_back(lists.skips[i]);
+    (edge.*channel).Send(kind, std::move(tensors));
   }
 }
 
 StageVariables StageLinks::TakeInputs(int stage, const BatchKind& kind) {
-  StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  StageVariables inputs;
-  for (Edge& edge : edges_) {
-    if (edge.to != stage) continue;
-    Variables variables = edge.link->Take(kind);
-    if (edge.is_line()) {
-      inputs.line = std::move(variables);
-      continue;
-    }
-    for (size_t i = 0; i < variables.size(); ++i) {
-      if (inputs.skips.size() <= edge.taken[i]) inputs.skips.resize(edge.taken[i] + 1);
-      inputs.skips[edge.taken[i]] = std::move(variables[i]);
-    }
-  }
-  ReleaseSent();
-  return inputs;
+  Lists lists = Take(stage, kind, &Edge::to, &Edge::variables);
+  return {VariablesOf(std::move(lists.line)), VariablesOf(std::move(lists.skips))};
 }
 
 void StageLinks::SendOutputs(int stage, const BatchKind& kind, const StageVariables& outputs) {
-  ReleaseSent();
-  for (Edge& edge : edges_) {
-    if (edge.from != stage) continue;
-    if (edge.is_line()) {
-      edge.link->Send(kind, outputs.line);
-      continue;
-    }
-    Variables skips;
-    for (const size_t i : edge.sent) skips.push_back(outputs.skips[i]);
-    edge.link->Send(kind, skips);
-  }
-}
-
-void StageLinks::ExpectGradients(int stage, const BatchKind& kind) {
-  for (Edge& edge : edges_) {
-    if (edge.from == stage) edge.link->ExpectGradients(kind);
-  }
+  Send(stage, kind, &Edge::from, &Edge::variables, {Routed(outputs.line), Routed(outputs.skips)});
 }
 
 StageGradients StageLinks::TakeGradients(int stage, const BatchKind& kind) {
-  StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  StageGradients gradients;
-  for (Edge& edge : edges_) {
-    if (edge.from != stage) continue;
-    std::vector<Tensor> taken = edge.link->TakeGradients(kind);
-    if (edge.is_line()) {
-      gradients.line = std::move(taken);
-      continue;
-    }
-    for (size_t i = 0; i < taken.size(); ++i) {
-      if (gradients.skips.size() <= edge.sent[i]) gradients.skips.resize(edge.sent[i] + 1);
-      gradients.skips[edge.sent[i]] = std::move(taken[i]);
-    }
-  }
-  ReleaseSent();  // the outputs that these are of, at least
-  return gradients;
+  Lists lists = Take(stage, kind, &Edge::from, &Edge::gradients);
+  return {TensorsOf(std::move(lists.line)), TensorsOf(std::move(lists.skips))};
 }
 
 void StageLinks::SendGradients(int stage, const BatchKind& kind, const StageGradients& of_inputs) {
-  ReleaseSent();
-  for (Edge& edge : edges_) {
-    if (edge.to != stage) continue;
-    if (edge.is_line()) {
-      edge.link->SendGradients(kind, of_inputs.line);
-      continue;
-    }
-    std::vector<Tensor> skips;
-    for (const size_t i : edge.taken) skips.push_back(of_inputs.skips[i]);
-    edge.link->SendGradients(kind, skips);
-  }
+  Send(stage, kind, &Edge::to, &Edge::gradients, {Routed(of_inputs.line), Routed(of_inputs.skips)});
 }
 
 void StageLinks::ReleaseSent() {
-  for (Edge& edge : edges_) edge.link->ReleaseSent();
+  for (Edge& edge : edges_) {
+    for (Channel* channel : {&edge.variables, &edge.gradients}) {
+      if (channel->start) channel->start->ReleaseSent();
+    }
+  }
 }
 
 void StageLinks::AwaitSent() {
   if (edges_.empty()) return;  // one stage waits for no other
   StepTimer::Scope scope(rank_.timer, Phase::kBubble);
-  for (Edge& edge : edges_) edge.link->AwaitSent();
+  for (Edge& edge : edges_) {
+    for (Channel* channel : {&edge.variables, &edge.gradients}) {
+      if (channel->start) channel->start->AwaitSent();
+    }
+  }
 }
 
 void StageLinks::AddTraffic(const Settings& settings, double token_fraction,
@@ -179,9 +216,8 @@ void StageLinks::AddTraffic(const Settings& settings, double token_fraction,
   std::map<std::string, int64_t> elements;  // of a sample, by label
   for (const Edge& edge : edges_) {
     if (edge.group == nullptr) continue;
-    const bool sends_variables = plan_.rank_of_stage[edge.from] == own_;
-    const LinkLabels& labels = edge.is_line() ? kLine : kSkips;
-    if (sends_variables) {
+    const EdgeLabels& labels = edge.is_line() ? kLine : kSkips;
+    if (edge.variables.start) {
       elements[labels.variables] += edge.elements;
     } else if (edge.gradient_elements > 0) {
       elements[labels.gradients] += edge.gradient_elements;
@@ -197,6 +233,25 @@ void StageLinks::AddTraffic(const Settings& settings, double token_fraction,
     const int64_t bytes = count * samples * SizeOf(settings.precision.compute);
     prediction.AddTraffic(Operation::kSend, label, token_fraction * static_cast<double>(bytes));
   }
+}
+
+double ShareLoss(LocalModel& local_model, Communicator& shards, Communicator& stages, int from) {
+  double loss = local_model.has_last() ? local_model.MeanLoss(&shards) : 0;
+  if (stages.size() == 1) return loss;
+  StepTimer::Scope scope(local_model.rank().timer, Phase::kBubble);
+  ThrowIfError(BroadcastNumbers(stages, absl::MakeSpan(&loss, 1), from, kLoss));
+  return loss;
+}
+
+void AddLossTraffic(const LocalModel& local_model, const Communicator& shards,
+                    const Communicator& stages, int from, CostPrediction& prediction) {
+  if (local_model.has_last()) {
+    prediction.AddCollective(Operation::kAllReduce, kLoss, shards.size(), sizeof(ExactSum));
+  }
+  if (stages.size() == 1) return;
+  // Around a ring from the last stage, whose predecessor has nobody left to tell.
+  const bool tells = (stages.rank() + 1) % stages.size() != from;
+  prediction.AddTraffic(Operation::kBroadcast, kLoss, tells ? sizeof(double) : 0.0);
 }
 
 }  // namespace lockstep

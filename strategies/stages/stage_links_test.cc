@@ -60,7 +60,7 @@ class RankOfV {
   explicit RankOfV(RankHandle& handle)
       : mesh_(Mesh::Create({.pp = 2}, handle.comm()).value()),
         rank_(kernels_, mesh_, timer_, trace_),
-        local_model_(rank_, MakeSkippers(), kVShape.RangesOf(handle.rank()), settings_, 1),
+        local_model_(rank_, MakeSkippers(), kVShape.RangesByRank()[handle.rank()], settings_, 1),
         links_(local_model_, kVShape, mesh_.pp()) {}
 
   StageLinks& links() { return links_; }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "core/run/local_model.h"
+#include "core/layout/model_layout.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 
@@ -17,14 +19,21 @@ struct StagePlan {
   int size() const { return static_cast<int>(stages.size()); }
   // The rank that has the loss.
   int last_rank() const { return rank_of_stage.back(); }
-  // In their order.
-  std::vector<int> StagesOf(int rank) const;
-  std::vector<BlockRange> RangesOf(int rank) const;
-  std::vector<std::vector<BlockRange>> RangesByRank() const;
-  int StageOfBlock(int64_t block) const;
+  // The stages of each rank, in their order.
+  std::vector<std::vector<BlockRange>> RangesByRank() const {
+    const auto ranks = 1 + *std::max_element(rank_of_stage.begin(), rank_of_stage.end());
+    std::vector<std::vector<BlockRange>> ranges(ranks);
+    for (int stage = 0; stage < size(); ++stage) {
+      ranges[rank_of_stage[stage]].push_back(stages[stage]);
+    }
+    return ranges;
+  }
+  int StageOfBlock(int64_t block) const {
+    for (int stage = 0; stage < size(); ++stage) {
+      if (stages[stage].Contains(block)) return stage;
+    }
+    LOG(FATAL) << "no stage has block " << block;
+  }
 };
-
-// Stage s on rank s.
-StagePlan OneStageARank(std::vector<BlockRange> stages);
 
 }  // namespace lockstep

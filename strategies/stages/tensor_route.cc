@@ -19,47 +19,35 @@ Tensor EmptyPage(Kernels& kernels) {
 
 }  // namespace
 
-RouteLayout RouteLayout::Of(const std::vector<RoutedTensor>& tensors) {
-  RouteLayout layout;
-  for (const RoutedTensor& routed : tensors) {
-    Entry entry = {.defined = routed.tensor.defined(), .needs_gradient = routed.needs_gradient};
-    if (entry.defined) {
-      entry.dtype = routed.tensor.dtype();
-      entry.shape = routed.tensor.shape();
-    }
-    layout.entries.push_back(entry);
-  }
-  return layout;
-}
-
-// Of each entry: whether it is defined, and needs a gradient; dtype; rank, and that many extents.
-std::vector<int64_t> RouteLayout::Encode() const {
+std::vector<int64_t> EncodeLayout(const RoutedTensors& tensors) {
   std::vector<int64_t> code;
-  for (const Entry& entry : entries) {
-    code.insert(code.end(), {entry.defined, entry.needs_gradient, static_cast<int64_t>(entry.dtype),
-                             entry.shape.rank()});
-    code.insert(code.end(), entry.shape.dims().begin(), entry.shape.dims().end());
+  for (const auto& [tensor, needs_gradient] : tensors) {
+    const bool defined = tensor.defined();
+    const DType dtype = defined ? tensor.dtype() : DType::kF32;
+    const Shape shape = defined ? tensor.shape() : Shape();
+    code.insert(code.end(), {defined, needs_gradient, static_cast<int64_t>(dtype), shape.rank()});
+    code.insert(code.end(), shape.dims().begin(), shape.dims().end());
   }
   return code;
 }
 
-RouteLayout RouteLayout::Decode(const std::vector<int64_t>& code) {
-  RouteLayout layout;
+std::vector<RouteEntry> DecodeLayout(const std::vector<int64_t>& code) {
+  std::vector<RouteEntry> entries;
   for (size_t at = 0; at < code.size();) {
     CHECK_LE(at + 4, code.size());
     const auto rank = static_cast<size_t>(code[at + 3]);
     CHECK_LE(at + 4 + rank, code.size());
-    layout.entries.push_back({.defined = code[at] != 0,
-                              .needs_gradient = code[at + 1] != 0,
-                              .dtype = static_cast<DType>(code[at + 2]),
-                              .shape = Shape(absl::MakeConstSpan(code).subspan(at + 4, rank))});
+    entries.push_back({.defined = code[at] != 0,
+                       .needs_gradient = code[at + 1] != 0,
+                       .dtype = static_cast<DType>(code[at + 2]),
+                       .shape = Shape(absl::MakeConstSpan(code).subspan(at + 4, rank))});
     at += 4 + rank;
   }
-  return layout;
+  return entries;
 }
 
-void RouteStart::Send(const BatchKind& kind, std::vector<RoutedTensor> tensors) {
-  const RouteLayout layout = RouteLayout::Of(tensors);
+void RouteStart::Send(const BatchKind& kind, RoutedTensors tensors) {
+  const std::vector<int64_t> layout = EncodeLayout(tensors);
   const auto [known, is_new] = known_.try_emplace(kind, layout);
   if (is_new) Announce(layout);
   CHECK(known->second == layout) << label_ << ": other tensors than for another batch of "
@@ -69,9 +57,8 @@ void RouteStart::Send(const BatchKind& kind, std::vector<RoutedTensor> tensors) 
   }
 }
 
-void RouteStart::Announce(const RouteLayout& layout) {
+void RouteStart::Announce(std::vector<int64_t> code) {
   // How many numbers, and these; filled up to whole pages.
-  std::vector<int64_t> code = layout.Encode();
   code.insert(code.begin(), std::ssize(code));
   code.resize((code.size() + kPage - 1) / kPage * kPage);
   for (int64_t at = 0; at < std::ssize(code); at += kPage) {
@@ -105,7 +92,7 @@ void RouteEnd::Expect(const BatchKind& kind) {
   }
 }
 
-std::vector<RoutedTensor> RouteEnd::Receive(const BatchKind& kind) {
+RoutedTensors RouteEnd::Receive(const BatchKind& kind) {
   if (expected_.empty()) {
     if (passed_over_ > 0) --passed_over_;
     if (!known_.contains(kind)) known_[kind] = ReceiveAnnouncement();
@@ -123,7 +110,7 @@ std::vector<RoutedTensor> RouteEnd::Receive(const BatchKind& kind) {
 
 void RouteEnd::Begin(const BatchKind& kind) {
   Expected& next = expected_.emplace_back(Expected{.kind = kind});
-  for (const RouteLayout::Entry& entry : known_[kind].entries) {
+  for (const RouteEntry& entry : known_[kind]) {
     RoutedTensor& routed = next.tensors.emplace_back();
     routed.needs_gradient = entry.needs_gradient;
     if (!entry.defined) continue;
@@ -132,7 +119,7 @@ void RouteEnd::Begin(const BatchKind& kind) {
   }
 }
 
-RouteLayout RouteEnd::ReceiveAnnouncement() {
+std::vector<RouteEntry> RouteEnd::ReceiveAnnouncement() {
   std::vector<int64_t> code;
   do {
     const Tensor page = EmptyPage(kernels_);
@@ -140,7 +127,7 @@ RouteLayout RouteEnd::ReceiveAnnouncement() {
     code.resize(code.size() + kPage);
     kernels_.CopyToHost(page, code.data() + code.size() - kPage);
   } while (std::ssize(code) < 1 + code[0]);
-  return RouteLayout::Decode({code.begin() + 1, code.begin() + 1 + code[0]});
+  return DecodeLayout({code.begin() + 1, code.begin() + 1 + code[0]});
 }
 
 }  // namespace lockstep

@@ -27,6 +27,7 @@ struct RoutedTensor {
   Tensor tensor;
   bool needs_gradient = false;
 };
+using RoutedTensors = std::vector<RoutedTensor>;
 
 // What one end of a route knows of the tensors goes to the other once for each kind of batch, as
 // messages of this label, of as many bytes: one, unless it is of more tensors than any model here
@@ -34,24 +35,19 @@ struct RoutedTensor {
 inline constexpr char kAnnouncementLabel[] = "shapes";
 inline constexpr int64_t kAnnouncementBytes = 1024;
 
-// Which tensors travel, without what is in them.
-struct RouteLayout {
-  struct Entry {
-    bool defined = false;
-    bool needs_gradient = false;
-    DType dtype = DType::kF32;
-    Shape shape = {};
+// A tensor that travels, without what is in it.
+struct RouteEntry {
+  bool defined = false;
+  bool needs_gradient = false;
+  DType dtype = DType::kF32;
+  Shape shape = {};
 
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
-  std::vector<Entry> entries;
-
-  static RouteLayout Of(const std::vector<RoutedTensor>& tensors);
-  std::vector<int64_t> Encode() const;
-  static RouteLayout Decode(const std::vector<int64_t>& code);
-
-  friend bool operator==(const RouteLayout&, const RouteLayout&) = default;
+  friend bool operator==(const RouteEntry&, const RouteEntry&) = default;
 };
+// As numbers: for each whether it is defined, and needs a gradient; dtype; rank, and as many
+// extents.
+std::vector<int64_t> EncodeLayout(const RoutedTensors& tensors);
+std::vector<RouteEntry> DecodeLayout(const std::vector<int64_t>& code);
 
 // The two ends of a route from one rank to another, along which lists of tensors travel, in order.
 // Both ends name the same kinds in the same order. The first list of a kind is announced; those
@@ -63,7 +59,7 @@ class RouteStart {
       : group_(group), to_(to), label_(std::move(label)), kernels_(kernels) {}
 
   // Begins to send; the tensors are not written until AwaitSent.
-  void Send(const BatchKind& kind, std::vector<RoutedTensor> tensors);
+  void Send(const BatchKind& kind, RoutedTensors tensors);
 
   // Gives back what has been taken by now; and waits until all has been.
   void ReleaseSent();
@@ -75,14 +71,14 @@ class RouteStart {
     Work work;  // the first to go
   };
 
-  void Announce(const RouteLayout& layout);
+  void Announce(std::vector<int64_t> code);
   void Send(const Tensor& tensor, const std::string& label);
 
   Communicator& group_;
   const int to_;
   const std::string label_;
   Kernels& kernels_;
-  std::map<BatchKind, RouteLayout> known_;
+  std::map<BatchKind, std::vector<int64_t>> known_;  // layouts
   std::deque<Sent> sent_;
 };
 
@@ -96,23 +92,23 @@ class RouteEnd {
   void Expect(const BatchKind& kind);
 
   // Waits for the next list. Its tensors are new, booked as activations from here on.
-  std::vector<RoutedTensor> Receive(const BatchKind& kind);
+  RoutedTensors Receive(const BatchKind& kind);
 
  private:
   struct Expected {
     BatchKind kind;
-    std::vector<RoutedTensor> tensors = {};
+    RoutedTensors tensors = {};
     std::vector<Work> works = {};
   };
 
-  RouteLayout ReceiveAnnouncement();
+  std::vector<RouteEntry> ReceiveAnnouncement();
   void Begin(const BatchKind& kind);
 
   Communicator& group_;
   const int from_;
   const std::string label_;
   Kernels& kernels_;
-  std::map<BatchKind, RouteLayout> known_;
+  std::map<BatchKind, std::vector<RouteEntry>> known_;
   std::deque<Expected> expected_;
   int64_t passed_over_ = 0;  // expected, but not begun: what is behind must not overtake them
 };

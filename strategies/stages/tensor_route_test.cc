@@ -46,13 +46,16 @@ Tensor Counted(Kernels& kernels, const Shape& shape, DType dtype) {
 }
 
 TEST(RouteLayoutTest, ComesBackFromItsCode) {
-  RouteLayout layout;
-  layout.entries = {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  const RoutedTensors tensors = {
+      {kernels.Empty({2, 3}, DType::kBF16), true}, {}, {kernels.Empty({}, DType::kI32), false}};
+  const std::vector<RouteEntry> entries = {
       {.defined = true, .needs_gradient = true, .dtype = DType::kBF16, .shape = {2, 3}},
       {.defined = false},
       {.defined = true, .dtype = DType::kI32, .shape = {}}};
-  EXPECT_EQ(RouteLayout::Decode(layout.Encode()), layout);
-  EXPECT_EQ(RouteLayout::Decode({}), RouteLayout());
+  EXPECT_EQ(DecodeLayout(EncodeLayout(tensors)), entries);
+  EXPECT_EQ(DecodeLayout({}), std::vector<RouteEntry>());
 }
 
 TEST(TensorRouteTest, CarriesAllKindsOfTensors) {

@@ -4,7 +4,6 @@
 
 #include "absl/types/span.h"
 #include "core/base/status.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
@@ -66,18 +65,10 @@ void TiedParameters::AddGradients() {
   }
 }
 
-void TiedParameters::SendValues() {
-  Send([](const Tie&) { return true; });
-}
-
-void TiedParameters::SendUpdates() {
-  Send([](const Tie& tie) { return tie.is_trained(); });
-}
-
-void TiedParameters::Send(const std::function<bool(const Tie&)>& chosen) {
+void TiedParameters::Send(bool trained_only) {
   std::vector<Work> works;
   for (const Tie& tie : ties_) {
-    if (!IsAcross(tie) || !chosen(tie)) continue;
+    if (!IsAcross(tie) || (trained_only && !tie.is_trained())) continue;
     works.push_back(tie.owns ? group_->Send(held_.values(*tie.owner), tie.other, kValues)
                              : group_->Recv(held_.values(*tie.tied), tie.other, kValues));
   }

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/run/local_model.h"
@@ -37,8 +35,8 @@ class TiedParameters {
 
   // The owners' values, in the dtype that is computed with, to those that are tied to them: called
   // by all stages after a checkpoint was loaded; and after an update, of those that are trained.
-  void SendValues();
-  void SendUpdates();
+  void SendValues() { Send(/*trained_only=*/false); }
+  void SendUpdates() { Send(/*trained_only=*/true); }
 
   // Adds what this rank sends in a step.
   void AddTraffic(CostPrediction& prediction) const;
@@ -56,7 +54,7 @@ class TiedParameters {
   };
 
   bool IsAcross(const Tie& tie) const { return tie.other != own_; }
-  void Send(const std::function<bool(const Tie&)>& chosen);
+  void Send(bool trained_only);
 
   LocalModel& local_model_;
   const HeldTensors held_;

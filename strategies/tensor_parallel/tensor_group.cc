@@ -1,6 +1,5 @@
 #include "strategies/tensor_parallel/tensor_group.h"
 
-#include <memory>
 #include <utility>
 
 #include "core/base/status.h"
@@ -10,11 +9,6 @@ namespace {
 
 constexpr char kActivations[] = "activations";
 constexpr char kGradients[] = "activation gradients";
-
-// Elements from one 64-byte boundary to the next.
-int64_t AlignedElements(int64_t elements, DType dtype) {
-  return AlignedBytes(elements * SizeOf(dtype)) / SizeOf(dtype);
-}
 
 }  // namespace
 
@@ -80,6 +74,7 @@ Variable TensorGroup::GatherColumns(Pass& pass, const Variable& x,
   Kernels& k = pass.kernels();
   const int64_t rows = x.shape().rows();
   // Ranks' columns lie one behind the other as they come, each a matrix on a boundary of its own.
+  const int64_t element = SizeOf(x.value.dtype());
   std::vector<int64_t> counts;
   int64_t total = 0, width = 0, own_first = 0, own_offset = 0;
   for (int i = 0; i < size(); ++i) {
@@ -87,7 +82,7 @@ Variable TensorGroup::GatherColumns(Pass& pass, const Variable& x,
       own_first = width;
       own_offset = total;
     }
-    counts.push_back(AlignedElements(rows * widths[i], x.value.dtype()));
+    counts.push_back(AlignedBytes(rows * widths[i] * element) / element);
     total += counts.back();
     width += widths[i];
   }

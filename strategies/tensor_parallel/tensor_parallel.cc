@@ -9,22 +9,18 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+absl::StatusOr<bool> ReadSequenceParallel(const Config& config) {
   bool sequence_parallel = false;
-};
-
-absl::StatusOr<Options> ReadOptions(const Config& config) {
-  Options options;
   ConfigReader reader(config.Table(kTensorParallelTable));
-  reader.Read("sequence_parallel", &options.sequence_parallel);
+  reader.Read("sequence_parallel", &sequence_parallel);
   LS_RETURN_IF_ERROR(reader.Finish());
-  return options;
+  return sequence_parallel;
 }
 
 TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
-  const Options options = ReadOptions(inputs.config).value();
-  return options.sequence_parallel && inputs.settings.mesh.tp > 1 ? TensorGroup::Sequence::kSplit
-                                                                  : TensorGroup::Sequence::kWhole;
+  return ReadSequenceParallel(inputs.config).value() && inputs.settings.mesh.tp > 1
+             ? TensorGroup::Sequence::kSplit
+             : TensorGroup::Sequence::kWhole;
 }
 
 bool IsIn(const Block& block, const std::string& layer) {
@@ -91,17 +87,16 @@ StageTraffic TrafficPerSample(const LocalModel& local_model, int forwards) {
 }  // namespace
 
 absl::Status CheckTensorParallelOptions(const Config& config) {
-  return ReadOptions(config).status();
+  return ReadSequenceParallel(config).status();
 }
 
 absl::Status CheckTensorParallelModel(const Config& config, const Settings& settings,
                                       const Model& model) {
-  LS_ASSIGN_OR_RETURN(const Options options, ReadOptions(config));
-  if (options.sequence_parallel && !model.splits_sequence) {
+  LS_ASSIGN_OR_RETURN(const bool sequence_parallel, ReadSequenceParallel(config));
+  if (sequence_parallel && !model.splits_sequence) {
     return absl::InvalidArgumentError(
         "tensor_parallel.sequence_parallel is true, but this model has no sequence of tokens to "
-        "divide; leave "
-        "it out");
+        "divide; leave it out");
   }
   const absl::Status divides = model.CheckSplit(settings.mesh.tp);
   if (divides.ok()) return divides;

@@ -1,4 +1,4 @@
-#include "strategies/tensor_parallel/tensor_parallel_linear.h"
+// A linear layer that is split, alone, against a plain one.
 
 #include <tuple>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "core/autograd/testing/arrays.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/layers.h"
 #include "gtest/gtest.h"
 #include "strategies/tensor_parallel/tensor_group.h"
 
@@ -72,7 +73,8 @@ TEST_P(TensorParallelLinearTest, ComputesWhatAPlainLayerDoes) {
     CpuAllocator own_allocator;
     CpuKernels own_kernels(own_allocator);
     TensorGroup group(rank.comm(), TensorGroup::Sequence::kWhole);
-    TensorParallelLinear layer("layer", in, out, style, group);
+    LinearLayer layer("layer", in, out);
+    layer.Split(style, group);
     const Range outputs = EvenRange(out, rank.size(), rank.rank());
     const Range inputs = EvenRange(in, rank.size(), rank.rank());
     const bool row = style == SplitStyle::kRow;

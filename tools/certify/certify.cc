@@ -131,18 +131,21 @@ class Certification {
     }
     limits_.backends.clear();
     for (const std::string& text : absl::GetFlag(FLAGS_backends)) {
-      if (text != Name(Backend::kThreads) && text != Name(Backend::kMpi)) {
+      const Backend backend = text == Name(Backend::kMpi) ? Backend::kMpi : Backend::kThreads;
+      if (text != Name(backend)) {
         return absl::InvalidArgumentError(
             absl::StrCat("--backends ", text, ": there is no such backend; use threads or mpi"));
       }
-      limits_.backends.push_back(text == Name(Backend::kMpi) ? Backend::kMpi : Backend::kThreads);
-      if (limits_.backends.back() == Backend::kMpi && absl::GetFlag(FLAGS_mpirun).empty()) {
+      limits_.backends.push_back(backend);
+      if (backend == Backend::kMpi && absl::GetFlag(FLAGS_mpirun).empty()) {
         return absl::InvalidArgumentError("--backends mpi needs --mpirun, which starts processes");
       }
     }
     LS_ASSIGN_OR_RETURN(const std::string listing, Listing(reference(), {}));
-    LS_RETURN_IF_ERROR(ReadCutLimits(listing, limits_));
-    LS_ASSIGN_OR_RETURN(cut_, CutAssignments(listing));
+    LS_ASSIGN_OR_RETURN(const PresetMesh preset, ReadPresetMesh(reference().preset, listing));
+    limits_.shards = preset.shards;
+    limits_.features = preset.features;
+    cut_ = preset.cut;
     Set(cut_, arguments_);
     return absl::OkStatus();
   }

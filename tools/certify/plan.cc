@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>  // std::has_single_bit
-#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -17,14 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-absl::StatusOr<Config> ParseListing(const std::string& listing) {
-  return Config::FromString(listing, "--print_config");
-}
-
-std::string AxisSetting(const MeshShape& mesh, MeshAxis axis) {
-  return absl::StrCat("mesh.", Name(axis), "=", mesh[axis]);
-}
 
 std::vector<int64_t> SizesOf(MeshAxis axis, const PresetMesh& preset, const PlanLimits& limits) {
   std::set<int64_t> sizes = {preset.mesh[axis]};
@@ -97,7 +88,9 @@ std::string PlannedMesh::ToString() const {
 
 std::vector<std::string> PlannedMesh::assignments() const {
   std::vector<std::string> all = {absl::StrCat("run.threads=", threads)};
-  for (const MeshAxis axis : kMeshAxes) all.push_back(AxisSetting(mesh, axis));
+  for (const MeshAxis axis : kMeshAxes) {
+    all.push_back(absl::StrCat("mesh.", Name(axis), "=", mesh[axis]));
+  }
   return all;
 }
 
@@ -106,11 +99,18 @@ bool PresetMesh::Fixes(MeshAxis axis) const {
 }
 
 absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::string& listing) {
-  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromString(listing, "--print_config"));
   PresetMesh result = {.preset = preset, .mesh = {}};
-  ConfigReader reader(config.Table("mesh"));
-  for (const MeshAxis axis : kMeshAxes) reader.Read(Name(axis), &result.mesh[axis]);
-  LS_RETURN_IF_ERROR(reader.Finish());
+  ConfigReader mesh(config.Table("mesh")), cut(config.Table("cut"));
+  for (const MeshAxis axis : kMeshAxes) mesh.Read(Name(axis), &result.mesh[axis]);
+  LS_RETURN_IF_ERROR(mesh.Finish());
+  cut.Read("shards", &result.shards);
+  cut.Read("features", &result.features);
+  if (const ConfigValue* table = config.Table("cut").value; table != nullptr) {
+    for (const auto& [key, value] : *table->As<ConfigValue::Table>()) {
+      result.cut.push_back(absl::StrCat("cut.", key, "=", FormatTomlValue(value)));
+    }
+  }
   // The source of a value stands behind it, in a comment.
   bool is_mesh = false;
   for (const absl::string_view line : absl::StrSplit(listing, '\n')) {
@@ -121,25 +121,6 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
     }
   }
   return result;
-}
-
-absl::StatusOr<std::vector<std::string>> CutAssignments(const std::string& listing) {
-  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
-  const ConfigTable cut = config.Table("cut");
-  std::vector<std::string> assignments;
-  if (cut.value == nullptr) return assignments;
-  for (const auto& [key, value] : *cut.value->As<ConfigValue::Table>()) {
-    assignments.push_back(absl::StrCat("cut.", key, "=", FormatTomlValue(value)));
-  }
-  return assignments;
-}
-
-absl::Status ReadCutLimits(const std::string& listing, PlanLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const Config config, ParseListing(listing));
-  ConfigReader reader(config.Table("cut"));
-  reader.Read("shards", &limits.shards);
-  reader.Read("features", &limits.features);
-  return absl::OkStatus();
 }
 
 Plan PlanOf(const PresetMesh& preset, const PlanLimits& limits,

@@ -35,20 +35,19 @@ struct PlannedMesh {
   friend bool operator==(const PlannedMesh&, const PlannedMesh&) = default;
 };
 
-// What a preset says of the mesh.
+// What a preset says of a workload's mesh and cut.
 struct PresetMesh {
   std::string preset;
   MeshShape mesh;                         // its default for the workload
   std::vector<MeshAxis> fixed_axes = {};  // whose size the preset fixes
+  std::vector<std::string> cut = {};      // all keys of the table: "cut.shards=2", ...
+  int64_t shards = 1, features = 1;       // of the cut
 
   bool Fixes(MeshAxis axis) const;
 };
 
 // Reads the text that the preset's program writes for --print_config.
 absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::string& listing);
-
-// The keys of the table [cut] in such a text, defaults included: "cut.shards=2", ...
-absl::StatusOr<std::vector<std::string>> CutAssignments(const std::string& listing);
 
 // What the meshes of a plan divide, and how far it goes.
 struct PlanLimits {
@@ -58,9 +57,6 @@ struct PlanLimits {
   std::vector<int64_t> threads = {1, 3};
   std::vector<Backend> backends = {Backend::kThreads, Backend::kMpi};
 };
-
-// Reads shards and features of the configuration in such a text.
-absl::Status ReadCutLimits(const std::string& listing, PlanLimits& limits);
 
 // Meshes that a preset cannot have.
 struct LeftOut {

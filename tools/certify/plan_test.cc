@@ -61,12 +61,10 @@ TEST(CertifyPlanTest, ReadsAPresetFromItsListing) {
 }
 
 TEST(CertifyPlanTest, ReadsTheCut) {
-  EXPECT_THAT(CutAssignments(kListing).value(),
-              ElementsAre("cut.features=4", "cut.micro_batches=2", "cut.shards=2"));
-  PlanLimits limits;
-  ASSERT_TRUE(ReadCutLimits(kListing, limits).ok());
-  EXPECT_EQ(limits.shards, 2);
-  EXPECT_EQ(limits.features, 4);
+  const PresetMesh preset = ReadPresetMesh("ddp", kListing).value();
+  EXPECT_THAT(preset.cut, ElementsAre("cut.features=4", "cut.micro_batches=2", "cut.shards=2"));
+  EXPECT_EQ(preset.shards, 2);
+  EXPECT_EQ(preset.features, 4);
 }
 
 TEST(CertifyPlanTest, ARunSaysItsMesh) {

@@ -40,23 +40,22 @@ std::string Text(double number) { return absl::StrFormat("%.17g", number); }
 
 std::string Hex(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 
-using Hashes = std::map<std::string, uint64_t>;
-
-Hashes ByName(const StepBits& step) {
-  Hashes hashes;
-  for (const TensorHash& value : step.tensors) hashes[value.tensor] = value.hash;
-  return hashes;
-}
-
-std::string HashIn(const Hashes& hashes, const std::string& tensor) {
-  const auto found = hashes.find(tensor);
-  return found == hashes.end() ? "missing" : Hex(found->second);
-}
-
 // One step of both.
 std::optional<BitsDifference> Difference(const StepBits& actual, const StepBits& expected) {
   BitsDifference difference = {.step = expected.step};
-  const Hashes ours = ByName(actual), theirs = ByName(expected);
+  struct Hashes {
+    std::string actual = "missing", expected = "missing";
+  };
+  std::map<std::string, Hashes> hashes;
+  std::vector<std::string> all;  // tensors, in the order of `expected`
+  for (const TensorHash& value : expected.tensors) {
+    all.push_back(value.tensor);
+    hashes[value.tensor].expected = Hex(value.hash);
+  }
+  for (const TensorHash& value : actual.tensors) {
+    if (!hashes.contains(value.tensor)) all.push_back(value.tensor);
+    hashes[value.tensor].actual = Hex(value.hash);
+  }
   const auto compare = [&](const std::string& what, const std::string& one,
                            const std::string& other) {
     if (one == other) return false;
@@ -69,13 +68,8 @@ std::optional<BitsDifference> Difference(const StepBits& actual, const StepBits&
   };
   compare("loss", Text(actual.loss), Text(expected.loss));
   compare("gradient norm", Text(actual.gradient_norm), Text(expected.gradient_norm));
-  std::vector<TensorHash> all = expected.tensors;
-  for (const TensorHash& value : actual.tensors) {
-    if (!theirs.contains(value.tensor)) all.push_back(value);
-  }
-  for (const TensorHash& value : all) {
-    const std::string& tensor = value.tensor;
-    if (compare(tensor, HashIn(ours, tensor), HashIn(theirs, tensor))) {
+  for (const std::string& tensor : all) {
+    if (compare(tensor, hashes[tensor].actual, hashes[tensor].expected)) {
       difference.tensors.push_back(tensor);
     }
   }

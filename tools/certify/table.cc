@@ -7,17 +7,8 @@
 #include "absl/strings/str_replace.h"
 
 namespace lockstep {
-namespace {
 
-std::string Hashes(const std::string& losses, const std::string& weights,
-                   const std::string& optimizer, const std::string& verdict) {
-  return absl::StrFormat("  %-16s  %-16s  %-16s  %s\n", losses, weights, optimizer, verdict);
-}
-
-}  // namespace
-
-CertificateTable::CertificateTable(const std::vector<PlannedMesh>& runs)
-    : preset_width_(sizeof("preset") - 1), mesh_width_(sizeof("mesh") - 1) {
+CertificateTable::CertificateTable(const std::vector<PlannedMesh>& runs) {
   for (const PlannedMesh& run : runs) {
     preset_width_ = std::max(preset_width_, run.preset.size());
     mesh_width_ = std::max(mesh_width_, run.mesh.ToString().size());
@@ -32,7 +23,7 @@ std::string CertificateTable::Cells(const std::string& preset, const std::string
 
 std::string CertificateTable::Header() const {
   return Cells("preset", "mesh", "threads", "backend") +
-         Hashes("losses, norms", "weights", "optimizer", "bits");
+         End({"losses, norms", "weights", "optimizer"}, "bits");
 }
 
 std::string CertificateTable::Begin(const PlannedMesh& run) const {
@@ -40,7 +31,8 @@ std::string CertificateTable::Begin(const PlannedMesh& run) const {
 }
 
 std::string CertificateTable::End(const BitsDigest& digest, const std::string& verdict) {
-  return Hashes(digest.losses, digest.weights, digest.optimizer, verdict);
+  return absl::StrFormat("  %-16s  %-16s  %-16s  %s\n", digest.losses, digest.weights,
+                         digest.optimizer, verdict);
 }
 
 std::string LeftOutText(const std::vector<LeftOut>& left_out) {

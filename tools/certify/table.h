@@ -24,7 +24,7 @@ class CertificateTable {
   std::string Cells(const std::string& preset, const std::string& mesh, const std::string& threads,
                     const std::string& backend) const;
 
-  size_t preset_width_ = 0, mesh_width_ = 0;
+  size_t preset_width_ = sizeof("preset") - 1, mesh_width_ = sizeof("mesh") - 1;
 };
 
 // A line for each reason, or "" where nothing is left out.

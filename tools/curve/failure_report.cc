@@ -1,6 +1,7 @@
 #include "tools/curve/failure_report.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -34,18 +35,14 @@ Table MovesTable(const std::vector<LossPoint>& golden, const std::vector<HeldCur
       continue;
     }
     const CurveComparison comparison = CompareCurves(curve.losses, golden, tolerance);
-    std::vector<std::string> cells = {curve.strategy, HasMoved(curve) ? "moved" : "did not move"};
     // A curve that ends early has moved without leaving the tolerance where it is.
-    if (HasMoved(curve) && comparison.first_outside) {
-      const CurveDeviation& first = *comparison.first_outside;
-      cells.insert(cells.end(), {absl::StrCat(first.step), absl::StrFormat("%.9g", first.actual),
-                                 absl::StrFormat("%.9g", first.expected)});
-    } else {
-      cells.insert(cells.end(), 3, kNotThere);
-    }
-    cells.push_back(comparison.largest ? absl::StrFormat("%.1e", comparison.largest->relative)
-                                       : "0");
-    table.Add(std::move(cells));
+    const CurveDeviation* first =
+        HasMoved(curve) && comparison.first_outside ? &*comparison.first_outside : nullptr;
+    table.Add({curve.strategy, HasMoved(curve) ? "moved" : "did not move",
+               first ? absl::StrCat(first->step) : kNotThere,
+               first ? absl::StrFormat("%.9g", first->actual) : kNotThere,
+               first ? absl::StrFormat("%.9g", first->expected) : kNotThere,
+               comparison.largest ? absl::StrFormat("%.1e", comparison.largest->relative) : "0"});
   }
   return table;
 }
@@ -92,15 +89,14 @@ Report FailureReport(const std::string& title, const std::vector<LossPoint>& gol
     // Curves that did not move cover each other, and so do all where what they share has moved.
     const auto style =
         moved == 1 && HasMoved(curves[i]) ? LineChart::Style::kPlain : LineChart::Style::kInTurns;
-    const int colour = static_cast<int>(i) + 1;
-    losses.lines.push_back({.name = curves[i].strategy,
-                            .colour = colour,
-                            .points = PointsOf(curves[i].losses),
-                            .style = style});
-    differences.lines.push_back({.name = curves[i].strategy,
-                                 .colour = colour,
-                                 .points = PointsOf(Differences(curves[i].losses, kept)),
-                                 .style = style});
+    const auto add = [&](LineChart& chart, const std::vector<LossPoint>& points) {
+      chart.lines.push_back({.name = curves[i].strategy,
+                             .colour = static_cast<int>(i) + 1,
+                             .points = PointsOf(points),
+                             .style = style});
+    };
+    add(losses, curves[i].losses);
+    add(differences, Differences(curves[i].losses, kept));
   }
   return {
       .title = title,

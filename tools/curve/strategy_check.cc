@@ -1,7 +1,5 @@
 #include "tools/curve/strategy_check.h"
 
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,11 +13,9 @@ namespace {
 // Only the number of steps is cut: a schedule that spans the whole workload names its own
 // total_steps. One thread a rank gives the same bits for any number of ranks.
 std::vector<std::string> Arguments(const StrategyCheckOptions& options) {
-  std::vector<std::string> arguments;
-  for (const std::string& assignment :
-       {absl::StrCat("train.steps=", options.steps), std::string("run.threads=1"),
-        std::string("validation.every=0"), std::string("validation.batches=1"),
-        std::string("trace.steps=0")}) {
+  std::vector<std::string> arguments = {"--set", absl::StrCat("train.steps=", options.steps)};
+  for (const char* assignment :
+       {"run.threads=1", "validation.every=0", "validation.batches=1", "trace.steps=0"}) {
     arguments.insert(arguments.end(), {"--set", assignment});
   }
   if (options.device != "cpu") {
@@ -46,37 +42,20 @@ absl::StatusOr<RunRecord> Run(const std::string& program, const std::string& out
   return record;
 }
 
-// Of runs whose losses are the same.
-absl::Status CheckParameters(const RunRecord& actual, const RunRecord& expected,
-                             const CurveNames& names) {
-  if (actual.parameter_hash == expected.parameter_hash) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(
-      names.actual, " has the losses of ", names.expected, " in all ", actual.steps,
-      " steps, but other final parameters (hash ", actual.parameter_hash, ", expected ",
-      expected.parameter_hash, "): the last update differs, or a part that no loss shows"));
-}
-
-LaneResult Repeat(const StrategyCheckOptions& options, const RunRecord& first,
-                  const RunRecord& second) {
-  const CurveNames names = {.actual = "the second run", .expected = "the first"};
+// A lane that asks for all bits of a run.
+LaneResult ToTheBit(const StrategyCheckOptions& options, const std::string& lane,
+                    const RunRecord& actual, const RunRecord& expected, const CurveNames& names,
+                    const std::string& passed) {
   LaneResult result = {
-      .lane = "repeat",
-      .status = CheckCurve(second.losses, first.losses, {.steps = options.steps}, names),
-      .summary = absl::StrFormat("%d steps, losses and parameters of a second run to the bit",
-                                 options.steps)};
-  if (result.status.ok()) result.status = CheckParameters(second, first, names);
-  return result;
-}
-
-LaneResult Exact(const StrategyCheckOptions& options, const RunRecord& candidate,
-                 const RunRecord& reference) {
-  const CurveNames names = {.actual = candidate.strategy, .expected = reference.strategy};
-  LaneResult result = {
-      .lane = "exact",
-      .status = CheckCurve(candidate.losses, reference.losses, {.steps = options.steps}, names)};
-  if (result.status.ok()) result.status = CheckParameters(candidate, reference, names);
-  result.summary = absl::StrFormat("%d steps, losses and parameters are %s's to the bit",
-                                   options.steps, reference.strategy);
+      .lane = lane,
+      .status = CheckCurve(actual.losses, expected.losses, {.steps = options.steps}, names),
+      .summary = absl::StrCat(options.steps, " steps, losses and parameters ", passed)};
+  if (result.status.ok() && actual.parameter_hash != expected.parameter_hash) {
+    result.status = absl::OutOfRangeError(absl::StrCat(
+        names.actual, " has the losses of ", names.expected, " in all ", actual.steps,
+        " steps, but other final parameters (hash ", actual.parameter_hash, ", expected ",
+        expected.parameter_hash, "): the last update differs, or a part that no loss shows"));
+  }
   return result;
 }
 
@@ -119,12 +98,15 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   if (options.repeat) {
     LS_ASSIGN_OR_RETURN(const RunRecord again,
                         Run(options.candidate, options.scratch + "/again", Arguments(options)));
-    lanes.push_back(Repeat(options, candidate, again));
+    lanes.push_back(ToTheBit(options, "repeat", again, candidate, {"the second run", "the first"},
+                             "of a second run to the bit"));
   }
   if (!options.reference.empty()) {
     LS_ASSIGN_OR_RETURN(const RunRecord reference,
                         Run(options.reference, options.scratch + "/reference", Arguments(options)));
-    lanes.push_back(Exact(options, candidate, reference));
+    lanes.push_back(ToTheBit(options, "exact", candidate, reference,
+                             {candidate.strategy, reference.strategy},
+                             absl::StrCat("are ", reference.strategy, "'s to the bit")));
   }
   if (!options.golden.empty()) lanes.push_back(Golden(options, candidate));
   return lanes;

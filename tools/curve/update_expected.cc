@@ -7,6 +7,7 @@
 // file is replaced when the run has come to its end.
 
 #include <cstdio>
+#include <cstdlib>  // std::getenv
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,7 +21,6 @@
 #include "core/base/user_path.h"
 #include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
-#include "tools/experiment/paths.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {
@@ -30,6 +30,17 @@ constexpr char kReminder[] =
     "This curve is what all strategies are held to. Rule out a regression before you keep another "
     "one:\nwhich change moved it, was it meant to, and does the workload still learn what it "
     "did?\n";
+
+// `path` in the source tree from which `bazel run` was called.
+absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
+  const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
+  if (workspace == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot tell where the source tree with ",
+                                                      path,
+                                                      " is; start this program with ./bazelw run"));
+  }
+  return (std::filesystem::path(workspace) / path).string();
+}
 
 std::string Change(const absl::StatusOr<std::vector<LossPoint>>& before,
                    const std::vector<LossPoint>& now) {

@@ -16,16 +16,6 @@ namespace lockstep {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
-  const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
-  if (workspace == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot tell where the source tree with ",
-                                                      path,
-                                                      " is; start this program with ./bazelw run"));
-  }
-  return (fs::path(workspace) / path).string();
-}
-
 std::string FindOnPath(const std::string& name) {
   const char* path = name.find('/') == name.npos ? std::getenv("PATH") : "";
   for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "/usr/bin" : path, ':')) {

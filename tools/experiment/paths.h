@@ -1,4 +1,4 @@
-// Where programs find the source tree, other programs, and room for files.
+// Where programs find other programs, and room for files.
 
 #pragma once
 
@@ -9,9 +9,6 @@
 #include "absl/status/statusor.h"
 
 namespace lockstep {
-
-// `path` in the source tree from which `bazel run` was called. FailedPrecondition outside of it.
-absl::StatusOr<std::string> WorkspacePath(const std::string& path);
 
 // The program of that name on PATH, which is /usr/bin where there is none, or at that path if the
 // name has a slash; empty if there is none.

@@ -162,12 +162,6 @@ std::string LastName(const std::string& directory) {
   return path.filename().string();
 }
 
-RunRecord Missing(RunRecord record, const std::string& problem) {
-  record.state = RunRecord::State::kMissing;
-  record.problem = problem;
-  return record;
-}
-
 // On one line.
 std::string ReadError(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadFile(absl::StrCat(directory, "/", kErrorFile));
@@ -175,21 +169,18 @@ std::string ReadError(const std::string& directory) {
   return absl::StrReplaceAll(absl::StripAsciiWhitespace(*text), {{"\n", " "}});
 }
 
-// All but the error.
-RunRecord ReadFiles(const std::string& directory) {
-  RunRecord record;
-  record.directory = directory;
-  record.strategy = LastName(directory);
+// All but the error. What is wrong with a run is the status; how far it came is the record's state.
+absl::Status ReadFiles(RunRecord& record) {
   std::error_code error;
-  if (!std::filesystem::is_directory(directory, error)) {
-    return Missing(std::move(record), "no such directory");
+  if (!std::filesystem::is_directory(record.directory, error)) {
+    return absl::NotFoundError("no such directory");
   }
   ReadConfig(record);
-  absl::StatusOr<std::vector<LossPoint>> losses = ReadLossCurve(directory + "/losses.csv");
+  absl::StatusOr<std::vector<LossPoint>> losses = ReadLossCurve(record.directory + "/losses.csv");
   if (absl::IsNotFound(losses.status())) {
-    return Missing(std::move(record), "no losses.csv: it never began to train");
+    return absl::NotFoundError("no losses.csv: it never began to train");
   }
-  if (!losses.ok()) return Missing(std::move(record), std::string(losses.status().message()));
+  LS_RETURN_IF_ERROR(losses.status());
   record.losses = *std::move(losses);
   bool scales_losses = false;
   const absl::Status summary = ReadSummary(record, &scales_losses);
@@ -197,23 +188,23 @@ RunRecord ReadFiles(const std::string& directory) {
   // A resumed run that did not end may have the summary of the run before it.
   if (absl::IsNotFound(summary) || (summary.ok() && done < record.steps)) {
     record.state = RunRecord::State::kUnfinished;
-    record.problem = absl::StrCat("stopped after ", done, " of ", record.steps, " steps");
-    return record;
+    return absl::OutOfRangeError(
+        absl::StrCat("stopped after ", done, " of ", record.steps, " steps"));
   }
-  if (!summary.ok()) return Missing(std::move(record), std::string(summary.message()));
-  if (scales_losses) {
-    const absl::Status scales = ReadLossScales(record);
-    if (!scales.ok()) return Missing(std::move(record), std::string(scales.message()));
-  }
-  record.step_trace = LastTracedStep(directory);
+  LS_RETURN_IF_ERROR(summary);
+  if (scales_losses) LS_RETURN_IF_ERROR(ReadLossScales(record));
+  record.step_trace = LastTracedStep(record.directory);
   record.state = RunRecord::State::kComplete;
-  return record;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 RunRecord ReadRunRecord(const std::string& directory) {
-  RunRecord record = ReadFiles(directory);
+  RunRecord record;
+  record.directory = directory;
+  record.strategy = LastName(directory);
+  record.problem = std::string(ReadFiles(record).message());
   record.error = ReadError(directory);
   if (!record.complete() && !record.error.empty()) {
     absl::StrAppend(&record.problem, ": ", record.error);

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -93,7 +92,7 @@ absl::StatusOr<LoadedModel> Load(Kernels& kernels) {
                  kernels);
 }
 
-absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodec(const LoadedModel& loaded) {
+absl::StatusOr<TextCodec> MakeCodec(const LoadedModel& loaded) {
   const std::string bpe = absl::GetFlag(FLAGS_bpe);
   if (bpe.empty()) {
     if (loaded.dataset != nullptr) return MakeCodecOf(*loaded.dataset);
@@ -113,11 +112,10 @@ absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodec(const LoadedModel& loaded) 
 // The tokens to continue: at least one.
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const TextCodec& codec) {
   const std::string prompt = absl::GetFlag(FLAGS_prompt);
-  absl::StatusOr<std::vector<int32_t>> tokens = codec.Encode(prompt);
+  absl::StatusOr<std::vector<int32_t>> tokens = codec.encode(prompt);
   if (!tokens.ok()) return Annotate(tokens.status(), "--prompt");
   if (!tokens->empty()) return tokens;
-  const std::optional<int32_t> border = codec.document_border();
-  if (border) return std::vector<int32_t>{*border};
+  if (codec.document_border) return std::vector<int32_t>{*codec.document_border};
   return absl::InvalidArgumentError(
       "--prompt is empty, but this vocabulary has no token that begins a document; give at least "
       "one character");
@@ -138,8 +136,8 @@ absl::StatusOr<int> RunMain() {
   LS_ASSIGN_OR_RETURN(LoadedModel loaded, Load(kernels));
   std::optional<MergedAdapters> merged;
   if (absl::GetFlag(FLAGS_merge)) merged.emplace(loaded.model, kernels);
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<TextCodec> codec, MakeCodec(loaded));
-  LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(*codec));
+  LS_ASSIGN_OR_RETURN(const TextCodec codec, MakeCodec(loaded));
+  LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(codec));
   Print(absl::GetFlag(FLAGS_prompt));
   Continue(loaded.model, kernels, prompt,
            {.context = loaded.options.context,
@@ -147,8 +145,8 @@ absl::StatusOr<int> RunMain() {
             .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
                          .top_k = absl::GetFlag(FLAGS_top_k)},
             .seed = absl::GetFlag(FLAGS_seed),
-            .stop = codec->document_border()},
-           [&codec](int32_t token) { Print(codec->Decode(absl::MakeConstSpan(&token, 1))); });
+            .stop = codec.document_border},
+           [&codec](int32_t token) { Print(codec.decode(absl::MakeConstSpan(&token, 1))); });
   Print("\n");
   return 0;
 }

@@ -1,4 +1,4 @@
-#include "tools/generate/sampling.h"
+// How a token is drawn from logits.
 
 #include <cmath>
 #include <limits>
@@ -6,6 +6,7 @@
 
 #include "core/base/philox.h"
 #include "gtest/gtest.h"
+#include "tools/generate/continuation.h"
 
 namespace lockstep {
 namespace {

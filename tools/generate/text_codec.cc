@@ -1,5 +1,6 @@
 #include "tools/generate/text_codec.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,126 +17,92 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-class BytePairCodec : public TextCodec {
- public:
-  explicit BytePairCodec(BytePairs pairs) : pairs_(std::move(pairs)) {}
-
-  absl::StatusOr<Tokens> Encode(const std::string& text) const override {
-    return pairs_.Encode(text);
-  }
-  std::string Decode(absl::Span<const int32_t> tokens) const override {
-    return pairs_.Decode(tokens);
-  }
-  std::optional<int32_t> document_border() const override { return pairs_.end_of_text(); }
-
- private:
-  BytePairs pairs_;
-};
-
-class CharacterCodec : public TextCodec {
- public:
-  explicit CharacterCodec(const CharacterVocabulary& vocabulary) : vocabulary_(vocabulary) {}
-
-  absl::StatusOr<Tokens> Encode(const std::string& text) const override {
-    LS_ASSIGN_OR_RETURN(const std::u32string characters, DecodeUtf8(text));
-    Tokens tokens;
-    for (const char32_t character : characters) {
-      const std::optional<int32_t> token = vocabulary_.Token(character);
-      if (!token) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the model knows no character ", DescribeCharacter(character),
-                         "; its text had ", vocabulary_.size(), " others"));
-      }
-      tokens.push_back(*token);
-    }
-    return tokens;
-  }
-  std::string Decode(absl::Span<const int32_t> tokens) const override {
-    return vocabulary_.Decode(tokens);
-  }
-
- private:
-  const CharacterVocabulary& vocabulary_;
-};
-
 constexpr int64_t kLetters = 26;
 
-class LetterCodec : public TextCodec {
- public:
-  explicit LetterCodec(int64_t letters) : letters_(letters) {}
-
-  absl::StatusOr<Tokens> Encode(const std::string& text) const override {
-    Tokens tokens;
-    for (const char letter : text) {
-      const int32_t token = letter - 'a';
-      if (token < 0 || token >= letters_) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the model knows the letters a to ",
-                         std::string(1, static_cast<char>('a' + letters_ - 1)), " only"));
-      }
-      tokens.push_back(token);
+absl::StatusOr<Tokens> EncodeCharacters(const CharacterVocabulary& vocabulary,
+                                        const std::string& text) {
+  LS_ASSIGN_OR_RETURN(const std::u32string characters, DecodeUtf8(text));
+  Tokens tokens;
+  for (const char32_t character : characters) {
+    const std::optional<int32_t> token = vocabulary.Token(character);
+    if (!token) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model knows no character ", DescribeCharacter(character),
+                       "; its text had ", vocabulary.size(), " others"));
     }
-    return tokens;
+    tokens.push_back(*token);
   }
-  std::string Decode(absl::Span<const int32_t> tokens) const override {
-    std::string text;
-    for (const int32_t token : tokens) text.push_back(static_cast<char>('a' + token));
-    return text;
-  }
+  return tokens;
+}
 
- private:
-  int64_t letters_;
-};
-
-class NumberCodec : public TextCodec {
- public:
-  explicit NumberCodec(int64_t vocabulary) : vocabulary_(vocabulary) {}
-
-  absl::StatusOr<Tokens> Encode(const std::string& text) const override {
-    Tokens tokens;
-    for (const std::string& word :
-         std::vector<std::string>(absl::StrSplit(text, ' ', absl::SkipEmpty()))) {
-      int32_t token = 0;
-      if (!absl::SimpleAtoi(word, &token) || token < 0 || token >= vocabulary_) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the model knows the numbers 0 to ", vocabulary_ - 1, " only, with blanks between"));
-      }
-      tokens.push_back(token);
+absl::StatusOr<Tokens> EncodeLetters(int64_t letters, const std::string& text) {
+  Tokens tokens;
+  for (const char letter : text) {
+    const int32_t token = letter - 'a';
+    if (token < 0 || token >= letters) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model knows the letters a to ",
+                       std::string(1, static_cast<char>('a' + letters - 1)), " only"));
     }
-    return tokens;
+    tokens.push_back(token);
   }
-  std::string Decode(absl::Span<const int32_t> tokens) const override {
-    std::string text;
-    for (const int32_t token : tokens) absl::StrAppend(&text, token, " ");
-    return text;
-  }
+  return tokens;
+}
 
- private:
-  int64_t vocabulary_;
-};
+std::string DecodeLetters(absl::Span<const int32_t> tokens) {
+  std::string text;
+  for (const int32_t token : tokens) text.push_back(static_cast<char>('a' + token));
+  return text;
+}
+
+absl::StatusOr<Tokens> EncodeNumbers(int64_t vocabulary, const std::string& text) {
+  Tokens tokens;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    int32_t token = 0;
+    if (!absl::SimpleAtoi(word, &token) || token < 0 || token >= vocabulary) {
+      return absl::InvalidArgumentError(absl::StrCat("the model knows the numbers 0 to ",
+                                                     vocabulary - 1, " only, with blanks between"));
+    }
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+std::string DecodeNumbers(absl::Span<const int32_t> tokens) {
+  std::string text;
+  for (const int32_t token : tokens) absl::StrAppend(&text, token, " ");
+  return text;
+}
 
 }  // namespace
 
-std::unique_ptr<TextCodec> MakeBytePairCodec(BytePairs pairs) {
-  return std::make_unique<BytePairCodec>(std::move(pairs));
+TextCodec MakeBytePairCodec(BytePairs pairs) {
+  const auto shared = std::make_shared<const BytePairs>(std::move(pairs));
+  return {.encode = [shared](const std::string& text) { return shared->Encode(text); },
+          .decode = [shared](absl::Span<const int32_t> tokens) { return shared->Decode(tokens); },
+          .document_border = shared->end_of_text()};
 }
 
-absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodecOf(const Dataset& dataset) {
-  std::unique_ptr<TextCodec> codec;
+absl::StatusOr<TextCodec> MakeCodecOf(const Dataset& dataset) {
+  const int64_t classes = dataset.classes();
   if (const auto* text = dynamic_cast<const Text*>(&dataset)) {
-    codec = std::make_unique<CharacterCodec>(text->vocabulary());
-  } else if (dynamic_cast<const Markov*>(&dataset) != nullptr) {
-    if (dataset.classes() <= kLetters) {
-      codec = std::make_unique<LetterCodec>(dataset.classes());
-    } else {
-      codec = std::make_unique<NumberCodec>(dataset.classes());
-    }
-  } else {
+    const CharacterVocabulary* vocabulary = &text->vocabulary();
+    return TextCodec{
+        .encode = [=](const std::string& words) { return EncodeCharacters(*vocabulary, words); },
+        .decode = [=](absl::Span<const int32_t> tokens) { return vocabulary->Decode(tokens); }};
+  }
+  if (dynamic_cast<const Markov*>(&dataset) == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("what the tokens mean is not known from the data (", dataset.Describe(),
                      "): name the folder of its byte-pair vocabulary with --bpe"));
   }
-  return codec;
+  if (classes <= kLetters) {
+    return TextCodec{
+        .encode = [=](const std::string& text) { return EncodeLetters(classes, text); },
+        .decode = DecodeLetters};
+  }
+  return TextCodec{.encode = [=](const std::string& text) { return EncodeNumbers(classes, text); },
+                   .decode = DecodeNumbers};
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,25 +14,22 @@
 namespace lockstep {
 
 // How a language model's tokens read as text.
-class TextCodec {
- public:
-  virtual ~TextCodec() = default;
-
+struct TextCodec {
   // InvalidArgument for text that the vocabulary cannot express.
-  virtual absl::StatusOr<std::vector<int32_t>> Encode(const std::string& text) const = 0;
+  std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)> encode;
   // Requires tokens of the vocabulary. What stands for a part of a character gives a part of one.
-  virtual std::string Decode(absl::Span<const int32_t> tokens) const = 0;
+  std::function<std::string(absl::Span<const int32_t> tokens)> decode;
   // The token that begins and ends a document; nothing where there is none.
-  virtual std::optional<int32_t> document_border() const { return std::nullopt; }
+  std::optional<int32_t> document_border = std::nullopt;
 };
 
 // GPT-2's byte pairs.
-std::unique_ptr<TextCodec> MakeBytePairCodec(BytePairs pairs);
+TextCodec MakeBytePairCodec(BytePairs pairs);
 
 // What belongs to a data set: the characters of `text`; for `markov`, whose tokens mean nothing,
 // the letters from a on, or numbers with blanks between them where 26 letters do not do.
 // FailedPrecondition for one whose tokens it does not know, as it is with files of tokens. The
 // data set outlives the codec.
-absl::StatusOr<std::unique_ptr<TextCodec>> MakeCodecOf(const Dataset& dataset);
+absl::StatusOr<TextCodec> MakeCodecOf(const Dataset& dataset);
 
 }  // namespace lockstep

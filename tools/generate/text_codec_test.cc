@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string Problem(const TextCodec& codec, const std::string& text) {
-  const absl::Status status = codec.Encode(text).status();
+  const absl::Status status = codec.encode(text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
   return std::string(status.message());
 }
@@ -32,29 +32,29 @@ TEST(TextCodecTest, CharactersOfATextFile) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   const auto codec = MakeCodecOf(**dataset);
   ASSERT_TRUE(codec.ok()) << codec.status();
-  EXPECT_THAT((*codec)->Encode("\u00E9a\n").value(), ElementsAre(3, 1, 0));
-  EXPECT_EQ((*codec)->Decode({{2, 3, 0}}), "b\u00E9\n");
-  EXPECT_EQ((*codec)->document_border(), std::nullopt);
-  EXPECT_THAT(Problem(**codec, "a#"), HasSubstr("no character '#' (U+0023)"));
-  EXPECT_THAT(Problem(**codec, "a\xFF"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(codec->encode("\u00E9a\n").value(), ElementsAre(3, 1, 0));
+  EXPECT_EQ(codec->decode({{2, 3, 0}}), "b\u00E9\n");
+  EXPECT_EQ(codec->document_border, std::nullopt);
+  EXPECT_THAT(Problem(*codec, "a#"), HasSubstr("no character '#' (U+0023)"));
+  EXPECT_THAT(Problem(*codec, "a\xFF"), HasSubstr("not UTF-8"));
 }
 
 TEST(TextCodecTest, LettersAndNumbersOfMarkov) {
   const auto letters = Markov::Create({.source = {.vocabulary = 5}});
   ASSERT_TRUE(letters.ok()) << letters.status();
   auto codec = MakeCodecOf(**letters);
-  EXPECT_THAT((*codec)->Encode("edcba").value(), ElementsAre(4, 3, 2, 1, 0));
-  EXPECT_EQ((*codec)->Decode({{4, 0}}), "ea");
+  EXPECT_THAT(codec->encode("edcba").value(), ElementsAre(4, 3, 2, 1, 0));
+  EXPECT_EQ(codec->decode({{4, 0}}), "ea");
   for (const char* wrong : {"f", "A", " ", "\xFF"}) {
-    EXPECT_THAT(Problem(**codec, wrong), HasSubstr("the letters a to e only"));
+    EXPECT_THAT(Problem(*codec, wrong), HasSubstr("the letters a to e only"));
   }
   const auto numbers = Markov::Create({.source = {.vocabulary = 30}});
   ASSERT_TRUE(numbers.ok()) << numbers.status();
   codec = MakeCodecOf(**numbers);
-  EXPECT_THAT((*codec)->Encode(" 29  0 7 ").value(), ElementsAre(29, 0, 7));
-  EXPECT_EQ((*codec)->Decode({{29, 0}}), "29 0 ");
+  EXPECT_THAT(codec->encode(" 29  0 7 ").value(), ElementsAre(29, 0, 7));
+  EXPECT_EQ(codec->decode({{29, 0}}), "29 0 ");
   for (const char* wrong : {"30", "-1", "x", "1,2"}) {
-    EXPECT_THAT(Problem(**codec, wrong), HasSubstr("the numbers 0 to 29 only"));
+    EXPECT_THAT(Problem(*codec, wrong), HasSubstr("the numbers 0 to 29 only"));
   }
 }
 
@@ -65,9 +65,9 @@ TEST(TextCodecTest, BytePairs) {
   auto pairs = BytePairs::Load(directory.path());
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   const auto codec = MakeBytePairCodec(*std::move(pairs));
-  EXPECT_THAT(codec->Encode("abc").value(), ElementsAre(256, 'c'));
-  EXPECT_EQ(codec->Decode({{256, 'c'}}), "abc");
-  EXPECT_EQ(codec->document_border(), 257);
+  EXPECT_THAT(codec.encode("abc").value(), ElementsAre(256, 'c'));
+  EXPECT_EQ(codec.decode({{256, 'c'}}), "abc");
+  EXPECT_EQ(codec.document_border, 257);
 }
 
 TEST(TextCodecTest, OtherDataHasNone) {

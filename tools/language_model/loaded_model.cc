@@ -3,7 +3,6 @@
 #include <cstdlib>  // std::getenv
 #include <filesystem>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <span>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
-#include "core/base/half.h"
 #include "core/base/status.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/adaptable_layer.h"
@@ -128,23 +126,19 @@ double AlphaOf(const Json& config, const std::string& module) {
   return config["lora_alpha"];
 }
 
-absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsReader& reader,
-                                              const SafetensorsTensor& tensor) {
+// Gives a parameter the values of a tensor in a file, in fp32.
+absl::Status Fill(Parameter& parameter, const SafetensorsReader& reader,
+                  const SafetensorsTensor& tensor, Kernels& kernels) {
   std::vector<std::byte> bytes(tensor.bytes);
   LS_RETURN_IF_ERROR(reader.Read(tensor, bytes));
-  const size_t size = tensor.dtype == "F32" ? 4 : 2;
-  std::vector<float> values(bytes.size() / size);
-  if (tensor.dtype == "F32") {
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  const auto widen = tensor.dtype == "F16" ? HalfToFloat : BFloat16ToFloat;
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, bytes.data() + i * size, size);
-    values[i] = widen(bits);
-  }
-  return values;
+  const DType dtype = tensor.dtype == "F32"   ? DType::kF32
+                      : tensor.dtype == "F16" ? DType::kF16
+                                              : DType::kBF16;
+  const Tensor stored = kernels.Empty(parameter.shape, dtype);
+  kernels.CopyFromHost(bytes.data(), stored);
+  parameter.value = kernels.Empty(parameter.shape, DType::kF32, MemoryClass::kParameters);
+  kernels.Cast(stored, parameter.value);
+  return absl::OkStatus();
 }
 
 // A layer's two tensors in a file; null where it has none of the two.
@@ -267,12 +261,8 @@ absl::Status AddPeftAdapters(Model& model, const std::string& folder, Kernels& k
     named.layer->AddAdapter(named.layer->Targets().front(),
                             {.rank = pair.a->shape[0], .scale = static_cast<float>(scale)});
     const Adapter& adapter = named.layer->adapters().back();
-    for (const auto& [tensor, parameter] :
-         {std::pair(pair.a, &adapter.a()), std::pair(pair.b, &adapter.b())}) {
-      LS_ASSIGN_OR_RETURN(const std::vector<float> values, ReadFloats(reader, *tensor));
-      parameter->value = kernels.Empty(parameter->shape, DType::kF32, MemoryClass::kParameters);
-      kernels.CopyFromHost(values.data(), parameter->value);
-    }
+    LS_RETURN_IF_ERROR(Fill(adapter.a(), reader, *pair.a, kernels));
+    LS_RETURN_IF_ERROR(Fill(adapter.b(), reader, *pair.b, kernels));
   }
   return absl::OkStatus();
 }

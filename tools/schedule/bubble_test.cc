@@ -5,7 +5,6 @@
 
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"
-#include "strategies/schedules/v_shaped.h"
 
 namespace lockstep {
 namespace {

@@ -79,7 +79,7 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
       timer_({.trace = &trace_}),
       rank_(kernels_, mesh_, timer_, trace_),
       local_model_(std::make_unique<LocalModel>(rank_, pipeline.make_model(),
-                                                plan_.RangesOf(handle.rank()), settings_, 1)),
+                                                plan_.RangesByRank()[handle.rank()], settings_, 1)),
       links_(std::make_unique<StageLinks>(*local_model_, plan_, mesh_.pp())),
       runner_(std::make_unique<ScheduleRunner>(*local_model_, plan_, pipeline.schedule,
                                                handle.rank(), pipeline.checkpointing, *links_)) {
