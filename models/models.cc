@@ -19,9 +19,8 @@ constexpr char kImages[] = "images of one class each, such as shapes";
 absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
                        const char* fitting) {
   if (dataset.task() == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("model.kind = \"", model,
-                                                 "\" does not fit the data (", dataset.Describe(),
-                                                 "); use ", fitting));
+  return InvalidArgument("model.kind = \"", model, "\" does not fit the data (", dataset.Describe(),
+                         "); use ", fitting);
 }
 
 absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
@@ -61,9 +60,9 @@ absl::StatusOr<Model> ReadUNet(ConfigReader& reader, const Dataset& dataset) {
   int64_t most = 0;
   while ((options.image >> most) % 2 == 0) ++most;
   if (options.levels > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.levels is ", options.levels, ", but images of ", options.image, " x ", options.image,
-        " pixels (", dataset.Describe(), ") can be halved only ", most, " times"));
+    return InvalidArgument("model.levels is ", options.levels, ", but images of ", options.image,
+                           " x ", options.image, " pixels (", dataset.Describe(),
+                           ") can be halved only ", most, " times");
   }
   return MakeUNet(options);
 }

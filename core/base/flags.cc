@@ -42,16 +42,14 @@ absl::Status Set(const std::string& name, absl::CommandLineFlag& flag, const std
     text = AbslUnparseFlag(*repeated);
   }
   if (flag.ParseFrom(text, &error)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " ", value, ": give a ", IsWhole(flag) ? "whole " : "", "number"));
+  return InvalidArgument(name, " ", value, ": give a ", IsWhole(flag) ? "whole " : "", "number");
 }
 
 absl::Status Unknown(const std::string& name, const Flags& flags) {
   std::vector<std::string> names = {kHelp};
   for (const auto& [known, flag] : flags) names.push_back(known);
-  return absl::InvalidArgumentError(absl::StrCat("unknown argument '", name, "'; did you mean ",
-                                                 NearestName(name, names),
-                                                 "? --help lists what there is"));
+  return InvalidArgument("unknown argument '", name, "'; did you mean ", NearestName(name, names),
+                         "? --help lists what there is");
 }
 
 }  // namespace
@@ -91,12 +89,11 @@ absl::StatusOr<ParsedFlags> ParseFlags(const std::vector<std::string>& arguments
     std::string value = is_attached ? at->substr(equals + 1) : "true";
     if (name == kHelp || found->second->IsOfType<bool>()) {
       if (value != "true" && value != "false") {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, " takes no value, but for ", name, "=true or =false"));
+        return InvalidArgument(name, " takes no value, but for ", name, "=true or =false");
       }
     } else if (!is_attached) {
       if (++at == arguments.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, " needs a value behind it"));
+        return InvalidArgument(name, " needs a value behind it");
       }
       value = *at;
     }
@@ -107,8 +104,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(const std::vector<std::string>& arguments
     }
   }
   if (program.words == ProgramFlags::Words::kNone && !parsed.words.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", parsed.words[0], "' belongs to no option; --help lists what there is"));
+    return InvalidArgument("'", parsed.words[0],
+                           "' belongs to no option; --help lists what there is");
   }
   return parsed;
 }
@@ -134,8 +131,8 @@ std::string FlagsHelp(const ProgramFlags& program) {
 
 absl::Status CheckRange(const std::string& flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, " ", value, ": give a whole number from ", least, " to ", most));
+  return InvalidArgument("--", flag, " ", value, ": give a whole number from ", least, " to ",
+                         most);
 }
 
 int RunProgram(int argc, char** argv, const ProgramFlags& program,

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 
@@ -66,9 +66,8 @@ absl::StatusOr<size_t> FindName(const std::string& what, const std::string& name
                                 std::span<const std::string> names) {
   const auto found = std::ranges::find(names, name);
   if (found != names.end()) return static_cast<size_t>(found - names.begin());
-  return absl::InvalidArgumentError(absl::StrCat("there is no ", what, " '", name,
-                                                 "'; did you mean ", NearestName(name, names),
-                                                 "? There are ", absl::StrJoin(names, ", ")));
+  return InvalidArgument("there is no ", what, " '", name, "'; did you mean ",
+                         NearestName(name, names), "? There are ", absl::StrJoin(names, ", "));
 }
 
 }  // namespace lockstep

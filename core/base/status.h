@@ -8,9 +8,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"  // IWYU pragma: export
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep {
+
+// What a user can mend: the message is all parts, one behind the other, as StrCat has them.
+template <typename... Parts>
+absl::Status InvalidArgument(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
 
 // Puts `context` before the message of an error: Annotate(status, "while reading a.toml") reads
 // "while reading a.toml: <the message>". Code and payloads stay; an OK status stays as it is.

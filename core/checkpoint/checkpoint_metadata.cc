@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 namespace {
@@ -55,17 +56,15 @@ absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
   CheckpointMetadata parsed = {
       .info = {.model = field(kModel), .strategy = field(kStrategy), .base = field(kBase)}};
   if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": metadata says step '", field(kStep), "', which is no step"));
+    return InvalidArgument(path, ": metadata says step '", field(kStep), "', which is no step");
   }
   if (field(kFormat) == kWholeFormat) return parsed;
   ShardNumber number = {.set = field(kSet)};
   if (!absl::SimpleAtoi(field(kShard), &number.shard) ||
       !absl::SimpleAtoi(field(kShards), &number.shards) || number.shard < 1 ||
       number.shard > number.shards) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": metadata says shard '", field(kShard),
-                                                   "' of '", field(kShards),
-                                                   "', which is no shard"));
+    return InvalidArgument(path, ": metadata says shard '", field(kShard), "' of '", field(kShards),
+                           "', which is no shard");
   }
   --number.shard;
   parsed.shard = number;

@@ -32,8 +32,7 @@ absl::Status ReadError(const std::string& path, int error_number) {
 }
 
 absl::Status Unsound(const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", path, "\" is no sound safetensors file: ", what));
+  return InvalidArgument("\"", path, "\" is no sound safetensors file: ", what);
 }
 
 // Reads out.size() bytes from `offset` on.

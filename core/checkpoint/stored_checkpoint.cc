@@ -112,8 +112,8 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
                                            ? WholeSlice(tensor.shape)
                                            : ParseTensorSlice(text->second, tensor.shape);
     if (!part.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(reader.path(), ": tensor '", tensor.name, "' ", part.status().message()));
+      return InvalidArgument(reader.path(), ": tensor '", tensor.name, "' ",
+                             part.status().message());
     }
     const auto [stored, is_new] = tensors_.try_emplace(
         tensor.name, StoredTensor{.dtype = tensor.dtype, .whole = part->whole, .file = file});

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
@@ -133,12 +133,12 @@ absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
                                              const std::vector<int64_t>& stored) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto invalid = [] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("is not described by {\"", kFirst, "\": the first element, \"", kWhole,
-                     "\": the whole's shape} or {\"", kDimension, "\": one of the whole's, \"",
-                     kRanges, "\": pairs of its first index and their number, \"", kWhole,
-                     "\": the whole's shape} and, of a part of that, \"", kFirst,
-                     "\": its first element there, and only these"));
+    return InvalidArgument("is not described by {\"", kFirst, "\": the first element, \"", kWhole,
+                           "\": the whole's shape} or {\"", kDimension,
+                           "\": one of the whole's, \"", kRanges,
+                           "\": pairs of its first index and their number, \"", kWhole,
+                           "\": the whole's shape} and, of a part of that, \"", kFirst,
+                           "\": its first element there, and only these");
   };
   if (!json.is_object() || !json.contains(kWhole)) return invalid();
   const std::optional<std::vector<int64_t>> whole = ParseExtents(json[kWhole]);
@@ -148,10 +148,9 @@ absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
     const std::optional<int64_t> first = ParseNumber(json[kFirst]);
     if (!first) return invalid();
     if (!here || !all || *first > *all || *here > *all - *first) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("should begin with element ", *first, " of a whole of shape [",
-                       absl::StrJoin(*whole, ", "), "], into which [", absl::StrJoin(stored, ", "),
-                       "] does not fit from there on"));
+      return InvalidArgument("should begin with element ", *first, " of a whole of shape [",
+                             absl::StrJoin(*whole, ", "), "], into which [",
+                             absl::StrJoin(stored, ", "), "] does not fit from there on");
     }
     return TensorSlice{.whole = *whole, .first = *first, .elements = *here};
   }
@@ -162,9 +161,8 @@ absl::StatusOr<TensorSlice> ParseTensorSlice(const std::string& text,
   std::optional<Slice> slice = ParseSlice(json[kDimension], json[kRanges]);
   if (!slice) return invalid();
   const auto no_slice = [&] {
-    return absl::InvalidArgumentError(absl::StrCat("is described by ", text,
-                                                   ", which is no slice of shape [",
-                                                   absl::StrJoin(stored, ", "), "]"));
+    return InvalidArgument("is described by ", text, ", which is no slice of shape [",
+                           absl::StrJoin(stored, ", "), "]");
   };
   if (!all || !Fits(*slice, *whole)) return no_slice();
   TensorSlice held = SliceOf(*whole, *std::move(slice));

@@ -44,7 +44,7 @@ absl::Status FirstCause(const LocalWorld& world, const std::vector<absl::Status>
 
 absl::Status RunRanks(int ranks, const LaunchOptions& options, const RankFunction& run) {
   if (ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot run ", ranks, " ranks"));
+    return InvalidArgument("cannot run ", ranks, " ranks");
   }
   LocalWorld world(ranks, {.timeout = options.timeout});
   std::vector<absl::Status> results(static_cast<size_t>(ranks));

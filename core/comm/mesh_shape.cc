@@ -15,14 +15,14 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 namespace {
 
 absl::Status Malformed(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("mesh \"", text, "\": ", what,
-                   "; write the axes pp, replicas, dp and tp as in \"dp=2,tp=4\""));
+  return InvalidArgument("mesh \"", text, "\": ", what,
+                         "; write the axes pp, replicas, dp and tp as in \"dp=2,tp=4\"");
 }
 
 // The axes to speak of: groups that hold the same are rare.
@@ -59,9 +59,8 @@ absl::StatusOr<MeshShape> MeshShape::Parse(absl::string_view text) {
 absl::Status MeshShape::Check(int ranks) const {
   for (const MeshAxis axis : kMeshAxes) {
     if ((*this)[axis] < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("mesh ", ToString(), ": axis ", Name(axis),
-                                                     " has size ", (*this)[axis],
-                                                     "; it must be 1 or more"));
+      return InvalidArgument("mesh ", ToString(), ": axis ", Name(axis), " has size ",
+                             (*this)[axis], "; it must be 1 or more");
     }
   }
   int64_t needed = 1;
@@ -70,10 +69,10 @@ absl::Status MeshShape::Check(int ranks) const {
     const std::string factors = absl::StrJoin(
         Shown(*this), " x ",
         [this](std::string* out, MeshAxis axis) { absl::StrAppend(out, (*this)[axis]); });
-    return absl::InvalidArgumentError(
-        absl::StrCat("mesh ", ToString(), " takes ", needed, needed == 1 ? " rank" : " ranks", " (",
-                     factors, "), but there ", ranks == 1 ? "is " : "are ", ranks, "; start ",
-                     needed, " or change the mesh so that its sizes multiply to ", ranks));
+    return InvalidArgument("mesh ", ToString(), " takes ", needed, needed == 1 ? " rank" : " ranks",
+                           " (", factors, "), but there ", ranks == 1 ? "is " : "are ", ranks,
+                           "; start ", needed, " or change the mesh so that its sizes multiply to ",
+                           ranks);
   }
   return absl::OkStatus();
 }

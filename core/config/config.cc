@@ -45,8 +45,8 @@ void SetOrigins(const std::string& origin, bool is_default, ConfigValue* value) 
 // The value of a --set as TOML reads it, or else the text itself.
 absl::StatusOr<ConfigValue> ParseSetValue(const std::string& assignment, const std::string& text) {
   if (text.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kSetOrigin, " ", assignment, ": the value is missing; write \"\" for an empty string"));
+    return InvalidArgument(kSetOrigin, " ", assignment,
+                           ": the value is missing; write \"\" for an empty string");
   }
   absl::StatusOr<ConfigValue> document = ParseToml("value = " + text, kSetOrigin);
   if (document.ok()) {
@@ -54,9 +54,9 @@ absl::StatusOr<ConfigValue> ParseSetValue(const std::string& assignment, const s
     if (table.size() == 1) return std::move(table.begin()->second);
   }
   if (std::string("\"'[{").find(text[0]) != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kSetOrigin, " ", assignment, ": the value opens a string, list or table ",
-                     "but is not valid TOML; write it like [1, 2] or \"text\""));
+    return InvalidArgument(kSetOrigin, " ", assignment,
+                           ": the value opens a string, list or table ",
+                           "but is not valid TOML; write it like [1, 2] or \"text\"");
   }
   ConfigValue value;
   value.data = text;
@@ -120,8 +120,7 @@ absl::Status Config::Set(const std::string& assignment) {
   // TOML itself reads the key, so that quoted parts work as they do in a file.
   absl::StatusOr<ConfigValue> layer = ParseToml(key + " = 0", kSetOrigin);
   if (equals == std::string::npos || !layer.ok() || key.find('\n') != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kSetOrigin, " ", assignment, ": expected key=value, such as mesh.dp=2"));
+    return InvalidArgument(kSetOrigin, " ", assignment, ": expected key=value, such as mesh.dp=2");
   }
   const std::string text(absl::StripAsciiWhitespace(assignment.substr(equals + 1)));
   LS_ASSIGN_OR_RETURN(ConfigValue value, ParseSetValue(assignment, text));

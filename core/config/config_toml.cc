@@ -51,8 +51,8 @@ absl::StatusOr<ConfigValue> FromNode(const toml::node& node, const std::string& 
   } else if (const auto* boolean = node.as_boolean()) {
     value.data = boolean->get();
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat(value.origin, ": dates and times have no use here; write a string in quotes"));
+    return InvalidArgument(value.origin,
+                           ": dates and times have no use here; write a string in quotes");
   }
   return value;
 }
@@ -126,9 +126,8 @@ absl::StatusOr<ConfigValue> ParseToml(const std::string& text, const std::string
     return FromNode(toml::parse(text, source_name), source_name);
   } catch (const toml::parse_error& error) {
     const toml::source_position& at = error.source().begin;
-    return absl::InvalidArgumentError(
-        absl::StrCat(source_name, ":", uint32_t{at.line}, ": malformed TOML at column ",
-                     uint32_t{at.column}, ": ", std::string(error.description())));
+    return InvalidArgument(source_name, ":", uint32_t{at.line}, ": malformed TOML at column ",
+                           uint32_t{at.column}, ": ", std::string(error.description()));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
 #include "core/config/config_reader.h"
 
 namespace lockstep {
@@ -115,9 +116,8 @@ absl::Status CheckShards(const MeshShape& mesh, const CutSettings& cut,
   const std::string ranks =
       mesh.replicas > 1 ? absl::StrCat("mesh.replicas x mesh.dp is ", mesh.replicas, " x ", mesh.dp)
                         : absl::StrCat("mesh.dp is ", mesh.dp);
-  return absl::InvalidArgumentError(absl::StrCat("cut.shards is ", cut.shards, ", but ", ranks,
-                                                 ": ", misfit, "; set one of ",
-                                                 MeshesThatFit(cut.shards, assignment)));
+  return InvalidArgument("cut.shards is ", cut.shards, ", but ", ranks, ": ", misfit,
+                         "; set one of ", MeshesThatFit(cut.shards, assignment));
 }
 
 }  // namespace lockstep

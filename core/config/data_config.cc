@@ -24,9 +24,8 @@ using Maker = DatasetOr (*)(ConfigReader& reader, const std::string& data_direct
 // Real data needs a folder.
 absl::Status CheckDirectory(const std::string& data_directory, const char* what) {
   if (data_directory.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.kind = \"", what,
-                     "\" reads real data: say where it is with --data DIR or LOCKSTEP_DATA"));
+    return InvalidArgument("data.kind = \"", what,
+                           "\" reads real data: say where it is with --data DIR or LOCKSTEP_DATA");
   }
   if (!std::filesystem::is_directory(data_directory)) {
     return absl::NotFoundError(absl::StrCat("the data folder ", data_directory,

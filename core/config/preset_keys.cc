@@ -38,10 +38,9 @@ absl::Status CheckFixed(const std::string& preset, const FixedKey& fixed, const 
   if (wanted == nullptr || FormatTomlValue(*wanted) == FormatTomlValue(*Find(config, fixed.key))) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(wanted->origin, ": ", fixed.key, " is ",
-                                                 FormatTomlValue(*wanted), ", but the strategy '",
-                                                 preset, "' has ", fixed.key, " = ", fixed.value,
-                                                 ": leave the key out, or use ", fixed.open_in));
+  return InvalidArgument(wanted->origin, ": ", fixed.key, " is ", FormatTomlValue(*wanted),
+                         ", but the strategy '", preset, "' has ", fixed.key, " = ", fixed.value,
+                         ": leave the key out, or use ", fixed.open_in);
 }
 
 struct Move {

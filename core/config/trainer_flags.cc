@@ -36,8 +36,7 @@ std::string FindConfig(const std::string& path) {
 absl::StatusOr<DeviceType> ParseDevice(const std::string& name) {
   if (name == "cpu") return DeviceType::kCpu;
   if (name == "cuda") return DeviceType::kCuda;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device ", name, ": there is no such device; use cpu or cuda"));
+  return InvalidArgument("--device ", name, ": there is no such device; use cpu or cuda");
 }
 
 }  // namespace

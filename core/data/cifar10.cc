@@ -34,8 +34,8 @@ Cifar10::Cifar10(const Cifar10Options& options)
 absl::StatusOr<std::shared_ptr<const Cifar10>> Cifar10::Load(const std::string& data_directory,
                                                              const Cifar10Options& options) {
   if (options.crop_padding < 0 || options.crop_padding > kSide) {
-    return absl::InvalidArgumentError(absl::StrCat("crop_padding must be between 0 and ", kSide,
-                                                   ", but is ", options.crop_padding));
+    return InvalidArgument("crop_padding must be between 0 and ", kSide, ", but is ",
+                           options.crop_padding);
   }
   std::shared_ptr<Cifar10> dataset(new Cifar10(options));
   const auto read = [&](const std::string& name, Images& images) -> absl::Status {

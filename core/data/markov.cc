@@ -18,11 +18,11 @@ uint64_t TextKey(const MarkovSourceOptions& source, const char* split) {
 
 absl::StatusOr<std::shared_ptr<const Markov>> Markov::Create(const MarkovOptions& options) {
   if (options.context < 1 || options.train_samples < 1 || options.validation_samples < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("markov needs a context of at least 1 token and at least one sample in each "
-                     "split, but has ",
-                     options.context, ", ", options.train_samples, " for training and ",
-                     options.validation_samples, " for validation"));
+    return InvalidArgument(
+        "markov needs a context of at least 1 token and at least one sample in each "
+        "split, but has ",
+        options.context, ", ", options.train_samples, " for training and ",
+        options.validation_samples, " for validation");
   }
   LS_ASSIGN_OR_RETURN(MarkovSource source, MarkovSource::Create(options.source));
   return std::shared_ptr<const Markov>(new Markov(options, std::move(source)));

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/elementary.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -30,7 +31,7 @@ double Surprise(double probability) {
 
 absl::Status Check(const MarkovSourceOptions& options) {
   const auto error = [](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("the markov source's ", parts...));
+    return InvalidArgument("the markov source's ", parts...);
   };
   if (options.vocabulary < 2 || options.vocabulary > 65536) {
     return error("vocabulary must be between 2 and 65536, but is ", options.vocabulary);
@@ -61,10 +62,10 @@ absl::StatusOr<MarkovSource> MarkovSource::Create(const MarkovSourceOptions& opt
   if (absl::Status status = Check(options); !status.ok()) return status;
   MarkovSource source(options);
   if (!source.settled_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the markov source's stationary distribution was not found in ",
-                     kMaxIterations, " iterations; with more smoothing than ", options.smoothing,
-                     " or more successors than ", options.successors, " it mixes faster"));
+    return InvalidArgument("the markov source's stationary distribution was not found in ",
+                           kMaxIterations, " iterations; with more smoothing than ",
+                           options.smoothing, " or more successors than ", options.successors,
+                           " it mixes faster");
   }
   return source;
 }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/philox.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -16,24 +17,24 @@ SampleOrder UsualOrder(Task task) {
 
 absl::StatusOr<Sampler> Sampler::Create(const Dataset& dataset, const SamplerOptions& options) {
   if (options.global_batch < 1 || options.shards < 1 || options.micro_batches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the global batch, the shards and the micro-batches must each be at least 1, but are ",
-        options.global_batch, ", ", options.shards, " and ", options.micro_batches));
+        options.global_batch, ", ", options.shards, " and ", options.micro_batches);
   }
   if (options.global_batch % options.shards != 0) {
     const int64_t below = options.global_batch / options.shards * options.shards;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a global batch of ", options.global_batch, " samples does not divide into ",
-        options.shards, " shards of one size; it must be a multiple of ", options.shards,
-        ", such as ", below > 0 ? absl::StrCat(below, " or ") : std::string(),
-        below + options.shards));
+    return InvalidArgument("a global batch of ", options.global_batch,
+                           " samples does not divide into ", options.shards,
+                           " shards of one size; it must be a multiple of ", options.shards,
+                           ", such as ", below > 0 ? absl::StrCat(below, " or ") : std::string(),
+                           below + options.shards);
   }
   const int64_t train_size = dataset.size(Split::kTrain);
   if (train_size < 1 ||
       (options.order == SampleOrder::kEpochs && train_size < options.global_batch)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the training split has ", train_size, " samples, fewer than one global batch of ",
-        options.global_batch, ": use a smaller global batch or more data"));
+    return InvalidArgument("the training split has ", train_size,
+                           " samples, fewer than one global batch of ", options.global_batch,
+                           ": use a smaller global batch or more data");
   }
   return Sampler(options, train_size, dataset.size(Split::kValidation));
 }

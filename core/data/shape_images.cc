@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -17,13 +18,12 @@ constexpr uint64_t kNoiseBegin = 3 * 4;
 
 absl::StatusOr<ShapeImages> ShapeImages::Create(const ShapesOptions& options) {
   if (options.train_samples < 1 || options.validation_samples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shapes needs at least one image in each split, but is to have ", options.train_samples,
-        " for training and ", options.validation_samples, " for validation"));
+    return InvalidArgument("shapes needs at least one image in each split, but is to have ",
+                           options.train_samples, " for training and ", options.validation_samples,
+                           " for validation");
   }
   if (!(options.noise >= 0 && options.noise <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the noise of shapes must be between 0 and 1, but is ", options.noise));
+    return InvalidArgument("the noise of shapes must be between 0 and 1, but is ", options.noise);
   }
   return ShapeImages(options);
 }

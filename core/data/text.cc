@@ -35,8 +35,8 @@ absl::StatusOr<File> ReadText(const std::string& data_directory, const std::stri
   File file = {.path = absl::StrCat("\"", DataPath(data_directory, relative), "\""),
                .characters = {}};
   if (contents.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path, " is empty. ", WhereToGetIt(relative),
-                                                   " ", HowToNameTheDirectory(data_directory)));
+    return InvalidArgument(file.path, " is empty. ", WhereToGetIt(relative), " ",
+                           HowToNameTheDirectory(data_directory));
   }
   absl::StatusOr<std::u32string> characters = DecodeUtf8(contents);
   if (!characters.ok()) return Annotate(characters.status(), file.path);
@@ -78,9 +78,8 @@ absl::Status Encode(std::u32string_view text, const CharacterVocabulary& vocabul
   for (char32_t character : text) {
     const std::optional<int32_t> token = vocabulary.Token(character);
     if (!token.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("character ", DescribeCharacter(character),
-                                                     " at byte offset ", byte_offset,
-                                                     how_to_have_all));
+      return InvalidArgument("character ", DescribeCharacter(character), " at byte offset ",
+                             byte_offset, how_to_have_all);
     }
     stream.Append(*token);
     byte_offset += Utf8Bytes(character);
@@ -93,8 +92,7 @@ absl::Status Encode(std::u32string_view text, const CharacterVocabulary& vocabul
 absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_directory,
                                                        const TextOptions& options) {
   if (options.context < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the context must be at least 1 token, but is ", options.context));
+    return InvalidArgument("the context must be at least 1 token, but is ", options.context);
   }
   LS_ASSIGN_OR_RETURN(const File file, ReadText(data_directory, options.path));
   const std::u32string_view whole = file.characters;
@@ -105,10 +103,10 @@ absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_d
   const std::u32string_view validation = whole.substr(boundary);
   const size_t needed = static_cast<size_t>(options.context) + 1;
   if (validation.size() < needed || train.size() < needed) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         file.path, " is too short: of its ", whole.size(), " characters the last tenth, ",
         validation.size(), ", is for validation, where a context of ", options.context, " needs ",
-        needed, ". Use a longer text (", 10 * needed, " characters do) or a smaller context."));
+        needed, ". Use a longer text (", 10 * needed, " characters do) or a smaller context.");
   }
 
   LS_ASSIGN_OR_RETURN(CharacterVocabulary vocabulary,

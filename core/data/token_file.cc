@@ -80,9 +80,7 @@ TokenFile::TokenFile(std::string path, MappedFile file)
     : path_(std::move(path)), file_(std::move(file)) {}
 
 absl::Status TokenFile::ReadHeader() {
-  const auto invalid = [](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat(parts...));
-  };
+  const auto invalid = [](const auto&... parts) { return InvalidArgument(parts...); };
   const std::span<const std::byte> bytes = file_.bytes();
   Header header;
   if (bytes.size() < sizeof(header)) return invalid("it has only ", bytes.size(), " bytes");
@@ -129,9 +127,9 @@ absl::Status TokenFile::Copy(int64_t begin, absl::Span<int32_t> out) const {
   const auto wrong = std::find_if(
       out.begin(), out.end(), [this](int32_t token) { return token < 0 || token >= vocabulary_; });
   if (wrong == out.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", path_, "\": token ", begin + (wrong - out.begin()), " is ",
-                   static_cast<uint32_t>(*wrong), ", outside of the vocabulary of ", vocabulary_));
+  return InvalidArgument("\"", path_, "\": token ", begin + (wrong - out.begin()), " is ",
+                         static_cast<uint32_t>(*wrong), ", outside of the vocabulary of ",
+                         vocabulary_);
 }
 
 absl::Status WriteTokenFile(const std::string& path, int64_t vocabulary,

@@ -12,8 +12,7 @@ namespace lockstep {
 absl::StatusOr<std::shared_ptr<const Tokens>> Tokens::Load(const std::string& data_directory,
                                                            const TokensOptions& options) {
   if (options.context < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the context must be at least 1 token, but is ", options.context));
+    return InvalidArgument("the context must be at least 1 token, but is ", options.context);
   }
   absl::StatusOr<TokenFile> file = TokenFile::Open(DataPath(data_directory, options.path));
   if (absl::IsNotFound(file.status())) {
@@ -26,10 +25,10 @@ absl::StatusOr<std::shared_ptr<const Tokens>> Tokens::Load(const std::string& da
   const int64_t train = dataset->tokens(Split::kTrain);
   const int64_t validation = dataset->tokens(Split::kValidation);
   if (train <= options.context || validation <= options.context) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "\"", dataset->file_.path(), "\" is too short: it has ", train, " tokens for training and ",
         validation, " for validation, but a context of ", options.context, " needs ",
-        options.context + 1, " of each. Use a longer text or a smaller context."));
+        options.context + 1, " of each. Use a longer text or a smaller context.");
   }
   return dataset;
 }

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -57,9 +57,8 @@ void SetFeatures(FeatureCut& cut, bool is_meant, SplitStyle style, int features)
 absl::Status CheckDivides(const std::string& layer, int64_t features, const char* what, int count,
                           const std::string& slices) {
   if (features % count == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("layer '", layer, "' has ", features, " ", what,
-                                                 ", which do not divide among ", count, " ",
-                                                 slices));
+  return InvalidArgument("layer '", layer, "' has ", features, " ", what,
+                         ", which do not divide among ", count, " ", slices);
 }
 
 bool IsColumn(SplitStyle style) {

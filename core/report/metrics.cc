@@ -22,8 +22,7 @@ absl::StatusOr<LossPoint> ParseLossRow(const std::string& row) {
                     absl::SimpleAtoi(row.substr(0, comma), &point.step) &&
                     absl::SimpleAtod(row.substr(comma + 1), &point.loss);
   if (good) return point;
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected a step and its loss, such as \"12,3.25\", found \"", row, "\""));
+  return InvalidArgument("expected a step and its loss, such as \"12,3.25\", found \"", row, "\"");
 }
 
 absl::StatusOr<int64_t> StepOfLossRow(const std::string& row) {
@@ -37,8 +36,8 @@ absl::StatusOr<int64_t> StepOfMetricsRow(const std::string& row) {
     const auto step = json.find("step");
     if (step != json.end() && step->is_number_integer()) return step->get<int64_t>();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected a JSON object with a whole number \"step\", found \"", row, "\""));
+  return InvalidArgument("expected a JSON object with a whole number \"step\", found \"", row,
+                         "\"");
 }
 
 struct HashRow {
@@ -51,10 +50,10 @@ absl::StatusOr<HashRow> ParseHashRow(const std::string& text) {
   HashRow row;
   if (cells.size() < 3 || !absl::SimpleAtoi(cells[0], &row.step) ||
       !absl::SimpleHexAtoi(cells[1], &row.value.hash)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected step, hash and tensor, such as \"12,00ff00ff00ff00ff,head.weight\", "
-                     "found \"",
-                     text, "\""));
+    return InvalidArgument(
+        "expected step, hash and tensor, such as \"12,00ff00ff00ff00ff,head.weight\", "
+        "found \"",
+        text, "\"");
   }
   row.value.tensor = cells[2];
   return row;
@@ -78,8 +77,7 @@ absl::StatusOr<std::vector<LossPoint>> ReadLossCurve(const std::string& path) {
   LS_RETURN_IF_ERROR(ReadRows(path, kLossesCsv, [&curve](const std::string& row) -> absl::Status {
     LS_ASSIGN_OR_RETURN(const LossPoint point, ParseLossRow(row));
     if (!curve.empty() && point.step <= curve.back().step) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("step ", point.step, " comes after step ", curve.back().step));
+      return InvalidArgument("step ", point.step, " comes after step ", curve.back().step);
     }
     curve.push_back(point);
     return absl::OkStatus();

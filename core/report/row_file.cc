@@ -24,8 +24,7 @@ absl::StatusOr<std::vector<std::string>> Lines(const std::string& path, const st
                                                absl::string_view header) {
   std::vector<std::string> lines = absl::StrSplit(contents, '\n');
   if (header.empty() || lines[0] == header) return lines;
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ":1: expected the line \"", header, "\", found \"", lines[0], "\""));
+  return InvalidArgument(path, ":1: expected the line \"", header, "\", found \"", lines[0], "\"");
 }
 
 // How many leading bytes of a file stay when rows of `first_step` and later are written anew.
@@ -75,9 +74,9 @@ absl::Status ReadRows(const std::string& path, const RowFormat& format,
   LS_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> lines, Lines(path, contents, format.header));
   if (!lines.back().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ":", lines.size(),
-                     ": the last row has no line end: the file was cut, perhaps within a number"));
+    return InvalidArgument(
+        path, ":", lines.size(),
+        ": the last row has no line end: the file was cut, perhaps within a number");
   }
   for (size_t i = 1; i + 1 < lines.size(); ++i) {
     LS_RETURN_IF_ERROR(Annotate(read(lines[i]), absl::StrCat(path, ":", i + 1)));

@@ -46,11 +46,11 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
                                                    .own_number = process.number_here(),
                                                    .has_first = process.rank() == 0}));
   if (run.settings.mesh.ranks() != process.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
-                     " ranks, but the launcher has started ", process.size(),
-                     " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
-                     process.size()));
+    return InvalidArgument(
+        "the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
+        " ranks, but the launcher has started ", process.size(),
+        " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
+        process.size());
   }
   if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
   return run;

@@ -95,23 +95,21 @@ ModelFactory Prepared(const ModelFactory& make_model, const StrategyDefinition& 
 absl::Status CheckFeatures(const Model& model, int64_t features) {
   const absl::Status divides = model.CheckSplit(static_cast<int>(features), "feature leaves");
   if (divides.ok()) return divides;
-  return absl::InvalidArgumentError(absl::StrCat("cut.features is ", features, ", but ",
-                                                 divides.message(),
-                                                 "; change cut.features, or the sizes of [model]"));
+  return InvalidArgument("cut.features is ", features, ", but ", divides.message(),
+                         "; change cut.features, or the sizes of [model]");
 }
 
 absl::Status CheckTokens(const Model& model, const Dataset& dataset, int64_t leaves) {
   if (leaves == 1) return absl::OkStatus();
   if (!model.splits_sequence) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cut.tokens is ", leaves,
-                     ", but this model has no sequence of tokens to cut; leave it out"));
+    return InvalidArgument("cut.tokens is ", leaves,
+                           ", but this model has no sequence of tokens to cut; leave it out");
   }
   const int64_t time = dataset.target_shape().elements();
   if (TokenOrder{.time = time, .leaves = leaves}.Fits()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cut.tokens is ", leaves, ", and cuts each sequence into ", 2 * leaves,
-      " chunks, which do not divide its ", time, " tokens; change cut.tokens, or data.context"));
+  return InvalidArgument("cut.tokens is ", leaves, ", and cuts each sequence into ", 2 * leaves,
+                         " chunks, which do not divide its ", time,
+                         " tokens; change cut.tokens, or data.context");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ absl::Status BytePairs::ParseTokens(const std::string& text) {
   try {
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrCat("is not valid JSON at byte ", error.byte));
+    return InvalidArgument("is not valid JSON at byte ", error.byte);
   } catch (const Json::out_of_range&) {
     return absl::InvalidArgumentError("holds a number that is too large");
   }
@@ -122,17 +122,16 @@ absl::Status BytePairs::ParseTokens(const std::string& text) {
   for (const auto& [name, id] : json.items()) {
     const std::optional<std::string> bytes = alphabet.Bytes(name);
     if (!bytes || bytes->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "token ", Quoted(name), " is not written in the alphabet that stands for bytes"));
+      return InvalidArgument("token ", Quoted(name),
+                             " is not written in the alphabet that stands for bytes");
     }
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= json.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", Quoted(name), " has the id ",
-                                                     Quoted(id.dump()), ", but ids are 0 to ",
-                                                     json.size() - 1, ", one for each token"));
+      return InvalidArgument("token ", Quoted(name), " has the id ", Quoted(id.dump()),
+                             ", but ids are 0 to ", json.size() - 1, ", one for each token");
     }
     const auto token = id.get<size_t>();
     if (is_set[token]) {
-      return absl::InvalidArgumentError(absl::StrCat("two tokens have the id ", token));
+      return InvalidArgument("two tokens have the id ", token);
     }
     is_set[token] = true;
     tokens_[token] = *bytes;
@@ -147,8 +146,8 @@ absl::Status BytePairs::ParseTokens(const std::string& text) {
   }
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_tokens_[byte] == kNone) {
-      return absl::InvalidArgumentError(absl::StrCat("has no token for the single byte ", byte,
-                                                     ", so not every text has tokens"));
+      return InvalidArgument("has no token for the single byte ", byte,
+                             ", so not every text has tokens");
     }
   }
   return absl::OkStatus();
@@ -171,8 +170,7 @@ absl::Status BytePairs::ParseMerges(std::string_view lines) {
     if (number == 1 && line.starts_with("#version")) continue;
     if (line.empty() && lines.empty()) break;
     const auto invalid = [&](const std::string& what) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", number, ", ", Quoted(line), ", ", what));
+      return InvalidArgument("line ", number, ", ", Quoted(line), ", ", what);
     };
     const size_t blank = line.find(' ');
     if (blank == line.npos) return invalid("is no pair of tokens with a blank between them");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 namespace {
@@ -43,11 +44,10 @@ absl::StatusOr<Action> ParseAction(const std::string& cell) {
       return action;
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", cell,
-                   "' is no action; expected stage, kind (F, B, I or W) and "
-                   "micro-batch, such as 2F3; both up to ",
-                   kMaxIndex));
+  return InvalidArgument("'", cell,
+                         "' is no action; expected stage, kind (F, B, I or W) and "
+                         "micro-batch, such as 2F3; both up to ",
+                         kMaxIndex);
 }
 
 struct NamedSchedule {
@@ -106,10 +106,10 @@ Schedule OneForwardOneBackwardSchedule(int ranks, int micro_batches) {
 
 absl::StatusOr<Schedule> InterleavedSchedule(int ranks, int stages_a_rank, int micro_batches) {
   if (micro_batches % ranks != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the interleaved schedule takes micro-batches in rounds of as many as there "
-                     "are ranks: ",
-                     micro_batches, " do not divide by ", ranks));
+    return InvalidArgument(
+        "the interleaved schedule takes micro-batches in rounds of as many as there "
+        "are ranks: ",
+        micro_batches, " do not divide by ", ranks);
   }
   const int total = micro_batches * stages_a_rank;
   // In rounds: `ranks` micro-batches through the rank's first stage, then its second, ...
@@ -178,10 +178,10 @@ absl::StatusOr<Schedule> MakeSchedule(const std::string& name, int ranks, int st
   }
   const int has = schedule->stages_a_rank;
   if (has == 0 || has == stages_a_rank) return schedule->make(ranks, stages_a_rank, micro_batches);
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "the schedule ", name, " has ", has == 1 ? "one stage" : absl::StrCat(has, " stages"),
       " a rank, not ", stages_a_rank, "; interleaved_1f1b takes several, zb_v and dualpipe_v take ",
-      kStagesPerRankOfV));
+      kStagesPerRankOfV);
 }
 
 std::string ScheduleToCsv(const Schedule& schedule) {
@@ -211,8 +211,8 @@ absl::StatusOr<Schedule> ScheduleFromCsv(const std::string& csv, const std::stri
       if (cell.empty()) continue;  // a rank that waits
       const absl::StatusOr<Action> action = ParseAction(cell);
       if (!action.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, ", row ", rank + 1, ", cell ", column,
-                                                       ": ", action.status().message()));
+        return InvalidArgument(name, ", row ", rank + 1, ", cell ", column, ": ",
+                               action.status().message());
       }
       actions.push_back(*action);
       // A stage belongs to the first rank that does anything for it; Validate tells of others.
@@ -221,10 +221,9 @@ absl::StatusOr<Schedule> ScheduleFromCsv(const std::string& csv, const std::stri
       schedule.micro_batches = std::max(schedule.micro_batches, action->micro_batch + 1);
     }
   }
-  if (owners.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": holds no action"));
+  if (owners.empty()) return InvalidArgument(name, ": holds no action");
   if (const auto nobodys = std::find(owners.begin(), owners.end(), -1); nobodys != owners.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": nobody runs stage ", nobodys - owners.begin()));
+    return InvalidArgument(name, ": nobody runs stage ", nobodys - owners.begin());
   }
   return schedule;
 }

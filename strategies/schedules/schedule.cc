@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
 #include "strategies/schedules/dependencies.h"
 
 namespace lockstep {
@@ -158,8 +159,7 @@ std::string ToString(const Action& action, bool with_stage) {
 absl::Status Validate(const Schedule& schedule) {
   const std::vector<std::string> faults = Checker(schedule).Faults();
   if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  ")));
+  return InvalidArgument("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  "));
 }
 
 bool HalvesBackwards(const Schedule& schedule) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
@@ -166,10 +166,10 @@ Schedule ZeroBubbleVSchedule(int ranks, int micro_batches) {
 
 absl::StatusOr<Schedule> DualPipeVSchedule(int ranks, int micro_batches) {
   if (micro_batches < 2 * ranks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dualpipe_v needs at least twice as many micro-batches as ranks, ", 2 * ranks,
-                     " for ", ranks, ", but there are ", micro_batches,
-                     "; use more micro-batches, fewer ranks, or zb_v, which takes any number"));
+    return InvalidArgument(
+        "dualpipe_v needs at least twice as many micro-batches as ranks, ", 2 * ranks, " for ",
+        ranks, ", but there are ", micro_batches,
+        "; use more micro-batches, fewer ranks, or zb_v, which takes any number");
   }
   return Make("dualpipe_v", ranks, micro_batches,
               [&](int rank) { return DualPipeVActions(ranks, rank, micro_batches); });

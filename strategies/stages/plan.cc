@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/nearest.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 #include "strategies/schedules/simulation.h"
 #include "strategies/stages/balance.h"
@@ -90,17 +91,17 @@ absl::Status CheckPlan(const Model& model, const Schedule& schedule, const Balan
                     [](std::string* out, const auto& block) { out->append(block->name()); }),
       ")");
   if (stages > blocks) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         pipeline, ", but the model has ", all, " and each stage needs one; use ",
-        has_several ? "fewer stages" : absl::StrCat("mesh.pp = ", blocks, " or less")));
+        has_several ? "fewer stages" : absl::StrCat("mesh.pp = ", blocks, " or less"));
   }
   const std::vector<int64_t>& balance = option.given;
   if (balance.empty()) return absl::OkStatus();
   const auto problem = [&](const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pipeline.", kKey, " = [", absl::StrJoin(balance, ", "), "] ", what,
-                     "; with \"cost\", \"time\" or \"size\" in its place the stages are evened out "
-                     "by what their blocks compute, take or hold"));
+    return InvalidArgument(
+        "pipeline.", kKey, " = [", absl::StrJoin(balance, ", "), "] ", what,
+        "; with \"cost\", \"time\" or \"size\" in its place the stages are evened out "
+        "by what their blocks compute, take or hold");
   };
   if (std::ssize(balance) != stages) {
     return problem(absl::StrCat("has ", balance.size(), " stages, but ", pipeline));

@@ -16,8 +16,8 @@ absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks) {
   LS_ASSIGN_OR_RETURN(const std::string csv, lockstep::ReadFile(path));
   LS_ASSIGN_OR_RETURN(Schedule schedule, ScheduleFromCsv(csv, path));
   if (static_cast<int>(schedule.ranks.size()) == ranks) return schedule;
-  return absl::InvalidArgumentError(absl::StrCat(path, " has ", schedule.ranks.size(),
-                                                 " rows, one a rank, but mesh.pp is ", ranks));
+  return InvalidArgument(path, " has ", schedule.ranks.size(), " rows, one a rank, but mesh.pp is ",
+                         ranks);
 }
 
 }  // namespace
@@ -43,9 +43,8 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided di
     if (!is_file) schedule = make(at_once);
   }
   if (schedule.ok() && schedule->micro_batches != at_once) {
-    schedule = absl::InvalidArgumentError(
-        absl::StrCat(UserPath(file), " has ", schedule->micro_batches,
-                     " micro-batches, but a rank runs ", at_once, " in one go"));
+    schedule = InvalidArgument(UserPath(file), " has ", schedule->micro_batches,
+                               " micro-batches, but a rank runs ", at_once, " in one go");
   }
   absl::Status status = schedule.status();
   if (status.ok()) status = Validate(*schedule);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
 
@@ -100,9 +99,8 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
   }
   const absl::Status divides = model.CheckSplit(settings.mesh.tp);
   if (divides.ok()) return divides;
-  return absl::InvalidArgumentError(absl::StrCat("mesh.tp is ", settings.mesh.tp, ", but ",
-                                                 divides.message(),
-                                                 "; change mesh.tp, or the sizes of [model]"));
+  return InvalidArgument("mesh.tp is ", settings.mesh.tp, ", but ", divides.message(),
+                         "; change mesh.tp, or the sizes of [model]");
 }
 
 TensorParallel::TensorParallel(const StrategyInputs& inputs)

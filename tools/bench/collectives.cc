@@ -73,9 +73,9 @@ absl::Status CheckMemory(int64_t bytes, int ranks) {
   const int64_t needed = bytes * ranks * 2;  // inputs and outputs
   const int64_t there = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (needed <= there / 10 * 9) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      ranks, " ranks with payloads of up to ", FormatBytes(bytes), " need ", FormatBytes(needed),
-      " of memory; this machine has ", FormatBytes(there), ". Use a smaller --max_bytes"));
+  return InvalidArgument(ranks, " ranks with payloads of up to ", FormatBytes(bytes), " need ",
+                         FormatBytes(needed), " of memory; this machine has ", FormatBytes(there),
+                         ". Use a smaller --max_bytes");
 }
 
 void PrintHeader(const Sweep& sweep, int ranks) {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/tensor/allocator.h"
@@ -105,7 +104,7 @@ absl::Status RunSweep() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (sweep.ranks != std::vector<int>{ranks}) {
-    return absl::InvalidArgumentError(absl::StrCat("--ranks must be the ", ranks, " of mpirun"));
+    return InvalidArgument("--ranks must be the ", ranks, " of mpirun");
   }
   const std::vector<TimedCall> calls = CallsOf(sweep, ranks);
   if (MostElements(calls) > std::numeric_limits<int>::max()) {

@@ -44,24 +44,21 @@ absl::StatusOr<Sweep> SweepFromFlags() {
   for (const std::string& text : absl::GetFlag(FLAGS_ranks)) {
     int ranks = 0;
     if (!absl::SimpleAtoi(text, &ranks) || ranks < 2 || ranks > kMostRanks) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--ranks: '", text, "' is not a whole number from 2 to ", kMostRanks));
+      return InvalidArgument("--ranks: '", text, "' is not a whole number from 2 to ", kMostRanks);
     }
     sweep.ranks.push_back(ranks);
   }
   LS_ASSIGN_OR_RETURN(sweep.dtype, TimedDType(absl::GetFlag(FLAGS_dtype)));
   if (sweep.min_bytes < 1 || sweep.max_bytes < sweep.min_bytes || sweep.max_bytes > kMostBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--min_bytes=", sweep.min_bytes, " --max_bytes=", sweep.max_bytes,
-        ": the first must be at least 1, the second at least the first and at most 2^50"));
+        ": the first must be at least 1, the second at least the first and at most 2^50");
   }
   if (sweep.factor < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--factor=", sweep.factor, ": must be at least 2"));
+    return InvalidArgument("--factor=", sweep.factor, ": must be at least 2");
   }
   if (!(sweep.seconds > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--seconds=", sweep.seconds, ": must be positive"));
+    return InvalidArgument("--seconds=", sweep.seconds, ": must be positive");
   }
   return sweep;
 }

@@ -133,8 +133,8 @@ class Certification {
     for (const std::string& text : absl::GetFlag(FLAGS_backends)) {
       const Backend backend = text == Name(Backend::kMpi) ? Backend::kMpi : Backend::kThreads;
       if (text != Name(backend)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--backends ", text, ": there is no such backend; use threads or mpi"));
+        return InvalidArgument("--backends ", text,
+                               ": there is no such backend; use threads or mpi");
       }
       limits_.backends.push_back(backend);
       if (backend == Backend::kMpi && absl::GetFlag(FLAGS_mpirun).empty()) {
@@ -161,9 +161,8 @@ class Certification {
     }
     if (unknown.empty()) return absl::OkStatus();
     const auto name = [](std::string* text, const Program& program) { *text += program.preset; };
-    return absl::InvalidArgumentError(absl::StrCat("--presets ", *unknown.begin(),
-                                                   ": the workload has ",
-                                                   absl::StrJoin(programs_, ", ", name)));
+    return InvalidArgument("--presets ", *unknown.begin(), ": the workload has ",
+                           absl::StrJoin(programs_, ", ", name));
   }
 
   // Asks a preset's program which meshes it takes.
@@ -256,10 +255,9 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
   for (; word != words.end() && *word != "--"; ++word) {
     const size_t equals = word->find('=');
     if (equals == std::string::npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", *word,
-                       "' is no PRESET=PROGRAM; what is for the programs stands behind "
-                       "--"));
+      return InvalidArgument("'", *word,
+                             "' is no PRESET=PROGRAM; what is for the programs stands behind "
+                             "--");
     }
     programs.push_back({word->substr(0, equals), word->substr(equals + 1)});
   }

@@ -25,8 +25,7 @@ absl::StatusOr<std::map<int64_t, double>> ReadNorms(const std::string& path) {
     const auto row =
         nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
     if (!row.is_object() || !row.contains("step")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": \"", line, "\" is no row of metrics"));
+      return InvalidArgument(path, ": \"", line, "\" is no row of metrics");
     }
     const auto norm = row.find("gradient_norm");  // rows of validation have none
     if (norm == row.end()) continue;

@@ -68,8 +68,7 @@ absl::Status CheckUse(const DemoOptions& options) {
         {"--uneven", options.uneven, AllowsUneven(operation), "has no parts that may differ"},
         {"--count", absl::GetFlag(FLAGS_count).has_value(), carries_data, "carries no data"}}) {
     if (!is_given || is_useful) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": ", CollectiveOf(operation).name, " ", why));
+    return InvalidArgument(flag, ": ", CollectiveOf(operation).name, " ", why);
   }
   return absl::OkStatus();
 }
@@ -111,13 +110,11 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   LS_ASSIGN_OR_RETURN(const DemoOptions options, OptionsFromFlags());
   const bool all = absl::GetFlag(FLAGS_all);
   if (all && !words.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--all runs all operations; leave out ", words[0]));
+    return InvalidArgument("--all runs all operations; leave out ", words[0]);
   }
   if (!all && words.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("give one operation, such as all_reduce, or --all; there are ", words.size(),
-                     ". --help lists what there is"));
+    return InvalidArgument("give one operation, such as all_reduce, or --all; there are ",
+                           words.size(), ". --help lists what there is");
   }
   LS_RETURN_IF_ERROR(all ? ShowAll(options) : ShowOne(words[0], options));
   return 0;

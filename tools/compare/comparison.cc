@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -102,20 +103,16 @@ bool HasAdapters(const RunRecord& run) {
   return lora != nullptr && lora->As<ConfigValue::Table>() != nullptr;
 }
 
-bool IsAlone(const RunRecord& other, const RunRecord& run) {
-  return other.complete() && (other.strategy == "single" || other.strategy == "lora") &&
-         other.workload == run.workload && HasAdapters(other) == HasAdapters(run);
-}
-
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs) {
-  for (const RunRecord& other : runs) {
-    if (IsAlone(other, run) && other.shards == run.shards &&
-        other.micro_batches == run.micro_batches && other.tokens == run.tokens &&
-        other.features == run.features) {
-      return &other;
-    }
-  }
-  return nullptr;
+  const auto cut = [](const RunRecord& of) {
+    return std::tie(of.shards, of.micro_batches, of.tokens, of.features);
+  };
+  const auto found = std::ranges::find_if(runs, [&](const RunRecord& other) {
+    return other.complete() && (other.strategy == "single" || other.strategy == "lora") &&
+           other.workload == run.workload && HasAdapters(other) == HasAdapters(run) &&
+           cut(other) == cut(run);
+  });
+  return found == runs.end() ? nullptr : &*found;
 }
 
 std::vector<ComparedWorkload> CompareRuns(const std::vector<RunRecord>& runs) {

@@ -45,13 +45,9 @@ std::string MeshKind(const std::string& mesh);
 // Whether a run trains adapters on a frozen model.
 bool HasAdapters(const RunRecord& run);
 
-// Whether `other` could be what `run` is measured by, but for how it cuts the batch: a complete run
-// on one rank, of `single` or `lora`, that trains what `run` does of the same workload: all of the
-// model, or adapters.
-bool IsAlone(const RunRecord& other, const RunRecord& run);
-
-// What a run is measured by: the first such run with the same shards and micro-batches (contract 3
-// of the design). Null if there is none.
+// What a run is measured by: the first complete run on one rank, of `single` or `lora`, that trains
+// what it does of the same workload (all of the model, or adapters) and cuts the batch as it does.
+// Null if there is none.
 const RunRecord* FindReference(const RunRecord& run, const std::vector<RunRecord>& runs);
 
 // Groups runs by workload, in the order in which they are given.

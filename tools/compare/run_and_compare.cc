@@ -16,7 +16,6 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
-#include "tools/compare/references.h"
 #include "tools/compare/show.h"
 #include "tools/experiment/run_all.h"
 
@@ -48,15 +47,7 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
     run.arguments = {"--set", absl::StrCat("model.init=", options.out, "/", base)};
   }
 
-  RunAllResult result = RunAll(options);
-  options.runs = MissingReferences(options.runs, result.records);
-  if (!result.interrupted && !options.runs.empty()) {
-    std::fprintf(stderr, "References whose batch is cut as that of runs above:\n");
-    const RunAllResult references = RunAll(options);
-    result.interrupted = references.interrupted;
-    result.records.insert(result.records.end(), references.records.begin(),
-                          references.records.end());
-  }
+  const RunAllResult result = RunAll(options);
   LS_RETURN_IF_ERROR(ShowComparison(result.records, /*html=*/"", absl::GetFlag(FLAGS_png)));
   if (result.interrupted) return kInterruptedExitCode;
   return std::ranges::all_of(result.records, &RunRecord::complete) ? 0 : 1;

@@ -88,9 +88,8 @@ absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions
   }
   if (!options.golden.empty() &&
       (options.golden_steps < 1 || options.golden_steps > options.steps)) {
-    return absl::InvalidArgumentError(absl::StrCat("of ", options.steps, " steps, ",
-                                                   options.golden_steps,
-                                                   " cannot be held to the golden curve"));
+    return InvalidArgument("of ", options.steps, " steps, ", options.golden_steps,
+                           " cannot be held to the golden curve");
   }
   LS_ASSIGN_OR_RETURN(const RunRecord candidate,
                       Run(options.candidate, options.scratch + "/candidate", Arguments(options)));

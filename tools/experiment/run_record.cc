@@ -91,7 +91,7 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   const std::string path = record.directory + "/summary.json";
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const Json summary = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!summary.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": is no JSON"));
+  if (!summary.is_object()) return InvalidArgument(path, ": is no JSON");
   record.workload = Text(summary, "workload");
   record.strategy = Text(summary, "strategy");
   record.mesh = Text(summary, "mesh");

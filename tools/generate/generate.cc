@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
@@ -62,15 +61,13 @@ absl::Status CheckFlags() {
   }
   const double temperature = absl::GetFlag(FLAGS_temperature);
   if (!std::isfinite(temperature) || temperature < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--temperature is ", temperature, ", but must be 0 or more"));
+    return InvalidArgument("--temperature is ", temperature, ", but must be 0 or more");
   }
   for (const auto& [name, value] : {std::pair("tokens", absl::GetFlag(FLAGS_tokens)),
                                     {"top_k", absl::GetFlag(FLAGS_top_k)},
                                     {"threads", absl::GetFlag(FLAGS_threads)}}) {
     if (value < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " is ", value, ", but must be 0 or more"));
+      return InvalidArgument("--", name, " is ", value, ", but must be 0 or more");
     }
   }
   return absl::OkStatus();
@@ -102,9 +99,8 @@ absl::StatusOr<TextCodec> MakeCodec(const LoadedModel& loaded) {
   }
   LS_ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Load(UserPath(bpe)));
   if (pairs.vocabulary() != loaded.options.vocabulary) {
-    return absl::InvalidArgumentError(absl::StrCat("--bpe ", bpe, " has ", pairs.vocabulary(),
-                                                   " tokens, but the model ",
-                                                   loaded.options.vocabulary));
+    return InvalidArgument("--bpe ", bpe, " has ", pairs.vocabulary(), " tokens, but the model ",
+                           loaded.options.vocabulary);
   }
   return MakeBytePairCodec(std::move(pairs));
 }

@@ -26,9 +26,8 @@ absl::StatusOr<Tokens> EncodeCharacters(const CharacterVocabulary& vocabulary,
   for (const char32_t character : characters) {
     const std::optional<int32_t> token = vocabulary.Token(character);
     if (!token) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the model knows no character ", DescribeCharacter(character),
-                       "; its text had ", vocabulary.size(), " others"));
+      return InvalidArgument("the model knows no character ", DescribeCharacter(character),
+                             "; its text had ", vocabulary.size(), " others");
     }
     tokens.push_back(*token);
   }
@@ -40,9 +39,8 @@ absl::StatusOr<Tokens> EncodeLetters(int64_t letters, const std::string& text) {
   for (const char letter : text) {
     const int32_t token = letter - 'a';
     if (token < 0 || token >= letters) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the model knows the letters a to ",
-                       std::string(1, static_cast<char>('a' + letters - 1)), " only"));
+      return InvalidArgument("the model knows the letters a to ",
+                             std::string(1, static_cast<char>('a' + letters - 1)), " only");
     }
     tokens.push_back(token);
   }
@@ -60,8 +58,8 @@ absl::StatusOr<Tokens> EncodeNumbers(int64_t vocabulary, const std::string& text
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     int32_t token = 0;
     if (!absl::SimpleAtoi(word, &token) || token < 0 || token >= vocabulary) {
-      return absl::InvalidArgumentError(absl::StrCat("the model knows the numbers 0 to ",
-                                                     vocabulary - 1, " only, with blanks between"));
+      return InvalidArgument("the model knows the numbers 0 to ", vocabulary - 1,
+                             " only, with blanks between");
     }
     tokens.push_back(token);
   }

@@ -116,8 +116,7 @@ absl::StatusOr<int64_t> ReadHeads(const std::string& path) {
   if (json.is_object() && json.contains("n_head") && json["n_head"].is_number_unsigned()) {
     return json["n_head"].get<int64_t>();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", config, "\" is no JSON object with a whole number as \"n_head\""));
+  return InvalidArgument("\"", config, "\" is no JSON object with a whole number as \"n_head\"");
 }
 
 // The tensor of that name, with or without the prefix.

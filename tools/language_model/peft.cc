@@ -93,10 +93,10 @@ absl::StatusOr<Json> ReadConfig(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is no JSON object"));
+    return InvalidArgument("\"", path, "\" is no JSON object");
   }
   const auto refuse = [&path](const std::string& what) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\": ", what));
+    return InvalidArgument("\"", path, "\": ", what);
   };
   if (config.value("peft_type", Json()) != "LORA") {
     return refuse("peft_type is not \"LORA\", the one kind of adapters that is read");
@@ -177,9 +177,8 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
     const auto& adapters = named.layer->adapters();
     if (adapters.empty()) continue;
     if (named.module.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layer '", named.layer->name(),
-                       "' has no published name, so that its adapter cannot be exported"));
+      return InvalidArgument("layer '", named.layer->name(),
+                             "' has no published name, so that its adapter cannot be exported");
     }
     Joined joined = Join(*named.layer, adapters, kernels);
     const int64_t out = named.layer->weight().shape[0], in = named.layer->weight().shape[1];

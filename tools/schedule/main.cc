@@ -71,8 +71,8 @@ absl::StatusOr<Extent> ReadExtent(int usual_stages_a_rank) {
                                        : absl::StrCat(each, " stages a rank")));
   }
   if (ranks * each > kMaxStages) {
-    return absl::InvalidArgumentError(absl::StrCat("--ranks ", ranks, " x --stages_per_rank ", each,
-                                                   " are more than ", kMaxStages, " stages"));
+    return InvalidArgument("--ranks ", ranks, " x --stages_per_rank ", each, " are more than ",
+                           kMaxStages, " stages");
   }
   return Extent{ranks, each};
 }
@@ -95,8 +95,8 @@ absl::StatusOr<Schedule> FromFile(const std::string& path) {
         {"stages_per_rank", absl::GetFlag(FLAGS_stages_per_rank).has_value()},
         {"micro_batches", absl::GetFlag(FLAGS_micro_batches).has_value()}}) {
     if (!is_given) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, ": the file of --csv says that already; leave one of them out"));
+    return InvalidArgument("--", flag,
+                           ": the file of --csv says that already; leave one of them out");
   }
   LS_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
   return ScheduleFromCsv(csv, std::filesystem::path(path).filename().string());
@@ -111,14 +111,13 @@ absl::StatusOr<std::vector<StageCosts>> CostsFromFlags(int stages) {
         {"weight_gradient", absl::GetFlag(FLAGS_weight_gradient), &StageCosts::weight_gradient}}) {
     const std::string given = absl::StrCat("--", flag, " ", absl::StrJoin(texts, ","));
     if (texts.size() != 1 && texts.size() != costs.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(given, ": give one, or one for each of the ", stages, " stages"));
+      return InvalidArgument(given, ": give one, or one for each of the ", stages, " stages");
     }
     for (size_t stage = 0; stage < costs.size(); ++stage) {
       const std::string& text = texts[texts.size() == 1 ? 0 : stage];
       double& value = costs[stage].*cost;
       if (!absl::SimpleAtod(text, &value) || !(value > 0 && value <= 1e6)) {
-        return absl::InvalidArgumentError(absl::StrCat(given, ": '", text, "' is no time above 0"));
+        return InvalidArgument(given, ": '", text, "' is no time above 0");
       }
     }
   }
@@ -132,8 +131,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
   LS_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, CostsFromFlags(schedule.stages()));
   const double transfer = absl::GetFlag(FLAGS_transfer);
   if (!(transfer >= 0 && transfer <= 1e6)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--transfer ", transfer, ": give a time, 0 or above"));
+    return InvalidArgument("--transfer ", transfer, ": give a time, 0 or above");
   }
   const TimedSchedule timed = {.schedule = schedule,
                                .costs = costs,

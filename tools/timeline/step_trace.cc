@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -96,22 +97,21 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
   const Json& events = document.at("traceEvents");
   const auto spans = SpansOfSteps(events);
   if (spans.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has no step; trace.first_step and trace.steps say which a run keeps"));
+    return InvalidArgument(name,
+                           " has no step; trace.first_step and trace.steps say which a run keeps");
   }
   const auto wanted = step ? spans.find(*step) : std::prev(spans.end());
   if (wanted == spans.end()) {
     const auto number = [](std::string* out, const auto& of) { absl::StrAppend(out, of.first); };
-    return absl::InvalidArgumentError(absl::StrCat(name, " does not have step ", *step, ", but ",
-                                                   absl::StrJoin(spans, ", ", number)));
+    return InvalidArgument(name, " does not have step ", *step, ", but ",
+                           absl::StrJoin(spans, ", ", number));
   }
   StepTrace trace = TraceWithin(wanted->second, events);
   trace.step = wanted->first;
   return trace;
 } catch (const Json::exception& error) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is no trace of a run: ", error.what(),
-                   "; a run with trace.steps > 0 leaves one, trace.json"));
+  return InvalidArgument(name, " is no trace of a run: ", error.what(),
+                         "; a run with trace.steps > 0 leaves one, trace.json");
 }
 
 std::string LabelOf(const StepTrace::Phase& phase) {

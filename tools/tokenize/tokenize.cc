@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/clock.h"
 #include "core/base/flags.h"
@@ -36,8 +35,7 @@ namespace {
 
 absl::StatusOr<std::string> PathFlag(const char* name, const std::string& value) {
   if (!value.empty()) return UserPath(value);
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", name, " is missing; --help says what there is"));
+  return InvalidArgument("--", name, " is missing; --help says what there is");
 }
 
 absl::StatusOr<int> RunMain() {
@@ -46,14 +44,14 @@ absl::StatusOr<int> RunMain() {
   LS_ASSIGN_OR_RETURN(const std::string output, PathFlag("output", absl::GetFlag(FLAGS_output)));
   const double share = absl::GetFlag(FLAGS_validation);
   if (!(share >= 0 && share < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--validation is ", share, ", but a share is at least 0 and less than 1"));
+    return InvalidArgument("--validation is ", share,
+                           ", but a share is at least 0 and less than 1");
   }
   LS_ASSIGN_OR_RETURN(const BytePairs pairs, BytePairs::Load(bpe));
   LS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(input));
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("\"", input, "\" is empty"));
+  if (text.empty()) return InvalidArgument("\"", input, "\" is empty");
   const size_t boundary = TrainingBytes(text, share);
   const bool is_terminal = isatty(STDERR_FILENO) == 1;
   const int64_t start_nanos = NowNanos();

@@ -1,7 +1,7 @@
 #include "core/comm/cuda/gpu_device.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/comm/cuda/gpu_stream.h"
 #include "core/comm/cuda/movement_kernels.h"
 
@@ -23,9 +23,8 @@ DeviceStreamFactory GpuDevice::StreamFactory() const {
 
 absl::StatusOr<std::unique_ptr<DeviceRoutes>> SharedGpu::Connect(Communicator& group) {
   if (group.size() > cuda::kMostMembers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("at most ", cuda::kMostMembers, " ranks can share a GPU, and ",
-                     group.group().ToString(), " has ", group.size()));
+    return InvalidArgument("at most ", cuda::kMostMembers, " ranks can share a GPU, and ",
+                           group.group().ToString(), " has ", group.size());
   }
   return connector_.Connect(group.group(), StreamFactory());
 }
