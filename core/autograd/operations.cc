@@ -519,14 +519,15 @@ Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attenti
   return out;
 }
 
-CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targets, float factor) {
+CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, int64_t classes,
+                                 const Tensor& targets, float factor) {
   Kernels& k = tape.kernels();
   CrossEntropy result{k.Empty({targets.elements()})};
   Tensor dlogits;
   if (logits.needs_gradient()) {
     dlogits = logits.value.shared() ? k.EmptyLike(logits.value) : logits.value;
   }
-  k.SoftmaxCrossEntropy(logits.value, targets, factor, result.losses, dlogits);
+  k.SoftmaxCrossEntropy(logits.value, classes, targets, factor, result.losses, dlogits);
   if (logits.needs_gradient()) {
     tape.RecordAlways(
         [&k, slot = logits.gradient, dlogits]() mutable { slot->Add(k, std::move(dlogits)); });

@@ -111,11 +111,12 @@ Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attenti
                        int64_t leaves = 1);
 
 // The sum over all rows of cross entropy, times `factor` (1 / the global count of targets, times a
-// loss scale). Records the start of backward: afterwards Tape::Backward needs no seeds. Uses up the
-// logits' memory where nobody else holds it.
+// loss scale), over the first `classes` columns of the logits. Records the start of backward:
+// afterwards Tape::Backward needs no seeds. Uses up the logits' memory where nobody else holds it.
 struct CrossEntropy {
   Tensor losses;  // [rows], without the factor; 0 where the target is ignored
 };
-CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, const Tensor& targets, float factor);
+CrossEntropy SoftmaxCrossEntropy(Tape& tape, Variable logits, int64_t classes,
+                                 const Tensor& targets, float factor);
 
 }  // namespace lockstep

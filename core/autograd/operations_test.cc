@@ -283,7 +283,7 @@ TEST_F(CrossEntropyTest, StartsBackwardWithTheGradientOfTheScaledSum) {
   Tape tape(kernels_);
   const Variable logits = tape.Result(Upload(kernels_, logits_), true);
   const CrossEntropy result =
-      SoftmaxCrossEntropy(tape, logits, Upload(kernels_, {6}, targets_), kFactor);
+      SoftmaxCrossEntropy(tape, logits, 5, Upload(kernels_, {6}, targets_), kFactor);
   tape.Backward();
 
   Array x = logits_;
@@ -303,7 +303,7 @@ TEST_F(CrossEntropyTest, UsesUpLogitsThatNobodyElseHolds) {
   const Tensor targets = Upload(kernels_, {6}, targets_);
   allocator_.ResetPeaks();
   const int64_t before = allocator_.books().live_total();
-  const CrossEntropy result = SoftmaxCrossEntropy(tape, std::move(logits), targets, kFactor);
+  const CrossEntropy result = SoftmaxCrossEntropy(tape, std::move(logits), 5, targets, kFactor);
   EXPECT_EQ(allocator_.books().peak_total() - before, AlignedBytes(result.losses.bytes()));
   tape.Backward();
   EXPECT_TRUE(IsNear(reference::SoftmaxCrossEntropy(logits_, targets_, kFactor).dlogits,
@@ -315,7 +315,7 @@ TEST_F(CrossEntropyTest, OfConstantLogitsIsTheLossAlone) {
   const Variable logits(Upload(kernels_, logits_));
   const Tensor targets = Upload(kernels_, {6}, targets_);
   const int64_t before = allocator_.books().live_total();
-  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits, targets, kFactor);
+  const CrossEntropy result = SoftmaxCrossEntropy(tape, logits, 5, targets, kFactor);
   EXPECT_EQ(allocator_.books().live_total() - before, AlignedBytes(result.losses.bytes()));
   EXPECT_TRUE(SameBits(logits_, Download(kernels_, logits.value)));
 }

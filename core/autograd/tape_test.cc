@@ -202,7 +202,7 @@ TEST_F(TapeTest, BackwardLeavesNothingButLeafGradients) {
       x = GlobalAveragePool(tape, MaxPool(tape, x, {3, 2, 1}));
       x = Linear(tape, x, fc, &fc_bias);
       const Tensor targets = Upload(kernels_, {2}, {3, 1});
-      SoftmaxCrossEntropy(tape, std::move(x), targets, 1);
+      SoftmaxCrossEntropy(tape, std::move(x), 5, targets, 1);
     }
     EXPECT_GT(Live(MemoryClass::kActivations), 0);
     tape.Backward({}, extent);

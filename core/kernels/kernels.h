@@ -256,18 +256,21 @@ class Kernels {
                                               const Tensor& dqkv);
 
   // --- loss -----------------------------------------------------------------------------------
-  // Cross entropy of softmax(logits[rows, classes]) against targets[rows] (i32; negative: ignored):
+  // Of logits[rows, columns] the first `classes` columns are classes; further ones are padding,
+  // which takes no part and gets no gradient.
+  //
+  // Cross entropy of the softmax over classes against targets[rows] (i32; negative: ignored):
   // losses[rows] (f32, 0 where ignored), and dlogits = factor * (softmax - one_hot), in place of
   // the logits if the same tensor is given; undefined: not computed.
-  virtual void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
-                                   const Tensor& losses, const Tensor& dlogits) = 0;
+  virtual void SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
+                                   float factor, const Tensor& losses, const Tensor& dlogits) = 0;
   // How many of the rows have their largest logit, the first of equal ones, at the target. Waits
   // for the device.
-  virtual int64_t CountCorrect(const Tensor& logits, const Tensor& targets) = 0;
+  virtual int64_t CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) = 0;
 
-  // Cross entropy whose classes are split over ranks: column c of logits[rows, columns] is class
-  // classes.first + c, for c below classes.count; further columns are padding, which takes no part
-  // and gets no gradient. Three steps, between which ranks reduce [rows] numbers each:
+  // Cross entropy whose classes are split over ranks: column c of the logits is class
+  // classes.first + c, for c below classes.count; further columns are padding. Three steps, between
+  // which ranks reduce [rows] numbers each:
   // The largest logit, and the first class that has it (i32; undefined: not wanted). Of no classes
   // at all, the lowest float and the largest integer.
   virtual void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,

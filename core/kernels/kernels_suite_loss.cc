@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/kernels/feature_leaves.h"
 #include "core/kernels/kernels_suite.h"
 
 namespace lockstep {
@@ -32,18 +33,58 @@ TEST_P(KernelsSuite, CrossEntropy) {
     const double roundings = SumRoundings(c.classes) + 8;
 
     Tensor losses = Output({c.rows}, DType::kF32), dlogits = Output(logits.shape);
-    kernels().SoftmaxCrossEntropy(logits.tensor, targets, kFactor, losses, dlogits);
+    kernels().SoftmaxCrossEntropy(logits.tensor, c.classes, targets, kFactor, losses, dlogits);
     EXPECT_TRUE(Agrees(expected.losses, losses, roundings));
     EXPECT_TRUE(Agrees(expected.dlogits, dlogits, roundings));
 
     Tensor alone = Output({c.rows}, DType::kF32);
-    kernels().SoftmaxCrossEntropy(logits.tensor, targets, kFactor, alone, Tensor());
+    kernels().SoftmaxCrossEntropy(logits.tensor, c.classes, targets, kFactor, alone, Tensor());
     EXPECT_TRUE(SameBits(losses, alone));
 
     Tensor in_place = Given(logits).tensor, again = Output({c.rows}, DType::kF32);
-    kernels().SoftmaxCrossEntropy(in_place, targets, kFactor, again, in_place);
+    kernels().SoftmaxCrossEntropy(in_place, c.classes, targets, kFactor, again, in_place);
     EXPECT_TRUE(SameBits(losses, again));
     EXPECT_TRUE(SameBits(dlogits, in_place));
+  }
+}
+
+// Behind the classes of a row lie logits that would win.
+TEST_P(KernelsSuite, PaddedClassesTakeNoPart) {
+  struct {
+    int64_t classes, columns;
+  } const cases[] = {{1, 64}, {63, 64}, {64, 65}, {65, 128}, {1000, 1003}, {9001, 9024}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.classes << " of " << c.columns);
+    constexpr int64_t kRows = 17;
+    constexpr float kFactor = 0.37f;
+    const Input logits = Normal({kRows, c.classes}, 0, 3);
+    std::vector<int32_t> classes = Integers(kRows, 0, static_cast<int32_t>(c.classes) - 1);
+    int64_t correct = 0;
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto row = logits.value.begin() + r * c.classes;
+      const auto best = static_cast<int32_t>(std::max_element(row, row + c.classes) - row);
+      if (r % 3 == 0) classes[r] = best;
+      if (r == 1) classes[r] = -1;
+      correct += classes[r] == best;
+    }
+    const std::vector<Range> own = {{0, c.classes}}, padding = {{c.classes, c.columns - c.classes}};
+    const Tensor padded = Output({kRows, c.columns}), targets = Upload(classes);
+    kernels().Fill(padded, 1000);
+    PutColumns(kernels(), logits.tensor, own, padded);
+    EXPECT_EQ(kernels().CountCorrect(padded, c.classes, targets), correct);
+
+    const reference::CrossEntropy expected =
+        reference::SoftmaxCrossEntropy(logits, classes, kFactor);
+    const double roundings = SumRoundings(c.classes) + 8;
+    const Tensor losses = Output({kRows}, DType::kF32), dlogits = Output(padded.shape());
+    kernels().SoftmaxCrossEntropy(padded, c.classes, targets, kFactor, losses, dlogits);
+    kernels().SoftmaxCrossEntropy(padded, c.classes, targets, kFactor, losses, padded);
+    EXPECT_TRUE(Agrees(expected.losses, losses, roundings));
+    EXPECT_TRUE(Agrees(expected.dlogits, TakeColumns(kernels(), dlogits, own), roundings));
+    for (const float slope : Download(TakeColumns(kernels(), dlogits, padding))) {
+      EXPECT_EQ(slope, 0);
+    }
+    EXPECT_TRUE(SameBits(dlogits, padded));
   }
 }
 
@@ -52,7 +93,7 @@ TEST_P(KernelsSuite, CrossEntropyOfHugeLogits) {
   const float largest = Rounded(dtype() == DType::kF16 ? 65504 : 3e38f, dtype());
   Tensor logits = Upload({3, 3}, {huge, 0, -huge, -huge, -huge, -huge, largest, largest, 0});
   Tensor losses = Output({3}, DType::kF32), dlogits = Output({3, 3});
-  kernels().SoftmaxCrossEntropy(logits, Upload({1, 2, 0}), 1, losses, dlogits);
+  kernels().SoftmaxCrossEntropy(logits, 3, Upload({1, 2, 0}), 1, losses, dlogits);
   const std::vector<float> loss = Download(losses), slope = Download(dlogits);
   EXPECT_FLOAT_EQ(loss[0], huge);
   EXPECT_FLOAT_EQ(loss[1], std::log(3.0f));
@@ -67,10 +108,10 @@ TEST_P(KernelsSuite, CrossEntropyRepeatsItsBits) {
   const Input logits = Normal({200, 333}, 0, 3);
   const Tensor targets = Upload(Integers(200, 0, 332));
   Tensor losses = Output({200}, DType::kF32), dlogits = Output(logits.shape);
-  kernels().SoftmaxCrossEntropy(logits.tensor, targets, 0.1f, losses, dlogits);
+  kernels().SoftmaxCrossEntropy(logits.tensor, 333, targets, 0.1f, losses, dlogits);
   for (int round = 0; round < 3; ++round) {
     Tensor losses_again = Output({200}, DType::kF32), dlogits_again = Output(logits.shape);
-    kernels().SoftmaxCrossEntropy(logits.tensor, targets, 0.1f, losses_again, dlogits_again);
+    kernels().SoftmaxCrossEntropy(logits.tensor, 333, targets, 0.1f, losses_again, dlogits_again);
     EXPECT_TRUE(SameBits(losses, losses_again));
     EXPECT_TRUE(SameBits(dlogits, dlogits_again));
   }
@@ -88,7 +129,7 @@ TEST_P(KernelsSuite, CountCorrect) {
       if (r % 3 == 0) targets[r] = best;
       correct += targets[r] == best;
     }
-    EXPECT_EQ(kernels().CountCorrect(logits.tensor, Upload(targets)), correct);
+    EXPECT_EQ(kernels().CountCorrect(logits.tensor, classes, Upload(targets)), correct);
   }
 }
 

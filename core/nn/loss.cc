@@ -11,7 +11,13 @@ namespace lockstep {
 CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor) {
   Tape& tape = pass.tape;
   const auto& [group, classes, leaf_classes] = pass.split_logits;
-  if (leaf_classes == 0) return SoftmaxCrossEntropy(tape, std::move(logits), targets, factor);
+  if (leaf_classes == 0) {
+    const int64_t columns = logits.shape()[-1];
+    return SoftmaxCrossEntropy(tape, std::move(logits), columns, targets, factor);
+  }
+  if (group == nullptr && classes.count <= leaf_classes) {  // one leaf, perhaps padded
+    return SoftmaxCrossEntropy(tape, std::move(logits), classes.count, targets, factor);
+  }
   Kernels& k = pass.kernels();
   const Shape rows = {targets.elements()};
   const Tensor largest = k.Empty(rows), sums = k.Empty(rows), gaps = k.Empty(rows);
@@ -39,8 +45,9 @@ CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targ
 int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
   Kernels& k = pass.kernels();
   const auto& [group, classes, leaf_classes] = pass.split_logits;
-  const bool is_padded = leaf_classes > 0 && classes.count < logits.shape()[-1];
-  if (group == nullptr && !is_padded) return k.CountCorrect(logits, targets);
+  if (group == nullptr) {
+    return k.CountCorrect(logits, leaf_classes == 0 ? logits.shape()[-1] : classes.count, targets);
+  }
   const int64_t rows = targets.elements();
   const Tensor largest = k.Empty({rows}), where = k.Empty({rows}, DType::kI32);
   k.LargestLogits(logits, classes, largest, where);

@@ -18,7 +18,7 @@ class SplitGroup;
 struct SplitLogits {
   SplitGroup* group = nullptr;  // null: the logits are whole
   Range classes = {};           // that this member has; further columns are padding
-  int64_t leaf_classes = 0;     // of a feature leaf, the last one perhaps fewer; 0: not cut
+  int64_t leaf_classes = 0;     // of a feature leaf, the last one perhaps fewer; 0: all columns
 };
 
 // One forward pass of one micro-batch: what layers need to know beyond their inputs. It names the

@@ -19,7 +19,8 @@ namespace {
 using cpu::FloatInput;
 using cpu::FloatOutput;
 
-// The loss of one row, and its gradient where `gradient` is not null; this may be the row itself.
+// The loss of one row, and its gradient over `classes` elements where `gradient` is not null; this
+// may be the row itself.
 float RowLoss(const float* row, int64_t classes, int32_t target, float factor, float* gradient) {
   if (target < 0) {
     if (gradient != nullptr) std::fill_n(gradient, classes, 0.0f);
@@ -160,37 +161,40 @@ void CpuKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tenso
   });
 }
 
-void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
-                                     const Tensor& losses, const Tensor& dlogits) {
+void CpuKernels::SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
+                                     float factor, const Tensor& losses, const Tensor& dlogits) {
   Span span(this);
-  const int64_t classes = logits.shape()[-1];
+  const int64_t columns = logits.shape()[-1];
   CHECK_EQ(targets.elements(), logits.shape().rows());
-  const int64_t grain = std::max<int64_t>(1, (1 << 13) / classes);
-  const int64_t stretch = cpu::StretchRows(classes);
+  CHECK_LE(classes, columns);
+  const int64_t grain = std::max<int64_t>(1, (1 << 13) / columns);
+  const int64_t stretch = cpu::StretchRows(columns);
   ParallelFor(targets.elements(), grain, [&](int64_t begin, int64_t end) {
-    FloatInput input(logits, stretch * classes);
-    FloatOutput output(dlogits, stretch * classes);
+    FloatInput input(logits, stretch * columns);
+    FloatOutput output(dlogits, stretch * columns);
     cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
-      const int64_t at = first * classes, elements = count * classes;
+      const int64_t at = first * columns, elements = count * columns;
       const float* rows = input.Load(at, elements);
       float* gradients = dlogits.defined() ? output.Open(at, elements) : nullptr;
       for (int64_t r = 0; r < count; ++r) {
-        losses.data<float>()[first + r] =
-            RowLoss(rows + r * classes, classes, targets.data<int32_t>()[first + r], factor,
-                    gradients != nullptr ? gradients + r * classes : nullptr);
+        float* gradient = gradients != nullptr ? gradients + r * columns : nullptr;
+        losses.data<float>()[first + r] = RowLoss(
+            rows + r * columns, classes, targets.data<int32_t>()[first + r], factor, gradient);
+        if (gradient != nullptr) std::fill(gradient + classes, gradient + columns, 0.0f);
       }
       if (gradients != nullptr) output.Close();
     });
   });
 }
 
-int64_t CpuKernels::CountCorrect(const Tensor& logits, const Tensor& targets) {
+int64_t CpuKernels::CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) {
   Span span(this);
-  const int64_t classes = logits.shape()[-1];
+  const int64_t columns = logits.shape()[-1];
+  CHECK_LE(classes, columns);
   FloatInput input(logits, classes);
   int64_t correct = 0;
   for (int64_t r = 0; r < targets.elements(); ++r) {
-    const float* row = input.Load(r * classes, classes);
+    const float* row = input.Load(r * columns, classes);
     correct += std::max_element(row, row + classes) - row == targets.data<int32_t>()[r];
   }
   return correct;

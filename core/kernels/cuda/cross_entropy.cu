@@ -106,13 +106,13 @@ __device__ void WriteZeros(int64_t row, int64_t begin, int64_t end, const Array&
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    CrossEntropyKernel(int64_t classes, const T* logits, const int32_t* targets, float factor,
-                       float* losses, Array dlogits) {
-  const int64_t first = int64_t{blockIdx.x} * classes;
+    CrossEntropyKernel(int64_t columns, int64_t classes, const T* logits, const int32_t* targets,
+                       float factor, float* losses, Array dlogits) {
+  const int64_t first = int64_t{blockIdx.x} * columns;
   const int32_t target = targets[blockIdx.x];
   if (target < 0) {
     if (threadIdx.x == 0) losses[blockIdx.x] = 0;
-    if (dlogits.data != nullptr) WriteZeros(first, 0, classes, dlogits);
+    if (dlogits.data != nullptr) WriteZeros(first, 0, columns, dlogits);
     return;
   }
   const T* const row = logits + first;
@@ -121,6 +121,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   if (threadIdx.x == 0) losses[blockIdx.x] = logf(n.sum) + (n.largest - chosen);
   if (dlogits.data == nullptr) return;
   WriteGradient<kCount>(row, classes, n.largest, n.sum, target, factor, dlogits, first);
+  WriteZeros(first, classes, columns, dlogits);
 }
 
 template <int kCount, typename T>
@@ -136,9 +137,9 @@ __device__ int FirstOf(const T* row, int64_t count, float wanted) {
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    CountCorrectKernel(int64_t classes, const T* logits, const int32_t* targets,
+    CountCorrectKernel(int64_t columns, int64_t classes, const T* logits, const int32_t* targets,
                        unsigned long long* correct) {
-  const T* const row = logits + int64_t{blockIdx.x} * classes;
+  const T* const row = logits + int64_t{blockIdx.x} * columns;
   const float largest = LargestOfRow<kCount>(row, classes);
   const int first = FirstOf<kCount>(row, classes, largest);
   // Integers add up to the same in any order.
@@ -147,107 +148,107 @@ __global__ void __launch_bounds__(kMostThreads, 2)
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    LargestLogitsKernel(SplitLogits split, const T* logits, float* largest, int32_t* where) {
-  const T* const row = logits + int64_t{blockIdx.x} * split.columns;
-  const float best = LargestOfRow<kCount>(row, split.count);
+    LargestLogitsKernel(ClassLogits x, const T* logits, float* largest, int32_t* where) {
+  const T* const row = logits + int64_t{blockIdx.x} * x.columns;
+  const float best = LargestOfRow<kCount>(row, x.count);
   if (threadIdx.x == 0) largest[blockIdx.x] = best;
   if (where == nullptr) return;
-  const int first = FirstOf<kCount>(row, split.count, best);
+  const int first = FirstOf<kCount>(row, x.count, best);
   if (threadIdx.x != 0) return;
-  where[blockIdx.x] = first == INT_MAX ? INT_MAX : static_cast<int32_t>(split.first + first);
+  where[blockIdx.x] = first == INT_MAX ? INT_MAX : static_cast<int32_t>(x.first + first);
 }
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    SumExponentialsKernel(SplitLogits split, const T* logits, const float* largest,
+    SumExponentialsKernel(ClassLogits x, const T* logits, const float* largest,
                           const int32_t* targets, float* sums, float* gaps) {
-  const T* const row = logits + int64_t{blockIdx.x} * split.columns;
+  const T* const row = logits + int64_t{blockIdx.x} * x.columns;
   const float shift = largest[blockIdx.x];
-  const float sum = SumOfExponentials<kCount>(row, split.count, shift);
+  const float sum = SumOfExponentials<kCount>(row, x.count, shift);
   if (threadIdx.x != 0) return;
   sums[blockIdx.x] = sum;
-  const int64_t target = targets[blockIdx.x] - split.first;
-  const bool is_here = target >= 0 && target < split.count;
+  const int64_t target = targets[blockIdx.x] - x.first;
+  const bool is_here = target >= 0 && target < x.count;
   gaps[blockIdx.x] = is_here ? shift - ToFloat(row[target]) : 0;
 }
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kMostThreads, 2)
-    SplitCrossEntropyKernel(SplitLogits split, const T* logits, const float* largest,
-                            const float* sums, const float* gaps, const int32_t* targets,
-                            float factor, float* losses, Array dlogits) {
-  const int64_t first = int64_t{blockIdx.x} * split.columns;
+    SplitCrossEntropyKernel(ClassLogits x, const T* logits, const float* largest, const float* sums,
+                            const float* gaps, const int32_t* targets, float factor, float* losses,
+                            Array dlogits) {
+  const int64_t first = int64_t{blockIdx.x} * x.columns;
   const int32_t target = targets[blockIdx.x];
   const float sum = sums[blockIdx.x];
   if (threadIdx.x == 0) losses[blockIdx.x] = target < 0 ? 0 : logf(sum) + gaps[blockIdx.x];
   if (dlogits.data == nullptr) return;
-  const int64_t filled = target < 0 ? 0 : split.count;
-  WriteGradient<kCount>(logits + first, filled, largest[blockIdx.x], sum, target - split.first,
-                        factor, dlogits, first);
-  WriteZeros(first, filled, split.columns, dlogits);
+  const int64_t filled = target < 0 ? 0 : x.count;
+  WriteGradient<kCount>(logits + first, filled, largest[blockIdx.x], sum, target - x.first, factor,
+                        dlogits, first);
+  WriteZeros(first, filled, x.columns, dlogits);
 }
 
 }  // namespace
 
-cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, int64_t rows, int64_t classes, Array logits,
-                                const int32_t* targets, float factor, float* losses,
-                                Array dlogits) {
-  if (rows == 0) return cudaSuccess;
-  return WithType(logits, [&](const auto* x) {
-    using T = ElementOf<decltype(x)>;
+cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, ClassLogits x, const int32_t* targets,
+                                float factor, float* losses, Array dlogits) {
+  if (x.rows == 0) return cudaSuccess;
+  return WithType(x.logits, [&](const auto* logits) {
+    using T = ElementOf<decltype(logits)>;
     const auto kernel =
-        classes % kVector == 0 ? CrossEntropyKernel<kVector, T> : CrossEntropyKernel<1, T>;
-    kernel<<<rows, ThreadsFor(classes), 0, stream>>>(classes, x, targets, factor, losses, dlogits);
+        x.columns % kVector == 0 ? CrossEntropyKernel<kVector, T> : CrossEntropyKernel<1, T>;
+    kernel<<<x.rows, ThreadsFor(x.columns), 0, stream>>>(x.columns, x.count, logits, targets,
+                                                         factor, losses, dlogits);
     return cudaGetLastError();
   });
 }
 
-cudaError_t CountCorrect(cudaStream_t stream, int64_t rows, int64_t classes, Array logits,
-                         const int32_t* targets, unsigned long long* correct) {
-  if (rows == 0) return cudaSuccess;
-  return WithType(logits, [&](const auto* x) {
-    using T = ElementOf<decltype(x)>;
+cudaError_t CountCorrect(cudaStream_t stream, ClassLogits x, const int32_t* targets,
+                         unsigned long long* correct) {
+  if (x.rows == 0) return cudaSuccess;
+  return WithType(x.logits, [&](const auto* logits) {
+    using T = ElementOf<decltype(logits)>;
     const auto kernel =
-        classes % kVector == 0 ? CountCorrectKernel<kVector, T> : CountCorrectKernel<1, T>;
-    kernel<<<rows, ThreadsFor(classes), 0, stream>>>(classes, x, targets, correct);
+        x.columns % kVector == 0 ? CountCorrectKernel<kVector, T> : CountCorrectKernel<1, T>;
+    kernel<<<x.rows, ThreadsFor(x.columns), 0, stream>>>(x.columns, x.count, logits, targets,
+                                                         correct);
     return cudaGetLastError();
   });
 }
 
-cudaError_t LargestLogits(cudaStream_t stream, SplitLogits split, float* largest, int32_t* where) {
-  if (split.rows == 0) return cudaSuccess;
-  return WithType(split.logits, [&](const auto* x) {
-    using T = ElementOf<decltype(x)>;
+cudaError_t LargestLogits(cudaStream_t stream, ClassLogits x, float* largest, int32_t* where) {
+  if (x.rows == 0) return cudaSuccess;
+  return WithType(x.logits, [&](const auto* logits) {
+    using T = ElementOf<decltype(logits)>;
     const auto kernel =
-        split.columns % kVector == 0 ? LargestLogitsKernel<kVector, T> : LargestLogitsKernel<1, T>;
-    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, where);
+        x.columns % kVector == 0 ? LargestLogitsKernel<kVector, T> : LargestLogitsKernel<1, T>;
+    kernel<<<x.rows, ThreadsFor(x.columns), 0, stream>>>(x, logits, largest, where);
     return cudaGetLastError();
   });
 }
 
-cudaError_t SumExponentials(cudaStream_t stream, SplitLogits split, const float* largest,
+cudaError_t SumExponentials(cudaStream_t stream, ClassLogits x, const float* largest,
                             const int32_t* targets, float* sums, float* gaps) {
-  if (split.rows == 0) return cudaSuccess;
-  return WithType(split.logits, [&](const auto* x) {
-    using T = ElementOf<decltype(x)>;
-    const auto kernel = split.columns % kVector == 0 ? SumExponentialsKernel<kVector, T>
-                                                     : SumExponentialsKernel<1, T>;
-    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, targets, sums,
-                                                                 gaps);
+  if (x.rows == 0) return cudaSuccess;
+  return WithType(x.logits, [&](const auto* logits) {
+    using T = ElementOf<decltype(logits)>;
+    const auto kernel =
+        x.columns % kVector == 0 ? SumExponentialsKernel<kVector, T> : SumExponentialsKernel<1, T>;
+    kernel<<<x.rows, ThreadsFor(x.columns), 0, stream>>>(x, logits, largest, targets, sums, gaps);
     return cudaGetLastError();
   });
 }
 
-cudaError_t SplitCrossEntropy(cudaStream_t stream, SplitLogits split, const float* largest,
+cudaError_t SplitCrossEntropy(cudaStream_t stream, ClassLogits x, const float* largest,
                               const float* sums, const float* gaps, const int32_t* targets,
                               float factor, float* losses, Array dlogits) {
-  if (split.rows == 0) return cudaSuccess;
-  return WithType(split.logits, [&](const auto* x) {
-    using T = ElementOf<decltype(x)>;
-    const auto kernel = split.columns % kVector == 0 ? SplitCrossEntropyKernel<kVector, T>
-                                                     : SplitCrossEntropyKernel<1, T>;
-    kernel<<<split.rows, ThreadsFor(split.columns), 0, stream>>>(split, x, largest, sums, gaps,
-                                                                 targets, factor, losses, dlogits);
+  if (x.rows == 0) return cudaSuccess;
+  return WithType(x.logits, [&](const auto* logits) {
+    using T = ElementOf<decltype(logits)>;
+    const auto kernel = x.columns % kVector == 0 ? SplitCrossEntropyKernel<kVector, T>
+                                                 : SplitCrossEntropyKernel<1, T>;
+    kernel<<<x.rows, ThreadsFor(x.columns), 0, stream>>>(x, logits, largest, sums, gaps, targets,
+                                                         factor, losses, dlogits);
     return cudaGetLastError();
   });
 }

@@ -10,24 +10,27 @@
 
 namespace lockstep::cuda {
 
-// dlogits may be null, or the logits.
-cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, int64_t rows, int64_t classes, Array logits,
-                                const int32_t* targets, float factor, float* losses, Array dlogits);
-
-// Adds to correct[0] the rows whose largest logit, the first of equal ones, is at the target.
-cudaError_t CountCorrect(cudaStream_t stream, int64_t rows, int64_t classes, Array logits,
-                         const int32_t* targets, unsigned long long* correct);
-
-// Column c of logits[rows, columns] is class first + c, for c below count.
-struct SplitLogits {
+// Column c of logits[rows, columns] is class first + c, for c below count; further columns are
+// padding.
+struct ClassLogits {
   int64_t rows, columns;
   Array logits;
   int64_t first, count;
 };
-cudaError_t LargestLogits(cudaStream_t stream, SplitLogits split, float* largest, int32_t* where);
-cudaError_t SumExponentials(cudaStream_t stream, SplitLogits split, const float* largest,
+
+// Of all classes. dlogits may be null, or the logits.
+cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, ClassLogits x, const int32_t* targets,
+                                float factor, float* losses, Array dlogits);
+
+// Adds to correct[0] the rows whose largest logit, the first of equal ones, is at the target.
+cudaError_t CountCorrect(cudaStream_t stream, ClassLogits x, const int32_t* targets,
+                         unsigned long long* correct);
+
+// Of the classes of one rank.
+cudaError_t LargestLogits(cudaStream_t stream, ClassLogits x, float* largest, int32_t* where);
+cudaError_t SumExponentials(cudaStream_t stream, ClassLogits x, const float* largest,
                             const int32_t* targets, float* sums, float* gaps);
-cudaError_t SplitCrossEntropy(cudaStream_t stream, SplitLogits split, const float* largest,
+cudaError_t SplitCrossEntropy(cudaStream_t stream, ClassLogits x, const float* largest,
                               const float* sums, const float* gaps, const int32_t* targets,
                               float factor, float* losses, Array dlogits);
 

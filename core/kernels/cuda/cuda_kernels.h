@@ -120,9 +120,9 @@ class CudaKernels final : public Kernels {
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                          const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
 
-  void SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
-                           const Tensor& losses, const Tensor& dlogits) override;
-  int64_t CountCorrect(const Tensor& logits, const Tensor& targets) override;
+  void SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
+                           float factor, const Tensor& losses, const Tensor& dlogits) override;
+  int64_t CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) override;
 
   void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
                      const Tensor& where) override;

@@ -11,6 +11,18 @@ namespace lockstep {
 
 using cuda::Of;
 
+namespace {
+
+cuda::ClassLogits ClassesOf(const Tensor& logits, const Range& classes) {
+  return {.rows = logits.shape().rows(),
+          .columns = logits.shape()[-1],
+          .logits = Of(logits),
+          .first = classes.first,
+          .count = classes.count};
+}
+
+}  // namespace
+
 void CudaKernels::Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) {
   Span span(this);
   CHECK(y.dtype() == table.dtype()) << Name(y.dtype()) << " of " << Name(table.dtype());
@@ -46,25 +58,49 @@ void CudaKernels::AddPositionsBackward(const Tensor& dy, Write write, const Tens
                                      Of(dtable)));
 }
 
-void CudaKernels::SoftmaxCrossEntropy(const Tensor& logits, const Tensor& targets, float factor,
-                                      const Tensor& losses, const Tensor& dlogits) {
+void CudaKernels::SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
+                                      float factor, const Tensor& losses, const Tensor& dlogits) {
   Span span(this);
   CHECK_EQ(targets.elements(), logits.shape().rows());
-  LS_CUDA(cuda::SoftmaxCrossEntropy(stream(), targets.elements(), logits.shape()[-1], Of(logits),
+  LS_CUDA(cuda::SoftmaxCrossEntropy(stream(), ClassesOf(logits, {0, classes}),
                                     targets.data<int32_t>(), factor, losses.data<float>(),
                                     Of(dlogits)));
 }
 
-int64_t CudaKernels::CountCorrect(const Tensor& logits, const Tensor& targets) {
+int64_t CudaKernels::CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) {
   Span span(this);
   const Tensor correct = Workspace({1}, DType::kI64);
   LS_CUDA(cudaMemsetAsync(correct.raw(), 0, correct.bytes(), stream()));
-  LS_CUDA(cuda::CountCorrect(stream(), targets.elements(), logits.shape()[-1], Of(logits),
-                             targets.data<int32_t>(),
+  LS_CUDA(cuda::CountCorrect(stream(), ClassesOf(logits, {0, classes}), targets.data<int32_t>(),
                              reinterpret_cast<unsigned long long*>(correct.raw())));
   int64_t count;
   CopyToHost(correct, &count);
   return count;
+}
+
+void CudaKernels::LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
+                                const Tensor& where) {
+  Span span(this);
+  LS_CUDA(cuda::LargestLogits(stream(), ClassesOf(logits, classes), largest.data<float>(),
+                              where.defined() ? where.data<int32_t>() : nullptr));
+}
+
+void CudaKernels::SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
+                                  const Tensor& targets, const Tensor& sums, const Tensor& gaps) {
+  Span span(this);
+  CHECK_EQ(targets.elements(), logits.shape().rows());
+  LS_CUDA(cuda::SumExponentials(stream(), ClassesOf(logits, classes), largest.data<float>(),
+                                targets.data<int32_t>(), sums.data<float>(), gaps.data<float>()));
+}
+
+void CudaKernels::SplitCrossEntropy(const Tensor& logits, const Range& classes,
+                                    const Tensor& largest, const Tensor& sums, const Tensor& gaps,
+                                    const Tensor& targets, float factor, const Tensor& losses,
+                                    const Tensor& dlogits) {
+  Span span(this);
+  LS_CUDA(cuda::SplitCrossEntropy(stream(), ClassesOf(logits, classes), largest.data<float>(),
+                                  sums.data<float>(), gaps.data<float>(), targets.data<int32_t>(),
+                                  factor, losses.data<float>(), Of(dlogits)));
 }
 
 }  // namespace lockstep

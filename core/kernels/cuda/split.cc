@@ -1,10 +1,9 @@
-// What ranks need that compute a layer together: what follows a sum over ranks, columns that come
-// from several, and the steps of a cross entropy between which they reduce.
+// What ranks need that compute a layer together: what follows a sum over ranks, and columns that
+// come from several.
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/add_bias.h"
 #include "core/kernels/cuda/column_sums.h"
-#include "core/kernels/cuda/cross_entropy.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
@@ -12,18 +11,6 @@
 namespace lockstep {
 
 using cuda::Of;
-
-namespace {
-
-cuda::SplitLogits Split(const Tensor& logits, const Range& classes) {
-  return {.rows = logits.shape().rows(),
-          .columns = logits.shape()[-1],
-          .logits = Of(logits),
-          .first = classes.first,
-          .count = classes.count};
-}
-
-}  // namespace
 
 void CudaKernels::CopyColumns(const Tensor& x, int64_t first, int64_t count, const Tensor& y,
                               int64_t from) {
@@ -52,31 +39,6 @@ void CudaKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
   const Tensor scratch = Workspace({cuda::ColumnScratch(width)}, DType::kF64);
   LS_CUDA(cuda::ColumnSums(stream(), x.elements() / width, width, Of(x), scratch.data<double>(),
                            write, Of(sums)));
-}
-
-void CudaKernels::LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
-                                const Tensor& where) {
-  Span span(this);
-  LS_CUDA(cuda::LargestLogits(stream(), Split(logits, classes), largest.data<float>(),
-                              where.defined() ? where.data<int32_t>() : nullptr));
-}
-
-void CudaKernels::SumExponentials(const Tensor& logits, const Range& classes, const Tensor& largest,
-                                  const Tensor& targets, const Tensor& sums, const Tensor& gaps) {
-  Span span(this);
-  CHECK_EQ(targets.elements(), logits.shape().rows());
-  LS_CUDA(cuda::SumExponentials(stream(), Split(logits, classes), largest.data<float>(),
-                                targets.data<int32_t>(), sums.data<float>(), gaps.data<float>()));
-}
-
-void CudaKernels::SplitCrossEntropy(const Tensor& logits, const Range& classes,
-                                    const Tensor& largest, const Tensor& sums, const Tensor& gaps,
-                                    const Tensor& targets, float factor, const Tensor& losses,
-                                    const Tensor& dlogits) {
-  Span span(this);
-  LS_CUDA(cuda::SplitCrossEntropy(stream(), Split(logits, classes), largest.data<float>(),
-                                  sums.data<float>(), gaps.data<float>(), targets.data<int32_t>(),
-                                  factor, losses.data<float>(), Of(dlogits)));
 }
 
 }  // namespace lockstep
