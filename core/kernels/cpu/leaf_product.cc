@@ -49,16 +49,24 @@ FeatureLeaves FilledLeaves(const FeatureLeaves& leaves) {
   return filled;
 }
 
-void LeafProduct::AddLeaf(const MatrixView& b, int64_t k, const float* bias) {
-  const Tiling blocks = InnerBlocks(k);
+void LeafProduct::AddLeaf(absl::Span<const RightRows> b, const float* bias) {
+  const Tiling blocks = InnerBlocks(b.back().first + b.back().count);
   for (int64_t i = 0; i < blocks.count; ++i) {
-    const int64_t begin = blocks.Begin(i), step = b.transposed == Transpose::kYes ? 1 : b.stride;
+    const int64_t begin = blocks.Begin(i), end = begin + blocks.Size(i);
     blocks_.push_back({.leaf = leaves_added_,
                        .begin = begin,
-                       .size = blocks.Size(i),
+                       .size = end - begin,
                        .completes_leaf = i + 1 == blocks.count});
-    products_.emplace_back(kernels_, MatrixView{b.data + begin * step, b.stride, b.transposed},
-                           blocks.Size(i), n_, i == 0 ? bias : nullptr);
+    std::vector<RightRows> pieces;  // what the block has of b
+    for (const auto& [rows, first, count] : b) {
+      const int64_t from = std::max(begin, first), to = std::min(end, first + count);
+      if (from >= to) continue;
+      const int64_t step = rows.transposed == Transpose::kYes ? 1 : rows.stride;
+      pieces.push_back({{rows.data + (from - first) * step, rows.stride, rows.transposed},
+                        from - begin,
+                        to - from});
+    }
+    products_.emplace_back(kernels_, pieces, end - begin, n_, i == 0 ? bias : nullptr);
   }
   ++leaves_added_;
 }

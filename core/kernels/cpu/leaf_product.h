@@ -74,8 +74,12 @@ class LeafProduct {
 
   LeafProduct(CpuKernels& kernels, int64_t leaves, int64_t n)
       : kernels_(kernels), stack_(leaves), n_(n) {}
-  // The next leaf, of k steps. `bias` is added to its first block.
-  void AddLeaf(const MatrixView& b, int64_t k, const float* bias = nullptr);
+  // Adds the next leaf, of k steps. `bias` is added to its first block.
+  void AddLeaf(const MatrixView& b, int64_t k, const float* bias = nullptr) {
+    AddLeaf({{b, 0, k}}, bias);
+  }
+  // The same for a b whose rows lie in several places, in order.
+  void AddLeaf(absl::Span<const RightRows> b, const float* bias = nullptr);
 
   const std::vector<Block>& blocks() const { return blocks_; }
   // Floats of scratch for a tile.

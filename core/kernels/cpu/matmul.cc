@@ -151,10 +151,13 @@ void LinearBackwardF32(CpuKernels& kernels, const Tensor& dy, const Tensor& x, c
   const bool shares_rows = cpu::LeavesSuffice(leaves);
   const bool is_one_chain = IsWhole(features, out);
   for (size_t i = 0; dx.defined() && (shares_rows || !is_one_chain) && i < features.size(); ++i) {
-    const std::vector<Range>& leaf = features[i];
-    const Tensor own = leaf.size() == 1 ? w : TakeRows(kernels, w, leaf);
-    to_input.AddLeaf({own.data<float>() + (leaf.size() == 1 ? leaf[0].first * in : 0), in},
-                     FeaturesOf(leaf));
+    std::vector<cpu::RightRows> leaf;
+    int64_t steps = 0;
+    for (const Range& range : features[i]) {
+      leaf.push_back({{w.data<float>() + range.first * in, in}, steps, range.count});
+      steps += range.count;
+    }
+    to_input.AddLeaf(leaf);
   }
   if (!shares_rows) {
     if (dx.defined() && is_one_chain) {

@@ -62,15 +62,17 @@ void Scratch::Allocate(Kernels& kernels, int chunks) {
   if (size_ > 0) data_ = kernels.Empty({chunks, size_}, DType::kF32, MemoryClass::kWorkspace);
 }
 
-RowProduct::RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
-                       const float* bias)
+RowProduct::RowProduct(CpuKernels& kernels, absl::Span<const RightRows> pieces, int64_t k,
+                       int64_t n, const float* bias)
     : instructions_(kernels.instructions()),
       k_(k),
       n_(n),
       bias_(bias),
       packed_(kernels.Empty({PackedRightSize(k, n)}, DType::kF32, MemoryClass::kWorkspace)) {
   ParallelFor(RightPanels(n), 1, [&](int64_t begin, int64_t end) {
-    PackRight(b, k, n, begin, end, packed_.data<float>());
+    for (const RightRows& piece : pieces) {
+      PackRightRows(piece, k, n, begin, end, packed_.data<float>());
+    }
   });
 }
 

@@ -111,6 +111,10 @@ class Scratch {
 class RowProduct {
  public:
   RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
+             const float* bias = nullptr)
+      : RowProduct(kernels, {{b, 0, k}}, k, n, bias) {}
+  // The pieces together are all rows of b.
+  RowProduct(CpuKernels& kernels, absl::Span<const RightRows> pieces, int64_t k, int64_t n,
              const float* bias = nullptr);
 
   // All columns, or those of panels [first_panel, end_panel); a, c and addends are given from their

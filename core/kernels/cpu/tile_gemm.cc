@@ -25,7 +25,8 @@ struct Panels {
 };
 
 // Transposes 8 rows of 8 elements: to[p * to_stride + j] = from[j * from_stride + p].
-[[gnu::always_inline]] inline void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+[[gnu::always_inline]] inline void TransposeSquare(const float* from, int64_t from_stride,
+                                                   float* to, int64_t to_stride) {
   __m256 pairs[8], quads[8];
   for (int j = 0; j < 8; j += 2) {
     const __m256 even = _mm256_loadu_ps(from + j * from_stride);
@@ -76,17 +77,18 @@ PanelRange PanelOf(int64_t n, int64_t panel) {
 
 int64_t RightPanels(int64_t n) { return (n + kBlockColumns - 1) / kBlockColumns; }
 
-void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
-               float* packed) {
+void PackRightRows(const RightRows& rows, int64_t k, int64_t n, int64_t first_panel,
+                   int64_t end_panel, float* packed) {
+  const MatrixView& b = rows.rows;
   const Panels panels(n);
   for (int64_t panel = first_panel; panel < end_panel; ++panel) {
     const int64_t first = panels.Begin(panel), width = panels.Begin(panel + 1) - first;
     const int64_t columns = std::min(width, n - first);
-    float* to = packed + first * k;
+    float* to = packed + first * k + rows.first * width;
     if (b.transposed == Transpose::kNo) {
       const float* from = b.data + first;
       const int64_t whole = columns / kColumnStep * kColumnStep;
-      for (int64_t p = 0; p < k; ++p, to += width, from += b.stride) {
+      for (int64_t p = 0; p < rows.count; ++p, to += width, from += b.stride) {
         // Copies of a constant size take no call.
         for (int64_t j = 0; j < whole; j += kColumnStep) std::copy_n(from + j, kColumnStep, to + j);
         std::copy(from + whole, from + columns, to + whole);
@@ -95,8 +97,8 @@ void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, i
       continue;
     }
     for (int64_t j = 0; j < width; j += kColumnStep) {
-      PackColumns(b.data + (first + j) * b.stride, b.stride, std::max<int64_t>(0, columns - j), k,
-                  to + j, width);
+      PackColumns(b.data + (first + j) * b.stride, b.stride, std::max<int64_t>(0, columns - j),
+                  rows.count, to + j, width);
     }
   }
 }

@@ -40,8 +40,17 @@ struct PanelRange {
   int64_t first, width;
 };
 PanelRange PanelOf(int64_t n, int64_t panel);
-void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
-               float* packed);
+// Consecutive rows of b[k, n]: all, or some where the others lie elsewhere in memory.
+struct RightRows {
+  MatrixView rows;
+  int64_t first, count;
+};
+void PackRightRows(const RightRows& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
+                   float* packed);
+inline void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel,
+                      int64_t end_panel, float* packed) {
+  PackRightRows({b, 0, k}, k, n, first_panel, end_panel, packed);
+}
 inline void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) {
   PackRight(b, k, n, 0, RightPanels(n), packed);
 }
