@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What a user can mend: the message is all parts, one behind the other, as StrCat has them.
+// Returns an error that the user can mend. The message is the parts, joined as absl::StrCat does.
 template <typename... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));

@@ -256,8 +256,8 @@ class Kernels {
                                               const Tensor& dqkv);
 
   // --- loss -----------------------------------------------------------------------------------
-  // Of logits[rows, columns] the first `classes` columns are classes; further ones are padding,
-  // which takes no part and gets no gradient.
+  // The first `classes` columns of logits[rows, columns] are classes. Further columns are padding:
+  // they take no part and get no gradient.
   //
   // Cross entropy of the softmax over classes against targets[rows] (i32; negative: ignored):
   // losses[rows] (f32, 0 where ignored), and dlogits = factor * (softmax - one_hot), in place of

@@ -8,15 +8,21 @@
 
 namespace lockstep {
 
+namespace {
+
+// Number of classes in logits that are not split: all columns, but for padding that the pass knows.
+int64_t WholeClasses(const SplitLogits& split, const Shape& logits) {
+  return split.leaf_classes == 0 ? logits[-1] : split.classes.count;
+}
+
+}  // namespace
+
 CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor) {
   Tape& tape = pass.tape;
   const auto& [group, classes, leaf_classes] = pass.split_logits;
-  if (leaf_classes == 0) {
-    const int64_t columns = logits.shape()[-1];
-    return SoftmaxCrossEntropy(tape, std::move(logits), columns, targets, factor);
-  }
-  if (group == nullptr && classes.count <= leaf_classes) {  // one leaf, perhaps padded
-    return SoftmaxCrossEntropy(tape, std::move(logits), classes.count, targets, factor);
+  if (group == nullptr && classes.count <= leaf_classes) {  // one leaf, or no cut at all
+    const int64_t count = WholeClasses(pass.split_logits, logits.shape());
+    return SoftmaxCrossEntropy(tape, std::move(logits), count, targets, factor);
   }
   Kernels& k = pass.kernels();
   const Shape rows = {targets.elements()};
@@ -46,14 +52,14 @@ int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
   Kernels& k = pass.kernels();
   const auto& [group, classes, leaf_classes] = pass.split_logits;
   if (group == nullptr) {
-    return k.CountCorrect(logits, leaf_classes == 0 ? logits.shape()[-1] : classes.count, targets);
+    return k.CountCorrect(logits, WholeClasses(pass.split_logits, logits.shape()), targets);
   }
   const int64_t rows = targets.elements();
   const Tensor largest = k.Empty({rows}), where = k.Empty({rows}, DType::kI32);
   k.LargestLogits(logits, classes, largest, where);
   std::vector<float> own(rows), best(rows);
   k.CopyToHost(largest, own.data());
-  if (group != nullptr) group->Reduce(largest, SplitGroup::Reduction::kMax);
+  group->Reduce(largest, SplitGroup::Reduction::kMax);
   k.CopyToHost(largest, best.data());
   // Of several classes with the largest logit the first counts: of members without one, none.
   std::vector<int32_t> at(rows), wanted(rows);
@@ -62,7 +68,7 @@ int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
     if (own[r] < best[r]) at[r] = std::numeric_limits<int32_t>::max();
   }
   k.CopyFromHost(at.data(), where);
-  if (group != nullptr) group->Reduce(where, SplitGroup::Reduction::kMin);
+  group->Reduce(where, SplitGroup::Reduction::kMin);
   k.CopyToHost(where, at.data());
   k.CopyToHost(targets, wanted.data());
   int64_t correct = 0;

@@ -16,18 +16,18 @@
 
 namespace lockstep::cpu {
 
-// Where the leaves of a tree go on the stack of a tile, whose slot 0 is the tile's result.
+// Says where the leaves of a tree go on the stack of a tile. Slot 0 is the tile's result.
 class LeafStack {
  public:
   explicit LeafStack(int64_t leaves);
 
-  // Nodes that wait when a leaf begins, and how many of them it completes.
   struct Step {
-    int waiting = 0, merged = 0;
-    int slot() const { return waiting - merged; }  // where its node ends up
+    int waiting = 0;                               // nodes that wait when the leaf begins
+    int merged = 0;                                // how many of them the leaf completes
+    int slot() const { return waiting - merged; }  // where the leaf's node ends up
   };
   const Step& operator[](int64_t leaf) const { return steps_[static_cast<size_t>(leaf)]; }
-  // Slots beside the result, with one for a leaf that is not complete.
+  // Number of slots beside the result. A leaf that is not complete has one too.
   int64_t slots() const { return slots_; }
 
  private:
@@ -35,13 +35,14 @@ class LeafStack {
   int64_t slots_ = 0;
 };
 
-// The features of a leaf in `rows` rows of a matrix with so many columns between them: where they
-// lie, or, if in several ranges, gathered.
+// The columns of one leaf in a matrix.
 template <typename T>
 struct LeafOperand {
-  const T* data;
-  int64_t stride;
+  const T* data;   // the first row
+  int64_t stride;  // elements between two rows
 };
+// Finds the features of `leaf` in `rows` rows of `matrix`. Features in one range stay where they
+// lie; those of several ranges are copied to `gathered`.
 template <typename T>
 LeafOperand<T> GatherLeaf(const T* matrix, int64_t stride, int64_t rows,
                           const std::vector<Range>& leaf, T* gathered) {
@@ -56,14 +57,14 @@ LeafOperand<T> GatherLeaf(const T* matrix, int64_t stride, int64_t rows,
   }
   return {gathered, features};
 }
-// Features of the largest leaf that GatherLeaf copies.
+// Returns the number of features of the largest leaf that GatherLeaf copies.
 int64_t MostGathered(const FeatureLeaves& leaves);
 
-// Leaves that have features; there is one at least.
+// Returns the leaves that have features. There is at least one.
 FeatureLeaves FilledLeaves(const FeatureLeaves& leaves);
 
-// c_tile[rows, n] = the tree over leaves of a_leaf[rows, k] b_leaf[k, n], by blocks of each leaf's
-// inner dimension, which come in order.
+// Computes c_tile[rows, n], the sum over leaves, along the tree, of a_leaf[rows, k] b_leaf[k, n].
+// Callers give the blocks of each leaf's inner dimension in order.
 class LeafProduct {
  public:
   // A block of kInnerBlock steps of a leaf, or what is left of it.
@@ -74,26 +75,26 @@ class LeafProduct {
 
   LeafProduct(CpuKernels& kernels, int64_t leaves, int64_t n)
       : kernels_(kernels), stack_(leaves), n_(n) {}
-  // Adds the next leaf, of k steps. `bias` is added to its first block.
+  // Adds the next leaf, of k steps. Its first block adds `bias`.
   void AddLeaf(const MatrixView& b, int64_t k, const float* bias = nullptr) {
     AddLeaf({{b, 0, k}}, bias);
   }
-  // The same for a b whose rows lie in several places, in order.
+  // The same for a b whose rows lie in several pieces. The pieces come in the order of the rows.
   void AddLeaf(absl::Span<const RightRows> b, const float* bias = nullptr);
 
   const std::vector<Block>& blocks() const { return blocks_; }
   // Floats of scratch for a tile.
   int64_t ScratchSize(int64_t rows) const { return stack_.slots() * rows * n_; }
 
-  // Block `block` of a tile, for the columns of some panels: `a` from the block's first step on, c
-  // and the rows of `addend` without gaps. `addend` is added to this block.
+  // Computes block `block` of a tile, for the columns of some panels. `a` points to the block's
+  // first step; c and `addend` have no gaps between rows. The block adds `addend`.
   void Run(size_t block, int64_t first_panel, int64_t end_panel, int64_t rows, const float* a,
            int64_t a_stride, float* c, float* scratch, const float* addend = nullptr) const;
   void Run(size_t block, int64_t rows, const float* a, int64_t a_stride, float* c, float* scratch,
            const float* addend = nullptr) const {
     Run(block, 0, RightPanels(n_), rows, a, a_stride, c, scratch, addend);
   }
-  // All blocks of the next leaf after `block`, which it moves behind them.
+  // Computes all blocks of the leaf that begins at `block`, and moves `block` behind them.
   void RunLeaf(size_t& block, int64_t first_panel, int64_t end_panel, int64_t rows, const float* a,
                int64_t a_stride, float* c, float* scratch) const;
 
@@ -106,17 +107,17 @@ class LeafProduct {
   int64_t leaves_added_ = 0;
 };
 
-// A tile of rows of the product over all leaves: `matrix` is the tile's, of which leaf i has the
-// features leaves[i]. `gathered` has room for MostGathered features of each row.
+// Computes a tile of rows of the product over all leaves. `matrix` points to the tile's first row;
+// leaf i takes its features leaves[i]. `gathered` has room for MostGathered features of each row.
 void MultiplyTileByLeaves(const LeafProduct& product, const FeatureLeaves& leaves,
                           int64_t first_panel, int64_t end_panel, int64_t rows, const float* matrix,
                           int64_t width, float* c, float* scratch, float* gathered);
-// All rows, c [rows, n], shared by threads as ForProducts does.
+// Computes all rows of c[rows, n]. Threads share them as ForProducts says.
 void MultiplyRowsByLeaves(CpuKernels& kernels, const LeafProduct& product,
                           const FeatureLeaves& leaves, const float* matrix, int64_t rows,
                           int64_t width, float* c, int64_t n);
 
-// The same for bf16 operands; a leaf is one product, rounded.
+// The same for bf16 operands. A leaf is one product, which is rounded.
 class Bf16LeafProduct {
  public:
   Bf16LeafProduct(Kernels& kernels, int64_t leaves, int64_t n)
@@ -125,7 +126,8 @@ class Bf16LeafProduct {
 
   int64_t ScratchSize(int64_t rows) const { return Bf16Floats(stack_.slots() * rows * n_); }
 
-  // Leaf `leaf` of a tile, as LeafProduct::Run. `residual` is added to it, rows without gaps.
+  // Computes leaf `leaf` of a tile, as LeafProduct::Run does a block. The leaf adds `residual`,
+  // which has no gaps between rows.
   void Run(int64_t leaf, int64_t first_panel, int64_t end_panel, int64_t rows, const Bf16* a,
            int64_t a_stride, Bf16* c, Bf16* scratch, const Bf16* residual = nullptr) const;
   void Run(int64_t leaf, int64_t rows, const Bf16* a, int64_t a_stride, Bf16* c, Bf16* scratch,

@@ -20,7 +20,7 @@
 
 namespace lockstep::cpu {
 
-// [0, total) in `count` tiles of `size`, the last one perhaps shorter.
+// Divides [0, total) into `count` tiles of `size`; the last one may be shorter.
 struct Tiling {
   int64_t total, size, count;
 
@@ -28,20 +28,20 @@ struct Tiling {
   int64_t Size(int64_t i) const { return std::min(size, total - i * size); }
 };
 
-// The leaves of a sum over `rows` rows as tiles: kLeafRows rows each, the last one perhaps fewer.
-// With so many, a weight's panels, which come from memory once a tile, are paid for, and all that
-// belongs to a tile of a wide layer fits into 1 or 2 MiB.
+// Divides `rows` rows into the leaves of a sum: kLeafRows rows each; the last one may have fewer.
+// A weight's panels come from memory once a tile. So many rows pay for that, and all that belongs
+// to a tile of a wide layer still fits into 1 or 2 MiB.
 Tiling LeafTiles(int64_t rows);
 
-// Whether there are leaves enough for the calling thread's threads to share them evenly. If not,
+// Returns whether the calling thread's threads can share the leaves evenly. If they cannot,
 // products share their columns as well (ForProducts).
 bool LeavesSuffice(const Tiling& leaves);
 
-// Blocks of a hidden or output width that is summed over, kInnerBlock each (tile_gemm.h): the sum
-// over blocks is what one product over the whole width gives.
+// Divides a hidden or output width that is summed over into blocks of kInnerBlock (tile_gemm.h).
+// The sum over the blocks has the bits of one product over the whole width.
 Tiling InnerBlocks(int64_t width);
 
-// Blocks of the outputs of a layer for threads that share them.
+// Divides the outputs of a layer among threads that share them.
 Tiling OutputBlocks(int64_t out);
 
 // Calls run(chunk, tile) for all tiles, in parallel, each chunk's in order.
@@ -68,8 +68,8 @@ void ForLeafGroups(const Tiling& leaves, Function&& run) {
   });
 }
 
-// How the products of [rows, columns] outputs are shared among threads: tiles of rows, and where
-// these are fewer than the threads, ranges of panels of columns.
+// How threads share a product with [rows, columns] outputs: by tiles of rows, and where there are
+// fewer tiles than threads, by ranges of panels of columns too.
 struct ProductTiles {
   Tiling rows, panels;
 
@@ -91,10 +91,10 @@ void ForProducts(const ProductTiles& tiles, Function&& run) {
   });
 }
 
-// Memory of each thread's own, in buffers that start on cache lines.
+// Buffers that each thread has for itself. They start on cache lines.
 class Scratch {
  public:
-  // Before Allocate: the place of a buffer.
+  // Reserves a buffer and returns its place. Call it before Allocate.
   int64_t Add(int64_t floats);
   void Allocate(Kernels& kernels, int chunks);
   float* At(int chunk, int64_t buffer) const {
@@ -106,19 +106,19 @@ class Scratch {
   Tensor data_;
 };
 
-// c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addends, in order), with b[k, n] packed once, by
-// all threads.
+// Computes c_tile[rows, n] = a_tile[rows, k] b (+ bias) (+ addends, in order). All threads pack
+// b[k, n] together, once.
 class RowProduct {
  public:
   RowProduct(CpuKernels& kernels, const MatrixView& b, int64_t k, int64_t n,
              const float* bias = nullptr)
       : RowProduct(kernels, {{b, 0, k}}, k, n, bias) {}
-  // The pieces together are all rows of b.
+  // The rows of b may lie in several pieces, which together hold each row once.
   RowProduct(CpuKernels& kernels, absl::Span<const RightRows> pieces, int64_t k, int64_t n,
              const float* bias = nullptr);
 
-  // All columns, or those of panels [first_panel, end_panel); a, c and addends are given from their
-  // first column on in either case.
+  // Run computes all columns, RunPanels those of panels [first_panel, end_panel). In either case a,
+  // c and the addends point to their first column.
   void Run(int64_t rows, const float* a, int64_t a_stride, float* c, int64_t c_stride) const {
     RunPanels(0, RightPanels(n_), rows, a, a_stride, c, c_stride);
   }

@@ -30,23 +30,28 @@ struct MatrixView {
   Transpose transposed = Transpose::kNo;
 };
 
-// The right operand b[k, n] in panels of columns; `packed` takes PackedRightSize floats. Panels are
-// independent: a large b is packed by several threads, each a range of the RightPanels(n).
+// The right operand b[k, n] is packed into RightPanels(n) panels of columns, which take
+// PackedRightSize floats together. Panels are independent: several threads may pack a large b, each
+// a range of panels.
 int64_t PackedRightSize(int64_t k, int64_t n);
 int64_t RightPanels(int64_t n);
-// Columns [first, first + width) of b[k, n] are a panel: element (p, j) lies at packed[first * k +
-// p * width + j - first]. For those who write packed operands themselves.
+// A panel holds columns [first, first + width) of b[k, n]; element (p, j) lies at packed[first * k
+// + p * width + j - first]. Code that writes packed operands itself needs this.
 struct PanelRange {
   int64_t first, width;
 };
 PanelRange PanelOf(int64_t n, int64_t panel);
-// Consecutive rows of b[k, n]: all, or some where the others lie elsewhere in memory.
+// Rows [first, first + count) of b[k, n], and where they lie in memory. The rows of one b may lie
+// in several places.
 struct RightRows {
   MatrixView rows;
   int64_t first, count;
 };
+// Packs these rows into panels [first_panel, end_panel). All rows of b must be packed, in any
+// order, before the panels are used.
 void PackRightRows(const RightRows& b, int64_t k, int64_t n, int64_t first_panel, int64_t end_panel,
                    float* packed);
+// Packs a whole b, which lies in one place.
 inline void PackRight(const MatrixView& b, int64_t k, int64_t n, int64_t first_panel,
                       int64_t end_panel, float* packed) {
   PackRightRows({b, 0, k}, k, n, first_panel, end_panel, packed);
@@ -55,7 +60,8 @@ inline void PackRight(const MatrixView& b, int64_t k, int64_t n, float* packed) 
   PackRight(b, k, n, 0, RightPanels(n), packed);
 }
 
-// The left operand a[m, k] in panels of rows, from its transpose: a(i, p) at from[p * stride + i].
+// Packs the left operand a[m, k] into panels of rows, from its transpose: a(i, p) lies at
+// from[p * stride + i].
 int64_t PackedLeftSize(int64_t m, int64_t k);
 void PackLeftTransposed(const float* from, int64_t stride, int64_t m, int64_t k, float* packed);
 
@@ -73,8 +79,8 @@ struct TileProduct {
   const float* a;
   int64_t a_stride = 0;  // between the rows of a; 0: a is packed
   const float* packed_b;
-  int64_t packed_k =
-      0;  // steps that b was packed with, if it is more than k: the first k are taken
+  // Steps that b was packed with, if they are more than k: the product takes the first k.
+  int64_t packed_k = 0;
   float* c;
   int64_t c_stride;
   const float* bias = nullptr;
@@ -82,7 +88,7 @@ struct TileProduct {
   int64_t addend_stride = 0;                    // between the rows of each
 };
 void Multiply(const TileProduct& product, InstructionSet instructions);
-// The same for the columns of panels [first_panel, end_panel) of RightPanels(n) alone.
+// Computes only the columns of panels [first_panel, end_panel).
 void MultiplyPanels(const TileProduct& product, int64_t first_panel, int64_t end_panel,
                     InstructionSet instructions);
 
