@@ -87,7 +87,7 @@ DatasetOr MakeShapes(ConfigReader& reader, const std::string& /*data_directory*/
 DatasetOr MakeMarkov(ConfigReader& reader, const std::string& /*data_directory*/) {
   MarkovOptions options;
   reader.Read("vocabulary", &options.source.vocabulary, {.at_least = 2});
-  reader.Read("order", &options.source.order, {.at_least = 1});
+  reader.Read("order", &options.source.order, {.at_least = 0});
   reader.Read("successors", &options.source.successors, {.at_least = 1});
   reader.Read("source", &options.source.source);
   reader.Read("context", &options.context, {.at_least = 1});

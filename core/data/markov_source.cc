@@ -36,7 +36,7 @@ absl::Status Check(const MarkovSourceOptions& options) {
   if (options.vocabulary < 2 || options.vocabulary > 65536) {
     return error("vocabulary must be between 2 and 65536, but is ", options.vocabulary);
   }
-  if (options.order < 1) return error("order must be at least 1, but is ", options.order);
+  if (options.order < 0) return error("order must be at least 0, but is ", options.order);
   if (options.successors < 1 || options.successors > options.vocabulary) {
     return error("successors must be between 1 and its vocabulary, ", options.vocabulary,
                  ", but are ", options.successors);

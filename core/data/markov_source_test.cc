@@ -104,7 +104,8 @@ TEST(MarkovSource, StationaryDistributionSolvesItsEquations) {
        {MarkovSourceOptions{},
         {.vocabulary = 2, .order = 5, .successors = 1, .smoothing = 0.1},
         {.vocabulary = 7, .order = 1, .successors = 2},
-        {.vocabulary = 4, .order = 3}}) {
+        {.vocabulary = 4, .order = 3},
+        {.vocabulary = 6, .order = 0}}) {
     const MarkovSource source = Make(options);
     const std::vector<double> expected = SolveStationary(source);
     double sum = 0;
@@ -120,7 +121,8 @@ TEST(MarkovSource, ConditionalEntropiesAreThoseOfAllTexts) {
   for (const MarkovSourceOptions& options :
        {MarkovSourceOptions{.vocabulary = 3, .order = 2, .successors = 2},
         {.vocabulary = 2, .order = 3, .successors = 1, .smoothing = 0.3},
-        {.vocabulary = 5, .order = 1, .successors = 2}}) {
+        {.vocabulary = 5, .order = 1, .successors = 2},
+        {.vocabulary = 5, .order = 0, .successors = 2}}) {
     const MarkovSource source = Make(options);
     const std::vector<double> stationary = SolveStationary(source);
     const int64_t order = options.order;
@@ -260,7 +262,7 @@ TEST(MarkovSource, RefusesOptionsOutOfRange) {
     return std::string(status.message());
   };
   EXPECT_THAT(error({.vocabulary = 1}), HasSubstr("vocabulary must be between 2 and 65536"));
-  EXPECT_THAT(error({.order = 0}), HasSubstr("order must be at least 1"));
+  EXPECT_THAT(error({.order = -1}), HasSubstr("order must be at least 0"));
   EXPECT_THAT(error({.successors = 17}), HasSubstr("between 1 and its vocabulary, 16"));
   EXPECT_THAT(error({.smoothing = 0}), HasSubstr("smoothing must be above 0"));
   EXPECT_THAT(error({.vocabulary = 64, .order = 4}), HasSubstr("table is too large"));

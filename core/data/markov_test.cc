@@ -68,7 +68,7 @@ TEST(Markov, ASecondSourceWritesOtherTexts) {
 TEST(Markov, RefusesEmptySplitsAndWindows) {
   for (const MarkovOptions& options :
        {MarkovOptions{.context = 0}, MarkovOptions{.train_samples = 0},
-        MarkovOptions{.validation_samples = 0}, MarkovOptions{.source = {.order = 0}}}) {
+        MarkovOptions{.validation_samples = 0}, MarkovOptions{.source = {.order = -1}}}) {
     EXPECT_EQ(Markov::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
