@@ -15,8 +15,7 @@ namespace {
 
 constexpr NumberBounds kPositive = {.at_least = 1};
 constexpr NumberBounds kNotNegative = {.at_least = 0};
-// More threads than this help nobody; a typing error should not start them.
-constexpr int kMaxRanks = 256;
+constexpr int kMaxRanks = 1 << 20;
 constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
 void ReadTrain(ConfigReader& reader, Settings& settings) {
@@ -33,9 +32,8 @@ void ReadMesh(ConfigReader& reader, Settings& settings) {
     ranks *= mesh[axis];
   }
   if (ranks > kMaxRanks) {
-    reader.AddProblem("dp",
-                      absl::StrCat("makes a mesh of ", ranks,
-                                   " ranks; this machine's threads carry at most ", kMaxRanks));
+    reader.AddProblem(
+        "dp", absl::StrCat("makes a mesh of ", ranks, " ranks, and ", kMaxRanks, " are the most"));
   }
 }
 

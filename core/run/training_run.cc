@@ -22,6 +22,9 @@
 namespace lockstep {
 namespace {
 
+// More threads than this help nobody; a typing error should not start them.
+constexpr int kMostThreads = 256;
+
 namespace fs = std::filesystem;
 
 // All configuration files and assignments, laid over each other.
@@ -193,6 +196,10 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here) {
   LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here));
+  if (here.processes == 0 && run.settings.mesh.ranks() > kMostThreads) {
+    return InvalidArgument("mesh makes ", run.settings.mesh.ranks(),
+                           " ranks; this machine's threads carry at most ", kMostThreads);
+  }
   if (!here.has_first) return run;
   if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
   LS_RETURN_IF_ERROR(MakeDirectories(run.out));

@@ -202,7 +202,7 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
       {{"mesh.pp=2", "pipeline.balance=[1, 1]"}, "pipeline.balance = [1, 1]"},
       {{"mesh.pp=12"}, "blocks"},
       {{"mesh.tp=3"}, "mesh.tp is 3, but"},
-      {{"mesh.dp=300"}, "mesh.dp is 300"},
+      {{"mesh.dp=300"}, "do not divide into 300 shards"},
       {{"gpipe.schedule=1f1b"}, "is called pipeline.schedule now"},
       {{"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
        is_gpt ? "" : "no sequence of tokens"},
