@@ -2,30 +2,44 @@
 
 #include <algorithm>
 
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
 // Whether `text` is the pattern, whose stars stand for any characters.
-bool Matches(const char* pattern, const char* text) {
-  for (; *pattern != '\0' && *pattern != '*'; ++pattern, ++text) {
-    if (*pattern != *text) return false;
+bool Matches(absl::string_view pattern, absl::string_view text) {
+  // Behind the last star: where the pattern goes on, and where in the text that was tried last.
+  size_t after_star = absl::string_view::npos, tried = 0;
+  size_t p = 0;
+  for (size_t t = 0; t < text.size();) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      after_star = ++p;
+      tried = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (after_star != absl::string_view::npos) {
+      p = after_star;
+      t = ++tried;
+    } else {
+      return false;
+    }
   }
-  if (*pattern == '\0') return *text == '\0';
-  for (;; ++text) {
-    if (Matches(pattern + 1, text)) return true;
-    if (*text == '\0') return false;
-  }
+  return pattern.find_first_not_of('*', p) == absl::string_view::npos;
 }
 
 }  // namespace
 
 bool MatchesLayer(const std::string& pattern, const std::string& layer_name) {
-  for (std::string name = layer_name;; name.resize(name.rfind('.'))) {
-    if (Matches(pattern.c_str(), name.c_str())) return true;
-    if (name.rfind('.') == std::string::npos) return false;
+  absl::string_view name = layer_name;
+  while (!Matches(pattern, name)) {
+    const size_t dot = name.rfind('.');
+    if (dot == absl::string_view::npos) return false;
+    name = name.substr(0, dot);
   }
+  return true;
 }
 
 SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_name) {

@@ -1,7 +1,7 @@
 #include "strategies/schedules/schedule.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +15,7 @@ namespace {
 // The faults of a schedule, gathered cell by cell.
 class Checker {
  public:
-  explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
+  explicit Checker(const Schedule& schedule) : schedule_(schedule), seen_(MostActions(schedule)) {}
 
   std::vector<std::string> Faults() {
     CheckRanks();
@@ -64,42 +64,41 @@ class Checker {
       return fault(absl::StrCat("stage ", action.stage, " belongs to rank ",
                                 schedule_.rank_of_stage[action.stage]));
     }
-    const auto [seen, is_new] = seen_.try_emplace(action, rank, index);
-    if (!is_new) {
-      fault(absl::StrCat("repeats ", Cell(seen->second.first, seen->second.second)));
-    }
+    std::optional<Place>& seen = seen_[IndexOf(schedule_, action)];
+    if (seen.has_value()) return fault(absl::StrCat("repeats ", Cell(seen->rank, seen->index)));
+    seen = {rank, index};
   }
 
   bool Has(ActionKind kind, int stage, int micro_batch) const {
-    return seen_.contains({kind, stage, micro_batch});
+    return seen_[IndexOf(schedule_, {kind, stage, micro_batch})].has_value();
   }
 
   void CheckComplete(int stage, int micro_batch) {
-    const std::string where = absl::StrCat("rank ", schedule_.rank_of_stage[stage], ", stage ",
-                                           stage, ", micro-batch ", micro_batch, ": ");
-    if (!Has(ActionKind::kForward, stage, micro_batch)) {
-      faults_.push_back(absl::StrCat(where, "no forward"));
-    }
+    const auto fault = [&](absl::string_view what) {
+      faults_.push_back(absl::StrCat("rank ", schedule_.rank_of_stage[stage], ", stage ", stage,
+                                     ", micro-batch ", micro_batch, ": ", what));
+    };
+    if (!Has(ActionKind::kForward, stage, micro_batch)) fault("no forward");
     const bool whole = Has(ActionKind::kBackward, stage, micro_batch);
     const bool input = Has(ActionKind::kInputGradient, stage, micro_batch);
     const bool weight = Has(ActionKind::kWeightGradient, stage, micro_batch);
     if (whole && (input || weight)) {
-      faults_.push_back(absl::StrCat(where, "a whole backward and a half of it"));
+      fault("a whole backward and a half of it");
     } else if (!whole && !input && !weight) {
-      faults_.push_back(absl::StrCat(where, "no backward"));
+      fault("no backward");
     } else if (!whole && input != weight) {
-      faults_.push_back(
-          absl::StrCat(where, "only the half of a backward for its ", input ? "input" : "weights"));
+      fault(absl::StrCat("only the half of a backward for its ", input ? "input" : "weights"));
     }
   }
 
   void CheckProgress() {
     const std::vector<size_t> done =
         RunInOrder(schedule_, [](size_t, const Action&, const std::vector<Action>&) {});
+    const Dependencies dependencies(schedule_);
     for (size_t rank = 0; rank < done.size(); ++rank) {
       if (done[rank] == schedule_.ranks[rank].size()) continue;
-      for (const Action& needed : DependenciesOf(schedule_, schedule_.ranks[rank][done[rank]])) {
-        const auto& [owner, index] = seen_.at(needed);
+      for (const Action& needed : dependencies.Of(schedule_.ranks[rank][done[rank]])) {
+        const auto [owner, index] = seen_[IndexOf(schedule_, needed)].value();
         if (index < done[owner]) continue;
         faults_.push_back(
             absl::StrCat("deadlock: ", Cell(rank, done[rank]), " waits for ", Cell(owner, index)));
@@ -145,7 +144,10 @@ class Checker {
 
   const Schedule& schedule_;
   std::vector<std::string> faults_;
-  std::map<Action, std::pair<size_t, size_t>> seen_;  // rank, and index there
+  struct Place {
+    size_t rank, index;
+  };
+  std::vector<std::optional<Place>> seen_;  // by IndexOf
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ bool IsVShaped(const std::vector<int>& rank_of_stage) {
 
 // Divides blocks among the stages of a V, so that the most that `cost_of_rank` has for any rank is
 // as little as it can be. `cost_of_rank` is told what the rank's two stages cost, and may say that
-// this is kImpossible.
+// this is kImpossible; it is not less than either.
 struct VDivision {
   int64_t most = kImpossible;
   std::vector<int64_t> balance = {};  // by stage; empty: there is no division
@@ -47,16 +47,21 @@ VDivision DivideV(const std::vector<int64_t>& before, int ranks,
     return table[(rank * (blocks + 1) + begin) * (blocks + 1) + end];
   };
   for (int64_t i = 0; i <= blocks; ++i) at(ranks, i, i).most = 0;
+  // Each rank outside has two blocks at least, and so has each inside.
   for (int rank = ranks - 1; rank >= 0; --rank) {
-    for (int64_t begin = 0; begin <= blocks; ++begin) {
-      for (int64_t end = begin + 2; end <= blocks; ++end) {
+    const int64_t inside = 2 * (ranks - rank - 1);
+    for (int64_t begin = rank; begin + inside + 2 <= blocks - rank; ++begin) {
+      for (int64_t end = begin + inside + 2; end <= blocks - rank; ++end) {
         Best& best = at(rank, begin, end);
-        for (int64_t down = 1; begin + down < end; ++down) {
-          for (int64_t up = 1; begin + down <= end - up; ++up) {
+        for (int64_t down = 1; begin + down + inside < end; ++down) {
+          const int64_t down_cost = before[begin + down] - before[begin];
+          if (down_cost >= best.most) break;
+          for (int64_t up = 1; begin + down + inside <= end - up; ++up) {
+            const int64_t up_cost = before[end] - before[end - up];
+            if (up_cost >= best.most) break;
             const int64_t inner = at(rank + 1, begin + down, end - up).most;
             if (inner >= best.most) continue;
-            const int64_t own =
-                cost_of_rank(before[begin + down] - before[begin], before[end] - before[end - up]);
+            const int64_t own = cost_of_rank(down_cost, up_cost);
             if (std::max(inner, own) < best.most) best = {std::max(inner, own), down, up};
           }
         }

@@ -85,11 +85,14 @@ absl::Status CheckPlan(const Model& model, const Schedule& schedule, const Balan
   const std::string pipeline = has_several ? absl::StrCat("pipeline has ", stages, " stages on ",
                                                           schedule.ranks.size(), " ranks")
                                            : absl::StrCat("mesh.pp is ", stages);
+  // A message names the first of many.
+  constexpr int64_t kNamed = 8;
+  const auto named_end = model.blocks.begin() + std::min(blocks, kNamed);
   const std::string all = absl::StrCat(
       blocks, " blocks (",
-      absl::StrJoin(model.blocks, ", ",
+      absl::StrJoin(model.blocks.begin(), named_end, ", ",
                     [](std::string* out, const auto& block) { out->append(block->name()); }),
-      ")");
+      blocks > kNamed ? ", ..." : "", ")");
   if (stages > blocks) {
     return InvalidArgument(
         pipeline, ", but the model has ", all, " and each stage needs one; use ",
