@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -114,6 +115,17 @@ class Communicator {
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,
                                                               absl::string_view name) = 0;
 
+  // Same as Split, for groups that every member can derive: choice_of(rank) is the choice of the
+  // member with that rank in this group.
+  struct Choice {
+    int color, key;
+  };
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> SplitBy(
+      absl::FunctionRef<Choice(int rank)> choice_of, absl::string_view name) {
+    const Choice own = choice_of(rank());
+    return Split(own.color, own.key, name);
+  }
+
   // This rank has failed because of `cause`: all waits of all ranks of the world, now and later,
   // end with an error that says so. Returns at once. The first failure of a world stands.
   virtual void Abort(const absl::Status& cause) = 0;
@@ -124,6 +136,7 @@ class Communicator {
  protected:
   // Make calls of a host's group, for tensors that they move themselves or not at all.
   friend class DeviceCommunicator;
+  friend class FoldedCommunicator;
   friend class QuietCommunicator;
 
   // The ledger outlives the communicator.

@@ -1,5 +1,7 @@
 #include "core/comm/mesh.h"
 
+#include <utility>
+
 #include "absl/status/statusor.h"
 #include "core/base/status.h"
 
@@ -8,18 +10,23 @@ namespace lockstep {
 absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, Communicator& world) {
   LS_RETURN_IF_ERROR(shape.Check(world.size()));
   Mesh mesh(shape, world);
-  const MeshCoordinate& own = mesh.coordinate_;
+  // One color for all ranks that agree on the other axes: that of the first of them.
   for (const MeshAxis axis : kMeshAxes) {
-    // One color for all ranks that agree on the other axes: that of the first of them.
-    MeshCoordinate first = own;
-    first[axis] = 0;
+    const auto choice_of = [&](int rank) -> Communicator::Choice {
+      MeshCoordinate first = shape.CoordinateOf(rank);
+      const int key = std::exchange(first[axis], 0);
+      return {shape.RankAt(first), key};
+    };
     LS_ASSIGN_OR_RETURN(mesh.axes_[static_cast<size_t>(axis)],
-                        world.Split(shape.RankAt(first), own[axis], Name(axis)));
+                        world.SplitBy(choice_of, Name(axis)));
   }
   if (shape.replicas > 1) {
-    MeshCoordinate first = own;
-    first.replicas = first.dp = 0;
-    LS_ASSIGN_OR_RETURN(mesh.data_, world.Split(shape.RankAt(first), world.rank(), "data"));
+    const auto choice_of = [&](int rank) -> Communicator::Choice {
+      MeshCoordinate first = shape.CoordinateOf(rank);
+      first.replicas = first.dp = 0;
+      return {shape.RankAt(first), rank};
+    };
+    LS_ASSIGN_OR_RETURN(mesh.data_, world.SplitBy(choice_of, "data"));
   }
   return mesh;
 }

@@ -1,5 +1,6 @@
 #include "core/comm/quiet_communicator.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "core/base/status.h"
@@ -9,13 +10,15 @@ namespace lockstep {
 
 namespace {
 
-// A call, and what is held until it has been waited for.
-class HoldingWork final : public WorkState {
+// A call, what is held until it has been waited for, and who hears of that.
+class QuietWork final : public WorkState {
  public:
-  HoldingWork(Work work, std::shared_ptr<const Tensor> held)
-      : work_(std::move(work)), held_(std::move(held)) {}
+  QuietWork(Work work, std::shared_ptr<const Tensor> held, CallObserver* observer, int64_t call)
+      : work_(std::move(work)), held_(std::move(held)), observer_(observer), call_(call) {}
 
   absl::Status Wait() override {
+    if (observer_ != nullptr) observer_->OnWait(call_);
+    observer_ = nullptr;
     const absl::Status status = work_.Wait();
     held_ = nullptr;
     return status;
@@ -26,37 +29,51 @@ class HoldingWork final : public WorkState {
  private:
   Work work_;
   std::shared_ptr<const Tensor> held_;
+  CallObserver* observer_;
+  const int64_t call_;
 };
 
 }  // namespace
 
-QuietCommunicator::QuietCommunicator(Communicator& host, HeldBytes held_bytes)
-    : Communicator(host.shared_group(), host.ledger()), host_(host), held_bytes_(held_bytes) {}
+QuietCommunicator::QuietCommunicator(Communicator& host, const Options& options)
+    : Communicator(host.shared_group(), host.ledger()), host_(host), options_(options) {}
 
-QuietCommunicator::QuietCommunicator(std::unique_ptr<Communicator> host, HeldBytes held_bytes)
+QuietCommunicator::QuietCommunicator(std::unique_ptr<Communicator> host, const Options& options)
     : Communicator(host->shared_group(), host->ledger()),
       owned_(std::move(host)),
       host_(*owned_),
-      held_bytes_(held_bytes) {}
+      options_(options) {}
+
+absl::StatusOr<std::unique_ptr<Communicator>> QuietCommunicator::OnTopOf(
+    absl::StatusOr<std::unique_ptr<Communicator>> host) const {
+  if (!host.ok() || *host == nullptr) return host;
+  return std::unique_ptr<Communicator>(new QuietCommunicator(*std::move(host), options_));
+}
 
 absl::StatusOr<std::unique_ptr<Communicator>> QuietCommunicator::Split(int color, int key,
                                                                        absl::string_view name) {
-  LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> host, host_.Split(color, key, name));
-  if (host == nullptr) return std::unique_ptr<Communicator>();
-  return std::unique_ptr<Communicator>(new QuietCommunicator(std::move(host), held_bytes_));
+  return OnTopOf(host_.Split(color, key, name));
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> QuietCommunicator::SplitBy(
+    absl::FunctionRef<Choice(int rank)> choice_of, absl::string_view name) {
+  return OnTopOf(host_.SplitBy(choice_of, name));
 }
 
 Work QuietCommunicator::Start(Call call) {
   const Tensor any = call.input.defined() ? call.input : call.output;
   if (!any.defined()) return host_.Start(std::move(call));
   std::shared_ptr<const Tensor> held;
-  if (held_bytes_ != nullptr) {
+  if (options_.held_bytes != nullptr) {
     const bool in_place = call.input.raw() == call.output.raw();
-    held = held_.Hold(held_bytes_(call.signature, size(), in_place), any.allocator());
+    held = held_.Hold(options_.held_bytes(call.signature, size(), in_place), any.allocator());
   }
+  CallObserver* const observer = options_.observer;
+  const int64_t number =
+      observer == nullptr ? 0 : observer->OnCall(shared_group(), call.signature, call.label);
   Work work = IsFloating(any.dtype()) ? Work() : host_.Start(std::move(call));
-  if (held == nullptr) return work;
-  return Work(std::make_shared<HoldingWork>(std::move(work), std::move(held)));
+  if (held == nullptr && observer == nullptr) return work;
+  return Work(std::make_shared<QuietWork>(std::move(work), std::move(held), observer, number));
 }
 
 }  // namespace lockstep

@@ -64,7 +64,7 @@ int64_t HoldsThePayload(const Signature& signature, int, bool) {
 TEST(QuietCommunicatorTest, BooksWhatTheBackendWouldHold) {
   const absl::Status status = RunRanks(2, {}, [](RankHandle& handle) -> absl::Status {
     CpuAllocator allocator;
-    QuietCommunicator world(handle.comm(), HoldsThePayload);
+    QuietCommunicator world(handle.comm(), {.held_bytes = HoldsThePayload});
     LS_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> group,
                         world.Split(0, handle.rank(), "group"));
     const auto tensor = [&](int64_t lines, DType dtype) {

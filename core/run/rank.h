@@ -5,6 +5,7 @@
 #include "core/kernels/kernels.h"
 #include "core/report/step_timer.h"
 #include "core/report/trace.h"
+#include "core/run/step_recorder.h"
 
 namespace lockstep {
 
@@ -18,6 +19,7 @@ struct Rank {
   Mesh& mesh;
   StepTimer& timer;
   Trace& trace;
+  StepRecorder* recorder = nullptr;  // records steps of a rehearsal; else null
   const int rank = mesh.world().rank();
   const int size = mesh.world().size();
 

@@ -10,23 +10,32 @@
 #include "absl/time/time.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
+#include "core/comm/folded_communicator.h"
 #include "core/comm/launch.h"
 #include "core/comm/mesh.h"
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/batches.h"
 #include "core/run/profile_blocks.h"
+#include "core/run/step_recorder.h"
 #include "core/run/validation.h"
-#include "core/tensor/allocator.h"
+#include "core/tensor/rehearsal_allocator.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
+struct CalledKernels final : KernelObserver {
+  std::set<std::string> names;
+
+  void OnKernel(KernelCall call) override { names.insert(call.kernel); }
+};
+
 // A validation in which a rank has one batch.
 TrainingRun WithShortValidation(TrainingRun run, const Mesh& mesh) {
-  run.settings.validation.batches =
-      std::min<int64_t>(run.settings.validation.batches, mesh.data().size());
+  int64_t& batches = run.settings.validation.batches;
+  const int64_t ranks = mesh.data().size();
+  batches = batches == 0 ? ranks : std::min(batches, ranks);
   return run;
 }
 
@@ -40,19 +49,20 @@ void GoThrough(const TrainingRun& run, Rank& rank, Strategy& strategy) {
   Validate(run, rank, strategy);
 }
 
-absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOptions& options,
-                                       RankHandle& handle) {
+// Makes a rank of the run, whose world is `host`, and has `go` use it. `observer` hears of kernels
+// and calls, of which it may not want to know.
+template <typename Go>
+auto WithRehearsedRank(const TrainingRun& run, const RehearsalOptions& options, Communicator& host,
+                       CpuKernels& kernels, CallObserver* observer, Go&& go)
+    -> decltype(go(std::declval<Rank&>(), std::declval<Strategy&>())) {
   SetThreads(static_cast<int>(run.settings.threads));
-  CpuAllocator allocator;
-  std::set<std::string> calls;
-  CpuKernels kernels(allocator, run.settings.instructions);
-  kernels.RecordCalls(&calls);
   const bool on_cpu = run.device == DeviceType::kCpu;
   QuietCommunicator world(
-      handle.comm(),
-      on_cpu ? options.held_bytes : run.devices->held_bytes(run.settings.nccl_reductions));
+      host, {.held_bytes = on_cpu ? options.held_bytes
+                                  : run.devices->held_bytes(run.settings.nccl_reductions),
+             .observer = observer});
   LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, world));
-  Trace trace(handle.rank(), TraceWindow{});
+  Trace trace(host.rank(), TraceWindow{});
   StepTimer timer({});
   Rank rank(kernels, mesh, timer, trace);
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
@@ -62,16 +72,55 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
     const LoopsSkipped skipped;
     const std::unique_ptr<Strategy> strategy =
         MakeStrategy(run, rank, std::move(model), std::move(profiles));
-    const TrainingRun shorter = WithShortValidation(run, mesh);
-    // Once for ranks to tell each other the shapes of what they send.
-    GoThrough(shorter, rank, *strategy);
-    GoThrough(shorter, rank, *strategy);
-    return Rehearsed{.memory = allocator.books(),
-                     .prediction = strategy->Predict(),
-                     .kernels = std::move(calls)};
+    return go(rank, *strategy);
   } catch (const StatusException& error) {
     return error.status();
   }
+}
+
+absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOptions& options,
+                                       Communicator& world) {
+  RehearsalAllocator allocator;
+  CalledKernels called;
+  CpuKernels kernels(allocator, run.settings.instructions);
+  kernels.Observe(&called);
+  return WithRehearsedRank(run, options, world, kernels, nullptr,
+                           [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<Rehearsed> {
+                             const TrainingRun shorter = WithShortValidation(run, rank.mesh);
+                             // Once for ranks to tell each other the shapes of what they send.
+                             GoThrough(shorter, rank, strategy);
+                             GoThrough(shorter, rank, strategy);
+                             return Rehearsed{.memory = allocator.books(),
+                                              .prediction = strategy.Predict(),
+                                              .kernels = std::move(called.names)};
+                           });
+}
+
+// Step and validation run once before, for ranks to tell each other the shapes of what they send.
+absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalOptions& options,
+                                        Communicator& world) {
+  RehearsalAllocator allocator;
+  StepRecorder recorder(allocator);
+  CpuKernels kernels(allocator, run.settings.instructions);
+  kernels.Observe(&recorder);
+  return WithRehearsedRank(run, options, world, kernels, &recorder,
+                           [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<RecordedStep> {
+                             rank.recorder = &recorder;
+                             PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
+                             const TrainingRun shorter = WithShortValidation(run, rank.mesh);
+                             strategy.TrainStep(0, batches);
+                             Validate(shorter, rank, strategy);
+                             recorder.Start();
+                             strategy.TrainStep(1, batches);
+                             RecordedStep step = recorder.Finish();
+                             Validate(shorter, rank, strategy);
+                             const MemoryBooks books = allocator.books();
+                             for (int c = 0; c < kMemoryClasses; ++c) {
+                               step.validation_peaks[c] = books.peak(static_cast<MemoryClass>(c));
+                             }
+                             step.validation_peak_total = books.peak_total();
+                             return step;
+                           });
 }
 
 }  // namespace
@@ -83,10 +132,27 @@ absl::StatusOr<std::vector<Rehearsed>> Rehearse(const TrainingRun& run,
                               {.timeout = absl::Seconds(run.settings.timeout_seconds)},
                               [&](RankHandle& handle) -> absl::Status {
                                 LS_ASSIGN_OR_RETURN(ranks[static_cast<size_t>(handle.rank())],
-                                                    RehearseRank(run, options, handle));
+                                                    RehearseRank(run, options, handle.comm()));
                                 return absl::OkStatus();
                               }));
   return ranks;
+}
+
+absl::StatusOr<std::vector<RecordedStep>> RecordStep(const TrainingRun& run,
+                                                     const RehearsalOptions& options) {
+  const MeshShape& mesh = run.settings.mesh;
+  std::vector<int> present;
+  for (int pp = 0; pp < mesh.pp; ++pp) present.push_back(mesh.RankAt({.pp = pp}));
+  std::vector<RecordedStep> steps(present.size());
+  LS_RETURN_IF_ERROR(RunRanks(mesh.pp, {.timeout = absl::Seconds(run.settings.timeout_seconds)},
+                              [&](RankHandle& handle) -> absl::Status {
+                                const auto world =
+                                    FoldedCommunicator::World(handle.comm(), mesh.ranks(), present);
+                                LS_ASSIGN_OR_RETURN(steps[static_cast<size_t>(handle.rank())],
+                                                    RecordRank(run, options, *world));
+                                return absl::OkStatus();
+                              }));
+  return steps;
 }
 
 absl::Status CheckKernels(const TrainingRun& run) {

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "core/comm/held_memory.h"
 #include "core/report/rank_report.h"
+#include "core/run/recorded_step.h"
 #include "core/run/strategy.h"
 #include "core/run/training_run.h"
 #include "core/tensor/memory.h"
@@ -39,6 +40,12 @@ struct RehearsalOptions {
 // time: transfers end when they begin. An error if a rank had one.
 absl::StatusOr<std::vector<Rehearsed>> Rehearse(const TrainingRun& run,
                                                 const RehearsalOptions& options = {});
+
+// Runs the first two steps of a run over shapes alone, and returns the second step of one rank for
+// each place along pp: the rank at place 0 along the other axes. The ranks along replicas, dp and
+// tp do the same work and are only counted, so a run of thousands of ranks takes mesh.pp threads.
+absl::StatusOr<std::vector<RecordedStep>> RecordStep(const TrainingRun& run,
+                                                     const RehearsalOptions& options = {});
 
 // Unimplemented if a run calls kernels that its devices lack: names all of them. Rehearses the run
 // to see that, but only where devices lack any. Called before ranks start.

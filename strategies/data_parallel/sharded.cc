@@ -16,7 +16,11 @@ namespace {
 // The ranks next to this one that keep units together; null where all do.
 std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, std::optional<int> neighbours) {
   if (!neighbours || *neighbours == ranks.size()) return nullptr;
-  auto group = ranks.Split(ranks.rank() / *neighbours, ranks.rank(), "neighbours");
+  auto group = ranks.SplitBy(
+      [&](int rank) {
+        return Communicator::Choice{rank / *neighbours, rank};
+      },
+      "neighbours");
   ThrowIfError(group.status());
   return *std::move(group);
 }

@@ -31,6 +31,7 @@ void ScheduleRunner::Run(int64_t step, absl::Span<const int64_t> micro_batches, 
   for (size_t i = 0; i < actions_.size(); ++i) {
     while (expected_ < std::min(i + 2, actions_.size())) Expect(expected_++);
     const Action& action = actions_[i];
+    Enter(StepPlace::Kind::kAction, action);
     if (action.kind == ActionKind::kForward) Forward(action);
     if (ReachesInputs(action.kind)) Backward(action);
     if (action.kind == ActionKind::kWeightGradient) {
@@ -39,6 +40,7 @@ void ScheduleRunner::Run(int64_t step, absl::Span<const int64_t> micro_batches, 
     if (EndsBackward(action.kind)) End(action);
   }
   CHECK(passes_.empty() && kept_.empty());
+  Enter(StepPlace::Kind::kBetween, {});
   links_.AwaitSent();
 }
 
@@ -59,8 +61,19 @@ EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
   return sums;
 }
 
+// Tells the recorder of a rehearsal that an action begins.
+void ScheduleRunner::Enter(StepPlace::Kind kind, const Action& action) {
+  StepRecorder* const recorder = local_model_.rank().recorder;
+  if (recorder == nullptr) return;
+  recorder->Enter({.kind = kind,
+                   .action = static_cast<int>(action.kind),
+                   .stage = action.stage,
+                   .micro_batch = action.micro_batch});
+}
+
 void ScheduleRunner::Expect(size_t index) {
   const auto& [kind, stage, micro_batch] = actions_[index];
+  Enter(StepPlace::Kind::kExpect, actions_[index]);
   if (kind == ActionKind::kForward) {
     links_.ExpectInputs(stage, KindOf(micro_batch));
   } else if (ReachesInputs(kind)) {

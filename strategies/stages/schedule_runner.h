@@ -64,6 +64,7 @@ class ScheduleRunner {
     int uses;  // that are still to come
   };
 
+  void Enter(StepPlace::Kind kind, const Action& action);
   void Expect(size_t action);
   void Forward(const Action& action);
   void Backward(const Action& action);

@@ -100,9 +100,11 @@ void StageLinks::AddEdge(Communicator& ranks, Edge edge) {
   const int from = plan_.rank_of_stage[edge.from.stage], to = plan_.rank_of_stage[edge.to.stage];
   const bool is_here = own_ == from || own_ == to;
   if (from != to) {
-    auto group = ranks.Split(
-        is_here ? 0 : -1, own_ == from ? 0 : 1,
-        absl::StrCat(edge.is_line() ? "stages " : "skips ", edge.from.stage, "-", edge.to.stage));
+    const auto choice_of = [&](int rank) -> Communicator::Choice {
+      return {rank == from || rank == to ? 0 : -1, rank == from ? 0 : 1};
+    };
+    auto group = ranks.SplitBy(choice_of, absl::StrCat(edge.is_line() ? "stages " : "skips ",
+                                                       edge.from.stage, "-", edge.to.stage));
     ThrowIfError(group.status());
     edge.group = *std::move(group);
     const EdgeLabels& labels = edge.is_line() ? kLine : kSkips;

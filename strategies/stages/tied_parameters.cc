@@ -38,7 +38,7 @@ TiedParameters::TiedParameters(LocalModel& local_model, const StagePlan& plan, C
     }
   }
   if (!any_across) return;
-  auto group = ranks.Split(0, ranks.rank(), "tied");
+  auto group = ranks.SplitBy([](int rank) { return Communicator::Choice{0, rank}; }, "tied");
   ThrowIfError(group.status());
   group_ = *std::move(group);
 }

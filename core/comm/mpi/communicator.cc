@@ -18,7 +18,7 @@ namespace lockstep::mpi {
 namespace {
 
 // What a member brings into a split.
-struct Choice {
+struct SentChoice {
   int64_t color;
   int64_t key;
   int64_t next_context;  // the first that no group of the member has
@@ -33,10 +33,10 @@ std::shared_ptr<const GroupInfo> All(const RankState& rank) {
 }
 
 // The group that the members of one color form, as `self` sees it.
-GroupInfo GroupOf(const std::vector<Choice>& choices, int self, const std::vector<int>& ranks) {
+GroupInfo GroupOf(const std::vector<SentChoice>& choices, int self, const std::vector<int>& ranks) {
   std::vector<std::pair<int64_t, int>> chosen;  // key and member
   for (int member = 0; member < static_cast<int>(choices.size()); ++member) {
-    const Choice& choice = choices[static_cast<size_t>(member)];
+    const SentChoice& choice = choices[static_cast<size_t>(member)];
     if (choice.color == choices[static_cast<size_t>(self)].color) {
       chosen.emplace_back(choice.key, member);
     }
@@ -73,7 +73,7 @@ Work MpiCommunicator::Start(Call call) {
 
 absl::StatusOr<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key,
                                                                      absl::string_view name) {
-  Choice own;
+  SentChoice own;
   std::memset(&own, 0, sizeof(own));
   own.color = color;
   own.key = key;
@@ -83,10 +83,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, 
     RankState::Lock lock(rank_->mutex());
     own.next_context = rank_->next_context();
   }
-  std::vector<Choice> choices(static_cast<size_t>(size()));
+  std::vector<SentChoice> choices(static_cast<size_t>(size()));
   Call call;
   call.signature.operation = Operation::kSplit;
-  call.signature.count = static_cast<int64_t>(sizeof(Choice)) * size();
+  call.signature.count = static_cast<int64_t>(sizeof(SentChoice)) * size();
   call.label = std::string(name);
   LS_RETURN_IF_ERROR(
       collectives_
@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, 
   // All members see the same choices: each new group gets a context that none of them has in use.
   std::set<int64_t> colors;
   int64_t first_context = 0;
-  for (const Choice& choice : choices) {
+  for (const SentChoice& choice : choices) {
     if (choice.color >= 0) colors.insert(choice.color);
     first_context = std::max(first_context, choice.next_context);
   }
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, 
   rank_->TakeContexts(static_cast<int>(first_context + static_cast<int64_t>(colors.size())));
   if (color < 0) return std::unique_ptr<Communicator>();
   for (int member = 0; member < size(); ++member) {
-    const Choice& choice = choices[static_cast<size_t>(member)];
+    const SentChoice& choice = choices[static_cast<size_t>(member)];
     if (choice.color == color && name != choice.name) {
       rank_->FailCall(absl::FailedPreconditionError(absl::StrCat(
           "split of ", group().ToString(), ", color ", color, ": rank ", ledger().rank(),

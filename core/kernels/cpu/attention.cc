@@ -177,7 +177,7 @@ void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet inst
 
 void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                   const Tensor& log_sum_exp) {
-  Span span(this);
+  Span span(this, {qkv, y, log_sum_exp});
   Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/false);
   buffers.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {
@@ -188,7 +188,7 @@ void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv,
 void CpuKernels::AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                    const Tensor& log_sum_exp, const Tensor& dy,
                                    const Tensor& dqkv) {
-  Span span(this);
+  Span span(this, {qkv, y, log_sum_exp, dy, dqkv});
   Buffers buffers(attention, qkv.shape()[1], qkv.dtype(), /*backward=*/true);
   buffers.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {

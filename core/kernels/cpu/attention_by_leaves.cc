@@ -523,7 +523,7 @@ void BackwardHead(const Call& call, int64_t i, int64_t next, const BackwardBuffe
 void CpuKernels::AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves,
                                                const Tensor& qkv, const Tensor& y,
                                                const Tensor& log_sum_exp) {
-  Span span(this);
+  Span span(this, {qkv, y, log_sum_exp});
   const Call call(attention, leaves, qkv, instructions_);
   ForwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());
@@ -536,7 +536,7 @@ void CpuKernels::AttentionBackwardByTokenLeaves(const Attention& attention, int6
                                                 const Tensor& qkv, const Tensor& y,
                                                 const Tensor& log_sum_exp, const Tensor& dy,
                                                 const Tensor& dqkv) {
-  Span span(this);
+  Span span(this, {qkv, y, log_sum_exp, dy, dqkv});
   const Call call(attention, leaves, qkv, instructions_);
   BackwardBuffers buffers(call);
   buffers.scratch.Allocate(*this, MaxThreads());

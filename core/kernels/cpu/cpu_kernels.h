@@ -1,10 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/kernels/kernel_call.h"
 #include "core/kernels/kernels.h"
 
 namespace lockstep {
@@ -43,9 +43,9 @@ class CpuKernels : public Kernels {
 
   int64_t busy_nanos() const override { return busy_nanos_; }
 
-  // The names of kernels that are called from now on, as the interface has them, go to `calls`,
-  // which outlives the kernels; those that kernels call themselves do not. For rehearsals.
-  void RecordCalls(std::set<std::string>* calls) { calls_ = calls; }
+  // Reports all calls from now on to `observer`, which outlives the kernels. Null stops that. For
+  // rehearsals.
+  void Observe(KernelObserver* observer) { observer_ = observer; }
 
   void Fill(const Tensor& y, float value) override;
   void Copy(const Tensor& x, const Tensor& y) override;
@@ -191,7 +191,7 @@ class CpuKernels : public Kernels {
   std::unique_ptr<cpu::ConvolutionPrimitives> primitives_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
-  std::set<std::string>* calls_ = nullptr;
+  KernelObserver* observer_ = nullptr;
 };
 
 }  // namespace lockstep

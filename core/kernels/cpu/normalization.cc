@@ -26,7 +26,7 @@ int64_t RowGrain(int64_t width) { return std::max<int64_t>(1, kGrain / width); }
 
 void CpuKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
                            const Tensor& y, const Tensor& mean, const Tensor& inverse_stddev) {
-  Span span(this);
+  Span span(this, {x, scale, shift, y, mean, inverse_stddev});
   const int64_t width = x.shape()[-1];
   FloatInput scales(scale), shifts(shift);
   const float* gamma = scales.LoadAll();
@@ -60,7 +60,7 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
                                    const Tensor& inverse_stddev, const Tensor& dy,
                                    const Tensor& residual, const Tensor& dx, Write write,
                                    const Tensor& dscale, const Tensor& dshift) {
-  Span span(this);
+  Span span(this, {x, scale, mean, inverse_stddev, dy, residual, dx, dscale, dshift});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   FloatInput scales(scale);
   const float* all_scales = scales.LoadAll();

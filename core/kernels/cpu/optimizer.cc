@@ -78,7 +78,12 @@ void UpdateAll(const Update& update, const OptimizerStep& step,
 
 void CpuKernels::UpdateParameters(const OptimizerRule& optimizer, const OptimizerStep& step,
                                   absl::Span<const OptimizedTensor> tensors) {
-  Span span(this);
+  std::vector<Span::TensorRef> all;
+  for (const OptimizedTensor& tensor : tensors) {
+    all.insert(all.end(), {tensor.gradient, tensor.parameter, tensor.copy});
+    all.insert(all.end(), tensor.states.begin(), tensor.states.end());
+  }
+  Span span(this, all);
   WithUpdate(optimizer, step, [&](const auto& update) {
     UpdateAll(update, step, tensors, StateIndices<std::remove_cvref_t<decltype(update)>>());
   });

@@ -54,8 +54,10 @@ SquareSum AddSquares(Bins bins, const float* data, int64_t count) {
 }  // namespace
 
 ExactSum CpuKernels::SumOfAll(absl::Span<const Tensor> tensors) {
-  Span span(this);
+  const std::vector<Span::TensorRef> all(tensors.begin(), tensors.end());
+  Span span(this, all);
   ExactSum sum;
+  if (SkipsLoops()) return sum;
   for (const Tensor& x : tensors) {
     CHECK(x.dtype() == DType::kF32) << Name(x.dtype());
     for (float value : x.span<float>()) sum.Add(value);
@@ -64,7 +66,8 @@ ExactSum CpuKernels::SumOfAll(absl::Span<const Tensor> tensors) {
 }
 
 float CpuKernels::MaxMagnitude(const Tensor& x) {
-  Span span(this);
+  Span span(this, {x});
+  if (SkipsLoops()) return 1;  // as in most steps: neither zero nor infinite
   // Without their sign, floats order as their bits do, NaN above infinity.
   constexpr uint32_t kInfinity = 0x7f800000;
   std::vector<uint32_t> partial(ParallelChunks(x.elements(), kGrain), 0);
@@ -85,7 +88,7 @@ float CpuKernels::MaxMagnitude(const Tensor& x) {
 }
 
 SquareSum CpuKernels::SumOfSquares(const Tensor& x, float scale) {
-  Span span(this);
+  Span span(this, {x});
   CHECK(scale > 0 && std::isfinite(scale)) << scale;
   const Bins bins(scale);
   std::vector<SquareSum> partial(ParallelChunks(x.elements(), kGrain));

@@ -1,18 +1,34 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>  // std::reference_wrapper
+#include <utility>
+
+#include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/kernels/kernel_call.h"
 
 namespace lockstep {
 
-// Books the time of a kernel call, and its name where that is asked for; of nested ones only the
-// outermost counts. Every kernel begins with one.
+// Books the time of a kernel call and reports the call to the observer. Only the outermost of
+// nested calls counts. Every kernel begins with a Span.
 class CpuKernels::Span {
  public:
-  explicit Span(CpuKernels* kernels, const char* kernel = __builtin_FUNCTION())
+  using TensorRef = std::reference_wrapper<const Tensor>;
+
+  // `tensors` are the call's tensors in the order of its parameters. `leaves` is the number of
+  // leaves that are not empty.
+  Span(CpuKernels* kernels, absl::Span<const TensorRef> tensors, int64_t leaves = 1,
+       const char* kernel = __builtin_FUNCTION())
       : kernels_(kernels) {
     if (kernels_->depth_++ > 0) return;
-    if (kernels_->calls_ != nullptr) kernels_->calls_->insert(kernel);
+    if (kernels_->observer_ != nullptr) {
+      KernelCall call = {.kernel = kernel, .leaves = leaves};
+      call.tensors.reserve(tensors.size());
+      for (const Tensor& tensor : tensors) call.tensors.emplace_back(tensor);
+      kernels_->observer_->OnKernel(std::move(call));
+    }
     start_nanos_ = NowNanos();
   }
   ~Span() {
