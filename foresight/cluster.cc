@@ -1,0 +1,103 @@
+#include "foresight/cluster.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/config/config.h"
+#include "core/config/config_reader.h"
+#include "foresight/quantity.h"
+
+namespace lockstep {
+namespace {
+
+// Reads a number with a unit, which is above zero where it must be there.
+class QuantityReader {
+ public:
+  explicit QuantityReader(ConfigReader& reader) : reader_(reader) {}
+
+  void Require(const std::string& key, Dimension quantity, double* value) {
+    std::string text;
+    reader_.Require(key, &text);
+    if (!Parse(key, text, quantity, value)) return;
+    if (*value <= 0) reader_.AddProblem(key, "must be above zero");
+  }
+  void Read(const std::string& key, Dimension quantity, double* value) {
+    std::string text;
+    reader_.Read(key, &text);
+    Parse(key, text, quantity, value);
+  }
+
+ private:
+  bool Parse(const std::string& key, const std::string& text, Dimension quantity, double* value) {
+    if (text.empty()) return false;
+    const absl::StatusOr<double> parsed = ParseQuantity(text, quantity);
+    if (parsed.ok()) {
+      *value = *parsed;
+    } else {
+      reader_.AddProblem(key, std::string(parsed.status().message()));
+    }
+    return parsed.ok();
+  }
+
+  ConfigReader& reader_;
+};
+
+absl::Status ReadDevice(ConfigReader reader, Cluster::Device& device) {
+  QuantityReader quantities(reader);
+  quantities.Require("memory", Dimension::kBytes, &device.memory);
+  quantities.Require("bandwidth", Dimension::kBytesPerSecond, &device.bandwidth);
+  quantities.Read("launch", Dimension::kSeconds, &device.launch);
+  reader.Require("processors", &device.processors, {.at_least = 1});
+  ConfigReader peaks(reader.Table("peak"));
+  QuantityReader rates(peaks);
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    if (peaks.Has(Name(dtype))) {
+      rates.Require(Name(dtype), Dimension::kFlopsPerSecond, &device.peak[dtype]);
+    }
+  }
+  if (device.peak.empty()) peaks.AddProblem("f32", "no rate of products is given");
+  return Both(peaks.Finish(), reader.Finish());
+}
+
+absl::Status ReadNode(ConfigReader reader, Cluster::Node& node) {
+  QuantityReader quantities(reader);
+  reader.Require("devices", &node.devices, {.at_least = 1});
+  quantities.Require("link_bandwidth", Dimension::kBytesPerSecond, &node.link_bandwidth);
+  quantities.Read("link_latency", Dimension::kSeconds, &node.link_latency);
+  return reader.Finish();
+}
+
+absl::Status ReadNetwork(ConfigReader reader, Cluster::Network& network) {
+  QuantityReader quantities(reader);
+  reader.Read("nodes", &network.nodes, {.at_least = 1});
+  if (network.nodes > 1) {
+    quantities.Require("bandwidth", Dimension::kBytesPerSecond, &network.bandwidth);
+  } else {
+    quantities.Read("bandwidth", Dimension::kBytesPerSecond, &network.bandwidth);
+  }
+  quantities.Read("latency", Dimension::kSeconds, &network.latency);
+  reader.Read("oversubscription", &network.oversubscription, {.at_least = 1});
+  reader.Read("nodes_a_switch", &network.nodes_a_switch, {.at_least = 0});
+  return reader.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Cluster> ReadCluster(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(path));
+  Cluster cluster;
+  ConfigReader whole(config.Table(""));
+  whole.Require("name", &cluster.name);
+  absl::Status status = ReadDevice(ConfigReader(whole.Table("device")), cluster.device);
+  status = Both(status, ReadNode(ConfigReader(whole.Table("node")), cluster.node));
+  status = Both(status, ReadNetwork(ConfigReader(whole.Table("network")), cluster.network));
+  ConfigReader fitted(whole.Table("fitted"));
+  for (const std::string& key : fitted.Keys()) {
+    fitted.Read(key, &cluster.fitted[key], {.at_least = 0});
+  }
+  LS_RETURN_IF_ERROR(Both(Both(status, fitted.Finish()), whole.Finish()));
+  return cluster;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,149 @@
+#include "foresight/recorded_run.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/config/config_reader.h"
+#include "core/run/rehearsal.h"
+#include "glog/logging.h"
+#include "strategies/data_parallel/data_parallel_option.h"
+#include "strategies/schedules/named_schedules.h"
+#include "strategies/stages/schedule_option.h"
+
+namespace lockstep {
+namespace {
+
+// Enough for one that begins a shard, one amid it, and one that ends it.
+constexpr int64_t kFewest = 3;
+
+Schedule ScheduleOf(const Config& config, const Settings& settings) {
+  ConfigReader pipeline(config.Table("pipeline"));
+  return ReadSchedule(pipeline, settings, ReadDivided(config));
+}
+
+// How many micro-batches of a shard to record: those between the first and the last do the same.
+// Some schedules take multiples of the ranks only, and a list of actions its own number.
+int64_t FewestMicroBatches(const Settings& settings, const Schedule& schedule) {
+  const int64_t all = settings.cut.micro_batches;
+  if (settings.samples_of_shard() % all != 0) return all;
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  const int64_t shards = schedule.micro_batches / all;
+  for (int64_t few = std::min(kFewest, all); few < all; ++few) {
+    const absl::StatusOr<Schedule> made = MakeSchedule(
+        schedule.name, ranks, schedule.stages() / ranks, static_cast<int>(few * shards));
+    if (absl::IsNotFound(made.status())) return all;
+    if (made.ok()) return few;
+  }
+  return all;
+}
+
+// Where in its shard a micro-batch stands: what is recorded of one holds for all with its place.
+struct Role {
+  int64_t shard = 0;
+  enum class Turn { kFirst, kBetween, kLast } turn = Turn::kFirst;
+
+  friend auto operator<=>(const Role&, const Role&) = default;
+};
+Role RoleOf(int64_t micro_batch, int64_t of_shard) {
+  const int64_t at = micro_batch % of_shard;
+  // Of a single one it is the last: it completes the shard.
+  return {micro_batch / of_shard, at + 1 == of_shard ? Role::Turn::kLast
+                                  : at == 0          ? Role::Turn::kFirst
+                                                     : Role::Turn::kBetween};
+}
+
+using Key = std::tuple<int64_t, StepPlace::Kind, int, int, Role>;  // round, kind, action, stage
+
+}  // namespace
+
+std::vector<int32_t> RecordedRun::Stretches(int pp) const {
+  const std::vector<RecordedStretch>& recorded = steps[pp].stretches;
+  std::vector<int32_t> order;
+  if (recorded_of_shard == settings.cut.micro_batches) {
+    order.resize(recorded.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  // Stretches between rounds stand in their order; a round begins where an action, or what it
+  // expects, follows one.
+  std::map<Key, int32_t> place_of;
+  std::vector<std::vector<int32_t>> between(1);
+  bool in_round = false;
+  for (int32_t i = 0; i < static_cast<int32_t>(recorded.size()); ++i) {
+    const StepPlace& place = recorded[i].place;
+    if (place.kind == StepPlace::Kind::kBetween) {
+      if (in_round) between.emplace_back();
+      in_round = false;
+      between.back().push_back(i);
+      continue;
+    }
+    in_round = true;
+    const auto round = static_cast<int64_t>(between.size()) - 1;
+    place_of.try_emplace({round, place.kind, place.action, place.stage,
+                          RoleOf(place.micro_batch, recorded_of_shard)},
+                         i);
+  }
+  CHECK_EQ(static_cast<int64_t>(between.size()), rounds + 1);
+  const auto add = [&](int64_t round, StepPlace::Kind kind, const Action& action) {
+    order.push_back(place_of.at({round, kind, static_cast<int>(action.kind), action.stage,
+                                 RoleOf(action.micro_batch, settings.cut.micro_batches)}));
+  };
+  const std::vector<Action>& actions = schedule.ranks[pp];
+  for (int64_t round = 0; round <= rounds; ++round) {
+    order.insert(order.end(), between[round].begin(), between[round].end());
+    if (round == rounds) break;
+    // As ScheduleRunner::Run: what an action needs is expected while the one before it runs.
+    if (!actions.empty()) add(round, StepPlace::Kind::kExpect, actions[0]);
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (i + 1 < actions.size()) add(round, StepPlace::Kind::kExpect, actions[i + 1]);
+      add(round, StepPlace::Kind::kAction, actions[i]);
+    }
+  }
+  return order;
+}
+
+absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
+                                      const StrategyDefinition& strategy,
+                                      const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
+  RecordedRun recorded;
+  recorded.settings = run.settings;
+  recorded.schedule = ScheduleOf(run.config, run.settings);
+  recorded.rounds = run.settings.micro_batches_of_rank() / recorded.schedule.micro_batches;
+  recorded.recorded_of_shard = FewestMicroBatches(run.settings, recorded.schedule);
+  CommandLine shorter = command_line;
+  const int64_t all = run.settings.cut.micro_batches;
+  shorter.assignments.insert(
+      shorter.assignments.end(),
+      {absl::StrCat("cut.micro_batches=", recorded.recorded_of_shard),
+       absl::StrCat("batch.size=", run.settings.batch.size / all * recorded.recorded_of_shard),
+       // The prefetcher must have batches left to fetch while the second step runs.
+       "train.steps=8"});
+  LS_ASSIGN_OR_RETURN(const TrainingRun short_run, CheckRun(shorter, strategy, make_model));
+  LS_ASSIGN_OR_RETURN(recorded.steps, RecordStep(short_run));
+  return recorded;
+}
+
+StepMemory MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches) {
+  StepMemory memory = {.peaks = step.validation_peaks};
+  ClassBytes live = step.live;
+  int64_t total = std::accumulate(live.begin(), live.end(), int64_t{0});
+  memory.peak_total = std::max(total, step.validation_peak_total);
+  for (const int32_t index : stretches) {
+    const RecordedStretch& stretch = step.stretches[index];
+    memory.peak_total = std::max(memory.peak_total, total + stretch.peak_total);
+    for (int c = 0; c < kMemoryClasses; ++c) {
+      memory.peaks[c] = std::max(memory.peaks[c], live[c] + stretch.peaks[c]);
+      live[c] += stretch.kept[c];
+      total += stretch.kept[c];
+    }
+  }
+  return memory;
+}
+
+}  // namespace lockstep
