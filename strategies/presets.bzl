@@ -19,6 +19,7 @@ PRESETS = {
     "fsdp_pipe": "FsdpPipeStrategy",
     "tp": "TpStrategy",
     "lora": "LoraStrategy",
+    "mesh": "MeshStrategy",
 }
 
 def strategy_main():
