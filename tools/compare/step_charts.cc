@@ -19,7 +19,7 @@ constexpr int kMemorySamples = 500;
 // The next colour behind `colour` that no phase has: for calls.
 int NextFreeColour(int colour) {
   do ++colour;
-  while (std::ranges::count(StepTrace::kWork, colour % kColours, &Work::colour) > 0);
+  while (std::ranges::count(StepTrace::kWork, colour % kColours, &WorkKind::colour) > 0);
   return colour;
 }
 
@@ -65,7 +65,7 @@ std::vector<StepTrace::Memory> Thinned(const std::vector<StepTrace::Memory>& sam
 
 SpanChart Timeline(const StepTrace& trace) {
   SpanChart chart = {.seconds = trace.seconds};
-  for (const Work* work : StepTrace::kWork) {
+  for (const WorkKind* work : StepTrace::kWork) {
     chart.kinds.push_back(
         {.name = work->name, .colour = work->colour, .pale = work == &kBubbleWork});
   }

@@ -19,16 +19,17 @@ std::string Tint(int index, double white = 0.8);
 std::string FilledWith(int index, double white = 0.8);
 
 // What a rank does with its time, by one name and in one colour in all pictures and charts.
-struct Work {
+struct WorkKind {
   const char* name;
   int colour;
 };
-inline constexpr Work kForwardWork = {"forward", 0};
-inline constexpr Work kBackwardWork = {"backward", 1};
-inline constexpr Work kInputGradientWork = {"input gradient", 4};    // the halves of a backward,
-inline constexpr Work kWeightGradientWork = {"weight gradient", 7};  // where a schedule splits it
-inline constexpr Work kOptimizerWork = {"optimizer", 2};
-inline constexpr Work kDataWork = {"data", 6};
-inline constexpr Work kBubbleWork = {"bubble", 9};  // waiting for other stages
+inline constexpr WorkKind kForwardWork = {"forward", 0};
+inline constexpr WorkKind kBackwardWork = {"backward", 1};
+inline constexpr WorkKind kInputGradientWork = {"input gradient", 4};  // the halves of a backward,
+inline constexpr WorkKind kWeightGradientWork = {"weight gradient",
+                                                 7};  // where a schedule splits it
+inline constexpr WorkKind kOptimizerWork = {"optimizer", 2};
+inline constexpr WorkKind kDataWork = {"data", 6};
+inline constexpr WorkKind kBubbleWork = {"bubble", 9};  // waiting for other stages
 
 }  // namespace lockstep

@@ -17,8 +17,8 @@ constexpr double kActionWidth = 24;
 constexpr double kMaxWidth = 6000;
 
 // By ActionKind.
-constexpr const Work* kWork[] = {&kForwardWork, &kBackwardWork, &kInputGradientWork,
-                                 &kWeightGradientWork};
+constexpr const WorkKind* kWork[] = {&kForwardWork, &kBackwardWork, &kInputGradientWork,
+                                     &kWeightGradientWork};
 
 // The how-many-eth stage of its rank, of how many.
 std::pair<int, int> PlaceOnRank(const Schedule& schedule, int stage) {
@@ -33,7 +33,7 @@ std::pair<int, int> PlaceOnRank(const Schedule& schedule, int stage) {
 
 Lanes::Bar BarOf(const Schedule& schedule, const Simulation::Timed& event) {
   const auto& [action, begin, end] = event;
-  const Work& work = *kWork[static_cast<int>(action.kind)];
+  const WorkKind& work = *kWork[static_cast<int>(action.kind)];
   const auto [place, all] = PlaceOnRank(schedule, action.stage);
   return {.begin = begin,
           .end = end,

@@ -75,7 +75,7 @@ StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
     } else if (communication.contains({span->first, event.at("tid")})) {
       const auto bytes = arguments.value("bytes", int64_t{0});
       rank.calls.push_back({.name = name, .bytes = bytes, .begin = begin, .end = end});
-    } else if (const auto* work = std::ranges::find(StepTrace::kWork, name, &Work::name);
+    } else if (const auto* work = std::ranges::find(StepTrace::kWork, name, &WorkKind::name);
                work != std::end(StepTrace::kWork)) {
       const auto micro_batch = arguments.value("micro_batch", int64_t{-1});
       rank.phases.push_back(

@@ -14,10 +14,10 @@ namespace lockstep {
 // What the ranks of a run did in one step, from its trace.
 struct StepTrace {
   // What phases are, by the names of traces (core/report/step_timer.h).
-  static constexpr const Work* kWork[] = {&kForwardWork, &kBackwardWork, &kOptimizerWork,
-                                          &kDataWork, &kBubbleWork};
+  static constexpr const WorkKind* kWork[] = {&kForwardWork, &kBackwardWork, &kOptimizerWork,
+                                              &kDataWork, &kBubbleWork};
   struct Phase {
-    const Work* work;
+    const WorkKind* work;
     int64_t micro_batch;  // of the step's global batch; -1 where there is none
     double begin, end;    // seconds since the first rank began the step
   };

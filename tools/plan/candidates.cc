@@ -1,0 +1,189 @@
+#include "tools/plan/candidates.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMicroBatches[] = {1, 2, 4, 8, 16};
+constexpr const char* kShards[] = {"none", "optimizer", "gradients", "parameters"};
+constexpr const char* kShardNames[] = {"ddp", "zero1", "zero2", "fsdp"};
+constexpr const char* kRecompute[] = {"none", "selective", "full"};
+
+size_t IndexOf(const std::string& name, const char* const* begin, size_t count) {
+  return static_cast<size_t>(std::find(begin, begin + count, name) - begin);
+}
+size_t ShardIndex(const Candidate& c) { return IndexOf(c.shard, kShards, std::size(kShards)); }
+size_t RecomputeIndex(const Candidate& c) {
+  return IndexOf(c.recompute, kRecompute, std::size(kRecompute));
+}
+
+bool SplitsSequence(const Candidate& c, const CandidateLimits& limits) {
+  return std::count(limits.sequence_parallel.begin(), limits.sequence_parallel.end(), c.mesh.tp) >
+         0;
+}
+
+bool HalvesBackwards(const std::string& schedule) {
+  return schedule == "zb_h1" || schedule == "zb_v";
+}
+
+// Micro-batches that one pipeline runs in a step.
+int64_t MicroBatches(const Candidate& c, int64_t batch) {
+  return std::max<int64_t>(1, batch / c.mesh.data_ranks() / c.micro_batch);
+}
+
+// What the limits and the schedules themselves say of a candidate. The run itself is checked when
+// it is recorded.
+bool IsSensible(const Candidate& c, const CandidateLimits& limits) {
+  const int64_t micro_batches = MicroBatches(c, limits.batch);
+  const int pp = c.mesh.pp;
+  if (int64_t{pp} * c.stages_per_rank > limits.blocks) return false;
+  if (c.schedule == "interleaved_1f1b" && micro_batches % pp != 0) return false;
+  if (c.schedule == "dualpipe_v" && micro_batches < 2 * pp) return false;
+  // Halved backwards need data_parallel.unshard = "step", which keeps all parameters of a rank.
+  return !(HalvesBackwards(c.schedule) && c.shard == "parameters");
+}
+
+}  // namespace
+
+std::vector<std::string> Candidate::Assignments(int64_t batch) const {
+  std::vector<std::string> assignments = {
+      absl::StrCat("mesh.pp=", mesh.pp),
+      absl::StrCat("mesh.replicas=", mesh.replicas),
+      absl::StrCat("mesh.dp=", mesh.dp),
+      absl::StrCat("mesh.tp=", mesh.tp),
+      absl::StrCat("cut.shards=", mesh.data_ranks()),
+      absl::StrCat("cut.micro_batches=", MicroBatches(*this, batch)),
+      absl::StrCat("cut.features=", mesh.tp),
+      absl::StrCat("cut.tokens=", sequence_parallel ? mesh.tp : 1),
+      absl::StrCat("tensor_parallel.sequence_parallel=", sequence_parallel ? "true" : "false"),
+      absl::StrCat("data_parallel.shard=", shard),
+      absl::StrCat("recompute.granularity=", recompute),
+      absl::StrCat("pipeline.schedule=", schedule),
+  };
+  if (stages_per_rank > 1) {
+    assignments.push_back(absl::StrCat("pipeline.stages_per_rank=", stages_per_rank));
+  }
+  return assignments;
+}
+
+std::string Candidate::ToString() const {
+  std::vector<std::string> options;
+  if (mesh.pp > 1) {
+    options.push_back(stages_per_rank > 1 ? absl::StrCat(schedule, " x", stages_per_rank)
+                                          : schedule);
+  }
+  if (mesh.dp > 1) options.push_back(kShardNames[ShardIndex(*this)]);
+  if (sequence_parallel) options.push_back("sp");
+  if (recompute != "none") options.push_back(recompute);
+  return absl::StrCat(mesh.ToString(), ",b=", micro_batch, options.empty() ? "" : " ",
+                      absl::StrJoin(options, ", "));
+}
+
+Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits) {
+  Candidate candidate;
+  candidate.mesh = mesh;
+  candidate.shard = mesh.dp > 1 ? "optimizer" : "none";
+  candidate.sequence_parallel = SplitsSequence(candidate, limits);
+  return candidate;
+}
+
+std::vector<Candidate> CandidatesOf(const MeshShape& mesh, const CandidateLimits& limits) {
+  std::vector<Candidate> candidates;
+  Candidate candidate = UsualCandidate(mesh, limits);
+  for (const int64_t micro_batch : kMicroBatches) {
+    if (limits.batch % (mesh.data_ranks() * micro_batch) != 0) continue;
+    candidate.micro_batch = micro_batch;
+    if (IsSensible(candidate, limits)) candidates.push_back(candidate);
+  }
+  if (candidates.empty()) candidates.push_back(UsualCandidate(mesh, limits));
+  return candidates;
+}
+
+std::vector<Candidate> FirstCandidates(const CandidateLimits& limits) {
+  std::vector<Candidate> candidates;
+  const auto mesh_of = [&](int64_t pp, int64_t tp) {
+    MeshShape mesh;
+    mesh.pp = static_cast<int>(pp);
+    mesh.dp = static_cast<int>(limits.ranks / tp / pp);
+    mesh.tp = static_cast<int>(tp);
+    return mesh;
+  };
+  for (const int64_t tp : limits.tensor_parallel) {
+    if (limits.ranks % tp != 0) continue;
+    for (int64_t pp = 1; pp <= limits.ranks / tp; ++pp) {
+      if (limits.ranks / tp % pp != 0) continue;
+      const std::vector<Candidate> of_mesh = CandidatesOf(mesh_of(pp, tp), limits);
+      candidates.insert(candidates.end(), of_mesh.begin(), of_mesh.end());
+    }
+  }
+  for (const int64_t tp : limits.refused_tensor_parallel) {
+    if (limits.ranks % tp != 0) continue;
+    candidates.push_back(UsualCandidate(mesh_of(/*pp=*/1, tp), limits));
+  }
+  return candidates;
+}
+
+std::vector<Candidate> SmallerCandidates(const Candidate& candidate,
+                                         const CandidateLimits& limits) {
+  std::vector<Candidate> smaller;
+  const size_t first = RecomputeIndex(candidate);
+  for (size_t shard = ShardIndex(candidate); shard < std::size(kShards); ++shard) {
+    if (candidate.mesh.dp == 1 && shard > 0) break;
+    for (size_t recompute = first; recompute < std::size(kRecompute); ++recompute) {
+      if (!limits.has_selective && recompute == 1) continue;
+      Candidate next = candidate;
+      next.shard = kShards[shard];
+      next.recompute = kRecompute[recompute];
+      if (next != candidate && IsSensible(next, limits)) smaller.push_back(std::move(next));
+    }
+  }
+  return smaller;
+}
+
+std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimits& limits) {
+  std::vector<Candidate> variants;
+  const auto add = [&](auto&& change) {
+    Candidate variant = candidate;
+    change(variant);
+    if (variant != candidate && IsSensible(variant, limits)) variants.push_back(std::move(variant));
+  };
+  if (candidate.mesh.pp > 1) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+      add([&](Candidate& c) { c.schedule = schedule, c.stages_per_rank = 1; });
+    }
+    for (const char* schedule : {"zb_v", "dualpipe_v"}) {
+      add([&](Candidate& c) { c.schedule = schedule, c.stages_per_rank = 2; });
+    }
+    for (const int stages : {2, 3, 4, 6, 8}) {
+      add([&](Candidate& c) { c.schedule = "interleaved_1f1b", c.stages_per_rank = stages; });
+    }
+  }
+  if (candidate.mesh.dp > 1) {
+    for (const char* shard : kShards) add([&](Candidate& c) { c.shard = shard; });
+    // Divided within a node, and the same in all nodes.
+    const auto in_node = static_cast<int>(limits.ranks_per_node / candidate.mesh.tp);
+    const int data_ranks = candidate.mesh.data_ranks();
+    if (in_node > 1 && in_node < data_ranks && data_ranks % in_node == 0) {
+      add([&](Candidate& c) {
+        c.mesh.dp = in_node;
+        c.mesh.replicas = data_ranks / in_node;
+      });
+    }
+  }
+  if (SplitsSequence(candidate, limits)) {
+    add([](Candidate& c) { c.sequence_parallel = !c.sequence_parallel; });
+  }
+  for (const char* recompute : kRecompute) {
+    if (!limits.has_selective && std::string(recompute) == "selective") continue;
+    add([&](Candidate& c) { c.recompute = recompute; });
+  }
+  return variants;
+}
+
+}  // namespace lockstep

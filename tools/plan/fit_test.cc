@@ -1,0 +1,117 @@
+#include "tools/plan/fit.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "foresight/cluster.h"
+#include "foresight/dialect.h"
+#include "gtest/gtest.h"
+#include "tools/plan/held_to.h"
+#include "tools/plan/measured_rows.h"
+
+namespace lockstep {
+namespace {
+
+class FitTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto cluster = ReadCluster("foresight/clusters/a100_80g.toml");
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    auto dialect = Dialect::Read("foresight/dialects/megatron_2021.toml");
+    ASSERT_TRUE(dialect.ok()) << dialect.status();
+    dialect_ = *std::move(dialect);
+    std::vector<MeasuredRow> rows;
+    for (const int64_t width : {512, 1024}) {
+      for (const int64_t micro_batch : {1, 4, 16}) {
+        for (const int64_t tp : {1, 2}) {
+          MeasuredRow row;
+          row.gpus = tp;
+          row.batch = 16;
+          row.micro_batch = micro_batch;
+          row.width = width;
+          row.heads = 8;
+          row.layers = 2;
+          row.context = 512;
+          row.tp = tp;
+          row.seconds = 1;
+          rows.push_back(row);
+        }
+      }
+    }
+    auto recorded = RecordRows(std::move(rows), dialect_, cluster_);
+    ASSERT_TRUE(recorded.ok()) << recorded.status();
+    recorded_ = *std::move(recorded);
+  }
+
+  // "Measures" the rows: with these numbers, and one row far off.
+  std::vector<FitRows> MeasuredWith(double product_efficiency, double host_forward) {
+    Cluster cluster = cluster_;
+    std::vector<Dialect> dialects = {dialect_};
+    EXPECT_TRUE(SetFitted("product_efficiency", product_efficiency, cluster, dialects));
+    EXPECT_TRUE(SetFitted("host_forward", host_forward, cluster, dialects));
+    const auto seconds = Predict(recorded_, dialects[0], cluster);
+    EXPECT_TRUE(seconds.ok()) << seconds.status();
+    FitRows rows;
+    rows.recorded = &recorded_;
+    rows.dialect = dialect_;
+    for (size_t i = 0; i < seconds->size(); ++i) {
+      recorded_.rows[i].seconds = (*seconds)[i] * (i == 3 ? 2 : 1);
+      rows.chosen.push_back(i);
+    }
+    return {rows};
+  }
+
+  Cluster cluster_;
+  Dialect dialect_;
+  RecordedRows recorded_;
+};
+
+TEST_F(FitTest, FindsWhatRowsWereMadeFromBesideAnOutlier) {
+  const std::vector<FitRows> rows = MeasuredWith(0.6, 3e-5);
+  const std::vector<FitParameter> parameters = {{"product_efficiency", 0.3, 1},
+                                                {"host_forward", 1e-6, 1e-4}};
+  const auto fit = FitTo(rows, cluster_, parameters);
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->cluster.fitted.at("product_efficiency"), 0.6, 0.012);
+  EXPECT_NEAR(fit->dialects[0].Fitted("host_forward"), 3e-5, 1e-6);
+  // Twice the same.
+  const auto again = FitTo(rows, cluster_, parameters);
+  EXPECT_EQ(again->cluster.fitted, fit->cluster.fitted);
+  EXPECT_EQ(again->cost, fit->cost);
+}
+
+TEST_F(FitTest, KeepsToBounds) {
+  const auto fit = FitTo(MeasuredWith(0.9, 6e-5), cluster_, {{"product_efficiency", 0.3, 0.7}});
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_DOUBLE_EQ(fit->cluster.fitted.at("product_efficiency"), 0.7);
+}
+
+TEST_F(FitTest, RefusesWhatIsNoParameter) {
+  const std::vector<FitRows> rows = MeasuredWith(0.6, 3e-5);
+  EXPECT_NE(FitTo(rows, cluster_, {{"colour", 0, 1}}).status().message().find("'colour'"),
+            std::string::npos);
+  EXPECT_NE(FitTo(rows, cluster_, {{"skew", 1, 0}}).status().message().find("no range"),
+            std::string::npos);
+}
+
+TEST(JudgeTest, RegretIsOfGroupsThatDifferInMesh) {
+  std::vector<MeasuredRow> rows(4);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].width = i < 3 ? 8 : 16;
+    rows[i].tp = static_cast<int64_t>(i) + 1;
+  }
+  const double seconds[] = {1.0, 1.1, 2.0, 4.0};
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].seconds = seconds[i];
+  const Judgement judgement = Judge(rows, {1.5, 1.1, 2.0, 3.0});
+  EXPECT_DOUBLE_EQ(judgement.mean, (0.5 + 0.25) / 4);
+  EXPECT_DOUBLE_EQ(judgement.median, 0.125);
+  EXPECT_DOUBLE_EQ(judgement.largest, 0.5);
+  EXPECT_EQ(judgement.groups, 2);
+  EXPECT_NEAR(judgement.regret, 0.05, 1e-12);
+  EXPECT_NEAR(judgement.largest_regret, 0.1, 1e-12);
+}
+
+}  // namespace
+}  // namespace lockstep

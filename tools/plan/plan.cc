@@ -1,0 +1,327 @@
+// Which mesh, on how many devices, at what cost:
+//
+//   ./bazelw run //tools/plan -- --workload experiments/gpt_wide/workload.toml --cluster h100
+//       --ranks 1024
+
+#include <unistd.h>  // isatty
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/clock.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "foresight/quantity.h"
+#include "foresight/shipped.h"
+#include "models/models.h"
+#include "tools/experiment/paths.h"
+#include "tools/plan/plan_charts.h"
+#include "tools/plan/plan_tables.h"
+#include "tools/plan/planner.h"
+#include "tools/plan/questions.h"
+#include "tools/plan/scenario.h"
+#include "tools/plan/search.h"
+#include "tools/report/html.h"
+#include "tools/report/pictures.h"
+#include "tools/report/text.h"
+
+ABSL_FLAG(std::string, workload, "", "the workload's configuration file, or a shipped workload");
+ABSL_FLAG(lockstep::RepeatedFlag, set, {}, "key=value over the workload; may be repeated");
+ABSL_FLAG(std::string, data, "", "folder of real data sets, if the workload needs one");
+ABSL_FLAG(lockstep::RepeatedFlag, cluster, {},
+          "a shipped cluster (h100, ...) or a file that describes one; may be repeated");
+ABSL_FLAG(std::string, dialect, "lockstep", "a shipped dialect or a file: the framework that runs");
+ABSL_FLAG(std::string, ranks, "",
+          "devices to use: 1024, or a list such as 8,16,...,1024; empty: all of the cluster");
+ABSL_FLAG(std::string, memory, "", "memory of a device that a run may use, such as 40GiB");
+ABSL_FLAG(std::string, vary, "",
+          "a number of the cluster and its values: network=100Gbit,400Gbit; also latency, link, "
+          "memory, bandwidth, peak");
+ABSL_FLAG(std::string, budget, "",
+          "operations to spend, such as 1e21FLOP: how long it takes on the best mesh");
+ABSL_FLAG(std::string, mesh, "",
+          "plans this mesh alone, such as pp=8,dp=16,tp=8, in place of all; ranks follow from it");
+ABSL_FLAG(
+    std::string, explain, "",
+    "says where time and memory go, and what limits them: a mesh (pp=8,dp=16,tp=8), a line of "
+    "the table, or best");
+ABSL_FLAG(int, rows, 20, "lines of the table");
+ABSL_FLAG(std::string, write, "", "writes the configuration of the explained or best run here");
+ABSL_FLAG(std::string, html, "", "writes a page with charts here");
+ABSL_FLAG(bool, png, false, "the page and each of its charts as pictures too (by Chromium)");
+
+namespace lockstep {
+namespace {
+
+// How many runs are planned: redrawn in place on a terminal, and else a line now and then.
+class ProgressOfPlan {
+ public:
+  explicit ProgressOfPlan(std::string name) : name_(std::move(name)) {}
+  ~ProgressOfPlan() {
+    if (is_terminal_ && shown_ > begin_) std::fputc('\n', stderr);
+  }
+
+  void operator()(int64_t done, int64_t known) {
+    const bool is_due = SecondsSince(shown_) >= (is_terminal_ ? 0.2 : 10);
+    if (!is_due && !(is_terminal_ && done == known)) return;
+    shown_ = NowNanos();
+    std::fprintf(stderr, "%s%s: %lld of %lld runs planned, %s%s", is_terminal_ ? "\r" : "",
+                 name_.c_str(), static_cast<long long>(done), static_cast<long long>(known),
+                 FormatDuration(SecondsSince(begin_)).c_str(), is_terminal_ ? "" : "\n");
+  }
+
+ private:
+  const std::string name_;
+  const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+  const int64_t begin_ = NowNanos();
+  int64_t shown_ = begin_;
+};
+
+// What the flags ask for.
+struct Question {
+  Planner::Options options;  // of every planner, but for its cluster
+  int64_t batch = 0;         // of the workload, if it is scaled
+  std::vector<NamedCluster> clusters;
+  std::vector<int64_t> ranks;  // empty: all of each cluster
+  std::optional<MeshShape> mesh;
+  double budget = 0;
+};
+
+absl::StatusOr<Question> ReadQuestion() {
+  Question question;
+  Planner::Options& options = question.options;
+  const std::string workload = absl::GetFlag(FLAGS_workload);
+  const std::vector<std::string> clusters = absl::GetFlag(FLAGS_cluster).values;
+  if (workload.empty()) {
+    return InvalidArgument("name a workload: --workload FILE, or a shipped one such as gpt3_175b");
+  }
+  if (clusters.empty()) {
+    return InvalidArgument("name a cluster: --cluster FILE, or a shipped one such as h100");
+  }
+  options.workload.configs = {ShippedPath("tools/plan/workloads", workload)};
+  options.workload.assignments = absl::GetFlag(FLAGS_set).values;
+  options.workload.data = absl::GetFlag(FLAGS_data);
+  options.make_model = MakeModel;
+  LS_ASSIGN_OR_RETURN(options.dialect, Dialect::Read(ShippedPath("foresight/dialects",
+                                                                 absl::GetFlag(FLAGS_dialect))));
+  if (const std::string memory = absl::GetFlag(FLAGS_memory); !memory.empty()) {
+    LS_ASSIGN_OR_RETURN(options.memory, ParseQuantity(memory, Dimension::kBytes));
+  }
+  if (const std::string budget = absl::GetFlag(FLAGS_budget); !budget.empty()) {
+    LS_ASSIGN_OR_RETURN(question.budget, ParseQuantity(budget, Dimension::kFlops));
+  }
+  for (const std::string& name : clusters) {
+    NamedCluster cluster = {.name = name, .cluster = {}};
+    LS_ASSIGN_OR_RETURN(cluster.cluster, ReadCluster(ShippedPath("foresight/clusters", name)));
+    if (absl::EndsWith(name, ".toml")) cluster.name = std::filesystem::path(name).stem();
+    std::vector<NamedCluster> varied = {cluster};
+    if (const std::string vary = absl::GetFlag(FLAGS_vary); !vary.empty()) {
+      LS_ASSIGN_OR_RETURN(varied, Vary(cluster, vary));
+    }
+    question.clusters.insert(question.clusters.end(), varied.begin(), varied.end());
+  }
+  if (const std::string ranks = absl::GetFlag(FLAGS_ranks); !ranks.empty()) {
+    LS_ASSIGN_OR_RETURN(question.ranks, ParseRanks(ranks));
+  }
+  if (const std::string mesh = absl::GetFlag(FLAGS_mesh); !mesh.empty()) {
+    LS_ASSIGN_OR_RETURN(question.mesh, MeshShape::Parse(mesh));
+    if (!question.ranks.empty()) {
+      return InvalidArgument("--mesh says how many ranks there are; leave --ranks out");
+    }
+    question.ranks = {question.mesh->ranks()};
+  }
+  return question;
+}
+
+std::vector<Scenario> ScenariosOf(const Question& question) {
+  std::vector<Scenario> scenarios;
+  for (const NamedCluster& cluster : question.clusters) {
+    if (question.ranks.empty()) {
+      scenarios.push_back({.cluster = cluster.name, .ranks = cluster.cluster.devices()});
+    }
+    for (const int64_t ranks : question.ranks) {
+      scenarios.push_back({.cluster = cluster.name, .ranks = ranks});
+    }
+    for (const int64_t ranks : question.ranks) {
+      if (ranks % question.ranks.front() != 0 || ranks == question.ranks.front()) continue;
+      scenarios.push_back({.cluster = cluster.name,
+                           .ranks = ranks,
+                           .batch_factor = ranks / question.ranks.front()});
+    }
+  }
+  return scenarios;
+}
+
+absl::StatusOr<Planner> PlannerOf(const Question& question, const Scenario& scenario) {
+  Planner::Options options = question.options;
+  options.batch_factor = scenario.batch_factor;
+  for (const NamedCluster& cluster : question.clusters) {
+    if (cluster.name == scenario.cluster) options.cluster = cluster.cluster;
+  }
+  return Planner::Create(std::move(options));
+}
+
+absl::StatusOr<std::vector<Forecast>> PlanScenario(const Planner& planner, const Question& question,
+                                                   const Scenario& scenario) {
+  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(scenario.ranks));
+  ProgressOfPlan progress(absl::StrCat(scenario.ranks, " devices of ", scenario.cluster));
+  const PlanProgress show = [&progress](int64_t done, int64_t known) { progress(done, known); };
+  if (question.mesh.has_value()) {
+    return PlanCandidates(planner, CandidatesOf(*question.mesh, limits), show);
+  }
+  return Search(planner, limits, show);
+}
+
+// The run that --explain names: the first of the mesh, or of the line; a mesh that was not planned
+// is planned now, so that the engine says why it is refused.
+absl::StatusOr<Candidate> NamedRun(const Planner& planner, const PlannedScenario& planned,
+                                   const std::string& name) {
+  if (name == "best") {
+    if (planned.best() == nullptr) return planned.runs.front().refused;
+    return planned.best()->candidate;
+  }
+  const absl::StatusOr<MeshShape> mesh = MeshShape::Parse(name);
+  for (const Forecast& run : planned.runs) {
+    const bool is_named =
+        mesh.ok() ? run.candidate.mesh == *mesh : run.candidate.ToString() == name;
+    if (!is_named) continue;
+    if (!run.refused.ok()) return Annotate(run.refused, absl::StrCat(name, " is refused"));
+    return run.candidate;
+  }
+  if (!mesh.ok()) {
+    return InvalidArgument("--explain ", name,
+                           ": no such run was planned; write a mesh such as pp=2,dp=4, a line of "
+                           "the table, or best");
+  }
+  LS_RETURN_IF_ERROR(mesh->Check(static_cast<int>(planned.scenario.ranks)));
+  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(planned.scenario.ranks));
+  const Candidate candidate = UsualCandidate(*mesh, limits);
+  const Forecast run = planner.Plan(candidate);
+  if (!run.refused.ok()) return Annotate(run.refused, absl::StrCat(name, " is refused"));
+  return candidate;
+}
+
+absl::StatusOr<Section> ExplanationOf(const Planner& planner, const PlannedScenario& planned,
+                                      const Candidate& candidate) {
+  LS_ASSIGN_OR_RETURN(const Explanation explanation, planner.Explain(candidate));
+  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(planned.scenario.ranks));
+  std::vector<Forecast> changed;
+  std::vector<Candidate> missing;
+  for (const Candidate& variant : Variants(candidate, limits)) {
+    const auto known = std::ranges::find(planned.runs, variant, &Forecast::candidate);
+    if (known != planned.runs.end()) {
+      changed.push_back(*known);
+    } else {
+      missing.push_back(variant);
+    }
+  }
+  const std::vector<Forecast> planned_now =
+      PlanCandidates(planner, missing, [](int64_t, int64_t) {});
+  changed.insert(changed.end(), planned_now.begin(), planned_now.end());
+  std::ranges::stable_sort(changed, IsBetter);
+  Section section = {.title = candidate.ToString()};
+  for (Paragraph& paragraph : Verdict(explanation, planner.room())) {
+    section.items.push_back(std::move(paragraph));
+  }
+  section.items.push_back(RanksTable(explanation.forecast));
+  section.items.push_back(FasterTable(explanation));
+  section.items.push_back(ChangesTable(explanation.forecast, changed));
+  section.items.push_back(MemoryTable(explanation.forecast));
+  for (Chart& chart : StepCharts(explanation, "step")) section.items.push_back(std::move(chart));
+  return section;
+}
+
+absl::Status WritePage(const Report& report) {
+  const std::string html = UserPath(absl::GetFlag(FLAGS_html));
+  const std::string page = HtmlOf(report);
+  LS_RETURN_IF_ERROR(WriteOutput(html, page));
+  std::printf("\nThe plan with its charts is %s\n", html.c_str());
+  if (!absl::GetFlag(FLAGS_png)) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(
+      const std::vector<std::string> paths,
+      WritePictures(page, std::filesystem::path(html).replace_extension().string()));
+  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Run(const std::vector<std::string>&) {
+  if (absl::GetFlag(FLAGS_png) && absl::GetFlag(FLAGS_html).empty()) {
+    return InvalidArgument("--png draws the page: say where it goes, --html FILE");
+  }
+  LS_ASSIGN_OR_RETURN(const Question question, ReadQuestion());
+  const std::vector<Scenario> scenarios = ScenariosOf(question);
+  const std::string explain = absl::GetFlag(FLAGS_explain), write = absl::GetFlag(FLAGS_write);
+  if (scenarios.size() > 1 && !(explain.empty() && write.empty())) {
+    return InvalidArgument("--explain and --write take one cluster and one number of ranks");
+  }
+  const bool has_page = !absl::GetFlag(FLAGS_html).empty();
+
+  std::vector<PlannedScenario> planned;
+  Report text = {.title = "", .sections = {}}, page = text;
+  bool any_fits = false;
+  for (const Scenario& scenario : scenarios) {
+    LS_ASSIGN_OR_RETURN(const Planner planner, PlannerOf(question, scenario));
+    PlannedScenario& now = planned.emplace_back(PlannedScenario{.scenario = scenario});
+    LS_ASSIGN_OR_RETURN(now.runs, PlanScenario(planner, question, scenario));
+    any_fits |= now.best() != nullptr && now.best()->fits;
+
+    Section section = {.title = absl::StrCat(scenario.ranks, " devices of ", scenario.cluster)};
+    if (scenario.batch_factor > 1) {
+      absl::StrAppend(&section.title, ", batch x ", scenario.batch_factor);
+    }
+    section.items.push_back(RunsTable(now.runs, static_cast<size_t>(absl::GetFlag(FLAGS_rows))));
+    if (Table refused = RefusedTable(now.runs); !refused.rows.empty()) {
+      section.items.push_back(std::move(refused));
+    }
+    if (scenarios.size() == 1) text.sections.push_back(section);
+    if (has_page && now.best() != nullptr) section.items.push_back(MeshMap(now.runs));
+    page.sections.push_back(std::move(section));
+    if (scenarios.size() > 1) continue;
+
+    if (explain.empty() && !has_page && write.empty()) continue;
+    LS_ASSIGN_OR_RETURN(const Candidate candidate,
+                        NamedRun(planner, now, explain.empty() ? "best" : explain));
+    if (!write.empty()) {
+      LS_ASSIGN_OR_RETURN(const std::string config, planner.ConfigurationOf(candidate));
+      LS_RETURN_IF_ERROR(WriteOutput(UserPath(write), config));
+    }
+    if (explain.empty() && !has_page) continue;
+    LS_ASSIGN_OR_RETURN(const Section explained, ExplanationOf(planner, now, candidate));
+    if (!explain.empty()) text.sections.push_back(explained);
+    page.sections.push_back(explained);
+  }
+  page.title = absl::StrCat("A plan of ", absl::GetFlag(FLAGS_workload));
+  if (scenarios.size() > 1 || question.budget > 0) {
+    Section best = {.title = "The best mesh", .items = {BestTable(planned, question.budget)}};
+    text.sections.push_back(best);
+    for (Chart& chart : ScalingCharts(planned)) best.items.push_back(std::move(chart));
+    page.sections.insert(page.sections.begin(), std::move(best));
+  }
+  std::fputs(TextOf(text).c_str(), stdout);
+  if (has_page) LS_RETURN_IF_ERROR(WritePage(page));
+  if (!any_fits) std::fputs("\nNo run fits.\n", stdout);
+  return any_fits ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Plans a workload on a described cluster: what each mesh costs in time and memory, "
+                "and which is\nbest. docs/planning.md says how to read a plan.",
+       .files = {__FILE__}},
+      lockstep::Run);
+}

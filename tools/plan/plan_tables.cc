@@ -1,0 +1,209 @@
+#include "tools/plan/plan_tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
+
+namespace lockstep {
+namespace {
+
+std::string Percent(double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); }
+
+std::string Bytes(double bytes) { return FormatBytes(static_cast<int64_t>(bytes)); }
+
+double Exposed(const RankEstimate& rank) {
+  double sum = 0;
+  for (const auto& [label, seconds] : rank.exposed) sum += seconds;
+  return sum;
+}
+
+// The rank that computes most: the others wait for it.
+const RankEstimate& BusiestRank(const StepEstimate& estimate) {
+  return *std::ranges::max_element(estimate.ranks, {}, &RankEstimate::compute);
+}
+
+}  // namespace
+
+Table RunsTable(const std::vector<Forecast>& runs, size_t rows) {
+  Table table = {.columns = {{"mesh", Table::Align::kLeft},
+                             {"step"},
+                             {"tokens/s"},
+                             {"MFU"},
+                             {"memory"},
+                             {"fits"},
+                             {"exposed communication"},
+                             {"bubble"}}};
+  for (const Forecast& run : runs) {
+    if (!run.refused.ok()) continue;
+    if (table.rows.size() == rows) break;
+    const RankEstimate& rank = BusiestRank(run.estimate);
+    table.Add({run.candidate.ToString(), FormatDuration(run.seconds),
+               FormatCount(std::llround(run.tokens_per_second)), Percent(run.mfu),
+               Bytes(run.memory.total), run.fits ? "yes" : "no",
+               Percent(Exposed(rank) / run.seconds), Percent(rank.bubble / run.seconds)});
+  }
+  return table;
+}
+
+Table RefusedTable(const std::vector<Forecast>& runs) {
+  Table table = {
+      .title = "refused",
+      .columns = {{"runs"}, {"such as", Table::Align::kLeft}, {"because", Table::Align::kLeft}}};
+  struct Reason {
+    int64_t runs = 0;
+    std::string first;
+  };
+  std::map<std::string, Reason> reasons;
+  for (const Forecast& run : runs) {
+    if (run.refused.ok()) continue;
+    Reason& reason = reasons[std::string(run.refused.message())];
+    if (reason.runs++ == 0) reason.first = run.candidate.ToString();
+  }
+  for (const auto& [message, reason] : reasons) {
+    table.Add({absl::StrCat(reason.runs), reason.first, message});
+  }
+  return table;
+}
+
+Table BestTable(const std::vector<PlannedScenario>& scenarios, double budget) {
+  Table table = {.columns = {{"cluster", Table::Align::kLeft},
+                             {"ranks"},
+                             {"batch"},
+                             {"best mesh", Table::Align::kLeft},
+                             {"step"},
+                             {"tokens/s"},
+                             {"a device"},
+                             {"MFU"},
+                             {"memory"},
+                             {"device-hours for 1e9 tokens"}}};
+  if (budget > 0) {
+    table.columns.push_back({"time for the budget"});
+    table.columns.push_back({"device-hours"});
+  }
+  for (const PlannedScenario& planned : scenarios) {
+    const Scenario& scenario = planned.scenario;
+    const std::string batch =
+        scenario.batch_factor == 1 ? "" : absl::StrCat("x ", scenario.batch_factor);
+    const Forecast* best = planned.best();
+    if (best == nullptr || !best->fits) {
+      table.Add({scenario.cluster, absl::StrCat(scenario.ranks), batch,
+                 best == nullptr ? "none is possible" : "none fits"});
+      continue;
+    }
+    const auto ranks = static_cast<double>(scenario.ranks);
+    const double device_hours = ranks / 3600;  // in a second
+    std::vector<std::string> cells = {
+        scenario.cluster,
+        absl::StrCat(scenario.ranks),
+        batch,
+        best->candidate.ToString(),
+        FormatDuration(best->seconds),
+        FormatCount(std::llround(best->tokens_per_second)),
+        FormatCount(std::llround(best->tokens_per_second / ranks)),
+        Percent(best->mfu),
+        Bytes(best->memory.total),
+        absl::StrFormat("%.4g", 1e9 / best->tokens_per_second * device_hours)};
+    if (budget > 0) {
+      const double seconds = budget / best->flops * best->seconds;
+      cells.push_back(FormatDuration(seconds));
+      cells.push_back(absl::StrFormat("%.4g", seconds * device_hours));
+    }
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table RanksTable(const Forecast& run) {
+  std::set<std::string> labels;
+  for (const RankEstimate& rank : run.estimate.ranks) {
+    for (const auto& [label, seconds] : rank.exposed) {
+      if (seconds > 0) labels.insert(label);
+    }
+  }
+  Table table = {.title = "where the time of a step goes",
+                 .columns = {{"rank along pp"}, {"compute"}, {"optimizer"}, {"bubble"}}};
+  for (const std::string& label : labels) table.columns.push_back({label});
+  for (size_t pp = 0; pp < run.estimate.ranks.size(); ++pp) {
+    const RankEstimate& rank = run.estimate.ranks[pp];
+    std::vector<std::string> cells = {absl::StrCat(pp), Percent(rank.compute / run.seconds),
+                                      Percent(rank.optimizer / run.seconds),
+                                      Percent(rank.bubble / run.seconds)};
+    for (const std::string& label : labels) {
+      const auto exposed = rank.exposed.find(label);
+      cells.push_back(Percent(exposed == rank.exposed.end() ? 0 : exposed->second / run.seconds));
+    }
+    table.Add(std::move(cells));
+  }
+  return table;
+}
+
+Table MemoryTable(const Forecast& run) {
+  Table table = {.title = absl::StrCat("memory of the fullest rank, ", run.fullest, " along pp"),
+                 .columns = {{"class", Table::Align::kLeft}, {"peak"}}};
+  for (const auto& [name, bytes] : run.memory.classes) {
+    if (bytes > 0) table.Add({name, Bytes(bytes)});
+  }
+  table.Add({"all together", Bytes(run.memory.total)});
+  return table;
+}
+
+Table FasterTable(const Explanation& explanation) {
+  Table table = {.title = "what limits the step: its time if one resource were twice as good",
+                 .columns = {{"resource", Table::Align::kLeft}, {"step"}, {"of the time"}}};
+  for (const FasterResource& resource : explanation.faster) {
+    table.Add({resource.name, FormatDuration(resource.seconds),
+               Percent(resource.seconds / explanation.forecast.seconds)});
+  }
+  return table;
+}
+
+Table ChangesTable(const Forecast& run, const std::vector<Forecast>& changed) {
+  Table table = {
+      .title = "with one option changed",
+      .columns = {{"run", Table::Align::kLeft}, {"step"}, {"of the time"}, {"memory"}, {"fits"}}};
+  for (const Forecast& other : changed) {
+    if (!other.refused.ok()) continue;
+    table.Add({other.candidate.ToString(), FormatDuration(other.seconds),
+               Percent(other.seconds / run.seconds), Bytes(other.memory.total),
+               other.fits ? "yes" : "no"});
+  }
+  return table;
+}
+
+std::vector<Paragraph> Verdict(const Explanation& explanation, double room) {
+  const Forecast& run = explanation.forecast;
+  const RankEstimate& rank = BusiestRank(run.estimate);
+  std::vector<Paragraph> paragraphs;
+  std::string text = absl::StrCat(
+      "A step takes ", FormatDuration(run.seconds), ". The rank that computes most spends ",
+      Percent(rank.compute / run.seconds), " of it on that, ", Percent(Exposed(rank) / run.seconds),
+      " on communication that nothing hides, ", Percent(rank.bubble / run.seconds),
+      " waiting for other stages and ", Percent(rank.optimizer / run.seconds),
+      " on the optimizer.");
+  if (!explanation.faster.empty()) {
+    const FasterResource& most = explanation.faster.front();
+    if (most.seconds < run.seconds) {
+      absl::StrAppend(&text, " It is limited most by the ", most.name, ": if that were twice as ",
+                      "good, the step would take ", FormatDuration(most.seconds), ".");
+    }
+  }
+  paragraphs.push_back({.text = std::move(text), .tone = Paragraph::Tone::kPlain});
+  const double spare = room - run.memory.total;
+  const auto largest =
+      std::ranges::max_element(run.memory.classes, {}, &std::pair<std::string, double>::second);
+  paragraphs.push_back(
+      {.text = spare >= 0
+                   ? absl::StrCat("It fits: ", Bytes(spare), " of ", Bytes(room), " stay free.")
+                   : absl::StrCat("It does not fit: it needs ", Bytes(-spare), " more than the ",
+                                  Bytes(room), " of a device. Most of it, ", Bytes(largest->second),
+                                  ", is ", largest->first, "."),
+       .tone = spare >= 0 ? Paragraph::Tone::kPlain : Paragraph::Tone::kWarning});
+  return paragraphs;
+}
+
+}  // namespace lockstep

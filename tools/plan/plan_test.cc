@@ -1,0 +1,124 @@
+// The program as users call it: what it prints and writes, and what it says to bad input.
+
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr char kWorkload[] = "experiments/gpt_markov/workload.toml";
+
+ProcessResult Program(const std::vector<std::string>& arguments) {
+  auto result = RunProcess({.arguments = arguments});
+  EXPECT_TRUE(result.ok()) << result.status();
+  return *std::move(result);
+}
+
+ProcessResult Plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "tools/plan/plan");
+  return Program(arguments);
+}
+
+TEST(PlanTest, RanksMeshesAndWritesTheBest) {
+  const std::string best = testing::TempDir() + "/best.toml";
+  const std::string page = testing::TempDir() + "/plan.html";
+  const ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2",
+                                     "--explain", "best", "--write", best, "--html", page});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("2 devices of laptop"),
+                                ContainsRegex("pp=1,dp=2,tp=1,b=8 [a-z0-9]+ .* yes"),
+                                HasSubstr("what limits the step"), HasSubstr("It fits"),
+                                HasSubstr("memory of the fullest rank")));
+  const auto html = ReadFile(page);
+  ASSERT_TRUE(html.ok());
+  EXPECT_THAT(*html, AllOf(HasSubstr("Time of a step over tp and pp"), HasSubstr("step-timeline"),
+                           HasSubstr("step-memory-over-time")));
+  // What it wrote trains.
+  const ProcessResult run =
+      Program({"strategies/mesh/main", "--config", best, "--set", "train.steps=2", "--set",
+           "validation.every=0", "--out", testing::TempDir() + "/planned_run"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST(PlanTest, AnswersQuestions) {
+  const ProcessResult result =
+      Plan({"--workload", kWorkload, "--cluster", "laptop", "--cluster", "two_hosts_1gbit",
+            "--ranks", "1,2", "--vary", "link=1GB/s,2GB/s", "--budget", "1e15FLOP"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* cluster : {"laptop", "two_hosts_1gbit"}) {
+    for (const char* rest : {", link 1GB/s +1 ", ", link 2GB/s +2 ", ", link 2GB/s +2 +x 2 "}) {
+      EXPECT_THAT(result.out, ContainsRegex(std::string(cluster) + rest));
+    }
+  }
+  EXPECT_THAT(result.out, HasSubstr("time for the budget"));
+}
+
+TEST(PlanTest, SaysWhyAMeshIsRefused) {
+  const ProcessResult result =
+      Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "8", "--explain", "pp=8"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("pp=8 is refused: mesh.pp is 8, but the model has"));
+}
+
+TEST(PlanTest, SaysThatNothingFits) {
+  const ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2",
+                                     "--memory", "1MiB", "--explain", "best"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("No run fits."), HasSubstr("It does not fit: it needs")));
+}
+
+struct BadInput {
+  std::vector<std::string> arguments;
+  std::string message;
+};
+
+TEST(PlanTest, SaysWhatIsWrong) {
+  const std::string broken = testing::TempDir() + "/broken.toml";
+  ASSERT_TRUE(WriteFileAtomically(broken, R"(name = "broken"
+[device]
+memory = "1 GB"
+bandwidth = "0 GB/s"
+peak = { f32 = "1 TFLOP/s" }
+[node]
+devices = 2
+link_bandwidth = "1 GB/s"
+)")
+                  .ok());
+  const std::vector<std::string> good = {"--workload", kWorkload, "--cluster", "laptop"};
+  for (const BadInput& bad : std::vector<BadInput>{
+           {{}, "name a workload"},
+           {{"--workload", kWorkload}, "name a cluster"},
+           {{"--workload", "gpt5", "--cluster", "h100"}, "gpt5"},
+           {{"--workload", kWorkload, "--cluster", "h1000"}, "h1000"},
+           {{"--workload", kWorkload, "--cluster", broken}, "bandwidth"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "9"}, "has 8 devices"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "two"}, "--ranks two"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--memory", "40"}, "40"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--budget", "1e21"}, "1e21"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--vary", "colour=1"}, "colour"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--mesh", "pp=2", "--ranks", "2"},
+            "leave --ranks out"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "1,2", "--explain", "best"},
+            "one number of ranks"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--ranks", "2", "--explain", "x"},
+            "--explain x"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--png"}, "--html FILE"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--dialect", "french"}, "french"},
+           {{"--workload", kWorkload, "--cluster", "laptop", "--set", "model.width=0"}, "width"}}) {
+    const ProcessResult result = Plan(bad.arguments);
+    EXPECT_EQ(result.exit_code, 1) << bad.message;
+    EXPECT_THAT(result.err, HasSubstr(bad.message));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,230 @@
+#include "tools/plan/planner.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/run/config_listing.h"
+#include "foresight/recorded_run.h"
+#include "strategies/mesh/mesh.h"
+
+namespace lockstep {
+namespace {
+
+CommandLine With(CommandLine command_line, const std::vector<std::string>& assignments) {
+  command_line.assignments.insert(command_line.assignments.end(), assignments.begin(),
+                                  assignments.end());
+  return command_line;
+}
+
+// Operations a second of dense products in `dtype`, or in another dtype if the data sheet has none
+// for it.
+double PeakOf(const Cluster::Device& device, DType dtype) {
+  const auto peak = device.peak.find(dtype);
+  return peak != device.peak.end() ? peak->second : device.peak.begin()->second;
+}
+
+// What a machine can be better at.
+struct Resource {
+  const char* name;
+  void (*improve)(Cluster& cluster);
+};
+constexpr Resource kResources[] = {
+    {"rate of matrix products",
+     [](Cluster& c) {
+       for (auto& [dtype, peak] : c.device.peak) peak *= 2;
+     }},
+    {"bandwidth of the devices' memory", [](Cluster& c) { c.device.bandwidth *= 2; }},
+    {"bandwidth between the devices of a node", [](Cluster& c) { c.node.link_bandwidth *= 2; }},
+    {"bandwidth between nodes", [](Cluster& c) { c.network.bandwidth *= 2; }},
+    {"latency of all messages",
+     [](Cluster& c) {
+       c.node.link_latency /= 2;
+       c.network.latency /= 2;
+       const auto start = c.fitted.find("collective_start");
+       if (start != c.fitted.end()) start->second /= 2;
+     }},
+    {"overhead of a kernel",
+     [](Cluster& c) {
+       c.device.launch /= 2;
+       const auto kernel = c.fitted.find("kernel_seconds");
+       if (kernel != c.fitted.end()) kernel->second /= 2;
+     }},
+};
+
+MemoryOverTime MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches,
+                        const std::vector<double>& begins) {
+  MemoryOverTime memory;
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    memory.classes.push_back(Name(static_cast<MemoryClass>(c)));
+  }
+  ClassBytes live = step.live;
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const RecordedStretch& stretch = step.stretches[stretches[i]];
+    MemoryOverTime::Sample sample = {.begin = begins[i]};
+    for (int c = 0; c < kMemoryClasses; ++c) {
+      sample.bytes.push_back(static_cast<double>(live[c] + stretch.peaks[c]));
+      live[c] += stretch.kept[c];
+    }
+    memory.samples.push_back(std::move(sample));
+  }
+  return memory;
+}
+
+}  // namespace
+
+Planner::Planner(Options options)
+    : options_(std::move(options)),
+      strategy_(MeshStrategy()),
+      network_(std::make_shared<const NetworkTime>(options_.cluster)) {}
+
+absl::StatusOr<Planner> Planner::Create(Options options) {
+  LS_RETURN_IF_ERROR(NetworkTime::Check(options.cluster));
+  Planner planner(std::move(options));
+  Options& given = planner.options_;
+  LS_ASSIGN_OR_RETURN(const TrainingRun run,
+                      CheckRun(With(given.workload, Candidate().Assignments(1)), planner.strategy_,
+                               given.make_model));
+  planner.batch_ = run.settings.batch.size * given.batch_factor;
+  given.workload.assignments.push_back(absl::StrCat("batch.size=", planner.batch_));
+  planner.targets_per_sample_ = static_cast<double>(run.dataset->target_shape().elements());
+  LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
+  for (const auto& block : model.blocks) {
+    planner.forward_macs_ += static_cast<double>(block->cost.forward_macs);
+  }
+  return planner;
+}
+
+absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
+  const Cluster& cluster = options_.cluster;
+  if (ranks < 1 || ranks > cluster.devices()) {
+    return InvalidArgument("cluster ", cluster.name, " has ", cluster.devices(), " devices, not ",
+                           ranks, "; use 1 to ", cluster.devices(),
+                           " ranks, or raise network.nodes in its file");
+  }
+  CandidateLimits limits;
+  limits.ranks = ranks;
+  limits.batch = batch_;
+  limits.ranks_per_node = std::min<int64_t>(cluster.node.devices, ranks);
+  limits.tensor_parallel.clear();
+  // The model itself says how it can be split.
+  const auto accepts = [&](const Candidate& candidate) {
+    return CheckRun(With(options_.workload, candidate.Assignments(batch_)), strategy_,
+                    options_.make_model);
+  };
+  for (int tp = 1; tp <= cluster.node.devices; ++tp) {
+    if (cluster.node.devices % tp != 0) continue;
+    Candidate candidate;
+    candidate.mesh.tp = tp;
+    const auto run = accepts(candidate);
+    if (!run.ok()) {
+      limits.refused_tensor_parallel.push_back(tp);
+      continue;
+    }
+    limits.tensor_parallel.push_back(tp);
+    if (tp == 1) {
+      LS_ASSIGN_OR_RETURN(const Model model, run->make_model(run->config, *run->dataset));
+      limits.blocks = static_cast<int64_t>(model.blocks.size());
+      continue;
+    }
+    candidate.sequence_parallel = true;
+    if (accepts(candidate).ok()) limits.sequence_parallel.push_back(tp);
+  }
+  Candidate selective;
+  selective.recompute = "selective";
+  limits.has_selective = accepts(selective).ok();
+  return limits;
+}
+
+absl::StatusOr<StepTime> Planner::Record(const Candidate& candidate) const {
+  LS_ASSIGN_OR_RETURN(RecordedRun recorded,
+                      RecordRun(With(options_.workload, candidate.Assignments(batch_)), strategy_,
+                                options_.make_model));
+  return StepTime::Create(std::make_shared<const RecordedRun>(std::move(recorded)),
+                          options_.dialect, options_.cluster);
+}
+
+RankMemory Planner::MemoryAt(const StepTime& time, const std::vector<KernelCost>& costs,
+                             int pp) const {
+  RankMemory memory;
+  if (options_.dialect.parameter_bytes() > 0) {  // another framework's bytes
+    const DialectMemory bytes = time.Memory(costs, options_.dialect, pp);
+    memory.classes = {{"parameters and optimizer", bytes.layers + bytes.embeddings},
+                      {"activations", bytes.layer_activations + bytes.other_activations},
+                      {"recomputed", bytes.recomputed}};
+    memory.total = bytes.total();
+    return memory;
+  }
+  const StepMemory bytes = MemoryOf(time.run().steps[pp], time.run().Stretches(pp));
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    memory.classes.emplace_back(Name(static_cast<MemoryClass>(c)),
+                                static_cast<double>(bytes.peaks[c]));
+  }
+  memory.total = static_cast<double>(bytes.peak_total);
+  return memory;
+}
+
+absl::StatusOr<Forecast> Planner::Estimate(const Candidate& candidate, const StepTime& time,
+                                           bool with_timeline) const {
+  Forecast forecast;
+  forecast.candidate = candidate;
+  LS_ASSIGN_OR_RETURN(const std::vector<KernelCost> costs, time.Costs(options_.dialect));
+  forecast.estimate =
+      time.Estimate(costs, options_.dialect, options_.cluster, *network_, with_timeline);
+  for (int pp = 0; pp < candidate.mesh.pp; ++pp) {
+    RankMemory memory = MemoryAt(time, costs, pp);
+    if (pp > 0 && memory.total <= forecast.memory.total) continue;
+    forecast.fullest = pp;
+    forecast.memory = std::move(memory);
+  }
+  forecast.seconds = forecast.estimate.seconds;
+  const auto batch = static_cast<double>(batch_);
+  forecast.tokens_per_second = batch * targets_per_sample_ / forecast.seconds;
+  forecast.flops = 6 * forward_macs_ * batch;
+  forecast.mfu = forecast.flops / forecast.seconds / candidate.mesh.ranks() /
+                 PeakOf(options_.cluster.device, time.run().settings.precision.compute);
+  forecast.fits = forecast.memory.total <= room();
+  return forecast;
+}
+
+Forecast Planner::Plan(const Candidate& candidate) const {
+  const auto plan = [&]() -> absl::StatusOr<Forecast> {
+    LS_ASSIGN_OR_RETURN(const StepTime time, Record(candidate));
+    return Estimate(candidate, time, /*with_timeline=*/false);
+  };
+  absl::StatusOr<Forecast> forecast = plan();
+  if (forecast.ok()) return *std::move(forecast);
+  Forecast refused;
+  refused.candidate = candidate;
+  refused.refused = forecast.status();
+  return refused;
+}
+
+absl::StatusOr<Explanation> Planner::Explain(const Candidate& candidate) const {
+  LS_ASSIGN_OR_RETURN(const StepTime time, Record(candidate));
+  Explanation explanation;
+  LS_ASSIGN_OR_RETURN(explanation.forecast, Estimate(candidate, time, /*with_timeline=*/true));
+  for (const Resource& resource : kResources) {
+    Cluster cluster = options_.cluster;
+    resource.improve(cluster);
+    LS_ASSIGN_OR_RETURN(const StepEstimate estimate,
+                        time.Estimate(options_.dialect, cluster, NetworkTime(cluster)));
+    explanation.faster.push_back({resource.name, estimate.seconds});
+  }
+  std::ranges::stable_sort(explanation.faster, std::less(), &FasterResource::seconds);
+  if (options_.dialect.parameter_bytes() == 0) {
+    const int pp = explanation.forecast.fullest;
+    explanation.memory = MemoryOf(time.run().steps[pp], time.run().Stretches(pp),
+                                  explanation.forecast.estimate.ranks[pp].stretch_begins);
+  }
+  return explanation;
+}
+
+absl::StatusOr<std::string> Planner::ConfigurationOf(const Candidate& candidate) const {
+  return EffectiveConfig(With(options_.workload, candidate.Assignments(batch_)), strategy_,
+                         options_.make_model);
+}
+
+}  // namespace lockstep

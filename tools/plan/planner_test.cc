@@ -1,0 +1,236 @@
+#include "tools/plan/planner.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/run/training_run.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/mesh/mesh.h"
+#include "tools/plan/search.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr char kWorkload[] = R"(name = "small"
+[batch]
+size = 8
+[model]
+kind = "transformer"
+layers = 2
+heads = 2
+width = 16
+dropout = 0.0
+[data]
+kind = "markov"
+context = 8
+validation_samples = 8
+[optimizer]
+kind = "adamw"
+[train]
+steps = 8
+[schedule]
+learning_rate = 0.01
+)";
+
+// Four devices in two nodes. Numbers are small, so that each resource counts.
+Cluster SmallCluster() {
+  Cluster cluster;
+  cluster.name = "small";
+  cluster.device.memory = 1e9;
+  cluster.device.bandwidth = 1e9;
+  cluster.device.peak = {{DType::kF32, 1e10}};
+  cluster.device.launch = 1e-6;
+  cluster.node.devices = 2;
+  cluster.node.link_bandwidth = 1e8;
+  cluster.node.link_latency = 1e-6;
+  cluster.network.nodes = 2;
+  cluster.network.bandwidth = 1e7;
+  cluster.network.latency = 1e-5;
+  return cluster;
+}
+
+class PlannerTest : public testing::Test {
+ protected:
+  static Planner::Options Options() {
+    const std::string file = testing::TempDir() + "/planner.toml";
+    EXPECT_TRUE(WriteFileAtomically(file, kWorkload).ok());
+    Planner::Options options;
+    options.workload.configs = {file};
+    options.make_model = MakeModel;
+    options.cluster = SmallCluster();
+    auto dialect = Dialect::Read("foresight/dialects/lockstep.toml");
+    EXPECT_TRUE(dialect.ok()) << dialect.status();
+    options.dialect = *std::move(dialect);
+    return options;
+  }
+  static Planner Create(const Planner::Options& options = Options()) {
+    auto planner = Planner::Create(options);
+    EXPECT_TRUE(planner.ok()) << planner.status();
+    return *std::move(planner);
+  }
+  static Candidate On(int pp, int dp, int tp) {
+    Candidate candidate;
+    candidate.mesh.pp = pp;
+    candidate.mesh.dp = dp;
+    candidate.mesh.tp = tp;
+    return candidate;
+  }
+};
+
+TEST_F(PlannerTest, CountsTokensAndOperations) {
+  const Forecast run = Create().Plan(On(1, 2, 1));
+  ASSERT_TRUE(run.refused.ok()) << run.refused;
+  // 64 tokens. A layer's products have 12 x 16^2 weights, and attention half of 8 x 8 scores and as
+  // many products with values; the head has 16 weights for each of the 64 words.
+  const double layer = 64 * (12.0 * 16 * 16) + 8 * 2.0 * 16 * (8 * 8) / 2;
+  const double head = 64 * 16.0 * 64;
+  EXPECT_NEAR(run.flops, 6 * (2 * layer + head), 0.15 * run.flops);
+  EXPECT_DOUBLE_EQ(run.tokens_per_second, 64 / run.seconds);
+  EXPECT_DOUBLE_EQ(run.mfu, run.flops / run.seconds / 2 / 1e10);
+
+  Planner::Options twice = Options();
+  twice.batch_factor = 2;
+  const Forecast doubled = Create(twice).Plan(On(1, 2, 1));
+  EXPECT_DOUBLE_EQ(doubled.flops, 2 * run.flops);
+  EXPECT_GT(doubled.seconds, run.seconds);
+}
+
+TEST_F(PlannerTest, SaysWhatFits) {
+  const Forecast run = Create().Plan(On(1, 1, 1));
+  EXPECT_TRUE(run.fits);
+  double sum = 0;
+  for (const auto& [name, bytes] : run.memory.classes) sum += bytes;
+  EXPECT_LE(run.memory.total, sum);
+  EXPECT_GT(run.memory.total, sum / 2);
+  for (const double room : {run.memory.total, run.memory.total - 1}) {
+    Planner::Options options = Options();
+    options.memory = room;
+    EXPECT_EQ(Create(options).Plan(On(1, 1, 1)).fits, room == run.memory.total);
+  }
+}
+
+TEST_F(PlannerTest, LeavesRefusalsToTheEngine) {
+  const Planner planner = Create();
+  EXPECT_THAT(std::string(planner.Plan(On(8, 1, 1)).refused.message()),
+              HasSubstr("but the model has 4 blocks"));
+  EXPECT_THAT(std::string(planner.Plan(On(1, 3, 1)).refused.message()),
+              HasSubstr("do not divide into 3 shards"));
+  EXPECT_THAT(std::string(planner.Explain(On(8, 1, 1)).status().message()),
+              HasSubstr("but the model has 4 blocks"));
+  EXPECT_THAT(std::string(planner.Limits(5).status().message()), HasSubstr("has 4 devices, not 5"));
+
+  const auto limits = planner.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  EXPECT_EQ(limits->tensor_parallel, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(limits->sequence_parallel, (std::vector<int64_t>{2}));
+  EXPECT_EQ(limits->blocks, 4);
+  EXPECT_EQ(limits->batch, 8);
+  EXPECT_TRUE(limits->has_selective);
+}
+
+TEST_F(PlannerTest, ExplainsWhereTimeAndMemoryGo) {
+  const Planner planner = Create();
+  Candidate candidate = On(2, 2, 1);
+  candidate.shard = "optimizer";
+  const Forecast planned = planner.Plan(candidate);
+  const auto explained = planner.Explain(candidate);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  const Forecast& run = explained->forecast;
+  EXPECT_EQ(run.seconds, planned.seconds);
+  for (const RankEstimate& rank : run.estimate.ranks) {
+    double now = 0;
+    for (const Interval& interval : rank.timeline) {
+      EXPECT_EQ(interval.begin, now);
+      now = interval.end;
+    }
+    EXPECT_LE(now, run.seconds);
+    EXPECT_TRUE(std::ranges::is_sorted(rank.stretch_begins));
+  }
+  // Half the time at most is saved by a resource that is twice as good.
+  for (const FasterResource& resource : explained->faster) {
+    EXPECT_LE(resource.seconds, run.seconds * (1 + 1e-9)) << resource.name;
+    EXPECT_GE(resource.seconds, run.seconds / 2) << resource.name;
+  }
+  EXPECT_EQ(explained->faster.front().name, "bandwidth between nodes");
+  double most = 0;
+  for (const auto& sample : explained->memory.samples) {
+    ASSERT_EQ(sample.bytes.size(), explained->memory.classes.size());
+    double total = 0;
+    for (const double bytes : sample.bytes) total += bytes;
+    most = std::max(most, total);
+  }
+  EXPECT_GE(most, run.memory.total * 0.9);
+}
+
+TEST_F(PlannerTest, WritesAConfigurationThatRuns) {
+  const Planner planner = Create();
+  Candidate candidate = On(2, 2, 1);
+  candidate.micro_batch = 2;
+  candidate.schedule = "zb_h1";
+  candidate.shard = "gradients";
+  const auto config = planner.ConfigurationOf(candidate);
+  ASSERT_TRUE(config.ok()) << config.status();
+  CommandLine command_line;
+  command_line.configs = {testing::TempDir() + "/written.toml"};
+  ASSERT_TRUE(WriteFileAtomically(command_line.configs[0], *config).ok());
+  const auto run = CheckRun(command_line, MeshStrategy(), MakeModel);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->settings.mesh, candidate.mesh);
+  EXPECT_EQ(run->settings.cut.micro_batches, 2);
+  EXPECT_EQ(run->settings.cut.shards, 2);
+}
+
+TEST_F(PlannerTest, SearchFindsTheBestOfAll) {
+  const Planner planner = Create();
+  const auto limits = planner.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  int64_t told = 0;
+  const std::vector<Forecast> runs =
+      Search(planner, *limits, [&](int64_t done, int64_t) { told = done; });
+  EXPECT_EQ(told, std::ssize(runs));
+  EXPECT_TRUE(std::ranges::is_sorted(runs, IsBetter));
+  std::set<std::string> names;
+  for (const Forecast& run : runs) {
+    EXPECT_TRUE(names.insert(run.candidate.ToString()).second) << run.candidate.ToString();
+  }
+  // All meshes are there, those that the engine refuses too.
+  for (const Candidate& candidate : FirstCandidates(*limits)) {
+    EXPECT_THAT(runs, Contains(testing::Truly([&](const Forecast& run) {
+                  return run.candidate.mesh == candidate.mesh;
+                })));
+  }
+  // No change of one option makes the best better.
+  for (const Forecast& run : PlanCandidates(planner, Variants(runs.front().candidate, *limits),
+                                            [](int64_t, int64_t) {})) {
+    if (!run.refused.ok()) continue;
+    EXPECT_GE(run.seconds, runs.front().seconds) << run.candidate.ToString();
+  }
+}
+
+// With less memory than any of the first candidates needs, it recomputes or divides more.
+TEST_F(PlannerTest, SearchSavesMemoryWhereItMust) {
+  const auto limits = Create().Limits(2);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  Planner::Options options = Options();
+  options.memory = options.cluster.device.memory;
+  for (const Forecast& run :
+       PlanCandidates(Create(), FirstCandidates(*limits), [](int64_t, int64_t) {})) {
+    if (run.refused.ok()) options.memory = std::min(options.memory, run.memory.total - 1);
+  }
+  const std::vector<Forecast> runs = Search(Create(options), *limits, [](int64_t, int64_t) {});
+  EXPECT_TRUE(runs.front().fits);
+  EXPECT_LE(runs.front().memory.total, options.memory);
+  EXPECT_THAT(runs, Contains(testing::Truly([](const Forecast& run) { return !run.fits; })));
+}
+
+}  // namespace
+}  // namespace lockstep
