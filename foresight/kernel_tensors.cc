@@ -90,6 +90,7 @@ bool IsOfParameters(absl::string_view name) {
 }
 
 void AddTo(NamedTensor& named, const TensorKind& tensor, int64_t repeats) {
+  if (tensor.elements() == 0) return;  // undefined
   const bool repeated = repeats > 1 && !IsOfParameters(named.name);
   const auto times = static_cast<double>(repeated ? repeats : 1);
   named.bytes += times * static_cast<double>(tensor.bytes());

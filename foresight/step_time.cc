@@ -299,6 +299,7 @@ class StepTime::Walk {
         dialect_(dialect),
         network_(network),
         with_timeline_(with_timeline),
+        message_seconds_(dialect.Fitted("message_seconds")),
         channels_(step.channels_) {
     const DeviceTime device(cluster);
     seconds_.resize(costs.size());
@@ -540,6 +541,7 @@ class StepTime::Walk {
         break;
       case CallPlan::Kind::kSend: {
         Channel& channel = channels_[call.channel];
+        Spend(rank, Interval::Kind::kCommunication, rank.now + message_seconds_, call.label);
         pending.number = channel.ends.size();
         channel.begins.push_back(rank.now);
         channel.free = std::max(rank.now, channel.free) + rank.call_seconds[index];
@@ -591,7 +593,9 @@ class StepTime::Walk {
         return false;
       }
       Spend(rank, Interval::Kind::kBubble, channel.begins[first.number]);
-      Spend(rank, Interval::Kind::kCommunication, channel.ends[first.number], call.label);
+      const double busy = call.kind == CallPlan::Kind::kRecv ? message_seconds_ : 0;
+      Spend(rank, Interval::Kind::kCommunication,
+            std::max(rank.now, channel.ends[first.number]) + busy, call.label);
     }
     ++pending.first;
     return true;
@@ -602,6 +606,7 @@ class StepTime::Walk {
   const Dialect& dialect_;
   const NetworkTime& network_;
   const bool with_timeline_;
+  const double message_seconds_;
   std::vector<std::vector<double>> seconds_;  // by cost and kernel
   std::vector<Rank> ranks_;
   std::vector<Channel> channels_;

@@ -64,7 +64,8 @@ struct DialectMemory {
 // - Collectives along tp that are waited for at once stand among the kernels.
 // - Other collectives run on a stream of their own, one after the other; where the dialect overlaps
 //   nothing, they begin when they are waited for.
-// - Messages between stages leave in order, one at a time for each edge and direction.
+// - Messages between stages leave in order, one at a time for each edge and direction. Sender and
+//   receiver are busy with each for the dialect's `message_seconds`, if it has them.
 //
 // Numbers of dialect and cluster may change from call to call, as fits do, and rules may not: what
 // depends on neither is worked out once.
