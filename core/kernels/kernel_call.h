@@ -49,12 +49,14 @@ struct KernelCall {
   }
 };
 
-// Receives the kernel calls of one rank.
+// Receives the kernel calls of one rank. Kernels that a kernel calls itself are not reported.
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
-  // Runs before the kernel computes. Kernels that a kernel calls itself are not reported.
+  // Runs before the kernel computes.
   virtual void OnKernel(KernelCall call) = 0;
+  // Runs when the kernel has computed, which took `nanos` nanoseconds.
+  virtual void OnKernelEnd(int64_t /*nanos*/) {}
 };
 
 }  // namespace lockstep

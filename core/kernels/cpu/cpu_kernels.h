@@ -44,7 +44,7 @@ class CpuKernels : public Kernels {
   int64_t busy_nanos() const override { return busy_nanos_; }
 
   // Reports all calls from now on to `observer`, which outlives the kernels. Null stops that. For
-  // rehearsals.
+  // rehearsals and measurements.
   void Observe(KernelObserver* observer) { observer_ = observer; }
 
   void Fill(const Tensor& y, float value) override;

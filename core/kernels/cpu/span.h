@@ -32,7 +32,10 @@ class CpuKernels::Span {
     start_nanos_ = NowNanos();
   }
   ~Span() {
-    if (--kernels_->depth_ == 0) kernels_->busy_nanos_ += NowNanos() - start_nanos_;
+    if (--kernels_->depth_ > 0) return;
+    const int64_t nanos = NowNanos() - start_nanos_;
+    kernels_->busy_nanos_ += nanos;
+    if (kernels_->observer_ != nullptr) kernels_->observer_->OnKernelEnd(nanos);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
