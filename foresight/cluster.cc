@@ -1,8 +1,10 @@
 #include "foresight/cluster.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/config/config_reader.h"
@@ -82,6 +84,24 @@ absl::Status ReadNetwork(ConfigReader reader, Cluster::Network& network) {
   return reader.Finish();
 }
 
+absl::Status ReadMeasurements(ConfigReader reader, Measurements& measured) {
+  const auto read = [&](const std::string& key, auto parse, auto& rows) {
+    std::vector<std::string> lines;
+    reader.Read(key, &lines);
+    for (const std::string& line : lines) {
+      auto row = parse(line);
+      if (row.ok()) {
+        rows.push_back(*std::move(row));
+      } else {
+        return reader.AddProblem(key, std::string(row.status().message()));
+      }
+    }
+  };
+  read("kernels", ParseMeasuredKernel, measured.kernels);
+  read("calls", ParseMeasuredCall, measured.calls);
+  return reader.Finish();
+}
+
 }  // namespace
 
 absl::StatusOr<Cluster> ReadCluster(const std::string& path) {
@@ -96,8 +116,48 @@ absl::StatusOr<Cluster> ReadCluster(const std::string& path) {
   for (const std::string& key : fitted.Keys()) {
     fitted.Read(key, &cluster.fitted[key], {.at_least = 0});
   }
+  status = Both(status, ReadMeasurements(ConfigReader(whole.Table("measured")), cluster.measured));
   LS_RETURN_IF_ERROR(Both(Both(status, fitted.Finish()), whole.Finish()));
   return cluster;
+}
+
+std::string ToToml(const Cluster& cluster) {
+  const auto quantity = [](const std::string& key, double value, const char* unit) {
+    return absl::StrFormat("%s = \"%.4g %s\"\n", key, value, unit);
+  };
+  const Cluster::Device& device = cluster.device;
+  std::string text = absl::StrCat("name = \"", cluster.name, "\"\n\n[device]\n",
+                                  quantity("memory", device.memory, "B"),
+                                  quantity("bandwidth", device.bandwidth, "B/s"));
+  for (const auto& [dtype, rate] : device.peak) {
+    text += quantity(absl::StrCat("peak.", Name(dtype)), rate, "FLOP/s");
+  }
+  absl::StrAppend(&text, "processors = ", device.processors, "\n",
+                  quantity("launch", device.launch, "s"),
+                  "\n[node]\ndevices = ", cluster.node.devices, "\n",
+                  quantity("link_bandwidth", cluster.node.link_bandwidth, "B/s"),
+                  quantity("link_latency", cluster.node.link_latency, "s"));
+  if (const Cluster::Network& network = cluster.network; network.nodes > 1) {
+    absl::StrAppend(&text, "\n[network]\nnodes = ", network.nodes, "\n",
+                    quantity("bandwidth", network.bandwidth, "B/s"),
+                    quantity("latency", network.latency, "s"),
+                    absl::StrFormat("oversubscription = %.4g\n", network.oversubscription),
+                    "nodes_a_switch = ", network.nodes_a_switch, "\n");
+  }
+  if (!cluster.fitted.empty()) text += "\n[fitted]\n";
+  for (const auto& [name, value] : cluster.fitted) {
+    absl::StrAppendFormat(&text, "%s = %.6g\n", name, value);
+  }
+  if (cluster.measured.empty()) return text;
+  const auto rows = [&text](const char* key, const auto& measured) {
+    absl::StrAppend(&text, key, " = [\n");
+    for (const auto& row : measured) absl::StrAppend(&text, "  \"", ToText(row), "\",\n");
+    text += "]\n";
+  };
+  text += "\n[measured]\n";
+  rows("kernels", cluster.measured.kernels);
+  rows("calls", cluster.measured.calls);
+  return text;
 }
 
 }  // namespace lockstep

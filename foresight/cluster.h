@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/tensor/dtype.h"
+#include "foresight/measurements.h"
 
 namespace lockstep {
 
@@ -39,11 +40,17 @@ struct Cluster {
   // (device_time.h, network_time.h); "fitted.product_rate" and the like.
   std::map<std::string, double> fitted = {};
 
+  // Of the machine at hand: where they are there, kernels and communication take these times.
+  Measurements measured = {};
+
   int devices() const { return node.devices * network.nodes; }
 };
 
 // InvalidArgument names file, key and what is wrong: a bandwidth of zero, an unknown unit, a key
 // that nobody knows.
 absl::StatusOr<Cluster> ReadCluster(const std::string& path);
+
+// The text of a file that ReadCluster reads.
+std::string ToToml(const Cluster& cluster);
 
 }  // namespace lockstep

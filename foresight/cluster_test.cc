@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,6 +57,58 @@ TEST(ClusterTest, NamesAllProblemsAtOnce) {
 TEST(ClusterTest, SeveralNodesNeedANetwork) {
   EXPECT_THAT(std::string(Read(std::string(kSmall) + "[network]\nnodes = 2\n").status().message()),
               HasSubstr("network.bandwidth"));
+}
+
+// What calibration writes is read back as it was.
+TEST(ClusterTest, MeasurementsGoRoundTheFile) {
+  auto cluster = Read(kSmall);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  MeasuredKernel kernel;
+  kernel.kernel = "Linear";
+  kernel.dtype = DType::kBF16;
+  kernel.ranks = 2;
+  kernel.threads = 3;
+  kernel.extents = {{"x", {1024, 256}}, {"w", {768, 256}}};
+  kernel.work = 4.5e8;
+  kernel.seconds = 0.0021;
+  cluster->measured.kernels = {kernel};
+  cluster->measured.calls = {{.operation = Operation::kAllGather,
+                              .transport = Transport::kMpi,
+                              .ranks = 4,
+                              .bytes = 65536,
+                              .seconds = 1.25e-5}};
+  const auto again = Read(ToToml(*cluster));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToToml(*again), ToToml(*cluster));
+  EXPECT_EQ(again->device.peak, cluster->device.peak);
+  ASSERT_EQ(again->measured.kernels.size(), 1u);
+  const MeasuredKernel& read = again->measured.kernels[0];
+  EXPECT_EQ(read.kernel, "Linear");
+  EXPECT_EQ(read.dtype, DType::kBF16);
+  EXPECT_EQ(read.ranks, 2);
+  EXPECT_EQ(read.threads, 3);
+  EXPECT_EQ(read.extents, kernel.extents);
+  EXPECT_EQ(read.work, 4.5e8);
+  EXPECT_EQ(read.seconds, 0.0021);
+  ASSERT_EQ(again->measured.calls.size(), 1u);
+  EXPECT_EQ(again->measured.calls[0].operation, Operation::kAllGather);
+  EXPECT_EQ(again->measured.calls[0].transport, Transport::kMpi);
+  EXPECT_EQ(again->measured.calls[0].ranks, 4);
+  EXPECT_EQ(again->measured.calls[0].bytes, 65536);
+  EXPECT_EQ(again->measured.calls[0].seconds, 1.25e-5);
+}
+
+TEST(ClusterTest, NamesAMeasurementThatIsNone) {
+  for (const char* line :
+       {"kernels = ['Linear f32 1x2 x=8x8 : 12 in']",
+        "kernels = ['Linear f31 1x2 x=8x8 : 12 in 1']",
+        "kernels = ['Linear f32 1x2 x=8 : 12 in 1']", "calls = ['all_reduce threads 1 : 8 in 1']",
+        "calls = ['all_reduce pigeons 2 : 8 in 1']", "calls = ['all_reduce mpi 2 : 8 in -1']"}) {
+    EXPECT_THAT(std::string(Read(absl::StrCat(kSmall, "[measured]\n", line)).status().message()),
+                AllOf(HasSubstr("cluster.toml"), HasSubstr("is no measurement"),
+                      HasSubstr("tools/plan:calibrate")))
+        << line;
+  }
 }
 
 // The files that are shipped.

@@ -23,6 +23,15 @@ double PeakOf(const Cluster::Device& device, DType dtype) {
 
 }  // namespace
 
+double WorkOf(const KernelCost& cost) {
+  double flops = 0, bytes = 0;
+  for (const DeviceKernel& kernel : cost.kernels) {
+    flops += 2 * kernel.m * kernel.n * kernel.k * kernel.batch;
+    bytes += kernel.bytes;
+  }
+  return flops > 0 ? flops : bytes;
+}
+
 DeviceTime::DeviceTime(const Cluster& cluster) : device_(cluster.device) {
   const auto fitted = [&](const char* name, double otherwise) {
     const auto found = cluster.fitted.find(name);

@@ -5,6 +5,9 @@
 
 namespace lockstep {
 
+// What a call's time grows with: the FLOP of its matrix products if it has any, else its bytes.
+double WorkOf(const KernelCost& cost);
+
 // How long kernels take on a device.
 //
 // A product is divided into tiles of several sizes, which the processors compute in waves:

@@ -13,6 +13,7 @@
 #include "core/config/config.h"
 #include "core/config/config_reader.h"
 #include "foresight/kernel_tensors.h"
+#include "foresight/lockstep_dialect.h"
 
 namespace lockstep {
 namespace {
@@ -83,6 +84,10 @@ class DialectReader {
       if (files.size() > 4) return InvalidArgument(path, ": based_on goes round in a circle");
       next = based_on.empty() ? "" : FolderOf(path) + based_on + ".toml";
     }
+    return Read(files);
+  }
+
+  static absl::StatusOr<Dialect> Read(const std::vector<Config>& files) {
     Dialect dialect;
     absl::Status status;
     for (const Config& file : files) {
@@ -247,6 +252,11 @@ class DialectReader {
 };
 
 absl::StatusOr<Dialect> Dialect::Read(const std::string& path) { return DialectReader::Read(path); }
+
+absl::StatusOr<Dialect> Dialect::Lockstep() {
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromString(kLockstepDialect, "lockstep.toml"));
+  return DialectReader::Read({config});
+}
 
 double Dialect::Fitted(const std::string& name) const {
   const auto found = fitted_.find(name);

@@ -78,6 +78,8 @@ class Dialect {
   // Reads a file, and those it is based on, which lie beside it. InvalidArgument names file, key
   // and what is wrong: an unknown kernel, key or name in a formula.
   static absl::StatusOr<Dialect> Read(const std::string& path);
+  // foresight/dialects/lockstep.toml, which is part of the program.
+  static absl::StatusOr<Dialect> Lockstep();
 
   // InvalidArgument for a kernel for which the dialect has no rule. `repeats` as in TensorsOf.
   absl::StatusOr<KernelCost> CostOf(const KernelCall& call, const DialectContext& context,

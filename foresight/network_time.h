@@ -8,16 +8,10 @@
 #include "absl/status/status.h"
 #include "core/comm/operation.h"
 #include "foresight/cluster.h"
+#include "foresight/comm_time.h"
 #include "foresight/flow_simulation.h"
 
 namespace lockstep {
-
-// Where the members of a group are. Its nodes lie side by side: as few switches as can be.
-struct GroupPlacement {
-  int ranks = 1;
-  int per_node = 1;  // of them in one node; the last node may have fewer
-  int at_once = 1;   // groups of one node that do the same at the same time, and share its adapters
-};
 
 // How long communication takes on a cluster.
 //
@@ -68,7 +62,7 @@ struct GroupPlacement {
 //   link_efficiency     of node.link_bandwidth, in collectives; default 1
 //   message_efficiency  of node.link_bandwidth, for a message between two devices; default 1
 //   adapter_efficiency  of network.bandwidth; default 1
-class NetworkTime {
+class NetworkTime final : public CommTime {
  public:
   // InvalidArgument names the entry of the cluster that no network can have: a bandwidth of zero
   // between devices or nodes that there are, an efficiency above 1, an oversubscription below 1.
@@ -77,20 +71,13 @@ class NetworkTime {
   // The cluster has passed Check.
   explicit NetworkTime(const Cluster& cluster);
 
-  // Seconds of a call in which all members take part, from when the last of them makes it. Payload
-  // as in core/comm/signature.h: what one member contributes to a broadcast, reduce or all-reduce,
-  // and the chunks of all members together elsewhere. Send and recv: a message within the node if
-  // per_node is 2 or more, or else between nodes. The groups fit into the cluster.
-  //
-  // May be called by any thread. Throws StatusException where the system has no process or memory
-  // left to simulate with.
+  // Throws StatusException where the system has no process or memory left to simulate with.
   double Collective(Operation operation, double payload_bytes,
-                    const GroupPlacement& placement) const;
+                    const GroupPlacement& placement) const override;
 
-  // Seconds of a message between two devices of a node, or of two nodes, while `at_once` devices of
-  // the node send one each. Between nodes it leaves its switch if there are several; as all nodes
-  // of the switch do, it gets their share of what lies above.
-  double Message(double bytes, bool within_node, int at_once) const;
+  // Between nodes a message leaves its switch if there are several; as all nodes of the switch do,
+  // it gets their share of what lies above.
+  double Message(double bytes, bool within_node, int at_once) const override;
 
   // The cluster's network for SimulateFlows, with so many switches, nodes of each and devices of
   // each node. Switches are joined over the shares of `uplinks` nodes in what lies above a switch:

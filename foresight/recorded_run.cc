@@ -6,10 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
-#include "core/run/rehearsal.h"
+#include "core/data/sampler.h"
 #include "glog/logging.h"
 #include "strategies/data_parallel/data_parallel_option.h"
 #include "strategies/schedules/named_schedules.h"
@@ -107,26 +106,43 @@ std::vector<int32_t> RecordedRun::Stretches(int pp) const {
   return order;
 }
 
-absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
-                                      const StrategyDefinition& strategy,
-                                      const ModelFactory& make_model) {
-  LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
+absl::StatusOr<RecordedRun> RecordRun(const TrainingRun& run, const RehearsalOptions& options) {
   RecordedRun recorded;
   recorded.settings = run.settings;
   recorded.schedule = ScheduleOf(run.config, run.settings);
   recorded.rounds = run.settings.micro_batches_of_rank() / recorded.schedule.micro_batches;
-  recorded.recorded_of_shard = FewestMicroBatches(run.settings, recorded.schedule);
-  CommandLine shorter = command_line;
+  const auto record = [&](int64_t of_shard) -> absl::Status {
+    recorded.recorded_of_shard = of_shard;
+    TrainingRun shorter = run;
+    Settings& settings = shorter.settings;
+    if (of_shard < settings.cut.micro_batches) {
+      settings.batch.size = settings.batch.size / settings.cut.micro_batches * of_shard;
+      settings.cut.micro_batches = of_shard;
+    }
+    // The prefetcher must have batches left to fetch while the second step runs.
+    settings.steps = 8;
+    SamplerOptions sampler = run.sampler->options();
+    sampler.global_batch = settings.batch.size;
+    sampler.micro_batches = of_shard;
+    LS_ASSIGN_OR_RETURN(Sampler sampler_of_few, Sampler::Create(*run.dataset, sampler));
+    shorter.sampler = std::make_shared<const Sampler>(std::move(sampler_of_few));
+    LS_ASSIGN_OR_RETURN(recorded.steps, RecordStep(shorter, options));
+    return absl::OkStatus();
+  };
   const int64_t all = run.settings.cut.micro_batches;
-  shorter.assignments.insert(
-      shorter.assignments.end(),
-      {absl::StrCat("cut.micro_batches=", recorded.recorded_of_shard),
-       absl::StrCat("batch.size=", run.settings.batch.size / all * recorded.recorded_of_shard),
-       // The prefetcher must have batches left to fetch while the second step runs.
-       "train.steps=8"});
-  LS_ASSIGN_OR_RETURN(const TrainingRun short_run, CheckRun(shorter, strategy, make_model));
-  LS_ASSIGN_OR_RETURN(recorded.steps, RecordStep(short_run));
+  LS_RETURN_IF_ERROR(record(FewestMicroBatches(run.settings, recorded.schedule)));
+  // A strategy that is no preset runs no schedule, so that nothing says what a micro-batch is.
+  if (recorded.recorded_of_shard < all && recorded.steps[0].stretches.size() == 1) {
+    LS_RETURN_IF_ERROR(record(all));
+  }
   return recorded;
+}
+
+absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
+                                      const StrategyDefinition& strategy,
+                                      const ModelFactory& make_model) {
+  LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
+  return RecordRun(run);
 }
 
 StepMemory MemoryOf(const RecordedStep& step, const std::vector<int32_t>& stretches) {

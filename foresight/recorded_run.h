@@ -7,6 +7,7 @@
 #include "core/config/command_line.h"
 #include "core/config/settings.h"
 #include "core/run/recorded_step.h"
+#include "core/run/rehearsal.h"
 #include "core/run/strategy.h"
 #include "core/run/training_run.h"
 #include "strategies/schedules/schedule.h"
@@ -29,8 +30,10 @@ struct RecordedRun {
   std::vector<int32_t> Stretches(int pp) const;
 };
 
-// Records the run that a command line describes. `strategy` is an engine preset. Returns the errors
-// of CheckRun and RecordStep.
+// Records a run. Where the strategy is no engine preset, all micro-batches are recorded. Returns
+// the errors of RecordStep.
+absl::StatusOr<RecordedRun> RecordRun(const TrainingRun& run, const RehearsalOptions& options = {});
+// Records the run that a command line describes. Returns the errors of CheckRun, too.
 absl::StatusOr<RecordedRun> RecordRun(const CommandLine& command_line,
                                       const StrategyDefinition& strategy,
                                       const ModelFactory& make_model);

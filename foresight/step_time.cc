@@ -17,12 +17,14 @@
 #include "core/comm/signature.h"
 #include "foresight/device_time.h"
 #include "foresight/kernel_tensors.h"
+#include "foresight/measured_time.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
 constexpr absl::string_view kOptimizer = "UpdateParameters";
+constexpr absl::string_view kNorm = "SumOfSquares";
 constexpr absl::string_view kEmbedding = "Embedding";
 constexpr char kActivations[] = "activations";
 
@@ -57,7 +59,8 @@ class StepTime::Lowering {
         run_(*step.run_),
         mesh_(run_.settings.mesh),
         dialect_(dialect),
-        devices_(std::min(cluster.node.devices, mesh_.ranks())) {}
+        devices_(std::min(cluster.node.devices, mesh_.ranks())),
+        is_measured_(!cluster.measured.empty()) {}
 
   absl::Status Lower() {
     FindContext();
@@ -136,7 +139,9 @@ class StepTime::Lowering {
         }
         last_kernel = task.index;
         LS_ASSIGN_OR_RETURN(const int index, PricedIndex(priced));
-        items.push_back({Item::Kind::kKernel, is_backward, kernel == kOptimizer, index});
+        // On a machine that was measured, what a run books as its optimizer's time: the norm too.
+        const bool is_optimizer = kernel == kOptimizer || (kernel == kNorm && is_measured_);
+        items.push_back({Item::Kind::kKernel, is_backward, is_optimizer, index});
         continue;
       }
       if (calls[task.index].kind == CallPlan::Kind::kFree) continue;
@@ -220,6 +225,7 @@ class StepTime::Lowering {
   const MeshShape& mesh_;
   const Dialect& dialect_;
   const int devices_;  // of a node
+  const bool is_measured_;
   absl::flat_hash_map<Priced, int> indices_;
   std::map<std::tuple<std::string, int, int, std::string>, int> channels_;
 };
@@ -293,19 +299,31 @@ class KernelQueue {
 class StepTime::Walk {
  public:
   Walk(const StepTime& step, const std::vector<KernelCost>& costs, const Dialect& dialect,
-       const Cluster& cluster, const NetworkTime& network, bool with_timeline)
+       const Cluster& cluster, const CommTime& network, bool with_timeline)
       : step_(step),
         costs_(costs),
         dialect_(dialect),
         network_(network),
+        // Ranks of a machine that was measured move data with the cores that compute.
+        overlaps_(dialect.overlaps() && cluster.measured.empty()),
         with_timeline_(with_timeline),
         message_seconds_(dialect.Fitted("message_seconds")),
         channels_(step.channels_) {
     const DeviceTime device(cluster);
+    const Settings& settings = step.run_->settings;
+    const MeasuredKernelTime measured(cluster.measured, settings.mesh.ranks(),
+                                      static_cast<int>(settings.threads));
     seconds_.resize(costs.size());
     for (size_t i = 0; i < costs.size(); ++i) {
+      const auto seconds = measured.Seconds(step.priced_[i].call, WorkOf(costs[i]));
+      if (seconds) {
+        seconds_[i].push_back(*seconds);
+        continue;
+      }
+      // A device of a machine that was measured is a core.
+      const double devices = cluster.measured.empty() ? 1 : static_cast<double>(settings.threads);
       for (const DeviceKernel& kernel : costs[i].kernels) {
-        seconds_[i].push_back(device.Seconds(kernel));
+        seconds_[i].push_back(device.Seconds(kernel) / devices);
       }
     }
     for (const RankPlan& plan : step.ranks_) {
@@ -534,7 +552,7 @@ class StepTime::Walk {
       case CallPlan::Kind::kFree:
         return;
       case CallPlan::Kind::kLocal:
-        if (dialect_.overlaps()) {
+        if (overlaps_) {
           pending.seconds = rank.stream =
               std::max(rank.now, rank.stream) + rank.call_seconds[index];
         }
@@ -579,7 +597,7 @@ class StepTime::Walk {
     const Pending& first = pending.all[pending.first];
     if (call.kind == CallPlan::Kind::kLocal) {
       double end = first.seconds;
-      if (!dialect_.overlaps()) {
+      if (!overlaps_) {
         end = rank.stream = std::max(rank.now, rank.stream) + rank.call_seconds[call_index];
       }
       Spend(rank, Interval::Kind::kCommunication, end, call.label);
@@ -604,7 +622,8 @@ class StepTime::Walk {
   const StepTime& step_;
   const std::vector<KernelCost>& costs_;
   const Dialect& dialect_;
-  const NetworkTime& network_;
+  const CommTime& network_;
+  const bool overlaps_;  // collectives run beside kernels
   const bool with_timeline_;
   const double message_seconds_;
   std::vector<std::vector<double>> seconds_;  // by cost and kernel
@@ -640,14 +659,13 @@ absl::StatusOr<std::vector<KernelCost>> StepTime::Costs(const Dialect& dialect) 
 }
 
 StepEstimate StepTime::Estimate(const std::vector<KernelCost>& costs, const Dialect& dialect,
-                                const Cluster& cluster, const NetworkTime& network,
+                                const Cluster& cluster, const CommTime& network,
                                 bool with_timeline) const {
   return Walk(*this, costs, dialect, cluster, network, with_timeline).Run();
 }
 
 absl::StatusOr<StepEstimate> StepTime::Estimate(const Dialect& dialect, const Cluster& cluster,
-                                                const NetworkTime& network,
-                                                bool with_timeline) const {
+                                                const CommTime& network, bool with_timeline) const {
   LS_ASSIGN_OR_RETURN(const std::vector<KernelCost> costs, Costs(dialect));
   return Estimate(costs, dialect, cluster, network, with_timeline);
 }

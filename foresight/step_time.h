@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "core/comm/operation.h"
 #include "foresight/cluster.h"
+#include "foresight/comm_time.h"
 #include "foresight/dialect.h"
-#include "foresight/network_time.h"
 #include "foresight/recorded_run.h"
 
 namespace lockstep {
@@ -63,7 +63,7 @@ struct DialectMemory {
 // step_time.cc).
 // - Collectives along tp that are waited for at once stand among the kernels.
 // - Other collectives run on a stream of their own, one after the other; where the dialect overlaps
-//   nothing, they begin when they are waited for.
+//   nothing, or the cluster is a machine that was measured, they begin when they are waited for.
 // - Messages between stages leave in order, one at a time for each edge and direction. Sender and
 //   receiver are busy with each for the dialect's `message_seconds`, if it has them.
 //
@@ -80,11 +80,10 @@ class StepTime {
   absl::StatusOr<std::vector<KernelCost>> Costs(const Dialect& dialect) const;
 
   StepEstimate Estimate(const std::vector<KernelCost>& costs, const Dialect& dialect,
-                        const Cluster& cluster, const NetworkTime& network,
+                        const Cluster& cluster, const CommTime& network,
                         bool with_timeline = false) const;
   absl::StatusOr<StepEstimate> Estimate(const Dialect& dialect, const Cluster& cluster,
-                                        const NetworkTime& network,
-                                        bool with_timeline = false) const;
+                                        const CommTime& network, bool with_timeline = false) const;
 
   // Of the rank `pp` along pp. Parameters count where they are not divided among ranks.
   DialectMemory Memory(const std::vector<KernelCost>& costs, const Dialect& dialect, int pp) const;

@@ -3,9 +3,11 @@
 
 #include "core/run/main.h"
 
+#include "foresight/prediction.h"
 #include "models/models.h"
 #include STRATEGY_PAGE
 
 int main(int argc, char** argv) {
-  return lockstep::TrainMain(argc, argv, lockstep::STRATEGY(), lockstep::MakeModel);
+  return lockstep::TrainMain(argc, argv, lockstep::STRATEGY(), lockstep::MakeModel,
+                             lockstep::PredictStepTime);
 }

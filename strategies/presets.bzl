@@ -35,6 +35,7 @@ def strategy_main():
         deps = [
             ":" + name,
             "//core/run:main",
+            "//foresight:prediction",
             "//models",
         ],
     )

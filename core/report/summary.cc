@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <ranges>
 #include <string>
 
@@ -165,7 +166,31 @@ Json ToJson(const RankReport& report) {
           {"memory_at_peak", at_peak}};
 }
 
-Json SummaryJson(const RunDescription& run, const Reports& reports) {
+// Seconds of a part of a step, predicted (negative: no prediction) and measured.
+struct TimeRow {
+  const char* name;
+  double predicted = 0;
+  double measured = 0;
+};
+
+std::vector<TimeRow> TimeRows(const TimePrediction& time, const Reports& reports) {
+  const RankReport& first = reports[0];
+  const auto measured = [&](std::initializer_list<Phase> phases) {
+    int64_t nanos = 0;
+    for (const Phase phase : phases) nanos += first.times.Of(phase);
+    return PerStep(first, nanos);
+  };
+  return {
+      {"slowest rank", time.step, StepSeconds(reports)},
+      {"forward and backward", time.compute, measured({Phase::kForward, Phase::kBackward})},
+      {"optimizer", time.optimizer, measured({Phase::kOptimizer})},
+      {"communication, exposed", time.exposed, PerStep(first, first.times.communication_exposed)},
+      {"waiting for other stages", time.bubble, measured({Phase::kBubble})},
+      {"data and the rest", -1, measured({Phase::kData, Phase::kOther})}};
+}
+
+Json SummaryJson(const RunDescription& run, const Reports& reports,
+                 const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
   const Settings& settings = run.settings;
   Json memory = Json::object(), traffic = memory, traffic_once = memory, per_parameter = memory;
@@ -212,6 +237,14 @@ Json SummaryJson(const RunDescription& run, const Reports& reports) {
                   {"traffic_bytes_once", traffic_once},
                   {"bubble_fraction", ToJson(MeanBubble(reports))},
                   {"per_rank", ranks}};
+  if (time && !time->missing.empty()) summary["time_not_predicted"] = time->missing;
+  if (time && time->missing.empty()) {
+    Json& times = summary["time_of_step"];
+    for (const TimeRow& row : TimeRows(*time, reports)) {
+      if (row.predicted >= 0) times[row.name]["predicted"] = row.predicted;
+      times[row.name]["measured"] = row.measured;
+    }
+  }
   if (const auto& start = first.validation_at_start) {
     summary["validation_at_start"] = {{"loss", start->loss}, {"accuracy", start->accuracy}};
   }
@@ -278,7 +311,21 @@ std::string CutText(const CutSettings& cut) {
                       leaves(cut.features, "feature", cut.features_are_of_mesh));
 }
 
-std::string SummaryText(const RunDescription& run, const Reports& reports) {
+// The whole step of the slowest rank, and its parts on rank 0.
+void AddTimes(const TimePrediction& time, const Reports& reports, std::string& text) {
+  if (!time.missing.empty()) {
+    absl::StrAppend(&text, "  time of a step is not predicted: ", time.missing, "\n");
+    return;
+  }
+  AddHeading("time of a step", text);
+  for (const TimeRow& row : TimeRows(time, reports)) {
+    AddLine(row.name, row.predicted < 0 ? "-" : FormatDuration(row.predicted),
+            FormatDuration(row.measured), text);
+  }
+}
+
+std::string SummaryText(const RunDescription& run, const Reports& reports,
+                        const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
   std::string text = absl::StrFormat(
       "%s  %s  %s\n"
@@ -317,6 +364,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports) {
                   FormatDuration(PerStep(first, first.times.communication_exposed)), " exposed, ",
                   FormatDuration(PerStep(first, first.times.communication_overlapped)),
                   " overlapped\n");
+  if (time) AddTimes(*time, reports, text);
   AddMemory(reports, text);
   absl::StrAppend(&text, "  bytes for each parameter:");
   double bytes = 0;
@@ -333,12 +381,13 @@ std::string SummaryText(const RunDescription& run, const Reports& reports) {
 
 }  // namespace
 
-absl::Status WriteRunSummary(const RunDescription& run, const Reports& reports) {
-  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryJson(run, reports)));
+absl::Status WriteRunSummary(const RunDescription& run, const Reports& reports,
+                             const std::optional<TimePrediction>& time) {
+  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryJson(run, reports, time)));
   std::vector<const TraceRecord*> traces;
   for (const RankReport& report : reports) traces.push_back(&report.trace);
   LS_RETURN_IF_ERROR(WriteChromeTrace(run.out + "/trace.json", traces));
-  std::fputs((SummaryText(run, reports) + "  " + run.out + "\n").c_str(), stdout);
+  std::fputs((SummaryText(run, reports, time) + "  " + run.out + "\n").c_str(), stdout);
   return absl::OkStatus();
 }
 

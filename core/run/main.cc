@@ -23,16 +23,16 @@
 namespace lockstep {
 namespace {
 
-absl::Status TrainThreads(const TrainingRun& run) {
+absl::Status TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
   PredictMemory(run, {.profiles = reports[0].profiles}, reports);
-  return WriteRunSummary(run, reports);
+  return WriteRunSummary(run, reports, predict_time({.run = run, .profiles = reports[0].profiles}));
 }
 
 absl::Status TrainThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
-                          const ModelFactory& make_model) {
+                          const ModelFactory& make_model, const TimePredictor& predict_time) {
   const absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
-  const absl::Status status = run.ok() ? TrainThreads(*run) : run.status();
+  const absl::Status status = run.ok() ? TrainThreads(*run, predict_time) : run.status();
   if (!status.ok()) LeaveError(command_line, run, status);
   return status;
 }
@@ -62,7 +62,8 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
 // whose word to look for. Returns the exit code.
 absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const StrategyDefinition& strategy,
-                                  const ModelFactory& make_model) {
+                                  const ModelFactory& make_model,
+                                  const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(const auto process, mpi::Process::Start());
   const absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model);
@@ -75,7 +76,12 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
     PredictMemory(*run, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
-    return WriteRunSummary(*run, reports);
+    return WriteRunSummary(
+        *run, reports,
+        predict_time({.run = *run,
+                      .profiles = own.profiles,
+                      .are_processes = true,
+                      .on_one_machine = process->ranks_here() == process->size()}));
   };
   const auto say = [&](const mpi::Outcome& outcome) {
     if (outcome.reported_by < 0 || outcome.reported_by == process->rank()) {
@@ -91,7 +97,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
 }
 
 absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,
-                            const ModelFactory& make_model) {
+                            const ModelFactory& make_model, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(const CommandLine command_line, ParseCommandLine(argc, argv));
   std::string answer;
   if (command_line.help) {
@@ -108,18 +114,18 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
         "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later");
   }
   LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
-  if (is_launched) return TrainLaunched(command_line, strategy, make_model);
-  LS_RETURN_IF_ERROR(TrainThreads(command_line, strategy, make_model));
+  if (is_launched) return TrainLaunched(command_line, strategy, make_model, predict_time);
+  LS_RETURN_IF_ERROR(TrainThreads(command_line, strategy, make_model, predict_time));
   return 0;
 }
 
 }  // namespace
 
 int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
-              const ModelFactory& make_model) {
+              const ModelFactory& make_model, const TimePredictor& predict_time) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  const absl::StatusOr<int> code = RunMain(argc, argv, strategy, make_model);
+  const absl::StatusOr<int> code = RunMain(argc, argv, strategy, make_model, predict_time);
   if (code.ok()) return *code;
   PrintError(code.status());
   return 1;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/run/main.h"
+#include "foresight/prediction.h"
 #include "models/models.h"
 #include "strategies/presets.h"
 #include "tools/curve/curve_main.h"
@@ -16,7 +17,7 @@ int main(int argc, char** argv) {
   std::vector<Command> commands;
   for (const StrategyDefinition& strategy : AllStrategies()) {
     commands.push_back({strategy.name, [strategy](int count, char** values) {
-                          return TrainMain(count, values, strategy, MakeModel);
+                          return TrainMain(count, values, strategy, MakeModel, PredictStepTime);
                         }});
   }
   commands.push_back({"curve", CurveMain});
