@@ -58,6 +58,16 @@ TEST(ComparisonReportTest, ShowsARunInEachTable) {
   EXPECT_THAT(report, ContainsRegex("ddp +1,234,576 / 1,234,575\n"));
 }
 
+// Only where a run was predicted: on a machine that was measured.
+TEST(ComparisonReportTest, ShowsPredictedTimeBesideTheStep) {
+  RunRecord predicted = MakeRun("ddp");
+  predicted.predicted_step_seconds = 0.25;
+  const std::string report = Report({MakeRun("single"), predicted});
+  EXPECT_THAT(report, ContainsRegex("step +predicted +forward"));
+  EXPECT_THAT(report, ContainsRegex("single +12.3K +500 ms +- +100 ms"));
+  EXPECT_THAT(report, ContainsRegex("ddp +12.3K +500 ms +250 ms +100 ms"));
+}
+
 TEST(ComparisonReportTest, ShowsHowFarACurveIsOff) {
   RunRecord ddp = MakeRun("ddp");
   ddp.losses[1].loss = 1.25 * (1 + 1e-6);

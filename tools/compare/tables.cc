@@ -176,6 +176,12 @@ Table TimeTable(const Runs& runs) {
       {runs[0]->run.unit + "/s",
        [](auto& of) { return FormatCount(std::llround(of.run.units_per_second)); }},
       {"step", [](auto& of) { return FormatDuration(of.run.step_seconds); }}};
+  const auto predicted = [](const ComparedRun& of) { return of.run.predicted_step_seconds; };
+  if (std::ranges::any_of(runs, [&](const auto* run) { return predicted(*run) > 0; })) {
+    columns.push_back({"predicted", [predicted](auto& of) {
+                         return predicted(of) > 0 ? FormatDuration(predicted(of)) : "-";
+                       }});
+  }
   for (const Category& category : kTimeCategories) {
     const auto seconds = [&category](auto& of) { return ValueOf(of.run.time, category); };
     if (std::ranges::all_of(runs, [&](const auto* run) { return seconds(*run) == 0; })) continue;

@@ -117,6 +117,8 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
   *scales_losses = summary.contains("loss_scale");
   record.step_seconds = Number(summary, "step_seconds");
+  record.predicted_step_seconds =
+      Number(Member(Member(summary, "time_of_step"), "slowest rank"), "predicted");
   record.memory_peak = Number(summary, "memory_peak");
   record.memory = Costs(Member(summary, "memory"));
   record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));

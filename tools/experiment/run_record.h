@@ -67,6 +67,7 @@ struct RunRecord {
   int64_t checkpoint_bytes = 0;      // of the newest; 0: none is kept
   std::optional<double> loss_floor;  // that the data allows
   double step_seconds = 0;
+  double predicted_step_seconds = 0;       // 0: not predicted
   std::string unit;                        // "samples" or "tokens"
   double units_per_second = 0;             // of all ranks together
   std::map<std::string, double> time;      // seconds of a step by phase, mean over ranks

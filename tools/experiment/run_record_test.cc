@@ -19,7 +19,8 @@ constexpr char kSummary[] = R"({
   "workload": "gpt_markov", "strategy": "ddp", "mesh": "pp=1,dp=2,tp=1", "ranks": 2,
   "shards": 2, "micro_batches": 3, "tokens": 4, "features": 5, "steps": 2, "loss": 1.5,
   "validation_loss": 1.625, "validation_accuracy": 0.25, "parameter_hash": "00ff",
-  "step_seconds": 0.5, "tokens_per_second": 2048.0, "memory_peak": 4096,
+  "step_seconds": 0.5,
+  "time_of_step": {"slowest rank": {"predicted": 0.25, "measured": 0.5}}, "tokens_per_second": 2048.0, "memory_peak": 4096,
   "memory": {"parameters": {"predicted": 1000, "measured": 1024},
              "activations": {"measured": 3072}},
   "traffic_bytes_per_step": {"all_reduce gradients": {"predicted": 1000.0, "measured": 1001.0}},
@@ -77,6 +78,7 @@ TEST_F(RunRecordTest, ReadsAWholeRun) {
   EXPECT_EQ(record.trained_parameters, 30);
   EXPECT_EQ(record.checkpoint_bytes, 512);
   EXPECT_EQ(record.step_seconds, 0.5);
+  EXPECT_EQ(record.predicted_step_seconds, 0.25);
   EXPECT_EQ(record.unit, "tokens");
   EXPECT_EQ(record.units_per_second, 2048);
   EXPECT_EQ(record.memory_peak, 4096);
