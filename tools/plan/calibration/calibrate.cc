@@ -1,0 +1,273 @@
+// Measures this machine and writes its cluster file, by which every run then predicts the time of
+// its step:
+//
+//   ./bazelw run //tools/plan:calibrate
+//
+// Takes at most 90 s. Nothing else should compute meanwhile: what does is seen and reported.
+
+#include <sys/resource.h>  // getrusage
+#include <unistd.h>        // sysconf
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/flags.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/comm/mpi/process.h"
+#include "foresight/cluster.h"
+#include "foresight/machine_file.h"
+#include "tools/bench/core_binding.h"
+#include "tools/experiment/paths.h"
+#include "tools/plan/calibration/timed_calls.h"
+#include "tools/plan/calibration/timed_training.h"
+
+ABSL_FLAG(std::string, out, "", "the file to write; empty: where runs look for it");
+
+namespace lockstep {
+namespace {
+
+constexpr double kSecondsOfCalls = 3;     // for each kind of ranks and number of them
+constexpr double kSecondsOfMemory = 0.5;  // of three
+constexpr double kSecondsOfTraining = 72;
+
+// Models whose sizes span those of our experiments, as far apart as rates change little.
+std::vector<std::vector<std::string>> Models() {
+  std::vector<std::vector<std::string>> models;
+  const auto gpt = [&](int width, int heads, int context, int batch, int vocabulary,
+                       const std::vector<std::string>& more = {}) {
+    models.push_back({"model.kind=transformer", absl::StrCat("model.layers=", width < 400 ? 2 : 1),
+                      absl::StrCat("model.heads=", heads), absl::StrCat("model.width=", width),
+                      "data.kind=markov", absl::StrCat("data.vocabulary=", vocabulary),
+                      "data.order=1", absl::StrCat("data.context=", context),
+                      absl::StrCat("batch.size=", batch), "optimizer.kind=adamw",
+                      "schedule.learning_rate=1e-4", "train.clip_norm=1.0"});
+    models.back().insert(models.back().end(), more.begin(), more.end());
+  };
+  const auto resnet = [&](int width, int batch, const std::vector<std::string>& more = {}) {
+    models.push_back({"model.kind=resnet", "model.depth=18", "model.stem=cifar",
+                      absl::StrCat("model.width=", width), "data.kind=shapes",
+                      absl::StrCat("batch.size=", batch), "optimizer.kind=sgd",
+                      "optimizer.momentum=0.9", "schedule.learning_rate=0.01"});
+    models.back().insert(models.back().end(), more.begin(), more.end());
+  };
+  gpt(32, 2, 32, 8, 32);
+  gpt(64, 8, 64, 4, 64);
+  gpt(64, 4, 64, 16, 16);
+  gpt(64, 2, 128, 4, 256);
+  gpt(128, 4, 64, 8, 64);
+  gpt(128, 8, 128, 12, 512);
+  gpt(256, 4, 128, 4, 64);
+  gpt(256, 8, 64, 12, 128);
+  gpt(384, 6, 256, 2, 64);
+  gpt(512, 16, 64, 8, 256);
+  const std::vector<std::string> leaves = {"cut.features=2", "cut.tokens=2"};
+  gpt(64, 4, 64, 8, 16, leaves);
+  gpt(128, 4, 64, 8, 64, leaves);
+  gpt(256, 8, 64, 8, 128, leaves);
+  gpt(128, 4, 64, 12, 64, {"lora.rank=4", "lora.layers=['*']"});
+  gpt(256, 4, 64, 8, 64, {"lora.rank=8", "lora.layers=['*']"});
+  resnet(8, 4);
+  resnet(8, 32);
+  resnet(12, 12);
+  resnet(16, 8);
+  resnet(16, 32);
+  resnet(24, 16);
+  resnet(28, 8);
+  resnet(32, 4);
+  resnet(32, 16);
+  resnet(40, 12);
+  resnet(64, 4);
+  resnet(16, 16, {"cut.features=2"});
+  resnet(24, 16, {"lora.rank=4", "lora.layers=['*']"});
+  return models;
+}
+
+// Who computes at the same time: ranks and threads of each, at both ends of what a run may choose.
+std::vector<std::pair<int, int>> Placements(int cores) {
+  if (cores == 1) return {{1, 1}};
+  return {{1, cores}, {1, 1}, {cores, 1}};
+}
+
+// Progress on a line that is drawn again; nothing where nobody watches.
+void Show(const std::string& text, double share) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r\033[K%3.0f %%  %s", 100 * share, text.c_str());
+  if (share >= 1) std::fputs("\n", stderr);
+}
+
+// Seconds that all processors were busy since the machine started; negative if it does not say.
+double BusySeconds() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  double user = 0, nice = 0, system = 0;
+  if (!(file >> word >> user >> nice >> system) || word != "cpu") return -1;
+  return (user + nice + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+// Those that this process was, and the processes that it has started.
+double OwnSeconds() {
+  double seconds = 0;
+  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage = {};
+    getrusage(who, &usage);
+    for (const timeval& time : {usage.ru_utime, usage.ru_stime}) {
+      seconds += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    }
+  }
+  return seconds;
+}
+
+// Notices what else computes.
+class Neighbours {
+ public:
+  // Cores that others have kept busy since the object was made.
+  double cores() const {
+    const double busy = BusySeconds() - busy_, own = OwnSeconds() - own_;
+    return std::max(0.0, busy - own) / std::max(0.01, SecondsSince(begin_));
+  }
+
+ private:
+  const double busy_ = BusySeconds(), own_ = OwnSeconds();
+  const int64_t begin_ = NowNanos();
+};
+
+// Bytes a second that all cores together read and write, copying memory far beyond the caches.
+double MemoryBandwidth(int cores) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  std::vector<char> from(kBytes, 1), to(kBytes, 2);
+  SetThreads(cores);
+  double best = 0;
+  const int64_t begin = NowNanos();
+  do {
+    const int64_t copy = NowNanos();
+    ParallelFor(kBytes, 4096, [&](int64_t first, int64_t last) {
+      std::memcpy(to.data() + first, from.data() + first, static_cast<size_t>(last - first));
+    });
+    best = std::max(best, 2 * static_cast<double>(kBytes) / SecondsSince(copy));
+  } while (SecondsSince(begin) < kSecondsOfMemory);
+  return best;
+}
+
+// What the models of time without measurements need, from what was measured.
+void Describe(const std::vector<MeasuredKernel>& kernels, int cores, Cluster& machine) {
+  for (const MeasuredKernel& row : kernels) {
+    const bool is_product = row.kernel == "Linear" || row.kernel == "GeluMlp";
+    if (!is_product || row.threads > 1) continue;
+    double& peak = machine.device.peak[row.dtype];
+    peak = std::max(peak, row.work / row.seconds);
+  }
+  machine.node.devices = cores;
+  for (const MeasuredCall& call : machine.measured.calls) {
+    if (call.operation != Operation::kSend || call.transport != Transport::kThreads) continue;
+    const double rate = call.bytes / call.seconds;
+    machine.node.link_bandwidth = std::max(machine.node.link_bandwidth, rate);
+    double& latency = machine.node.link_latency;
+    latency = latency == 0 ? call.seconds : std::min(latency, call.seconds);
+  }
+  if (cores == 1) machine.node.link_bandwidth = machine.device.bandwidth;
+}
+
+absl::StatusOr<Cluster> Measure() {
+  const int cores = AvailableCores();
+  Cluster machine;
+  machine.name = "this machine";
+  machine.device.memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<double>(sysconf(_SC_PAGESIZE)) / cores;
+  machine.device.launch = 1e-6;
+  Show("memory", 0);
+  machine.device.bandwidth = MemoryBandwidth(cores) / cores;
+  std::vector<MeasuredCall>& calls = machine.measured.calls;
+  const std::string mpirun = FindOnPath("mpirun");
+  for (int ranks = 2; ranks <= cores; ranks *= 2) {
+    Show(absl::StrCat("communication of ", ranks, " threads"), 0.02);
+    LS_ASSIGN_OR_RETURN(auto rows, TimeCallsOfThreads(ranks, kSecondsOfCalls));
+    calls.insert(calls.end(), rows.begin(), rows.end());
+    if (mpirun.empty()) continue;
+    Show(absl::StrCat("communication of ", ranks, " processes"), 0.06);
+    LS_ASSIGN_OR_RETURN(rows, TimeCallsOfProcesses(mpirun, ranks));
+    calls.insert(calls.end(), rows.begin(), rows.end());
+  }
+  if (mpirun.empty() && cores > 1) {
+    std::fputs("no mpirun on PATH: runs under MPI take the times of threads\n", stderr);
+  }
+  std::vector<TrainingToTime> trainings;
+  for (const std::vector<std::string>& model : Models()) {
+    for (const auto& [ranks, threads] : Placements(cores)) {
+      for (const char* compute : {"fp32", "bf16"}) {
+        TrainingToTime& training = trainings.emplace_back(
+            TrainingToTime{.assignments = model, .ranks = ranks, .threads = threads});
+        training.assignments.push_back(absl::StrCat("precision.compute=", compute));
+      }
+    }
+  }
+  const int64_t begin = NowNanos();
+  for (size_t i = 0; i < trainings.size(); ++i) {
+    const double share = static_cast<double>(i) / static_cast<double>(trainings.size());
+    Show(absl::StrFormat("kernels: model %d of %d", i + 1, trainings.size()), 0.1 + 0.9 * share);
+    // What is left, evenly.
+    const double left = kSecondsOfTraining - SecondsSince(begin);
+    const double seconds = std::max(0.0, left / static_cast<double>(trainings.size() - i));
+    LS_ASSIGN_OR_RETURN(const auto rows, TimeTraining(trainings[i], seconds));
+    machine.measured.kernels.insert(machine.measured.kernels.end(), rows.begin(), rows.end());
+  }
+  Describe(machine.measured.kernels, cores, machine);
+  Show("done", 1);
+  return machine;
+}
+
+absl::StatusOr<int> Run() {
+  LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
+  if (is_launched) {
+    LS_RETURN_IF_ERROR(TimeCallsOfProcess(kSecondsOfCalls));
+    return 0;
+  }
+  std::string path = absl::GetFlag(FLAGS_out);
+  if (path.empty()) {
+    LS_ASSIGN_OR_RETURN(path, MachineFile());
+  } else {
+    path = UserPath(path);
+  }
+  // Nobody should wait 90 s to learn that the file cannot be written.
+  constexpr char kAdvice[] = "no place for this machine's description, choose another with --out";
+  LS_RETURN_IF_ERROR(Annotate(MakeDirectories(std::filesystem::path(path).parent_path()), kAdvice));
+  absl::StatusOr<AtomicFileWriter> writer = AtomicFileWriter::Open(path);
+  LS_RETURN_IF_ERROR(Annotate(writer.status(), kAdvice));
+  const int64_t begin = NowNanos();
+  const Neighbours neighbours;
+  LS_ASSIGN_OR_RETURN(const Cluster machine, Measure());
+  LS_RETURN_IF_ERROR(writer->Append(ToToml(machine)));
+  LS_RETURN_IF_ERROR(writer->Commit());
+  std::printf("%s: %d kernels, %d calls, %s\n", path.c_str(),
+              static_cast<int>(machine.measured.kernels.size()),
+              static_cast<int>(machine.measured.calls.size()),
+              FormatDuration(SecondsSince(begin)).c_str());
+  if (const double cores = neighbours.cores(); cores > 0.1) {
+    std::printf("other programs kept %.1f cores busy meanwhile; measure again when they are over\n",
+                cores);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Measures this machine, for runs to predict the time of their steps; see "
+                "docs/planning.md.",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::Run(); });
+}

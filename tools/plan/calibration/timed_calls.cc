@@ -1,0 +1,101 @@
+#include "tools/plan/calibration/timed_calls.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "core/comm/launch.h"
+#include "core/comm/mpi/launch.h"
+#include "core/comm/mpi/process.h"
+#include "core/tensor/allocator.h"
+#include "tools/bench/call_timing.h"
+#include "tools/collectives/call_once.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 32 << 20};
+// Those of training; all others take about as long as one of these.
+constexpr Operation kOperationsTimed[] = {Operation::kAllReduce, Operation::kReduceScatter,
+                                          Operation::kAllGather, Operation::kBroadcast,
+                                          Operation::kSend};
+
+absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Transport transport,
+                                                          double seconds) {
+  const int ranks = handle.size();
+  CpuAllocator allocator;
+  const double each =
+      seconds / static_cast<double>(std::size(kSizes) * std::size(kOperationsTimed));
+  std::vector<MeasuredCall> rows;
+  for (const Operation operation : kOperationsTimed) {
+    for (const int64_t size : kSizes) {
+      const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
+      const CallTensors memory = MakeRankMemory(allocator, call.dtype, call.elements);
+      const CallTensors tensors = TensorsOf(call, handle.rank(), memory);
+      const auto run = [&] {
+        return CallOnce(handle.comm(), operation, tensors.input, tensors.output, ReduceOp::kSum,
+                        /*root=*/0, "calibration");
+      };
+      LS_ASSIGN_OR_RETURN(const double took, TimeCall(run, each, MaxOver(handle.comm())));
+      rows.push_back({.operation = operation,
+                      .transport = transport,
+                      .ranks = ranks,
+                      .bytes = static_cast<double>(call.bytes()),
+                      .seconds = took});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfThreads(int ranks, double seconds) {
+  std::vector<MeasuredCall> rows;
+  LS_RETURN_IF_ERROR(RunRanks(ranks, {}, [&](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(std::vector<MeasuredCall> own,
+                        TimeCallsOfRank(handle, Transport::kThreads, seconds));
+    if (handle.rank() == 0) rows = std::move(own);
+    return absl::OkStatus();
+  }));
+  return rows;
+}
+
+absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfProcesses(const std::string& mpirun,
+                                                               int ranks) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::vector<std::string> command = {mpirun, "-n", absl::StrCat(ranks),
+                                            "--allow-run-as-root", self};
+  LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = command}));
+  if (result.interrupted) return absl::CancelledError("interrupted");
+  if (!result.ok()) {
+    return absl::AbortedError(absl::StrCat(mpirun, " ended with ", result.Describe()));
+  }
+  std::vector<MeasuredCall> rows;
+  for (const absl::string_view line : absl::StrSplit(result.out, '\n')) {
+    // Other lines are the launcher's.
+    if (const auto row = ParseMeasuredCall(std::string(line)); row.ok()) rows.push_back(*row);
+  }
+  return rows;
+}
+
+absl::Status TimeCallsOfProcess(double seconds) {
+  LS_ASSIGN_OR_RETURN(const auto process, mpi::Process::Start());
+  const absl::Status status =
+      mpi::RunRank(*process, process->size(), {}, [&](RankHandle& handle) -> absl::Status {
+        LS_ASSIGN_OR_RETURN(const std::vector<MeasuredCall> rows,
+                            TimeCallsOfRank(handle, Transport::kMpi, seconds));
+        for (const MeasuredCall& row : rows) {
+          if (handle.rank() == 0) std::puts(ToText(row).c_str());
+        }
+        return absl::OkStatus();
+      }).status;
+  if (!status.ok()) process->Abandon();
+  return status;
+}
+
+}  // namespace lockstep
