@@ -1,8 +1,12 @@
-// Whether predicted times of steps are right: runs of models that were not calibrated, under every
-// preset, as threads and as processes, each beside the prediction in its own summary.
+// Whether foresight is quick and right:
+//
+//   plans   how long plans take
+//   runs    runs of models that were not calibrated, under every preset, as threads and as
+//           processes, each beside the prediction in its own summary
 //
 //   ./bazelw run //tools/plan:calibrate
 //   ./bazelw run //tools/bench:foresight
+//   ./bazelw run //tools/bench:foresight -- --tables plans
 //
 // A run's time is the median of its steps; of several rounds the fastest counts, because a
 // machine's neighbours slow down now the one and now the other. The regret of a group of runs of
@@ -18,14 +22,19 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "nlohmann/json.hpp"
+#include "tools/bench/planning_speed.h"
 #include "tools/experiment/paths.h"
+#include "tools/report/text.h"
 
+ABSL_FLAG(std::string, tables, "plans,runs", "what to measure");
+ABSL_FLAG(std::string, plan, "tools/plan/plan", "the planner's program");
 ABSL_FLAG(int, steps, 24, "of each run");
 ABSL_FLAG(int, rounds, 3, "of all runs");
 ABSL_FLAG(std::string, strategies, "strategies", "folder with the presets' programs");
@@ -181,7 +190,7 @@ double LargestRegret(const std::vector<Run>& runs) {
   return largest;
 }
 
-absl::StatusOr<int> RunBenchmark() {
+absl::Status MeasureRuns() {
   std::vector<Run> runs;
   const bool has_mpi = !FindOnPath("mpirun").empty();
   for (const Model& model : Models()) {
@@ -217,6 +226,20 @@ absl::StatusOr<int> RunBenchmark() {
       "%.1f %% (goal %.0f %%); memory off by at most %.3f %%, bytes by %.3f %%\n",
       count, 100 * sum / count, 100 * kGoalMean, 100 * largest, 100 * kGoalLargest,
       100 * LargestRegret(runs), 100 * kGoalRegret, 100 * memory, 100 * bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunBenchmark() {
+  for (const absl::string_view table : absl::StrSplit(absl::GetFlag(FLAGS_tables), ',')) {
+    if (table == "plans") {
+      LS_ASSIGN_OR_RETURN(const Table speed, PlanningSpeed(absl::GetFlag(FLAGS_plan)));
+      std::fputs(TextOf(speed).c_str(), stdout);
+    } else if (table == "runs") {
+      LS_RETURN_IF_ERROR(MeasureRuns());
+    } else {
+      return InvalidArgument("--tables: there is no table '", table, "'; there are plans, runs");
+    }
+  }
   return 0;
 }
 
@@ -226,7 +249,8 @@ absl::StatusOr<int> RunBenchmark() {
 int main(int argc, char** argv) {
   return lockstep::RunProgram(
       argc, argv,
-      {.usage = "Holds predicted times of steps to measured ones; see docs/planning.md.",
+      {.usage = "How long plans take, and predicted times of steps beside measured ones; see "
+                "docs/planning.md.",
        .files = {__FILE__}},
       [](const auto&) { return lockstep::RunBenchmark(); });
 }
