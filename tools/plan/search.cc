@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 // Runs whose options are varied.
-constexpr size_t kVaried = 4;
+constexpr size_t kVaried = 3;
 
 // Plans runs on all cores.
 class Workers {
