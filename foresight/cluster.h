@@ -40,7 +40,8 @@ struct Cluster {
   // (device_time.h, network_time.h); "fitted.product_rate" and the like.
   std::map<std::string, double> fitted = {};
 
-  // Of the machine at hand: where they are there, kernels and communication take these times.
+  // What //tools/plan:calibrate measured on the machine at hand. If there are measurements, kernels
+  // and communication take their times from them.
   Measurements measured = {};
 
   int devices() const { return node.devices * network.nodes; }

@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-// Where the members of a group are. Its nodes lie side by side: as few switches as can be.
+// Says where the members of a group are. Its nodes lie side by side, under as few switches as can
+// be.
 struct GroupPlacement {
   int ranks = 1;
   int per_node = 1;  // of them in one node; the last node may have fewer

@@ -190,7 +190,7 @@ class DialectReader {
       if (!text.empty()) parse(key, text, to);
       return !text.empty();
     };
-    // In an order in which each knows those that it uses.
+    // Definitions are read in an order in which each knows those that it uses.
     ConfigReader definitions(reader.Table("let"));
     std::vector<std::string> left = definitions.Keys();
     for (bool goes_on = true; goes_on && !left.empty();) {

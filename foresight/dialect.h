@@ -127,8 +127,8 @@ class Dialect {
   std::vector<std::string> row_settings_;
   std::set<std::string> free_calls_;
   std::map<std::string, double> fitted_;
-  // By kernel without leaves; the first rule whose condition holds applies. "" has the rule of all
-  // others.
+  // The rules of each kernel, by its name without leaves; the first whose condition holds applies.
+  // "" has the rule of all other kernels.
   absl::flat_hash_map<std::string, std::vector<Rule>> rules_;
 };
 

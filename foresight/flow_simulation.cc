@@ -26,8 +26,8 @@ namespace s4u = simgrid::s4u;
 using NetPoint = simgrid::kernel::routing::NetPoint;
 using Links = std::vector<s4u::LinkInRoute>;
 
-// Of a device, in operations a second: a step of t seconds is t * kSpeed of them. Large, for
-// SimGrid calls work done when less than about an operation's fraction remains.
+// How many operations a device computes in a second: a step of t seconds is t * kSpeed operations.
+// The number is large because SimGrid ends work when a fraction of an operation remains.
 constexpr double kSpeed = 1e9;
 // Computation and the latencies of flows go on side by side on a device, each on a core.
 constexpr int kCores = 1 << 20;
@@ -45,11 +45,10 @@ void Connect(s4u::NetZone* zone, NetPoint* member, NetPoint* gateway, const Link
   zone->add_route(nullptr, member, nullptr, gateway, down, false);
 }
 
-// Of a device: where it computes and its flows begin and end, and where messages within its node
-// begin, which then meet one more link.
+// The two hosts that stand for a device.
 struct Hosts {
-  s4u::Host* device;
-  s4u::Host* messages;
+  s4u::Host* device;    // computes; its flows begin and end here
+  s4u::Host* messages;  // messages within the node begin here, and pass one more link
 };
 
 // Links have no latency here: SimGrid would give flows of longer latency less of a link, as TCP

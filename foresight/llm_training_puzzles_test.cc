@@ -48,13 +48,13 @@ class Program {
     const TensorKind x = Kind(batches * kRows, kWidth), w = Kind(kWidth, kWidth);
     Kernel("LinearBackward", {x, x, w, x, w, {}});
   }
-  // Of a layer of which the rank has one of `parts`.
+  // Updates the part of a layer that the rank holds: one of `parts`.
   void Update(int64_t parts = 1) {
     std::vector<TensorKind> tensors(UpdateStride());
     tensors[0] = tensors[1] = parts == 1 ? Kind(kWidth, kWidth) : Kind(1, kWeight / parts);
     Kernel("UpdateParameters", std::move(tensors));
   }
-  // Of all ranks.
+  // Makes a call in which all ranks take part, and waits for it.
   void Together(Operation operation) {
     std::vector<int> members(mesh_.ranks());
     for (int rank = 0; rank < mesh_.ranks(); ++rank) members[rank] = rank;
@@ -370,7 +370,7 @@ TEST_F(PuzzlesTest, PipelineOfParts) {
         p.Hold(kWeight);
         p.Free(kBatch);
       }
-      // Of the other ranks, a gradient of no batch, which takes no memory.
+      // The other ranks contribute the gradient of an empty batch, which takes no memory.
       p.Together(Operation::kReduceScatter);
       if (layer == pp) p.Free(kWeight);
       p.Hold(kWeight / 16);

@@ -22,10 +22,10 @@ constexpr const char* kAdapterEfficiency = "adapter_efficiency";
 
 // Bytes that simulations move: so many that they take long beside the simulator's precision.
 constexpr double kPayload = 1e12;
-// Of a tree: from here on inner nodes have all their neighbours.
+// The nodes of a simulated tree: with so many, inner nodes have all their neighbours.
 constexpr int kTreeNodes = 16;
 
-// Of a member that sends to each other directly.
+// The most members to which a member of a direct exchange sends a flow each.
 constexpr int kPeers = 32;
 
 double FittedOr(const Cluster& cluster, const char* name, double otherwise) {

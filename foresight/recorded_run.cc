@@ -41,7 +41,8 @@ int64_t FewestMicroBatches(const Settings& settings, const Schedule& schedule) {
   return all;
 }
 
-// Where in its shard a micro-batch stands: what is recorded of one holds for all with its place.
+// The place of a micro-batch in its shard. A record of one micro-batch holds for all that have the
+// same place.
 struct Role {
   int64_t shard = 0;
   enum class Turn { kFirst, kBetween, kLast } turn = Turn::kFirst;
@@ -50,7 +51,7 @@ struct Role {
 };
 Role RoleOf(int64_t micro_batch, int64_t of_shard) {
   const int64_t at = micro_batch % of_shard;
-  // Of a single one it is the last: it completes the shard.
+  // A single micro-batch is the last one: it completes the shard.
   return {micro_batch / of_shard, at + 1 == of_shard ? Role::Turn::kLast
                                   : at == 0          ? Role::Turn::kFirst
                                                      : Role::Turn::kBetween};

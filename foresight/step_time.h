@@ -85,7 +85,7 @@ class StepTime {
   absl::StatusOr<StepEstimate> Estimate(const Dialect& dialect, const Cluster& cluster,
                                         const CommTime& network, bool with_timeline = false) const;
 
-  // Of the rank `pp` along pp. Parameters count where they are not divided among ranks.
+  // Returns the bytes of the rank at `pp` along pp. The parameters that it updates itself count.
   DialectMemory Memory(const std::vector<KernelCost>& costs, const Dialect& dialect, int pp) const;
 
   const RecordedRun& run() const { return *run_; }

@@ -40,7 +40,7 @@ TEST(FoldedCommunicatorTest, MakesTheGroupsOfAWholeMesh) {
     LS_RETURN_IF_ERROR(mesh.pp().Broadcast(number, 2, "choice").Wait());
     EXPECT_EQ(number.data<int64_t>()[0], 9);
     LS_RETURN_IF_ERROR(world->Broadcast(number, 32, "choice").Wait());
-    // Of those that are not there nothing is heard, and nobody waits for them.
+    // Absent members send nothing, and nobody waits for them.
     LS_RETURN_IF_ERROR(mesh.dp().Broadcast(number, 3, "choice").Wait());
     const Tensor all = Tensor::Empty(allocator, {4}, DType::kI64, MemoryClass::kWorkspace);
     LS_RETURN_IF_ERROR(mesh.dp().AllGather(number, all, "sizes").Wait());

@@ -9,9 +9,11 @@ struct TimePrediction {
   // Why there is no prediction, in one line; empty: there is one.
   std::string missing;
   double step = 0;  // of the slowest rank
-  // Of rank 0, which the step is made of: forward and backward; the optimizer; communication that
-  // nothing hides; waiting for other stages.
-  double compute = 0, optimizer = 0, exposed = 0, bubble = 0;
+  // The parts of rank 0's step.
+  double compute = 0;    // forward and backward
+  double optimizer = 0;  // the update of the parameters and what leads to it, such as the norm
+  double exposed = 0;    // communication that nothing hides
+  double bubble = 0;     // waiting for other stages
 };
 
 }  // namespace lockstep

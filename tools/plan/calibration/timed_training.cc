@@ -30,7 +30,7 @@ constexpr int kWarmUpSteps = 2;  // compile primitives and fill the allocator
 constexpr int kLeastSteps = 4;
 // Seconds that making tensors and walking the tape takes beside a kernel, at most.
 constexpr double kMostBetween = 2e-6;
-// Of a step: what takes less is left out.
+// Kernels that take a smaller share of a step are left out.
 constexpr double kLeastShare = 0.002;
 
 double MedianOf(std::vector<double> values) {
