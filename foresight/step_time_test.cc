@@ -71,7 +71,7 @@ CommandLine Gpt(int layers, const Assignments& assignments) {
 }
 
 StepEstimate EstimateOf(const StepTime& step, const Dialect& dialect, const Cluster& cluster) {
-  auto estimate = step.Estimate(dialect, cluster, NetworkTime(cluster), /*with_timeline=*/true);
+  auto estimate = step.Estimate(dialect, cluster, NetworkTime(cluster), Timeline::kKeep);
   EXPECT_TRUE(estimate.ok()) << estimate.status();
   // Timelines have no gaps, and their parts add up.
   for (const RankEstimate& rank : estimate->ranks) {

@@ -16,7 +16,7 @@ namespace {
 // More samples than a chart has pixels would only make the page heavy.
 constexpr size_t kMemorySamples = 500;
 
-SpanChart Timeline(const StepEstimate& estimate) {
+SpanChart TimelineChart(const StepEstimate& estimate) {
   SpanChart chart = {.seconds = estimate.seconds};
   constexpr size_t kCompute = 0, kOptimizer = 1, kBubble = 2, kFirstLabel = 3;
   chart.kinds = {
@@ -93,7 +93,7 @@ std::vector<Chart> StepCharts(const Explanation& explanation, const std::string&
   const Forecast& run = explanation.forecast;
   std::vector<Chart> charts = {{.id = absl::StrCat(id, "-timeline"),
                                 .title = "What the ranks along pp do in a step",
-                                .body = Timeline(run.estimate)}};
+                                .body = TimelineChart(run.estimate)}};
   if (!explanation.memory.samples.empty()) {
     charts.push_back({.id = absl::StrCat(id, "-memory-over-time"),
                       .title = absl::StrCat("Memory of rank ", run.fullest, " along pp"),

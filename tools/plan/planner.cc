@@ -167,12 +167,11 @@ RankMemory Planner::MemoryAt(const StepTime& time, const std::vector<KernelCost>
 }
 
 absl::StatusOr<Forecast> Planner::Estimate(const Candidate& candidate, const StepTime& time,
-                                           bool with_timeline) const {
+                                           Timeline timeline) const {
   Forecast forecast;
   forecast.candidate = candidate;
   LS_ASSIGN_OR_RETURN(const std::vector<KernelCost> costs, time.Costs(options_.dialect));
-  forecast.estimate =
-      time.Estimate(costs, options_.dialect, options_.cluster, *network_, with_timeline);
+  forecast.estimate = time.Estimate(costs, options_.dialect, options_.cluster, *network_, timeline);
   for (int pp = 0; pp < candidate.mesh.pp; ++pp) {
     RankMemory memory = MemoryAt(time, costs, pp);
     if (pp > 0 && memory.total <= forecast.memory.total) continue;
@@ -192,7 +191,7 @@ absl::StatusOr<Forecast> Planner::Estimate(const Candidate& candidate, const Ste
 Forecast Planner::Plan(const Candidate& candidate) const {
   const auto plan = [&]() -> absl::StatusOr<Forecast> {
     LS_ASSIGN_OR_RETURN(const StepTime time, Record(candidate));
-    return Estimate(candidate, time, /*with_timeline=*/false);
+    return Estimate(candidate, time, Timeline::kLeaveOut);
   };
   absl::StatusOr<Forecast> forecast = plan();
   if (forecast.ok()) return *std::move(forecast);
@@ -205,7 +204,7 @@ Forecast Planner::Plan(const Candidate& candidate) const {
 absl::StatusOr<Explanation> Planner::Explain(const Candidate& candidate) const {
   LS_ASSIGN_OR_RETURN(const StepTime time, Record(candidate));
   Explanation explanation;
-  LS_ASSIGN_OR_RETURN(explanation.forecast, Estimate(candidate, time, /*with_timeline=*/true));
+  LS_ASSIGN_OR_RETURN(explanation.forecast, Estimate(candidate, time, Timeline::kKeep));
   for (const Resource& resource : kResources) {
     Cluster cluster = options_.cluster;
     resource.improve(cluster);

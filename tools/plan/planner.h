@@ -100,7 +100,7 @@ class Planner {
 
   absl::StatusOr<StepTime> Record(const Candidate& candidate) const;
   absl::StatusOr<Forecast> Estimate(const Candidate& candidate, const StepTime& time,
-                                    bool with_timeline) const;
+                                    Timeline timeline) const;
   RankMemory MemoryAt(const StepTime& time, const std::vector<KernelCost>& costs, int pp) const;
 
   Options options_;

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <vector>
+
+#include "foresight/dialect.h"
+#include "foresight/lowered_step.h"
+#include "foresight/recorded_run.h"
+
+namespace lockstep {
+
+// Bytes of a rank in another framework than ours, which StepMemory has.
+struct DialectMemory {
+  double layers = 0;             // values, gradients and optimizer state, without embeddings
+  double embeddings = 0;         // the same of embeddings
+  double layer_activations = 0;  // the most that is kept for backward, of all micro-batches
+  double other_activations = 0;  // of the loss and the logits, then
+  double recomputed = 0;         // the most that a recomputed layer keeps for its backward
+
+  double total() const {
+    return layers + embeddings + layer_activations + other_activations + recomputed;
+  }
+};
+
+// Returns the bytes of the rank at `pp` along pp. The parameters that it updates itself count.
+// `costs` are those of the lowered step's kernels (StepTime::Costs).
+DialectMemory MemoryOf(const RecordedRun& run, const LoweredStep& lowered,
+                       const std::vector<KernelCost>& costs, const Dialect& dialect, int pp);
+
+}  // namespace lockstep
