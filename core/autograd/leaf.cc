@@ -1,6 +1,7 @@
 #include "core/autograd/leaf.h"
 
 #include "core/base/sum_tree.h"
+#include "core/tensor/allocator.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ void Leaf::MakeAccumulators(Kernels& kernels, int64_t leaves) {
 
 int64_t Leaf::accumulator_bytes() const {
   int64_t bytes = 0;
-  for (const Leaf& accumulator : further_) bytes += accumulator.gradient.bytes();
+  for (const Leaf& accumulator : further_) bytes += AlignedBytes(accumulator.gradient.bytes());
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <iterator>  // std::ssize
 #include <utility>
 
+#include "core/tensor/allocator.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -134,8 +135,10 @@ int64_t ModelLayout::Held(int rank, size_t tensor) const {
   return tensors_[tensor].splits[options_.mesh.CoordinateOf(rank).tp].held();
 }
 
-ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) const {
+ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
   const int64_t compute = SizeOf(options_.compute), reduce = SizeOf(options_.reduce);
+  const int64_t full = SizeOf(DType::kF32);
+  const int64_t masters = options_.compute == DType::kF32 ? 0 : 1;
   const bool is_divided = options_.divided != Divided::kNothing;
   KeptBytes kept;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -143,15 +146,18 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) cons
     const bool is_here = Has(rank, i);
     const int64_t held = Held(rank, i);
     if (tensor.statistic) {
-      if (is_here) kept.parameters += held * tensor.statistic_bytes;
+      if (!is_here) continue;
+      kept.parameters += AlignedBytes(held * SizeOf(*tensor.statistic)) +
+                         AlignedBytes(held * tensor.statistic_sums * full);
       continue;
     }
     if (is_divided) continue;
     const bool owns = !tensor.tied_to, has_owner = Has(rank, OwnerOf(i));
-    if (is_here && (owns || !has_owner)) kept.parameters += held * compute;
+    if (is_here && (owns || !has_owner)) kept.parameters += AlignedBytes(held * compute);
     if (tensor.is_frozen) continue;
-    if (is_here || has_owner) kept.gradients += held * reduce;  // an owner receives others' uses
-    if (is_here && owns) kept.optimizer_state += held * optimizer_bytes;
+    // An owner receives others' uses.
+    if (is_here || has_owner) kept.gradients += AlignedBytes(held * reduce);
+    if (is_here && owns) kept.optimizer_state += (states + masters) * AlignedBytes(held * full);
   }
   if (!is_divided) return kept;
   const MeshCoordinate place = options_.mesh.CoordinateOf(rank);
@@ -173,7 +179,10 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t optimizer_bytes) cons
     }
     if (unit->is_tied_copy) continue;
     kept.gradients += at(Divided::kGradients) * reduce;
-    kept.optimizer_state += flat.shard * optimizer_bytes;
+    kept.optimizer_state += masters * flat.shard * full;
+    for (size_t member = 0; member < flat.members.size(); ++member) {
+      kept.optimizer_state += states * AlignedBytes(flat.InShard(member, place.dp).count * full);
+    }
   }
   return kept;
 }

@@ -92,13 +92,14 @@ class ModelLayout {
   // The units of a rank, those of tied copies last, each in the order of its blocks; none where
   // nothing is divided.
   std::vector<const Unit*> UnitsOf(int rank) const;
-  // Bytes that a rank keeps from step to step, without what comes and goes within one. Sums of
-  // batch statistics count as parameters. `optimizer_bytes`: of each trained element, a master
-  // included.
+  // Bytes that a rank keeps from step to step, without what comes and goes within one: each tensor
+  // takes whole multiples of the allocator's alignment. Sums of batch statistics count as
+  // parameters, fp32 masters beside a narrower compute dtype as optimizer state, of which there are
+  // `states` tensors besides for each trained one.
   struct KeptBytes {
     int64_t parameters = 0, gradients = 0, optimizer_state = 0;
   };
-  KeptBytes Kept(int rank, int64_t optimizer_bytes) const;
+  KeptBytes Kept(int rank, int64_t states) const;
 
  private:
   // Where a tensor lies among the units.

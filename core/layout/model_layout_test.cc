@@ -155,26 +155,29 @@ TEST(ModelLayoutTest, ATiedParameterOfAnotherRankIsAUnitByItself) {
 }
 
 TEST(ModelLayoutTest, KnowsTheBytesThatARankKeeps) {
-  // The first block has 60 + 12 elements, the second 84 + 7 + 7 trained ones and 7 frozen ones.
-  // There are 7 statistics of 20 bytes, and a count of 8. On boundaries of 16 elements, two shards
-  // are 2 * 32 and 2 * 16 elements for the first block, whose bias has a tie, 2 * 64 and 2 * 16 for
-  // the second, and 2 * 16 for the gradient of the tied one.
-  constexpr int64_t kStatistics = 7 * 20 + 8, kAdamW = 8;
+  // On boundaries of 16 elements, the first block has 64 + 16 elements, of which its bias has a
+  // tie; the second 96 + 16 + 16 trained ones and 16 frozen ones. There are 7 means and variances,
+  // three sums of each of these, and a count. Two shards are 2 * 32 and 2 * 16 elements for the
+  // first block, 2 * 64 and 2 * 16 for the second, and 2 * 16 for the gradient of the tied one.
+  constexpr int64_t kStatistics = 64 + 64 + 128 + 64, kStates = 2, kBytes = kStates * 4;
   const auto kept = [](const MeshShape& mesh, Divided divided, int rank) {
-    const ModelLayout::KeptBytes bytes = MakeLayout(mesh, divided).Kept(rank, kAdamW);
+    const ModelLayout::KeptBytes bytes = MakeLayout(mesh, divided).Kept(rank, kStates);
     return std::vector<int64_t>{bytes.parameters, bytes.gradients, bytes.optimizer_state};
   };
   EXPECT_THAT(kept({}, Divided::kNothing, 0),
-              ElementsAre(177 * 4 + kStatistics, (170 + 12) * 4, 170 * kAdamW));
+              ElementsAre(224 * 4 + kStatistics, (208 + 16) * 4, 208 * kBytes));
+  // The second shards have 28 weights and no bias of the first block, 20 weights and all biases of
+  // the second.
+  constexpr int64_t kParts = 32 + 32 + 16 + 16;
   EXPECT_THAT(kept({.dp = 2}, Divided::kOptimizerState, 1),
-              ElementsAre(256 * 4 + kStatistics, (224 + 32) * 4, 112 * kAdamW));
+              ElementsAre(256 * 4 + kStatistics, (224 + 32) * 4, kParts * kBytes));
   EXPECT_THAT(kept({.dp = 2}, Divided::kGradients, 1),
-              ElementsAre(256 * 4 + kStatistics, (112 + 16) * 4, 112 * kAdamW));
+              ElementsAre(256 * 4 + kStatistics, (112 + 16) * 4, kParts * kBytes));
   EXPECT_THAT(kept({.dp = 2}, Divided::kParameters, 1),
-              ElementsAre(128 * 4 + kStatistics, (112 + 16) * 4, 112 * kAdamW));
-  // The second stage has a copy of 12 elements, and of their gradient.
+              ElementsAre(128 * 4 + kStatistics, (112 + 16) * 4, kParts * kBytes));
+  // The second stage has a copy of the bias, and of its gradient.
   EXPECT_THAT(kept({.pp = 2}, Divided::kNothing, 1),
-              ElementsAre((105 + 12) * 4 + kStatistics, (98 + 12) * 4, 98 * kAdamW));
+              ElementsAre((144 + 16) * 4 + kStatistics, (128 + 16) * 4, 128 * kBytes));
 }
 
 // What a planner asks: all ranks of a large mesh, from one model.

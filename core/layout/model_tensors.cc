@@ -38,21 +38,21 @@ TensorSplit SplitOf(const Shape& shape, const std::optional<Slice>& slice, const
 }
 
 void AddStatistics(const RunningStatistics& layer, int64_t block, std::vector<ModelTensor>& all) {
-  const auto add = [&](const char* what, const Shape& shape, DType dtype, int64_t bytes,
+  const auto add = [&](const char* what, const Shape& shape, DType dtype, int64_t sums,
                        const std::optional<Slice>& slice) {
     all.push_back({.name = layer.name + what,
                    .shape = shape,
                    .block = block,
                    .is_frozen = layer.frozen,
                    .statistic = dtype,
-                   .statistic_bytes = bytes,
+                   .statistic_sums = sums,
                    .splits = {SplitOf(shape, slice, slice ? slice->ShapeOf(shape) : shape)}});
   };
   const Shape shape = {layer.channels};
   // Three sums of each channel update both estimates.
-  add(".running_mean", shape, DType::kF32, layer.frozen ? 4 : 16, layer.slice);
-  add(".running_var", shape, DType::kF32, 4, layer.slice);
-  if (!layer.momentum && !layer.frozen) add(".updates", {1}, DType::kI64, 8, std::nullopt);
+  add(".running_mean", shape, DType::kF32, layer.frozen ? 0 : 3, layer.slice);
+  add(".running_var", shape, DType::kF32, 0, layer.slice);
+  if (!layer.momentum && !layer.frozen) add(".updates", {1}, DType::kI64, 0, std::nullopt);
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ struct ModelTensor {
   std::optional<size_t> tied_to = {};
   // The dtype of a running statistic. None: the tensor is a parameter.
   std::optional<DType> statistic = {};
-  // The bytes that a rank keeps for each element of a running statistic: the element's own, and
-  // those of the sums that update it.
-  int64_t statistic_bytes = 0;
+  // Sums in fp32 that a rank keeps for each element of a running statistic, to update it and
+  // others.
+  int64_t statistic_sums = 0;
   std::vector<TensorSplit> splits = {};  // by rank along tp
 };
 

@@ -26,6 +26,7 @@ int64_t AlignedElements(int64_t elements) { return AlignedBytes(elements * 4) / 
 // Lays the layers' sums out in one buffer, so that one collective combines them all.
 Tensor FlattenStatistics(Kernels& kernels, const std::vector<RunningStatistics*>& layers) {
   if (layers.empty()) return Tensor();
+  for (RunningStatistics* layer : layers) layer->sums = Tensor();  // two of each at no time
   Tensor flat = kernels.Empty({StatisticsElements(layers)}, DType::kF32, MemoryClass::kParameters);
   kernels.Fill(flat, 0);
   int64_t offset = 0;
@@ -310,8 +311,7 @@ std::vector<StateTensor> LocalModel::State(NamedTensors values) const {
 
 CostPrediction LocalModel::Predict() const {
   const ModelLayout::KeptBytes kept =
-      layout_.Kept(place_, settings_.optimizer.state_bytes_per_parameter() +
-                               (settings_.precision.has_masters() ? 4 : 0));
+      layout_.Kept(place_, static_cast<int64_t>(StateNames(settings_.optimizer.rule).size()));
   CostPrediction prediction;
   prediction.memory = {{MemoryClass::kParameters, kept.parameters},
                        {MemoryClass::kGradients, kept.gradients},

@@ -21,7 +21,7 @@ TEST(LocalModelTest, NamesAllTensorsOfTheModelAndHoldsItsOwn) {
     EXPECT_EQ(rank.local_model().has_first(), index == 0);
     EXPECT_EQ(rank.local_model().has_last(), index == 1);
     // Owner and two gradients that come to it; two values, two gradients and no optimizer state.
-    const int64_t matrix = kSquareWidth * kSquareWidth * 4;
+    const int64_t matrix = AlignedBytes(kSquareWidth * kSquareWidth * 4);
     std::vector<int64_t> bytes;
     for (const auto& memory : rank.local_model().Predict().memory) bytes.push_back(memory.bytes);
     EXPECT_EQ(bytes, index == 0 ? std::vector<int64_t>({matrix, 3 * matrix, 2 * matrix})

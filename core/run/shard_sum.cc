@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/tensor/allocator.h"
+
 namespace lockstep {
 
 ShardSum::ShardSum(Kernels& kernels, Tensor tensor, int64_t shards, MemoryClass memory_class)
@@ -16,7 +18,7 @@ ShardSum::ShardSum(Kernels& kernels, Tensor tensor, int64_t shards, MemoryClass 
 
 int64_t ShardSum::bytes() const {
   int64_t sum = 0;
-  for (const Tensor& node : partial_) sum += node.bytes();
+  for (const Tensor& node : partial_) sum += AlignedBytes(node.bytes());
   return sum;
 }
 

@@ -154,6 +154,9 @@ std::vector<StateTensor> Updater::State(const std::vector<StateTensor>& paramete
 
 void Updater::AddTo(CostPrediction& prediction) const {
   prediction.per_parameter = per_parameter_;
+  if (loss_scale_state_.defined()) {
+    prediction.AddMemory(MemoryClass::kOptimizerState, AlignedBytes(loss_scale_state_.bytes()));
+  }
   if (loss_scale_.enabled() && rank_.size > 1) {
     prediction.AddCollective(Operation::kAllReduce, "overflow", rank_.size, sizeof(float));
   }

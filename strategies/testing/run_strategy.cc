@@ -201,10 +201,8 @@ void ExpectPredictedCosts(const std::vector<RankReport>& ranks) {
   for (const RankReport& report : ranks) {
     ExpectPredictedTraffic(report);
     for (const CostPrediction::Memory& predicted : report.prediction.memory) {
-      const auto measured = static_cast<double>(report.memory.peak(predicted.memory_class));
-      const auto bytes = static_cast<double>(predicted.bytes);
-      EXPECT_LE(measured, 1.05 * bytes) << Name(predicted.memory_class);
-      EXPECT_GE(measured, 0.95 * bytes) << Name(predicted.memory_class);
+      EXPECT_EQ(report.memory.peak(predicted.memory_class), predicted.bytes)
+          << Name(predicted.memory_class);
     }
   }
 }

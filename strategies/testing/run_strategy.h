@@ -60,8 +60,8 @@ void ExpectSameBits(const std::vector<RankReport>& ranks, const std::vector<Rank
 // else.
 void ExpectPredictedTraffic(const RankReport& report);
 
-// ExpectPredictedTraffic on every rank; and the peaks of the predicted classes of memory are within
-// 5 % of the prediction: shards are filled up, and each tensor is rounded up to 64 bytes.
+// ExpectPredictedTraffic on every rank; and the peaks of the predicted classes of memory are those
+// predicted, to the byte.
 void ExpectPredictedCosts(const std::vector<RankReport>& ranks);
 
 // A small transformer with dropout on markov text, a small ResNet on shapes, and a small U-Net on
