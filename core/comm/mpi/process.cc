@@ -39,6 +39,9 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start() {
   process->signals_ = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
   PCHECK(process->signals_ >= 0) << "signalfd";
 
+  // Over one TCP connection, Open MPI 4.1 moves data both ways hardly faster than one after the
+  // other (0.57 of a full-duplex link for 64 MiB each way; 0.95 over two).
+  setenv("OMPI_MCA_btl_tcp_links", "2", /*overwrite=*/0);
   int provided = 0;
   const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   if (error != MPI_SUCCESS) {
