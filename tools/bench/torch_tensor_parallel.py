@@ -5,18 +5,10 @@
       --vocab 65 --batch 16 --threads 1 [--sequence_parallel]
 
 Blocks are split as torch.distributed.tensor.parallel has it: queries, keys, values and the MLP's first layer by column,
-the projections behind them by row. Embedding and head, small at this vocabulary, are whole on every rank. Prints one line
-of JSON with "model_gflops_per_s": 6 multiply-adds of forward, attention counted in full, by the median step.
+the projections behind them by row. Embedding and head, small at this vocabulary, are whole on every rank.
 """
-import argparse
-import json
-import statistics
-import time
-
 import torch
 import torch.distributed as dist
-import torch.nn as nn
-import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -27,59 +19,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-WARM_UP_STEPS = 2
-
-
-class Attention(nn.Module):
-    def __init__(self, width, head_width):
-        super().__init__()
-        self.head_width = head_width
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.projection = nn.Linear(width, width)
-
-    def forward(self, x):
-        batch, time = x.shape[:2]  # also of a split sequence: the input has been gathered
-
-        def heads(y):  # of this rank
-            return y.view(batch, time, -1, self.head_width).transpose(1, 2)
-
-        y = F.scaled_dot_product_attention(heads(self.query(x)), heads(self.key(x)), heads(self.value(x)), is_causal=True)
-        return self.projection(y.transpose(1, 2).reshape(batch, time, -1))
-
-
-class Mlp(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return self.down(F.gelu(self.up(x), approximate="tanh"))
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mlp = Attention(width, width // heads), Mlp(width)
-
-    def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
-
-
-class Gpt(nn.Module):
-    def __init__(self, options):
-        super().__init__()
-        self.tokens = nn.Embedding(options.vocab, options.width)
-        self.positions = nn.Embedding(options.context, options.width)
-        self.blocks = nn.Sequential(*(Block(options.width, options.heads) for _ in range(options.layers)))
-        self.norm = nn.LayerNorm(options.width)
-        self.head = nn.Linear(options.width, options.vocab, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, ids):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
-        return self.head(self.norm(self.blocks(x)))
+import torch_gpt
 
 
 def parallelize(model, ranks, sequence_parallel):
@@ -120,36 +60,25 @@ def parallelize(model, ranks, sequence_parallel):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("layers", 6), ("heads", 6), ("width", 384), ("context", 256), ("vocab", 65), ("batch", 16)):
-        parser.add_argument("--" + name, type=int, default=value)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=10)
+    parser = torch_gpt.parser(__doc__)
     parser.add_argument("--sequence_parallel", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)  # the same values and data on all ranks
     dist.init_process_group("gloo")
-    model = Gpt(options)
+    model = torch_gpt.Gpt(options, packed=False)
     parallelize(model, init_device_mesh("cpu", (dist.get_world_size(),)), options.sequence_parallel)
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, foreach=False)
-    shape = (options.batch, options.context)
-    ids, targets = (torch.randint(0, options.vocab, shape) for _ in range(2))
-    seconds = []
-    for _ in range(WARM_UP_STEPS + options.steps):
-        begin = time.perf_counter()
-        loss = F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+    optimizer = torch_gpt.adamw(model.parameters())
+    ids, targets = torch_gpt.random_batch(options)
+
+    def train():
+        loss = torch_gpt.cross_entropy(model(ids), targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        dist.barrier()
-        seconds.append(time.perf_counter() - begin)
-    step = statistics.median(seconds[WARM_UP_STEPS:])
-    macs = options.layers * (12 * options.width**2 + 2 * options.context * options.width) + options.vocab * options.width
-    if dist.get_rank() == 0:
-        tokens = options.batch * options.context
-        print(json.dumps({"step_seconds": step, "loss": loss.item(), "model_gflops_per_s": 6e-9 * macs * tokens / step}))
-    dist.destroy_process_group()
+        return loss
+
+    torch_gpt.time_steps(options, train, reporter=0, samples=options.batch)
 
 
 if __name__ == "__main__":
