@@ -27,6 +27,9 @@ class CommTime {
   // Seconds of a message between two devices of a node, or of two nodes, while `at_once` devices of
   // the node send one each.
   virtual double Message(double bytes, bool within_node, int at_once) const = 0;
+
+  // Whether members move data with the cores that they compute with, so that nothing overlaps.
+  virtual bool HoldsUpCompute(const GroupPlacement& /*placement*/) const { return false; }
 };
 
 }  // namespace lockstep

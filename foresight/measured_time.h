@@ -45,6 +45,7 @@ class MeasuredCommTime final : public CommTime {
   double Collective(Operation operation, double payload_bytes,
                     const GroupPlacement& placement) const override;
   double Message(double bytes, bool within_node, int at_once) const override;
+  bool HoldsUpCompute(const GroupPlacement& /*placement*/) const override { return true; }
 
  private:
   double Seconds(Operation operation, int ranks, double bytes) const;

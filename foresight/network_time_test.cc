@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "foresight/cluster_comm_time.h"
 #include "foresight/flow_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -435,6 +436,28 @@ TEST(NetworkTimeTest, RefusesImpossibleClusters) {
                         "at most device.bandwidth"));
   EXPECT_THAT(error([](Cluster& c) { c.fitted["collective_start"] = -1; }),
               HasSubstr("fitted.collective_start is -1"));
+}
+
+// Within a node that was measured, its measurements count and hold up compute; between such nodes
+// the network does, and they do not.
+TEST(ClusterCommTimeTest, MeasuredNodesTakeTheirMeasurements) {
+  Cluster cluster;
+  cluster.node = {.devices = 2, .link_bandwidth = 1e9, .link_latency = 1e-6};
+  cluster.network = {.nodes = 2, .bandwidth = 1e8, .latency = 1e-4};
+  cluster.measured.calls = {{.operation = Operation::kAllReduce, .bytes = 1e6, .seconds = 0.5},
+                            {.operation = Operation::kSend, .bytes = 1e6, .seconds = 0.25}};
+  const ClusterCommTime time(cluster);
+  const NetworkTime network(cluster);
+  const GroupPlacement node = {.ranks = 2, .per_node = 2}, all = {.ranks = 4, .per_node = 2};
+  EXPECT_EQ(time.Collective(Operation::kAllReduce, 1e6, node), 0.5);
+  EXPECT_EQ(time.Message(1e6, /*within_node=*/true, 1), 0.25);
+  EXPECT_TRUE(time.HoldsUpCompute(node));
+  EXPECT_EQ(time.Collective(Operation::kAllReduce, 1e6, all),
+            network.Collective(Operation::kAllReduce, 1e6, all));
+  EXPECT_EQ(time.Message(1e6, /*within_node=*/false, 1), network.Message(1e6, false, 1));
+  EXPECT_FALSE(time.HoldsUpCompute(all));
+  cluster.measured.calls.clear();
+  EXPECT_FALSE(ClusterCommTime(cluster).HoldsUpCompute(node));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace lockstep {
 // - Kernels run one after the other on a device, which the host feeds (kernel_queue.h).
 // - Collectives along tp that are waited for at once stand among the kernels.
 // - Other collectives run on a stream of their own, one after the other; where the dialect overlaps
-//   nothing, or the cluster is a machine that was measured, they begin when they are waited for.
+//   nothing, or cores that compute move the data, they begin when they are waited for.
 // - Messages between stages leave in order, one at a time for each edge and direction. Sender and
 //   receiver are busy with each for the dialect's `message_seconds`, if it has them.
 //

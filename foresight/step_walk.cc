@@ -20,13 +20,12 @@ class Walk {
         costs_(costs),
         dialect_(dialect),
         network_(network),
-        // Ranks of a machine that was measured move data with the cores that compute.
-        overlaps_(dialect.overlaps() && cluster.measured.empty()),
         keeps_timeline_(timeline == Timeline::kKeep),
         message_seconds_(dialect.Fitted("message_seconds")),
         channels_(step.channels) {
     const DeviceTime device(cluster);
-    const MeasuredKernelTime measured(cluster.measured, settings.mesh.ranks(),
+    const MeasuredKernelTime measured(cluster.measured,
+                                      std::min(settings.mesh.ranks(), cluster.node.devices),
                                       static_cast<int>(settings.threads));
     seconds_.resize(costs.size());
     for (size_t i = 0; i < costs.size(); ++i) {
@@ -125,6 +124,11 @@ class Walk {
     double free = 0;
     std::vector<int> waiting;  // ranks
   };
+
+  // Whether a collective runs beside kernels.
+  bool Overlaps(const Call& call) const {
+    return dialect_.overlaps() && !network_.HoldsUpCompute(call.placement);
+  }
 
   double SecondsOf(const Call& call) const {
     switch (call.kind) {
@@ -270,7 +274,7 @@ class Walk {
       case Call::Kind::kFree:
         return;
       case Call::Kind::kLocal:
-        if (overlaps_) {
+        if (Overlaps(call)) {
           pending.seconds = rank.stream =
               std::max(rank.now, rank.stream) + rank.call_seconds[index];
         }
@@ -315,7 +319,7 @@ class Walk {
     const Pending& first = pending.all[pending.first];
     if (call.kind == Call::Kind::kLocal) {
       double end = first.seconds;
-      if (!overlaps_) {
+      if (!Overlaps(call)) {
         end = rank.stream = std::max(rank.now, rank.stream) + rank.call_seconds[call_index];
       }
       Spend(rank, Interval::Kind::kCommunication, end, call.label);
@@ -341,7 +345,6 @@ class Walk {
   const std::vector<KernelCost>& costs_;
   const Dialect& dialect_;
   const CommTime& network_;
-  const bool overlaps_;  // collectives run beside kernels
   const bool keeps_timeline_;
   const double message_seconds_;
   std::vector<std::vector<double>> seconds_;  // by cost and kernel

@@ -230,4 +230,34 @@ absl::StatusOr<Fit> FitTo(const std::vector<FitRows>& rows, const Cluster& clust
   return Fitting(rows, cluster, parameters, options).Run();
 }
 
+void ChooseRows(size_t first, size_t stride, std::vector<FitRows>& rows) {
+  for (FitRows& file : rows) {
+    file.chosen.clear();
+    for (size_t row = first; row < file.recorded->rows.size(); row += stride) {
+      file.chosen.push_back(row);
+    }
+  }
+}
+
+absl::StatusOr<std::vector<Judgement>> JudgeFit(const Fit& fit, const std::vector<FitRows>& rows) {
+  std::vector<Judgement> judgements;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RecordedRows& recorded = *rows[i].recorded;
+    LS_ASSIGN_OR_RETURN(const std::vector<double> predicted,
+                        Predict(recorded, fit.dialects[i], fit.cluster));
+    const bool all_chosen = rows[i].chosen.size() == predicted.size();
+    std::vector<bool> judged(predicted.size(), true);
+    for (const size_t row : rows[i].chosen) judged[row] = all_chosen;
+    std::vector<MeasuredRow> others;
+    std::vector<double> of_others;
+    for (size_t row = 0; row < predicted.size(); ++row) {
+      if (!judged[row]) continue;
+      others.push_back(recorded.rows[row]);
+      of_others.push_back(predicted[row]);
+    }
+    judgements.push_back(Judge(others, of_others));
+  }
+  return judgements;
+}
+
 }  // namespace lockstep

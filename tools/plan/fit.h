@@ -48,6 +48,12 @@ absl::StatusOr<Fit> FitTo(const std::vector<FitRows>& rows, const Cluster& clust
                           const std::vector<FitParameter>& parameters,
                           const FitOptions& options = {});
 
+// Chooses row `first` of each file and every `stride`-th one behind it.
+void ChooseRows(size_t first, size_t stride, std::vector<FitRows>& rows);
+
+// Judges the rows of each file that were not fitted to; where all were, these.
+absl::StatusOr<std::vector<Judgement>> JudgeFit(const Fit& fit, const std::vector<FitRows>& rows);
+
 // Sets a number wherever it is; false where it is nowhere.
 bool SetFitted(const std::string& name, double value, Cluster& cluster,
                std::vector<Dialect>& dialects);

@@ -23,6 +23,7 @@
 #include "tools/plan/fit.h"
 #include "tools/plan/held_to.h"
 #include "tools/plan/measured_rows.h"
+#include "tools/plan/vtrain.h"
 
 ABSL_FLAG(lockstep::RepeatedFlag, rows, {}, "FILE.csv=DIALECT, may be repeated");
 ABSL_FLAG(std::string, weights, "", "of a row's error in each of these files: 1,3.5; default: 1");
@@ -37,14 +38,6 @@ ABSL_FLAG(bool, halves, false,
 
 namespace lockstep {
 namespace {
-
-// The numbers of a100_80g and Megatron's dialects, within the data sheet.
-constexpr char kParameters[] =
-    "product_efficiency:0.4:1,wave_seconds:0:4e-6,pass_efficiency:0.3:1,"
-    "map_efficiency:0.25:1,single_product_efficiency:0.25:1,adapter_efficiency:0.1:1,"
-    "host_forward:2e-6:1.2e-4,host_backward:2e-6:1e-4,host_unfused:0:2e-3,"
-    "visible_gaps:0:1,skew:0:1.5e-3,steady_skew:0:1.5e-3,"
-    "single_loss_bytes:0:80,loss_bytes:0:60";
 
 absl::StatusOr<std::vector<FitParameter>> Parameters(const std::string& text) {
   std::vector<FitParameter> parameters;
@@ -77,7 +70,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
                       ReadCluster(ShippedPath("foresight/clusters", absl::GetFlag(FLAGS_cluster))));
   const std::string given = absl::GetFlag(FLAGS_parameters);
   LS_ASSIGN_OR_RETURN(const std::vector<FitParameter> parameters,
-                      Parameters(given.empty() ? kParameters : given));
+                      given.empty() ? VtrainParameters() : Parameters(given));
   const std::vector<std::string> weights = absl::StrSplit(absl::GetFlag(FLAGS_weights), ',');
   std::vector<RecordedRows> recorded;
   std::vector<FitRows> rows;
@@ -98,32 +91,22 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
   for (size_t i = 0; i < rows.size(); ++i) rows[i].recorded = &recorded[i];
   const FitOptions options = {.scale = absl::GetFlag(FLAGS_scale),
                               .rounds = absl::GetFlag(FLAGS_rounds)};
-  // Every other row; or all.
-  const std::vector<int> sides =
-      absl::GetFlag(FLAGS_halves) ? std::vector<int>{0, 1, 2} : std::vector<int>{2};
-  for (const int side : sides) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      rows[i].chosen.clear();
-      for (size_t row = 0; row < recorded[i].rows.size(); ++row) {
-        if (side == 2 || static_cast<int>(row % 2) == side) rows[i].chosen.push_back(row);
-      }
-    }
+  struct Side {
+    const char* name;
+    size_t first, stride;
+  };
+  const Side all = {"fitted to all rows", 0, 1};
+  const std::vector<Side> halves = {{"fitted to rows 1, 3, ..., judged on the others", 0, 2},
+                                    {"fitted to rows 2, 4, ..., judged on the others", 1, 2},
+                                    all};
+  for (const Side& side : absl::GetFlag(FLAGS_halves) ? halves : std::vector<Side>{all}) {
+    ChooseRows(side.first, side.stride, rows);
     LS_ASSIGN_OR_RETURN(const Fit fit, FitTo(rows, cluster, parameters, options));
-    absl::PrintF("%s\n", side == 2   ? "fitted to all rows"
-                         : side == 0 ? "fitted to rows 1, 3, ..., judged on the others"
-                                     : "fitted to rows 2, 4, ..., judged on the others");
+    absl::PrintF("%s\n", side.name);
     Print(fit, parameters);
+    LS_ASSIGN_OR_RETURN(const std::vector<Judgement> judgements, JudgeFit(fit, rows));
     for (size_t i = 0; i < rows.size(); ++i) {
-      LS_ASSIGN_OR_RETURN(const std::vector<double> predicted,
-                          Predict(recorded[i], fit.dialects[i], fit.cluster));
-      std::vector<MeasuredRow> judged;
-      std::vector<double> times;
-      for (size_t row = 0; row < predicted.size(); ++row) {
-        if (side != 2 && static_cast<int>(row % 2) == side) continue;
-        judged.push_back(recorded[i].rows[row]);
-        times.push_back(predicted[row]);
-      }
-      absl::PrintF("%s: %s\n", fit.dialects[i].name(), Judge(judged, times).ToString());
+      absl::PrintF("%s: %s\n", fit.dialects[i].name(), judgements[i].ToString());
     }
     std::fflush(stdout);
   }

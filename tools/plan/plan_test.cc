@@ -45,7 +45,7 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
   // What it wrote trains.
   const ProcessResult run =
       Program({"strategies/mesh/main", "--config", best, "--set", "train.steps=2", "--set",
-           "validation.every=0", "--out", testing::TempDir() + "/planned_run"});
+               "validation.every=0", "--out", testing::TempDir() + "/planned_run"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
 }
 

@@ -78,7 +78,7 @@ MemoryOverTime MemoryOf(const RecordedStep& step, const std::vector<int32_t>& st
 Planner::Planner(Options options)
     : options_(std::move(options)),
       strategy_(MeshStrategy()),
-      network_(std::make_shared<const NetworkTime>(options_.cluster)) {}
+      network_(std::make_shared<const ClusterCommTime>(options_.cluster)) {}
 
 absl::StatusOr<Planner> Planner::Create(Options options) {
   LS_RETURN_IF_ERROR(NetworkTime::Check(options.cluster));
@@ -209,7 +209,7 @@ absl::StatusOr<Explanation> Planner::Explain(const Candidate& candidate) const {
     Cluster cluster = options_.cluster;
     resource.improve(cluster);
     LS_ASSIGN_OR_RETURN(const StepEstimate estimate,
-                        time.Estimate(options_.dialect, cluster, NetworkTime(cluster)));
+                        time.Estimate(options_.dialect, cluster, ClusterCommTime(cluster)));
     explanation.faster.push_back({resource.name, estimate.seconds});
   }
   std::ranges::stable_sort(explanation.faster, std::less(), &FasterResource::seconds);

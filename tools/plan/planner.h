@@ -12,8 +12,8 @@
 #include "core/config/command_line.h"
 #include "core/run/training_run.h"
 #include "foresight/cluster.h"
+#include "foresight/cluster_comm_time.h"
 #include "foresight/dialect.h"
-#include "foresight/network_time.h"
 #include "foresight/step_time.h"
 #include "tools/plan/candidates.h"
 
@@ -105,7 +105,7 @@ class Planner {
 
   Options options_;
   StrategyDefinition strategy_;
-  std::shared_ptr<const NetworkTime> network_;
+  std::shared_ptr<const ClusterCommTime> network_;
   int64_t batch_ = 1;  // samples of a step
   double targets_per_sample_ = 1;
   double forward_macs_ = 0;  // multiply-adds of one sample
