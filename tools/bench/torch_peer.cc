@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,11 @@ absl::StatusOr<double> RunTorchPeer(const TorchPeer& peer, const std::string& ar
                                    "--nproc_per_node", absl::StrCat(ranks)});
   }
   command.push_back(peer.script);
+  return RunTorchCommand(std::move(command), arguments);
+}
+
+absl::StatusOr<double> RunTorchCommand(std::vector<std::string> command,
+                                       const std::string& arguments) {
   for (const absl::string_view word : absl::StrSplit(arguments, ' ', absl::SkipEmpty())) {
     command.emplace_back(word);
   }

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -21,5 +22,9 @@ std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::str
 // over all ranks, of the JSON that it prints. Where there is none, returns 0 and says on the
 // standard error how to see why. Cancelled: by Ctrl-C.
 absl::StatusOr<double> RunTorchPeer(const TorchPeer& peer, const std::string& arguments, int ranks);
+
+// The same with all words of the command given, and `arguments` behind them.
+absl::StatusOr<double> RunTorchCommand(std::vector<std::string> command,
+                                       const std::string& arguments);
 
 }  // namespace lockstep

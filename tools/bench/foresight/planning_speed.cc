@@ -1,4 +1,4 @@
-#include "tools/bench/planning_speed.h"
+#include "tools/bench/foresight/planning_speed.h"
 
 #include <sys/resource.h>  // getrusage
 

@@ -1,0 +1,114 @@
+#include "tools/bench/foresight/published_steps.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "foresight/cluster.h"
+#include "foresight/dialect.h"
+#include "foresight/llm_training_puzzles.h"
+#include "foresight/network_time.h"
+#include "foresight/shipped.h"
+#include "foresight/step_time.h"
+#include "tools/plan/fit.h"
+#include "tools/plan/published.h"
+#include "tools/plan/vtrain.h"
+
+namespace lockstep {
+namespace {
+
+std::string Percent(double fraction) { return absl::StrFormat("%.2f %%", 100 * fraction); }
+
+// Goals: 0 where there is none.
+struct Goals {
+  double mean = 0, median = 0, largest = 0, regret = 0;
+};
+
+void Add(const std::string& name, const Judgement& judgement, const Goals& goals, Table& table) {
+  std::vector<std::string> cells = {name, absl::StrCat(judgement.rows)};
+  const auto add = [&](double value, double goal) {
+    cells.push_back(Percent(value));
+    cells.push_back(goal == 0 ? "" : Percent(goal));
+  };
+  add(judgement.mean, goals.mean);
+  add(judgement.median, goals.median);
+  add(judgement.largest, goals.largest);
+  add(judgement.regret, goals.regret);
+  table.Add(std::move(cells));
+}
+
+absl::Status AddVtrain(Table& table) {
+  LS_ASSIGN_OR_RETURN(const Cluster cluster,
+                      ReadCluster(ShippedPath("foresight/clusters", "a100_80g")));
+  LS_ASSIGN_OR_RETURN(const VtrainRows rows, ReadVtrainRows(cluster));
+  std::vector<FitRows> files = rows.ToFit();
+  const Goals goals[] = {{.mean = 0.04, .median = 0.015, .regret = 0.01},
+                         {.mean = 0.06, .median = 0.02}};
+  const char* const names[] = {"vTrain, one node", "vTrain, many nodes"};
+  for (const size_t first : {0, 1}) {
+    ChooseRows(first, 2, files);
+    LS_ASSIGN_OR_RETURN(const Fit fit, FitTo(files, cluster, VtrainParameters()));
+    LS_ASSIGN_OR_RETURN(const std::vector<Judgement> judgements, JudgeFit(fit, files));
+    for (size_t i = 0; i < files.size(); ++i) {
+      Add(absl::StrCat(names[i],
+                       first == 0 ? ", even rows by odd ones" : ", odd rows by even ones"),
+          judgements[i], goals[i], table);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddPapers(Table& table) {
+  constexpr Goals kGoals = {.mean = 0.05, .largest = 0.12};
+  LS_ASSIGN_OR_RETURN(const Cluster cluster, Selene());
+  LS_ASSIGN_OR_RETURN(const PublishedSteps recomputation, ActivationRecomputation(cluster));
+  Add("Korthikanti et al. 2022", recomputation.Judged(), kGoals, table);
+  LS_ASSIGN_OR_RETURN(const PublishedSteps others, RefittedToTwo(recomputation, cluster));
+  Add("the same, products fitted to two", others.Judged(), {.mean = 0.03}, table);
+  LS_ASSIGN_OR_RETURN(const PublishedSteps large, EfficientLargeScaleTraining(cluster));
+  Add("Narayanan et al. 2021", large.Judged(), kGoals, table);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Table> PublishedErrors() {
+  Table table = {.title = "errors on steps that others have measured",
+                 .columns = {{"rows", Table::Align::kLeft},
+                             {"number"},
+                             {"mean"},
+                             {"goal"},
+                             {"median"},
+                             {"goal"},
+                             {"largest"},
+                             {"goal"},
+                             {"regret"},
+                             {"goal"}}};
+  LS_RETURN_IF_ERROR(AddVtrain(table));
+  LS_RETURN_IF_ERROR(AddPapers(table));
+  return table;
+}
+
+absl::StatusOr<Table> Puzzles() {
+  constexpr char kName[] = "llm_training_puzzles";
+  LS_ASSIGN_OR_RETURN(const Cluster cluster, ReadCluster(ShippedPath("foresight/clusters", kName)));
+  LS_ASSIGN_OR_RETURN(const Dialect dialect,
+                      Dialect::Read(ShippedPath("foresight/dialects", kName)));
+  const NetworkTime network(cluster);
+  Table table = {
+      .title = "LLM-Training-Puzzles' reference solutions",
+      .columns = {
+          {"solution", Table::Align::kLeft}, {"time"}, {"counted"}, {"memory"}, {"counted"}}};
+  for (const PuzzleSolution& solution : PuzzleSolutions()) {
+    LS_ASSIGN_OR_RETURN(const StepTime step, StepTime::Create(solution.run, dialect, cluster));
+    LS_ASSIGN_OR_RETURN(const StepEstimate estimate, step.Estimate(dialect, cluster, network));
+    table.Add({solution.name, absl::StrFormat("%.1f", estimate.seconds),
+               absl::StrFormat("%.1f", solution.seconds), absl::StrCat(MostNumbers(*solution.run)),
+               absl::StrCat(solution.numbers)});
+  }
+  return table;
+}
+
+}  // namespace lockstep
