@@ -87,9 +87,10 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
   return WithRehearsedRank(run, options, world, kernels, nullptr,
                            [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<Rehearsed> {
                              const TrainingRun shorter = WithShortValidation(run, rank.mesh);
-                             // Once for ranks to tell each other the shapes of what they send.
                              GoThrough(shorter, rank, strategy);
-                             GoThrough(shorter, rank, strategy);
+                             if (options.shapes == RehearsalOptions::Shapes::kKnown) {
+                               GoThrough(shorter, rank, strategy);  // books anew
+                             }
                              return Rehearsed{.memory = allocator.books(),
                                               .prediction = strategy.Predict(),
                                               .kernels = std::move(called.names)};

@@ -29,6 +29,10 @@ struct RehearsalOptions {
   // are threads. Not asked where ranks compute on GPUs, whose data no host's backend moves: these
   // know it themselves (RankDevices::held_bytes).
   HeldBytes held_bytes = nullptr;
+  // Whether stages tell each other the shapes of what they send, as in a run's first step, or know
+  // them from an earlier one.
+  enum class Shapes { kTold, kKnown };
+  Shapes shapes = Shapes::kTold;
 };
 
 // Goes through the first steps of a run and a validation over shapes alone: all ranks, as

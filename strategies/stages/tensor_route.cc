@@ -53,7 +53,8 @@ void RouteStart::Send(const BatchKind& kind, RoutedTensors tensors) {
   CHECK(known->second == layout) << label_ << ": other tensors than for another batch of "
                                  << kind.samples << " samples";
   for (const RoutedTensor& routed : tensors) {
-    if (routed.tensor.defined()) Send(routed.tensor, label_);
+    if (!routed.tensor.defined()) continue;
+    sent_.push_back({routed.tensor, group_.Send(routed.tensor, to_, label_)});
   }
 }
 
@@ -64,12 +65,8 @@ void RouteStart::Announce(std::vector<int64_t> code) {
   for (int64_t at = 0; at < std::ssize(code); at += kPage) {
     const Tensor page = EmptyPage(kernels_);
     kernels_.CopyFromHost(code.data() + at, page);
-    Send(page, kAnnouncementLabel);
+    announced_.push_back({page, group_.Send(page, to_, kAnnouncementLabel)});
   }
-}
-
-void RouteStart::Send(const Tensor& tensor, const std::string& label) {
-  sent_.push_back({tensor, group_.Send(tensor, to_, label)});
 }
 
 void RouteStart::ReleaseSent() {
@@ -80,8 +77,10 @@ void RouteStart::ReleaseSent() {
 }
 
 void RouteStart::AwaitSent() {
-  for (Sent& sent : sent_) ThrowIfError(sent.work.Wait());
-  sent_.clear();
+  for (std::deque<Sent>* all : {&announced_, &sent_}) {
+    for (Sent& sent : *all) ThrowIfError(sent.work.Wait());
+    all->clear();
+  }
 }
 
 void RouteEnd::Expect(const BatchKind& kind) {

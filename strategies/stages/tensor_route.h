@@ -61,7 +61,8 @@ class RouteStart {
   // Begins to send; the tensors are not written until AwaitSent.
   void Send(const BatchKind& kind, RoutedTensors tensors);
 
-  // Gives back what has been taken by now; and waits until all has been.
+  // Gives back tensors that have been taken by now; and waits until all have been. Announcements
+  // stay until then, so that memory does not depend on when they are taken.
   void ReleaseSent();
   void AwaitSent();
 
@@ -72,14 +73,13 @@ class RouteStart {
   };
 
   void Announce(std::vector<int64_t> code);
-  void Send(const Tensor& tensor, const std::string& label);
 
   Communicator& group_;
   const int to_;
   const std::string label_;
   Kernels& kernels_;
   std::map<BatchKind, std::vector<int64_t>> known_;  // layouts
-  std::deque<Sent> sent_;
+  std::deque<Sent> sent_, announced_;
 };
 
 class RouteEnd {

@@ -70,13 +70,10 @@ TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {
   for (const auto& [memory_class, bytes] : summary["memory"].items()) {
     ASSERT_TRUE(bytes.contains("predicted")) << memory_class;
     const double measured = bytes["measured"], predicted = bytes["predicted"];
-    // What stages send each other stays until it has been taken, which depends on time:
-    // activations, and once an announcement of their shapes (strategies/stages/tensor_route.h) in
-    // each direction.
-    double depends_on_time = 0;
-    if (c.has_stages && memory_class == "activations") depends_on_time = 0.05 * predicted;
-    if (c.has_stages && memory_class == "communication") depends_on_time = 2 * 1024;
-    EXPECT_NEAR(measured, predicted, depends_on_time) << memory_class;
+    // Activations that stages send each other stay until they have been taken, which depends on
+    // time.
+    const bool depends_on_time = c.has_stages && memory_class == "activations";
+    EXPECT_NEAR(measured, predicted, depends_on_time ? 0.05 * predicted : 0) << memory_class;
   }
   // Ranks that are processes hold what comes from the others until it is summed.
   EXPECT_GT(summary["memory"]["communication"]["measured"], 0);
