@@ -41,7 +41,7 @@ namespace {
 
 absl::Status Show(const absl::StatusOr<Table>& table) {
   LS_RETURN_IF_ERROR(table.status());
-  std::fputs(TextOf(*table).c_str(), stdout);
+  std::printf("\n%s\n%s", table->title.c_str(), TextOf(*table).c_str());
   std::fflush(stdout);
   return absl::OkStatus();
 }
