@@ -157,10 +157,11 @@ Drawing MeshMap(const std::vector<Forecast>& runs) {
 }
 
 std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios) {
+  const std::string unit = UnitOf(scenarios);
   LineChart speed = {.x = {.title = "devices", .logarithmic = true, .whole = true},
-                     .y = {.title = "tokens/s", .logarithmic = true}};
+                     .y = {.title = unit + "/s", .logarithmic = true}};
   LineChart cost = {.x = {.title = "devices", .logarithmic = true, .whole = true},
-                    .y = {.title = "device-hours for 1e9 tokens", .from_zero = true}};
+                    .y = {.title = "device-hours for 1e9 " + unit, .from_zero = true}};
   const auto line_of = [](LineChart& chart, const std::string& name) -> LineChart::Line& {
     const auto found = std::ranges::find(chart.lines, name, &LineChart::Line::name);
     if (found != chart.lines.end()) return *found;
@@ -185,8 +186,8 @@ std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios) 
       }
       const std::string name =
           absl::StrCat(scenario.cluster, weak ? ", batch grows with the devices" : "");
-      line_of(speed, name).points.emplace_back(ranks, best->tokens_per_second);
-      line_of(cost, name).points.emplace_back(ranks, 1e9 / best->tokens_per_second * ranks / 3600);
+      line_of(speed, name).points.emplace_back(ranks, best->units_per_second);
+      line_of(cost, name).points.emplace_back(ranks, 1e9 / best->units_per_second * ranks / 3600);
     }
   }
   const auto is_short = [](const LineChart::Line& line) { return line.points.size() < 2; };

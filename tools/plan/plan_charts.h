@@ -18,8 +18,9 @@ std::vector<Chart> StepCharts(const Explanation& explanation, const std::string&
 // Time of a step over tp and pp: for each pair the best run that fits.
 Drawing MeshMap(const std::vector<Forecast>& runs);
 
-// Tokens a second, and device-hours for 1e9 tokens, against the number of devices: a line for each
-// cluster, and for weak scaling another. Empty unless a cluster has several numbers of ranks.
+// Tokens or samples a second, and device-hours for 1e9 of them, against the number of devices: a
+// line for each cluster, and for weak scaling another. Empty unless a cluster has several numbers
+// of ranks.
 std::vector<Chart> ScalingCharts(const std::vector<PlannedScenario>& scenarios);
 
 }  // namespace lockstep

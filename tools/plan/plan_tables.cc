@@ -30,9 +30,10 @@ const RankEstimate& BusiestRank(const StepEstimate& estimate) {
 }  // namespace
 
 Table RunsTable(const std::vector<Forecast>& runs, size_t rows) {
+  const std::string unit = runs.empty() ? "units" : runs.front().unit;
   Table table = {.columns = {{"mesh", Table::Align::kLeft},
                              {"step"},
-                             {"tokens/s"},
+                             {unit + "/s"},
                              {"MFU"},
                              {"memory"},
                              {"fits"},
@@ -43,7 +44,7 @@ Table RunsTable(const std::vector<Forecast>& runs, size_t rows) {
     if (table.rows.size() == rows) break;
     const RankEstimate& rank = BusiestRank(run.estimate);
     table.Add({run.candidate.ToString(), FormatDuration(run.seconds),
-               FormatCount(std::llround(run.tokens_per_second)), Percent(run.mfu),
+               FormatCount(std::llround(run.units_per_second)), Percent(run.mfu),
                Bytes(run.memory.total), run.fits ? "yes" : "no",
                Percent(Exposed(rank) / run.seconds), Percent(rank.bubble / run.seconds)});
   }
@@ -71,16 +72,17 @@ Table RefusedTable(const std::vector<Forecast>& runs) {
 }
 
 Table BestTable(const std::vector<PlannedScenario>& scenarios, double budget) {
+  const std::string unit = UnitOf(scenarios);
   Table table = {.columns = {{"cluster", Table::Align::kLeft},
                              {"ranks"},
                              {"batch"},
                              {"best mesh", Table::Align::kLeft},
                              {"step"},
-                             {"tokens/s"},
+                             {unit + "/s"},
                              {"a device"},
                              {"MFU"},
                              {"memory"},
-                             {"device-hours for 1e9 tokens"}}};
+                             {"device-hours for 1e9 " + unit}}};
   if (budget > 0) {
     table.columns.push_back({"time for the budget"});
     table.columns.push_back({"device-hours"});
@@ -103,11 +105,11 @@ Table BestTable(const std::vector<PlannedScenario>& scenarios, double budget) {
         batch,
         best->candidate.ToString(),
         FormatDuration(best->seconds),
-        FormatCount(std::llround(best->tokens_per_second)),
-        FormatCount(std::llround(best->tokens_per_second / ranks)),
+        FormatCount(std::llround(best->units_per_second)),
+        FormatCount(std::llround(best->units_per_second / ranks)),
         Percent(best->mfu),
         Bytes(best->memory.total),
-        absl::StrFormat("%.4g", 1e9 / best->tokens_per_second * device_hours)};
+        absl::StrFormat("%.4g", 1e9 / best->units_per_second * device_hours)};
     if (budget > 0) {
       const double seconds = budget / best->flops * best->seconds;
       cells.push_back(FormatDuration(seconds));

@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// The runs in the order in which they are given: time of a step, tokens a second, model FLOPs
-// utilisation, memory of the fullest rank, exposed communication and bubble of the busiest rank.
-// Leaves out refused runs. Shows at most `rows` runs.
+// The runs in the order in which they are given: time of a step, tokens or samples a second, model
+// FLOPs utilisation, memory of the fullest rank, exposed communication and bubble of the busiest
+// rank. Leaves out refused runs. Shows at most `rows` runs.
 Table RunsTable(const std::vector<Forecast>& runs, size_t rows);
 
 // Why runs are refused: each reason once, with the number of runs and the first of them.

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kWorkload[] = "experiments/gpt_markov/workload.toml";
 
@@ -60,6 +61,13 @@ TEST(PlanTest, AnswersQuestions) {
     }
   }
   EXPECT_THAT(result.out, HasSubstr("time for the budget"));
+}
+
+TEST(PlanTest, CountsSamplesOfImages) {
+  const ProcessResult result = Plan({"--workload", "experiments/resnet_shapes/workload.toml",
+                                     "--cluster", "laptop", "--mesh", "dp=2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("samples/s"), Not(HasSubstr("tokens/s"))));
 }
 
 TEST(PlanTest, SaysWhyAMeshIsRefused) {

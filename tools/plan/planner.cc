@@ -89,7 +89,8 @@ absl::StatusOr<Planner> Planner::Create(Options options) {
                                given.make_model));
   planner.batch_ = run.settings.batch.size * given.batch_factor;
   given.workload.assignments.push_back(absl::StrCat("batch.size=", planner.batch_));
-  planner.targets_per_sample_ = static_cast<double>(run.dataset->target_shape().elements());
+  planner.unit_ = run.unit();
+  planner.units_per_sample_ = static_cast<double>(run.units_per_step() / run.settings.batch.size);
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   for (const auto& block : model.blocks) {
     planner.forward_macs_ += static_cast<double>(block->cost.forward_macs);
@@ -180,7 +181,8 @@ absl::StatusOr<Forecast> Planner::Estimate(const Candidate& candidate, const Ste
   }
   forecast.seconds = forecast.estimate.seconds;
   const auto batch = static_cast<double>(batch_);
-  forecast.tokens_per_second = batch * targets_per_sample_ / forecast.seconds;
+  forecast.unit = unit_;
+  forecast.units_per_second = batch * units_per_sample_ / forecast.seconds;
   forecast.flops = 6 * forward_macs_ * batch;
   forecast.mfu = forecast.flops / forecast.seconds / candidate.mesh.ranks() /
                  PeakOf(options_.cluster.device, time.run().settings.precision.compute);

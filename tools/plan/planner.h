@@ -29,13 +29,14 @@ struct RankMemory {
 // What one candidate costs.
 struct Forecast {
   Candidate candidate;
-  absl::Status refused;          // not OK: the run is impossible, and the other members are empty
-  double seconds = 0;            // of a step
-  double tokens_per_second = 0;  // targets of all ranks together: tokens, or images
-  double flops = 0;              // model FLOPs of a step: forward once, backward twice
-  double mfu = 0;                // model FLOPs a second over the peak of all devices
-  int fullest = 0;               // the rank along pp that needs most memory
-  RankMemory memory;             // its peaks
+  absl::Status refused;         // not OK: the run is impossible, and the other members are empty
+  double seconds = 0;           // of a step
+  std::string unit = "tokens";  // of the workload's data, or "samples"
+  double units_per_second = 0;  // of all ranks together
+  double flops = 0;             // model FLOPs of a step: forward once, backward twice
+  double mfu = 0;               // model FLOPs a second over the peak of all devices
+  int fullest = 0;              // the rank along pp that needs most memory
+  RankMemory memory;            // its peaks
   bool fits = false;
   StepEstimate estimate;  // with timelines in an Explanation alone
 };
@@ -107,7 +108,8 @@ class Planner {
   StrategyDefinition strategy_;
   std::shared_ptr<const ClusterCommTime> network_;
   int64_t batch_ = 1;  // samples of a step
-  double targets_per_sample_ = 1;
+  std::string unit_;
+  double units_per_sample_ = 1;
   double forward_macs_ = 0;  // multiply-adds of one sample
 };
 

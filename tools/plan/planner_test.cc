@@ -94,7 +94,7 @@ TEST_F(PlannerTest, CountsTokensAndOperations) {
   const double layer = 64 * (12.0 * 16 * 16) + 8 * 2.0 * 16 * (8 * 8) / 2;
   const double head = 64 * 16.0 * 64;
   EXPECT_NEAR(run.flops, 6 * (2 * layer + head), 0.15 * run.flops);
-  EXPECT_DOUBLE_EQ(run.tokens_per_second, 64 / run.seconds);
+  EXPECT_DOUBLE_EQ(run.units_per_second, 64 / run.seconds);
   EXPECT_DOUBLE_EQ(run.mfu, run.flops / run.seconds / 2 / 1e10);
 
   Planner::Options twice = Options();

@@ -27,4 +27,12 @@ struct PlannedScenario {
   }
 };
 
+// What the speeds of these are counted in: "tokens" or "samples" of their one workload.
+inline std::string UnitOf(const std::vector<PlannedScenario>& scenarios) {
+  for (const PlannedScenario& planned : scenarios) {
+    if (planned.best() != nullptr) return planned.best()->unit;
+  }
+  return "units";
+}
+
 }  // namespace lockstep
