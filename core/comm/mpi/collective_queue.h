@@ -38,6 +38,7 @@ class CollectiveQueue final : public InFlight,
 
   void Advance() override;
   bool Busy() const override { return !calls_.empty(); }
+  bool MovesData() const override { return phase_ == Phase::kMoving; }
   bool Settle() override;
 
  private:

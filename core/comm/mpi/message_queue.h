@@ -29,6 +29,7 @@ class MessageQueue final : public InFlight, public std::enable_shared_from_this<
 
   void Advance() override;
   bool Busy() const override;
+  bool MovesData() const override { return !moving_.empty(); }
   bool Settle() override;
 
  private:

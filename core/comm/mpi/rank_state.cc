@@ -15,8 +15,10 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The rank's thread looks after calls in flight, or after news, so often.
-constexpr microseconds kBusyNap(50);
+// The rank's thread looks after data that moves, or after news, so often. Word of others' calls is
+// looked for as rarely as adds a quarter to the time for which nothing has come, at most so rarely.
+constexpr microseconds kBusyNap(50), kLongestNap(500);
+constexpr int64_t kNapFraction = 4;
 constexpr milliseconds kIdleNap(2);
 // So long the other ranks have to say what they called last and to end what they receive. A
 // launcher that has sent SIGTERM gives a second for everything.
@@ -68,12 +70,18 @@ void RankState::TakeContexts(int end) {
   next_context_ = end;
 }
 
+void RankState::Wake() {
+  last_news_nanos_ = NowNanos();
+  wake_.notify_one();
+}
+
 void RankState::Heard(int rank, const std::shared_ptr<const GroupInfo>& group, Operation operation,
                       int64_t sequence) {
   Other& other = ranks_[static_cast<size_t>(rank)];
   other.group = group;
   other.operation = operation;
   other.sequence = sequence;
+  last_news_nanos_ = NowNanos();
 }
 
 void RankState::FailReported(const absl::Status& cause) {
@@ -251,20 +259,23 @@ void RankState::Settle() {
   Tell(Note::Kind::kSettled);
 }
 
-bool RankState::Busy() const {
-  return std::any_of(calls_.begin(), calls_.end(),
-                     [](const InFlight* calls) { return calls->Busy(); });
+std::chrono::nanoseconds RankState::Nap() const {
+  if (drivers_ > 0) return kIdleNap;
+  bool is_busy = false;
+  for (const InFlight* calls : calls_) {
+    if (calls->MovesData()) return kBusyNap;
+    is_busy = is_busy || calls->Busy();
+  }
+  if (!is_busy) return kIdleNap;
+  const std::chrono::nanoseconds silent((NowNanos() - last_news_nanos_) / kNapFraction);
+  return std::clamp<std::chrono::nanoseconds>(silent, kBusyNap, kLongestNap);
 }
 
 void RankState::Run() {
   Lock lock(mutex_);
   while (!ending_) {
     if (drivers_ == 0) Advance();
-    if (drivers_ == 0 && Busy()) {
-      wake_.wait_for(lock, kBusyNap);
-    } else {
-      wake_.wait_for(lock, kIdleNap);
-    }
+    wake_.wait_for(lock, Nap());
   }
 }
 

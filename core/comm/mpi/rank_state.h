@@ -29,6 +29,8 @@ class InFlight {
   virtual void Advance() = 0;
   // Whether there are any.
   virtual bool Busy() const = 0;
+  // Whether data of one is on its way, and not only word of it awaited.
+  virtual bool MovesData() const = 0;
   // After a failure: gives up what is to be received. Returns whether that is over.
   virtual bool Settle() = 0;
 };
@@ -36,9 +38,10 @@ class InFlight {
 // What the groups of one rank share: the lock, the transport, who drives it, and what is known of
 // the other ranks and of failure.
 //
-// MPI moves data only while it is called. Threads that wait for a call drive all calls of the rank;
-// while none does, a thread of the rank looks after them every few dozen microseconds, and listens
-// for news of other ranks when there are none.
+// MPI moves data only while it is called. Threads that wait for a call drive all calls of the rank.
+// While none does, a thread of the rank looks after them: every few dozen microseconds while data
+// moves; where only word from others is awaited ever more rarely, for each look takes the core from
+// the thread that computes; and when there are no calls, now and then, for news of other ranks.
 class RankState {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -66,7 +69,7 @@ class RankState {
   void Remove(InFlight* calls);
 
   // There is something new to drive.
-  void Wake() { wake_.notify_one(); }
+  void Wake();
 
   // Drives everything until `over` or the deadline; returns what `over` said last.
   template <typename Over>
@@ -151,7 +154,8 @@ class RankState {
   void Advance();
   void LookForSignals();
   void Run();  // the rank's own thread
-  bool Busy() const;
+  // How long the rank's thread sleeps until it looks again.
+  std::chrono::nanoseconds Nap() const;
   void Fail(Failure failure);
   void Tell(Note::Kind kind);
   void Listen();
@@ -175,6 +179,7 @@ class RankState {
   bool ending_ = false;
   int next_context_ = 0;         // within this world
   int64_t last_look_nanos_ = 0;  // at the process's signals
+  int64_t last_news_nanos_ = 0;  // a call of this rank, or word of another's
   std::vector<Other> ranks_;
   std::optional<Failure> failure_;
   int64_t failed_nanos_ = 0;
