@@ -1,7 +1,6 @@
 // The activations that recomputation saves, against formulas made from the sizes of the models.
 
 #include <cstdint>
-#include <iterator>  // std::ssize
 #include <string>
 #include <vector>
 
@@ -78,8 +77,7 @@ std::vector<int64_t> Saved(const StrategyDefinition& strategy, const std::string
                            const Assignments& assignments, const Assignments& policy,
                            const std::string& block) {
   Watched kept = {block}, recomputed = {block};
-  // A rehearsal: messages are over when they begin, so nothing depends on time. It goes through a
-  // run twice: the first time ranks still tell each other the shapes of what they send.
+  // A rehearsal: messages are over when they begin, so nothing depends on time.
   const auto all = RehearseStrategy(strategy, Watching(kept), config, assignments);
   const auto less =
       RehearseStrategy(strategy, Watching(recomputed), config, With(assignments, policy));
@@ -88,7 +86,6 @@ std::vector<int64_t> Saved(const StrategyDefinition& strategy, const std::string
   for (size_t i = 0; i < kept.bytes.size() && i < recomputed.bytes.size(); ++i) {
     saved.push_back(kept.bytes[i] - recomputed.bytes[i]);
   }
-  saved.erase(saved.begin(), saved.begin() + std::ssize(saved) / 2);
   return saved;
 }
 
