@@ -35,10 +35,11 @@ STRATEGIES = dict(
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
     "gpt_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "full"],
-    "gpt_markov": ["single", "ddp", "zero1", "zero2", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
+    "gpt_markov": ["single", "ddp", "zero1", "zero2", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "cp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
     "gpt_war_and_peace": ["full", "lora_r1", "lora_r4", "lora_r16"],
     "gpt_wide": ["single", "ddp", "zero1", "zero2", "fsdp"],
+    "llama_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],

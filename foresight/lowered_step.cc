@@ -182,7 +182,11 @@ class Lowering {
           return node_of(member) == node_of(rank);
         }));
     const int ranks_of_stage = mesh_.ranks() / mesh_.pp;
-    if (IsPointToPoint(signature.operation)) {
+    // A rank that does the same at the same time: all send, and the message that comes is theirs.
+    const bool is_like = IsPointToPoint(signature.operation) &&
+                         mesh_.CoordinateOf(group.members[signature.root]).pp == pp;
+    if (is_like && signature.operation == Operation::kRecv) return plan;
+    if (IsPointToPoint(signature.operation) && !is_like) {
       const int peer = group.members[signature.root];
       const bool sends = signature.operation == Operation::kSend;
       plan.kind = sends ? Call::Kind::kSend : Call::Kind::kRecv;

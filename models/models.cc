@@ -4,15 +4,17 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 #include "models/resnet/resnet.h"
 #include "models/toy/toy.h"
+#include "models/transformer/llama.h"
 #include "models/transformer/transformer.h"
 #include "models/unet/unet.h"
 
 namespace lockstep {
 namespace {
 
-enum class Kind { kToy, kResNet, kUNet, kTransformer };
+enum class Kind { kToy, kResNet, kUNet, kTransformer, kLlama };
 
 constexpr char kImages[] = "images of one class each, such as shapes";
 
@@ -25,7 +27,7 @@ absl::Status CheckTask(const Dataset& dataset, Task wanted, const char* model,
 
 absl::StatusOr<Model> ReadToy(ConfigReader& reader, const Dataset& dataset) {
   ToyOptions options = {.inputs = dataset.input_shape().elements(), .outputs = dataset.classes()};
-  reader.Read("hidden", &options.hidden, {.at_least = 1});
+  reader.Read("hidden", &options.hidden, {.at_least = 1, .at_most = kMostFeatures});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "toy", kImages));
   return MakeToy(options);
@@ -40,7 +42,7 @@ absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
   reader.ReadChoice(
       "stem", &options.stem,
       {{"cifar", ResNetOptions::Stem::kCifar}, {"imagenet", ResNetOptions::Stem::kImageNet}});
-  reader.Read("width", &options.width, {.at_least = 1});
+  reader.Read("width", &options.width, {.at_least = 1, .at_most = kMostFeatures});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kClassification, "resnet", kImages));
   options.classes = dataset.classes();
@@ -51,7 +53,7 @@ absl::StatusOr<Model> ReadResNet(ConfigReader& reader, const Dataset& dataset) {
 absl::StatusOr<Model> ReadUNet(ConfigReader& reader, const Dataset& dataset) {
   UNetOptions options;
   reader.Read("levels", &options.levels, {.at_least = 1, .at_most = 16});
-  reader.Read("width", &options.width, {.at_least = 1});
+  reader.Read("width", &options.width, {.at_least = 1, .at_most = kMostFeatures});
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kSegmentation, "unet",
                                "images of which every pixel has a class: shapes_segmentation"));
@@ -69,9 +71,9 @@ absl::StatusOr<Model> ReadUNet(ConfigReader& reader, const Dataset& dataset) {
 
 absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& dataset) {
   TransformerOptions options;
-  reader.Read("layers", &options.layers, {.at_least = 1});
-  reader.Read("heads", &options.heads, {.at_least = 1});
-  reader.Read("width", &options.width, {.at_least = 1});
+  reader.Read("layers", &options.layers, {.at_least = 1, .at_most = kMostLayers});
+  reader.Read("heads", &options.heads, {.at_least = 1, .at_most = kMostFeatures});
+  reader.Read("width", &options.width, {.at_least = 1, .at_most = kMostFeatures});
   reader.Read("dropout", &options.dropout, {.at_least = 0, .less_than = 1});
   if (options.width % options.heads != 0) {
     reader.AddProblem("width", absl::StrCat("is ", options.width, ", which does not divide into ",
@@ -84,6 +86,59 @@ absl::StatusOr<Model> ReadTransformer(ConfigReader& reader, const Dataset& datas
   return MakeTransformer(options);
 }
 
+// Keys have the names that published models of the family have for them.
+absl::Status ReadRotary(ConfigReader& reader, RotaryOptions& rotary) {
+  reader.Read("rope_theta", &rotary.theta, {.greater_than = 0});
+  if (!reader.Has("rope_scaling")) return absl::OkStatus();
+  ConfigReader table(reader.Table("rope_scaling"));
+  RotaryOptions::Scaling scaling;
+  std::string type = "llama3";
+  table.Read("type", &type);
+  if (type != "llama3") {
+    table.AddProblem("type", absl::StrCat("is \"", type, "\"; there is \"llama3\" alone"));
+  }
+  table.Read("factor", &scaling.factor, {.greater_than = 0});
+  table.Read("low_freq_factor", &scaling.low_frequency_turns, {.greater_than = 0});
+  table.Read("high_freq_factor", &scaling.high_frequency_turns, {.greater_than = 0});
+  table.Read("original_context", &scaling.original_context, {.at_least = 1});
+  if (scaling.high_frequency_turns <= scaling.low_frequency_turns) {
+    table.AddProblem("high_freq_factor", "must be above low_freq_factor");
+  }
+  rotary.scaling = scaling;
+  return table.Finish();
+}
+
+absl::StatusOr<Model> ReadLlama(ConfigReader& reader, const Dataset& dataset) {
+  LlamaOptions options;
+  reader.Read("layers", &options.layers, {.at_least = 1});
+  reader.Read("heads", &options.heads, {.at_least = 1});
+  options.key_heads = options.heads;
+  reader.Read("key_heads", &options.key_heads, {.at_least = 1});
+  reader.Read("width", &options.width, {.at_least = 1});
+  // SwiGLU's three matrices then have the elements of GPT's two (Shazeer, 2020).
+  options.mlp_width = (8 * options.width / 3 + 63) / 64 * 64;
+  reader.Read("mlp_width", &options.mlp_width, {.at_least = 1});
+  reader.Read("norm_epsilon", &options.norm_epsilon, {.at_least = 0});
+  const absl::Status rotary = ReadRotary(reader, options.rotary);
+  reader.ReadChoice("head", &options.head,
+                    {{"own", LlamaOptions::Head::kOwn}, {"tied", LlamaOptions::Head::kTied}});
+  if (options.width % (2 * options.heads) != 0) {
+    reader.AddProblem("width", absl::StrCat("is ", options.width, ", which does not divide into ",
+                                            options.heads, " heads of even width"));
+  }
+  if (options.heads % options.key_heads != 0) {
+    reader.AddProblem("key_heads",
+                      absl::StrCat("is ", options.key_heads, ", which does not divide ",
+                                   options.heads, " heads"));
+  }
+  LS_RETURN_IF_ERROR(reader.Finish());
+  LS_RETURN_IF_ERROR(rotary);
+  LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kLanguageModel, "llama", "text"));
+  options.context = dataset.input_shape()[0];
+  options.vocabulary = dataset.classes();
+  return MakeLlama(options);
+}
+
 absl::StatusOr<Model> ReadKind(Kind kind, ConfigReader& reader, const Dataset& dataset) {
   switch (kind) {
     case Kind::kToy:
@@ -94,6 +149,8 @@ absl::StatusOr<Model> ReadKind(Kind kind, ConfigReader& reader, const Dataset& d
       return ReadUNet(reader, dataset);
     case Kind::kTransformer:
       return ReadTransformer(reader, dataset);
+    case Kind::kLlama:
+      return ReadLlama(reader, dataset);
   }
   return absl::InternalError("no such kind of model");
 }
@@ -107,7 +164,8 @@ absl::StatusOr<Model> MakeModel(const Config& config, const Dataset& dataset) {
                        {{"toy", Kind::kToy},
                         {"resnet", Kind::kResNet},
                         {"unet", Kind::kUNet},
-                        {"transformer", Kind::kTransformer}});
+                        {"transformer", Kind::kTransformer},
+                        {"llama", Kind::kLlama}});
   std::string init;
   reader.Read("init", &init);
   LS_ASSIGN_OR_RETURN(Model model, ReadKind(kind, reader, dataset));

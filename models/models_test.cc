@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/resnet/resnet.h"
+#include "models/transformer/llama.h"
 #include "models/transformer/transformer.h"
 #include "models/unet/unet.h"
 
@@ -106,6 +107,35 @@ TEST(MakeModelTest, TransformerTakesVocabularyAndContextFromTheData) {
   EXPECT_EQ(model->ForwardMacsPerSample(), expected.ForwardMacsPerSample());
 }
 
+TEST(MakeModelTest, LlamaTakesItsSizesFromKeysAndData) {
+  const auto model = Make(
+      "kind = 'llama'\nlayers = 3\nheads = 6\nkey_heads = 2\nwidth = 48\nmlp_width = 80\n"
+      "head = 'tied'\nrope_theta = 5e5\nnorm_epsilon = 1e-6\n"
+      "rope_scaling = {factor = 4, original_context = 32}",
+      kText);
+  ASSERT_TRUE(model.ok()) << model.status();
+  RotaryOptions rotary = {.theta = 5e5, .scaling = RotaryOptions::Scaling{}};
+  rotary.scaling->factor = 4;
+  rotary.scaling->original_context = 32;
+  const Model expected = MakeLlama({.layers = 3,
+                                    .heads = 6,
+                                    .key_heads = 2,
+                                    .width = 48,
+                                    .mlp_width = 80,
+                                    .context = 64,
+                                    .vocabulary = 65,
+                                    .norm_epsilon = 1e-6,
+                                    .rotary = rotary,
+                                    .head = LlamaOptions::Head::kTied});
+  EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
+  EXPECT_EQ(model->ForwardMacsPerSample(), expected.ForwardMacsPerSample());
+  EXPECT_EQ(model->published.config, expected.published.config);
+  // By default as many heads of keys as of queries, and an MLP of 8 / 3 of the width.
+  const auto plain = Make("kind = 'llama'\nlayers = 1\nheads = 3\nwidth = 96", kText);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->ParameterCount(), 2 * 65 * 96 + 4 * 96 * 96 + 3 * 96 * 256 + 3 * 96);
+}
+
 // What theory says about stages rests on it.
 TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
   CpuAllocator allocator;
@@ -114,6 +144,7 @@ TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
   for (const auto& [text, dataset] :
        {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kImages),
         {"kind = 'transformer'\nlayers = 2\nheads = 2\nwidth = 32", &kText},
+        {"kind = 'llama'\nlayers = 2\nheads = 4\nkey_heads = 2\nwidth = 32", &kText},
         {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kImages},
         {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large},
         {"kind = 'unet'\nlevels = 2\nwidth = 8", &kSegmented}}) {
@@ -146,6 +177,25 @@ TEST(MakeModelTest, RefusesWrongKeys) {
               AllOf(HasSubstr("model.width"), HasSubstr("5 heads")));
   EXPECT_THAT(Problem("kind = \"transformer\"\ndropout = 1.0", kText), HasSubstr("model.dropout"));
   EXPECT_THAT(Problem("kind = \"unet\"\nlevels = 0", kSegmented), HasSubstr("model.levels"));
+}
+
+TEST(MakeModelTest, RefusesWrongKeysOfLlamas) {
+  const auto problem = [](const std::string& keys) {
+    return Problem("kind = 'llama'\nheads = 4\nwidth = 32\n" + keys, kText);
+  };
+  EXPECT_THAT(problem("key_heads = 3"), AllOf(HasSubstr("model.key_heads"), HasSubstr("4 heads")));
+  EXPECT_THAT(Problem("kind = 'llama'\nheads = 4\nwidth = 36", kText),
+              AllOf(HasSubstr("model.width"), HasSubstr("4 heads of even width")));
+  EXPECT_THAT(problem("head = 'none'"), AllOf(HasSubstr("model.head"), HasSubstr("tied")));
+  EXPECT_THAT(problem("rope_theta = 0"), HasSubstr("model.rope_theta"));
+  EXPECT_THAT(problem("dropout = 0.1"), HasSubstr("unknown key model.dropout"));
+  EXPECT_THAT(problem("rope_scaling = {type = 'yarn'}"),
+              AllOf(HasSubstr("model.rope_scaling.type"), HasSubstr("yarn"), HasSubstr("llama3")));
+  EXPECT_THAT(problem("rope_scaling = {factr = 2}"),
+              HasSubstr("did you mean model.rope_scaling.factor"));
+  EXPECT_THAT(problem("rope_scaling = {low_freq_factor = 4}"),
+              HasSubstr("high_freq_factor must be above"));
+  EXPECT_THAT(Problem("kind = 'llama'", kImages), AllOf(HasSubstr("llama"), HasSubstr("text")));
 }
 
 TEST(MakeModelTest, RefusesDataThatDoesNotFit) {

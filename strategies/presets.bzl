@@ -18,6 +18,7 @@ PRESETS = {
     "gpipe": "GPipeStrategy",
     "fsdp_pipe": "FsdpPipeStrategy",
     "tp": "TpStrategy",
+    "cp": "CpStrategy",
     "lora": "LoraStrategy",
     "mesh": "MeshStrategy",
 }

@@ -62,6 +62,19 @@ Variable Gelu(Tape& tape, const Variable& x) {
   return out;
 }
 
+Variable SwiGlu(Tape& tape, const Variable& x) {
+  Kernels& k = tape.kernels();
+  Tensor y = k.Empty(x.shape().With(-1, x.shape()[-1] / 2), x.value.dtype());
+  k.SwiGlu(x.value, y);
+  Variable out = tape.Result(y, x.needs_gradient());
+  tape.Record(out, [&k, x = x](Tensor dy) {
+    Tensor dx = k.EmptyLike(x.value);
+    k.SwiGluBackward(x.value, dy, dx);
+    x.gradient->Add(k, std::move(dx));
+  });
+  return out;
+}
+
 Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
                       int64_t first_element) {
   if (dropout.probability == 0) return x;
@@ -78,16 +91,18 @@ Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
 }
 
 Variable ApplyDropoutToColumns(Tape& tape, const Dropout& dropout, const Variable& x,
-                               int64_t first_column, int64_t columns) {
+                               int64_t first_column, int64_t columns, int64_t first_element) {
   const int64_t own = x.shape()[-1];
-  if (dropout.probability == 0 || own == columns) return ApplyDropout(tape, dropout, x);
+  if (dropout.probability == 0 || own == columns) {
+    return ApplyDropout(tape, dropout, x, first_element);
+  }
   Kernels& k = tape.kernels();
   // Masks belong to ranges of elements: the columns take their places among all for a moment.
-  const auto apply = [&k, dropout, first_column, columns, own](const Tensor& from) {
+  const auto apply = [=, &k](const Tensor& from) {
     Tensor whole = k.Empty(from.shape().With(-1, columns), from.dtype());
     k.Fill(whole, 0);
     k.CopyColumns(from, 0, own, whole, first_column);
-    k.ApplyDropout(dropout, 0, whole, whole);
+    k.ApplyDropout(dropout, first_element, whole, whole);
     Tensor to = k.EmptyLike(from);
     k.CopyColumns(whole, first_column, own, to, 0);
     return to;
@@ -282,6 +297,47 @@ Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias,
   return out;
 }
 
+Variable SwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const Variable* residual,
+                      const FeatureLeaves& inputs) {
+  Kernels& k = tape.kernels();
+  const auto activate = [&k, pre = pre.value] {
+    Tensor hidden = k.Empty(pre.shape().With(-1, pre.shape()[-1] / 2), pre.dtype());
+    k.SwiGlu(pre, hidden);
+    return hidden;
+  };
+  Tensor y = k.Empty(pre.shape().With(-1, w.value.shape()[0]), pre.value.dtype());
+  if (inputs.empty()) {
+    k.Linear(activate(), w.value, Tensor(), residual ? residual->value : Tensor(), y);
+  } else {
+    CHECK(residual == nullptr) << "it is added behind the tree";
+    k.LinearByLeaves(activate(), w.value, inputs, y);
+  }
+  Variable out = tape.Result(y, pre.needs_gradient() || Needs(residual) || Trains(&w));
+  auto backward = [&tape, &k, activate, pre, &w, residual = SlotOf(residual)](Tensor dy) {
+    AddTo(k, residual, dy);
+    tape.ComputeGradients({&w}, [&tape, &k, activate, pre, &w, dy](Tape::Half half) {
+      const Tensor hidden = half.weights && Trains(&w) ? activate() : Tensor();
+      const Tensor dhidden =
+          half.inputs && pre.needs_gradient()
+              ? k.Empty(pre.shape().With(-1, w.value.shape()[1]), pre.value.dtype())
+              : Tensor();
+      ForTokenLeaves(tape, half, {&w}, dy.shape().rows(),
+                     [&](const LeafRows& rows, const Destinations& d) {
+                       const RowsToFill own_dhidden(k, dhidden, rows);
+                       k.LinearBackward(RowsOf(k, dy, rows), RowsOf(k, hidden, rows), w.value,
+                                        d.write, own_dhidden.tensor(), d[0], Tensor());
+                       own_dhidden.Put();
+                     });
+      if (!dhidden.defined()) return;
+      Tensor dpre = k.EmptyLike(pre.value);
+      k.SwiGluBackward(pre.value, dhidden, dpre);
+      pre.gradient->Add(k, std::move(dpre));
+    });
+  };
+  tape.Record(out, {&w}, std::move(backward));
+  return out;
+}
+
 Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window) {
   Kernels& k = tape.kernels();
   const Shape& s = x.shape();
@@ -459,6 +515,31 @@ Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, floa
   return out;
 }
 
+Variable RmsNorm(Tape& tape, const Variable& x, Leaf& scale, float epsilon) {
+  Kernels& k = tape.kernels();
+  Tensor y = k.EmptyLike(x.value);
+  Tensor inverse_rms = k.Empty({x.shape().rows()});
+  k.RmsNorm(x.value, scale.value, epsilon, y, inverse_rms);
+  Variable out = tape.Result(y, x.needs_gradient() || scale.trainable);
+  auto backward = [&tape, &k, x, &scale, inverse_rms](Tensor dy) {
+    // What the residual path has already brought is added while dx is written.
+    Tensor pending = x.needs_gradient() ? x.gradient->Take() : Tensor();
+    Tensor dx = pending.defined() && !pending.shared() ? pending : k.EmptyLike(x.value);
+    ForTokenLeaves(tape, {.inputs = true, .weights = true}, {&scale}, dy.shape().rows(),
+                   [&](const LeafRows& rows, const Destinations& d) {
+                     const RowsToFill own_dx(k, dx, rows);
+                     k.RmsNormBackward(RowsOf(k, x.value, rows), scale.value,
+                                       RowsOf(k, inverse_rms, rows), RowsOf(k, dy, rows),
+                                       RowsOf(k, pending, rows), own_dx.tensor(), d.write, d[0]);
+                     own_dx.Put();
+                   });
+    AddTo(k, x.gradient, std::move(dx));
+    tape.CountDown({&scale});
+  };
+  tape.Record(out, {&scale}, std::move(backward));
+  return out;
+}
+
 Variable Embedding(Tape& tape, const Variable& ids, Leaf& table) {
   Kernels& k = tape.kernels();
   std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
@@ -495,11 +576,29 @@ Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions) {
   return out;
 }
 
+Variable Rotate(Tape& tape, Variable x, int64_t heads, int64_t head_width, const Tensor& positions,
+                const Tensor& table) {
+  Kernels& k = tape.kernels();
+  using Direction = Rotation::Direction;
+  const auto turn = [&k, heads, head_width, positions, table](const Tensor& from,
+                                                              Direction direction) {
+    Tensor to = from.shared() ? k.EmptyLike(from) : from;
+    k.Rotate({.heads = heads, .head_width = head_width, .direction = direction}, from, positions,
+             table, to);
+    return to;
+  };
+  Variable out = tape.Result(turn(x.value, Direction::kForward), x.needs_gradient());
+  tape.Record(out, [&k, turn, x = x.gradient](const Tensor& dy) {
+    x->Add(k, turn(dy, Direction::kBackward));
+  });
+  return out;
+}
+
 Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention,
                        int64_t leaves) {
   Kernels& k = tape.kernels();
   const int64_t batch = qkv.shape()[0], time = qkv.shape()[1];
-  Tensor y = k.Empty({batch, time, attention.heads * attention.head_width}, qkv.value.dtype());
+  Tensor y = k.Empty({batch, time, attention.query_width()}, qkv.value.dtype());
   Tensor log_sum_exp = k.Empty({batch, attention.heads, time});
   if (leaves == 1) {
     k.AttentionForward(attention, qkv.value, y, log_sum_exp);

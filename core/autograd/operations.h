@@ -19,13 +19,17 @@ Variable Add(Tape& tape, const Variable& a, const Variable& b);
 Variable Relu(Tape& tape, const Variable& x);
 Variable Gelu(Tape& tape, const Variable& x);
 
+// silu(gate) * up: x [..., 2 * hidden], whose rows are gate, then up, to [..., hidden].
+Variable SwiGlu(Tape& tape, const Variable& x);
+
 // x itself when the probability is 0. `first_element`: where x begins in the unsharded tensor.
 Variable ApplyDropout(Tape& tape, const Dropout& dropout, const Variable& x,
                       int64_t first_element = 0);
 
 // Where x is columns first_column, first_column + 1, ... of an unsharded matrix of so many columns.
+// `first_element`: where the first of its rows, whole, begins.
 Variable ApplyDropoutToColumns(Tape& tape, const Dropout& dropout, const Variable& x,
-                               int64_t first_column, int64_t columns);
+                               int64_t first_column, int64_t columns, int64_t first_element = 0);
 
 // factor x
 Variable Scale(Tape& tape, const Variable& x, float factor);
@@ -67,6 +71,12 @@ Variable ApplyGeluMlp(Tape& tape, const Variable& x, const GeluMlp& mlp, const V
 // Its second half, where the first is computed apart: gelu(pre) w^T + bias + residual.
 Variable GeluLinear(Tape& tape, const Variable& pre, Leaf& w, Leaf* bias, const Variable* residual);
 
+// The second half of an MLP with SwiGLU: SwiGlu(pre) w^T + residual. pre [..., 2 * hidden],
+// w [width, hidden]. Keeps `pre` alone for backward, which computes SwiGlu again. `inputs`: the
+// leaves of the sum over hidden features; a cut sum has no residual here. Empty: not cut.
+Variable SwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const Variable* residual,
+                      const FeatureLeaves& inputs = {});
+
 // x [batch, height, width, in], w [out, kernel, kernel, in], result [batch, h', w', out]. A trained
 // bias needs a trained w.
 Variable Convolution(Tape& tape, const Variable& x, Leaf& w, Leaf* bias, const Window& window);
@@ -97,6 +107,9 @@ Variable BatchNormByEstimate(Tape& tape, const Variable& x, const Leaf& scale, c
 // Over the last dimension.
 Variable LayerNorm(Tape& tape, const Variable& x, Leaf& scale, Leaf& shift, float epsilon);
 
+// Over the last dimension.
+Variable RmsNorm(Tape& tape, const Variable& x, Leaf& scale, float epsilon);
+
 // Rows of table [vocabulary, width] for ids (i32) of any shape: result [ids..., width], -0.0 for
 // negative ids.
 Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
@@ -104,9 +117,15 @@ Variable Embedding(Tape& tape, const Variable& ids, Leaf& table);
 // x [batch, time, width] + positions [>= time, width].
 Variable AddPositions(Tape& tape, const Variable& x, Leaf& positions);
 
-// Causal self-attention: qkv [batch, time, 3 * heads * head_width] to
-// [batch, time, heads * head_width]. Of sequences that are cut into token leaves
-// (core/base/token_order.h), [leaves * batch, time / leaves, ...] each.
+// Turns heads of x [..., width] forward by the positions (i32) of its rows (Kernels::Rotate), which
+// are constants, as the table is. x is used up: its memory becomes the result's where nobody else
+// holds it.
+Variable Rotate(Tape& tape, Variable x, int64_t heads, int64_t head_width, const Tensor& positions,
+                const Tensor& table);
+
+// Causal self-attention: qkv [batch, time, packed_width] to [batch, time, query_width]. Of
+// sequences that are cut into token leaves (core/base/token_order.h), [leaves * batch, time /
+// leaves, ...] each.
 Variable SelfAttention(Tape& tape, const Variable& qkv, const Attention& attention,
                        int64_t leaves = 1);
 

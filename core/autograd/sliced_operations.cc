@@ -252,11 +252,12 @@ Variable AddUp(Tape& tape, LeafSum sum) {
   return out;
 }
 
-Variables ApplyDropout(Tape& tape, const Dropout& dropout, const Variables& x) {
+Variables ApplyDropout(Tape& tape, const Dropout& dropout, const Variables& x,
+                       int64_t first_element) {
   if (dropout.probability == 0) return x;
-  return ApplyToEach(tape, x, [&k = tape.kernels(), dropout](const Tensor& from) {
+  return ApplyToEach(tape, x, [&k = tape.kernels(), dropout, first_element](const Tensor& from) {
     Tensor to = k.EmptyLike(from);
-    k.ApplyDropout(dropout, 0, from, to);
+    k.ApplyDropout(dropout, first_element, from, to);
     return to;
   });
 }

@@ -57,8 +57,10 @@ Variable AddUp(Tape& tape, LeafSum sum);
 // --- what low-rank adapters are made of
 // -----------------------------------------------------------
 
-// Dropout and scale for the readers of each leaf, and the scale of a sum's leaves.
-Variables ApplyDropout(Tape& tape, const Dropout& dropout, const Variables& x);
+// Dropout and scale for the readers of each leaf, and the scale of a sum's leaves. `first_element`:
+// where x begins in the unsharded tensor.
+Variables ApplyDropout(Tape& tape, const Dropout& dropout, const Variables& x,
+                       int64_t first_element = 0);
 Variables Scale(Tape& tape, const Variables& x, float factor);
 LeafSum Scale(Tape& tape, LeafSum x, float factor);
 

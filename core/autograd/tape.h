@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/autograd/leaf.h"
 #include "core/autograd/variable.h"
 #include "core/kernels/kernels.h"
@@ -116,8 +116,10 @@ class Tape {
   Extent extent_ = Extent::kAll;
   std::vector<std::function<void()>> steps_;
   std::vector<DeferredWeights> deferred_;
-  absl::flat_hash_map<const Leaf*, int> uses_;
-  absl::flat_hash_map<const Leaf*, int> pending_;
+  // Maps of the standard library, because those of Abseil 2022 free memory that they never had when
+  // there is none for their first element.
+  std::unordered_map<const Leaf*, int> uses_;
+  std::unordered_map<const Leaf*, int> pending_;
   std::function<void(Leaf&)> leaf_ready_;
 };
 

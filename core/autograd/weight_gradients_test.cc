@@ -47,6 +47,16 @@ std::vector<Case> Cases() {
        [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {
          return LayerNorm(tape, x, p[0], p[1], 1e-5f);
        }},
+      {"RmsNorm",
+       {{kWidth}},
+       [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {
+         return RmsNorm(tape, x, p[0], 1e-5f);
+       }},
+      {"SwiGluLinear",
+       {{2 * kHidden, kWidth}, {kWidth, kHidden}},
+       [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {
+         return SwiGluLinear(tape, Linear(tape, x, p[0], nullptr), p[1], nullptr);
+       }},
       {"GeluMlp",
        {{kHidden, kWidth}, {kHidden}, {kWidth, kHidden}, {kWidth}},
        [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {

@@ -15,6 +15,11 @@
 
 namespace lockstep {
 
+// A kernel that forgets its header for single precision (core/kernels/cpu/vector_math.h) shall not
+// compile: it would find the functions below, and other bits.
+float Log(float x) = delete;
+float Exp(float x) = delete;
+
 // The natural logarithm of a positive, finite, normal number, within 1 ulp. Other arguments give
 // meaningless numbers.
 inline double Log(double x) {
@@ -45,6 +50,32 @@ inline double Log(double x) {
   constexpr double kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
   const double small = std::fma(k, kLn2Low, -s * std::fma(-p, z, f));
   return k * kLn2High + (f + small);
+}
+
+// e^x within 1 ulp, for |x| <= 700. Other arguments give meaningless numbers.
+inline double Exp(double x) {
+  // x = n ln 2 + r, |r| <= ln 2 / 2; adding and subtracting 1.5 * 2^52 rounds to the nearest n.
+  constexpr double kRound = 0x1.8p52;
+  constexpr double kLn2High = 0x1.62e42fefa38p-1, kLn2Low = 0x1.ef35793c7673p-45;
+  const double shifted = std::fma(x, 0x1.71547652b82fep+0, kRound);  // 1 / ln 2
+  const double n = shifted - kRound;
+  const double r = std::fma(n, -kLn2Low, std::fma(n, -kLn2High, x));
+  // e^r by its Taylor polynomial, whose remainder is below 2^-57 there.
+  double p = 1.0 / 6227020800;  // 13!
+  p = std::fma(p, r, 1.0 / 479001600);
+  p = std::fma(p, r, 1.0 / 39916800);
+  p = std::fma(p, r, 1.0 / 3628800);
+  p = std::fma(p, r, 1.0 / 362880);
+  p = std::fma(p, r, 1.0 / 40320);
+  p = std::fma(p, r, 1.0 / 5040);
+  p = std::fma(p, r, 1.0 / 720);
+  p = std::fma(p, r, 1.0 / 120);
+  p = std::fma(p, r, 1.0 / 24);
+  p = std::fma(p, r, 1.0 / 6);
+  p = std::fma(p, r, 0.5);
+  const double power = 1 + (r + r * r * p);
+  // The lowest bits of `shifted` are those of n.
+  return power * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
 }
 
 struct SineAndCosine {

@@ -47,7 +47,23 @@ TEST(ElementaryTest, LogIsWithinOneUlp) {
   for (int i = 1; i < 50; ++i) judge(1 + std::ldexp(1.0, -i));
   EXPECT_LE(worst, 1);
   EXPECT_GE(worst, 0.5);  // the samples have seen something
-  EXPECT_EQ(Log(1), 0);
+  EXPECT_EQ(Log(1.0), 0);
+}
+
+TEST(ElementaryTest, ExpIsWithinOneUlp) {
+  long double worst = 0;
+  const auto judge = [&worst](double x) {
+    const long double exact = std::exp(static_cast<long double>(x));
+    worst = std::max(worst, std::abs(Exp(x) - exact) / Ulp(exact));
+  };
+  for (const double sample : Samples(3)) {
+    judge(1400 * sample - 700);
+    judge(2 * sample - 1);
+    judge(-20 * sample);
+  }
+  EXPECT_LE(worst, 1);
+  EXPECT_GE(worst, 0.5);
+  EXPECT_EQ(Exp(0.0), 1);
 }
 
 TEST(ElementaryTest, SineAndCosineAreWithinTwoUlp) {

@@ -5,12 +5,17 @@
 #include <sys/stat.h>  // fstat, mkdir, stat
 #include <unistd.h>    // close, fsync, getpid, read, unlink, write
 
+#include <algorithm>  // std::max, std::sort
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>  // std::exchange, std::move
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,20 +29,18 @@ namespace {
 // Appends below this many bytes are gathered: one system call for 256 KiB costs next to nothing.
 constexpr size_t kBufferBytes = size_t{256} << 10;
 
-// Closes a descriptor that is only read, where close cannot fail in a way that matters.
-class ScopedDescriptor {
- public:
-  explicit ScopedDescriptor(int descriptor) : descriptor_(descriptor) {}
-  ScopedDescriptor(const ScopedDescriptor&) = delete;
-  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
-  ~ScopedDescriptor() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int get() const { return descriptor_; }
+namespace fs = std::filesystem;
 
- private:
-  int descriptor_;
-};
+// Stands between the name of a file and the process and time that make a temporary name.
+constexpr char kTemporaryMark[] = ".tmp-";
+
+// "a directory"
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
 
 std::string Quoted(std::string_view path) { return absl::StrCat("\"", std::string(path), "\""); }
 
@@ -45,11 +48,6 @@ std::string DirectoryOf(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-bool IsDirectory(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 int OpenRetrying(const std::string& path, int flags, mode_t mode) {
@@ -69,29 +67,93 @@ absl::Status CannotWriteInto(int error_number, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const ScopedDescriptor file(OpenRetrying(path, O_RDONLY, 0));
+FileDescriptor::~FileDescriptor() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path, int flags) {
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  const std::string doing = absl::StrCat("cannot ", writes ? "write " : "read ", Quoted(path));
+  // O_NONBLOCK: a FIFO without a writer is opened at once, and refused below.
+  FileDescriptor file(OpenRetrying(path, flags | O_NONBLOCK | O_NOCTTY, 0666));
   struct stat info;
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) {
+  if (!file.is_open() || fstat(file.get(), &info) != 0) return absl::ErrnoToStatus(errno, doing);
+  if (S_ISREG(info.st_mode)) return file;
+  return absl::FailedPreconditionError(absl::StrCat(doing, ": it is ", KindOf(info.st_mode)));
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(path, O_RDONLY));
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Quoted(path)));
   }
-  if (S_ISDIR(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot read ", Quoted(path), ": it is a directory"));
-  }
-  // The size is a hint: files under /proc say 0, and others may grow meanwhile.
-  std::string contents(static_cast<size_t>(info.st_size) + 1, '\0');
   size_t filled = 0;
-  while (true) {
-    const ssize_t got = read(file.get(), contents.data() + filled, contents.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Quoted(path)));
-    if (got == 0) break;
-    filled += static_cast<size_t>(got);
-    if (filled == contents.size()) contents.resize(2 * contents.size());
+  try {
+    // The size is a hint: files under /proc say 0, and others may grow meanwhile.
+    std::string contents(static_cast<size_t>(info.st_size) + 1, '\0');
+    while (true) {
+      const ssize_t got = read(file.get(), contents.data() + filled, contents.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Quoted(path)));
+      if (got == 0) break;
+      filled += static_cast<size_t>(got);
+      if (filled == contents.size()) contents.resize(2 * contents.size());
+    }
+    contents.resize(filled);
+    return contents;
+  } catch (const std::exception&) {  // std::bad_alloc, std::length_error
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot read ", Quoted(path), ": there is no memory for its ",
+                     std::max<int64_t>(info.st_size, static_cast<int64_t>(filled)), " bytes"));
   }
-  contents.resize(filled);
-  return contents;
+}
+
+bool PathExists(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0;
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+absl::StatusOr<int64_t> FileBytes(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) return static_cast<int64_t>(info.st_size);
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Quoted(path)));
+}
+
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list folder ", Quoted(path)));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void RemoveTree(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+void RemoveTemporaryFiles(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder);
+  if (!names.ok()) return;  // whoever writes into the folder will say so
+  for (const std::string& name : *names) {
+    const size_t mark = name.find(kTemporaryMark);
+    if (mark == std::string::npos) continue;
+    const size_t digits = mark + sizeof(kTemporaryMark) - 1;
+    if (name.find_first_not_of("0123456789-", digits) != std::string::npos) continue;
+    unlink(absl::StrCat(folder, "/", name).c_str());
+  }
 }
 
 absl::Status MakeDirectories(const std::string& path) {
@@ -127,7 +189,7 @@ absl::Status PutInPlace(const std::string& temporary, const std::string& path) {
   }
   // The rename itself is on the disk when the directory is. Some file systems refuse to sync a
   // directory (EINVAL): there the rename is as safe as they make it.
-  const ScopedDescriptor directory(OpenRetrying(DirectoryOf(path), O_RDONLY | O_DIRECTORY, 0));
+  const FileDescriptor directory(OpenRetrying(DirectoryOf(path), O_RDONLY | O_DIRECTORY, 0));
   if (directory.get() >= 0 && fsync(directory.get()) != 0 && errno != EINVAL) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("cannot write the directory entry of ", Quoted(path)));
@@ -136,14 +198,15 @@ absl::Status PutInPlace(const std::string& temporary, const std::string& path) {
 }
 
 absl::StatusOr<AtomicFileWriter> AtomicFileWriter::Open(const std::string& path) {
-  if (IsDirectory(path)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write ", Quoted(path), ": it is a directory"));
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write ", Quoted(path), ": it is ", KindOf(info.st_mode), "; name a file instead"));
   }
   // Process and time make the name unique; O_EXCL catches the rest, another thread in the same
   // nanosecond.
   while (true) {
-    std::string temporary = absl::StrCat(path, ".tmp-", getpid(), "-", NowNanos());
+    std::string temporary = absl::StrCat(path, kTemporaryMark, getpid(), "-", NowNanos());
     const int descriptor = OpenRetrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (descriptor >= 0) return AtomicFileWriter(path, std::move(temporary), descriptor);
     if (errno != EEXIST) return CannotWriteInto(errno, path);

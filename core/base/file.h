@@ -1,19 +1,68 @@
-// Whole files. Every error names the path and the reason. A file that somebody may read appears
-// under its name only when it is whole: it is written beside the name and renamed.
+// Files and folders. Every error names the path and the reason, and nothing here throws because of
+// what a path is: std::filesystem is used in its error_code forms, and behind these functions only.
+// A file that somebody may read appears under its name only when it is whole: it is written beside
+// the name and renamed.
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>  // std::exchange
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep {
 
-// The contents of a file. NotFound if there is none, PermissionDenied, FailedPrecondition for a
-// directory, and so on; each message names the path.
+// An open file, closed with this object.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int descriptor = -1) : descriptor_(descriptor) {}
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);  // the other one closes what was ours
+    return *this;
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor();
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;  // -1: none
+};
+
+// Opens a regular file; `flags` are those of open(2), O_CLOEXEC comes with them. NotFound,
+// PermissionDenied, and so on. FailedPrecondition for a directory, a FIFO, a socket and a device:
+// the open file is asked for what it is, and opening never waits for a writer.
+absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path, int flags);
+
+// Returns the contents of a file. Errors are those of OpenRegularFile, and ResourceExhausted for a
+// file that does not fit into memory.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Returns whether something is there under that name; links are followed. Where that cannot be
+// found out (a folder that may not be searched), false: whoever uses the path hears why.
+bool PathExists(const std::string& path);
+bool IsDirectory(const std::string& path);
+
+// Returns the size of a file in bytes.
+absl::StatusOr<int64_t> FileBytes(const std::string& path);
+
+// Returns the names in a folder, sorted. NotFound if there is no such folder.
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
+
+// Removes a file, or a folder with all that it holds. What cannot be removed stays.
+void RemoveTree(const std::string& path);
+
+// Removes files of the folder that a killed AtomicFileWriter has left. For whoever knows that
+// nobody writes into the folder.
+void RemoveTemporaryFiles(const std::string& folder);
 
 // Makes a directory and those above it that are missing; one that exists is fine. An error names
 // the very directory that could not be made, and why. Thread-safe, and safe beside other processes.
@@ -21,7 +70,8 @@ absl::Status MakeDirectories(const std::string& path);
 
 // Replaces or makes the file at `path`, whose directory exists: readers see the old contents or the
 // new, also after a crash of the machine. On an error `path` is as it was; only if the last step
-// fails, syncing the directory, it may be new already.
+// fails, syncing the directory, it may be new already. FailedPrecondition where `path` is a
+// directory, a FIFO or a device: these are never replaced.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
 // Renames a file or a folder to `path`, in the same directory, and forces that to the disk. It

@@ -1,9 +1,11 @@
 #include "core/base/file.h"
 
+#include <fcntl.h>  // O_RDWR
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>        // mkdtemp
 #include <sys/resource.h>  // setrlimit
+#include <sys/stat.h>      // mkfifo
 #include <unistd.h>        // _exit, geteuid, seteuid
 
 #include <cstddef>
@@ -166,7 +168,47 @@ TEST_F(FileTest, WriteErrorsNameTheDirectoryAndTheReason) {
                                     "\" (for the file \"" + Path("none/a.txt") +
                                     "\"): No such file or directory");
   EXPECT_EQ(MessageOf(WriteFileAtomically(directory_.string(), "x")),
-            "cannot write \"" + directory_.string() + "\": it is a directory");
+            "cannot write \"" + directory_.string() + "\": it is a directory; name a file instead");
+}
+
+// A FIFO that nobody writes into would be waited for, and /dev/zero would be read for ever.
+TEST_F(FileTest, OnlyRegularFilesAreReadAndReplaced) {
+  const std::string fifo = Path("fifo"), loop = Path("loop");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0666), 0);
+  fs::create_symlink(loop, loop);
+  EXPECT_EQ(MessageOf(ReadFile(fifo).status()), "cannot read \"" + fifo + "\": it is a FIFO");
+  EXPECT_EQ(MessageOf(ReadFile("/dev/zero").status()), "cannot read \"/dev/zero\": it is a device");
+  EXPECT_THAT(MessageOf(OpenRegularFile(fifo, O_RDWR).status()),
+              HasSubstr("cannot write \"" + fifo + "\": it is a FIFO"));
+  for (const std::string& path : {fifo, std::string("/dev/full")}) {
+    EXPECT_THAT(MessageOf(WriteFileAtomically(path, "x")), HasSubstr("; name a file instead"));
+  }
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  EXPECT_THAT(MessageOf(ReadFile(loop).status()), HasSubstr("Too many levels of symbolic links"));
+}
+
+// std::filesystem throws for these, unless it is asked not to.
+TEST_F(FileTest, PathsThatCannotBeLookedUpAreNotThere) {
+  fs::create_symlink(Path("loop"), Path("loop"));
+  for (const std::string& path : {Path(std::string(300, 'x')), Path("loop"), Path("loop/below")}) {
+    EXPECT_FALSE(PathExists(path));
+    EXPECT_FALSE(IsDirectory(path));
+    EXPECT_THAT(MessageOf(FileBytes(path).status()), HasSubstr("cannot read \"" + path));
+    EXPECT_THAT(MessageOf(ListFolder(path).status()), HasSubstr("cannot list folder \"" + path));
+    RemoveTree(path + "/none");
+  }
+  ASSERT_EQ(WriteFileAtomically(Path("b"), "four"), absl::OkStatus());
+  EXPECT_EQ(FileBytes(Path("b")).value(), 4);
+  EXPECT_THAT(ListFolder(directory_.string()).value(), testing::ElementsAre("b", "loop"));
+}
+
+TEST_F(FileTest, TemporaryFilesOfKilledWritersAreRemoved) {
+  for (const char* name : {"a.csv.tmp-12-3456", "a.csv.tmp-mine", "a.tmp", "kept"}) {
+    ASSERT_EQ(WriteFileAtomically(Path(name), ""), absl::OkStatus());
+  }
+  RemoveTemporaryFiles(directory_.string());
+  EXPECT_THAT(Names(), testing::UnorderedElementsAre("a.csv.tmp-mine", "a.tmp", "kept"));
 }
 
 // Writes a megabyte under a limit of 100 kB on the size of files, which takes the same way through

@@ -1,6 +1,7 @@
 #include "core/base/flags.h"
 
 #include <algorithm>
+#include <cmath>  // std::isfinite
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/nearest.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 
 namespace lockstep {
@@ -41,7 +43,11 @@ absl::Status Set(const std::string& name, absl::CommandLineFlag& flag, const std
     repeated->values.push_back(value);
     text = AbslUnparseFlag(*repeated);
   }
-  if (flag.ParseFrom(text, &error)) return absl::OkStatus();
+  if (flag.ParseFrom(text, &error)) {
+    const auto number = flag.TryGet<double>();
+    if (!number || std::isfinite(*number)) return absl::OkStatus();
+    return InvalidArgument(name, " ", value, ": give a finite number");
+  }
   return InvalidArgument(name, " ", value, ": give a ", IsWhole(flag) ? "whole " : "", "number");
 }
 
@@ -137,24 +143,12 @@ absl::Status CheckRange(const std::string& flag, int64_t value, int64_t least, i
 
 int RunProgram(int argc, char** argv, const ProgramFlags& program,
                const std::function<absl::StatusOr<int>(const std::vector<std::string>&)>& run) {
-  const absl::StatusOr<ParsedFlags> parsed = ParseFlags({argv + 1, argv + argc}, program);
-  if (parsed.ok() && parsed->help) {
+  return ExitCodeOf([&]() -> absl::StatusOr<int> {
+    LS_ASSIGN_OR_RETURN(const ParsedFlags parsed, ParseFlags({argv + 1, argv + argc}, program));
+    if (!parsed.help) return run(parsed.words);
     std::fputs(FlagsHelp(program).c_str(), stdout);
     return 0;
-  }
-  absl::StatusOr<int> exit_code = 1;
-  try {
-    if (parsed.ok()) {
-      exit_code = run(parsed->words);
-    } else {
-      exit_code = parsed.status();
-    }
-  } catch (const StatusException& exception) {
-    exit_code = exception.status();
-  }
-  if (exit_code.ok()) return *exit_code;
-  PrintError(exit_code.status());
-  return 1;
+  });
 }
 
 }  // namespace lockstep

@@ -64,8 +64,8 @@ std::string FlagsHelp(const ProgramFlags& program);
 absl::Status CheckRange(const std::string& flag, int64_t value, int64_t least, int64_t most);
 
 // The whole main function of a program: parses its flags, prints the help where that is asked for,
-// or calls `run` with the words. Returns the exit code: that of `run`, or 1 after the message of
-// its error or StatusException on the standard error stream.
+// or calls `run` with the words. Returns the exit code (ExitCodeOf in core/base/program.h): that of
+// `run`, or 1 after the message of its error or of what it throws on the standard error stream.
 int RunProgram(int argc, char** argv, const ProgramFlags& program,
                const std::function<absl::StatusOr<int>(const std::vector<std::string>&)>& run);
 

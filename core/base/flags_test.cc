@@ -52,6 +52,12 @@ class FlagsTest : public testing::Test {
   absl::FlagSaver saver_;
 };
 
+TEST_F(FlagsTest, NumbersAreFinite) {
+  for (const char* number : {"nan", "inf", "-inf", "1e999"}) {
+    EXPECT_THAT(Problem({"--transfer", number}), HasSubstr("--transfer")) << number;
+  }
+}
+
 TEST_F(FlagsTest, SortsWordsSwitchesAndValues) {
   const auto parsed = Parse({"one", "--ranks", "5", "--all", "two", "--out=a=b"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();

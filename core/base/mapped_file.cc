@@ -1,15 +1,16 @@
 #include "core/base/mapped_file.h"
 
-#include <fcntl.h>     // open
+#include <fcntl.h>     // O_RDONLY
 #include <sys/mman.h>  // mmap
 #include <sys/stat.h>  // fstat
-#include <unistd.h>    // close
 
 #include <cerrno>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace lockstep {
 namespace {
@@ -22,11 +23,6 @@ absl::Status ReadError(const std::string& path, int error_number) {
 absl::StatusOr<std::span<const std::byte>> Map(const std::string& path, int descriptor) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ReadError(path, errno);
-  if (S_ISDIR(info.st_mode)) return ReadError(path, EISDIR);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot read \"", path, "\": it is no ordinary file"));
-  }
   const auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return std::span<const std::byte>();  // nothing can be mapped
   void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
@@ -37,12 +33,9 @@ absl::StatusOr<std::span<const std::byte>> Map(const std::string& path, int desc
 }  // namespace
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ReadError(path, errno);
-  const auto bytes = Map(path, descriptor);
-  close(descriptor);
-  if (!bytes.ok()) return bytes.status();
-  return MappedFile(*bytes);
+  LS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(path, O_RDONLY));
+  LS_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, Map(path, file.get()));
+  return MappedFile(bytes);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -43,9 +43,9 @@ TEST(MappedFileTest, NamesWhatCannotBeRead) {
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("cannot read \"/none/file\""));
   EXPECT_THAT(std::string(MappedFile::Open(testing::TempDir()).status().message()),
-              HasSubstr("Is a directory"));
+              HasSubstr("it is a directory"));
   EXPECT_THAT(std::string(MappedFile::Open("/dev/null").status().message()),
-              HasSubstr("no ordinary file"));
+              HasSubstr("it is a device"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>  // std::clamp
 #include <cstdint>
+#include <exception>
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
@@ -58,17 +59,25 @@ namespace parallel_internal {
                                            void* context) {
   char fork = 0;
   char join = 0;
+  // What leaves a parallel region ends the program: it is taken out by hand.
+  std::exception_ptr thrown;
   HappensBefore(fork);
 #pragma omp parallel num_threads(chunks)
   {
     HappensAfter(fork);
     // OpenMP may grant fewer threads than asked for (OMP_THREAD_LIMIT): the chunks are made anyway.
     for (int chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
-      run(context, chunk);
+      try {
+        run(context, chunk);
+      } catch (...) {
+#pragma omp critical(lockstep_thrown)
+        if (thrown == nullptr) thrown = std::current_exception();
+      }
     }
     HappensBefore(join);
   }
   HappensAfter(join);
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 }  // namespace parallel_internal

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -142,6 +143,19 @@ TEST(LoopsSkippedTest, LoopsOfTheThreadDoNothingMeanwhile) {
   }
   EXPECT_FALSE(SkipsLoops());
   EXPECT_EQ(ChunksOf(100, 100).size(), 1u);
+}
+
+TEST(ParallelFor, WhatAChunkThrowsReachesTheCaller) {
+  for (int threads : {1, 3}) {
+    SetThreads(threads);
+    for (int thrower = 0; thrower < threads; ++thrower) {
+      EXPECT_THROW(ParallelForChunks(3 * 8, 8,
+                                     [thrower](int chunk, int64_t, int64_t) {
+                                       if (chunk == thrower) throw std::runtime_error("odd");
+                                     }),
+                   std::runtime_error);
+    }
+  }
 }
 
 }  // namespace

@@ -11,6 +11,9 @@
 //                          leaf 2 holds positions 4 5 6 7
 //
 // One leaf is a whole sample, whatever its time, in the order of positions.
+//
+// Ranks that divide the sequences hold equal runs of consecutive leaves, and so of rows. Leaves and
+// rows keep their numbers among all of the micro-batch's.
 
 #pragma once
 
@@ -23,11 +26,18 @@ struct TokenOrder {
   int64_t samples = 1;
   int64_t time = 0;  // tokens of a sample
   int64_t leaves = 1;
+  int64_t runs = 1;  // equal runs of leaves, each held by another rank
+  int64_t run = 0;   // the one that is held here
 
   // Whether `time` can be cut into so many leaves.
   bool Fits() const { return leaves == 1 || (leaves > 1 && time % (2 * leaves) == 0); }
 
   int64_t rows() const { return samples * time; }
+  // What is held here: leaves, and rows, from first_leaf() and first_row() on.
+  int64_t held_leaves() const { return leaves / runs; }
+  int64_t first_leaf() const { return run * held_leaves(); }
+  int64_t held_rows() const { return rows() / runs; }
+  int64_t first_row() const { return run * held_rows(); }
   int64_t leaf_rows() const { return samples * leaf_time(); }
   // Places of a leaf in each sample.
   int64_t leaf_time() const { return time / leaves; }

@@ -86,5 +86,14 @@ TEST(TokenOrderTest, TheTimeFitsWholeChunks) {
   EXPECT_FALSE(fits(12, 0));
 }
 
+// What a rank holds is one range of the rows of all.
+TEST(TokenOrderTest, RanksHoldRunsOfLeaves) {
+  const TokenOrder order{.samples = 3, .time = 32, .leaves = 8, .runs = 4, .run = 2};
+  EXPECT_EQ(order.held_leaves(), 2);
+  EXPECT_EQ(order.first_leaf(), 4);
+  EXPECT_EQ(order.first_row(), order.RowOf(4, 0, 0));
+  EXPECT_EQ(order.first_row() + order.held_rows(), order.RowOf(6, 0, 0));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/draft.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/stored_checkpoint.h"
 #include "core/tensor/allocator.h"
 
@@ -57,6 +58,79 @@ absl::StatusOr<ShardNumber> NumberShards(const std::vector<StateTensor>& state,
   return number;
 }
 
+// The step that a checkpoint states, in its first file.
+absl::StatusOr<int64_t> StepOf(const std::string& path) {
+  std::string file = path;
+  if (IsDirectory(path)) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> shards, ListShards(path));
+    file = shards[0];
+  }
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(file));
+  LS_ASSIGN_OR_RETURN(const CheckpointMetadata metadata,
+                      ParseCheckpointMetadata(reader.metadata(), file));
+  return metadata.info.step;
+}
+
+// The checkpoints of a folder, oldest first, by the steps that they state themselves. One that
+// cannot be read keeps the step of its name: whoever loads it hears what is wrong.
+absl::StatusOr<std::vector<FoundCheckpoint>> CheckpointsByStep(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+  for (FoundCheckpoint& found : all) {
+    const absl::StatusOr<int64_t> step = StepOf(found.path);
+    if (step.ok()) found.step = *step;
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.step < b.step; });
+  return all;
+}
+
+// Whether a key, or a table that it lies in, is among those that may differ.
+bool MayDiffer(const std::string& key, const std::vector<std::string>& allowed) {
+  return std::any_of(allowed.begin(), allowed.end(), [&key](const std::string& each) {
+    return key == each || key.starts_with(each + ".");
+  });
+}
+
+absl::Status CheckOrigin(const std::string& path, const CheckpointInfo& info,
+                         const CheckpointOrigin& origin) {
+  if (info.model != origin.model) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": was written by a model of another configuration (fingerprint ", info.model,
+        ", this run has ", origin.model, "). Resume with the [model] table",
+        info.base.empty() && origin.base.empty() ? "" : " and the [lora] table",
+        " that wrote it, or use another --out."));
+  }
+  if (info.base != origin.base) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": its adapters were trained on another base (hash ", info.base, ", this run has ",
+        origin.base,
+        "). Name the weights that it was trained on by model.init, with the same train.seed and "
+        "precision.compute, or use another --out."));
+  }
+  std::string differences;
+  std::map<std::string, std::string> all = info.keys;
+  all.insert(origin.keys.begin(), origin.keys.end());
+  const auto value = [](const std::map<std::string, std::string>& keys, const std::string& key) {
+    const auto found = keys.find(key);
+    return found == keys.end() ? "not there" : found->second;
+  };
+  for (const auto& [key, ignored] : all) {
+    const std::string before = value(info.keys, key), now = value(origin.keys, key);
+    if (before == now || MayDiffer(key, origin.allowed_changes)) continue;
+    absl::StrAppend(&differences, "\n  ", key, " is ", now, ", but was ", before,
+                    "; keep it, or give --allow_change ", key);
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": was written by a run that would go on with another curve:", differences));
+}
+
+absl::Status Load(const StoredCheckpoint& stored, const std::vector<StateTensor>& state,
+                  Kernels& kernels) {
+  LS_RETURN_IF_ERROR(stored.Check(state, StoredCheckpoint::Contents::kAll));
+  return stored.Read(state, kernels);
+}
+
 }  // namespace
 
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
@@ -79,17 +153,20 @@ absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& inf
   }
   absl::Status status = Agree(own, ranks);
   if (status.ok()) status = Agree(draft->Fill(state, kernels), ranks);
+  if (status.ok()) status = Agree(draft->Finish(ranks), ranks);
   if (status.ok()) status = Agree(first ? Publish(path) : absl::OkStatus(), ranks);
   if (!first) return status;
   if (!status.ok()) {
     RemoveDrafts(folder);
     return status;
   }
-  return KeepNewest(folder, {.step = info.step, .path = path}, options.keep);
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder));
+  KeepNewest(all, {.step = info.step, .path = path}, options.keep);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<std::string>> NewestCheckpoint(const std::string& folder) {
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder));
   if (all.empty()) return std::nullopt;
   return all.back().path;
 }
@@ -103,25 +180,19 @@ absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path,
                                               const CheckpointOrigin& origin,
                                               const std::vector<StateTensor>& state,
                                               Kernels& kernels) {
-  LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored, StoredCheckpoint::Open(path));
-  const CheckpointInfo& info = stored.info();
-  if (info.model != origin.model) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": was written by a model of another configuration (fingerprint ", info.model,
-        ", this run has ", origin.model, "). Resume with the [model] table",
-        info.base.empty() && origin.base.empty() ? "" : " and the [lora] table",
-        " that wrote it, or use another --out."));
-  }
-  if (info.base != origin.base) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": its adapters were trained on another base (hash ", info.base, ", this run has ",
-        origin.base,
-        "). Name the weights that it was trained on by model.init, with the same train.seed and "
-        "precision.compute, or use another --out."));
-  }
-  LS_RETURN_IF_ERROR(stored.Check(state, StoredCheckpoint::Contents::kAll));
-  LS_RETURN_IF_ERROR(stored.Read(state, kernels));
-  return info;
+  const auto advised = [](const absl::Status& error) {
+    if (absl::IsFailedPrecondition(error)) return error;
+    return absl::Status(
+        error.code(), absl::StrCat(error.message(),
+                                   ". Remove this checkpoint to resume from the one before it, if "
+                                   "there is one"));
+  };
+  const absl::StatusOr<StoredCheckpoint> stored = StoredCheckpoint::Open(path);
+  if (!stored.ok()) return advised(stored.status());
+  LS_RETURN_IF_ERROR(CheckOrigin(path, stored->info(), origin));
+  const absl::Status loaded = Load(*stored, state, kernels);
+  if (!loaded.ok()) return advised(loaded);
+  return stored->info();
 }
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
 #include "core/checkpoint/checkpoint_folder.h"
 
+#include <stdio.h>  // rename
+
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <set>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -16,8 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "step-";
 constexpr char kFileSuffix[] = ".safetensors";
@@ -52,32 +50,19 @@ int64_t ShardsByName(const std::string& name) {
   return begin < end && absl::SimpleAtoi(name.substr(begin, end - begin), &shards) ? shards : 0;
 }
 
-// The names in a folder.
+// The names in a folder; none if there is no folder.
 absl::StatusOr<std::set<std::string>> Names(const std::string& folder) {
-  std::set<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.insert(entry->path().filename().string());
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    return absl::UnavailableError(absl::StrCat(folder, ": cannot be listed: ", error.message()));
-  }
-  return names;
-}
-
-// What cannot be removed does no harm.
-void Remove(const std::string& path) {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder);
+  if (absl::IsNotFound(names.status())) return std::set<std::string>();
+  if (!names.ok()) return names.status();
+  return std::set<std::string>(names->begin(), names->end());
 }
 
 // Deletes a checkpoint: at no time is there half of one.
 void Delete(const std::string& checkpoint) {
   const std::string doomed = absl::StrCat(checkpoint, kDraftMark, "-deleted");
-  std::error_code error;
-  fs::rename(checkpoint, doomed, error);
-  if (!error) Remove(doomed);
+  const bool is_renamed = rename(checkpoint.c_str(), doomed.c_str()) == 0;
+  RemoveTree(is_renamed ? doomed : checkpoint);
 }
 
 }  // namespace
@@ -114,16 +99,16 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoin
   if (names.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(checkpoint, ": holds no file of a checkpoint (", kShardPrefix, "<number>", kOf,
-                     "<number>", kFileSuffix, "). Delete it to go on from an older one"));
+                     "<number>", kFileSuffix, ")"));
   }
   const int64_t shards = ShardsByName(*names.begin());
   std::vector<std::string> paths;
   for (int64_t shard = 0; shard < shards; ++shard) {
     paths.push_back(ShardPath(checkpoint, shard, shards));
-    if (names.erase(fs::path(paths.back()).filename().string()) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          paths.back(), ": is missing; the checkpoint consists of ", shards,
-          " such files. Put it back, or delete ", checkpoint, " to go on from an older one"));
+    if (names.erase(paths.back().substr(checkpoint.size() + 1)) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(paths.back(),
+                                                        ": is missing; the checkpoint consists of ",
+                                                        shards, " such files; put it back"));
     }
   }
   if (!names.empty()) {
@@ -136,15 +121,13 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoin
 
 absl::StatusOr<int64_t> CheckpointBytes(const std::string& checkpoint) {
   std::vector<std::string> files = {checkpoint};
-  if (fs::is_directory(checkpoint)) {
+  if (IsDirectory(checkpoint)) {
     LS_ASSIGN_OR_RETURN(files, ListShards(checkpoint));
   }
   int64_t bytes = 0;
   for (const std::string& file : files) {
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(file, error);
-    if (error) return absl::NotFoundError(absl::StrCat(file, ": ", error.message()));
-    bytes += static_cast<int64_t>(size);
+    LS_ASSIGN_OR_RETURN(const int64_t size, FileBytes(file));
+    bytes += size;
   }
   return bytes;
 }
@@ -158,14 +141,14 @@ void RemoveDrafts(const std::string& folder) {
   if (!names.ok()) return;  // whoever writes into the folder will say so
   for (const std::string& name : *names) {
     if (name.starts_with(kPrefix) && name.find(kDraftMark) != std::string::npos) {
-      Remove(absl::StrCat(folder, "/", name));
+      RemoveTree(absl::StrCat(folder, "/", name));
     }
   }
 }
 
 absl::Status Publish(const std::string& checkpoint) {
   const std::string replaced = absl::StrCat(checkpoint, kReplacedSuffix);
-  if (fs::is_directory(checkpoint)) {
+  if (IsDirectory(checkpoint)) {
     Delete(replaced);
     LS_RETURN_IF_ERROR(PutInPlace(checkpoint, replaced));
   }
@@ -174,8 +157,8 @@ absl::Status Publish(const std::string& checkpoint) {
   return absl::OkStatus();
 }
 
-absl::Status KeepNewest(const std::string& folder, const FoundCheckpoint& newest, int64_t keep) {
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,
+                int64_t keep) {
   int64_t kept = 0;
   for (auto found = all.rbegin(); found != all.rend(); ++found) {
     const bool superseded = found->step == newest.step && found->path != newest.path;
@@ -185,7 +168,6 @@ absl::Status KeepNewest(const std::string& folder, const FoundCheckpoint& newest
       ++kept;
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -27,7 +27,8 @@ struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;
 };
-// The checkpoints of a folder, oldest first; none if there is no folder. Does not look inside.
+// The checkpoints of a folder, oldest first by their names; none if there is no folder. Does not
+// look inside.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& folder);
 
 // The shards of a checkpoint, in order. An error names the file that is missing or does not belong
@@ -46,7 +47,9 @@ void RemoveDrafts(const std::string& folder);
 // Gives a finished draft its own name. A checkpoint that has the name is replaced: killed or
 // failing at any time, this leaves the old one, the new one or both.
 absl::Status Publish(const std::string& checkpoint);
-// Deletes all but the `keep` newest, and what the folder holds of this step beside `newest`.
-absl::Status KeepNewest(const std::string& folder, const FoundCheckpoint& newest, int64_t keep);
+// Deletes all but the `keep` newest of a folder's checkpoints, `all`, oldest first; and those of
+// the step of `newest` beside it.
+void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,
+                int64_t keep);
 
 }  // namespace lockstep

@@ -9,8 +9,11 @@ namespace lockstep {
 namespace {
 
 constexpr char kFormat[] = "format";
-constexpr char kWholeFormat[] = "lockstep checkpoint 1";
-constexpr char kShardFormat[] = "lockstep checkpoint shard 1";
+// Version 1 had no checksums.
+constexpr char kWholeFormat[] = "lockstep checkpoint 2";
+constexpr char kShardFormat[] = "lockstep checkpoint shard 2";
+constexpr char kAnyVersion[] = "lockstep checkpoint ";
+constexpr char kKeyPrefix[] = "key ";
 constexpr char kStep[] = "step";
 constexpr char kModel[] = "model";
 constexpr char kStrategy[] = "strategy";
@@ -27,6 +30,7 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
                                              {kModel, metadata.info.model},
                                              {kStrategy, metadata.info.strategy}};
   if (!metadata.info.base.empty()) text[kBase] = metadata.info.base;
+  for (const auto& [key, value] : metadata.info.keys) text[kKeyPrefix + key] = value;
   if (metadata.shard) {
     text[kFormat] = kShardFormat;
     text[kShard] = absl::StrCat(metadata.shard->shard + 1);
@@ -38,8 +42,7 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
 
 bool IsOfCheckpoint(const std::map<std::string, std::string>& metadata) {
   const auto format = metadata.find(kFormat);
-  return format != metadata.end() &&
-         (format->second == kWholeFormat || format->second == kShardFormat);
+  return format != metadata.end() && format->second.starts_with(kAnyVersion);
 }
 
 absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
@@ -53,8 +56,18 @@ absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
         path, ": is no checkpoint of a training run (its metadata lacks \"", kFormat, "\": \"",
         kWholeFormat, "\"); to start from bare weights, name them by model.init"));
   }
+  if (field(kFormat) != kWholeFormat && field(kFormat) != kShardFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": was written by another version of Lockstep (\"", field(kFormat),
+                     "\", this one reads \"", kWholeFormat, "\"), whose files have ",
+                     field(kFormat).ends_with(" 1") ? "no checksums" : "another form",
+                     "; go on with that version, or start anew with another --out"));
+  }
   CheckpointMetadata parsed = {
       .info = {.model = field(kModel), .strategy = field(kStrategy), .base = field(kBase)}};
+  for (const auto& [name, value] : metadata) {
+    if (name.starts_with(kKeyPrefix)) parsed.info.keys[name.substr(sizeof(kKeyPrefix) - 1)] = value;
+  }
   if (!absl::SimpleAtoi(field(kStep), &parsed.info.step) || parsed.info.step < 0) {
     return InvalidArgument(path, ": metadata says step '", field(kStep), "', which is no step");
   }

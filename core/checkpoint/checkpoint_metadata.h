@@ -15,6 +15,9 @@ struct CheckpointInfo {
   std::string model = {};     // fingerprint of the model's configuration
   std::string strategy = {};  // that wrote it; any may read it
   std::string base = {};      // hash of what its adapters were trained on; empty: has no adapters
+  // What else shapes the curve: keys of the configuration ("train.seed", "data.path"), with the
+  // values in effect as TOML.
+  std::map<std::string, std::string> keys = {};
 
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };
@@ -38,7 +41,7 @@ std::map<std::string, std::string> FormatCheckpointMetadata(const CheckpointMeta
 bool IsOfCheckpoint(const std::map<std::string, std::string>& metadata);
 
 // The reverse of FormatCheckpointMetadata. FailedPrecondition if `path` is no file of a checkpoint,
-// InvalidArgument if its metadata makes no sense.
+// or one of an older version, InvalidArgument if its metadata makes no sense.
 absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
     const std::map<std::string, std::string>& metadata, const std::string& path);
 

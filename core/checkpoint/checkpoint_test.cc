@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 #include <span>
@@ -456,6 +457,116 @@ TEST_F(CheckpointTest, MutatedHeadersAreRefusedOrReadable) {
     if (info.ok()) continue;
     EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
   }
+}
+
+// Length, header, padding, data, checksums: whatever was changed, nobody goes on from it.
+TEST_F(CheckpointTest, EveryFlippedByteIsSeen) {
+  for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
+    const std::string path = Save(1, States({20, 50, 77}, 1), {.files = files});
+    const bool is_whole = files == CheckpointFiles::kWhole;
+    const std::string file = is_whole ? path : path + "/shard-00002-of-00003.safetensors";
+    const std::string original = *ReadFile(file);
+    for (size_t i = 0; i < original.size(); ++i) {
+      std::string changed = original;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
+      std::ofstream(file, std::ios::binary) << changed;
+      const auto info = LoadCheckpoint(path, {.model = "m"}, State({kElements}, 0, 0), kernels_);
+      EXPECT_FALSE(info.ok()) << file << " byte " << i;
+      EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
+    }
+    std::ofstream(file, std::ios::binary) << original;
+    ExpectLoads(path, {33, 77}, 1);
+  }
+}
+
+// Blocks of checksums that no rank writes or reads alone.
+TEST_F(CheckpointTest, TensorsOfSeveralBlocksAreCheckedWhereTheyAreRead) {
+  constexpr int64_t kMany = 700'000;  // 2.7 MiB
+  const auto part = [&](int64_t first, int64_t end) {
+    StateTensor w = Make("w", {end - first}, 0);
+    for (int64_t i = first; i < end; ++i) w.tensor.data<float>()[i - first] = static_cast<float>(i);
+    w.full_shape = {kMany};
+    w.first = first;
+    return w;
+  };
+  for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
+    const std::string path =
+        Save(1, {{part(0, 100'001)}, {part(100'001, kMany)}}, {.files = files});
+    const StateTensor expected = part(300'000, 500'000), loaded = part(300'000, 500'000);
+    kernels_.Fill(loaded.tensor, 0);
+    ASSERT_TRUE(LoadCheckpoint(path, {.model = "m"}, {loaded}, kernels_).ok());
+    EXPECT_TRUE(std::equal(expected.tensor.raw(), expected.tensor.raw() + expected.tensor.bytes(),
+                           loaded.tensor.raw()));
+    const bool is_whole = files == CheckpointFiles::kWhole;
+    const std::string file = is_whole ? path : path + "/shard-00002-of-00002.safetensors";
+    std::string changed = *ReadFile(file);
+    changed[changed.size() / 2] ^= 1;
+    std::ofstream(file, std::ios::binary) << changed;
+    EXPECT_THAT(
+        std::string(
+            LoadCheckpoint(path, {.model = "m"}, {part(0, kMany)}, kernels_).status().message()),
+        HasSubstr("of tensor 'w' do not have the checksum that was saved with them"));
+  }
+}
+
+TEST_F(CheckpointTest, WeightsThatAreNotFiniteReplaceNothing) {
+  const std::string older = Save(1, States({40, 77}, 1));
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    StateTensor bad = {"bad", kernels_.Empty({3}, dtype), {3}};
+    kernels_.Fill(bad.tensor, std::numeric_limits<float>::infinity());
+    std::vector<std::vector<StateTensor>> states = States({40, 77}, 2);
+    states[1].push_back(bad);
+    states[0].push_back(bad);
+    states[0].back().is_writer = false;
+    for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
+      const absl::Status saved =
+          SaveAll({.step = 2, .model = "m"}, states, {.files = files, .keep = 1});
+      EXPECT_EQ(saved.code(), absl::StatusCode::kOutOfRange);
+      EXPECT_THAT(std::string(saved.message()), HasSubstr("'bad' has elements that are infinite"));
+      EXPECT_THAT(Names(folder_), ElementsAre("step-00000001"));
+    }
+  }
+  ExpectLoads(older, {77}, 1);
+}
+
+TEST_F(CheckpointTest, TheStepInTheFileDecides) {
+  Save(3, States({77}, 3), {.keep = 9});
+  Save(5, States({77}, 5), {.keep = 9});
+  fs::rename(folder_ + "/step-00000003.safetensors", folder_ + "/step-00000900.safetensors");
+  EXPECT_EQ(NewestCheckpoint(folder_)->value(), folder_ + "/step-00000005.safetensors");
+  Save(6, States({77}, 6), {.keep = 2});
+  EXPECT_THAT(Names(folder_),
+              ElementsAre("step-00000005.safetensors", "step-00000006.safetensors"));
+}
+
+TEST_F(CheckpointTest, OlderVersionsAreRefusedByName) {
+  fs::create_directories(folder_);
+  const std::string path = folder_ + "/step-00000001.safetensors";
+  auto file = SafetensorsWriter::Open(
+      path, {}, {{"format", "lockstep checkpoint 1"}, {"step", "1"}, {"model", "m"}});
+  ASSERT_TRUE(file.ok() && file->Commit().ok());
+  EXPECT_THAT(
+      std::string(ReadCheckpointInfo(path).status().message()),
+      HasSubstr("was written by another version of Lockstep (\"lockstep checkpoint 1\", "
+                "this one reads \"lockstep checkpoint 2\"), whose files have no checksums"));
+}
+
+TEST_F(CheckpointTest, KeysOfTheCurveMustAgreeUnlessTheyMayDiffer) {
+  const std::map<std::string, std::string> keys = {{"train.seed", "1"}, {"data.path", "\"a\""}};
+  ASSERT_TRUE(SaveAll({.step = 1, .model = "m", .keys = keys}, States({77}, 1), {}).ok());
+  const std::string path = NewestCheckpoint(folder_)->value();
+  const auto load = [&](std::map<std::string, std::string> now, std::vector<std::string> allowed) {
+    return std::string(LoadCheckpoint(path, {.model = "m", .keys = now, .allowed_changes = allowed},
+                                      State({77}, 0, 0), kernels_)
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(load(keys, {}), "");
+  EXPECT_THAT(load({{"train.seed", "2"}, {"data.path", "\"a\""}}, {"data"}),
+              HasSubstr("train.seed is 2, but was 1; keep it, or give --allow_change train.seed"));
+  EXPECT_THAT(load({{"train.seed", "1"}}, {}), HasSubstr("data.path is not there, but was \"a\""));
+  EXPECT_EQ(load({{"train.seed", "1"}, {"data.path", "\"b\""}}, {"data"}), "");
+  EXPECT_EQ(load({{"train.seed", "2"}}, {"data.path", "train.seed"}), "");
 }
 
 // A process that does nothing but save is killed, at any time; what is in the folder is good.

@@ -1,14 +1,21 @@
 #include "core/checkpoint/draft.h"
 
+#include <algorithm>  // std::copy
+#include <cstdint>
+#include <cstring>  // std::memcpy
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_file.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +39,34 @@ class HostBytes {
   std::span<const std::byte> bytes_;
 };
 
+// Whether all floating-point numbers are finite whose exponents are the bits of `exponent`.
+template <typename Bits>
+bool AreFinite(std::span<const std::byte> bytes, Bits exponent) {
+  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
+    if ((bits & exponent) == exponent) return false;
+  }
+  return true;
+}
+
+// What a checkpoint must not hold: weights that are infinite or NaN.
+absl::Status CheckFinite(const StateTensor& part, std::span<const std::byte> bytes) {
+  if (IsOptimizerState(part.name)) return absl::OkStatus();
+  const DType dtype = part.tensor.dtype();
+  const bool are_finite = dtype == DType::kF64    ? AreFinite(bytes, uint64_t{0x7ff} << 52)
+                          : dtype == DType::kF32  ? AreFinite(bytes, uint32_t{0xff} << 23)
+                          : dtype == DType::kBF16 ? AreFinite(bytes, uint16_t{0x7f80})
+                          : dtype == DType::kF16  ? AreFinite(bytes, uint16_t{0x7c00})
+                                                  : true;
+  if (are_finite) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("'", part.name,
+                   "' has elements that are infinite or NaN, so no checkpoint of "
+                   "this step is kept; lower schedule.learning_rate, or clip with "
+                   "train.clip_norm"));
+}
+
 class WholeDraft : public Draft {
  public:
   WholeDraft(const std::string& path, const CheckpointInfo& info,
@@ -47,26 +82,38 @@ class WholeDraft : public Draft {
   absl::Status Make() override { return SharedSafetensors::Make(path_, tensors_, metadata_); }
 
   absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels) override {
-    LS_ASSIGN_OR_RETURN(SharedSafetensors file,
-                        SharedSafetensors::Open(path_, tensors_, metadata_));
+    LS_ASSIGN_OR_RETURN(file_, SharedSafetensors::Open(path_, tensors_, metadata_));
     for (size_t i = 0; i < state.size(); ++i) {
       if (!IsSaved(state[i])) continue;
       const HostBytes bytes(kernels, state[i].tensor);
+      LS_RETURN_IF_ERROR(CheckFinite(state[i], bytes.get()));
       const int64_t size = SizeOf(state[i].tensor.dtype());
       for (const ElementRange& run : state[i].held().ElementRanges()) {
         LS_RETURN_IF_ERROR(
-            file.Write(i, run.in_whole * size,
-                       bytes.get().subspan(static_cast<size_t>(run.in_slice * size),
-                                           static_cast<size_t>(run.elements * size))));
+            file_->Write(i, run.in_whole * size,
+                         bytes.get().subspan(static_cast<size_t>(run.in_slice * size),
+                                             static_cast<size_t>(run.elements * size))));
       }
     }
-    return file.Close();
+    return file_->Sync();
+  }
+
+  absl::Status Finish(Communicator& ranks) override {
+    std::vector<uint64_t>& own = file_->checksums().values();
+    std::vector<int64_t> sums(own.begin() + 1, own.end());  // but that of the first bytes
+    LS_RETURN_IF_ERROR(
+        AllReduceNumbers(ranks, absl::MakeSpan(sums), ReduceOp::kSum, "checksums of tensors"));
+    if (ranks.rank() != 0) return absl::OkStatus();
+    std::copy(sums.begin(), sums.end(), own.begin() + 1);
+    LS_RETURN_IF_ERROR(file_->WriteChecksums());
+    return file_->Sync();
   }
 
  private:
   const std::string path_;
   const std::map<std::string, std::string> metadata_;
   std::vector<SafetensorsTensor> tensors_;
+  std::optional<SharedSafetensors> file_;  // from Fill on
 };
 
 class ShardedDraft : public Draft {
@@ -89,18 +136,23 @@ class ShardedDraft : public Draft {
     }
     if (tensors.empty()) return absl::OkStatus();
     const ShardNumber& number = *metadata_.shard;
-    auto file = SafetensorsWriter::Open(ShardPath(path_, number.shard, number.shards),
-                                        std::move(tensors), std::move(metadata));
+    auto file =
+        SafetensorsWriter::Open(ShardPath(path_, number.shard, number.shards), std::move(tensors),
+                                std::move(metadata), WithChecksums::kYes);
     if (absl::IsNotFound(file.status())) {
       return Annotate(file.status(), "all ranks must see the run directory");
     }
     LS_RETURN_IF_ERROR(file.status());
     for (const StateTensor& saved : state) {
       if (!IsSaved(saved)) continue;
-      LS_RETURN_IF_ERROR(file->Append(saved.name, HostBytes(kernels, saved.tensor).get()));
+      const HostBytes bytes(kernels, saved.tensor);
+      LS_RETURN_IF_ERROR(CheckFinite(saved, bytes.get()));
+      LS_RETURN_IF_ERROR(file->Append(saved.name, bytes.get()));
     }
     return file->Commit();
   }
+
+  absl::Status Finish(Communicator& /*ranks*/) override { return absl::OkStatus(); }
 
  private:
   const std::string path_;

@@ -2,24 +2,41 @@
 
 #include <algorithm>
 #include <cstring>  // std::memcmp
+#include <filesystem>
+#include <iterator>  // std::back_inserter
+#include <numeric>   // std::accumulate
 #include <set>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/file.h"
 #include "core/base/half.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
+#include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using Layout = PublishedTensor::Layout;
+
+constexpr char kWeightsFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kConfigFile[] = "config.json";
+
+// The rows of a parameter of that shape that a tensor has.
+Range RowsOf(const PublishedTensor& published, const Shape& shape) {
+  return published.of_parameter.count > 0 ? published.of_parameter : Range{0, shape[0]};
+}
 
 // The shape that a file should show.
 std::vector<int64_t> ShapeInFile(const PublishedTensor& published, const Shape& shape) {
   std::vector<int64_t> dims = Dims(shape);
+  dims[0] = RowsOf(published, shape).count;
   if (published.layout == Layout::kTransposed) std::reverse(dims.begin(), dims.end());
   return dims;
 }
@@ -118,15 +135,32 @@ absl::Status ReadTransposed(FloatReader& file, int64_t rows, const std::vector<R
   return absl::OkStatus();
 }
 
-// The elements of a part of a parameter, in their order in the part.
-absl::Status ReadSlice(const SafetensorsReader& reader, const SafetensorsTensor& tensor,
-                       Layout layout, const TensorSlice& part, std::span<float> out) {
-  FloatReader file(reader, tensor);
-  const std::vector<ElementRange> runs = part.ElementRanges();
-  if (layout == Layout::kTransposed) {
-    return ReadTransposed(file, part.whole[0], SplitIntoRows(runs, part.whole[1], out));
+// What a rank holds of the rows that a tensor has: `in_whole` counts the tensor's elements.
+std::vector<ElementRange> HeldOf(const PublishedTensor& published, const StateTensor& wanted) {
+  const Range rows = RowsOf(published, wanted.full_shape);
+  const int64_t row = wanted.full_shape.elements() / wanted.full_shape[0];
+  const int64_t first = rows.first * row, end = first + rows.count * row;
+  std::vector<ElementRange> held;
+  for (const ElementRange& run : wanted.held().ElementRanges()) {
+    const int64_t from = std::max(run.in_whole, first),
+                  to = std::min(run.in_whole + run.elements, end);
+    if (from >= to) continue;
+    held.push_back({.in_whole = from - first,
+                    .in_slice = run.in_slice + from - run.in_whole,
+                    .elements = to - from});
   }
-  for (const ElementRange& run : runs) {
+  return held;
+}
+
+// Reads `held` of a tensor whose rows and columns are those of `shape` into their places in `out`.
+absl::Status ReadElements(const SafetensorsReader& reader, const SafetensorsTensor& tensor,
+                          Layout layout, const std::vector<int64_t>& stored,
+                          const std::vector<ElementRange>& held, std::span<float> out) {
+  FloatReader file(reader, tensor);
+  if (layout == Layout::kTransposed) {
+    return ReadTransposed(file, stored[1], SplitIntoRows(held, stored[0], out));
+  }
+  for (const ElementRange& run : held) {
     LS_RETURN_IF_ERROR(file.Read(run.in_whole, out.subspan(static_cast<size_t>(run.in_slice),
                                                            static_cast<size_t>(run.elements))));
   }
@@ -149,33 +183,104 @@ std::vector<float> Transposed(std::span<const float> values, int64_t rows, int64
   return out;
 }
 
-}  // namespace
-
-absl::StatusOr<PublishedWeights> PublishedWeights::Open(const std::string& path,
-                                                        const PublishedNames& names) {
-  LS_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
-  return PublishedWeights(std::move(reader), names);
+// The files that an index names, beside it.
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& index) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(index));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::set<std::string> files;
+  bool is_sound = json.is_object() && json.contains("weight_map") && json["weight_map"].is_object();
+  if (is_sound) {
+    for (const auto& [tensor, file] : json["weight_map"].items()) {
+      is_sound &= file.is_string() && file.get<std::string>().find('/') == std::string::npos;
+      if (is_sound) files.insert(file.get<std::string>());
+    }
+  }
+  if (!is_sound || files.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("\"", index, "\" has no \"weight_map\" from tensors to files beside it"));
+  }
+  return std::vector<std::string>(files.begin(), files.end());
 }
 
-PublishedWeights::PublishedWeights(SafetensorsReader reader, PublishedNames names)
-    : reader_(std::move(reader)),
+// The path of the weights in a folder; empty: there are none.
+std::string InFolder(const std::string& folder) {
+  for (const char* name : {kWeightsFile, kIndexFile}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    if (PathExists(path)) return path;
+  }
+  return "";
+}
+
+// One file of those that weights are divided among.
+struct WrittenFile {
+  std::string name;
+  std::vector<size_t> tensors;  // of PublishedNames::tensors
+};
+
+}  // namespace
+
+bool PublishedWeights::IsFolder(const std::string& path) {
+  return IsDirectory(path) && !InFolder(path).empty();
+}
+
+absl::StatusOr<PublishedWeights> PublishedWeights::Open(const std::string& named,
+                                                        const PublishedNames& names) {
+  const std::string path = IsFolder(named) ? InFolder(named) : named;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const std::string config = (folder / kConfigFile).string();
+  if (names.check_config != nullptr && PathExists(config)) {
+    LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(config));
+    const absl::Status fits = names.check_config(text);
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat("\"", config, "\" ", fits.message()));
+    }
+  }
+  std::vector<SafetensorsReader> readers;
+  if (path.ends_with(".json")) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
+    for (const std::string& file : files) {
+      LS_ASSIGN_OR_RETURN(SafetensorsReader reader,
+                          SafetensorsReader::Open((folder / file).string()));
+      readers.push_back(std::move(reader));
+    }
+  } else {
+    LS_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
+    readers.push_back(std::move(reader));
+  }
+  return PublishedWeights(path, std::move(readers), names);
+}
+
+PublishedWeights::PublishedWeights(std::string path, std::vector<SafetensorsReader> readers,
+                                   PublishedNames names)
+    : path_(std::move(path)),
+      readers_(std::move(readers)),
       names_(std::move(names)),
-      has_prefix_(!names_.prefix.empty() &&
-                  std::any_of(reader_.tensors().begin(), reader_.tensors().end(),
-                              [this](const SafetensorsTensor& tensor) {
-                                return tensor.name.starts_with(names_.prefix);
-                              })) {}
+      has_prefix_(false) {
+  for (const SafetensorsReader& reader : readers_) {
+    for (const SafetensorsTensor& tensor : reader.tensors()) {
+      has_prefix_ |= !names_.prefix.empty() && tensor.name.starts_with(names_.prefix);
+    }
+  }
+}
 
 std::string PublishedWeights::InFile(const std::string& name) const {
   return has_prefix_ ? names_.prefix + name : name;
 }
 
-const PublishedTensor& PublishedWeights::Published(const std::string& parameter) const {
-  const auto found =
-      std::find_if(names_.tensors.begin(), names_.tensors.end(),
-                   [&](const PublishedTensor& tensor) { return tensor.parameter == parameter; });
-  CHECK(found != names_.tensors.end()) << parameter << " has no published name";
-  return *found;
+PublishedWeights::Found PublishedWeights::Find(const std::string& name) const {
+  for (const SafetensorsReader& reader : readers_) {
+    const SafetensorsTensor* tensor = reader.Find(name);
+    if (tensor != nullptr) return {&reader, tensor};
+  }
+  return {};
+}
+
+std::vector<PublishedTensor> PublishedWeights::Published(const std::string& parameter) const {
+  std::vector<PublishedTensor> published;
+  std::copy_if(names_.tensors.begin(), names_.tensors.end(), std::back_inserter(published),
+               [&](const PublishedTensor& tensor) { return tensor.parameter == parameter; });
+  CHECK(!published.empty()) << parameter << " has no published name";
+  return published;
 }
 
 absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) const {
@@ -184,7 +289,7 @@ absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) cons
   const auto check = [&](const std::string& name, const PublishedTensor& published,
                          const Shape& shape) {
     known.insert(name);
-    const SafetensorsTensor* tensor = reader_.Find(name);
+    const SafetensorsTensor* tensor = Find(name).tensor;
     if (tensor == nullptr) return false;
     const std::vector<int64_t> expected = ShapeInFile(published, shape);
     if (!ShapeFits(published, tensor->shape, expected)) {
@@ -197,44 +302,51 @@ absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) cons
     return true;
   };
   for (const StateTensor& wanted : state) {
-    const PublishedTensor& published = Published(wanted.name);
-    const std::string name = InFile(published.name);
-    if (!check(name, published, wanted.full_shape)) {
-      faults.push_back(absl::StrCat("'", name, "' is missing"));
-    }
-    for (const PublishedNames::Tied& tied : names_.tied) {
-      if (tied.parameter == wanted.name) check(tied.name, published, wanted.full_shape);
+    for (const PublishedTensor& published : Published(wanted.name)) {
+      const std::string name = InFile(published.name);
+      if (!check(name, published, wanted.full_shape)) {
+        faults.push_back(absl::StrCat("'", name, "' is missing"));
+      }
+      for (const PublishedNames::Tied& tied : names_.tied) {
+        if (tied.parameter == wanted.name) check(tied.name, published, wanted.full_shape);
+      }
     }
   }
   for (const std::string& name : names_.ignored) known.insert(InFile(name));
-  for (const SafetensorsTensor& tensor : reader_.tensors()) {
-    if (!known.contains(tensor.name)) {
-      faults.push_back(absl::StrCat("'", tensor.name, "' is no tensor of this model"));
+  for (const SafetensorsReader& reader : readers_) {
+    for (const SafetensorsTensor& tensor : reader.tensors()) {
+      if (!known.contains(tensor.name)) {
+        faults.push_back(absl::StrCat("'", tensor.name, "' is no tensor of this model"));
+      }
     }
   }
   if (faults.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "\"", reader_.path(), "\" does not fit this model:\n  ", absl::StrJoin(faults, "\n  ")));
+  return absl::FailedPreconditionError(
+      absl::StrCat("\"", path_, "\" does not fit this model:\n  ", absl::StrJoin(faults, "\n  ")));
 }
 
 absl::Status PublishedWeights::Read(const std::vector<StateTensor>& state, Kernels& kernels) const {
   for (const StateTensor& wanted : state) {
     if (wanted.tensor.elements() == 0) continue;
     CHECK(wanted.tensor.dtype() == DType::kF32) << wanted.name;
-    const PublishedTensor& published = Published(wanted.name);
-    const auto read = [&](const std::string& name, std::vector<float>& out) {
-      return ReadSlice(reader_, *reader_.Find(name), published.layout, wanted.held(), out);
-    };
     std::vector<float> values(wanted.tensor.elements());
-    LS_RETURN_IF_ERROR(read(InFile(published.name), values));
-    for (const PublishedNames::Tied& tied : names_.tied) {
-      if (tied.parameter != wanted.name || reader_.Find(tied.name) == nullptr) continue;
-      std::vector<float> again(values.size());
-      LS_RETURN_IF_ERROR(read(tied.name, again));
-      if (std::memcmp(values.data(), again.data(), values.size() * sizeof(float)) != 0) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "\"", reader_.path(), "\" does not fit this model: '", tied.name, "' differs from '",
-            InFile(published.name), "', but here they are one tensor"));
+    for (const PublishedTensor& published : Published(wanted.name)) {
+      const auto read = [&](const std::string& name, std::vector<float>& out) {
+        const Found found = Find(name);
+        return ReadElements(*found.reader, *found.tensor, published.layout,
+                            ShapeInFile(published, wanted.full_shape), HeldOf(published, wanted),
+                            out);
+      };
+      LS_RETURN_IF_ERROR(read(InFile(published.name), values));
+      for (const PublishedNames::Tied& tied : names_.tied) {
+        if (tied.parameter != wanted.name || Find(tied.name).tensor == nullptr) continue;
+        std::vector<float> again(values.size());
+        LS_RETURN_IF_ERROR(read(tied.name, again));
+        if (std::memcmp(values.data(), again.data(), values.size() * sizeof(float)) != 0) {
+          return absl::FailedPreconditionError(absl::StrCat(
+              "\"", path_, "\" does not fit this model: '", tied.name, "' differs from '",
+              InFile(published.name), "', but here they are one tensor"));
+        }
       }
     }
     kernels.CopyFromHost(values.data(), wanted.tensor);
@@ -242,11 +354,16 @@ absl::Status PublishedWeights::Read(const std::vector<StateTensor>& state, Kerne
   return absl::OkStatus();
 }
 
-absl::Status WritePublishedWeights(const std::string& path, const PublishedNames& names,
-                                   const std::vector<StateTensor>& state, Kernels& kernels) {
+namespace {
+
+// Writes some of the tensors of `names` into one file.
+absl::Status WriteFile(const std::string& path, const PublishedNames& names,
+                       const std::vector<size_t>& numbers, const std::vector<StateTensor>& state,
+                       Kernels& kernels) {
   std::vector<const StateTensor*> sources;
   std::vector<SafetensorsTensor> tensors;
-  for (const PublishedTensor& published : names.tensors) {
+  for (const size_t number : numbers) {
+    const PublishedTensor& published = names.tensors[number];
     const auto source = std::find_if(state.begin(), state.end(), [&](const StateTensor& tensor) {
       return tensor.name == published.parameter;
     });
@@ -260,16 +377,73 @@ absl::Status WritePublishedWeights(const std::string& path, const PublishedNames
   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                       SafetensorsWriter::Open(path, std::move(tensors), {{"format", "pt"}}));
   for (size_t i = 0; i < sources.size(); ++i) {
-    std::vector<float> values(sources[i]->tensor.elements());
-    kernels.CopyToHost(sources[i]->tensor, values.data());
-    if (names.tensors[i].layout == Layout::kTransposed) {
-      const Shape& shape = sources[i]->full_shape;
-      values = Transposed(values, shape[0], shape[1]);
-    }
+    const PublishedTensor& published = names.tensors[numbers[i]];
+    const Shape& shape = sources[i]->full_shape;
+    const Range rows = RowsOf(published, shape);
+    const int64_t row = shape.elements() / shape[0];
+    std::vector<float> whole(sources[i]->tensor.elements());
+    kernels.CopyToHost(sources[i]->tensor, whole.data());
+    std::vector<float> values(whole.begin() + rows.first * row,
+                              whole.begin() + (rows.first + rows.count) * row);
+    if (published.layout == Layout::kTransposed) values = Transposed(values, rows.count, row);
     LS_RETURN_IF_ERROR(
-        writer.Append(names.tensors[i].name, std::as_bytes(std::span<const float>(values))));
+        writer.Append(published.name, std::as_bytes(std::span<const float>(values))));
   }
   return writer.Commit();
+}
+
+// Divides the tensors among files, in order.
+std::vector<WrittenFile> DivideAmongFiles(const std::vector<int64_t>& bytes, int64_t file_bytes) {
+  std::vector<WrittenFile> files;
+  int64_t filled = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (files.empty() || (filled > 0 && filled + bytes[i] > file_bytes)) {
+      files.emplace_back();
+      filled = 0;
+    }
+    files.back().tensors.push_back(i);
+    filled += bytes[i];
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].name = files.size() == 1
+                        ? kWeightsFile
+                        : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::Status WritePublishedModel(const std::string& folder, const PublishedNames& names,
+                                 const std::vector<StateTensor>& state, int64_t file_bytes,
+                                 Kernels& kernels) {
+  std::vector<int64_t> bytes;
+  for (const PublishedTensor& published : names.tensors) {
+    for (const StateTensor& tensor : state) {
+      if (tensor.name != published.parameter) continue;
+      const Shape& shape = tensor.full_shape;
+      bytes.push_back(SizeOf(DType::kF32) * RowsOf(published, shape).count *
+                      (shape.elements() / shape[0]));
+    }
+  }
+  CHECK_EQ(bytes.size(), names.tensors.size()) << "a parameter is missing, or there twice";
+  LS_RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::vector<WrittenFile> files = DivideAmongFiles(bytes, file_bytes);
+  Json places = Json::object();
+  for (const WrittenFile& file : files) {
+    LS_RETURN_IF_ERROR(
+        WriteFile(absl::StrCat(folder, "/", file.name), names, file.tensors, state, kernels));
+    for (const size_t number : file.tensors) places[names.tensors[number].name] = file.name;
+  }
+  if (files.size() > 1) {
+    const Json index = {
+        {"metadata", {{"total_size", std::accumulate(bytes.begin(), bytes.end(), int64_t{0})}}},
+        {"weight_map", std::move(places)}};
+    LS_RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), index.dump(2) + "\n"));
+  }
+  if (names.config.empty()) return absl::OkStatus();
+  return WriteFileAtomically(absl::StrCat(folder, "/", kConfigFile), names.config);
 }
 
 }  // namespace lockstep

@@ -44,6 +44,8 @@ const PublishedNames kNames = {.prefix = "model.",
                                .tied = {{"ours.table", "head"}},
                                .ignored = {"mask"}};
 
+constexpr int64_t kManyBytes = 1 << 20;
+
 class PublishedWeightsTest : public ::testing::Test {
  protected:
   PublishedWeightsTest() {
@@ -236,8 +238,9 @@ TEST_F(PublishedWeightsTest, WritesWhatOthersRead) {
   Write(File().Bytes());
   const std::vector<StateTensor> state = State();
   ExpectLoads(state);
-  const std::string path = folder_ + "/written.safetensors";
-  ASSERT_EQ(WritePublishedWeights(path, kNames, state, kernels_), absl::OkStatus());
+  const std::string written = folder_ + "/written", path = written + "/model.safetensors";
+  ASSERT_EQ(WritePublishedModel(written, kNames, state, kManyBytes, kernels_), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(written + "/config.json"));  // nothing is known
   const std::string bytes = *ReadFile(path);
   uint64_t length = 0;
   for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
@@ -254,8 +257,110 @@ TEST_F(PublishedWeightsTest, WritesWhatOthersRead) {
   for (int64_t in = 0; in < 3; ++in) {
     for (int64_t out = 0; out < 5; ++out) EXPECT_EQ(values[in * 5 + out], Weight(out, in));
   }
-  path_ = path;
+  for (const std::string& named : {path, written}) {
+    path_ = named;
+    ExpectLoads(State());
+  }
+}
+
+// The tensors of 60, 20 and 48 bytes, in files of at most 80 bytes and of one tensor each.
+TEST_F(PublishedWeightsTest, WeightsMayBeDividedAmongFiles) {
+  Write(File().Bytes());
+  const std::vector<StateTensor> state = State();
+  ExpectLoads(state);
+  const std::string written = folder_ + "/written", index = "/model.safetensors.index.json";
+  ASSERT_EQ(WritePublishedModel(written, kNames, state, 80, kernels_), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(*ReadFile(written + index)), nlohmann::json::parse(R"({
+    "metadata": {"total_size": 128},
+    "weight_map": {"w": "model-00001-of-00002.safetensors",
+                   "b": "model-00001-of-00002.safetensors",
+                   "t": "model-00002-of-00002.safetensors"}
+  })"));
+  for (const std::string& named : {written, written + index}) {
+    path_ = named;
+    ExpectLoads(State());
+  }
+  ASSERT_EQ(WritePublishedModel(written + "3", kNames, state, 1, kernels_), absl::OkStatus());
+  path_ = written + "3";
   ExpectLoads(State());
+  std::filesystem::remove(path_ + "/model-00002-of-00003.safetensors");
+  EXPECT_THAT(std::string(CheckWeights(path_, kNames, State()).message()),
+              HasSubstr("model-00002-of-00003.safetensors"));
+  for (const char* text : {"", "{}", R"({"weight_map": {}})", R"({"weight_map": {"w": 3}})",
+                           R"({"weight_map": {"w": "../file.safetensors"}})"}) {
+    std::ofstream(path_ + index) << text;
+    EXPECT_THAT(Problem(State()), HasSubstr("has no \"weight_map\"")) << text;
+  }
+}
+
+// A weight [5, 3] that is published as its first two rows and the others, as ranks hold it.
+TEST_F(PublishedWeightsTest, AParameterMayBeSeveralTensors) {
+  const PublishedNames names = {
+      .prefix = "",
+      .tensors = {{.parameter = "w", .name = "a", .of_parameter = {0, 2}},
+                  {.parameter = "w", .name = "b", .of_parameter = {2, 3}}},
+      .tied = {},
+      .ignored = {}};
+  SafetensorsByHand file;
+  file.Add("a", 2, 3, Weight);
+  file.Add("b", 3, 3, [](int64_t row, int64_t column) { return Weight(row + 2, column); });
+  Write(file.Bytes());
+  const auto expect = [&](const StateTensor& part) {
+    kernels_.Fill(part.tensor, -777);
+    ASSERT_EQ(LoadWeights(path_, names, {part}, kernels_), absl::OkStatus());
+    for (const ElementRange& range : part.held().ElementRanges()) {
+      for (int64_t i = 0; i < range.elements; ++i) {
+        const int64_t at = range.in_whole + i;
+        ASSERT_EQ(part.tensor.data<float>()[range.in_slice + i], Weight(at / 3, at % 3)) << at;
+      }
+    }
+  };
+  const StateTensor whole = Whole("w", {5, 3});
+  for (const Slice& slice :
+       {Slice{.dimension = 0, .ranges = {{1, 1}, {3, 2}}},
+        Slice{.dimension = 0, .ranges = {{1, 3}}}, Slice{.dimension = 1, .ranges = {{1, 2}}}}) {
+    StateTensor part = Whole("w", {5, 3});
+    part.slice = slice;
+    part.tensor = kernels_.Empty(slice.ShapeOf(part.full_shape));
+    expect(part);
+  }
+  for (int64_t first = 0; first < 15; ++first) {
+    StateTensor part = Whole("w", {5, 3});
+    part.tensor = kernels_.Empty({15 - first});
+    part.first = first;
+    expect(part);
+  }
+  expect(whole);
+  ASSERT_EQ(WritePublishedModel(folder_ + "/written", names, {whole}, kManyBytes, kernels_),
+            absl::OkStatus());
+  path_ = folder_ + "/written";
+  expect(Whole("w", {5, 3}));
+  file.Remove("b");
+  file.Add("a", 5, 3, Weight);
+  path_ = folder_ + "/file.safetensors";
+  Write(file.Bytes());
+  EXPECT_THAT(std::string(CheckWeights(path_, names, {whole}).message()),
+              AllOf(HasSubstr("'a' has the shape [5, 3], but this model's is [2, 3]"),
+                    HasSubstr("'b' is missing")));
+}
+
+TEST_F(PublishedWeightsTest, AConfigBesideMustFit) {
+  Write(File().Bytes());
+  PublishedNames names = kNames;
+  names.check_config = [](const std::string& text) {
+    return text == "fits" ? absl::OkStatus() : absl::FailedPreconditionError("is \"" + text + "\"");
+  };
+  EXPECT_EQ(LoadWeights(path_, names, State(), kernels_), absl::OkStatus());  // there is none
+  const std::string config = folder_ + "/config.json";
+  std::ofstream(config) << "fits";
+  EXPECT_EQ(LoadWeights(path_, names, State(), kernels_), absl::OkStatus());
+  std::ofstream(config) << "other";
+  EXPECT_EQ(CheckWeights(path_, names, State()),
+            absl::FailedPreconditionError("\"" + config + "\" is \"other\""));
+  names.config = "fits";
+  ASSERT_EQ(WritePublishedModel(folder_ + "/written", names, State(), kManyBytes, kernels_),
+            absl::OkStatus());
+  EXPECT_EQ(CheckWeights(folder_ + "/written", names, State()), absl::OkStatus());
 }
 
 TEST_F(PublishedWeightsTest, WeightsOfACheckpointLoadToo) {

@@ -1,9 +1,10 @@
 #include "core/checkpoint/safetensors.h"
 
-#include <fcntl.h>     // open
+#include <fcntl.h>     // O_RDONLY
 #include <sys/stat.h>  // fstat
-#include <unistd.h>    // close, pread
+#include <unistd.h>    // pread
 
+#include <algorithm>  // std::min, std::sort
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -56,12 +57,11 @@ absl::Status ReadAt(const std::string& path, int descriptor, int64_t offset,
 }  // namespace
 
 absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return ReadError(path, errno);
-  SafetensorsReader reader(path, descriptor);  // closes the file, also on errors
+  LS_ASSIGN_OR_RETURN(FileDescriptor file, OpenRegularFile(path, O_RDONLY));
+  SafetensorsReader reader(path, std::move(file));
+  const int descriptor = reader.file_.get();
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ReadError(path, errno);
-  if (!S_ISREG(info.st_mode)) return Unsound(path, "it is a directory or a device");
 
   const int64_t file_bytes = info.st_size;
   if (file_bytes < kLengthBytes) {
@@ -84,33 +84,34 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   reader.data_begin_ = kLengthBytes + static_cast<int64_t>(header_bytes);
   LS_ASSIGN_OR_RETURN(reader.header_,
                       ParseSafetensorsHeader(json, file_bytes - reader.data_begin_, path));
+  LS_RETURN_IF_ERROR(reader.TakeChecksums(header_bytes, json));
   for (size_t i = 0; i < reader.tensors().size(); ++i) {
     reader.index_.emplace(reader.tensors()[i].name, i);
   }
   return reader;
 }
 
-SafetensorsReader::SafetensorsReader(std::string path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {}
-
-SafetensorsReader::SafetensorsReader(SafetensorsReader&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      data_begin_(other.data_begin_),
-      header_(std::move(other.header_)),
-      index_(std::move(other.index_)) {}
-
-SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&& other) noexcept {
-  path_ = std::move(other.path_);
-  std::swap(descriptor_, other.descriptor_);  // the other one closes what was ours
-  data_begin_ = other.data_begin_;
-  header_ = std::move(other.header_);
-  index_ = std::move(other.index_);
-  return *this;
-}
-
-SafetensorsReader::~SafetensorsReader() {
-  if (descriptor_ >= 0) close(descriptor_);
+absl::Status SafetensorsReader::TakeChecksums(uint64_t header_bytes, const std::string& json) {
+  if (header_.tensors.empty() || header_.tensors.back().name != kChecksumsName) {
+    return absl::OkStatus();
+  }
+  const SafetensorsTensor stored = header_.tensors.back();
+  header_.tensors.pop_back();
+  const SafetensorsTensor expected = FileChecksums::TensorFor(header_.tensors);
+  if (stored.dtype != expected.dtype || stored.shape != expected.shape) {
+    return Unsound(path_, absl::StrCat("its tensor \"", kChecksumsName,
+                                       "\" is not that of its "
+                                       "tensors' checksums"));
+  }
+  checksums_.emplace(header_.tensors);
+  LS_RETURN_IF_ERROR(ReadAt(path_, file_.get(), data_begin_ + stored.begin,
+                            std::as_writable_bytes(std::span(checksums_->values()))));
+  std::string first_bytes(sizeof(header_bytes), '\0');
+  std::memcpy(first_bytes.data(), &header_bytes, sizeof(header_bytes));
+  first_bytes += json;
+  if (ChecksumOf(first_bytes) == checksums_->first_bytes()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "\"", path_, "\" is damaged: its header does not have the checksum that was saved with it"));
 }
 
 const SafetensorsTensor* SafetensorsReader::Find(const std::string& name) const {
@@ -120,19 +121,68 @@ const SafetensorsTensor* SafetensorsReader::Find(const std::string& name) const 
 
 absl::Status SafetensorsReader::Read(const SafetensorsTensor& tensor, std::span<std::byte> out,
                                      int64_t offset) const {
-  CHECK_GE(offset, 0) << tensor.name;
-  CHECK_LE(offset + static_cast<int64_t>(out.size()), tensor.bytes) << tensor.name;
-  return ReadAt(path_, descriptor_, data_begin_ + tensor.begin + offset, out);
+  return ReadPieces(tensor, {{.offset = offset, .out = out}});
+}
+
+absl::Status SafetensorsReader::ReadPieces(const SafetensorsTensor& tensor,
+                                           std::vector<SafetensorsPiece> pieces) const {
+  std::erase_if(pieces, [](const SafetensorsPiece& piece) { return piece.out.empty(); });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  const int64_t data = data_begin_ + tensor.begin;
+  std::vector<std::byte> block;
+  int64_t number = -1;  // of the block that was read last
+  for (const SafetensorsPiece& piece : pieces) {
+    const int64_t end = piece.offset + std::ssize(piece.out);
+    CHECK_GE(piece.offset, 0) << tensor.name;
+    CHECK_LE(end, tensor.bytes) << tensor.name;
+    if (!checksums_) {
+      LS_RETURN_IF_ERROR(ReadAt(path_, file_.get(), data + piece.offset, piece.out));
+      continue;
+    }
+    for (int64_t at = piece.offset; at < end;) {
+      if (at / kChecksumBlockBytes != number) {
+        number = at / kChecksumBlockBytes;
+        const int64_t begin = number * kChecksumBlockBytes;
+        block.resize(static_cast<size_t>(std::min(kChecksumBlockBytes, tensor.bytes - begin)));
+        LS_RETURN_IF_ERROR(ReadAt(path_, file_.get(), data + begin, block));
+        LS_RETURN_IF_ERROR(CheckBlock(tensor, number, block));
+      }
+      const int64_t in_block = at - number * kChecksumBlockBytes;
+      const int64_t count = std::min(end - at, std::ssize(block) - in_block);
+      std::memcpy(piece.out.data() + (at - piece.offset), block.data() + in_block,
+                  static_cast<size_t>(count));
+      at += count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsReader::CheckBlock(const SafetensorsTensor& tensor, int64_t number,
+                                           std::span<const std::byte> block) const {
+  const int64_t size = *SafetensorsElementBytes(tensor.dtype);
+  const int64_t begin = number * kChecksumBlockBytes;
+  const size_t index = index_.at(tensor.name);
+  if (ChecksumOf(size, begin / size, block) == checksums_->Block(index, number)) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(
+      "\"", path_, "\" is damaged: bytes ", begin, " to ", begin + std::ssize(block) - 1,
+      " of tensor '", tensor.name, "' do not have the checksum that was saved with them"));
 }
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Open(
     const std::string& path, std::vector<SafetensorsTensor> tensors,
-    std::map<std::string, std::string> metadata) {
+    std::map<std::string, std::string> metadata, WithChecksums with_checksums) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
-  const std::string first_bytes = LayOutSafetensors(&header);
+  std::optional<FileChecksums> checksums;
+  const std::string first_bytes = with_checksums == WithChecksums::kYes
+                                      ? LayOutWithChecksums(&header, &checksums)
+                                      : LayOutSafetensors(&header);
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append(first_bytes));
   SafetensorsWriter writer(std::move(file), std::move(header));
+  writer.checksums_ = std::move(checksums);
   writer.SkipComplete();
   return writer;
 }
@@ -142,6 +192,7 @@ absl::Status SafetensorsWriter::Append(const std::string& name, std::span<const 
   CHECK_LT(current_, header_.tensors.size()) << name << " comes after the last tensor";
   const SafetensorsTensor& tensor = header_.tensors[current_];
   CHECK_EQ(name, tensor.name) << "tensors come in the order in which they were declared";
+  if (checksums_) checksums_->Add(current_, filled_, bytes);
   filled_ += static_cast<int64_t>(bytes.size());
   CHECK_LE(filled_, tensor.bytes) << "too many bytes for " << name;
   SkipComplete();
@@ -150,6 +201,10 @@ absl::Status SafetensorsWriter::Append(const std::string& name, std::span<const 
 
 absl::Status SafetensorsWriter::Commit() {
   CHECK_EQ(current_, header_.tensors.size()) << header_.tensors[current_].name << " lacks bytes";
+  if (checksums_) {
+    const auto bytes = std::as_bytes(std::span(checksums_->values()));
+    LS_RETURN_IF_ERROR(file_.Append({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  }
   return file_.Commit();
 }
 

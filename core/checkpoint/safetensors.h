@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>  // std::less
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,43 +20,59 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/file.h"
+#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/safetensors_header.h"
 
 namespace lockstep {
 
-// An open file. Knows its header; data is read on demand. Thread-safe.
+// Where bytes of a tensor go that are read.
+struct SafetensorsPiece {
+  int64_t offset = 0;  // the first one's, in the tensor
+  std::span<std::byte> out;
+};
+
+// An open file. Knows its header; data is read on demand, and held to the checksums of a file that
+// has them. Thread-safe.
 class SafetensorsReader {
  public:
   // Opens a file, and reads and checks its header (ParseSafetensorsHeader says what must hold). A
-  // file that cannot be read, or is no sound safetensors file, is an error that names it.
+  // file that cannot be read, or is no sound safetensors file, is an error that names it. DataLoss
+  // if the header is not what the file's checksums say.
   static absl::StatusOr<SafetensorsReader> Open(const std::string& path);
 
-  SafetensorsReader(SafetensorsReader&& other) noexcept;
-  SafetensorsReader& operator=(SafetensorsReader&& other) noexcept;
-  SafetensorsReader(const SafetensorsReader&) = delete;
-  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
-  ~SafetensorsReader();
-
   const std::string& path() const { return path_; }
+  // But for the tensor that holds checksums.
   const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
+  bool has_checksums() const { return checksums_.has_value(); }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
   // The tensor of that name, or null. O(log n).
   const SafetensorsTensor* Find(const std::string& name) const;
 
   // Reads out.size() bytes of a tensor of this file, from its byte `offset` on, which must lie
-  // inside it.
+  // inside it. DataLoss if they are not what was written.
   absl::Status Read(const SafetensorsTensor& tensor, std::span<std::byte> out,
                     int64_t offset = 0) const;
+  // The same for several pieces, in any order. Of a file with checksums, each block that a piece
+  // lies in is read once.
+  absl::Status ReadPieces(const SafetensorsTensor& tensor,
+                          std::vector<SafetensorsPiece> pieces) const;
 
  private:
-  SafetensorsReader(std::string path, int descriptor);
+  SafetensorsReader(std::string path, FileDescriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
+
+  // Reads the checksums of a file that has them, and holds its header to them.
+  absl::Status TakeChecksums(uint64_t header_bytes, const std::string& json);
+  absl::Status CheckBlock(const SafetensorsTensor& tensor, int64_t number,
+                          std::span<const std::byte> block) const;
 
   std::string path_;
-  int descriptor_;  // -1: moved from
+  FileDescriptor file_;
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
-  std::map<std::string, size_t> index_;  // into header_.tensors
+  std::optional<FileChecksums> checksums_;  // none: the file has none
+  std::map<std::string, size_t> index_;     // into header_.tensors
 };
 
 // A file being written; it appears under its name when it is whole. For one thread at a time.
@@ -71,7 +88,8 @@ class SafetensorsWriter {
   // Names must be unique and dtypes known to the format.
   static absl::StatusOr<SafetensorsWriter> Open(const std::string& path,
                                                 std::vector<SafetensorsTensor> tensors,
-                                                std::map<std::string, std::string> metadata = {});
+                                                std::map<std::string, std::string> metadata = {},
+                                                WithChecksums with_checksums = WithChecksums::kNo);
 
   // Adds bytes to the tensor `name`, whole or in pieces: it must be the first that lacks any.
   absl::Status Append(const std::string& name, std::span<const std::byte> bytes);
@@ -88,7 +106,8 @@ class SafetensorsWriter {
   void SkipComplete();
 
   AtomicFileWriter file_;
-  SafetensorsHeader header_;
+  SafetensorsHeader header_;  // without the tensor of checksums
+  std::optional<FileChecksums> checksums_;
   size_t current_ = 0;  // index of the tensor being written
   int64_t filled_ = 0;  // bytes of it that are there
 };

@@ -20,6 +20,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/checked_product.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
@@ -111,11 +112,7 @@ std::optional<std::vector<int64_t>> ParseNumbers(const Json& json) {
 
 // The bytes of a tensor; nothing if that overflows.
 std::optional<int64_t> ByteCount(int64_t element_bytes, const std::vector<int64_t>& shape) {
-  int64_t bytes = element_bytes;
-  for (const int64_t dimension : shape) {
-    if (__builtin_mul_overflow(bytes, dimension, &bytes)) return std::nullopt;
-  }
-  return bytes;
+  return CheckedProduct(shape, element_bytes);
 }
 
 // Errors say what is wrong with the tensor, without its name.

@@ -46,6 +46,9 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const std::string& json
                                                          int64_t data_bytes,
                                                          const std::string& file);
 
+// Whether a file that we write has the checksums of its contents (core/checkpoint/checksums.h).
+enum class WithChecksums { kNo, kYes };
+
 // Lays the tensors out one after the other: fills in `begin` and `bytes`, and returns the first
 // bytes of the file, up to the data, which they let begin on a multiple of 64. Names must be
 // unique, dtypes known, and dimensions not negative.

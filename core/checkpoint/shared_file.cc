@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -28,18 +29,10 @@ absl::Status WriteAt(const std::string& path, int descriptor, int64_t offset,
   return absl::OkStatus();
 }
 
-// Closes what it holds.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  ~Descriptor() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
+// Bytes of a file's tensors together, that of checksums not among them.
+int64_t DataBytes(const SafetensorsHeader& header) {
+  return header.tensors.empty() ? 0 : header.tensors.back().begin + header.tensors.back().bytes;
+}
 
 }  // namespace
 
@@ -47,11 +40,12 @@ absl::Status SharedSafetensors::Make(const std::string& path,
                                      std::vector<SafetensorsTensor> tensors,
                                      std::map<std::string, std::string> metadata) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
-  const std::string first_bytes = LayOutSafetensors(&header);
-  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) return Error(path, "made");
-  int64_t size = static_cast<int64_t>(first_bytes.size());
-  for (const SafetensorsTensor& tensor : header.tensors) size += tensor.bytes;
+  std::optional<FileChecksums> checksums;
+  const std::string first_bytes = LayOutWithChecksums(&header, &checksums);
+  LS_ASSIGN_OR_RETURN(const FileDescriptor file,
+                      OpenRegularFile(path, O_WRONLY | O_CREAT | O_TRUNC));
+  const auto size = static_cast<int64_t>(first_bytes.size() + DataBytes(header) +
+                                         checksums->values().size() * sizeof(uint64_t));
   if (ftruncate(file.get(), size) != 0) return Error(path, "given its size");
   return WriteAt(path, file.get(), 0, std::as_bytes(std::span(first_bytes)));
 }
@@ -60,32 +54,29 @@ absl::StatusOr<SharedSafetensors> SharedSafetensors::Open(
     const std::string& path, std::vector<SafetensorsTensor> tensors,
     std::map<std::string, std::string> metadata) {
   SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
-  const auto data_begin = static_cast<int64_t>(LayOutSafetensors(&header).size());
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return Error(path, "opened; all ranks must see the run directory");
-  return SharedSafetensors(path, descriptor, std::move(header), data_begin);
-}
-
-SharedSafetensors::SharedSafetensors(SharedSafetensors&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      header_(std::move(other.header_)),
-      data_begin_(other.data_begin_) {}
-
-SharedSafetensors::~SharedSafetensors() {
-  if (descriptor_ >= 0) close(descriptor_);
+  std::optional<FileChecksums> checksums;
+  const auto data_begin = static_cast<int64_t>(LayOutWithChecksums(&header, &checksums).size());
+  absl::StatusOr<FileDescriptor> file = OpenRegularFile(path, O_WRONLY);
+  if (!file.ok()) return Annotate(file.status(), "all ranks must see the run directory");
+  return SharedSafetensors(path, *std::move(file), std::move(header), *std::move(checksums),
+                           data_begin);
 }
 
 absl::Status SharedSafetensors::Write(size_t index, int64_t offset,
                                       std::span<const std::byte> bytes) {
   const SafetensorsTensor& tensor = header_.tensors[index];
   CHECK_LE(offset + static_cast<int64_t>(bytes.size()), tensor.bytes) << tensor.name;
-  return WriteAt(path_, descriptor_, data_begin_ + tensor.begin + offset, bytes);
+  checksums_.Add(index, offset, bytes);
+  return WriteAt(path_, file_.get(), data_begin_ + tensor.begin + offset, bytes);
 }
 
-absl::Status SharedSafetensors::Close() {
-  if (fsync(descriptor_) != 0) return Error(path_, "forced to the disk");
-  close(std::exchange(descriptor_, -1));
+absl::Status SharedSafetensors::WriteChecksums() {
+  return WriteAt(path_, file_.get(), data_begin_ + DataBytes(header_),
+                 std::as_bytes(std::span(checksums_.values())));
+}
+
+absl::Status SharedSafetensors::Sync() {
+  if (fsync(file_.get()) != 0) return Error(path_, "forced to the disk");
   return absl::OkStatus();
 }
 

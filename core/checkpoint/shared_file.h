@@ -10,15 +10,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/file.h"
+#include "core/checkpoint/checksums.h"
 #include "core/checkpoint/safetensors_header.h"
 
 namespace lockstep {
 
-// A safetensors file that several ranks write together, each its own parts of the tensors, anywhere
-// and in any order. One of them makes the file; the others open it then, with the same tensors.
+// A safetensors file with checksums that several ranks write together, each its own parts of the
+// tensors, anywhere and in any order. One of them makes the file; the others open it then, with the
+// same tensors. When all have written, one writes the sums of their checksums.
 //
 //   rank 0:  SharedSafetensors::Make(path, tensors, metadata)    ... barrier ...
-//   all:     Open(path, tensors, metadata), Write(...), Close()
+//   all:     Open(path, tensors, metadata), Write(...), Sync()   ... add up checksums() ...
+//   rank 0:  WriteChecksums(), Sync()
 class SharedSafetensors {
  public:
   // Of `tensors`, name, dtype and shape count.
@@ -27,26 +31,29 @@ class SharedSafetensors {
   static absl::StatusOr<SharedSafetensors> Open(const std::string& path,
                                                 std::vector<SafetensorsTensor> tensors,
                                                 std::map<std::string, std::string> metadata);
-  SharedSafetensors(SharedSafetensors&& other) noexcept;
-  SharedSafetensors& operator=(SharedSafetensors&&) = delete;
-  SharedSafetensors(const SharedSafetensors&) = delete;
-  ~SharedSafetensors();
 
-  // Writes bytes of tensor `index` of the list, from its byte `offset` on.
+  // Writes bytes of tensor `index` of the list, whole elements, from its byte `offset` on.
   absl::Status Write(size_t index, int64_t offset, std::span<const std::byte> bytes);
   // Forces what was written to the disk.
-  absl::Status Close();
+  absl::Status Sync();
+
+  // The checksums of what this rank has written. Every rank has that of the first bytes.
+  FileChecksums& checksums() { return checksums_; }
+  absl::Status WriteChecksums();
 
  private:
-  SharedSafetensors(std::string path, int descriptor, SafetensorsHeader header, int64_t data_begin)
+  SharedSafetensors(std::string path, FileDescriptor file, SafetensorsHeader header,
+                    FileChecksums checksums, int64_t data_begin)
       : path_(std::move(path)),
-        descriptor_(descriptor),
+        file_(std::move(file)),
         header_(std::move(header)),
+        checksums_(std::move(checksums)),
         data_begin_(data_begin) {}
 
   std::string path_;
-  int descriptor_;  // -1: closed or moved from
-  SafetensorsHeader header_;
+  FileDescriptor file_;
+  SafetensorsHeader header_;  // without the tensor of checksums
+  FileChecksums checksums_;
   int64_t data_begin_;
 };
 

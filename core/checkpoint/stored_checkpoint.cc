@@ -1,13 +1,13 @@
 #include "core/checkpoint/stored_checkpoint.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>  // std::ssize
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/tensor_slice.h"
@@ -46,10 +46,8 @@ absl::Status CheckPlace(const std::string& path, const CheckpointMetadata& metad
                                                       "; its name says another one"));
   }
   if (metadata.info != first.info || number.set != first.shard->set) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": was not saved together with ", first_path,
-                     "; put back the file that was, or delete the folder to go on from an older "
-                     "checkpoint"));
+    return absl::FailedPreconditionError(absl::StrCat(path, ": was not saved together with ",
+                                                      first_path, "; put back the file that was"));
   }
   return absl::OkStatus();
 }
@@ -79,7 +77,7 @@ class HostTarget {
 }  // namespace
 
 absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path) {
-  const bool sharded = std::filesystem::is_directory(path);
+  const bool sharded = IsDirectory(path);
   std::vector<std::string> files = {path};
   if (sharded) {
     LS_ASSIGN_OR_RETURN(files, ListShards(path));
@@ -91,6 +89,10 @@ absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path)
     LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(file));
     LS_ASSIGN_OR_RETURN(const CheckpointMetadata metadata,
                         ParseCheckpointMetadata(reader.metadata(), file));
+    if (!reader.has_checksums()) {
+      return absl::DataLossError(
+          absl::StrCat("\"", file, "\" is damaged: its checksums are missing"));
+    }
     const auto shard = static_cast<int64_t>(checkpoint.files_.size());
     if (shard == 0) checkpoint.metadata_ = metadata;
     LS_RETURN_IF_ERROR(CheckPlace(file, metadata, shard, shards, files[0], checkpoint.metadata_));
@@ -190,13 +192,8 @@ absl::Status StoredCheckpoint::CheckCovered(const std::string& name,
 }
 
 absl::Status StoredCheckpoint::Read(const std::vector<StateTensor>& state, Kernels& kernels) const {
-  // What to read from each file.
-  struct FileRead {
-    size_t tensor = 0;    // index into `state`
-    int64_t in_file = 0;  // bytes
-    std::span<std::byte> bytes;
-  };
-  std::vector<std::vector<FileRead>> reads(files_.size());
+  // What to read from each file, by tensor (index into `state`).
+  std::vector<std::map<size_t, std::vector<SafetensorsPiece>>> reads(files_.size());
   std::vector<HostTarget> targets;
   targets.reserve(state.size());
   for (size_t i = 0; i < state.size(); ++i) {
@@ -212,10 +209,9 @@ absl::Status StoredCheckpoint::Read(const std::vector<StateTensor>& state, Kerne
       for (int64_t at = wanted.in_whole; at < wanted_end; at = range->end(), ++range) {
         CHECK(range != stored.end()) << state[i].name << ": the part does not fit into the whole";
         const int64_t count = std::min(range->end(), wanted_end) - at;
-        reads[range->file].push_back(
-            {.tensor = i,
-             .in_file = (range->in_file + at - range->first) * size,
-             .bytes =
+        reads[range->file][i].push_back(
+            {.offset = (range->in_file + at - range->first) * size,
+             .out =
                  bytes.subspan(static_cast<size_t>((wanted.in_slice + at - wanted.in_whole) * size),
                                static_cast<size_t>(count * size))});
       }
@@ -224,14 +220,18 @@ absl::Status StoredCheckpoint::Read(const std::vector<StateTensor>& state, Kerne
   for (size_t file = 0; file < files_.size(); ++file) {
     if (reads[file].empty()) continue;
     LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(files_[file]));
-    for (const FileRead& read : reads[file]) {
-      const SafetensorsTensor* tensor = reader.Find(state[read.tensor].name);
-      if (tensor == nullptr ||
-          tensor->bytes < read.in_file + static_cast<int64_t>(read.bytes.size())) {
+    for (auto& [index, pieces] : reads[file]) {
+      const SafetensorsTensor* tensor = reader.Find(state[index].name);
+      const bool fits =
+          tensor != nullptr &&
+          std::all_of(pieces.begin(), pieces.end(), [tensor](const SafetensorsPiece& piece) {
+            return piece.offset + std::ssize(piece.out) <= tensor->bytes;
+          });
+      if (!fits) {
         return absl::DataLossError(
             absl::StrCat(files_[file], ": was changed while it was being read"));
       }
-      LS_RETURN_IF_ERROR(reader.Read(*tensor, read.bytes, read.in_file));
+      LS_RETURN_IF_ERROR(reader.ReadPieces(*tensor, std::move(pieces)));
     }
   }
   for (const HostTarget& target : targets) target.Finish(kernels);

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
+#include "core/base/checked_product.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
@@ -20,13 +21,7 @@ constexpr char kDimension[] = "dimension";
 constexpr char kRanges[] = "ranges";
 
 // Elements of a tensor; nothing if that overflows.
-std::optional<int64_t> Elements(const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (const int64_t dimension : shape) {
-    if (__builtin_mul_overflow(elements, dimension, &elements)) return std::nullopt;
-  }
-  return elements;
-}
+std::optional<int64_t> Elements(const std::vector<int64_t>& shape) { return CheckedProduct(shape); }
 
 // A whole number that fits into int64 and is not negative.
 std::optional<int64_t> ParseNumber(const Json& json) {

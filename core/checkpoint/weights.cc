@@ -1,11 +1,11 @@
 #include "core/checkpoint/weights.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>  // std::back_inserter
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_metadata.h"
@@ -21,21 +21,30 @@ enum class Kind { kCheckpoint, kPublished };
 // What `path` stands for: of a run's directory the newest checkpoint.
 absl::StatusOr<std::string> FileOf(const std::string& path) {
   const std::string folder = path + "/checkpoints";
-  if (!std::filesystem::is_directory(folder)) return path;
+  if (!IsDirectory(folder)) return path;
   LS_ASSIGN_OR_RETURN(const std::optional<std::string> newest, NewestCheckpoint(folder));
   if (newest) return *newest;
   return absl::NotFoundError(absl::StrCat(folder, ": holds no checkpoint to start from"));
 }
 
-absl::StatusOr<Kind> KindOf(const std::string& path, const PublishedNames& names) {
-  if (std::filesystem::is_directory(path)) return Kind::kCheckpoint;
-  LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
-  if (IsOfCheckpoint(reader.metadata())) return Kind::kCheckpoint;
-  if (!names.tensors.empty()) return Kind::kPublished;
+absl::Status NoKnownNames(const std::string& path) {
   return absl::FailedPreconditionError(
       absl::StrCat("\"", path,
                    "\" is no checkpoint of a training run, and no other files are known for this "
                    "kind of model"));
+}
+
+absl::StatusOr<Kind> KindOf(const std::string& path, const PublishedNames& names) {
+  const bool is_folder = PublishedWeights::IsFolder(path);
+  if (IsDirectory(path) && !is_folder) return Kind::kCheckpoint;
+  if (is_folder || path.ends_with(".json")) {
+    if (!names.tensors.empty()) return Kind::kPublished;
+    return NoKnownNames(path);
+  }
+  LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
+  if (IsOfCheckpoint(reader.metadata())) return Kind::kCheckpoint;
+  if (!names.tensors.empty()) return Kind::kPublished;
+  return NoKnownNames(path);
 }
 
 std::vector<StateTensor> Weights(const std::vector<StateTensor>& state) {

@@ -15,8 +15,8 @@ namespace lockstep {
 // For rehearsals of more ranks than a process can have threads.
 //
 // Calls move integers between the members that run. An absent member is taken to contribute what
-// the caller contributes. Floating-point tensors must not get here; a QuietCommunicator on top of
-// this group keeps them back.
+// the caller contributes; messages to and from one move nothing. Floating-point tensors must not
+// get here; a QuietCommunicator on top of this group keeps them back.
 class FoldedCommunicator final : public Communicator {
  public:
   // The world of `size` ranks. The members that run are those of `host`: its member i has rank

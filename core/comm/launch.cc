@@ -1,5 +1,6 @@
 #include "core/comm/launch.h"
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "core/comm/communicator.h"
 #include "core/comm/ledger.h"
@@ -24,10 +26,22 @@ absl::Status RunRank(LocalWorld& world, int rank, const LaunchOptions& options,
   RankHandle handle(std::move(ledger), std::move(comm));
   absl::Status status = RunCatching(run, handle);
   if (!status.ok()) world.Abort(rank, status);
-  if (!world.status().ok() && world.size() > 1 && !options.post_mortem.empty()) {
-    WritePostMortem(options.post_mortem, handle.ledger(), world.status());
+  if (!world.status().ok() && world.size() > 1) {
+    WritePostMortem(options, handle.ledger(), world.status());
   }
   return status;
+}
+
+// The same where there may be no memory even for a rank's beginning and end.
+absl::Status RunRankCatching(LocalWorld& world, int rank, const LaunchOptions& options,
+                             const RankFunction& run) {
+  try {
+    return RunRank(world, rank, options, run);
+  } catch (const std::exception&) {
+    absl::Status status = StatusOfException();
+    world.Abort(rank, status);
+    return status;
+  }
 }
 
 absl::Status FirstCause(const LocalWorld& world, const std::vector<absl::Status>& results) {
@@ -49,14 +63,14 @@ absl::Status RunRanks(int ranks, const LaunchOptions& options, const RankFunctio
   LocalWorld world(ranks, {.timeout = options.timeout});
   std::vector<absl::Status> results(static_cast<size_t>(ranks));
   if (ranks == 1) {
-    results[0] = RunRank(world, 0, options, run);
+    results[0] = RunRankCatching(world, 0, options, run);
     return FirstCause(world, results);
   }
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     try {
       threads.emplace_back([&world, &results, &options, &run, rank] {
-        results[static_cast<size_t>(rank)] = RunRank(world, rank, options, run);
+        results[static_cast<size_t>(rank)] = RunRankCatching(world, rank, options, run);
       });
     } catch (const std::system_error& error) {
       results[static_cast<size_t>(rank)] = absl::ResourceExhaustedError(

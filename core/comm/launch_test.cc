@@ -59,12 +59,13 @@ TEST(RunRanksTest, ReturnsTheFirstCauseAndNotItsEchoes) {
 
 TEST(RunRanksTest, AFailureLeavesAPostMortem) {
   const std::string folder = testing::TempDir() + "/post_mortem";
-  const absl::Status status =
-      RunRanks(2, {.post_mortem = folder}, [](RankHandle& handle) -> absl::Status {
-        LS_RETURN_IF_ERROR(handle.comm().Barrier("start").Wait());
-        if (handle.rank() == 1) return absl::NotFoundError("no data");
-        return handle.comm().Barrier("end").Wait();
-      });
+  const absl::Status status = RunRanks(2, {.post_mortem = [&folder] { return folder; }},
+                                       [](RankHandle& handle) -> absl::Status {
+                                         LS_RETURN_IF_ERROR(handle.comm().Barrier("start").Wait());
+                                         if (handle.rank() == 1)
+                                           return absl::NotFoundError("no data");
+                                         return handle.comm().Barrier("end").Wait();
+                                       });
   EXPECT_FALSE(status.ok());
   for (const std::string rank : {"/rank0", "/rank1"}) {
     const auto text = ReadFile(folder + rank + ".txt");
@@ -73,6 +74,17 @@ TEST(RunRanksTest, AFailureLeavesAPostMortem) {
     EXPECT_THAT(*text, HasSubstr("barrier #0 of 'world' [0, 1] (\"start\")"));
     EXPECT_TRUE(nlohmann::json::accept(ReadFile(folder + rank + ".json").value_or("")));
   }
+}
+
+// There is no memory to make JSON of.
+TEST(RunRanksTest, WithoutMemoryThePostMortemIsText) {
+  const std::string folder = testing::TempDir() + "/post_mortem_without_memory";
+  const absl::Status status =
+      RunRanks(2, {.post_mortem = [&folder] { return folder; }},
+               [](RankHandle&) -> absl::Status { throw std::bad_alloc(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(ReadFile(folder + "/rank0.txt").ok());
+  EXPECT_FALSE(ReadFile(folder + "/rank0.json").ok());
 }
 
 TEST(RunRanksTest, CatchesExceptions) {

@@ -45,15 +45,18 @@ int64_t Ledger::Begin(std::shared_ptr<const GroupInfo> group, int64_t sequence,
                       const Signature& signature, absl::string_view label) {
   const double wire_bytes = WireBytes(signature, group->size(), group->rank);
   std::lock_guard lock(mutex_);
-  LedgerEntry& entry = entries_.emplace_back();
+  // Whole before others can see it, also where there is no memory for its label.
+  LedgerEntry entry;
+  entry.label.assign(label.data(), label.size());
   entry.sequence = sequence;
   entry.signature = signature;
-  entry.label.assign(label.data(), label.size());
   entry.group = std::move(group);
   entry.bytes = PayloadBytes(signature);
   entry.wire_bytes = wire_bytes;
   entry.start_nanos = NowNanos();
-  if (in_flight_++ == 0) in_flight_since_ = last_end_ = entry.start_nanos;
+  entries_.push_back(std::move(entry));
+  const int64_t start_nanos = entries_.back().start_nanos;
+  if (in_flight_++ == 0) in_flight_since_ = last_end_ = start_nanos;
   return first_id_ + static_cast<int64_t>(entries_.size()) - 1;
 }
 
@@ -61,15 +64,17 @@ void Ledger::Finish(int64_t id, LedgerEntry::State state, int64_t end_nanos) {
   std::lock_guard lock(mutex_);
   LedgerEntry* entry = Find(id);
   CHECK(entry != nullptr && entry->state == LedgerEntry::State::kInFlight);
+  // First what may want memory: whoever has none may try again.
+  CommTotal* const total = state == LedgerEntry::State::kDone ? &TotalOf(*entry) : nullptr;
   entry->state = state;
   entry->end_nanos = end_nanos;
   last_end_ = std::max(last_end_, end_nanos);
   if (--in_flight_ == 0) in_flight_nanos_ += last_end_ - in_flight_since_;
-  if (state == LedgerEntry::State::kDone) {
-    TotalOf(*entry) += {.calls = 1,
-                        .bytes = entry->bytes,
-                        .wire_bytes = entry->wire_bytes,
-                        .busy_nanos = end_nanos - entry->start_nanos};
+  if (total != nullptr) {
+    *total += {.calls = 1,
+               .bytes = entry->bytes,
+               .wire_bytes = entry->wire_bytes,
+               .busy_nanos = end_nanos - entry->start_nanos};
   }
   Trim();
 }

@@ -1,6 +1,7 @@
 #include "core/comm/mesh.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/status.h"
@@ -20,13 +21,24 @@ absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, Communicator& world) {
     LS_ASSIGN_OR_RETURN(mesh.axes_[static_cast<size_t>(axis)],
                         world.SplitBy(choice_of, Name(axis)));
   }
-  if (shape.replicas > 1) {
+  // The groups along several axes.
+  const auto split = [&](const std::vector<MeshAxis>& axes, const char* name) {
     const auto choice_of = [&](int rank) -> Communicator::Choice {
       MeshCoordinate first = shape.CoordinateOf(rank);
-      first.replicas = first.dp = 0;
+      for (const MeshAxis axis : axes) first[axis] = 0;
       return {shape.RankAt(first), rank};
     };
-    LS_ASSIGN_OR_RETURN(mesh.data_, world.SplitBy(choice_of, "data"));
+    return world.SplitBy(choice_of, name);
+  };
+  if (shape.replicas > 1) {
+    LS_ASSIGN_OR_RETURN(mesh.data_, split({MeshAxis::kReplicas, MeshAxis::kDp}, "data"));
+  }
+  if (shape.cp > 1) {
+    LS_ASSIGN_OR_RETURN(mesh.batch_,
+                        split({MeshAxis::kReplicas, MeshAxis::kDp, MeshAxis::kCp}, "batch"));
+  }
+  if (shape.cp > 1 && shape.replicas > 1) {
+    LS_ASSIGN_OR_RETURN(mesh.dp_cp_, split({MeshAxis::kDp, MeshAxis::kCp}, "dp_cp"));
   }
   return mesh;
 }

@@ -33,11 +33,20 @@ class Mesh {
   Communicator& pp() const { return axis(MeshAxis::kPp); }
   Communicator& replicas() const { return axis(MeshAxis::kReplicas); }
   Communicator& dp() const { return axis(MeshAxis::kDp); }
+  Communicator& cp() const { return axis(MeshAxis::kCp); }
   Communicator& tp() const { return axis(MeshAxis::kTp); }
 
-  // All ranks that a batch is divided among, those of the first replica first: "data", or the dp
-  // group where there is one replica.
+  // All ranks that the samples of a batch are divided among, those of the first replica first:
+  // "data", or the dp group where there is one replica.
   Communicator& data() const { return data_ != nullptr ? *data_ : dp(); }
+  // All ranks that the tokens of a batch are divided among, those of the first ranks of data()
+  // first: "batch", or data() where each has whole sequences.
+  Communicator& batch() const { return batch_ != nullptr ? *batch_ : data(); }
+  // The same of one replica, along dp and cp: "dp_cp", or one of the groups above.
+  Communicator& dp_cp() const {
+    if (shape_.replicas == 1) return batch();
+    return dp_cp_ != nullptr ? *dp_cp_ : dp();
+  }
 
   // The grid of ranks; see MeshShape::Grid.
   std::string ToString() const { return shape_.Grid(); }
@@ -50,7 +59,9 @@ class Mesh {
   MeshCoordinate coordinate_;
   Communicator* world_;
   std::array<std::unique_ptr<Communicator>, kMeshAxes.size()> axes_;
-  std::unique_ptr<Communicator> data_;
+  std::unique_ptr<Communicator> data_;   // null: one replica
+  std::unique_ptr<Communicator> batch_;  // null: one rank along cp
+  std::unique_ptr<Communicator> dp_cp_;  // null: one rank along cp, or one replica
 };
 
 }  // namespace lockstep

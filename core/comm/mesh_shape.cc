@@ -22,13 +22,14 @@ namespace {
 
 absl::Status Malformed(absl::string_view text, absl::string_view what) {
   return InvalidArgument("mesh \"", text, "\": ", what,
-                         "; write the axes pp, replicas, dp and tp as in \"dp=2,tp=4\"");
+                         "; write the axes pp, replicas, dp, cp and tp as in \"dp=2,tp=4\"");
 }
 
-// The axes to speak of: groups that hold the same are rare.
+// The axes to speak of: groups that hold the same, and divided sequences, are rare.
 std::vector<MeshAxis> Shown(const MeshShape& shape) {
   std::vector<MeshAxis> axes(kMeshAxes.begin(), kMeshAxes.end());
   if (shape.replicas == 1) std::erase(axes, MeshAxis::kReplicas);
+  if (shape.cp == 1) std::erase(axes, MeshAxis::kCp);
   return axes;
 }
 
@@ -86,18 +87,20 @@ std::string MeshShape::ToString() const {
 std::string MeshShape::Grid() const {
   std::string text =
       absl::StrCat("mesh ", ToString(), ", ", ranks(), ranks() == 1 ? " rank\n" : " ranks\n");
-  absl::StrAppendFormat(&text, "%*s", replicas > 1 ? 28 : 16, "");
+  absl::StrAppendFormat(&text, "%*s", 16 + (replicas > 1 ? 12 : 0) + (cp > 1 ? 8 : 0), "");
   for (int t = 0; t < tp; ++t) absl::StrAppendFormat(&text, "%6s", absl::StrCat("tp ", t));
   for (int rank = 0; rank < ranks(); rank += tp) {
     // What a row shares with the one above it is not said again.
     const MeshCoordinate at = CoordinateOf(rank);
-    const bool new_replica = at.dp == 0, new_stage = new_replica && at.replicas == 0;
+    const bool new_dp = at.cp == 0, new_replica = new_dp && at.dp == 0,
+               new_stage = new_replica && at.replicas == 0;
     absl::StrAppendFormat(&text, "\n  %-6s", new_stage ? absl::StrCat("pp ", at.pp) : "");
     if (replicas > 1) {
       absl::StrAppendFormat(&text, "%-12s",
                             new_replica ? absl::StrCat("replica ", at.replicas) : "");
     }
-    absl::StrAppendFormat(&text, "%-8s", absl::StrCat("dp ", at.dp));
+    absl::StrAppendFormat(&text, "%-8s", new_dp ? absl::StrCat("dp ", at.dp) : "");
+    if (cp > 1) absl::StrAppendFormat(&text, "%-8s", absl::StrCat("cp ", at.cp));
     for (int t = 0; t < tp; ++t) absl::StrAppendFormat(&text, "%6d", rank + t);
   }
   return absl::StrCat(text, "\n");

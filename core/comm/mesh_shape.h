@@ -15,14 +15,15 @@ enum class MeshAxis {
   kPp,        // pipeline, or layer-wise: the blocks
   kReplicas,  // data: the batch, among groups that hold the same
   kDp,        // data: the batch, within such a group
+  kCp,        // context: the tokens of each sequence
   kTp,        // tensor: within a layer
 };
-inline constexpr std::array<MeshAxis, 4> kMeshAxes = {MeshAxis::kPp, MeshAxis::kReplicas,
-                                                      MeshAxis::kDp, MeshAxis::kTp};
+inline constexpr std::array<MeshAxis, 5> kMeshAxes = {MeshAxis::kPp, MeshAxis::kReplicas,
+                                                      MeshAxis::kDp, MeshAxis::kCp, MeshAxis::kTp};
 
-// "pp", "replicas", "dp", "tp"
+// "pp", "replicas", "dp", "cp", "tp"
 constexpr const char* Name(MeshAxis axis) {
-  constexpr const char* kNames[] = {"pp", "replicas", "dp", "tp"};
+  constexpr const char* kNames[] = {"pp", "replicas", "dp", "cp", "tp"};
   return kNames[static_cast<size_t>(axis)];
 }
 
@@ -31,10 +32,11 @@ struct MeshCoordinate {
   int pp = 0;
   int replicas = 0;
   int dp = 0;
+  int cp = 0;
   int tp = 0;
 
   int& operator[](MeshAxis axis) {
-    int* const all[] = {&pp, &replicas, &dp, &tp};
+    int* const all[] = {&pp, &replicas, &dp, &cp, &tp};
     return *all[static_cast<size_t>(axis)];
   }
   int operator[](MeshAxis axis) const { return MeshCoordinate(*this)[axis]; }
@@ -42,13 +44,14 @@ struct MeshCoordinate {
 };
 
 // How many ranks lie along each axis. Ranks are laid out with pp as the slowest index, then
-// replicas, then dp, and tp as the fastest, rank = ((pp * sizes.replicas + replica) * sizes.dp +
-// dp) * sizes.tp + tp: tensor parallelism, which talks most, has neighbours, and stages, which talk
-// least, are farthest apart.
+// replicas, dp and cp, and tp as the fastest, rank = (((pp * sizes.replicas + replica) * sizes.dp +
+// dp) * sizes.cp + cp) * sizes.tp + tp: tensor parallelism, which talks most, has neighbours, and
+// stages, which talk least, are farthest apart.
 struct MeshShape {
   int pp = 1;
   int replicas = 1;
   int dp = 1;
+  int cp = 1;
   int tp = 1;
 
   // "dp=2,tp=4": axes in any order, each at most once; what is not named is 1. InvalidArgument with
@@ -59,30 +62,33 @@ struct MeshShape {
   // how many ranks the mesh takes.
   absl::Status Check(int ranks) const;
 
-  int ranks() const { return pp * replicas * dp * tp; }
+  int ranks() const { return pp * replicas * dp * cp * tp; }
   // How many axes have more than one rank.
-  int divided_axes() const { return (pp > 1) + (replicas > 1) + (dp > 1) + (tp > 1); }
-  // Among which a batch is divided.
+  int divided_axes() const { return (pp > 1) + (replicas > 1) + (dp > 1) + (cp > 1) + (tp > 1); }
+  // Among which the samples of a batch are divided.
   int data_ranks() const { return replicas * dp; }
   int& operator[](MeshAxis axis) {
-    int* const all[] = {&pp, &replicas, &dp, &tp};
+    int* const all[] = {&pp, &replicas, &dp, &cp, &tp};
     return *all[static_cast<size_t>(axis)];
   }
   int operator[](MeshAxis axis) const { return MeshShape(*this)[axis]; }
   MeshCoordinate CoordinateOf(int rank) const {
-    return {.pp = rank / tp / dp / replicas,
-            .replicas = rank / tp / dp % replicas,
-            .dp = rank / tp % dp,
+    return {.pp = rank / tp / cp / dp / replicas,
+            .replicas = rank / tp / cp / dp % replicas,
+            .dp = rank / tp / cp % dp,
+            .cp = rank / tp % cp,
             .tp = rank % tp};
   }
   int RankAt(const MeshCoordinate& at) const {
-    return ((at.pp * replicas + at.replicas) * dp + at.dp) * tp + at.tp;
+    return (((at.pp * replicas + at.replicas) * dp + at.dp) * cp + at.cp) * tp + at.tp;
   }
 
-  // "pp=1,dp=2,tp=4", and "pp=1,replicas=2,dp=2,tp=4" where there are several.
+  // "pp=1,dp=2,tp=4"; with replicas and cp, "pp=1,replicas=2,dp=2,cp=2,tp=4", where there are
+  // several.
   std::string ToString() const;
 
-  // The ranks as a grid: a row for each (pp, dp), or (pp, replica, dp), a column for each tp.
+  // The ranks as a grid: a column for each tp, a row for each (pp, dp), or where there are several
+  // replicas or ranks along cp for each (pp, replica, dp, cp).
   //
   //   mesh pp=2,dp=2,tp=2, 8 ranks
   //                  tp 0  tp 1

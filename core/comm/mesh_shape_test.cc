@@ -12,17 +12,19 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(MeshShapeTest, RanksAreLaidOutWithTpInnermost) {
-  const MeshShape shape = {.pp = 2, .replicas = 5, .dp = 3, .tp = 4};
-  EXPECT_EQ(shape.ranks(), 120);
+  const MeshShape shape = {.pp = 2, .replicas = 5, .dp = 3, .cp = 2, .tp = 4};
+  EXPECT_EQ(shape.ranks(), 240);
   EXPECT_EQ(shape.data_ranks(), 15);
   int rank = 0;
   for (int pp = 0; pp < 2; ++pp) {
     for (int replica = 0; replica < 5; ++replica) {
       for (int dp = 0; dp < 3; ++dp) {
-        for (int tp = 0; tp < 4; ++tp, ++rank) {
-          const MeshCoordinate at = {.pp = pp, .replicas = replica, .dp = dp, .tp = tp};
-          EXPECT_EQ(shape.RankAt(at), rank);
-          EXPECT_EQ(shape.CoordinateOf(rank), at);
+        for (int cp = 0; cp < 2; ++cp) {
+          for (int tp = 0; tp < 4; ++tp, ++rank) {
+            const MeshCoordinate at = {.pp = pp, .replicas = replica, .dp = dp, .cp = cp, .tp = tp};
+            EXPECT_EQ(shape.RankAt(at), rank);
+            EXPECT_EQ(shape.CoordinateOf(rank), at);
+          }
         }
       }
     }
@@ -37,7 +39,7 @@ TEST(MeshShapeTest, CountsTheAxesThatAreDivided) {
     EXPECT_EQ(shape.divided_axes(), 1) << Name(axis);
   }
   EXPECT_EQ((MeshShape{.pp = 2, .dp = 2}.divided_axes()), 2);
-  EXPECT_EQ((MeshShape{.pp = 2, .replicas = 3, .dp = 4, .tp = 5}.divided_axes()), 4);
+  EXPECT_EQ((MeshShape{.pp = 2, .replicas = 3, .dp = 4, .cp = 6, .tp = 5}.divided_axes()), 5);
 }
 
 TEST(MeshShapeTest, Parses) {
@@ -54,6 +56,7 @@ TEST(MeshShapeTest, Parses) {
 TEST(MeshShapeTest, NamesReplicasWhereThereAreSeveral) {
   EXPECT_EQ((MeshShape{.dp = 3}.ToString()), "pp=1,dp=3,tp=1");
   EXPECT_EQ((MeshShape{.replicas = 2, .dp = 3}.ToString()), "pp=1,replicas=2,dp=3,tp=1");
+  EXPECT_EQ((MeshShape{.dp = 3, .cp = 2}.ToString()), "pp=1,dp=3,cp=2,tp=1");
 }
 
 TEST(MeshShapeTest, RefusesWhatItCannotRead) {
@@ -93,6 +96,13 @@ TEST(MeshShapeTest, Grid) {
             "                    dp 1         2     3\n"
             "        replica 1   dp 0         4     5\n"
             "                    dp 1         6     7\n");
+  EXPECT_EQ((MeshShape{.dp = 2, .cp = 2, .tp = 2}.Grid()),
+            "mesh pp=1,dp=2,cp=2,tp=2, 8 ranks\n"
+            "                          tp 0  tp 1\n"
+            "  pp 0  dp 0    cp 0         0     1\n"
+            "                cp 1         2     3\n"
+            "        dp 1    cp 0         4     5\n"
+            "                cp 1         6     7\n");
 }
 
 }  // namespace

@@ -45,6 +45,27 @@ TEST(MeshTest, GroupsAlongEachAxis) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// All that tokens of a batch are divided among, with cp as the fastest.
+TEST(MeshTest, ABatchIsDividedAlongDpAndCp) {
+  const absl::Status status = RunRanks(8, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.dp = 2, .cp = 2, .tp = 2}, handle.comm()));
+    LS_ASSIGN_OR_RETURN(Mesh replicas,
+                        Mesh::Create({.replicas = 2, .dp = 2, .cp = 2}, mesh.world()));
+    if (handle.rank() == 5) {  // dp 1, cp 0, tp 1; and replica 1, dp 0, cp 1
+      EXPECT_THAT(mesh.cp().members(), ElementsAre(5, 7));
+      EXPECT_THAT(mesh.data().members(), ElementsAre(1, 5));
+      EXPECT_THAT(mesh.batch().members(), ElementsAre(1, 3, 5, 7));
+      EXPECT_EQ(mesh.batch().name(), "batch");
+      EXPECT_EQ(&mesh.dp_cp(), &mesh.batch());
+      EXPECT_THAT(replicas.data().members(), ElementsAre(1, 3, 5, 7));
+      EXPECT_EQ(replicas.batch().size(), 8);
+      EXPECT_THAT(replicas.dp_cp().members(), ElementsAre(4, 5, 6, 7));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(MeshTest, UnevenShape) {
   const absl::Status status = RunRanks(6, {}, [](RankHandle& handle) -> absl::Status {
     LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.dp = 3, .tp = 2}, handle.comm()));

@@ -34,16 +34,18 @@ using RankFunction = std::function<absl::Status(RankHandle&)>;
 struct LaunchOptions {
   // How long a rank waits for its peers in one call before it gives up for all of them.
   absl::Duration timeout = absl::Seconds(60);
-  // A folder for a post-mortem of each rank's ledger when a run of several ranks has failed; made
-  // then, if need be. Empty: none is written.
-  std::string post_mortem{};
+  // The folder for a post-mortem of each rank's ledger, asked for when a run of several ranks has
+  // failed, and made then, if need be. Empty, or no function: none is written.
+  std::function<std::string()> post_mortem{};
 };
 
 // Calls `run`; what it throws, if it is a std::exception, becomes its status.
 absl::Status RunCatching(const RankFunction& run, RankHandle& handle);
 
-// Writes <folder>/rank<r>.txt and .json: why the run has failed, as this rank knows it, and its
-// ledger. What cannot be written is logged.
-void WritePostMortem(const std::string& folder, const Ledger& ledger, const absl::Status& failure);
+// Writes rank<r>.txt and .json into the folder for post-mortems: why the run has failed, as this
+// rank knows it, and its ledger; no .json where memory has run out. What cannot be written is
+// logged. Never throws.
+void WritePostMortem(const LaunchOptions& options, const Ledger& ledger,
+                     const absl::Status& failure);
 
 }  // namespace lockstep

@@ -15,8 +15,10 @@ struct CommandLine {
   std::string data;                      // --data DIR, else LOCKSTEP_DATA; may be empty
   DeviceType device = DeviceType::kCpu;  // --device cpu|cuda
   bool resume = false;                   // --resume
-  bool help = false;                     // --help
-  bool print_config = false;             // --print_config
+  // --allow_change KEY: what a resumed run may have other than the run before.
+  std::vector<std::string> allowed_changes = {};
+  bool help = false;          // --help
+  bool print_config = false;  // --print_config
 };
 
 }  // namespace lockstep

@@ -198,5 +198,28 @@ TEST(ConfigTest, TellsWhatDiffers) {
   EXPECT_THAT(one.Differences(one), IsEmpty());
 }
 
+// The library goes down a level of the stack for each part of a dotted key.
+TEST(ConfigTest, KeysOfManyPartsAreRefusedBeforeParsing) {
+  std::string key = "a";
+  for (int i = 0; i < 100'000; ++i) key += ".a";
+  for (const std::string& text : {key + " = 1", "[" + key + "]", "x = {" + key + " = 1}",
+                                  "s = \"\"\"\n\\\"\"\"\"\n" + key + " = 1"}) {
+    EXPECT_THAT(std::string(Config::FromString(text, "deep.toml").status().message()),
+                HasSubstr("a key has more than 32 dots"));
+  }
+  Config config;
+  EXPECT_THAT(std::string(config.Set(key + "=1").message()), HasSubstr("--set"));
+  // What only looks so.
+  const std::string dots(100, '.');
+  for (const std::string& text :
+       {"a = \"" + dots + "\"", "# " + dots, "a = '''\n" + dots + "'''", "a = '" + dots + "'",
+        std::string(
+            "a = [1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, "
+            "1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, "
+            "1.5, 1.5, 1.5]")}) {
+    EXPECT_TRUE(Config::FromString(text, "flat.toml").ok()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,9 +1,11 @@
 #include "core/config/config_toml.h"
 
-#include <algorithm>  // std::all_of
+#include <algorithm>  // std::all_of, std::count, std::min
 #include <array>
 #include <charconv>  // std::to_chars
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <variant>  // std::visit
 
@@ -119,9 +121,58 @@ struct ValueFormatter {
   std::string operator()(bool boolean) const { return boolean ? "true" : "false"; }
 };
 
+// Dots that a key may have: "a.b.c" has two. The library, and whoever walks through what it
+// returns, goes down one level of the stack for each.
+constexpr int kMostDots = 32;
+
+// Where a string that opens at `at` ends: behind its closing quotes, or at the end of the text.
+size_t EndOfString(const std::string& text, size_t at) {
+  const char quote = text[at];
+  const bool is_long = text.compare(at, 3, std::string(3, quote)) == 0;
+  const std::string closing(is_long ? 3 : 1, quote);
+  for (size_t i = at + closing.size(); i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (text.compare(i, closing.size(), closing) == 0) {
+      return i + closing.size();
+    } else if (text[i] == '\n' && !is_long) {
+      return i;  // malformed, as the parser will say
+    }
+  }
+  return text.size();
+}
+
+// Refuses what nests too deep in a text that nobody has parsed yet. The library limits lists and
+// inline tables itself.
+absl::Status CheckDepth(const std::string& text, const std::string& source_name) {
+  int line = 1, dots = 0;
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      const size_t end = EndOfString(text, at);
+      line += static_cast<int>(std::count(text.begin() + at, text.begin() + end, '\n'));
+      at = end;
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (c == '.' && ++dots > kMostDots) {
+      return InvalidArgument(source_name, ":", line, ": a key has more than ", kMostDots,
+                             " dots; no table lies so deep");
+    }
+    if (std::string_view("\n=[]{},").find(c) != std::string_view::npos) dots = 0;
+    if (c == '\n') ++line;
+    ++at;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ConfigValue> ParseToml(const std::string& text, const std::string& source_name) {
+  LS_RETURN_IF_ERROR(CheckDepth(text, source_name));
   try {
     return FromNode(toml::parse(text, source_name), source_name);
   } catch (const toml::parse_error& error) {

@@ -7,42 +7,62 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 
 namespace lockstep {
 namespace {
 
 bool IsPowerOfTwo(int64_t count) { return std::has_single_bit(static_cast<uint64_t>(count)); }
 
-// Whether each of `tp` ranks holds a node of the tree over the leaves. One rank holds all of it.
-bool HoldNodes(int64_t leaves, int64_t tp) {
-  return tp == 1 || (leaves % tp == 0 && IsPowerOfTwo(leaves / tp));
-}
+// Ranks that divide leaves: those along cp have runs of leaves, and those along tp divide each run.
+struct Dividers {
+  int64_t cp = 1, tp = 1;
+
+  int64_t ranks() const { return cp * tp; }
+  // Whether each rank holds a node of the tree over the leaves, and those that divide a run
+  // together do too. One rank holds all of it.
+  bool HoldNodes(int64_t leaves) const {
+    if (ranks() == 1) return true;
+    return leaves % ranks() == 0 && IsPowerOfTwo(leaves / ranks()) &&
+           (cp == 1 || IsPowerOfTwo(leaves / cp));
+  }
+  // "mesh.tp", with what the axes have: `of` an axis
+  template <typename Of>
+  std::string Names(Of&& of) const {
+    if (cp == 1) return of("tp");
+    return tp == 1 ? of("cp") : absl::StrCat(of("cp"), " x ", of("tp"));
+  }
+};
 
 // "1, 2 or 4"
-std::string TensorParallelRanksThatFit(int64_t leaves) {
+std::string RanksThatFit(int64_t leaves) {
   std::string ranks = "1";
-  for (int64_t tp = 2; tp <= leaves; ++tp) {
-    if (!HoldNodes(leaves, tp)) continue;
-    absl::StrAppend(&ranks, tp == leaves ? " or " : ", ", tp);
+  for (int64_t count = 2; count <= leaves; ++count) {
+    if (!Dividers{.tp = count}.HoldNodes(leaves)) continue;
+    absl::StrAppend(&ranks, count == leaves ? " or " : ", ", count);
   }
   return ranks;
 }
 
-// Reads a key that says how many leaves ranks along tp divide, where `is_divided`. `what` the
-// leaves are of.
-void ReadLeaves(ConfigReader& reader, const std::string& key, const char* what, bool is_divided,
-                int64_t tp, int64_t& leaves, bool& are_of_mesh) {
-  constexpr int64_t kMost = 256;  // as many as ranks (settings.cc)
-  const int64_t divisors = is_divided ? tp : 1;
-  are_of_mesh = !reader.Has(key) && divisors > 1;
-  leaves = divisors;
+// Reads a key that says how many leaves the ranks divide. `what` the leaves are of.
+void ReadLeaves(ConfigReader& reader, const std::string& key, const char* what,
+                const Dividers& dividers, int64_t& leaves, bool& are_of_mesh) {
+  constexpr int64_t kMost = 256;
+  are_of_mesh = !reader.Has(key) && dividers.ranks() > 1;
+  leaves = dividers.ranks();
   reader.Read(key, &leaves, {.at_least = 1, .at_most = kMost});
-  if (leaves < 1 || HoldNodes(leaves, divisors)) return;
-  reader.AddProblem(key, absl::StrCat("is ", leaves, ", but mesh.tp is ", tp,
-                                      ": each rank along tp must hold a power of two of the ", what,
-                                      " leaves, so that it sums a node of the tree over ", what,
-                                      "s; set mesh.tp=", TensorParallelRanksThatFit(leaves),
-                                      ", or cut.", key, "=", tp));
+  if (leaves < 1 || dividers.HoldNodes(leaves)) return;
+  const std::string axes =
+      dividers.Names([](const std::string& axis) { return absl::StrCat("mesh.", axis); });
+  const std::string sizes = dividers.Names([&dividers](const std::string& axis) {
+    return absl::StrCat(axis == "cp" ? dividers.cp : dividers.tp);
+  });
+  const std::string along = dividers.Names([](const std::string& axis) { return axis; });
+  reader.AddProblem(
+      key, absl::StrCat("is ", leaves, ", but ", axes, " is ", sizes, ": each rank along ", along,
+                        " must hold a power of two of the ", what,
+                        " leaves, so that it sums a node of the tree over ", what, "s; set ", axes,
+                        "=", RanksThatFit(leaves), ", or cut.", key, "=", dividers.ranks()));
 }
 
 // Whether ranks along tp divide the tokens too. What else the table says, and whether it is right,
@@ -86,15 +106,15 @@ std::string MeshesThatFit(int64_t shards, ShardAssignment assignment) {
 }  // namespace
 
 absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut) {
-  constexpr NumberBounds kPositive = {.at_least = 1};
+  constexpr NumberBounds kCount = {.at_least = 1, .at_most = kMostSamplesOfStep};
   ConfigReader reader(config.Table("cut"));
   cut.shards_are_of_mesh = !reader.Has("shards") && mesh.data_ranks() > 1;
   cut.shards = mesh.data_ranks();
-  reader.Read("shards", &cut.shards, kPositive);
-  reader.Read("micro_batches", &cut.micro_batches, kPositive);
-  ReadLeaves(reader, "tokens", "token", DividesTokens(config), mesh.tp, cut.tokens,
-             cut.tokens_are_of_mesh);
-  ReadLeaves(reader, "features", "feature", /*is_divided=*/true, mesh.tp, cut.features,
+  reader.Read("shards", &cut.shards, kCount);
+  reader.Read("micro_batches", &cut.micro_batches, kCount);
+  ReadLeaves(reader, "tokens", "token", {.cp = mesh.cp, .tp = DividesTokens(config) ? mesh.tp : 1},
+             cut.tokens, cut.tokens_are_of_mesh);
+  ReadLeaves(reader, "features", "feature", {.tp = mesh.tp}, cut.features,
              cut.features_are_of_mesh);
   return reader.Finish();
 }

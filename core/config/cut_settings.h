@@ -26,9 +26,9 @@ struct CutSettings {
 };
 
 // Reads the table cut: shards, by default as many as the mesh has data-parallel ranks;
-// micro_batches; tokens, by default mesh.tp where tensor_parallel.sequence_parallel divides them,
-// else 1; and features, by default mesh.tp. InvalidArgument where the leaves of a rank along tp
-// would be no node of their tree, with the meshes that fit.
+// micro_batches; tokens, by default as many as the ranks that divide them, those along cp and, with
+// tensor_parallel.sequence_parallel, along tp; and features, by default mesh.tp. InvalidArgument
+// where the leaves of a rank would be no node of their tree, with the meshes that fit.
 absl::Status ReadCut(const Config& config, const MeshShape& mesh, CutSettings& cut);
 
 // Which shards of the batch a data-parallel rank trains. Replicas have equal runs of the shards;

@@ -1,11 +1,10 @@
 #include "core/config/data_config.h"
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 #include "core/data/cifar10.h"
 #include "core/data/markov.h"
 #include "core/data/shapes.h"
@@ -27,7 +26,7 @@ absl::Status CheckDirectory(const std::string& data_directory, const char* what)
     return InvalidArgument("data.kind = \"", what,
                            "\" reads real data: say where it is with --data DIR or LOCKSTEP_DATA");
   }
-  if (!std::filesystem::is_directory(data_directory)) {
+  if (!IsDirectory(data_directory)) {
     return absl::NotFoundError(absl::StrCat("the data folder ", data_directory,
                                             " (--data or LOCKSTEP_DATA) does not exist"));
   }
@@ -48,7 +47,7 @@ DatasetOr MakeCifar10(ConfigReader& reader, const std::string& data_directory) {
 DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
   TextOptions options;
   reader.Read("path", &options.path);
-  reader.Read("context", &options.context, {.at_least = 1});
+  reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
   reader.ReadChoice(
       "vocabulary", &options.vocabulary,
       {{"train", TextOptions::Vocabulary::kTrain}, {"all", TextOptions::Vocabulary::kAll}});
@@ -64,7 +63,7 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
 DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
   TokensOptions options;
   reader.Require("path", &options.path);
-  reader.Read("context", &options.context, {.at_least = 1});
+  reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
   LS_RETURN_IF_ERROR(reader.Finish());
   // It may have been made anywhere.
   if (!options.path.starts_with("/")) LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "tokens"));
@@ -75,8 +74,9 @@ DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
 template <typename ShapesDataset>
 DatasetOr MakeShapes(ConfigReader& reader, const std::string& /*data_directory*/) {
   ShapesOptions options;
-  reader.Read("train_samples", &options.train_samples, {.at_least = 1});
-  reader.Read("validation_samples", &options.validation_samples, {.at_least = 1});
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});
+  reader.Read("validation_samples", &options.validation_samples,
+              {.at_least = 1, .at_most = kMostSteps});
   reader.Read("seed", &options.seed);
   reader.Read("invert_colours", &options.invert_colours);
   reader.Read("noise", &options.noise, {.at_least = 0, .at_most = 1});
@@ -86,13 +86,14 @@ DatasetOr MakeShapes(ConfigReader& reader, const std::string& /*data_directory*/
 
 DatasetOr MakeMarkov(ConfigReader& reader, const std::string& /*data_directory*/) {
   MarkovOptions options;
-  reader.Read("vocabulary", &options.source.vocabulary, {.at_least = 2});
-  reader.Read("order", &options.source.order, {.at_least = 0});
-  reader.Read("successors", &options.source.successors, {.at_least = 1});
+  reader.Read("vocabulary", &options.source.vocabulary, {.at_least = 2, .at_most = kMostClasses});
+  reader.Read("order", &options.source.order, {.at_least = 0, .at_most = kMostTokensOfSample});
+  reader.Read("successors", &options.source.successors, {.at_least = 1, .at_most = kMostClasses});
   reader.Read("source", &options.source.source);
-  reader.Read("context", &options.context, {.at_least = 1});
-  reader.Read("train_samples", &options.train_samples, {.at_least = 1});
-  reader.Read("validation_samples", &options.validation_samples, {.at_least = 1});
+  reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});
+  reader.Read("validation_samples", &options.validation_samples,
+              {.at_least = 1, .at_most = kMostSteps});
   LS_RETURN_IF_ERROR(reader.Finish());
   return Markov::Create(options);
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 
 namespace lockstep {
 
@@ -30,9 +31,9 @@ absl::StatusOr<Precision> ReadPrecision(const Config& config) {
     reader.Read("initial_scale", &scale.initial, {.at_least = 1, .at_most = 0x1p126});
   }
   if (scale.kind == Kind::kDynamic) {
-    reader.Read("growth", &scale.growth, {.greater_than = 1});
+    reader.Read("growth", &scale.growth, {.greater_than = 1, .at_most = 0x1p126});
     reader.Read("backoff", &scale.backoff, {.greater_than = 0, .less_than = 1});
-    reader.Read("interval", &scale.interval, {.at_least = 1});
+    reader.Read("interval", &scale.interval, {.at_least = 1, .at_most = kMostSteps});
   }
   LS_RETURN_IF_ERROR(reader.Finish());
   return precision;

@@ -7,21 +7,27 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 #include "core/kernels/optimizers/registry.h"
 #include "core/tensor/slice.h"
 
 namespace lockstep {
 namespace {
 
-constexpr NumberBounds kPositive = {.at_least = 1};
-constexpr NumberBounds kNotNegative = {.at_least = 0};
+constexpr NumberBounds kSteps = {.at_least = 1, .at_most = kMostSteps};
+constexpr NumberBounds kSomeSteps = {.at_least = 0, .at_most = kMostSteps};  // 0: never, or all
+// Numbers that kernels take in fp32.
+constexpr NumberBounds kPositive = {.greater_than = 0, .at_most = kLargestFloat};
+constexpr NumberBounds kNotNegative = {.at_least = 0, .at_most = kLargestFloat};
 constexpr int kMaxRanks = 1 << 20;
 constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
 void ReadTrain(ConfigReader& reader, Settings& settings) {
-  reader.Require("steps", &settings.steps, kPositive);
+  reader.Require("steps", &settings.steps, kSteps);
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
+  reader.ReadChoice("on_nan", &settings.on_nan,
+                    {{"stop", OnNan::kStop}, {"continue", OnNan::kContinue}});
 }
 
 void ReadMesh(ConfigReader& reader, Settings& settings) {
@@ -41,7 +47,7 @@ void ReadMesh(ConfigReader& reader, Settings& settings) {
 void ReadBatch(ConfigReader& reader, Settings& settings) {
   BatchSettings& batch = settings.batch;
   CutSettings& cut = settings.cut;
-  reader.Require("size", &batch.size, kPositive);
+  reader.Require("size", &batch.size, {.at_least = 1, .at_most = kMostSamplesOfStep});
   if (batch.size % cut.shards != 0) {
     reader.AddProblem("size", absl::StrCat("is ", batch.size, " samples, which do not divide into ",
                                            cut.shards, " shards; use a multiple of ", cut.shards));
@@ -66,44 +72,45 @@ void ReadSchedule(ConfigReader& reader, Settings& settings) {
                     {{"constant", LearningRateSchedule::Kind::kConstant},
                      {"cosine", LearningRateSchedule::Kind::kCosine},
                      {"step", LearningRateSchedule::Kind::kStep}});
-  reader.Require("learning_rate", &schedule.peak, {.greater_than = 0});
-  reader.Read("warmup_steps", &schedule.warmup_steps, kNotNegative);
-  reader.Read("total_steps", &schedule.total_steps, kPositive);
+  reader.Require("learning_rate", &schedule.peak, kPositive);
+  reader.Read("warmup_steps", &schedule.warmup_steps, kSomeSteps);
+  reader.Read("total_steps", &schedule.total_steps, kSteps);
   if (schedule.kind == LearningRateSchedule::Kind::kCosine) {
     reader.Read("floor", &schedule.floor, kNotNegative);
   } else if (schedule.kind == LearningRateSchedule::Kind::kStep) {
-    reader.Require("milestones", &schedule.milestones, kNotNegative);
-    reader.Read("factor", &schedule.factor, {.greater_than = 0});
+    reader.Require("milestones", &schedule.milestones, kSomeSteps);
+    reader.Read("factor", &schedule.factor, kPositive);
   }
 }
 
 void ReadValidation(ConfigReader& reader, Settings& settings) {
   ValidationSettings& validation = settings.validation;
   reader.Read("at_start", &validation.at_start);
-  reader.Read("every", &validation.every, kNotNegative);
-  reader.Read("batches", &validation.batches, kNotNegative);
-  reader.Read("batch_size", &validation.batch_size, kNotNegative);
+  reader.Read("every", &validation.every, kSomeSteps);
+  reader.Read("batches", &validation.batches, kSomeSteps);
+  reader.Read("batch_size", &validation.batch_size, {.at_least = 0, .at_most = kMostSamplesOfStep});
   if (validation.batch_size == 0) validation.batch_size = settings.largest_micro_batch();
 }
 
 void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
-  reader.Read("every", &settings.checkpoint.every, kNotNegative);
-  reader.Read("keep", &settings.checkpoint.keep, kNotNegative);
+  reader.Read("every", &settings.checkpoint.every, kSomeSteps);
+  reader.Read("keep", &settings.checkpoint.keep, kSomeSteps);
   reader.ReadChoice("files", &settings.checkpoint.files,
                     {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
 }
 
 void ReadTrace(ConfigReader& reader, Settings& settings) {
   settings.trace = {.first_step = 2, .steps = 3};
-  reader.Read("first_step", &settings.trace.first_step, kNotNegative);
-  reader.Read("steps", &settings.trace.steps, kNotNegative);
+  reader.Read("first_step", &settings.trace.first_step, kSomeSteps);
+  reader.Read("steps", &settings.trace.steps, kSomeSteps);
 }
 
 void ReadRun(ConfigReader& reader, Settings& settings) {
-  reader.Read("threads", &settings.threads, kNotNegative);
+  reader.Read("threads", &settings.threads, {.at_least = 0, .at_most = kMostThreads});
   reader.ReadChoice("instructions", &settings.instructions,
                     {{"widest", WidestInstructionSet()}, {"avx2", InstructionSet::kAvx2}});
-  reader.Read("timeout_seconds", &settings.timeout_seconds, {.greater_than = 0});
+  reader.Read("timeout_seconds", &settings.timeout_seconds,
+              {.greater_than = 0, .at_most = kMostSeconds});
 }
 
 bool IsFalse(const ConfigValue& value) {
@@ -126,12 +133,12 @@ absl::Status ReadLora(const Config& config, Settings& settings) {
   if (reader.Has("layers") && options.layers.empty()) {
     reader.AddProblem("layers", "names no layer to adapt");
   }
-  reader.Read("rank", &options.rank, kPositive);
+  reader.Read("rank", &options.rank, {.at_least = 1, .at_most = kMostFeatures});
   options.alpha = static_cast<double>(options.rank);
-  reader.Read("alpha", &options.alpha, {.greater_than = 0});
+  reader.Read("alpha", &options.alpha, kPositive);
   reader.Read("dropout", &options.dropout, kFraction);
   reader.Read("rank_stabilised", &options.rank_stabilised);
-  reader.Read("learning_rate", &settings.schedule.peak, {.greater_than = 0});
+  reader.Read("learning_rate", &settings.schedule.peak, kPositive);
   reader.Read("weight_decay", &settings.optimizer.weight_decay, kNotNegative);
   settings.lora = std::move(options);
   return reader.Finish();
@@ -162,11 +169,11 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("validation", ReadValidation);
   read("checkpoint", ReadCheckpoint);
   read("hashes", [](ConfigReader& reader, Settings& hashes) {
-    reader.Read("every", &hashes.hash_every, kNotNegative);
+    reader.Read("every", &hashes.hash_every, kSomeSteps);
   });
   read("trace", ReadTrace);
   read("memory", [](ConfigReader& reader, Settings& memory) {
-    reader.Read("limit", &memory.memory_limit, kNotNegative);
+    reader.Read("limit", &memory.memory_limit, {.at_least = 0, .at_most = kMostBytes});
   });
   read("comm", [](ConfigReader& reader, Settings& comm) {
     reader.ReadChoice("nccl_reductions", &comm.nccl_reductions,

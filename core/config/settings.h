@@ -31,6 +31,12 @@ struct ValidationSettings {
   int64_t batch_size = 0;  // samples; 0: the largest micro-batch's
 };
 
+// What a run does after a step whose loss is infinite or NaN, and which no loss scale skips.
+enum class OnNan {
+  kStop,      // it fails, before anything is saved
+  kContinue,  // it goes on, and keeps no checkpoint while weights are infinite or NaN
+};
+
 struct CheckpointSettings {
   int64_t every = 0;  // steps; 0: only at the end
   int64_t keep = 2;   // of the newest; 0: none is written
@@ -49,6 +55,7 @@ struct Settings {
   OptimizerOptions optimizer;
   LearningRateSchedule schedule;
   double clip_norm = 0;  // 0: gradients are not clipped
+  OnNan on_nan = OnNan::kStop;
   // Adapters in place of the model's own parameters; their rate and decay are in the schedule and
   // the optimizer.
   std::optional<LoraOptions> lora = {};

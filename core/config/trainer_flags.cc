@@ -1,10 +1,10 @@
 #include "core/config/trainer_flags.h"
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
@@ -17,6 +17,9 @@ ABSL_FLAG(lockstep::RepeatedFlag, set, {},
 ABSL_FLAG(std::string, out, "", "run directory; default runs/<workload>/<strategy>");
 ABSL_FLAG(std::string, data, "", "folder of data sets; default: the environment's LOCKSTEP_DATA");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint of the run directory");
+ABSL_FLAG(lockstep::RepeatedFlag, allow_change, {},
+          "with --resume: KEY, such as train.seed or data, may differ from the run before; "
+          "repeatable");
 ABSL_FLAG(bool, print_config, false,
           "write the configuration as it will run, each key with its source");
 
@@ -30,7 +33,7 @@ ProgramFlags TrainerFlags(const std::string& strategy) {
 
 std::string FindConfig(const std::string& path) {
   const std::string users = UserPath(path);
-  return !std::filesystem::exists(users) && std::filesystem::exists(path) ? path : users;
+  return !PathExists(users) && PathExists(path) ? path : users;
 }
 
 absl::StatusOr<DeviceType> ParseDevice(const std::string& name) {
@@ -57,6 +60,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   if (!data.empty()) line.data = UserPath(data);
   LS_ASSIGN_OR_RETURN(line.device, ParseDevice(absl::GetFlag(FLAGS_device)));
   line.resume = absl::GetFlag(FLAGS_resume);
+  line.allowed_changes = absl::GetFlag(FLAGS_allow_change).values;
+  if (!line.allowed_changes.empty() && !line.resume) {
+    return InvalidArgument("--allow_change goes with --resume, which is not given");
+  }
   line.print_config = absl::GetFlag(FLAGS_print_config);
   line.help = parsed.help;
   return line;

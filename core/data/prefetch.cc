@@ -1,11 +1,13 @@
 #include "core/data/prefetch.h"
 
+#include <exception>
 #include <utility>  // std::move
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 
@@ -60,7 +62,11 @@ void Prefetcher::Run() {
     Slot& slot = queue_[rendered_];
     // Next touches no slot that is not ready, and only adds others behind this one.
     lock.unlock();
-    Render(slot);
+    try {
+      Render(slot);
+    } catch (const std::exception&) {
+      slot.status = StatusOfException();
+    }
     lock.lock();
     slot.ready = true;
     ++rendered_;

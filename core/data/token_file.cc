@@ -20,12 +20,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr char kMagic[] = {'l', 's', 't', 'o', 'k', 'e', 'n', 's'};
 constexpr uint32_t kVersion = 1;
 constexpr int64_t kLargestVocabulary = int64_t{1} << 31;
 
 struct Header {
-  char magic[sizeof(kMagic)];
+  char magic[sizeof(kTokenFileBeginning) - 1];
   uint32_t version;
   uint32_t token_bytes;
   uint64_t vocabulary;
@@ -64,13 +63,28 @@ void CopyAs(std::span<const std::byte> bytes, absl::Span<int32_t> out) {
   }
 }
 
+// The largest token, a number of type T; 0 where there are none.
+template <typename T>
+uint32_t Largest(std::span<const std::byte> bytes) {
+  T largest = 0;
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T token;
+    std::memcpy(&token, bytes.data() + at, sizeof(T));
+    largest = std::max(largest, token);
+  }
+  return largest;
+}
+
 }  // namespace
 
 absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path) {
   LS_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   TokenFile file(path, std::move(mapped));
   const absl::Status status = file.ReadHeader();
-  if (status.ok()) return file;
+  if (status.ok()) {
+    LS_RETURN_IF_ERROR(file.CheckTokens());
+    return file;
+  }
   return absl::Status(status.code(),
                       absl::StrCat("\"", path, "\" is no file of tokens: ", status.message(),
                                    "; //tools/tokenize makes one from text"));
@@ -85,8 +99,8 @@ absl::Status TokenFile::ReadHeader() {
   Header header;
   if (bytes.size() < sizeof(header)) return invalid("it has only ", bytes.size(), " bytes");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
-    return invalid("it does not begin with \"", absl::string_view(kMagic, sizeof(kMagic)), "\"");
+  if (std::memcmp(header.magic, kTokenFileBeginning, sizeof(header.magic)) != 0) {
+    return invalid("it does not begin with \"", absl::string_view(kTokenFileBeginning), "\"");
   }
   if (header.version != kVersion) {
     return invalid("its version is ", header.version, ", but only ", kVersion, " is known");
@@ -118,6 +132,20 @@ absl::Status TokenFile::ReadHeader() {
   return absl::OkStatus();
 }
 
+absl::Status TokenFile::CheckTokens() const {
+  const std::span<const std::byte> bytes = file_.bytes().subspan(sizeof(Header));
+  const uint32_t largest = token_bytes_ == 2 ? Largest<uint16_t>(bytes) : Largest<uint32_t>(bytes);
+  if (tokens_ == 0 || largest < static_cast<uint64_t>(vocabulary_)) return absl::OkStatus();
+  // Which one it is, in parts that fit into memory.
+  constexpr int64_t kTogether = 1 << 16;
+  std::vector<int32_t> part;
+  for (int64_t begin = 0; begin < tokens_; begin += kTogether) {
+    part.resize(static_cast<size_t>(std::min(kTogether, tokens_ - begin)));
+    LS_RETURN_IF_ERROR(Copy(begin, absl::MakeSpan(part)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TokenFile::Copy(int64_t begin, absl::Span<int32_t> out) const {
   CHECK_GE(begin, 0);
   CHECK_LE(begin + static_cast<int64_t>(out.size()), tokens_);
@@ -142,7 +170,7 @@ absl::Status WriteTokenFile(const std::string& path, int64_t vocabulary,
                    .tokens = train.size() + validation.size(),
                    .train_tokens = train.size(),
                    .reserved = {}};
-  std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
+  std::memcpy(header.magic, kTokenFileBeginning, sizeof(header.magic));
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append({reinterpret_cast<const char*>(&header), sizeof(header)}));
   for (const absl::Span<const int32_t> tokens : {train, validation}) {

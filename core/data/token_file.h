@@ -22,11 +22,16 @@
 
 namespace lockstep {
 
-// An open file of tokens, mapped into memory: a file of any size costs what is looked at.
+// What such a file begins with.
+inline constexpr char kTokenFileBeginning[] = "lstokens";
+
+// An open file of tokens, mapped into memory: after one pass over it, a file of any size costs what
+// is looked at.
 class TokenFile {
  public:
   // InvalidArgument, with the file's name, for what is no such file: another beginning, version or
-  // size of tokens, counts that disagree with its length.
+  // size of tokens, counts that disagree with its length; and for a token outside of the
+  // vocabulary.
   static absl::StatusOr<TokenFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -42,6 +47,7 @@ class TokenFile {
   TokenFile(std::string path, MappedFile file);
 
   absl::Status ReadHeader();
+  absl::Status CheckTokens() const;
 
   std::string path_;
   MappedFile file_;

@@ -19,6 +19,21 @@ namespace lockstep {
 // packed projection has three ranges. Features in no leaf are padding, which takes no part.
 using FeatureLeaves = std::vector<std::vector<Range>>;
 
+// A part of attention over token leaves: the queries and the keys of aligned runs of leaves, which
+// are nodes of the tree over all of them.
+struct AttentionPart {
+  int64_t leaves = 1;             // of each sequence
+  Range queries = {}, keys = {};  // leaves
+};
+
+// For each query of some leaves, what it has from some keys: the largest logit, which is not
+// scaled, the sum of exp((logit - largest) * scale), and the values times these exponentials and
+// dropout's factors, summed. fp32 whatever the compute dtype.
+struct AttentionSums {
+  Tensor largest, sums;  // [leaves * batch, heads, leaf time]
+  Tensor outputs;        // [leaves * batch, leaf time, heads * head_width]
+};
+
 // The arithmetic that a rank's device offers, without gradients. One object belongs to one rank: it
 // allocates from the rank's allocator, runs on the rank's threads or stream, and keeps what it
 // needs from call to call (compiled primitives, scratch). CPU kernels return when done; CUDA
@@ -86,6 +101,10 @@ class Kernels {
   // GELU by the tanh approximation, as GPT-2 has it (Hendrycks and Gimpel, 2016).
   virtual void Gelu(const Tensor& x, const Tensor& y) = 0;
   virtual void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;
+  // y[rows, hidden] = silu(gate) * up from x[rows, 2 * hidden], whose rows are gate, then up;
+  // silu(x) = x / (1 + e^-x). The activation of an MLP with SwiGLU (Shazeer, 2020). y is not x.
+  virtual void SwiGlu(const Tensor& x, const Tensor& y) = 0;
+  virtual void SwiGluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) = 0;
   // Applies the mask of `dropout` for elements first_element, first_element + 1, ... of the
   // unsharded tensor. Its own backward: the same call on the gradient.
   virtual void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
@@ -214,6 +233,15 @@ class Kernels {
                                  const Tensor& residual, const Tensor& dx, Write write,
                                  const Tensor& dscale, const Tensor& dshift) = 0;
 
+  // Root mean square normalisation of each row (Zhang and Sennrich, 2019): y = x * inverse_rms *
+  // scale, inverse_rms = 1 / sqrt(mean of x^2 + epsilon). Writes inverse_rms of each row, [rows].
+  virtual void RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
+                       const Tensor& inverse_rms) = 0;
+  // dx = the gradient + residual (undefined: nothing is added); dx may be the residual itself.
+  virtual void RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
+                               const Tensor& dy, const Tensor& residual, const Tensor& dx,
+                               Write write, const Tensor& dscale) = 0;
+
   // --- sequences ------------------------------------------------------------------------------
   // y[rows, width] = table[ids[rows]]; ids i32 below the vocabulary. A negative id is no row of
   // this table: y is -0.0 there, which changes no sum, and nothing goes back.
@@ -228,20 +256,28 @@ class Kernels {
   // batch; overwriting zeroes the table's further rows.
   virtual void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) = 0;
   virtual void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) = 0;
-  // y[batch, time, heads * head_width] from qkv[batch, time, 3 * heads * head_width] (queries, then
-  // keys, then values). The time x time matrix is never stored: log_sum_exp [batch, heads, time]
-  // lets backward make it again in tiles (Dao et al., FlashAttention, 2022).
+  // Turns heads of x [rows, width] by their positions: row r is at positions[r] (i32), a row of
+  // table [positions, head_width] (fp32), which has the cosines of the head_width / 2 angles, and
+  // then their sines. What lies behind the heads in a row is copied. y may be x.
+  virtual void Rotate(const Rotation& rotation, const Tensor& x, const Tensor& positions,
+                      const Tensor& table, const Tensor& y) = 0;
+  // y[batch, time, query_width] from qkv[batch, time, packed_width] (queries, then keys, then
+  // values; the widths are Attention's). The time x time matrix is never stored: log_sum_exp
+  // [batch, heads, time] lets backward make it again in tiles (Dao et al., FlashAttention, 2022).
+  // The gradient of a key or value is one sum over the heads of its group in order, in fp32, each
+  // with its queries from the last to the first.
   virtual void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                 const Tensor& log_sum_exp) = 0;
   virtual void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                  const Tensor& log_sum_exp, const Tensor& dy,
                                  const Tensor& dqkv) = 0;
   // The same for samples whose tokens are cut into `leaves` leaves, more than one, with rows in the
-  // order of core/base/token_order.h: qkv [leaves * batch, leaf time, 3 * heads * head_width], y
-  // likewise, log_sum_exp [leaves * batch, heads, leaf time]. What leaves give each other is added
-  // along the tree of core/base/sum_tree.h: for each query (largest logit, sum of exponentials,
-  // unnormalised output) and the query's gradient over leaves of keys, gradients of keys and values
-  // over leaves of queries. The nodes of gradients, leaves too, are rounded to the dtype of dqkv.
+  // order of core/base/token_order.h: qkv [leaves * batch, leaf time, packed_width], y likewise,
+  // log_sum_exp [leaves * batch, heads, leaf time]. What leaves give each other is added along the
+  // tree of core/base/sum_tree.h: for each query (largest logit, sum of exponentials, unnormalised
+  // output) and the query's gradient over leaves of keys, gradients of keys and values over leaves
+  // of queries. The heads of a group are added before the tree, in order, in fp32. The nodes of
+  // gradients, leaves too, are rounded to the dtype of dqkv.
   // Dropout's element of a query and a key is ((b * total_heads + h) * time + i) * time + j, where
   // i and j are leaf * leaf time + place in the leaf.
   //
@@ -254,6 +290,30 @@ class Kernels {
                                               const Tensor& qkv, const Tensor& y,
                                               const Tensor& log_sum_exp, const Tensor& dy,
                                               const Tensor& dqkv);
+
+  // A part of the same, for ranks that divide the leaves: the queries of some leaves meet the keys
+  // of others, or of the same. queries: packed projections as above, of which the first columns are
+  // read. keys [key leaves * batch, leaf time, 2 * width of all keys]: keys, then values.
+  //
+  // Writes the triples of the queries, as one node of the tree over key leaves; where a query sees
+  // none of the keys, (the lowest float, 0, 0).
+  virtual void AttentionOfPart(const Attention& attention, const AttentionPart& part,
+                               const Tensor& queries, const Tensor& keys,
+                               const AttentionSums& to) = 0;
+  // to = the sum of two nodes of the tree over key leaves, `more` being the right one.
+  virtual void AddAttention(const Attention& attention, const AttentionSums& more,
+                            const AttentionSums& to) = 0;
+  // y and log_sum_exp from the sum over all leaves of keys, whose outputs are used up.
+  virtual void FinishAttention(const Attention& attention, const AttentionSums& sums,
+                               const Tensor& y, const Tensor& log_sum_exp) = 0;
+  // Writes the gradients that pass between these queries and keys: into the first columns of
+  // dqueries [query leaves * batch, leaf time, ...] one node of the tree over key leaves, into
+  // dkeys, a tensor like keys, one node of the trees over query leaves; -0.0 where no query sees a
+  // key.
+  virtual void AttentionOfPartBackward(const Attention& attention, const AttentionPart& part,
+                                       const Tensor& queries, const Tensor& keys, const Tensor& y,
+                                       const Tensor& log_sum_exp, const Tensor& dy,
+                                       const Tensor& dqueries, const Tensor& dkeys) = 0;
 
   // --- loss -----------------------------------------------------------------------------------
   // The first `classes` columns of logits[rows, columns] are classes. Further columns are padding:

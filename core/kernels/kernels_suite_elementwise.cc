@@ -233,6 +233,33 @@ TEST_P(KernelsSuite, Gelu) {
   }
 }
 
+// As Gelu; and one more product.
+TEST_P(KernelsSuite, SwiGlu) {
+  if (!GetParam().is_complete) return;
+  for (const Shape& shape : {Shape{1, 1}, {3, 17}, {65, 100}, {7, 2100}, {300, 63}}) {
+    const Input x = Normal(shape.With(1, 2 * shape[1]), 0, 3), dy = Normal(shape);
+    Tensor y = Output(shape), dx = Output(x.shape);
+    kernels().SwiGlu(x.tensor, y);
+    EXPECT_TRUE(Agrees(reference::SwiGlu(x), y, 9));
+    kernels().SwiGluBackward(x.tensor, dy.tensor, dx);
+    EXPECT_TRUE(Agrees(reference::SwiGluBackward(x, dy), dx, 9));
+  }
+}
+
+TEST_P(KernelsSuite, SwiGluFarOut) {
+  if (!GetParam().is_complete) return;
+  for (const float gate : {-0x1p15f, -1000.0f, -100.0f, 0.0f, 100.0f, 0x1p15f}) {
+    const Tensor x = Upload({1, 2}, {gate, 1}), one = Upload({1, 1}, {1}), y = Output({1, 1}),
+                 dx = Output({1, 2});
+    kernels().SwiGlu(x, y);
+    kernels().SwiGluBackward(x, one, dx);
+    const double value = std::max(gate, 0.0f), slope = gate > 0 ? 1 : gate < 0 ? 0 : 0.5;
+    EXPECT_NEAR(Download(y)[0], value, 1e-25) << gate;
+    EXPECT_NEAR(Download(dx)[0], slope, 3e-5) << gate;
+    EXPECT_NEAR(Download(dx)[1], value, 1e-25) << gate;
+  }
+}
+
 TEST_P(KernelsSuite, GeluFarOut) {
   const std::vector<float> at = {-0x1p15f, -1000, -100, -30,     -12,  12,
                                  30,       100,   1000, 0x1p15f, 0.0f, -0.0f};

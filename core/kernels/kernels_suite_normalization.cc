@@ -1,4 +1,4 @@
-// Batch and layer normalisation.
+// Batch, layer and root mean square normalisation.
 
 #include <cmath>
 #include <limits>
@@ -249,6 +249,41 @@ TEST_P(KernelsSuite, LayerNormVarianceDoesNotCancel) {
   const reference::Normalized expected = reference::LayerNorm(x, one, one, 1e-5);
   EXPECT_TRUE(Agrees(expected.mean, mean, kRoundings));
   EXPECT_TRUE(Agrees(expected.spread, inverse, kRoundings));
+}
+
+TEST_P(KernelsSuite, RmsNorm) {
+  if (!GetParam().is_complete) return;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(Named(c));
+    const Input x = Normal({c.rows, c.width}, 1.5, 2), scale = Normal({c.width}, 1);
+    Tensor y = Output(x.shape), inverse = Output({c.rows}, DType::kF32);
+    kernels().RmsNorm(x.tensor, scale.tensor, kEpsilon, y, inverse);
+    const reference::Normalized expected = reference::RmsNorm(x, scale, kEpsilon);
+    const double roundings = SumRoundings(c.width);
+    EXPECT_TRUE(Agrees(expected.spread, inverse, roundings));
+    EXPECT_TRUE(Agrees(expected.y, y, roundings));
+
+    const Input dy = Normal(x.shape), dscale_start = Normal({c.width});
+    const reference::NormalizationGradients gradients =
+        reference::RmsNormBackward(x, scale, kEpsilon, dy);
+    const Tensor exact_inverse = Given(expected.spread, DType::kF32).tensor;
+    for (const Input& residual : {Input(), Normal(x.shape)}) {
+      reference::Result expected_dx = gradients.dx;
+      if (residual.defined()) expected_dx.Add(residual);
+      for (const GradientMode& mode : GradientModes()) {
+        Tensor dx = Output(x.shape), dscale = Target(mode, dscale_start);
+        kernels().RmsNormBackward(x.tensor, scale.tensor, exact_inverse, dy.tensor, residual.tensor,
+                                  dx, mode.write, dscale);
+        EXPECT_TRUE(Agrees(expected_dx, dx, roundings));
+        EXPECT_TRUE(Agrees(gradients.dscale, mode, dscale_start, dscale, SumRoundings(c.rows)));
+      }
+      if (!residual.defined()) continue;
+      Tensor in_place = Given(residual).tensor;
+      kernels().RmsNormBackward(x.tensor, scale.tensor, exact_inverse, dy.tensor, in_place,
+                                in_place, Write::kOverwrite, Tensor());
+      EXPECT_TRUE(Agrees(expected_dx, in_place, roundings));
+    }
+  }
 }
 
 TEST_P(KernelsSuite, NormalisationsRepeatTheirBits) {

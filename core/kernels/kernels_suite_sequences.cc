@@ -1,4 +1,4 @@
-// Embeddings, positions and attention.
+// Embeddings, positions, rotations and attention.
 
 #include <algorithm>
 #include <cmath>
@@ -76,13 +76,43 @@ TEST_P(KernelsSuite, Positions) {
   }
 }
 
+TEST_P(KernelsSuite, Rotate) {
+  if (!GetParam().is_complete) return;
+  struct {
+    int64_t rows, heads, head_width, rest, positions;
+  } const cases[] = {{1, 1, 2, 0, 1}, {3, 2, 6, 5, 4}, {130, 3, 20, 20, 70}, {700, 5, 64, 64, 900}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.rows << ", " << c.heads << " x " << c.head_width);
+    const Input x = Normal({c.rows, c.heads * c.head_width + c.rest}),
+                table = Normal({c.positions, c.head_width}, 0, 1, DType::kF32);
+    std::vector<int32_t> positions = Integers(c.rows, 0, static_cast<int32_t>(c.positions) - 1);
+    positions.back() = static_cast<int32_t>(c.positions) - 1;
+    const Tensor uploaded = Upload(positions);
+    for (const auto direction : {Rotation::Direction::kForward, Rotation::Direction::kBackward}) {
+      const Rotation rotation = {
+          .heads = c.heads, .head_width = c.head_width, .direction = direction};
+      const reference::Result expected = reference::Rotate(rotation, x, positions, table);
+      const Tensor y = Output(x.shape), in_place = Given(x).tensor;
+      kernels().Rotate(rotation, x.tensor, uploaded, table.tensor, y);
+      EXPECT_TRUE(Agrees(expected, y, 3));
+      kernels().Rotate(rotation, in_place, uploaded, table.tensor, in_place);
+      EXPECT_TRUE(SameBits(y, in_place));
+    }
+  }
+}
+
 struct AttentionCase {
   int64_t batch, heads, head_width, time;
+  int64_t group = 1;  // heads of queries that share keys and values
+
+  int64_t width() const { return heads * head_width; }
+  int64_t packed_width() const { return width() + 2 * width() / group; }
 };
 constexpr AttentionCase kAttentions[] = {
-    {1, 1, 1, 1},    {2, 3, 5, 1},    {1, 1, 20, 5},   {2, 3, 16, 5},   {2, 2, 20, 64},
-    {1, 3, 17, 65},  {2, 1, 8, 100},  {3, 2, 12, 130}, {1, 1, 64, 130}, {2, 2, 64, 5},
-    {1, 2, 64, 128}, {1, 1, 64, 259}, {1, 2, 128, 17}, {2, 1, 128, 68}, {1, 1, 128, 130}};
+    {1, 1, 1, 1},      {2, 3, 5, 1},      {1, 1, 20, 5},      {2, 3, 16, 5},    {2, 2, 20, 64},
+    {1, 3, 17, 65},    {2, 1, 8, 100},    {3, 2, 12, 130},    {1, 1, 64, 130},  {2, 2, 64, 5},
+    {1, 2, 64, 128},   {1, 1, 64, 259},   {1, 2, 128, 17},    {2, 1, 128, 68},  {1, 1, 128, 130},
+    {2, 6, 16, 70, 3}, {1, 4, 64, 65, 4}, {3, 4, 12, 130, 2}, {1, 2, 20, 1, 2}, {2, 8, 20, 100, 2}};
 
 // Heads 2, 3, ... of a layer of nine, as a rank of tensor parallelism computes them.
 Attention Options(const AttentionCase& c, float dropout) {
@@ -90,7 +120,8 @@ Attention Options(const AttentionCase& c, float dropout) {
           .head_width = c.head_width,
           .dropout = {.probability = dropout, .key = 77, .counter = 5ull << 32 | 1},
           .total_heads = 9,
-          .first_head = 2};
+          .first_head = 2,
+          .key_heads = c.heads / c.group};
 }
 
 // The reference's condition counts what rounding of the logits does; the rest are two sums, over
@@ -102,10 +133,12 @@ double Roundings(const AttentionCase& c) { return SumRoundings(c.head_width + c.
 TEST_P(KernelsSuite, Attention) {
   for (const AttentionCase& c : kAttentions) {
     for (float dropout : {0.0f, 0.25f}) {
-      SCOPED_TRACE(testing::Message() << "time " << c.time << ", dropout " << dropout);
+      if (c.group > 1 && !GetParam().is_complete) continue;
+      SCOPED_TRACE(testing::Message()
+                   << "time " << c.time << ", groups of " << c.group << ", dropout " << dropout);
       const Attention attention = Options(c, dropout);
-      const int64_t width = c.heads * c.head_width;
-      const Input qkv = Normal({c.batch, c.time, 3 * width}), dy = Normal({c.batch, c.time, width});
+      const Input qkv = Normal({c.batch, c.time, c.packed_width()}),
+                  dy = Normal({c.batch, c.time, c.width()});
       Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
       kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
       const reference::Attended expected = reference::AttentionForward(attention, qkv);
@@ -177,9 +210,10 @@ struct TokenLeavesCase {
   AttentionCase of;  // `time` divisible by 2 * leaves
 };
 constexpr TokenLeavesCase kTokenLeaves[] = {
-    {2, {2, 3, 5, 4}},    {2, {2, 2, 20, 60}},  {2, {1, 2, 17, 260}}, {2, {1, 1, 128, 196}},
-    {3, {1, 1, 8, 6}},    {3, {2, 2, 16, 78}},  {4, {3, 1, 12, 8}},   {4, {1, 3, 64, 408}},
-    {5, {2, 1, 20, 100}}, {8, {1, 2, 16, 176}},
+    {2, {2, 3, 5, 4}},      {2, {2, 2, 20, 60}},     {2, {1, 2, 17, 260}},   {2, {1, 1, 128, 196}},
+    {3, {1, 1, 8, 6}},      {3, {2, 2, 16, 78}},     {4, {3, 1, 12, 8}},     {4, {1, 3, 64, 408}},
+    {5, {2, 1, 20, 100}},   {8, {1, 2, 16, 176}},    {2, {2, 6, 20, 60, 3}}, {3, {1, 4, 16, 78, 2}},
+    {4, {2, 2, 12, 72, 2}}, {7, {1, 4, 16, 112, 4}},
 };
 
 // Operands of a case of token leaves; all rows are in the order of leaves.
@@ -191,12 +225,12 @@ TEST_P(KernelsSuite, AttentionByTokenLeaves) {
   for (const TokenLeavesCase& c : kTokenLeaves) {
     for (float dropout : {0.0f, 0.25f}) {
       if (dropout > 0 && GetParam().attention_by_positions) continue;
+      if (c.of.group > 1 && !GetParam().is_complete) continue;
       SCOPED_TRACE(testing::Message()
                    << c.leaves << " leaves of time " << c.of.time << ", dropout " << dropout);
       const Attention attention = Options(c.of, dropout);
-      const int64_t width = c.of.heads * c.of.head_width;
-      const Input qkv = Normal(TokenLeavesShape(c, 3 * width)),
-                  dy = Normal(TokenLeavesShape(c, width));
+      const Input qkv = Normal(TokenLeavesShape(c, c.of.packed_width())),
+                  dy = Normal(TokenLeavesShape(c, c.of.width()));
       Tensor y = Output(dy.shape), dqkv = Output(qkv.shape);
       Tensor log_sum_exp = Output({dy.shape[0], c.of.heads, dy.shape[1]}, DType::kF32);
       kernels().AttentionForwardByTokenLeaves(attention, c.leaves, qkv.tensor, y, log_sum_exp);
@@ -235,10 +269,11 @@ TEST_P(KernelsSuite, AttentionByTokenLeavesWithLargeLogits) {
 // dropout, the bits of the plain kernels on rows in the order of positions.
 TEST_P(KernelsSuite, AttentionByTokenLeavesOfPlainKernels) {
   for (const TokenLeavesCase& c : kTokenLeaves) {
+    if (c.of.group > 1 && !GetParam().is_complete) continue;
     SCOPED_TRACE(testing::Message() << c.leaves << " leaves of time " << c.of.time);
     const TokenOrder order{.samples = c.of.batch, .time = c.of.time, .leaves = c.leaves};
-    const int64_t width = c.of.heads * c.of.head_width;
-    const Input qkv = Normal(TokenLeavesShape(c, 3 * width)),
+    const int64_t width = c.of.width();
+    const Input qkv = Normal(TokenLeavesShape(c, c.of.packed_width())),
                 dy = Normal(TokenLeavesShape(c, width));
     const Shape sums = {dy.shape[0], c.of.heads, dy.shape[1]};
     Tensor y = Output(dy.shape), dqkv = Output(qkv.shape), log_sum_exp = Output(sums, DType::kF32);
@@ -273,7 +308,8 @@ TEST_P(KernelsSuite, AttentionByTokenLeavesOfPlainKernels) {
       return result;
     };
     const Shape positions = {order.samples, order.time, width};
-    const Tensor plain_y = Output(positions), plain_dqkv = Output(positions.With(2, 3 * width));
+    const Tensor plain_y = Output(positions),
+                 plain_dqkv = Output(positions.With(2, c.of.packed_width()));
     const Tensor plain_sums = Output({order.samples, c.of.heads, order.time}, DType::kF32);
     const Tensor plain_qkv = Upload(plain_dqkv.shape(), moved(Download(qkv.tensor), true));
     kernels().AttentionForward(Options(c.of, 0.25f), plain_qkv, plain_y, plain_sums);

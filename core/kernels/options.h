@@ -32,13 +32,37 @@ struct Dropout {
   uint64_t counter = 0;  // step << 32 | micro_batch
 };
 
-// Causal multi-head self-attention over packed projections.
+// Causal multi-head self-attention over packed projections. Heads are heads of queries. Keys and
+// values may have fewer heads, each for a group of consecutive heads of queries (grouped-query
+// attention; Ainslie et al., 2023).
 struct Attention {
   int64_t heads = 1;       // that this call computes
   int64_t head_width = 0;  // elements per head; the logits are scaled by its inverse square root
   Dropout dropout;  // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
   int64_t total_heads = 1;  // of the unsharded layer
   int64_t first_head = 0;   // logical index of this call's first head
+  // Heads of keys and of values that this call computes, a divisor of `heads`; 0: as many as heads.
+  int64_t key_heads = 0;
+
+  int64_t heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
+  // Number of heads of queries that one head of keys serves.
+  int64_t group() const { return heads / heads_of_keys(); }
+  // Widths of a row of all queries, of all keys (or all values), and of the packed projections.
+  int64_t query_width() const { return heads * head_width; }
+  int64_t key_width() const { return heads_of_keys() * head_width; }
+  int64_t packed_width() const { return query_width() + 2 * key_width(); }
+};
+
+// Rotary positions (Su et al., "RoFormer", 2021): in each head, elements i and i + head_width / 2
+// of a row are the coordinates of a point in a plane, which turns by an angle that depends on the
+// row's position and on i. Hugging Face's transformers pair the elements in this way.
+struct Rotation {
+  // kBackward turns the other way: the gradient of kForward.
+  enum class Direction { kForward, kBackward };
+
+  int64_t heads = 1;       // that are turned: the first ones of each row
+  int64_t head_width = 0;  // even
+  Direction direction = Direction::kForward;
 };
 
 // A sum of squares that does not depend on the order, the sharding or the number of threads: the

@@ -85,6 +85,64 @@ Result GeluBackward(const Array& x, const Array& dy) {
   return dx;
 }
 
+namespace {
+
+// SiLU of one number, and how much an error of the exponential's argument moves its terms.
+struct SiluTerms {
+  explicit SiluTerms(double x)
+      : sigmoid(1 / (1 + std::exp(-x))), condition(1 + std::abs(x) * (1 - sigmoid)) {}
+  double sigmoid, condition;
+};
+
+}  // namespace
+
+Result SwiGlu(const Array& x) {
+  const int64_t hidden = x.shape[-1] / 2;
+  Result y(x.shape.With(-1, hidden));
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t gate = i / hidden * 2 * hidden + i % hidden;
+    const SiluTerms at(x[gate]);
+    y.Add(i, x[gate] * at.sigmoid * x[gate + hidden], at.condition);
+  }
+  return y;
+}
+
+Result SwiGluBackward(const Array& x, const Array& dy) {
+  const int64_t hidden = x.shape[-1] / 2;
+  Result dx(x.shape);
+  for (int64_t i = 0; i < dy.elements(); ++i) {
+    const int64_t gate = i / hidden * 2 * hidden + i % hidden;
+    const SiluTerms at(x[gate]);
+    const double slope = dy[i] * x[gate + hidden] * at.sigmoid;
+    // The derivative of g s(g) is s + g s (1 - s).
+    dx.Add(gate, slope, at.condition);
+    dx.Add(gate, slope * x[gate] * (1 - at.sigmoid), at.condition);
+    // 1 - s is a difference to one.
+    dx.magnitude[gate] += std::abs(slope * x[gate]);
+    dx.Add(gate + hidden, dy[i] * x[gate] * at.sigmoid, at.condition);
+  }
+  return dx;
+}
+
+Result Rotate(const Rotation& rotation, const Array& x, const std::vector<int32_t>& positions,
+              const Array& table) {
+  const int64_t width = x.shape[-1], head_width = rotation.head_width, half = head_width / 2;
+  const double sign = rotation.direction == Rotation::Direction::kForward ? 1 : -1;
+  Result y(x.shape);
+  for (int64_t at = 0; at < x.elements(); ++at) {
+    const int64_t column = at % width, i = column % head_width;
+    if (column >= rotation.heads * head_width) {
+      y.Add(at, x[at]);
+      continue;
+    }
+    const int64_t angle = positions[at / width] * head_width + i % half;
+    const double cosine = table[angle], sine = sign * table[angle + half];
+    y.Add(at, x[at] * cosine);
+    y.Add(at, i < half ? -x[at + half] * sine : x[at - half] * sine);
+  }
+  return y;
+}
+
 Result ApplyDropout(const Dropout& dropout, int64_t first_element, const Array& x) {
   const Philox philox(dropout.key);
   return Elementwise(x.shape, [&](int64_t i) {

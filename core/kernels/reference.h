@@ -67,6 +67,9 @@ Result Relu(const Array& x);
 Result ReluBackward(const Array& y, const Array& dy);
 Result Gelu(const Array& x);
 Result GeluBackward(const Array& x, const Array& dy);
+// silu(gate) * up of rows that are gate, then up.
+Result SwiGlu(const Array& x);
+Result SwiGluBackward(const Array& x, const Array& dy);
 Result ApplyDropout(const Dropout& dropout, int64_t first_element, const Array& x);
 
 // --- matrix products ----------------------------------------------------------------------------
@@ -127,11 +130,18 @@ Normalized LayerNorm(const Array& x, const Array& scale, const Array& shift, dou
 NormalizationGradients LayerNormBackward(const Array& x, const Array& scale, double epsilon,
                                          const Array& dy);
 
+// Only y, spread (the inverse root mean square) and dx, dscale are defined.
+Normalized RmsNorm(const Array& x, const Array& scale, double epsilon);
+NormalizationGradients RmsNormBackward(const Array& x, const Array& scale, double epsilon,
+                                       const Array& dy);
+
 // --- sequences ----------------------------------------------------------------------------------
 Result Embedding(const std::vector<int32_t>& ids, const Array& table);
 Result EmbeddingBackward(const std::vector<int32_t>& ids, const Array& dy, const Shape& table);
 Result AddPositions(const Array& x, const Array& table);
 Result AddPositionsBackward(const Array& dy, const Shape& table);
+Result Rotate(const Rotation& rotation, const Array& x, const std::vector<int32_t>& positions,
+              const Array& table);
 struct Attended {
   Result y, log_sum_exp;
 };

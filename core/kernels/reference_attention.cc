@@ -36,12 +36,16 @@ struct Head {
     return (sequence * attention.heads + head) * order.leaf_time() + PlaceOf(t);
   }
   int64_t OutputAt(int64_t t, int64_t d) const {
-    return RowOf(t) * attention.heads * attention.head_width + head * attention.head_width + d;
+    return (RowOf(t) * attention.heads + head) * attention.head_width + d;
   }
-  // `which`: 0 queries, 1 keys, 2 values.
+  // `which`: 0 queries, 1 keys, 2 values. A row has all heads of queries, then those of keys, then
+  // those of values.
   int64_t At(int which, int64_t t, int64_t d) const {
-    return (RowOf(t) * 3 + which) * attention.heads * attention.head_width +
-           head * attention.head_width + d;
+    const int64_t key_heads = attention.key_heads == 0 ? attention.heads : attention.key_heads;
+    const int64_t group = attention.heads / key_heads;
+    const int64_t in_row =
+        which == 0 ? head : attention.heads + (which - 1) * key_heads + head / group;
+    return (RowOf(t) * (attention.heads + 2 * key_heads) + in_row) * attention.head_width + d;
   }
   double Query(int64_t t, int64_t d) const { return qkv[At(0, t, d)]; }
   double Key(int64_t t, int64_t d) const { return qkv[At(1, t, d)]; }

@@ -1,5 +1,6 @@
-// Batch and layer normalisation. Both normalise groups of elements, columns or rows, by the group's
-// mean and variance, and differ in how scale and shift lie across the groups.
+// Batch, layer and root mean square normalisation. The first two normalise groups of elements,
+// columns or rows, by the group's mean and variance, and differ in how scale and shift lie across
+// the groups.
 
 #include <algorithm>
 #include <cmath>
@@ -167,6 +168,48 @@ NormalizationGradients LayerNormBackward(const Array& x, const Array& scale, dou
                                          const Array& dy) {
   return Backward(x, scale, epsilon, dy, Rows(x.shape),
                   [width = x.shape[-1]](int64_t at) { return at % width; });
+}
+
+Normalized RmsNorm(const Array& x, const Array& scale, double epsilon) {
+  const int64_t width = x.shape[-1], rows = x.shape.rows();
+  Result y(x.shape), inverse(Shape{rows});
+  for (int64_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) squares += x[i] * x[i];
+    inverse.Add(r, 1 / std::sqrt(squares / static_cast<double>(width) + epsilon));
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) {
+      y.Add(i, x[i] * inverse[r] * scale[i % width]);
+    }
+  }
+  return {.y = std::move(y), .mean = Result(), .spread = std::move(inverse)};
+}
+
+NormalizationGradients RmsNormBackward(const Array& x, const Array& scale, double epsilon,
+                                       const Array& dy) {
+  const int64_t width = x.shape[-1], rows = x.shape.rows();
+  const Result inverse = RmsNorm(x, scale, epsilon).spread;
+  NormalizationGradients gradients{.dx = Result(x.shape),
+                                   .dresidual = Result(),
+                                   .dscale = Result(scale.shape),
+                                   .dshift = Result()};
+  for (int64_t r = 0; r < rows; ++r) {
+    double products = 0, products_magnitude = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      const double product = dy[r * width + i] * x[r * width + i];
+      products += product * scale[i];
+      products_magnitude += std::abs(product * scale[i]);
+      gradients.dscale.Add(i, product * inverse[r]);
+    }
+    // The derivative of the inverse root of the mean square.
+    const double factor = inverse[r] * inverse[r] * inverse[r] / static_cast<double>(width);
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t at = r * width + i;
+      gradients.dx.Add(at, dy[at] * scale[i] * inverse[r]);
+      gradients.dx.value[at] -= x[at] * factor * products;
+      gradients.dx.magnitude[at] += std::abs(x[at]) * factor * products_magnitude;
+    }
+  }
+  return gradients;
 }
 
 }  // namespace lockstep::reference

@@ -190,6 +190,44 @@ TEST(ReferenceTest, LayerNormGradients) {
                  gradients.dshift);
 }
 
+TEST(ReferenceTest, RmsNormGradients) {
+  const Array x = Random({3, 5}, 1), scale = Random({5}, 2), dy = Random(x.shape, 5);
+  constexpr double kEpsilon = 0.1;
+  const NormalizationGradients gradients = RmsNormBackward(x, scale, kEpsilon, dy);
+  ExpectGradient([&](const Array& v) { return RmsNorm(v, scale, kEpsilon).y; }, x, dy,
+                 gradients.dx);
+  ExpectGradient([&](const Array& v) { return RmsNorm(x, v, kEpsilon).y; }, scale, dy,
+                 gradients.dscale);
+  // Rows of one magnitude have that root mean square.
+  const Array one(Shape{2}, {1, 1}), row(Shape{1, 2}, {3, -3});
+  EXPECT_NEAR(RmsNorm(row, one, 0).y[1], -1, 1e-12);
+}
+
+TEST(ReferenceTest, SwiGluGradients) {
+  const Array x = Random({3, 8}, 1), dy = Random({3, 4}, 2);
+  ExpectGradient([](const Array& v) { return SwiGlu(v); }, x, dy, SwiGluBackward(x, dy));
+  EXPECT_NEAR(SwiGlu(Array(Shape{1, 2}, {1, 3}))[0], 3 / (1 + std::exp(-1.0)), 1e-12);
+}
+
+// A quarter of a turn in the first plane, none in the second; the further column stays.
+TEST(ReferenceTest, RotationTurnsPlanes) {
+  const Rotation rotation = {.heads = 1, .head_width = 4};
+  const Array table(Shape{2, 4}, {1, 1, 0, 0, 0, 1, 1, 0});
+  const Array x(Shape{2, 5}, {1, 2, 3, 4, 5, 1, 2, 3, 4, 5});
+  EXPECT_EQ(Rotate(rotation, x, {0, 1}, table).value,
+            std::vector<double>({1, 2, 3, 4, 5, -3, 2, 1, 4, 5}));
+}
+
+TEST(ReferenceTest, RotationGradients) {
+  Rotation rotation = {.heads = 2, .head_width = 6};
+  const Array x = Random({3, 15}, 1), dy = Random(x.shape, 2), table = Random({7, 6}, 3);
+  const std::vector<int32_t> positions = {4, 0, 6};
+  const auto forward = [&](const Array& v) { return Rotate(rotation, v, positions, table); };
+  Rotation back = rotation;
+  back.direction = Rotation::Direction::kBackward;
+  ExpectGradient(forward, x, dy, Rotate(back, dy, positions, table));
+}
+
 TEST(ReferenceTest, EmbeddingGradients) {
   const std::vector<int32_t> ids = {2, 0, 2};
   const Array table = Random({4, 3}, 1), dy = Random({3, 3}, 2);
@@ -235,6 +273,34 @@ TEST(ReferenceTest, AttentionOverTokenLeavesFollowsPositions) {
     EXPECT_NEAR(result.y[t], positions[t] / 2, 1e-12);
     EXPECT_NEAR(result.log_sum_exp[t], std::log(positions[t] + 1), 1e-12);
   }
+}
+
+// A head of keys and values for two heads of queries computes what two copies of it would, and gets
+// the gradients of both.
+TEST(ReferenceTest, GroupedAttentionIsThatOfRepeatedKeys) {
+  constexpr int64_t kRows = 4, kWidth = 3;
+  const Attention grouped{.heads = 4, .head_width = kWidth, .dropout = {}, .key_heads = 2};
+  const Attention repeated{.heads = 4, .head_width = kWidth, .dropout = {}};
+  // Where each column of repeated projections comes from.
+  std::vector<int64_t> sources;
+  for (const auto& [first, heads, copies] :
+       {std::array<int64_t, 3>{0, 4, 1}, {4, 2, 2}, {6, 2, 2}}) {
+    for (int64_t i = 0; i < heads * copies * kWidth; ++i) {
+      sources.push_back((first + i / (copies * kWidth)) * kWidth + i % kWidth);
+    }
+  }
+  const Array qkv = Random({1, kRows, 8 * kWidth}, 1), dy = Random({1, kRows, 4 * kWidth}, 2);
+  Array copied(Shape{1, kRows, 12 * kWidth}), expected(qkv.shape);
+  for (int64_t i = 0; i < copied.elements(); ++i) {
+    copied.value[i] = qkv[i / (12 * kWidth) * 8 * kWidth + sources[i % (12 * kWidth)]];
+  }
+  EXPECT_EQ(AttentionForward(grouped, qkv).y.value, AttentionForward(repeated, copied).y.value);
+  const Array gradient = AttentionBackward(repeated, copied, dy);
+  for (int64_t i = 0; i < copied.elements(); ++i) {
+    expected.value[i / (12 * kWidth) * 8 * kWidth + sources[i % (12 * kWidth)]] += gradient[i];
+  }
+  const Array actual = AttentionBackward(grouped, qkv, dy);
+  for (int64_t i = 0; i < qkv.elements(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-12) << i;
 }
 
 TEST(ReferenceTest, AttentionGradientsOverTokenLeaves) {

@@ -20,6 +20,11 @@ int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t bloc
   return -1;
 }
 
+// The ranks that keep shards of a unit: those along dp and cp, with cp as the faster index; and the
+// place of a rank among them.
+int Shards(const MeshShape& mesh) { return mesh.dp * mesh.cp; }
+int ShardAt(const MeshShape& mesh, const MeshCoordinate& at) { return at.dp * mesh.cp + at.cp; }
+
 }  // namespace
 
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
@@ -71,7 +76,7 @@ void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors
   for (int tp = 0; tp < options_.mesh.tp; ++tp) {
     std::vector<TensorSplit> splits;
     for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[tp]);
-    unit.flat.push_back(LayOut(splits, options_.mesh.dp, narrowest));
+    unit.flat.push_back(LayOut(splits, Shards(options_.mesh), narrowest));
   }
   for (size_t member = 0; !is_tied_copy && member < unit.tensors.size(); ++member) {
     flat_[unit.tensors[member]] = FlatPlace{.unit = units_.size(), .member = member};
@@ -87,7 +92,8 @@ TensorSlice ModelLayout::SliceAt(size_t tensor, const MeshCoordinate& at) const 
                       .elements = split.elements,
                       .slice = split.slice};
   if (const auto& flat = flat_[OwnerOf(tensor)]) {
-    const Range shard = units_[flat->unit].flat[at.tp].InShard(flat->member, at.dp);
+    const Range shard =
+        units_[flat->unit].flat[at.tp].InShard(flat->member, ShardAt(options_.mesh, at));
     part.first = shard.first;
     part.elements = shard.count;
   }
@@ -110,8 +116,8 @@ std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
     } else {
       const TensorSplit& split = tensor.splits[at.tp];
       if (!flat_[i]) placement.padding = split.padding;
-      placement.is_writer =
-          at.replicas == 0 && (flat_[i] || at.dp == 0) && (split.slice || at.tp == 0);
+      placement.is_writer = at.replicas == 0 && (flat_[i] || ShardAt(options_.mesh, at) == 0) &&
+                            (split.slice || at.tp == 0);
     }
     (tensor.statistic   ? statistics
      : tensor.is_frozen ? frozen
@@ -161,6 +167,7 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
   }
   if (!is_divided) return kept;
   const MeshCoordinate place = options_.mesh.CoordinateOf(rank);
+  const int shard = ShardAt(options_.mesh, place);
   for (const Unit* unit : UnitsOf(rank)) {
     const FlatLayout& flat = unit->flat[place.tp];
     const auto at = [&](Divided from) {
@@ -174,14 +181,14 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
       if (Has(rank, i)) {
         kept.gradients += at(Divided::kGradients) * reduce;
       } else if (!unit->is_tied_copy) {  // what comes from the other rank
-        kept.gradients += flat.InShard(0, place.dp).count * reduce;
+        kept.gradients += flat.InShard(0, shard).count * reduce;
       }
     }
     if (unit->is_tied_copy) continue;
     kept.gradients += at(Divided::kGradients) * reduce;
     kept.optimizer_state += masters * flat.shard * full;
     for (size_t member = 0; member < flat.members.size(); ++member) {
-      kept.optimizer_state += states * AlignedBytes(flat.InShard(member, place.dp).count * full);
+      kept.optimizer_state += states * AlignedBytes(flat.InShard(member, shard).count * full);
     }
   }
   return kept;

@@ -33,7 +33,7 @@ struct ModelLayoutOptions {
   MeshShape mesh = {};
   // By rank along pp, the blocks of its stages in the order of the model. Empty: one rank has all.
   std::vector<std::vector<BlockRange>> blocks = {};
-  Divided divided = Divided::kNothing;  // among ranks along dp
+  Divided divided = Divided::kNothing;  // among ranks along dp and cp
   DType compute = DType::kF32;          // of parameters
   DType reduce = DType::kF32;           // of gradients
 };
@@ -57,7 +57,7 @@ struct TensorPlacement {
 //   for (const TensorPlacement& placement : layout.Of(rank)) ...
 //
 // Stages place blocks on ranks along pp, tensor parallelism slices parameters along tp, and ranks
-// along dp keep all of that, or a shard of each unit of it (Unit). Ranks along replicas hold
+// along dp and cp keep all of that, or a shard of each unit of it (Unit). Ranks along replicas hold
 // copies. Optimizer state lies where its parameter is trained, element by element.
 class ModelLayout {
  public:

@@ -19,7 +19,8 @@ Variable Adapter::Add(Pass& pass, const Variables& x, Variable y,
                       const FeatureLeaves& outputs) const {
   if (merged_) return y;
   Tape& tape = pass.tape;
-  const Variables dropped = ApplyDropout(tape, DropoutAt(pass, a_.name, shape_.dropout), x);
+  const Variables dropped = ApplyDropout(tape, DropoutAt(pass, a_.name, shape_.dropout), x,
+                                         FirstElement(pass, x[0].shape()[-1]));
   const Variables low = Product(tape, WeightProduct::Of(window_), dropped, a_);
   return AddProduct(tape, std::move(y), Scale(tape, low, shape_.scale), b_, first_, outputs);
 }
@@ -34,11 +35,14 @@ LeafSum Adapter::Add(Pass& pass, const Variable& x, LeafSum y, const FeatureLeav
 Variable Adapter::Drop(Pass& pass, const Variable& x) const {
   const Dropout dropout = DropoutAt(pass, a_.name, shape_.dropout);
   if (a_.slice) {
-    return ApplyDropoutToColumns(pass.tape, dropout, x, a_.slice->ranges[0].first, a_.shape[-1]);
+    return ApplyDropoutToColumns(pass.tape, dropout, x, a_.slice->ranges[0].first, a_.shape[-1],
+                                 FirstElement(pass, a_.shape[-1]));
   }
-  const int64_t first =
-      sequence_ == nullptr ? 0 : sequence_->OwnRows(pass.tokens).first * x.shape()[-1];
-  return ApplyDropout(pass.tape, dropout, x, first);
+  return ApplyDropout(pass.tape, dropout, x, FirstElement(pass, x.shape()[-1]));
+}
+
+int64_t Adapter::FirstElement(const Pass& pass, int64_t width) const {
+  return OwnRows(sequence_, pass.tokens).first * width;
 }
 
 void Adapter::SplitOutputs(const Slice& of_layer, SplitGroup& group) {

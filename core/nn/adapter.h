@@ -61,6 +61,8 @@ class Adapter {
 
  private:
   Variable Drop(Pass& pass, const Variable& x) const;
+  // Where x, with rows of so many elements, begins among all rows of the micro-batch.
+  int64_t FirstElement(const Pass& pass, int64_t width) const;
 
   Parameter& a_;
   Parameter& b_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/nn/positions.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -63,6 +64,12 @@ absl::Status CheckDivides(const std::string& layer, int64_t features, const char
 
 bool IsColumn(SplitStyle style) {
   return style == SplitStyle::kColumn || style == SplitStyle::kColumnGathered;
+}
+
+int64_t OutputsOf(const std::vector<PackedLinearLayer::Projection>& projections) {
+  int64_t outputs = 0;
+  for (const auto& projection : projections) outputs += projection.units * projection.unit_width;
+  return outputs;
 }
 
 }  // namespace
@@ -149,19 +156,76 @@ Variable LinearLayer::RunCut(Pass& pass, const Variable& x, const Variable* resi
   return cut_.group->GatherColumns(pass, y, widths);
 }
 
+PackedLinearLayer::PackedLinearLayer(std::string name, int64_t in,
+                                     std::vector<Projection> projections, const Options& options)
+    : LinearLayer(std::move(name), in, OutputsOf(projections), options),
+      projections_(std::move(projections)) {}
+
+std::vector<AdaptableLayer::Target> PackedLinearLayer::Targets() const {
+  std::vector<Target> targets = LinearLayer::Targets();
+  int64_t first = 0;
+  for (const Projection& projection : projections_) {
+    const int64_t outputs = projection.units * projection.unit_width;
+    targets.push_back({name() + "." + projection.name, {.first = first, .count = outputs}});
+    first += outputs;
+  }
+  return targets;
+}
+
+absl::Status PackedLinearLayer::CheckSplit(SplitStyle style, int count,
+                                           const std::string& slices) const {
+  if (style != SplitStyle::kColumn) return absl::OkStatus();
+  for (const Projection& projection : projections_) {
+    LS_RETURN_IF_ERROR(
+        CheckDivides(name(), projection.units, projection.units_called, count, slices));
+  }
+  return absl::OkStatus();
+}
+
+Range PackedLinearLayer::OwnUnits(size_t i) const {
+  const int64_t units = projections_[i].units;
+  return cut().style == SplitStyle::kColumn ? cut().Own(units) : Range{.first = 0, .count = units};
+}
+
+Slice PackedLinearLayer::OutputSlice(int first, int count) const {
+  Slice slice = {.dimension = 0, .ranges = {}};
+  int64_t before = 0;
+  for (const Projection& projection : projections_) {
+    const int64_t width = projection.unit_width;
+    const Range own = cut().FeaturesAt(projection.units, first, count);
+    slice.ranges.push_back({.first = before + own.first * width, .count = own.count * width});
+    before += projection.units * width;
+  }
+  return slice;
+}
+
+QkvLayer::QkvLayer(std::string name, int64_t width, int64_t heads, int64_t key_heads,
+                   const Options& options)
+    : PackedLinearLayer(std::move(name), width,
+                        {{.name = "q",
+                          .units = heads,
+                          .unit_width = width / heads,
+                          .units_called = "attention heads"},
+                         {.name = "k",
+                          .units = key_heads,
+                          .unit_width = width / heads,
+                          .units_called = "heads of keys and values"},
+                         {.name = "v",
+                          .units = key_heads,
+                          .unit_width = width / heads,
+                          .units_called = "heads of keys and values"}},
+                        options),
+      heads_(heads),
+      head_width_(width / heads) {}
+
 Attention QkvLayer::Attend(const Dropout& dropout) const {
-  const Range own =
-      cut().style == SplitStyle::kColumn ? cut().Own(heads_) : Range{.first = 0, .count = heads_};
+  const Range own = OwnUnits(0);
   return {.heads = own.count,
           .head_width = head_width_,
           .dropout = dropout,
           .total_heads = heads_,
-          .first_head = own.first};
-}
-
-absl::Status QkvLayer::CheckSplit(SplitStyle style, int count, const std::string& slices) const {
-  if (style != SplitStyle::kColumn) return absl::OkStatus();
-  return CheckDivides(name(), heads_, "attention heads", count, slices);
+          .first_head = own.first,
+          .key_heads = OwnUnits(1).count};
 }
 
 Variable LinearLayer::SumRow(Pass& pass, Variable part, const Variable* residual) {
@@ -185,24 +249,12 @@ Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* re
   return SumRow(pass, RunByInputs(pass, of_gelu, pre, leaves, &gelu), residual);
 }
 
-std::vector<AdaptableLayer::Target> QkvLayer::Targets() const {
-  std::vector<Target> targets = LinearLayer::Targets();
-  const int64_t width = heads_ * head_width_;
-  for (const char* kind : {".q", ".k", ".v"}) {
-    const auto before = static_cast<int64_t>(targets.size()) - 1;
-    targets.push_back({name() + kind, {.first = before * width, .count = width}});
-  }
-  return targets;
-}
-
-Slice QkvLayer::OutputSlice(int first, int count) const {
-  const Range own = cut().FeaturesAt(heads_, first, count);
-  Slice slice = {.dimension = 0, .ranges = {}};
-  for (int64_t kind = 0; kind < 3; ++kind) {
-    slice.ranges.push_back(
-        {.first = (kind * heads_ + own.first) * head_width_, .count = own.count * head_width_});
-  }
-  return slice;
+Variable LinearLayer::OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual) {
+  CHECK(bias_ == nullptr) << name() << ": an MLP with SwiGLU has no bias";
+  if (!adapters().empty()) return (*this)(pass, SwiGlu(pass.tape, pre), residual);
+  if (!cut_.is_cut()) return SwiGluLinear(pass.tape, pre, weight(), residual);
+  CHECK(cut_.style == SplitStyle::kRow) << name() << ": only some of the features are here";
+  return SumRow(pass, SwiGluLinear(pass.tape, pre, weight(), nullptr, InputLeaves()), residual);
 }
 
 Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
@@ -222,6 +274,11 @@ Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& dow
       down.cut().Leave(pass, ApplyGeluMlp(pass.tape, up.cut().Enter(pass, x), mlp, nullptr));
   if (down.bias() == nullptr && residual == nullptr) return y;
   return AddBias(pass.tape, std::move(y), down.bias(), residual);
+}
+
+Variable RunSwiGluMlp(Pass& pass, const Variable& x, GateUpLayer& gate_up, LinearLayer& down,
+                      const Variable* residual) {
+  return down.OfSwiGlu(pass, gate_up(pass, x), residual);
 }
 
 ConvolutionLayer::ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window)
@@ -315,6 +372,11 @@ LayerNormLayer::LayerNormLayer(std::string name, int64_t width)
       weight_(AddParameter("weight", {width}, Init::Constant(1))),
       bias_(AddParameter("bias", {width}, Init::Constant(0))) {}
 
+RmsNormLayer::RmsNormLayer(std::string name, int64_t width, float epsilon)
+    : Module(std::move(name)),
+      epsilon_(epsilon),
+      weight_(AddParameter("weight", {width}, Init::Constant(1))) {}
+
 EmbeddingLayer::EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init)
     : Module(std::move(name)), weight_(AddParameter("weight", {entries, width}, init)) {}
 
@@ -349,36 +411,33 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
 Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
   const TokenOrder& tokens = pass.tokens;
   if (tokens.leaves == 1) return AddPositions(pass.tape, x, weight_);
-  const Range own = sequence_ == nullptr ? Range{0, tokens.rows()} : sequence_->OwnRows(tokens);
-  std::vector<int32_t> positions;
-  for (int64_t row = own.first; row < own.first + own.count; ++row) {
-    positions.push_back(static_cast<int32_t>(
-        tokens.PositionOf(row / tokens.leaf_rows(), row % tokens.leaf_time())));
-  }
-  const Tensor ids = pass.kernels().Empty({own.count}, DType::kI32);
-  pass.kernels().CopyFromHost(positions.data(), ids);
-  const Variable rows = Embedding(pass.tape, Variable(ids), weight_);
+  const Range own = OwnRows(sequence_, tokens);
+  const Variable ids(PositionsOf(pass.kernels(), tokens, own));
+  const Variable rows = Embedding(pass.tape, ids, weight_);
   return Add(pass.tape, x, Reshape(pass.tape, rows, x.shape()));
 }
 
-TiedLogitsLayer::TiedLogitsLayer(std::string name, Parameter& table)
+LogitsLayer::LogitsLayer(std::string name, int64_t vocabulary, int64_t width, Init init)
+    : Module(std::move(name)), weight_(AddParameter("weight", {vocabulary, width}, init)) {}
+
+LogitsLayer::LogitsLayer(std::string name, Parameter& table)
     : Module(std::move(name)), weight_(AddParameter("weight", table.shape, table.init)) {
   weight_.tied_to = &table;
 }
 
-void TiedLogitsLayer::CutFeatures(SplitStyle style, int features) {
+void LogitsLayer::CutFeatures(SplitStyle style, int features) {
   SetFeatures(cut_, style == SplitStyle::kVocabulary, style, features);
   if (style == SplitStyle::kVocabulary) SplitRows(weight_, cut_);
 }
 
-void TiedLogitsLayer::Split(SplitStyle style, SplitGroup& group) {
+void LogitsLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kVocabulary) return;
   cut_.style = style;
   cut_.group = &group;
   SplitRows(weight_, cut_);
 }
 
-Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
+Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
   if (!cut_.is_cut() && weight_.padding == 0) return Linear(pass.tape, x, weight_, nullptr);
   const VocabularyRows rows(weight_, cut_);
   pass.split_logits = {.group = cut_.group, .classes = rows.own, .leaf_classes = rows.of_leaf};
@@ -392,10 +451,8 @@ Variable TiedLogitsLayer::operator()(Pass& pass, const Variable& x) {
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {
-  const Dropout dropout = DropoutAt(pass, place_, probability_);
-  if (sequence_ == nullptr) return ApplyDropout(pass.tape, dropout, x);
-  const int64_t first = sequence_->OwnRows(pass.tokens).first;
-  return ApplyDropout(pass.tape, dropout, x, first * x.shape()[-1]);
+  return ApplyDropout(pass.tape, DropoutAt(pass, place_, probability_), x,
+                      OwnRows(sequence_, pass.tokens).first * x.shape()[-1]);
 }
 
 void DropoutLayer::Split(SplitStyle /*style*/, SplitGroup& group) {

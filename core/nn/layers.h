@@ -47,6 +47,9 @@ class LinearLayer : public AdaptableLayer {
 
   // The same of gelu(pre), for layers that have all of the output features.
   Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual);
+  // The same of swiglu(pre), where pre has gates and then values of this layer's input features.
+  // Without bias.
+  Variable OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual);
 
   const FeatureCut& cut() const { return cut_; }
   // The leaves of a sum over output features, which a column cuts, or over input features, which a
@@ -71,34 +74,67 @@ class LinearLayer : public AdaptableLayer {
   Parameter* bias_;  // null: none
 };
 
-// The packed projections that self-attention takes: queries, then keys, then values, of all heads.
-// Split by column it has some of the heads of each.
-class QkvLayer : public LinearLayer {
+// Several projections of one input as one product: their outputs side by side. Split by column it
+// has some of the units of each projection.
+class PackedLinearLayer : public LinearLayer {
  public:
-  // Requires width to be a multiple of heads.
-  QkvLayer(std::string name, int64_t width, int64_t heads, const Options& options)
-      : LinearLayer(std::move(name), width, 3 * width, options),
-        heads_(heads),
-        head_width_(width / heads) {}
+  struct Projection {
+    std::string name;        // it can be adapted by itself: "<layer>.<name>"
+    int64_t units = 0;       // that ranks divide
+    int64_t unit_width = 1;  // output features of a unit
+    const char* units_called = "output features";
+  };
+  PackedLinearLayer(std::string name, int64_t in, std::vector<Projection> projections,
+                    const Options& options);
 
-  // What is to be computed from this layer's output.
-  Attention Attend(const Dropout& dropout) const;
-
-  // Queries, keys and values can be adapted by themselves: "<layer>.q", ".k", ".v".
   std::vector<Target> Targets() const override;
 
   absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
 
  protected:
+  // The units of projection `i` that this rank computes.
+  Range OwnUnits(size_t i) const;
   Slice OutputSlice(int first, int count) const override;
+
+ private:
+  std::vector<Projection> projections_;
+};
+
+// The packed projections that self-attention takes: queries, then keys, then values, of all heads.
+// Keys and values may have fewer heads than queries, each for a group of them. The projections are
+// "q", "k" and "v".
+class QkvLayer : public PackedLinearLayer {
+ public:
+  // Requires width to be a multiple of heads, and heads of key_heads.
+  QkvLayer(std::string name, int64_t width, int64_t heads, int64_t key_heads,
+           const Options& options);
+  QkvLayer(std::string name, int64_t width, int64_t heads, const Options& options)
+      : QkvLayer(std::move(name), width, heads, heads, options) {}
+
+  // What is to be computed from this layer's output.
+  Attention Attend(const Dropout& dropout) const;
 
  private:
   int64_t heads_, head_width_;
 };
 
+// The packed projections of an MLP with SwiGLU, [width] to [2 * hidden]: "gate", then "up".
+class GateUpLayer : public PackedLinearLayer {
+ public:
+  GateUpLayer(std::string name, int64_t width, int64_t hidden, const Options& options)
+      : PackedLinearLayer(std::move(name), width,
+                          {{.name = "gate", .units = hidden, .units_called = "hidden features"},
+                           {.name = "up", .units = hidden, .units_called = "hidden features"}},
+                          options) {}
+};
+
 // down(gelu(up(x))) (+ residual), fused where neither layer is adapted.
 Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& down,
                 const Variable* residual = nullptr);
+
+// down(silu(gate) * up) (+ residual), gate and up from x. Neither layer has a bias.
+Variable RunSwiGluMlp(Pass& pass, const Variable& x, GateUpLayer& gate_up, LinearLayer& down,
+                      const Variable* residual = nullptr);
 
 // Without bias, as batch normalisation follows. Starts normal with variance 2 / (out kernel^2), the
 // initialisation of ResNets (He et al., 2015, by fan-out). Split by column it has some of the
@@ -182,6 +218,19 @@ class LayerNormLayer : public Module {
   Parameter& bias_;
 };
 
+class RmsNormLayer : public Module {
+ public:
+  RmsNormLayer(std::string name, int64_t width, float epsilon);
+
+  Variable operator()(Pass& pass, const Variable& x) {
+    return RmsNorm(pass.tape, x, weight_, epsilon_);
+  }
+
+ private:
+  float epsilon_;
+  Parameter& weight_;
+};
+
 // A table [entries, width] of rows to look up. That of a vocabulary is padded to a multiple of 64 x
 // features rows, of which each feature leaf has as many, and the last leaves fewer entries or none;
 // one of fewer entries than that to a multiple of features, so that no leaf goes without. Split, it
@@ -217,11 +266,14 @@ class PositionLayer : public Module {
   Parameter& weight_;
 };
 
-// The logits of a language model: x table^T, the table being an embedding's. Split by vocabulary it
-// has some of the classes, of which it tells the loss through the pass.
-class TiedLogitsLayer : public Module {
+// The logits of a language model: x weight^T, the weight [vocabulary, width] being an embedding's
+// table, or its own. Split by vocabulary it has some of the classes, of which it tells the loss
+// through the pass. A weight is padded as EmbeddingLayer's table is.
+class LogitsLayer : public Module {
  public:
-  TiedLogitsLayer(std::string name, Parameter& table);
+  // Tied to the table of an embedding.
+  LogitsLayer(std::string name, Parameter& table);
+  LogitsLayer(std::string name, int64_t vocabulary, int64_t width, Init init);
 
   Variable operator()(Pass& pass, const Variable& x);
 

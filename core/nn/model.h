@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/nn/context.h"
 #include "core/nn/module.h"
 #include "core/nn/published.h"
 #include "core/nn/split.h"
@@ -22,8 +23,11 @@ struct Model {
   // What its layers then move, for a theory of the traffic.
   std::vector<SplitTraffic> split_traffic;
   // Whether what lies between split layers is made of tokens that know nothing of each other there,
-  // so that ranks may divide them (SplitGroup::splits_sequence).
+  // so that ranks may divide them (SplitGroup::splits_sequence, ContextGroup).
   bool splits_sequence = false;
+  // Ranks that divide the tokens of each sequence, which takes `splits_sequence`; null: this rank
+  // has all of them. Every gradient is one of the rank's own tokens (Parameter::context_over).
+  ContextGroup* context = nullptr;
 
   // What its parameters are called in files from elsewhere.
   PublishedNames published;

@@ -11,7 +11,17 @@
 
 namespace lockstep {
 
-class SplitGroup;
+// Ranks that each have a part of the gradients of some parameters, as one of them sees them.
+class GradientGroup {
+ public:
+  virtual ~GradientGroup() = default;
+
+  virtual int size() const = 0;
+  // In place: sums what each member has of the gradient of a parameter that all members hold, from
+  // its own features or its own tokens. Called by all members in the same order. Throws
+  // StatusException when a peer fails.
+  virtual void SumGradient(const Tensor& gradient) = 0;
+};
 
 // How a parameter starts. The numbers belong to (seed, parameter name, element of the unsharded
 // tensor), so that a shard is made without the whole (contract 4 of the design).
@@ -44,10 +54,11 @@ class Parameter : public Leaf {
 
   // Ranks that each have all of the parameter, but only a part of what its gradient is the sum of
   // (docs/numerics.md, "Trees nest"): what their features contribute, and what their
-  // tokens do. Such parts are summed once a shard (CompleteGradient, core/run/local_model.h). Null:
-  // this rank has all of it.
-  SplitGroup* features_over = nullptr;
-  SplitGroup* tokens_over = nullptr;
+  // tokens do, first over ranks that divide what each of the last group has. Such parts are summed
+  // once a shard (CompleteGradient, core/run/local_model.h). Null: this rank has all of it.
+  GradientGroup* features_over = nullptr;
+  GradientGroup* tokens_over = nullptr;
+  GradientGroup* context_over = nullptr;
   // Feature leaves here that contribute to the gradient, each in an accumulator of its own until
   // the shard ends. 1: into the gradient itself.
   int feature_leaves = 1;

@@ -11,6 +11,7 @@
 
 namespace lockstep {
 
+class ContextGroup;
 class SplitGroup;
 
 // Logits of which each member of a group has some of the classes, or whose sums over classes are
@@ -33,6 +34,12 @@ struct Pass {
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
   // How the micro-batch's tokens lie in memory, on whatever stage of the model the pass is.
   TokenOrder tokens = {};
+  // i32 [rows]: the position of each of these tokens, for layers that see all of them
+  // (positions.h). Made by the first layer that asks; whoever runs the pass may give others.
+  Tensor positions = {};
+  // Ranks that have the other tokens of the micro-batch's sequences (context.h); null: all are
+  // here.
+  ContextGroup* context = nullptr;
 
   // Whether it is done once more in backward, because nothing was kept of it (activation
   // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether

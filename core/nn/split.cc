@@ -49,6 +49,13 @@ SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_
   return SplitStyle::kReplicated;
 }
 
+Range OwnRows(const SplitGroup* sequence, const TokenOrder& tokens) {
+  Range own = {.first = 0, .count = tokens.held_rows()};
+  if (sequence != nullptr) own = EvenRange(own.count, sequence->size(), sequence->index());
+  own.first += tokens.first_row();
+  return own;
+}
+
 int FeatureCut::all_leaves() const {
   return group == nullptr ? features : std::max(features, group->size());
 }

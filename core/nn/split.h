@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/autograd/variable.h"
+#include "core/nn/parameter.h"
 #include "core/nn/pass.h"
 #include "core/tensor/slice.h"
 
@@ -57,18 +58,10 @@ struct SplitTraffic {
 // Where the group splits the sequence (Korthikanti et al., "Reducing Activation Recomputation",
 // 2022), what lies between split layers is split as well: of a micro-batch's token leaves each
 // member has one range, as rows [own tokens, width].
-class SplitGroup {
+class SplitGroup : public GradientGroup {
  public:
-  virtual ~SplitGroup() = default;
-
-  virtual int size() const = 0;
   virtual int index() const = 0;
   virtual bool splits_sequence() const = 0;
-
-  // This member's rows of a micro-batch: those of its token leaves.
-  Range OwnRows(const TokenOrder& tokens) const {
-    return EvenRange(tokens.rows(), size(), index());
-  }
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
   // A group that splits the sequence gathers the tokens, [own tokens, width] to [leaves x samples,
@@ -88,11 +81,11 @@ class SplitGroup {
   // In place, without a gradient: the statistics of a cross entropy over split classes.
   enum class Reduction { kSum, kMax, kMin };
   virtual void Reduce(const Tensor& x, Reduction reduction) = 0;
-
-  // In place: sums what each member has of the gradient of a parameter that all members hold, from
-  // its own features or its own tokens.
-  virtual void SumGradient(const Tensor& gradient) = 0;
 };
+
+// The rows of a micro-batch that lie between split layers here: those of all token leaves that the
+// rank holds, or of a member's range of them where `sequence`, which may be null, splits these.
+Range OwnRows(const SplitGroup* sequence, const TokenOrder& tokens);
 
 // How the features of one layer are cut (docs/numerics.md, "Feature leaves"): into leaves, of which
 // this rank computes all, or its range of consecutive ones. Sums of a range are a node of the tree

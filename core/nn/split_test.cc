@@ -96,6 +96,34 @@ TEST(SplitTest, PackedProjectionsAreSplitByHeads) {
   EXPECT_EQ(attention.first_head, 2);
 }
 
+// Eight heads of queries and four of keys and values, six hidden features: a member of two has half
+// of each projection.
+TEST(SplitTest, ProjectionsOfDifferentWidthsAreSplitEachByItself) {
+  LoneMember member(2, 1);
+  QkvLayer qkv("qkv", 16, 8, 4, {});
+  EXPECT_EQ(qkv.Attend({}).key_heads, 4);
+  qkv.Split(SplitStyle::kColumn, member);
+  EXPECT_THAT(qkv.weight().slice->ranges, ElementsAre(Range{8, 8}, Range{20, 4}, Range{28, 4}));
+  const Attention attention = qkv.Attend({});
+  EXPECT_EQ(attention.heads, 4);
+  EXPECT_EQ(attention.key_heads, 2);
+  EXPECT_EQ(attention.total_heads, 8);
+  EXPECT_EQ(attention.first_head, 4);
+  EXPECT_THAT(std::string(qkv.CheckSplit(SplitStyle::kColumn, 8, "ranks").message()),
+              HasSubstr("4 heads of keys and values, which do not divide among 8 ranks"));
+
+  GateUpLayer gate_up("gate_up", 4, 6, {});
+  gate_up.CutFeatures(SplitStyle::kColumn, 2);
+  using Leaf = std::vector<Range>;
+  EXPECT_THAT(gate_up.OutputLeaves(), ElementsAre(Leaf{{0, 3}, {6, 3}}, Leaf{{3, 3}, {9, 3}}));
+  gate_up.Split(SplitStyle::kColumn, member);
+  EXPECT_THAT(gate_up.weight().slice->ranges, ElementsAre(Range{3, 3}, Range{9, 3}));
+  const auto targets = gate_up.Targets();
+  ASSERT_EQ(targets.size(), 3);
+  EXPECT_EQ(targets[2].name, "gate_up.up");
+  EXPECT_EQ(targets[2].outputs, (Range{6, 6}));
+}
+
 // The second of two members has leaves 2 and 3 of four: heads 4 to 7 of eight.
 TEST(SplitTest, LeavesAreWhatMembersOfAsManyWouldHave) {
   LoneMember member(2, 1);

@@ -1,7 +1,5 @@
 #include "core/report/reporter.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +10,16 @@
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
+
+absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
+  const auto check = [&](const char* name, const RowFormat& format, EarlierRows earlier) {
+    return RowFile::Check(absl::StrCat(run.out, "/", name), format, first_step, earlier);
+  };
+  LS_RETURN_IF_ERROR(check("losses.csv", kLossesCsv, EarlierRows::kEveryStep));
+  LS_RETURN_IF_ERROR(check("metrics.jsonl", kMetricsJsonl, EarlierRows::kOptional));
+  if (run.settings.hash_every == 0) return absl::OkStatus();
+  return check("hashes.csv", kHashesCsv, EarlierRows::kOptional);
+}
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& run,
                                                          int64_t first_step) {
@@ -26,8 +34,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   }
   LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
-  std::error_code ignored;
-  std::filesystem::remove(run.out + "/summary.json", ignored);
+  RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);
   return std::unique_ptr<Reporter>(
       new Reporter(run, std::move(losses), std::move(metrics), std::move(hashes)));
@@ -71,6 +78,12 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
                     .units = run_.units_per_step(),
                     .memory_bytes = memory.peak_total()});
   return absl::OkStatus();
+}
+
+absl::Status Reporter::Sync() {
+  LS_RETURN_IF_ERROR(losses_.Sync());
+  LS_RETURN_IF_ERROR(metrics_.Sync());
+  return hashes_ ? hashes_->Sync() : absl::OkStatus();
 }
 
 void Reporter::Note(const std::string& message) {

@@ -20,6 +20,10 @@ namespace lockstep {
 // What rank 0 keeps and shows of a run while it goes on.
 class Reporter {
  public:
+  // Whether a run can go on with `first_step` after what its files hold: a row of losses.csv for
+  // each step before it, and rows that can be read. Changes nothing.
+  static absl::Status Check(const RunDescription& run, int64_t first_step);
+
   // Opens the files; those of a resumed run from `first_step` on. The run outlives the reporter.
   static absl::StatusOr<std::unique_ptr<Reporter>> Open(const RunDescription& run,
                                                         int64_t first_step);
@@ -31,6 +35,8 @@ class Reporter {
   absl::Status Validation(int64_t step, const ValidationResult& result);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes.ToRows()); }
+  // Forces what was reported to the disk.
+  absl::Status Sync();
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 

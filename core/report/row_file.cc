@@ -1,6 +1,7 @@
 #include "core/report/row_file.h"
 
-#include <unistd.h>  // ftruncate
+#include <fcntl.h>   // O_APPEND
+#include <unistd.h>  // fsync, ftruncate, write
 
 #include <cerrno>
 #include <cstddef>
@@ -27,37 +28,59 @@ absl::StatusOr<std::vector<std::string>> Lines(const std::string& path, const st
   return InvalidArgument(path, ":1: expected the line \"", header, "\", found \"", lines[0], "\"");
 }
 
-// How many leading bytes of a file stay when rows of `first_step` and later are written anew.
-absl::StatusOr<size_t> KeptBytes(const std::string& path, const RowFormat& format,
-                                 int64_t first_step) {
+// What stays of a file when rows of `first_step` and later are written anew.
+struct KeptRows {
+  size_t bytes = 0;
+  int64_t steps = 0;        // rows, while each is of the step that its place says
+  bool is_complete = true;  // whether that held for all of them
+};
+
+absl::StatusOr<KeptRows> Kept(const std::string& path, const RowFormat& format,
+                              int64_t first_step) {
   const absl::StatusOr<std::string> contents = ReadFile(path);
-  if (absl::IsNotFound(contents.status())) return 0;
+  if (absl::IsNotFound(contents.status())) return KeptRows{};
   if (!contents.ok()) return contents.status();
-  if (contents->find('\n') == std::string::npos) return 0;
+  if (contents->find('\n') == std::string::npos) return KeptRows{};
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> lines, Lines(path, *contents, format.header));
-  size_t kept = 0;
+  KeptRows kept;
   for (size_t i = 0; i + 1 < lines.size(); ++i) {
     if (i > 0 || format.header.empty()) {
       const absl::StatusOr<int64_t> step = format.step_of_row(lines[i]);
       if (!step.ok()) return Annotate(step.status(), absl::StrCat(path, ":", i + 1));
       if (*step >= first_step) break;
+      kept.is_complete = kept.is_complete && *step == kept.steps;
+      if (kept.is_complete) ++kept.steps;
     }
-    kept += lines[i].size() + 1;
+    kept.bytes += lines[i].size() + 1;
   }
   return kept;
 }
 
 }  // namespace
 
+absl::Status RowFile::Check(const std::string& path, const RowFormat& format, int64_t first_step,
+                            EarlierRows earlier) {
+  const absl::StatusOr<KeptRows> kept = Kept(path, format, first_step);
+  if (!kept.ok()) return Annotate(kept.status(), "nothing is appended; move the file to resume");
+  if (earlier == EarlierRows::kOptional) return absl::OkStatus();
+  if (kept->is_complete && kept->steps == first_step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": lacks the row of step ", kept->steps, ", but the checkpoint to resume from has ",
+      first_step, " steps behind it; put the whole file back, or start anew with another --out"));
+}
+
 absl::StatusOr<RowFile> RowFile::Open(const std::string& path, const RowFormat& format,
                                       int64_t first_step) {
-  const absl::StatusOr<size_t> kept = first_step > 0 ? KeptBytes(path, format, first_step) : 0;
-  if (!kept.ok()) return Annotate(kept.status(), "nothing is appended; move the file to resume");
-  RowFile file(path, std::fopen(path.c_str(), "ae"));
-  if (file.file_ == nullptr) return Error(path);
-  std::setvbuf(file.file_.get(), nullptr, _IONBF, 0);  // a row is one write
-  if (ftruncate(fileno(file.file_.get()), static_cast<off_t>(*kept)) != 0) return Error(path);
-  if (*kept == 0 && !format.header.empty()) {
+  size_t bytes = 0;
+  if (first_step > 0) {
+    const absl::StatusOr<KeptRows> kept = Kept(path, format, first_step);
+    if (!kept.ok()) return Annotate(kept.status(), "nothing is appended; move the file to resume");
+    bytes = kept->bytes;
+  }
+  LS_ASSIGN_OR_RETURN(FileDescriptor opened, OpenRegularFile(path, O_WRONLY | O_CREAT | O_APPEND));
+  RowFile file(path, std::move(opened));
+  if (ftruncate(file.file_.get(), static_cast<off_t>(bytes)) != 0) return Error(path);
+  if (bytes == 0 && !format.header.empty()) {
     LS_RETURN_IF_ERROR(file.Append(std::string(format.header)));
   }
   return file;
@@ -65,7 +88,18 @@ absl::StatusOr<RowFile> RowFile::Open(const std::string& path, const RowFormat& 
 
 absl::Status RowFile::Append(std::string row) {
   row += '\n';
-  if (std::fwrite(row.data(), 1, row.size(), file_.get()) != row.size()) return Error(path_);
+  for (absl::string_view rest = row; !rest.empty();) {
+    const ssize_t written = write(file_.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error(path_);
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowFile::Sync() {
+  // Some file systems cannot (EINVAL): there rows are as safe as they make them.
+  if (fsync(file_.get()) != 0 && errno != EINVAL) return Error(path_);
   return absl::OkStatus();
 }
 

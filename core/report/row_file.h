@@ -6,15 +6,14 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/base/file.h"
 
 namespace lockstep {
 
@@ -25,29 +24,37 @@ struct RowFormat {
   absl::StatusOr<int64_t> (*step_of_row)(const std::string& row);
 };
 
+// Which rows a file must have before the step that a run goes on with.
+enum class EarlierRows {
+  kOptional,   // any, or none
+  kEveryStep,  // one of each step: 0, 1, 2, ...
+};
+
 class RowFile {
  public:
+  // Whether rows of step `first_step` and later can follow what the file at `path` holds; changes
+  // nothing. FailedPrecondition where earlier rows are missing. InvalidArgument, with the line, if
+  // the header is another one or a row that stays cannot be read.
+  static absl::Status Check(const std::string& path, const RowFormat& format, int64_t first_step,
+                            EarlierRows earlier);
+
   // Opens the file for rows of step `first_step` and later. Step 0 begins the file anew. A later
   // step goes on where a run stopped: cuts the file before the first row of that step or later, and
   // a last row without line end, which a killed process may leave. A missing or empty file is made.
-  // An error, with the line, if the header is another one or a row that stays cannot be read; then
-  // the file is as it was.
+  // The errors of Check; then the file is as it was.
   static absl::StatusOr<RowFile> Open(const std::string& path, const RowFormat& format,
                                       int64_t first_step);
 
-  // Adds a row, given without its line end. When it returns the row survives the process (not the
-  // machine: nothing waits for the disk).
+  // Adds a row, given without its line end. When it returns the row survives the process, and after
+  // Sync the machine.
   absl::Status Append(std::string row);
+  absl::Status Sync();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
-  RowFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  RowFile(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
 
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  FileDescriptor file_;
 };
 
 // Hands each row of a file with a header to `read`, whose errors get the file and the line. Another

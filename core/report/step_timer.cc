@@ -1,6 +1,7 @@
 #include "core/report/step_timer.h"
 
 #include <algorithm>  // std::max, std::min
+#include <new>
 
 #include "absl/strings/str_cat.h"
 
@@ -74,14 +75,18 @@ StepTimer::Scope::Scope(StepTimer& timer, Phase phase, int64_t micro_batch)
       start_nanos_(timer.SwitchTo(phase)) {}
 
 StepTimer::Scope::~Scope() {
-  const Phase phase = timer_.phase_;
-  const int64_t now = timer_.SwitchTo(outer_);
-  Trace* trace = timer_.options_.trace;
-  if (trace == nullptr || !trace->enabled()) return;
-  trace->Add({.name = Name(phase),
-              .start_nanos = start_nanos_,
-              .duration_nanos = now - start_nanos_,
-              .micro_batch = micro_batch_});
+  try {
+    const Phase phase = timer_.phase_;
+    const int64_t now = timer_.SwitchTo(outer_);
+    Trace* trace = timer_.options_.trace;
+    if (trace == nullptr || !trace->enabled()) return;
+    trace->Add({.name = Name(phase),
+                .start_nanos = start_nanos_,
+                .duration_nanos = now - start_nanos_,
+                .micro_batch = micro_batch_});
+  } catch (const std::bad_alloc&) {
+    // A step that unwinds for want of memory comes by here: its times are nobody's concern.
+  }
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_folder.h"
@@ -383,10 +384,16 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
 
 absl::Status WriteRunSummary(const RunDescription& run, const Reports& reports,
                              const std::optional<TimePrediction>& time) {
-  LS_RETURN_IF_ERROR(WriteSummary(run.out + "/summary.json", SummaryJson(run, reports, time)));
   std::vector<const TraceRecord*> traces;
   for (const RankReport& report : reports) traces.push_back(&report.trace);
   LS_RETURN_IF_ERROR(WriteChromeTrace(run.out + "/trace.json", traces));
+  // The last file: a run that has a summary is complete.
+  const std::string summary = run.out + "/summary.json";
+  const absl::Status written = WriteSummary(summary, SummaryJson(run, reports, time));
+  if (!written.ok()) {
+    RemoveTree(summary);  // it may be in place, but not on the disk: a resumed run makes it anew
+    return written;
+  }
   std::fputs((SummaryText(run, reports, time) + "  " + run.out + "\n").c_str(), stdout);
   return absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 // What a user can get wrong, through the whole program: exit code 1, one message that says what and
 // where, and nothing lost. Runs the binaries of strategies as a shell would.
 
+#include <sys/stat.h>  // mkfifo
+
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -317,6 +319,196 @@ TEST_F(BadInputTest, AKilledRunGoesOn) {
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
   EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), "parameter_hash"),
             Line(summary, "parameter_hash"));
+}
+
+// --- one directory, one program ------------------------------------------------------------------
+
+// Steps that take some seconds.
+const std::vector<std::string> kLong = {"--set", "train.steps=20000", "--set",
+                                        "checkpoint.every=5"};
+
+TEST_F(BadInputTest, TwoProgramsDoNotShareADirectory) {
+  auto first = Subprocess::Start(Options(kSingle, kLong));
+  ASSERT_TRUE(first.ok()) << first.status();
+  while (!fs::exists(Path("out/checkpoints/step-00000005.safetensors"))) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const char* flag : {"--resume=false", "--resume"}) {
+    EXPECT_THAT(Fail(kDdp, {flag}), AllOf(HasSubstr("another program is using this run directory"),
+                                          HasSubstr("host "), HasSubstr("use another --out")));
+  }
+  EXPECT_FALSE(fs::exists(Path("out.1")));
+  EXPECT_FALSE(fs::exists(Path("out/error.txt")));
+  // And how a signal ends a run.
+  first->Signal(SIGTERM);
+  const ProcessResult result = first->Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.Describe();
+  EXPECT_THAT(result.err, HasSubstr("ended by SIGTERM; --resume goes on from the newest"));
+}
+
+TEST_F(BadInputTest, ForeignFilesAreLeftAlone) {
+  Write("out/config.toml", "mine = true\n");
+  Write("out/checkpoints/notes.txt", "mine");
+  const auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, {}), HasSubstr("holds files that are no run's"));
+  EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("holds files that are no run's"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "train.stesp=1"}), HasSubstr("unknown key"));
+  EXPECT_EQ(Snapshot("out"), before);
+  EXPECT_FALSE(fs::exists(Path("out.1")));
+}
+
+TEST_F(BadInputTest, NamesDoNotLeaveTheFolderOfRuns) {
+  for (const char* name : {"../x", "/tmp/x", "..", "a/b", "\"\""}) {
+    EXPECT_THAT(Fail(kSingle, {"--set", absl::StrCat("name=", name)}),
+                HasSubstr("is no name of a folder"));
+  }
+  ASSERT_TRUE(Start(kSingle, {"--out", Path("out") + "/"}).ok());
+  const ProcessResult again = Start(kSingle, {"--out", Path("out") + "/"});
+  ASSERT_TRUE(again.ok()) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("bad_input/out held an earlier run, which is now "));
+  EXPECT_TRUE(fs::exists(Path("out.1/losses.csv")));
+}
+
+// --- going on ------------------------------------------------------------------------------------
+
+TEST_F(BadInputTest, ResumingTakesACheckpointAndTheLossesBeforeIt) {
+  EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("holds no checkpoint to go on from"));
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  const std::vector<std::string> longer = {"--resume", "--set", "train.steps=8"};
+  for (const std::string& damaged :
+       {std::string(), losses.substr(0, 10), losses.substr(0, losses.size() - 1),
+        losses.substr(0, losses.rfind('\n', losses.size() - 2) + 1),
+        std::string(losses).erase(losses.find("2,"), 4)}) {
+    Write("out/losses.csv", damaged);
+    const auto before = Snapshot("out");
+    EXPECT_NE(Fail(kSingle, longer), "");
+    EXPECT_EQ(Snapshot("out"), before);
+  }
+  fs::remove(Path("out/losses.csv"));
+  EXPECT_THAT(Fail(kSingle, longer), AllOf(HasSubstr("losses.csv: lacks the row of step 0"),
+                                           HasSubstr("6 steps behind it")));
+  Write("out/losses.csv", losses);
+  Write("out/metrics.jsonl", "no json\n");
+  const auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, longer), HasSubstr("metrics.jsonl:1"));
+  EXPECT_EQ(Snapshot("out"), before);
+  fs::remove_all(Path("out/checkpoints"));
+  EXPECT_THAT(Fail(kSingle, longer), HasSubstr("holds no checkpoint to go on from"));
+}
+
+TEST_F(BadInputTest, ACheckpointsOwnStepDecides) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  fs::remove(Path("out/summary.json"));
+  fs::rename(Path("out/checkpoints/step-00000004.safetensors"),
+             Path("out/checkpoints/step-00009999.safetensors"));
+  ASSERT_TRUE(Start(kSingle, {"--resume"}).ok());
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+}
+
+TEST_F(BadInputTest, WhatShapesTheCurveStaysUnlessAllowed) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const auto before = Snapshot("out");
+  const std::map<std::string, std::string> changes = {{"train.seed", "2"},
+                                                      {"batch.size", "4"},
+                                                      {"precision.compute", "bf16"},
+                                                      {"data.source", "1"},
+                                                      {"cut.micro_batches", "2"}};
+  for (const auto& [key, value] : changes) {
+    const std::vector<std::string> resume = {"--resume", "--set", "train.steps=8", "--set",
+                                             absl::StrCat(key, "=", value)};
+    EXPECT_THAT(Fail(kSingle, resume), HasSubstr("--allow_change " + key));
+    EXPECT_EQ(Snapshot("out"), before);
+  }
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--allow_change", "sead"}),
+              HasSubstr("--allow_change sead: is no key"));
+  EXPECT_THAT(Fail(kSingle, {"--allow_change", "data"}), HasSubstr("goes with --resume"));
+  const ProcessResult other = Start(kSingle, {"--resume", "--allow_change", "data", "--set",
+                                              "data.source=1", "--set", "train.steps=8"});
+  EXPECT_TRUE(other.ok()) << other.err;
+}
+
+TEST_F(BadInputTest, EveryByteOfACheckpointIsChecked) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::string newest = Path("out/checkpoints/step-00000006.safetensors");
+  const std::string whole = *ReadFile(newest);
+  for (size_t part = 0; part < 12; ++part) {
+    std::string changed = whole;
+    changed[part * (whole.size() - 1) / 11] ^= static_cast<char>(1 << part % 8);
+    std::ofstream(newest, std::ios::binary) << changed;
+    EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=8"}),
+                HasSubstr("step-00000006.safetensors"))
+        << part;
+  }
+}
+
+// --- numbers -------------------------------------------------------------------------------------
+
+TEST_F(BadInputTest, ALossThatIsNotANumberStopsTheRun) {
+  const std::vector<std::string> diverges = {"--resume", "--set", "train.steps=60", "--set",
+                                             "schedule.learning_rate=1e30"};
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  EXPECT_THAT(Fail(kSingle, diverges),
+              AllOf(HasSubstr("the loss is "), HasSubstr("learning_rate"), HasSubstr("--resume")));
+  const std::string good = Path("out/checkpoints/step-00000006.safetensors");
+  const std::string bytes = *ReadFile(good);
+  auto goes_on = diverges;
+  goes_on.insert(goes_on.end(), {"--set", "train.on_nan=continue"});
+  const ProcessResult result = Start(kSingle, goes_on);
+  EXPECT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(*ReadFile(Path("out/losses.csv")), HasSubstr("59,"));
+  // What is infinite or NaN has replaced nothing.
+  ASSERT_TRUE(fs::exists(good));
+  EXPECT_EQ(*ReadFile(good), bytes);
+}
+
+TEST_F(BadInputTest, SizesThatNoMachineHas) {
+  for (const char* assignment :
+       {"lora={layers=[\"*\"], rank=4611686018427387904}", "model.width=4611686018427387904",
+        "batch.size=4611686018427387904", "data.context=2305843009213693952",
+        "model.layers=1000000000", "run.threads=2147483648",
+        "data.train_samples=9223372036854775807", "run.timeout_seconds=9.3e9",
+        "schedule.learning_rate=1e300", "lora={layers=[\"*\"], alpha=1e300}"}) {
+    EXPECT_THAT(Fail(kSingle, {"--set", assignment}), HasSubstr("at most"));
+  }
+  // Each by itself is in range.
+  EXPECT_THAT(Fail(kSingle, {"--set", "model.width=1048576", "--set", "model.layers=1000"}),
+              AllOf(HasSubstr("parameters: its weights and gradients alone take"),
+                    HasSubstr("lower the sizes in [model]")));
+  EXPECT_THAT(Fail(kSingle, {"--set", "batch.size=16777216", "--set", "data.context=4194304"}),
+              AllOf(HasSubstr("a micro-batch of 16777216 samples"), HasSubstr("lower batch.size")));
+}
+
+// --- files and streams
+// -----------------------------------------------------------------------------
+
+TEST_F(BadInputTest, InputsThatAreNoFilesAreNotWaitedFor) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0666), 0);
+  EXPECT_THAT(Fail(kSingle, {"--config", Path("fifo")}), HasSubstr("it is a FIFO"));
+  EXPECT_THAT(Fail(kSingle, {"--config", "/dev/zero"}), HasSubstr("it is a device"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "model.init=" + Path("fifo")}), HasSubstr("it is a FIFO"));
+  EXPECT_THAT(Fail(kSingle, {"--config", Path(std::string(300, 'x'))}), HasSubstr("too long"));
+  EXPECT_THAT(Fail(kSingle, {"--out", Path(std::string(300, 'x'))}), HasSubstr("too long"));
+  fs::create_symlink(Path("loop"), Path("loop"));
+  EXPECT_THAT(Fail(kSingle, {"--out", Path("loop/out")}), HasSubstr("in the way"));
+}
+
+TEST_F(BadInputTest, LimitsOfTheSystemEndInAMessage) {
+  const auto under = [this](const std::string& limit) {
+    ProcessOptions options = Options(kSingle, {});
+    options.arguments.insert(options.arguments.begin(),
+                             {"/bin/sh", "-c", limit + "; exec \"$@\"", "sh"});
+    auto result = RunProcess(options);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : ProcessResult{};
+  };
+  const ProcessResult file = under("ulimit -f 8");
+  EXPECT_EQ(file.exit_code, 1) << file.Describe();
+  EXPECT_THAT(file.err, HasSubstr("File too large"));
+  const ProcessResult full = under("exec > /dev/full");
+  EXPECT_EQ(full.exit_code, 1) << full.Describe();
+  EXPECT_THAT(full.err, HasSubstr("cannot write to the standard output"));
 }
 
 }  // namespace

@@ -10,15 +10,22 @@
 
 namespace lockstep {
 
+TokenOrder TokensOf(const Settings& settings, const Rank& rank) {
+  const Communicator& context = rank.mesh.cp();
+  return {.leaves = settings.cut.tokens, .runs = context.size(), .run = context.rank()};
+}
+
 Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
-  const TokenOrder order = {
-      .samples = tokens.shape()[0], .time = tokens.shape()[1], .leaves = token_leaves_};
+  TokenOrder order = tokens_;
+  order.samples = tokens.shape()[0];
+  order.time = tokens.shape()[1];
   const Tensor ordered =
-      Tensor::Empty(allocator(), {order.leaves * order.samples, order.leaf_time()}, tokens.dtype(),
-                    MemoryClass::kActivations);
+      Tensor::Empty(allocator(), {order.held_leaves() * order.samples, order.leaf_time()},
+                    tokens.dtype(), MemoryClass::kActivations);
   const int32_t* from = tokens.data<int32_t>();
   int32_t* to = ordered.data<int32_t>();
-  for (int64_t leaf = 0; leaf < order.leaves; ++leaf) {
+  const int64_t end = order.first_leaf() + order.held_leaves();
+  for (int64_t leaf = order.first_leaf(); leaf < end; ++leaf) {
     for (int64_t sample = 0; sample < order.samples; ++sample) {
       const int32_t* row = from + sample * order.time;
       to = std::copy_n(row + order.FirstChunk(leaf), order.chunk(), to);
@@ -29,7 +36,7 @@ Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
 }
 
 Batch HostBatches::Deliver(Batch batch) {
-  if (token_leaves_ > 1) {
+  if (tokens_.leaves > 1) {
     batch = {.inputs = InOrderOfLeaves(batch.inputs), .targets = InOrderOfLeaves(batch.targets)};
   }
   if (computes_here()) return batch;
@@ -43,7 +50,7 @@ Batch HostBatches::Deliver(Batch batch) {
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,
                                      std::vector<int64_t> micro_batches)
-    : timer_(rank.timer), host_(rank.kernels, run.settings.cut.tokens) {
+    : timer_(rank.timer), host_(rank.kernels, TokensOf(run.settings, rank)) {
   if (micro_batches.empty()) return;
   prefetcher_.emplace(
       run.dataset, *run.sampler, host_.allocator(),

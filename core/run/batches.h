@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/token_order.h"
+#include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/data/prefetch.h"
 #include "core/kernels/kernels.h"
@@ -16,21 +18,24 @@
 
 namespace lockstep {
 
+// The token leaves that a rank takes of each sequence.
+TokenOrder TokensOf(const Settings& settings, const Rank& rank);
+
 // Data sets write host memory. Where a rank computes elsewhere, this is the way between: memory for
 // them to write, and the copy to the device; and to where the tokens of sequences that are cut into
 // leaves lie (core/base/token_order.h).
 class HostBatches {
  public:
-  // `token_leaves`: of each sequence; 1: samples stay as they are. The kernels outlive it.
-  HostBatches(Kernels& kernels, int64_t token_leaves)
-      : kernels_(kernels), token_leaves_(token_leaves) {}
+  // `tokens`: how many leaves each sequence is cut into, and which of them the rank takes; one
+  // leaf: samples stay as they are. The kernels outlive it.
+  HostBatches(Kernels& kernels, const TokenOrder& tokens) : kernels_(kernels), tokens_(tokens) {}
 
   // Host memory: the rank's own where it computes there, else memory that no books of the rank
   // count. Lives as long as this object.
   Allocator& allocator() { return computes_here() ? kernels_.allocator() : beside_; }
 
   // A batch of allocator()'s memory, in the rank's memory: itself, or a copy. Of sequences that are
-  // cut into leaves, inputs and targets are [leaves * samples, tokens of a leaf].
+  // cut into leaves, inputs and targets are [the rank's leaves * samples, tokens of a leaf].
   Batch Deliver(Batch batch);
 
  private:
@@ -38,7 +43,7 @@ class HostBatches {
   Tensor InOrderOfLeaves(const Tensor& tokens);
 
   Kernels& kernels_;
-  const int64_t token_leaves_;
+  const TokenOrder tokens_;
   CpuAllocator beside_;
 };
 

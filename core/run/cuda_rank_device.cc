@@ -1,6 +1,8 @@
 #include "core/run/cuda_rank_device.h"
 
 #include <functional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/base/status.h"
@@ -54,6 +56,12 @@ class CudaRankDevices final : public RankDevices {
     return [](const Signature& signature, int size, bool /*in_place*/) {
       return ExactReductionBytes(signature, {.size = size, .rank = 0, .ranks_a_node = size});
     };
+  }
+
+  std::set<std::string> lacking_kernels() const override {
+    return {"AddAttention",    "AttentionOfPart", "AttentionOfPartBackward",
+            "FinishAttention", "RmsNorm",         "RmsNormBackward",
+            "Rotate",          "SwiGlu",          "SwiGluBackward"};
   }
 
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,

@@ -85,7 +85,9 @@ void CompleteGradient(Kernels& kernels, Parameter& parameter) {
     if (parameter.features_over != nullptr) parameter.features_over->SumGradient(sum);
   }
   const Tensor sum = parameter.SumAccumulators(kernels, 0, tokens, features);
-  if (parameter.tokens_over != nullptr) parameter.tokens_over->SumGradient(sum);
+  for (GradientGroup* group : {parameter.tokens_over, parameter.context_over}) {
+    if (group != nullptr) group->SumGradient(sum);
+  }
 }
 
 SkipEnds SkipEndsOf(const Model& model, const BlockRange& blocks) {
@@ -185,7 +187,7 @@ void LocalModel::MakeValues() {
 void LocalModel::MakeAccumulators() {
   for (Parameter* use : uses_) {
     const int ranks = use->tokens_over == nullptr ? 1 : use->tokens_over->size();
-    const int64_t tokens = settings_.cut.tokens / ranks;
+    const int64_t tokens = Tokens(1).held_leaves() / ranks;
     const bool token_leaves_wait =
         settings_.cut.micro_batches > 1 || use->feature_leaves > 1 || use->features_over != nullptr;
     use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? tokens : 1) * use->feature_leaves);

@@ -4,9 +4,9 @@
 #include <functional>
 #include <iterator>  // std::ssize
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/autograd/operations.h"
 #include "core/base/exact_sum.h"
 #include "core/config/settings.h"
@@ -21,8 +21,8 @@ namespace lockstep {
 
 // After the last micro-batch of a shard: adds what token leaves and feature leaves have contributed
 // to a parameter's gradient, features inside tokens. Where the gradient received nothing it becomes
-// -0, which changes no sum, not even the sign of a zero. Where ranks along tp have parts, sums
-// these; then throws StatusException when a peer fails.
+// -0, which changes no sum, not even the sign of a zero. Where ranks along tp or cp have parts,
+// sums these; then throws StatusException when a peer fails.
 void CompleteGradient(Kernels& kernels, Parameter& parameter);
 
 // The skips that leave a range of blocks, and those that come into it, in the order in which they
@@ -71,10 +71,17 @@ class LocalModel {
   int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
   TokenOrder Tokens(int64_t samples) const {
-    return {.samples = samples, .time = targets_per_sample_, .leaves = settings_.cut.tokens};
+    const ContextGroup* context = model_.context;
+    return {.samples = samples,
+            .time = targets_per_sample_,
+            .leaves = settings_.cut.tokens,
+            .runs = context == nullptr ? 1 : context->size(),
+            .run = context == nullptr ? 0 : context->index()};
   }
   // Samples of a batch, from its inputs.
-  int64_t SamplesIn(const Tensor& inputs) const { return inputs.shape()[0] / settings_.cut.tokens; }
+  int64_t SamplesIn(const Tensor& inputs) const {
+    return inputs.shape()[0] / Tokens(1).held_leaves();
+  }
   // Whether blocks end in the loss, and whether those here take batches in, and end in the loss.
   bool IsLast(const BlockRange& blocks) const { return blocks.end == std::ssize(model_.blocks); }
   bool has_first() const { return ranges_.front().begin == 0; }
@@ -112,7 +119,7 @@ class LocalModel {
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
   // first use: of those that other ranks hold, empty ones. So all ranks name the same tensors.
   // `made`: of the parameters that the stage did not make itself.
-  using TrainedByName = absl::flat_hash_map<std::string, TrainedTensor>;
+  using TrainedByName = std::unordered_map<std::string, TrainedTensor>;
   std::vector<TrainedTensor> Trained(const TrainedByName& made = {}) const;
 
   // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
@@ -164,8 +171,8 @@ class LocalModel {
   std::vector<Parameter*> parameters_;
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank
   std::vector<Parameter*> uses_;
-  absl::flat_hash_map<const Parameter*, ShardSum> gradient_sums_;  // by use
-  std::vector<RunningStatistics*> layers_;                         // that gather statistics
+  std::unordered_map<const Parameter*, ShardSum> gradient_sums_;  // by use
+  std::vector<RunningStatistics*> layers_;                        // that gather statistics
   Tensor statistics_;
   std::vector<Tensor> losses_;  // of micro-batches
   double loss_scale_ = 1;

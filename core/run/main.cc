@@ -1,11 +1,16 @@
 #include "core/run/main.h"
 
+#include <signal.h>
+#include <unistd.h>  // _exit, write
+
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/base/file.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "core/comm/agree.h"
 #include "core/comm/mpi/collective_queue.h"
@@ -13,6 +18,7 @@
 #include "core/comm/mpi/process.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/report/error_file.h"
 #include "core/report/rank_report.h"
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
@@ -52,6 +58,8 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
         " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
         process.size());
   }
+  LS_RETURN_IF_ERROR(CheckFits(run));
+  LS_ASSIGN_OR_RETURN(run.keys["program"], ProgramChecksum());
   if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
   return run;
 }
@@ -64,13 +72,15 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const StrategyDefinition& strategy,
                                   const ModelFactory& make_model,
                                   const TimePredictor& predict_time) {
-  LS_ASSIGN_OR_RETURN(const auto process, mpi::Process::Start());
+  LS_ASSIGN_OR_RETURN(const auto process,
+                      mpi::Process::Start(absl::Seconds(TimeoutOf(command_line))));
   const absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model);
   LaunchOptions options;
   if (run.ok()) options = LaunchOptionsOf(*run);
   const auto train = [&](RankHandle& handle) -> absl::Status {
     LS_RETURN_IF_ERROR(AgreeOnFirst(run.status(), handle.comm()));
+    LS_RETURN_IF_ERROR(CheckSameOnAllRanks(run->keys, handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
@@ -84,8 +94,11 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                       .on_one_machine = process->ranks_here() == process->size()}));
   };
   const auto say = [&](const mpi::Outcome& outcome) {
-    if (outcome.reported_by < 0 || outcome.reported_by == process->rank()) {
-      LeaveError(command_line, run, outcome.status);
+    const bool is_own = outcome.reported_by == process->rank();
+    if (outcome.reported_by < 0 || is_own) {
+      // Where no rank has reported the cause, this one knows what followed from it, at most.
+      const bool is_told = run.ok() && PathExists(absl::StrCat(run->out, "/", kErrorFile));
+      if (is_own || !is_told) LeaveError(command_line, run, outcome.status);
       return PrintError(outcome.status);
     }
     PrintError(absl::CancelledError(absl::StrCat("rank ", process->rank(), ": ended because rank ",
@@ -94,6 +107,32 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
   if (mpi::RunRank(*process, process->size(), options, train, say).status.ok()) return 0;
   process->Abandon();
   return 1;
+}
+
+// A signal ends the process with exit code 128 + its number, as shells have it.
+void EndBySignal(int signal) {
+  const auto say = [](absl::string_view text) {
+    return write(STDERR_FILENO, text.data(), text.size());
+  };
+  const absl::string_view name = signal == SIGINT    ? "SIGINT"
+                                 : signal == SIGTERM ? "SIGTERM"
+                                                     : "SIGHUP";
+  if (say("ended by ") < 0 || say(name) < 0 ||
+      say("; --resume goes on from the newest checkpoint\n") < 0) {
+    // Nobody listens.
+  }
+  _exit(128 + signal);
+}
+
+void SayWhichSignal() {
+  struct sigaction action = {};
+  action.sa_handler = EndBySignal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before;
+    // What whoever started us has us ignore (nohup) stays ignored.
+    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,
@@ -115,6 +154,7 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
   }
   LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
   if (is_launched) return TrainLaunched(command_line, strategy, make_model, predict_time);
+  SayWhichSignal();
   LS_RETURN_IF_ERROR(TrainThreads(command_line, strategy, make_model, predict_time));
   return 0;
 }
@@ -125,10 +165,7 @@ int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
               const ModelFactory& make_model, const TimePredictor& predict_time) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  const absl::StatusOr<int> code = RunMain(argc, argv, strategy, make_model, predict_time);
-  if (code.ok()) return *code;
-  PrintError(code.status());
-  return 1;
+  return ExitCodeOf([&] { return RunMain(argc, argv, strategy, make_model, predict_time); });
 }
 
 }  // namespace lockstep

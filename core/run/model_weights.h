@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/kernels/kernels.h"
@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // By name, the values that a rank holds of what a checkpoint keeps.
-using NamedTensors = absl::flat_hash_map<std::string, Tensor>;
+using NamedTensors = std::unordered_map<std::string, Tensor>;
 
 // Adds the running statistics of the layers that have memory.
 void AddStatistics(const Model& model, NamedTensors& values);

@@ -72,7 +72,7 @@ std::vector<BlockProfile> ProfileBlocks(Rank& rank, Model model, const Settings&
   StepTimer timer({});
   Trace trace(rank.rank, TraceWindow{});
   Rank apart(rank.kernels, rank.mesh, timer, trace);
-  HostBatches host(rank.kernels, settings.cut.tokens);
+  HostBatches host(rank.kernels, {.leaves = settings.cut.tokens});
   const Batch batch =
       host.Deliver(SampleBatch(dataset, settings.largest_micro_batch(), host.allocator()));
   Replica replica(apart, std::move(model), settings, dataset.target_shape().elements());

@@ -69,6 +69,7 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .step = step_,
           .micro_batch = micro_batch_,
           .tokens = tokens,
+          .context = local_model_.model().context,
           .replay = replay};
 }
 
@@ -126,7 +127,8 @@ StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, 
   Pass pass = {.tape = tape,
                .mode = Pass::Mode::kEvaluate,
                .seed = local_model.seed(),
-               .tokens = local_model.Tokens(samples)};
+               .tokens = local_model.Tokens(samples),
+               .context = local_model.model().context};
   StageVariables outputs = RunBetween(local_model, pass, blocks,
                                       SkipEndsOf(local_model.model(), blocks), std::move(inputs));
   if (!local_model.IsLast(blocks)) return outputs;

@@ -1,13 +1,14 @@
 #include "core/run/trainer.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <cmath>  // std::isfinite
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
@@ -81,6 +82,10 @@ class Trainer {
       LS_ASSIGN_OR_RETURN(step, Resume());
     }
     if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
+    // All ranks have passed all checks: from here on the run directory changes.
+    LS_RETURN_IF_ERROR(AgreeOnFirst(rank_.rank == 0 ? run_.directory->Begin() : absl::OkStatus(),
+                                    rank_.mesh.world()));
+    run_.directory->Agreed();
     if (rank_.rank == 0) {
       LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
       const CutSettings& cut = run_.settings.cut;
@@ -151,26 +156,35 @@ class Trainer {
     return step;
   }
 
-  // Steps behind the newest checkpoint, from which the state is filled; 0 if there is none.
+  // Steps behind the newest checkpoint, from which the state is filled.
   absl::StatusOr<int64_t> LoadNewest() {
     LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
                         NewestCheckpoint(run_.checkpoints()));
-    if (!path) return 0;
-    LS_ASSIGN_OR_RETURN(
-        const CheckpointInfo info,
-        LoadCheckpoint(*path, {.model = ModelFingerprint(run_.config), .base = base_},
-                       TrainedState(strategy_.State()), rank_.kernels));
+    if (!path) {
+      return absl::NotFoundError(
+          absl::StrCat(run_.checkpoints(),
+                       ": holds no checkpoint that this rank can see; all ranks "
+                       "must see the run directory"));
+    }
+    LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
+                        LoadCheckpoint(*path,
+                                       {.model = ModelFingerprint(run_.config),
+                                        .base = base_,
+                                        .keys = KeysOfCurve(run_.keys),
+                                        .allowed_changes = run_.allowed_changes},
+                                       TrainedState(strategy_.State()), rank_.kernels));
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
                        run_.settings.steps, "; raise train.steps to go on"));
     }
-    if (info.step == run_.settings.steps && std::filesystem::exists(run_.out + "/summary.json")) {
+    if (info.step == run_.settings.steps && PathExists(run_.out + "/summary.json")) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has all ", info.step,
                        " steps behind it, and the run its summary: "
                        "nothing is left to do; raise train.steps to go on"));
     }
+    if (rank_.rank == 0) LS_RETURN_IF_ERROR(Reporter::Check(run_, info.step));
     return info.step;
   }
 
@@ -210,9 +224,21 @@ class Trainer {
       step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
     }
     if (reporter_ != nullptr) {
-      return reporter_->Step(step, result, times, rank_.allocator().books());
+      LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank_.allocator().books()));
     }
-    return absl::OkStatus();
+    if (std::isfinite(result.loss) || result.skipped || run_.settings.on_nan == OnNan::kContinue) {
+      return absl::OkStatus();
+    }
+    return AgreeOnFirst(Diverged(step, result), rank_.mesh.world());
+  }
+
+  // All ranks have the same loss: each says the same.
+  static absl::Status Diverged(int64_t step, const StepResult& result) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "step ", step + 1, ": the loss is ", result.loss, " (learning rate ", result.learning_rate,
+        ", gradient norm ", result.gradient_norm,
+        "), and the run stops before it saves anything. Lower schedule.learning_rate, or clip with "
+        "train.clip_norm, and --resume from the newest checkpoint; train.on_nan=continue goes on"));
   }
 
   absl::Status WriteHashes(int64_t step) {
@@ -232,14 +258,22 @@ class Trainer {
     }
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
     if (checkpoint.keep > 0 && (last || IsDue(step, checkpoint.every))) {
+      // A checkpoint is only as good as the losses of the steps behind it.
+      if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Sync());
       const absl::Status saved = SaveCheckpoint(
           run_.checkpoints(),
           {.step = step + 1,
            .model = ModelFingerprint(run_.config),
            .strategy = run_.strategy_name,
-           .base = base_},
+           .base = base_,
+           .keys = KeysOfCurve(run_.keys)},
           TrainedState(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
           rank_.kernels, rank_.mesh.world());
+      // Weights that are infinite or NaN, which nobody could go on from.
+      if (absl::IsOutOfRange(saved) && run_.settings.on_nan == OnNan::kContinue) {
+        if (reporter_ != nullptr) reporter_->Note(std::string(saved.message()));
+        return absl::OkStatus();
+      }
       LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
     }
     return absl::OkStatus();
@@ -290,6 +324,7 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
 }
 
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
+  LS_RETURN_IF_ERROR(CheckFits(run));
   LS_RETURN_IF_ERROR(CheckKernels(run));
   std::vector<RankReport> reports(run.settings.mesh.ranks());
   LS_RETURN_IF_ERROR(
@@ -299,8 +334,10 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
 }
 
 LaunchOptions LaunchOptionsOf(const TrainingRun& run) {
-  return {.timeout = absl::Seconds(run.settings.timeout_seconds),
-          .post_mortem = run.out + "/post_mortem"};
+  return {.timeout = absl::Seconds(run.settings.timeout_seconds), .post_mortem = [&run] {
+            const bool has_begun = run.directory != nullptr && run.directory->has_begun();
+            return has_begun ? run.out + "/post_mortem" : "";
+          }};
 }
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
 // post_mortem/ in the run directory keeps their ledgers.
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run);
 
-// The timeout of a run, and where the ledgers of its ranks go when it fails.
+// The timeout of a run, and where the ledgers of its ranks go when it fails after it has begun. The
+// run outlives them.
 LaunchOptions LaunchOptionsOf(const TrainingRun& run);
 
 }  // namespace lockstep

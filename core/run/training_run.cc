@@ -1,18 +1,24 @@
 #include "core/run/training_run.h"
 
+#include <sys/resource.h>  // getrlimit
+#include <unistd.h>        // sysconf
+
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
+#include <array>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/file.h"
+#include "core/base/checked_product.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/token_order.h"
 #include "core/base/user_path.h"
 #include "core/checkpoint/weights.h"
 #include "core/config/config_reader.h"
 #include "core/config/data_config.h"
+#include "core/config/key_ranges.h"
 #include "core/config/preset_keys.h"
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
@@ -23,9 +29,10 @@ namespace lockstep {
 namespace {
 
 // More threads than this help nobody; a typing error should not start them.
-constexpr int kMostThreads = 256;
+constexpr int kMostRanksHere = 256;
 
-namespace fs = std::filesystem;
+// Bytes of a workload's name: a name of a file may have 255, and a number may follow.
+constexpr size_t kLongestName = 200;
 
 // All configuration files and assignments, laid over each other.
 absl::StatusOr<Config> LoadConfig(const CommandLine& command_line) {
@@ -49,29 +56,18 @@ absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefi
   ConfigReader reader(config.Table(""));
   std::string name = "run";
   reader.Read("name", &name);
+  // The name becomes that of a folder below runs/, and of nothing else.
+  if (name.empty() || name == "." || name == ".." || name.size() > kLongestName ||
+      name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
+    reader.AddProblem("name", absl::StrCat("is no name of a folder: it must have 1 to ",
+                                           kLongestName, " bytes and no slash"));
+  }
   std::vector<std::string> tables = SettingsTables();
   tables.insert(tables.end(), {"model", "data"});
   tables.insert(tables.end(), strategy.tables.begin(), strategy.tables.end());
   for (const std::string& table : tables) reader.Table(table);
   LS_RETURN_IF_ERROR(reader.Finish());
   return name;
-}
-
-// Moves an earlier run out of the way, to the first free <out>.<n>.
-absl::Status SetAside(const std::string& out) {
-  if (!fs::exists(out + "/losses.csv") && !fs::exists(out + "/checkpoints")) {
-    return absl::OkStatus();
-  }
-  int n = 1;
-  while (fs::exists(absl::StrCat(out, ".", n))) ++n;
-  std::error_code error;
-  fs::rename(out, absl::StrCat(out, ".", n), error);
-  if (error) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(out, ": holds an earlier run that cannot be set aside as ", out, ".", n, ": ",
-                     error.message(), "; use another --out"));
-  }
-  return absl::OkStatus();
 }
 
 // Before any rank starts: all would say the same.
@@ -113,6 +109,16 @@ absl::Status CheckTokens(const Model& model, const Dataset& dataset, int64_t lea
   return InvalidArgument("cut.tokens is ", leaves, ", and cuts each sequence into ", 2 * leaves,
                          " chunks, which do not divide its ", time,
                          " tokens; change cut.tokens, or data.context");
+}
+
+// Bytes that this process may use at most: the machine's memory, or a limit below it (ulimit -v).
+int64_t MemoryHere() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    bytes = std::min(bytes, static_cast<int64_t>(limit.rlim_cur));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -158,6 +164,7 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
     const int64_t sharers = here.processes > 0 ? here.processes : here.ranks;
     run.settings.threads = std::max<int64_t>(1, cores / sharers);
   }
+  run.ranks_here = here.processes > 0 ? here.processes : here.ranks;
   run.strategy = strategy;
   run.strategy_name = strategy.name;
   const auto& lora = run.settings.lora;
@@ -195,25 +202,69 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here) {
-  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here));
-  if (here.processes == 0 && run.settings.mesh.ranks() > kMostThreads) {
+  ConfigRecord record;
+  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here, &record));
+  if (here.processes == 0 && run.settings.mesh.ranks() > kMostRanksHere) {
     return InvalidArgument("mesh makes ", run.settings.mesh.ranks(),
-                           " ranks; this machine's threads carry at most ", kMostThreads);
+                           " ranks; this machine's threads carry at most ", kMostRanksHere);
   }
-  if (!here.has_first) return run;
-  if (!run.resume) LS_RETURN_IF_ERROR(SetAside(run.out));
-  LS_RETURN_IF_ERROR(MakeDirectories(run.out));
+  LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
+  run.keys["strategy"] = run.strategy_name;
+  run.allowed_changes = command_line.allowed_changes;
+  LS_RETURN_IF_ERROR(CheckAllowedChanges(run.allowed_changes, KeysOfCurve(run.keys)));
+  if (!here.has_first) {
+    run.directory = RunDirectory::OfOtherProcess(run.out);
+    return run;
+  }
+  LS_ASSIGN_OR_RETURN(run.directory,
+                      RunDirectory::Claim(run.out, run.resume ? RunDirectory::Use::kResume
+                                                              : RunDirectory::Use::kNew));
   return run;
+}
+
+absl::Status CheckFits(const TrainingRun& run) {
+  if (run.device != DeviceType::kCpu) return absl::OkStatus();
+  const int64_t ranks = run.settings.mesh.ranks();
+  const int64_t weight = SizeOf(run.settings.precision.compute);
+  const int64_t model = (run.parameters + run.trained_parameters) / ranks * run.ranks_here * weight;
+  const int64_t values =
+      run.dataset->input_shape().elements() + run.dataset->target_shape().elements();
+  const std::array<int64_t, 3> batch = {run.settings.largest_micro_batch(), values,
+                                        int64_t{sizeof(float)}};
+  const std::optional<int64_t> batch_bytes = CheckedProduct(batch);
+  const int64_t room = MemoryHere();
+  if (model > room) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model has ", FormatCount(run.parameters),
+                     " parameters: its weights and "
+                     "gradients alone take ",
+                     FormatBytes(model), " here, and this process may have ", FormatBytes(room),
+                     "; lower the sizes in [model]"));
+  }
+  if (!batch_bytes || *batch_bytes > room) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a micro-batch of ", run.settings.largest_micro_batch(), " samples of ",
+                     values, " numbers does not fit into the ", FormatBytes(room),
+                     " that this process may have; lower batch.size, or raise cut.micro_batches"));
+  }
+  return absl::OkStatus();
+}
+
+double TimeoutOf(const CommandLine& command_line) {
+  double seconds = Settings().timeout_seconds;
+  const absl::StatusOr<Config> config = LoadConfig(command_line);
+  if (!config.ok()) return seconds;
+  ConfigReader reader(config->Table("run"));
+  reader.Read("timeout_seconds", &seconds, {.greater_than = 0, .at_most = kMostSeconds});
+  return seconds;
 }
 
 void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRun>& run,
                 const absl::Status& error) {
+  if (run.ok() && run->directory->has_begun()) return LeaveError(run->out, error);
+  // A resumed run that has not begun is left as it was found, and so is an earlier run.
   const std::string out = run.ok() ? run->out : command_line.out;
-  if (out.empty() || (command_line.resume && fs::exists(out + "/summary.json"))) return;
-  // What cannot be written is let be: the error itself has been told, and is worth more.
-  if (!MakeDirectories(out).ok()) return;
-  WriteFileAtomically(absl::StrCat(out, "/", kErrorFile), absl::StrCat(error.message(), "\n"))
-      .IgnoreError();
+  if (!out.empty() && !command_line.resume) LeaveErrorInNewDirectory(out, error);
 }
 
 }  // namespace lockstep

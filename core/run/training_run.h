@@ -13,6 +13,8 @@
 #include "core/nn/model.h"
 #include "core/report/run_description.h"
 #include "core/run/rank_device.h"
+#include "core/run/run_directory.h"
+#include "core/run/run_identity.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
@@ -28,6 +30,10 @@ struct TrainingRun : RunDescription {
   ModelFactory make_model;  // prepared for the strategy; has succeeded once for this configuration
   std::shared_ptr<const Sampler> sampler;
   std::shared_ptr<RankDevices> devices;
+  int64_t ranks_here = 1;  // on this machine
+  RunKeys keys;            // empty where nothing is to be trained (CheckRun)
+  std::vector<std::string> allowed_changes;
+  std::shared_ptr<RunDirectory> directory;  // null where nothing is to be written (CheckRun)
   bool resume = false;
 };
 
@@ -48,15 +54,25 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const ModelFactory& make_model, RanksHere here = {},
                                      ConfigRecord* record = nullptr);
 
-// CheckRun, and makes the run directory; one that holds an earlier run is set aside as <out>.1,
-// <out>.2, ... unless that run is to be resumed.
+// CheckRun, and claims the run directory for the first rank (core/run/run_directory.h). Nothing is
+// written before the ranks have made their last checks (TrainRank).
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here = {});
 
-// Leaves the error of a run in its directory (core/report/error_file.h), or if it was not prepared
-// (`run` is an error) in the one that the command line names, if any. Where a finished run was to
-// be resumed, nothing is touched.
+// Refuses a run that cannot fit into this machine however it is divided, by its own count of bytes
+// and before anything is allocated: together, the ranks here hold their share of each weight and
+// each gradient once, and each of them a micro-batch. ResourceExhausted says what to lower. Ranks
+// on GPUs are not judged.
+absl::Status CheckFits(const TrainingRun& run);
+
+// The timeout that a command line asks for, in seconds, before anything else of it is checked; the
+// default where it asks for none, or not rightly.
+double TimeoutOf(const CommandLine& command_line);
+
+// Leaves the error of a run in its directory (core/report/error_file.h), if the run has begun. If
+// not, in the one that it, or the command line, names, where that is new: an earlier run is left as
+// it is.
 void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRun>& run,
                 const absl::Status& error);
 

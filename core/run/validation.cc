@@ -15,7 +15,7 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
   const int64_t size = run.settings.validation.batch_size;
   const int64_t batches = run.sampler->ValidationBatches(size, run.settings.validation.batches);
   Communicator& ranks = rank.mesh.data();
-  HostBatches host(rank.kernels, run.settings.cut.tokens);
+  HostBatches host(rank.kernels, TokensOf(run.settings, rank));
   ExactSum loss;
   int64_t correct = 0;
   int64_t samples = 0;
@@ -32,8 +32,9 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
     loss.Add(evaluated.loss);
     correct += evaluated.correct;
   }
-  // Along pp, those that have no part in the loss add zeros.
-  for (Communicator* axis : {&ranks, &rank.mesh.pp()}) {
+  // Along cp each rank has the sums of its tokens. Along pp, those that have no part in the loss
+  // add zeros.
+  for (Communicator* axis : {&rank.mesh.batch(), &rank.mesh.pp()}) {
     ThrowIfError(
         AllReduceNumbers(*axis, absl::MakeSpan(loss.bins()), ReduceOp::kSum, "validation"));
     ThrowIfError(

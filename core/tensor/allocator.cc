@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -48,7 +49,11 @@ void Allocator::Free(void* block, int64_t bytes, MemoryClass memory_class) {
   const int64_t rounded = AlignedBytes(bytes);
   std::lock_guard lock(mutex_);
   books_.Remove(memory_class, rounded);
-  NoteChange();
+  try {
+    NoteChange();
+  } catch (const std::bad_alloc&) {
+    // The history lacks a sample. Destructors come here, which must not throw.
+  }
   FreeBlock(block, rounded);
 }
 
@@ -110,6 +115,12 @@ void* CpuAllocator::AllocateBlock(int64_t bytes) {
   return block;
 }
 
-void CpuAllocator::FreeBlock(void* block, int64_t bytes) { free_blocks_[bytes].push_back(block); }
+void CpuAllocator::FreeBlock(void* block, int64_t bytes) {
+  try {
+    free_blocks_[bytes].push_back(block);
+  } catch (const std::bad_alloc&) {
+    std::free(block);  // there is no memory to keep it by
+  }
+}
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>  // std::greater
 #include <queue>
+#include <set>
 #include <tuple>
 
 #include "absl/status/status.h"
@@ -106,13 +107,22 @@ absl::StatusOr<BytePairs> BytePairs::Load(const std::string& directory) {
 
 absl::Status BytePairs::ParseTokens(const std::string& text) {
   Json json;
+  std::set<std::string> names;
+  std::string duplicate;
+  const auto note_keys = [&](int /*depth*/, Json::parse_event_t event, const Json& parsed) {
+    if (event != Json::parse_event_t::key) return true;
+    const auto name = parsed.get<std::string>();
+    if (!names.insert(name).second) duplicate = name;
+    return true;
+  };
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, note_keys);
   } catch (const Json::parse_error& error) {
     return InvalidArgument("is not valid JSON at byte ", error.byte);
   } catch (const Json::out_of_range&) {
     return absl::InvalidArgumentError("holds a number that is too large");
   }
+  if (!duplicate.empty()) return InvalidArgument("has the token ", Quoted(duplicate), " twice");
   if (!json.is_object() || json.empty()) {
     return absl::InvalidArgumentError("is no map from tokens to ids");
   }
@@ -163,6 +173,10 @@ absl::Status BytePairs::ParseMerges(std::string_view lines) {
     const auto found = ids.find(bytes);
     return found == ids.end() ? kNone : found->second;
   };
+  if (lines.empty()) {
+    return absl::InvalidArgumentError(
+        "is empty; a vocabulary of single bytes has the line \"#version: 0.2\" alone");
+  }
   int32_t rank = 0;
   for (int64_t number = 1; !lines.empty(); ++number) {
     const std::string_view line = lines.substr(0, lines.find('\n'));

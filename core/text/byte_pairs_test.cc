@@ -118,7 +118,7 @@ TEST_F(BytePairsTest, MergesJoinTheBytesOfACharacter) {
 }
 
 TEST_F(BytePairsTest, SpecialTokensAreNotMadeOfText) {
-  const auto pairs = Load(TokensJson({"<|endoftext|>"}), "");
+  const auto pairs = Load(TokensJson({"<|endoftext|>"}), "#version: 0.2\n");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_EQ(pairs->end_of_text(), 256);
   EXPECT_EQ(pairs->Encode("<|endoftext|>").size(), 13u);
@@ -272,6 +272,14 @@ TEST_F(BytePairsTest, BrokenFilesAreRefusedOrUsable) {
     }
   }
   EXPECT_GT(usable, 0);
+}
+
+TEST_F(BytePairsTest, EmptyMergesAndTokensThatComeTwiceAreRefused) {
+  EXPECT_THAT(Problem("vocab.bpe", TokensJson({"ab", "abc"}), ""), HasSubstr("is empty"));
+  std::string tokens = TokensJson({"ab"});
+  tokens.insert(1, "\"ab\": 5, ");
+  EXPECT_THAT(Problem("encoder.json", tokens, "#version: 0.2\n"),
+              HasSubstr("has the token \"ab\" twice"));
 }
 
 }  // namespace

@@ -48,6 +48,11 @@ Value DoubleGraph::Gelu(Value x) {
               [this, x](const Array& dy) { AddTo(x, reference::GeluBackward(value(x), dy)); });
 }
 
+Value DoubleGraph::SwiGlu(Value x) {
+  return Make(reference::SwiGlu(value(x)),
+              [this, x](const Array& dy) { AddTo(x, reference::SwiGluBackward(value(x), dy)); });
+}
+
 Value DoubleGraph::Dropout(const lockstep::Dropout& dropout, Value x) {
   return Make(reference::ApplyDropout(dropout, 0, value(x)), [this, dropout, x](const Array& dy) {
     AddTo(x, reference::ApplyDropout(dropout, 0, dy));
@@ -135,6 +140,25 @@ Value DoubleGraph::LayerNorm(Value x, Value scale, Value shift, double epsilon) 
                 AddTo(x, gradients.dx);
                 AddTo(scale, gradients.dscale);
                 AddTo(shift, gradients.dshift);
+              });
+}
+
+Value DoubleGraph::RmsNorm(Value x, Value scale, double epsilon) {
+  return Make(reference::RmsNorm(value(x), value(scale), epsilon).y, [this, x, scale,
+                                                                      epsilon](const Array& dy) {
+    const auto gradients = reference::RmsNormBackward(value(x), value(scale), epsilon, dy);
+    AddTo(x, gradients.dx);
+    AddTo(scale, gradients.dscale);
+  });
+}
+
+Value DoubleGraph::Rotate(const Rotation& rotation, Value x, const std::vector<int32_t>& positions,
+                          const Array& table) {
+  Rotation back = rotation;
+  back.direction = Rotation::Direction::kBackward;
+  return Make(reference::Rotate(rotation, value(x), positions, table),
+              [this, x, back, positions, table](const Array& dy) {
+                AddTo(x, reference::Rotate(back, dy, positions, table));
               });
 }
 

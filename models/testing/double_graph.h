@@ -27,6 +27,7 @@ class DoubleGraph {
   Value Add(Value a, Value b);
   Value Relu(Value x);
   Value Gelu(Value x);
+  Value SwiGlu(Value x);
   Value Dropout(const lockstep::Dropout& dropout, Value x);
   Value Reshape(Value x, const Shape& shape);
   // x w^T + bias; x [..., in], w [out, in], bias may be kNone.
@@ -38,6 +39,10 @@ class DoubleGraph {
   Value Concatenate(Value a, Value b);
   Value BatchNorm(Value x, Value scale, Value shift, double epsilon);
   Value LayerNorm(Value x, Value scale, Value shift, double epsilon);
+  Value RmsNorm(Value x, Value scale, double epsilon);
+  // `rotation` forward; table is a constant.
+  Value Rotate(const Rotation& rotation, Value x, const std::vector<int32_t>& positions,
+               const Array& table);
   Value Embedding(const std::vector<int32_t>& ids, Value table, const Shape& shape);
   Value AddPositions(Value x, Value table);
   Value SelfAttention(const Attention& attention, Value qkv);

@@ -1,20 +1,20 @@
 #include "models/transformer/transformer.h"
 
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/nn/context.h"
 #include "core/nn/layers.h"
 #include "core/nn/recompute.h"
 #include "glog/logging.h"
+#include "models/transformer/decoder.h"
+#include "models/transformer/gpt2_config.h"
 #include "models/transformer/gpt2_names.h"
 
 namespace lockstep {
 namespace {
-
-constexpr float kStddev = 0.02f;
 
 LinearLayer::Options Started(const Init& init) {
   return {.bias = Bias::kYes, .weight_init = &init};
@@ -24,10 +24,10 @@ class EmbeddingBlock : public Block {
  public:
   explicit EmbeddingBlock(const TransformerOptions& options)
       : Block("embedding"),
-        token_(AddChild<EmbeddingLayer>("token", options.vocabulary, options.width,
-                                        Init::Normal(kStddev))),
-        position_(AddChild<PositionLayer>("position", options.context, options.width,
-                                          Init::Normal(kStddev))),
+        token_(
+            AddChild<EmbeddingLayer>("token", options.vocabulary, options.width, InitOfMatrices())),
+        position_(
+            AddChild<PositionLayer>("position", options.context, options.width, InitOfMatrices())),
         dropout_(AddChild<DropoutLayer>("dropout", name(), options.dropout)) {}
 
   Parameter& token_weight() { return token_.weight(); }
@@ -62,7 +62,7 @@ class AttentionBranch : public Module {
     const Variable y =
         Operate(pass, "attention", {qkv_(pass, norm_(pass, x))},
                 [attention](Pass& run, const Variables& qkv) {
-                  return SelfAttention(run.tape, qkv[0], attention, run.tokens.leaves);
+                  return Attend(run, qkv[0], attention);
                 });
     if (!dropout_.IsActive(pass)) return projection_(pass, y, &x);
     return Add(pass.tape, x, dropout_(pass, projection_(pass, y)));
@@ -109,9 +109,10 @@ class TransformerBlock : public Block {
  public:
   TransformerBlock(std::string name, const TransformerOptions& options)
       : Block(std::move(name)),
-        attention_(AddChild<AttentionBranch>("attention", options, Init::Normal(kStddev),
-                                             LastInit(options))),
-        mlp_(AddChild<MlpBranch>("network", options, Init::Normal(kStddev), LastInit(options))) {}
+        attention_(AddChild<AttentionBranch>("attention", options, InitOfMatrices(),
+                                             InitOfBranchEnds(options.layers))),
+        mlp_(AddChild<MlpBranch>("network", options, InitOfMatrices(),
+                                 InitOfBranchEnds(options.layers))) {}
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
@@ -119,10 +120,6 @@ class TransformerBlock : public Block {
   }
 
  private:
-  static Init LastInit(const TransformerOptions& options) {
-    return Init::Normal(kStddev / std::sqrt(2.0f * static_cast<float>(options.layers)));
-  }
-
   AttentionBranch& attention_;
   MlpBranch& mlp_;
 };
@@ -132,7 +129,7 @@ class HeadBlock : public Block {
   HeadBlock(const TransformerOptions& options, Parameter& token_weight)
       : Block("head"),
         norm_(AddChild<LayerNormLayer>("norm", options.width)),
-        logits_(AddChild<TiedLogitsLayer>("logits", token_weight)) {}
+        logits_(AddChild<LogitsLayer>("logits", token_weight)) {}
 
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
@@ -141,22 +138,8 @@ class HeadBlock : public Block {
 
  private:
   LayerNormLayer& norm_;
-  TiedLogitsLayer& logits_;
+  LogitsLayer& logits_;
 };
-
-// Of one sequence. A layer multiplies by every matrix, and has two products of queries or
-// probabilities with keys or values.
-void StateCosts(const TransformerOptions& options, Model& model) {
-  const int64_t d = options.width, t = options.context;
-  model.blocks.front()->cost = {0, t * d};
-  for (size_t i = 1; i + 1 < model.blocks.size(); ++i) {
-    model.blocks[i]->cost = {t * (12 * d * d + 2 * t * d),
-                             t * d,
-                             2 * t * t * d,
-                             {{"attention", 2 * t * t * d}, {"mlp", 8 * t * d * d}}};
-  }
-  model.blocks.back()->cost = {t * options.vocabulary * d, t * options.vocabulary};
-}
 
 }  // namespace
 
@@ -170,29 +153,20 @@ Model MakeTransformer(const TransformerOptions& options) {
     model.blocks.push_back(std::make_unique<TransformerBlock>(absl::StrCat("blocks.", i), options));
   }
   model.blocks.push_back(std::make_unique<HeadBlock>(options, token_weight));
-  model.split_plan = {
-      {"embedding.token", SplitStyle::kVocabulary}, {"head.logits", SplitStyle::kVocabulary},
-      {"*.attention.qkv", SplitStyle::kColumn},     {"*.attention.projection", SplitStyle::kRow},
-      {"*.network.up", SplitStyle::kColumn},        {"*.network.down", SplitStyle::kRow},
-  };
-  StateCosts(options, model);
-  // Where a branch begins and ends, a whole sequence of activations.
-  const int64_t activations = options.context * options.width;
-  model.split_traffic.push_back({.layer = "embedding.token", .forward = activations});
-  for (int64_t i = 0; i < options.layers; ++i) {
-    const std::string attention = absl::StrCat("blocks.", i, ".attention");
-    const std::string network = absl::StrCat("blocks.", i, ".network");
-    model.split_traffic.push_back({.layer = attention + ".qkv", .backward = activations});
-    model.split_traffic.push_back({.layer = attention + ".projection", .forward = activations});
-    model.split_traffic.push_back(
-        {.layer = network + ".up", .backward = activations, .operation = {"mlp", network}});
-    model.split_traffic.push_back(
-        {.layer = network + ".down", .forward = activations, .operation = {"mlp", network}});
-  }
-  model.split_traffic.push_back(
-      {.layer = "head.logits", .backward = activations, .logit_rows = options.context});
-  model.splits_sequence = true;
+  const int64_t square = options.width * options.width;
+  StatePlanAndCosts({.layers = options.layers,
+                     .width = options.width,
+                     .context = options.context,
+                     .vocabulary = options.vocabulary,
+                     .attention_weights = 4 * square,
+                     .mlp_weights = 8 * square,
+                     .first_of_mlp = "up"},
+                    model);
   model.published = Gpt2Names(options.layers);
+  model.published.config = Gpt2Config(options);
+  model.published.check_config = [options](const std::string& text) {
+    return CheckGpt2Config(text, options);
+  };
   return model;
 }
 

@@ -1,7 +1,8 @@
-// A GPT of two layers forward and backward against the same network written as plain loops in
-// double precision, from the papers' formulas.
+// A GPT and a Llama of two layers forward and backward against the same networks written as plain
+// loops in double precision, from the papers' formulas.
 
 #include <cmath>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "models/testing/comparison.h"
 #include "models/testing/double_graph.h"
+#include "models/transformer/llama.h"
 #include "models/transformer/transformer.h"
 
 namespace lockstep {
@@ -135,6 +137,162 @@ TEST_P(TransformerReferenceTest, EvaluationDropsNothing) {
   Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .seed = kSeed};
   const Variables outputs = RunBlocks(model, pass, Upload(kernels_, {kBatch, kTime}, ids_));
   EXPECT_TRUE(IsNear(graph.value(logits), Download(kernels_, outputs[0].value), kTolerance));
+}
+
+// Groups of three heads, planes that Llama 3's scaling slows down, interpolates and leaves alone.
+LlamaOptions SmallLlama(LlamaOptions::Head head) {
+  return {.layers = 2,
+          .heads = 6,
+          .key_heads = 2,
+          .width = 48,
+          .mlp_width = 80,
+          .context = 12,  // longer than the sequences
+          .vocabulary = 37,
+          .rotary = {.theta = 50,
+                     .scaling = RotaryOptions::Scaling{.factor = 3,
+                                                       .low_frequency_turns = 1,
+                                                       .high_frequency_turns = 4,
+                                                       .original_context = 40}},
+          .head = head};
+}
+
+class LlamaReferenceTest : public testing::TestWithParam<LlamaOptions::Head> {
+ protected:
+  static constexpr int64_t kHeadWidth = 8;
+
+  // Cosines and sines of the angles at each position of a sequence.
+  static Array RotaryTable() {
+    Array table(Shape{kTime, kHeadWidth});
+    int slow = 0, between = 0;
+    for (int64_t i = 0; i < kHeadWidth / 2; ++i) {
+      double frequency = std::pow(50.0, -static_cast<double>(i) / (kHeadWidth / 2));
+      const double turns = 40 * frequency / (2 * std::numbers::pi);
+      if (turns < 1) {
+        frequency /= 3;
+        ++slow;
+      } else if (turns < 4) {
+        const double share = (turns - 1) / 3;
+        frequency *= share + (1 - share) / 3;
+        ++between;
+      }
+      for (int64_t t = 0; t < kTime; ++t) {
+        table.value[t * kHeadWidth + i] = std::cos(static_cast<double>(t) * frequency);
+        table.value[t * kHeadWidth + kHeadWidth / 2 + i] =
+            std::sin(static_cast<double>(t) * frequency);
+      }
+    }
+    EXPECT_TRUE(slow > 0 && between > 0 && slow + between < kHeadWidth / 2);
+    return table;
+  }
+
+  Value Network(DoubleGraph& g, const DoubleParameters& p, const LlamaOptions& options) const {
+    const auto layer = [&](const std::string& name, Value x) {
+      return g.Linear(x, p[name + ".weight"], DoubleGraph::kNone);
+    };
+    const auto norm = [&](const std::string& name, Value x) {
+      return g.RmsNorm(x, p[name + ".weight"], options.norm_epsilon);
+    };
+    std::vector<int32_t> positions;
+    for (int32_t row = 0; row < kBatch * kTime; ++row) positions.push_back(row % kTime);
+    const Array table = RotaryTable();
+    Value x = g.Embedding(ids_, p["embedding.token.weight"], {kBatch, kTime, options.width});
+    for (int64_t i = 0; i < options.layers; ++i) {
+      const std::string attention = absl::StrCat("blocks.", i, ".attention");
+      Value y = layer(attention + ".qkv", norm(attention + ".norm", x));
+      y = g.Rotate({.heads = 6 + 2, .head_width = kHeadWidth}, y, positions, table);
+      y = g.SelfAttention(
+          {.heads = 6, .head_width = kHeadWidth, .dropout = {}, .total_heads = 6, .key_heads = 2},
+          y);
+      x = g.Add(x, layer(attention + ".projection", y));
+
+      const std::string mlp = absl::StrCat("blocks.", i, ".network");
+      y = g.SwiGlu(layer(mlp + ".gate_up", norm(mlp + ".norm", x)));
+      x = g.Add(x, layer(mlp + ".down", y));
+    }
+    return layer("head.logits", norm("head.norm", x));
+  }
+
+  CpuAllocator allocator_;
+  CpuKernels kernels_{allocator_};
+  const std::vector<int32_t> ids_ = RandomIntegers(kBatch * kTime, 37, 1);
+};
+
+INSTANTIATE_TEST_SUITE_P(Heads, LlamaReferenceTest,
+                         testing::Values(LlamaOptions::Head::kOwn, LlamaOptions::Head::kTied));
+
+TEST_P(LlamaReferenceTest, TrainsAndEvaluates) {
+  const std::vector<int32_t> targets = RandomIntegers(kBatch * kTime, 37, 2);
+  for (const float perturbation : {0.0f, 0.3f}) {
+    const LlamaOptions options = SmallLlama(GetParam());
+    Model model = MakeLlama(options);
+    Materialize(model.Parameters(), kSeed, kernels_);
+    Perturb(kernels_, model.Parameters(), perturbation);
+    DoubleGraph graph;
+    const DoubleParameters parameters(graph, kernels_, model.Parameters());
+    const Value logits = Network(graph, parameters, options);
+    const double expected = graph.CrossEntropy(logits, targets, 1.0 / (kBatch * kTime));
+    graph.Backward();
+    const Tensor inputs = Upload(kernels_, {kBatch, kTime}, ids_);
+    {
+      Tape tape(kernels_, Tape::Recording::kOff);
+      Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+      EXPECT_TRUE(IsNear(graph.value(logits),
+                         Download(kernels_, RunBlocks(model, pass, inputs)[0].value), kTolerance));
+    }
+    Tape tape(kernels_);
+    Pass pass = {.tape = tape, .seed = kSeed};
+    const double loss = TrainOnce(model, pass, inputs, Upload(kernels_, {kBatch, kTime}, targets));
+    EXPECT_NEAR(loss, expected, 1e-6 * expected);
+    parameters.ExpectGradients(kTolerance);
+  }
+}
+
+TEST(LlamaPositionsTest, MayBeGiven) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Model model = MakeLlama(SmallLlama(LlamaOptions::Head::kOwn));
+  Materialize(model.Parameters(), kSeed, kernels);
+  Perturb(kernels, model.Parameters(), 0.3f);
+  const Tensor inputs = Upload(kernels, {1, 4}, std::vector<int32_t>{3, 1, 4, 1});
+  const auto logits = [&](const std::vector<int32_t>& positions) {
+    Tape tape(kernels, Tape::Recording::kOff);
+    Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+    if (!positions.empty()) pass.positions = Upload(kernels, {4}, positions);
+    return Download(kernels, RunBlocks(model, pass, inputs)[0].value);
+  };
+  const Array plain = logits({});
+  EXPECT_TRUE(SameBits(plain, logits({0, 1, 2, 3})));
+  // Attention depends on differences of positions alone.
+  EXPECT_TRUE(IsNear(plain, logits({5, 6, 7, 8}), kTolerance));
+  EXPECT_FALSE(IsNear(plain, logits({0, 2, 4, 6}), 100 * kTolerance));
+}
+
+// Tokens lie in another order, and have the same logits as in the order of positions.
+TEST(LlamaPositionsTest, FollowTokenLeaves) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  Model model = MakeLlama(SmallLlama(LlamaOptions::Head::kOwn));
+  Materialize(model.Parameters(), kSeed, kernels);
+  Perturb(kernels, model.Parameters(), 0.3f);
+  const TokenOrder order = {.samples = 2, .time = 12, .leaves = 3};
+  const std::vector<int32_t> ids = RandomIntegers(order.rows(), 37, 1);
+  std::vector<int32_t> by_leaf;
+  std::vector<int64_t> rows;  // in the order of positions, of each row by leaves
+  for (int64_t row = 0; row < order.rows(); ++row) {
+    const int64_t leaf = row / order.leaf_rows(), sample = row % order.leaf_rows() / 4;
+    rows.push_back(sample * 12 + order.PositionOf(leaf, row % 4));
+    by_leaf.push_back(ids[rows.back()]);
+  }
+  const auto logits = [&](const TokenOrder& tokens, const std::vector<int32_t>& input) {
+    Tape tape(kernels, Tape::Recording::kOff);
+    Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate, .tokens = tokens};
+    const Shape shape = {tokens.leaves * tokens.samples, tokens.leaf_time()};
+    return Download(kernels, RunBlocks(model, pass, Upload(kernels, shape, input))[0].value);
+  };
+  const Array plain = logits({.samples = 2, .time = 12}, ids), cut = logits(order, by_leaf);
+  Array moved(plain.shape);
+  for (int64_t i = 0; i < cut.elements(); ++i) moved.value[rows[i / 37] * 37 + i % 37] = cut[i];
+  EXPECT_TRUE(IsNear(plain, moved, kTolerance));
 }
 
 // A vocabulary of 67 is padded to 128 in memory: losses, gradients and the count of correct guesses

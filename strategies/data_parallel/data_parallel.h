@@ -83,6 +83,9 @@ struct DataParallelInputs {
   std::vector<StageBackward> backwards;  // of a step
   const Settings& settings;
   int64_t targets_per_sample;
+  // Whether the mechanism's sums take in the tokens that ranks along cp have (SumsTokens); else
+  // these ranks sum each shard's gradients first, and have the same ones here.
+  bool sums_tokens = true;
 
   ModelLayout MakeLayout(Divided divided) {
     layout.divided = divided;

@@ -1,5 +1,6 @@
 #include "strategies/data_parallel/data_parallel_option.h"
 
+#include <bit>  // std::has_single_bit
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/config/key_ranges.h"
 #include "strategies/data_parallel/replicated.h"
 #include "strategies/data_parallel/sharded.h"
 
@@ -44,7 +46,8 @@ Unshard ReadUnshard(ConfigReader& reader, const Schedule& schedule) {
 }
 
 // How many neighbouring ranks keep a unit together between its forward and its backward.
-int ReadNeighbours(ConfigReader& reader, int ranks, Unshard unshard) {
+int ReadNeighbours(ConfigReader& reader, int dp, int cp, Unshard unshard) {
+  const int ranks = dp * cp;
   std::variant<bool, int64_t> reshard = true;
   reader.Read(kReshard, &reshard);
   if (unshard == Unshard::kStep && reader.IsGiven(kReshard)) {
@@ -60,8 +63,9 @@ int ReadNeighbours(ConfigReader& reader, int ranks, Unshard unshard) {
                                              ": a group has 2 ranks or more; false keeps units "
                                              "whole, true leaves a shard of them"));
   } else if (*neighbours > ranks || ranks % *neighbours != 0) {
-    reader.AddProblem(kReshard, absl::StrCat("is ", *neighbours, ", but mesh.dp, ", ranks,
-                                             ", does not divide into groups of as many ranks"));
+    reader.AddProblem(kReshard,
+                      absl::StrCat("is ", *neighbours, ", but mesh.dp", cp > 1 ? " x mesh.cp" : "",
+                                   ", ", ranks, ", does not divide into groups of as many ranks"));
   } else {
     return static_cast<int>(*neighbours);
   }
@@ -98,6 +102,12 @@ Divided ReadDivided(const Config& config) {
   return ReadShard(reader);  // ReadDataParallel tells what is wrong with it
 }
 
+bool SumsTokens(const Settings& settings, Divided divided) {
+  const bool are_nodes = settings.mesh.data_ranks() == 1 ||
+                         std::has_single_bit(static_cast<uint64_t>(settings.mesh.cp));
+  return are_nodes && (divided >= Divided::kGradients || settings.shards_of_rank() == 1);
+}
+
 ShardAssignment AssignmentOf(Divided divided) {
   return divided >= Divided::kGradients ? ShardAssignment::kStrided : ShardAssignment::kConsecutive;
 }
@@ -108,17 +118,26 @@ absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const S
   Sharding sharding = {.divided = ReadShard(reader)};
   BucketLimits buckets;
   if (sharding.divided == Divided::kNothing) {
-    reader.Read("first_bucket_bytes", &buckets.first, {.at_least = 1});
-    reader.Read("bucket_bytes", &buckets.others, {.at_least = 1});
+    reader.Read("first_bucket_bytes", &buckets.first, {.at_least = 1, .at_most = kMostBytes});
+    reader.Read("bucket_bytes", &buckets.others, {.at_least = 1, .at_most = kMostBytes});
   } else {
     RefuseKeys(reader, {"first_bucket_bytes", "bucket_bytes"}, "\"none\"");
   }
   if (sharding.divided == Divided::kParameters) {
     sharding.unshard = ReadUnshard(reader, schedule);
-    sharding.neighbours = ReadNeighbours(reader, settings.mesh.dp, sharding.unshard);
+    sharding.neighbours =
+        ReadNeighbours(reader, settings.mesh.dp, settings.mesh.cp, sharding.unshard);
     ReadAccumulate(reader, settings.cut.micro_batches);
   } else {
     RefuseKeys(reader, {kUnshard, kReshard, kAccumulate}, "\"parameters\"");
+  }
+  const bool divides_nodes = std::has_single_bit(static_cast<uint64_t>(settings.mesh.cp));
+  if (sharding.divided != Divided::kNothing && settings.mesh.data_ranks() > 1 && !divides_nodes) {
+    reader.AddProblem(
+        "shard",
+        absl::StrCat("divides among the ranks along dp and cp, which sum nodes "
+                     "of the tree over shards only where mesh.cp, ",
+                     settings.mesh.cp, ", is a power of two: use \"none\", or change mesh.cp"));
   }
   LS_RETURN_IF_ERROR(reader.Finish());
   return sharding.divided == Divided::kNothing ? MakeReplicated(buckets) : MakeSharded(sharding);

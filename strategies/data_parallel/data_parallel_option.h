@@ -20,6 +20,11 @@ absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const S
 // What the table says is divided; nothing, where it says what is no choice.
 Divided ReadDivided(const Config& config);
 
+// Whether sums over data-parallel ranks take in the tokens that ranks along cp have, as one
+// collective over the ranks along dp and cp. It goes on with the tree over token leaves, inside of
+// that over shards, where all ranks have one shard, or sum one round of shards after the other.
+bool SumsTokens(const Settings& settings, Divided divided);
+
 // Who trains which shards of the batch where so much is divided.
 ShardAssignment AssignmentOf(Divided divided);
 

@@ -18,6 +18,9 @@ struct ShardGroups {
   // Those that keep the same shard, and train it on other shards of the batch.
   Communicator& replicas;
   Divided divided = Divided::kParameters;
+  // Whether this rank's gradients count in the sums over `shards`. Those of other ranks along cp
+  // may be the same ones.
+  bool contributes = true;
 };
 
 // The values of a unit's parameters: this rank's shard, and the whole, always or while a block

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
@@ -17,7 +17,7 @@ namespace {
 class Replicated : public DataParallel {
  public:
   Replicated(DataParallelInputs inputs, const BucketLimits& limits)
-      : ranks_(inputs.rank.mesh.data()),
+      : ranks_(inputs.sums_tokens ? inputs.rank.mesh.batch() : inputs.rank.mesh.data()),
         local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
                      inputs.rank.rank, inputs.settings, inputs.targets_per_sample) {
     const DType dtype = inputs.settings.precision.reduce;
@@ -117,11 +117,11 @@ class Replicated : public DataParallel {
     }
   }
 
-  Communicator& ranks_;  // with the same stages and other shards of the batch
+  Communicator& ranks_;  // with the same stages and other shards, or tokens, of the batch
   LocalModel local_model_;
   Buckets buckets_;
   std::vector<Tensor> flats_;  // by bucket
-  absl::flat_hash_map<const Leaf*, Use> uses_;
+  std::unordered_map<const Leaf*, Use> uses_;
   std::vector<Work> works_;
   // How many uses each bucket still waits for in this step, and which bucket is launched next.
   std::vector<size_t> waiting_;

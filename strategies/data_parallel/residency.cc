@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 #include <utility>
-
-#include "absl/container/flat_hash_map.h"
 
 namespace lockstep {
 namespace {
@@ -70,7 +69,7 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
         {.range = {range.begin, std::min(range.end, blocks)}, .forward = {}, .backward = {}});
   }
   const std::vector<Parameter*> all = model.Parameters();
-  absl::flat_hash_map<const Parameter*, std::vector<Parameter*>> tied_to, tied_here;
+  std::unordered_map<const Parameter*, std::vector<Parameter*>> tied_to, tied_here;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i]->tied_to == nullptr) continue;
     tied_to[all[i]->tied_to].push_back(all[i]);
@@ -107,7 +106,7 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
 }
 
 void Residency::FindUses(UseOrder& order, const Model& model) {
-  absl::flat_hash_map<const Parameter*, FlatParameters*> holders;  // by owner
+  std::unordered_map<const Parameter*, FlatParameters*> holders;  // by owner
   for (const auto& unit : units_) {
     for (const FsdpUnit::Member& member : unit->members()) {
       holders[member.parameter] = &unit->parameters();

@@ -29,11 +29,12 @@ class Sharded : public DataParallel {
  public:
   Sharded(DataParallelInputs inputs, const Sharding& sharding)
       : settings_(inputs.settings),
-        neighbours_(SplitNeighbours(inputs.rank.mesh.dp(), sharding.neighbours)),
-        groups_{.shards = inputs.rank.mesh.dp(),
-                .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp(),
+        neighbours_(SplitNeighbours(inputs.rank.mesh.dp_cp(), sharding.neighbours)),
+        groups_{.shards = inputs.rank.mesh.dp_cp(),
+                .neighbours = neighbours_ != nullptr ? *neighbours_ : inputs.rank.mesh.dp_cp(),
                 .replicas = inputs.rank.mesh.replicas(),
-                .divided = sharding.divided},
+                .divided = sharding.divided,
+                .contributes = inputs.sums_tokens || inputs.rank.mesh.cp().rank() == 0},
         unshard_(sharding.unshard),
         // Where the rank has one stage, what a completing backward leaves behind is summed while
         // it goes on; else behind it.

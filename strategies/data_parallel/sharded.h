@@ -13,8 +13,8 @@ struct Sharding {
   // Where parameters are divided:
   Unshard unshard = Unshard::kPass;
   // Ranks that keep a unit together between its forward and its backward, each an equal shard: 1
-  // where each keeps the whole unit; by default all of mesh.dp, which keep no more than their
-  // shards.
+  // where each keeps the whole unit; by default all of mesh.dp x mesh.cp, which keep no more than
+  // their shards.
   std::optional<int> neighbours = std::nullopt;
 };
 

@@ -116,6 +116,7 @@ void ShardedGradients::Sum(Flat& flat) {
   }
   if (!is_complete) return;
   if (under_way_.size() == kUnderWay) Advance();
+  if (!groups_.contributes) kernels_.Fill(flat.whole, -0.0f);
   flat.reduce = groups_.shards.ReduceScatter(flat.whole, flat.shard, ReduceOp::kSum, "gradients");
   flat.is_under_way = true;
   under_way_.push_back(&flat);

@@ -5,9 +5,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/comm/work.h"
 #include "core/layout/model_layout.h"
 #include "core/nn/model.h"
@@ -92,7 +92,7 @@ class ShardedGradients {
   const bool sums_in_backward_;
   const EndShardFunction end_shard_;
   std::vector<std::unique_ptr<Flat>> flats_;  // by block
-  absl::flat_hash_map<const Parameter*, Place> places_;
+  std::unordered_map<const Parameter*, Place> places_;
   bool is_completing_ = false;  // a backward that completes gradients goes on
   std::deque<Flat*> under_way_;
   std::vector<Work> over_replicas_;

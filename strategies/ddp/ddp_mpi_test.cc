@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/subprocess.h"
@@ -81,7 +82,33 @@ TEST_F(DdpMpiTest, ABadCheckpointIsReportedOnce) {
   EXPECT_EQ(result.err.find(told, at + 1), std::string::npos) << result.err;
 }
 
+// Before this was checked, the ranks trained on, each on its own.
+TEST_F(DdpMpiTest, RanksThatWereStartedDifferentlyAreTold) {
+  for (const std::string key : {"train.seed", "schedule.learning_rate", "train.clip_norm",
+                                "model.dropout", "data.source"}) {
+    // The value is the number of the rank, plus one.
+    const std::string program = absl::StrCat(
+        "exec \"$@\" --set ", key, "=",
+        key == "model.dropout" ? "0.$OMPI_COMM_WORLD_RANK" : "$((OMPI_COMM_WORLD_RANK + 1))");
+    std::vector<std::string> launcher = MpiRun(3);
+    launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
+    const ProcessResult result = Run(launcher, "out");
+    EXPECT_FALSE(result.ok());
+    EXPECT_THAT(result.err, HasSubstr(key + " is "));
+    const std::string message = "rank 1 was not started as rank 0 was: ";
+    const size_t at = result.err.find(message);
+    ASSERT_NE(at, std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(message, at + 1), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(path("out/losses.csv")));
+  }
+}
+
 TEST_F(DdpMpiTest, TheMeshMustFitTheLauncher) {
+  ASSERT_TRUE(Run({}, "kept").ok());
+  const std::string losses = File("kept/losses.csv");
+  EXPECT_FALSE(Run(MpiRun(2), "kept").ok());
+  EXPECT_EQ(File("kept/losses.csv"), losses);
+  EXPECT_FALSE(std::filesystem::exists(path("kept.1")));
   const ProcessResult result = Run(MpiRun(2), "out");
   EXPECT_FALSE(result.ok());
   EXPECT_THAT(result.err, HasSubstr("has 3 ranks, but the launcher has started 2 processes"));

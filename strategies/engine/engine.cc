@@ -11,6 +11,7 @@
 #include "core/run/local_model.h"
 #include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
+#include "strategies/context_parallel/context_parallel.h"
 #include "strategies/data_parallel/data_parallel_option.h"
 #include "strategies/engine/preset.h"
 #include "strategies/recompute/policy.h"
@@ -24,13 +25,14 @@
 namespace lockstep {
 namespace {
 
-// The mechanisms that a run composes. Tensor parallelism needs no entry: it follows from mesh.tp
-// and the table [tensor_parallel].
+// The mechanisms that a run composes. Context and tensor parallelism need no entry: they follow
+// from mesh.cp, mesh.tp and the table [tensor_parallel].
 struct EngineOptions {
   Schedule schedule;  // accepted by Validate, for mesh.pp ranks; see ReadSchedule
   BalanceOption balance;
   RecomputePolicy recompute;
   DataParallelMaker make_data_parallel;
+  Divided divided = Divided::kNothing;
   ShardAssignment shards = ShardAssignment::kConsecutive;
 };
 
@@ -38,10 +40,11 @@ struct EngineOptions {
 // with all problems.
 absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Settings& settings) {
   EngineOptions options;
-  options.shards = AssignmentOf(ReadDivided(config));
+  options.divided = ReadDivided(config);
+  options.shards = AssignmentOf(options.divided);
   absl::Status problems = CheckShards(settings.mesh, settings.cut, options.shards);
   ConfigReader pipeline(config.Table("pipeline"));
-  options.schedule = ReadSchedule(pipeline, settings, ReadDivided(config));
+  options.schedule = ReadSchedule(pipeline, settings, options.divided);
   options.balance = ReadBalance(pipeline);
   problems = Both(problems, pipeline.Finish());
   absl::StatusOr<DataParallelMaker> maker = ReadDataParallel(config, settings, options.schedule);
@@ -49,6 +52,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const Config& config, const Sett
   absl::StatusOr<RecomputePolicy> recompute = ReadRecomputePolicy(config);
   problems = Both(problems, recompute.status());
   problems = Both(problems, CheckTensorParallelOptions(config));
+  problems = Both(problems, CheckContextParallelOptions(config));
   if (!problems.ok()) return problems;
   options.make_data_parallel = *std::move(maker);
   options.recompute = *std::move(recompute);
@@ -63,20 +67,24 @@ class Engine : public Strategy {
         settings_(inputs.settings),
         micro_batches_(MicroBatches(inputs.rank.mesh.coordinate())),
         stages_(inputs.rank.mesh.pp()),
-        ranks_(inputs.rank.mesh.data()),
+        batch_(inputs.rank.mesh.batch()),
         tensor_(inputs),
-        data_parallel_(
-            options_.make_data_parallel({.rank = inputs.rank,
-                                         .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
-                                         .model = tensor_.Split(std::move(inputs.model)),
-                                         .layout = {.mesh = settings_.mesh,
-                                                    .blocks = plan_.RangesByRank(),
-                                                    .compute = settings_.precision.compute,
-                                                    .reduce = settings_.precision.reduce},
-                                         .halves_backwards = HalvesBackwards(options_.schedule),
-                                         .backwards = Backwards(),
-                                         .settings = settings_,
-                                         .targets_per_sample = inputs.targets_per_sample})),
+        context_(inputs),
+        data_parallel_(options_.make_data_parallel(
+            {.rank = inputs.rank,
+             .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
+             .model = context_.Divide(
+                 tensor_.Split(std::move(inputs.model)),
+                 SumsTokens() ? ContextParallel::Sums::kWithShards : ContextParallel::Sums::kHere),
+             .layout = {.mesh = settings_.mesh,
+                        .blocks = plan_.RangesByRank(),
+                        .compute = settings_.precision.compute,
+                        .reduce = settings_.precision.reduce},
+             .halves_backwards = HalvesBackwards(options_.schedule),
+             .backwards = Backwards(),
+             .settings = settings_,
+             .targets_per_sample = inputs.targets_per_sample,
+             .sums_tokens = SumsTokens()})),
         links_(local_model(), plan_, stages_),
         tied_(local_model(), plan_, stages_,
               {.values = [this](const Parameter& p) { return data_parallel_->ValuesOf(p); },
@@ -116,7 +124,7 @@ class Engine : public Strategy {
     statistics_.Sum(local_model().rank().mesh);
     data_parallel_->FinishGradients();
     tied_.AddGradients();
-    const double loss = ShareLoss(local_model(), ranks_, stages_, plan_.last_rank());
+    const double loss = ShareLoss(local_model(), batch_, stages_, plan_.last_rank());
     StepResult result = updater_.Step(step, trained_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
@@ -149,10 +157,11 @@ class Engine : public Strategy {
     data_parallel_->AddCosts(MeanForwards(options_.schedule.micro_batches, checkpointing),
                              prediction);
     updater_.AddTo(prediction);
-    links_.AddTraffic(settings_, tensor_.token_fraction(), prediction);
+    links_.AddTraffic(settings_, tensor_.token_fraction() * context_.token_fraction(), prediction);
     tensor_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
+    context_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
     tied_.AddTraffic(prediction);
-    AddLossTraffic(local_model, ranks_, stages_, plan_.last_rank(), prediction);
+    AddLossTraffic(local_model, batch_, stages_, plan_.last_rank(), prediction);
     updater_.AddNormTraffic(prediction);
     statistics_.AddCosts(local_model.rank().mesh, prediction);
     prediction.bubble_fraction = BubbleFraction(local_model.model(), plan_, options_.schedule,
@@ -164,6 +173,8 @@ class Engine : public Strategy {
 
  private:
   LocalModel& local_model() { return data_parallel_->local_model(); }
+
+  bool SumsTokens() const { return lockstep::SumsTokens(settings_, options_.divided); }
 
   // What this rank trains of a step.
   std::vector<int64_t> MicroBatches(const MeshCoordinate& at) const {
@@ -204,8 +215,9 @@ class Engine : public Strategy {
   const Settings& settings_;
   const std::vector<int64_t> micro_batches_;  // of a step, by their numbers in the global batch
   Communicator& stages_;
-  Communicator& ranks_;  // with the same stages and other shards of the batch
+  Communicator& batch_;  // with the same stages, and other samples or tokens of the batch
   TensorParallel tensor_;
+  ContextParallel context_;
   std::unique_ptr<DataParallel> data_parallel_;
   StageLinks links_;
   TiedParameters tied_;
@@ -221,7 +233,8 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
   StrategyDefinition strategy;
   strategy.name = name;
   strategy.keys = std::move(keys);
-  strategy.tables = {"pipeline", "data_parallel", kRecomputeTable, kTensorParallelTable};
+  strategy.tables = {"pipeline", "data_parallel", kRecomputeTable, kContextParallelTable,
+                     kTensorParallelTable};
   strategy.check = [](const Config& config, const Settings& settings) {
     return ReadEngineOptions(config, settings).status();
   };
@@ -230,7 +243,8 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
     return ApplyRecomputePolicy(policy, model);
   };
   strategy.check_model = [](const Config& config, const Settings& settings, const Model& model) {
-    LS_RETURN_IF_ERROR(CheckTensorParallelModel(config, settings, model));
+    LS_RETURN_IF_ERROR(Both(CheckTensorParallelModel(config, settings, model),
+                            CheckContextParallelModel(config, settings, model)));
     LS_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(config, settings));
     return CheckPlan(model, options.schedule, options.balance);
   };

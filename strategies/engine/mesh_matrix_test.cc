@@ -1,6 +1,7 @@
 // The engine on generated meshes: every way to lay up to 8 ranks along pp, replicas, dp and tp,
 // with every choice of what data-parallel ranks divide, while schedules, recomputation, options,
-// sequence parallelism and numbers of shards a rank take turns.
+// sequence parallelism and numbers of shards a rank take turns; and some of those with ranks along
+// cp.
 
 #include <map>
 #include <ostream>
@@ -29,20 +30,25 @@ struct Workload {
   std::string name;
   SmallModel model;
   Assignments assignments;
-  bool has_tokens() const { return model == SmallModel::kGpt; }
+  size_t one_of = 2;  // of so many meshes one is tried
+  bool has_tokens() const { return model == SmallModel::kGpt || model == SmallModel::kLlama; }
 };
 void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.name; }
 
 std::vector<Workload> Workloads() {
-  const Assignments gpt = {"model.heads=4", "cut.tokens=4"}, images = {"model.width=12"};
+  const Assignments gpt = {"model.heads=4", "cut.tokens=4"}, images = {"model.width=12"},
+                    llama = {"model.heads=8", "model.key_heads=4", "cut.tokens=4"};
   const Assignments adapters = {R"(lora.layers=["*"])", "lora.rank=2", "lora.dropout=0.1"};
   std::vector<Workload> workloads;
   for (const auto& [name, compute] : {std::pair("Fp32", "fp32"), std::pair("Bf16", "bf16")}) {
     const Assignments precision = {absl::StrCat("precision.compute=", compute)};
-    const auto add = [&](const char* what, SmallModel model, const Assignments& assignments) {
-      workloads.push_back({absl::StrCat(what, name), model, With(assignments, precision)});
+    const auto add = [&](const char* what, SmallModel model, const Assignments& assignments,
+                         size_t one_of = 2) {
+      workloads.push_back({absl::StrCat(what, name), model, With(assignments, precision), one_of});
     };
-    add("Gpt", SmallModel::kGpt, gpt);
+    add("Gpt", SmallModel::kGpt, gpt, std::string(name) == "Fp32" ? 1 : 2);
+    add("Llama", SmallModel::kLlama, llama, 3);
+    add("LlamaAdapters", SmallModel::kLlama, With(llama, adapters), 7);
     add("ResNet", SmallModel::kResNet, images);
     add("UNet", SmallModel::kUNet, images);
     add("Adapters", SmallModel::kGpt, With(gpt, adapters));
@@ -58,6 +64,7 @@ struct MeshCase {
   int shards_of_rank = 1;
   bool splits_sequence = false;
   Assignments options = {};
+  int cp = 1;
 
   int data_ranks() const { return replicas * dp; }
   int shards() const { return data_ranks() * shards_of_rank; }
@@ -66,8 +73,8 @@ struct MeshCase {
   int micro_batches() const { return pp > 1 && shard != "none" ? 4 : 4 / shards_of_rank; }
   Assignments assignments() const {
     return With({absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),
-                 absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.tp=", tp),
-                 absl::StrCat("data_parallel.shard=", shard)},
+                 absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.cp=", cp),
+                 absl::StrCat("mesh.tp=", tp), absl::StrCat("data_parallel.shard=", shard)},
                 options);
   }
 };
@@ -122,6 +129,43 @@ std::vector<MeshCase> Meshes() {
   return meshes;
 }
 
+// Meshes with ranks along cp, for models with tokens.
+std::vector<MeshCase> ContextMeshes() {
+  std::vector<MeshCase> meshes = {
+      {.pp = 1, .replicas = 1, .dp = 1, .tp = 1, .shard = "none", .cp = 2},
+      {.pp = 1, .replicas = 1, .dp = 1, .tp = 1, .shard = "none", .shards_of_rank = 2, .cp = 4},
+      {.pp = 1,
+       .replicas = 1,
+       .dp = 2,
+       .tp = 1,
+       .shard = "parameters",
+       .shards_of_rank = 2,
+       .cp = 2},
+      {.pp = 1,
+       .replicas = 1,
+       .dp = 2,
+       .tp = 2,
+       .shard = "optimizer",
+       .shards_of_rank = 2,
+       .cp = 2},
+      {.pp = 2, .replicas = 1, .dp = 1, .tp = 2, .shard = "parameters", .cp = 2},
+      {.pp = 2, .replicas = 1, .dp = 2, .tp = 1, .shard = "none", .cp = 2},
+      {.pp = 1, .replicas = 2, .dp = 1, .tp = 2, .shard = "gradients", .cp = 2},
+      {.pp = 1, .replicas = 1, .dp = 2, .tp = 1, .shard = "gradients", .cp = 4},
+      {.pp = 1, .replicas = 1, .dp = 2, .tp = 1, .shard = "optimizer", .cp = 2},
+  };
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    MeshCase& mesh = meshes[i];
+    mesh.splits_sequence = mesh.tp > 1 && mesh.pp == 1;
+    mesh.options = OptionsOf(i + 1, mesh);
+    if (i % 2 == 0) mesh.options.push_back("recompute.operations=['attention']");
+    if (i % 3 == 0) mesh.options.push_back("recompute.blocks=['blocks.1']");
+    const std::vector<std::string> ways = {"gather", "ring", "ulysses"};
+    mesh.options.push_back(absl::StrCat("context_parallel.attention=", ways[i % ways.size()]));
+  }
+  return meshes;
+}
+
 std::string Name(const MeshCase& mesh) {
   return absl::StrCat(mesh.shards_of_rank, " shards a rank, ",
                       absl::StrJoin(mesh.assignments(), " "));
@@ -155,20 +199,25 @@ class MeshMatrixTest : public ::testing::TestWithParam<Workload> {
 };
 
 TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
-  const std::vector<MeshCase> meshes = Meshes();
+  std::vector<MeshCase> meshes = Meshes();
   ASSERT_GE(meshes.size(), 80);
-  // All of them with one workload, half of them with each of the others.
+  if (GetParam().has_tokens()) {
+    for (MeshCase& mesh : ContextMeshes()) meshes.push_back(std::move(mesh));
+  }
+  // All of them with one workload, half of them or fewer with each of the others. The four choices
+  // of what data-parallel ranks divide follow each other.
   for (size_t i = 0; i < meshes.size(); ++i) {
-    if (GetParam().name != "GptFp32" && (i + i / 4) % 2 == 1) continue;
+    if ((i + i / 4) % GetParam().one_of != 0) continue;
     const MeshCase& mesh = meshes[i];
     SCOPED_TRACE(Name(mesh));
     const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(GetParam().model),
                                    With(Cut(mesh), Mesh(mesh)));
-    ASSERT_EQ(ranks.size(), mesh.pp * mesh.data_ranks() * mesh.tp);
+    ASSERT_EQ(ranks.size(), mesh.pp * mesh.data_ranks() * mesh.cp * mesh.tp);
     ExpectSameBits(ranks, Reference(mesh));
     // Slices by four of tensors of 12 channels, or of 16 bits, are small beside the 64 bytes that
     // each tensor is rounded up to.
-    if (GetParam().name == "GptFp32" || (GetParam().name == "ResNetFp32" && mesh.tp < 4)) {
+    if (GetParam().name == "GptFp32" || GetParam().name == "LlamaFp32" ||
+        (GetParam().name == "ResNetFp32" && mesh.tp < 4)) {
       ExpectPredictedCosts(ranks);
     } else {
       for (const RankReport& rank : ranks) ExpectPredictedTraffic(rank);
@@ -207,6 +256,14 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
       {{"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
        is_gpt ? "" : "no sequence of tokens"},
       {{"mesh.tp=2", "cut.features=6"}, "set mesh.tp=1, 3 or 6, or cut.features=2"},
+      {{"mesh.cp=2"}, is_gpt ? "" : "no sequence of tokens"},
+      {{"mesh.cp=4", "context_parallel.attention=ulysses"},
+       is_gpt ? "attention heads, which do not divide among 4 ranks along cp" : "no sequence"},
+      {{"mesh.dp=2", "mesh.cp=3", "data_parallel.shard=gradients"},
+       "is a power of two: use \"none\""},
+      {{"mesh.cp=2", "cut.tokens=6"}, "set mesh.cp=1, 3 or 6, or cut.tokens=2"},
+      {{"mesh.cp=2", "mesh.tp=2", "tensor_parallel.sequence_parallel=true", "cut.tokens=2"},
+       "mesh.cp x mesh.tp is 2 x 2: each rank along cp x tp"},
       {{"cut.tokens=3"}, is_gpt ? "which do not divide its 16 tokens" : "no sequence of tokens"},
   };
   for (const auto& [assignments, message] : refused) {
@@ -217,6 +274,19 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
                      With({"batch.size=24", "cut.micro_batches=4"}, assignments));
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
+}
+
+TEST(LlamaRefusalTest, HeadsOfKeysThatDoNotDivide) {
+  const auto problem = [](const Assignments& assignments) {
+    return std::string(
+        FailStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama), assignments).message());
+  };
+  EXPECT_THAT(problem({"mesh.tp=4"}),
+              HasSubstr("layer 'blocks.0.attention.qkv' has 2 heads of keys and values, which do "
+                        "not divide among 4 ranks"));
+  EXPECT_THAT(problem({"cut.features=3", "model.heads=6", "model.width=48"}),
+              HasSubstr("2 heads of keys and values"));
+  EXPECT_THAT(problem({"mesh.tp=2", "model.mlp_width=45"}), HasSubstr("45 hidden features"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Workloads, MeshMatrixTest, ::testing::ValuesIn(Workloads()),

@@ -50,6 +50,13 @@ Adapted Gpt() {
 Adapted LateGpt() {
   return {SmallGptConfig(), {R"(lora.layers=["blocks.1.attention.qkv"])", "lora.rank=2"}};
 }
+// Single projections, whole packed layers, both halves of the MLP.
+Adapted Llama() {
+  return {
+      SmallLlamaConfig(),
+      {R"(lora.layers=["*.qkv.k", "*.qkv.v", "blocks.0.network", "blocks.1.network.gate_up.gate"])",
+       "lora.rank=2", "lora.dropout=0.1"}};
+}
 Adapted ResNet() {
   return {SmallResNetConfig(), {R"(lora.layers=["*"])", "lora.rank=2", "lora.dropout=0.1"}};
 }
@@ -73,6 +80,7 @@ void ExpectPredictedMemory(const std::vector<RankReport>& ranks, double margin) 
 class LoraWithOthersTest : public ::testing::TestWithParam<std::string> {
  protected:
   Adapted adapted() const {
+    if (GetParam() == "Llama") return Llama();
     return GetParam() == "Gpt" ? Gpt() : GetParam() == "LateGpt" ? LateGpt() : ResNet();
   }
 };
@@ -258,7 +266,8 @@ TEST(LoraCheckpointTest, AnyStrategyGoesOnFromAnyOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LoraWithOthersTest, ::testing::Values("Gpt", "LateGpt", "ResNet"),
+INSTANTIATE_TEST_SUITE_P(Models, LoraWithOthersTest,
+                         ::testing::Values("Gpt", "LateGpt", "Llama", "ResNet"),
                          [](const auto& parameters) { return parameters.param; });
 
 }  // namespace

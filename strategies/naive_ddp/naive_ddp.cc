@@ -95,6 +95,7 @@ StrategyDefinition NaiveDdpStrategy() {
   strategy.keys = {.defaults = "mesh.dp = 2",
                    .fixed = {{"mesh.pp", "1", "layerwise or gpipe"},
                              {"mesh.replicas", "1", "ddp"},
+                             {"mesh.cp", "1", "cp"},
                              {"mesh.tp", "1", "tp"}}};
   strategy.check = [](const Config&, const Settings& settings) {
     return CheckShards(settings.mesh, settings.cut, ShardAssignment::kConsecutive);

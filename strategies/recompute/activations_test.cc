@@ -126,6 +126,31 @@ TEST(ActivationsTest, DdpKeepsWhatTheFormulaSays) {
   }
 }
 
+// As of a GPT; RMS normalisation keeps one number a row, QKV has a heads of queries and two of keys
+// and of values, and m numbers a token are gated by as many. Rotation keeps nothing: it turns what
+// attention keeps where that lies. Positions belong to the pass.
+TEST(ActivationsTest, OfALlama) {
+  constexpr int64_t m = 48, kKeyHeads = 2, kHeads = 4;
+  constexpr int64_t kSums = b * kHeads * s, kGates = b * s * 2 * m;
+  constexpr int64_t kOfLayer = 2 * kLayerInput + 2 * b * s                         // norms
+                               + 2 * b * s * h                                     // projections
+                               + b * s * (h + 2 * h / kHeads * kKeyHeads) + kSums  // attention
+                               + b * s * h + kGates;                               // MLP
+  const Assignments llama = {absl::StrCat("model.mlp_width=", m),
+                             absl::StrCat("model.key_heads=", kKeyHeads)};
+  Assignments all = With(Gpt(1), llama);
+  all.push_back(absl::StrCat("model.heads=", kHeads));
+  for (const auto& [policy, elements] : std::vector<Expected>{{kFull, kOfLayer - kLayerInput},
+                                                              {kSelective, kSums},
+                                                              {kMlp, kGates},
+                                                              {kBoth, kSums + kGates}}) {
+    SCOPED_TRACE(policy[0]);
+    EXPECT_EQ(
+        Saved(DdpStrategy(), SmallLlamaConfig(), all, policy, absl::StrCat("blocks.", kLayers - 1)),
+        std::vector<int64_t>({kFp32 * kLayers * elements}));
+  }
+}
+
 // The first stage has the embedding and two layers, and forwards all micro-batches before it goes
 // back.
 TEST(ActivationsTest, APipelineKeepsItOfEachMicroBatch) {

@@ -39,6 +39,7 @@ std::vector<Assignments> Policies(SmallModel model) {
                     stages = {"recompute.micro_batches=except_last"};
   switch (model) {
     case SmallModel::kGpt:
+    case SmallModel::kLlama:
       return {full,
               stages,
               {"recompute.granularity=selective"},
@@ -83,7 +84,8 @@ void ExpectSame(const Outcome& outcome, const Outcome& expected) {
 Assignments Cut(SmallModel model, int shards) {
   Assignments cut = {"cut.micro_batches=3", absl::StrCat("cut.shards=", shards), "train.steps=3",
                      absl::StrCat("batch.size=", 7 * shards)};
-  if (model != SmallModel::kGpt) cut.push_back("model.width=4");
+  const bool is_image = model == SmallModel::kResNet || model == SmallModel::kUNet;
+  if (is_image) cut.push_back("model.width=4");
   return cut;
 }
 
@@ -141,8 +143,8 @@ TEST_P(RecomputeTest, PipelinesHaveTheBitsOfSingle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RecomputeTest,
-                         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
-                                           SmallModel::kUNet),
+                         ::testing::Values(SmallModel::kGpt, SmallModel::kLlama,
+                                           SmallModel::kResNet, SmallModel::kUNet),
                          [](const auto& parameter) { return Name(parameter.param); });
 
 // --- layers that ranks compute together ---------------------------------------------------------

@@ -159,8 +159,14 @@ std::string ToString(const Action& action, bool with_stage) {
 }
 
 absl::Status Validate(const Schedule& schedule) {
-  const std::vector<std::string> faults = Checker(schedule).Faults();
+  constexpr size_t kMost = 10;
+  std::vector<std::string> faults = Checker(schedule).Faults();
   if (faults.empty()) return absl::OkStatus();
+  if (faults.size() > kMost) {
+    const size_t more = faults.size() - kMost;
+    faults.resize(kMost);
+    faults.push_back(absl::StrCat("and ", more, " more"));
+  }
   return InvalidArgument("schedule ", schedule.name, ":\n  ", absl::StrJoin(faults, "\n  "));
 }
 

@@ -44,8 +44,8 @@ struct Schedule {
 // on its own rank, all ranks come to their ends, and every stage takes micro-batches in their order
 // in all that adds up: forwards (batch statistics), input gradients and weight gradients, each as a
 // half of a backward or within a whole one (a gradient is a sum over micro-batches in order, as
-// `single` has it). InvalidArgument tells every fault at once, each with its cell: "rank 1, action
-// 4 (B2)"; of a deadlock, what each rank waits for.
+// `single` has it). InvalidArgument tells the first ten faults at once, each with its cell: "rank
+// 1, action 4 (B2)"; of a deadlock, what each rank waits for.
 absl::Status Validate(const Schedule& schedule);
 
 // Whether it is a backward, or the half of one that the stage before waits for; and whether nothing

@@ -77,6 +77,7 @@ StrategyDefinition SingleStrategy() {
   strategy.keys.fixed = {{"mesh.pp", "1", "layerwise, gpipe or fsdp_pipe"},
                          {"mesh.replicas", "1", "any of the others"},
                          {"mesh.dp", "1", "any of the others"},
+                         {"mesh.cp", "1", "cp"},
                          {"mesh.tp", "1", "tp"}};
   strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     return std::make_unique<Single>(std::move(inputs));

@@ -7,10 +7,15 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "core/config/key_ranges.h"
 #include "strategies/schedules/named_schedules.h"
 
 namespace lockstep {
 namespace {
+
+// Stages of a pipeline, and passes of a step through all of them: what is checked in a second. The
+// check takes the square of the stages.
+constexpr int64_t kMostStages = 4096, kMostActions = int64_t{1} << 20;
 
 absl::StatusOr<Schedule> ReadFile(const std::string& path, int ranks) {
   LS_ASSIGN_OR_RETURN(const std::string csv, lockstep::ReadFile(path));
@@ -27,13 +32,23 @@ Schedule ReadSchedule(ConfigReader& reader, const Settings& settings, Divided di
   reader.Read("schedule", &name);
   reader.Read("schedule_file", &file);
   int stages_per_rank = DefaultStagesPerRank(name);
-  reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1});
+  reader.Read("stages_per_rank", &stages_per_rank, {.at_least = 1, .at_most = kMostLayers});
   const int ranks = settings.mesh.pp;
   const bool is_file = !file.empty();
   if (is_file && (reader.IsGiven("schedule") || reader.IsGiven("stages_per_rank"))) {
     reader.AddProblem("schedule_file", "says all; leave schedule and stages_per_rank out");
   }
-  const auto make = [&](int64_t micro_batches) {
+  const auto make = [&](int64_t micro_batches) -> absl::StatusOr<Schedule> {
+    const int64_t stages = int64_t{ranks} * stages_per_rank;
+    if (stages > kMostStages) {
+      return InvalidArgument("it has ", stages, " stages, more than ", kMostStages,
+                             "; lower mesh.pp or stages_per_rank");
+    }
+    if (stages * micro_batches > kMostActions) {
+      return InvalidArgument("it takes each of ", stages, " stages through ", micro_batches,
+                             " micro-batches in a step, more than ", kMostActions,
+                             " passes together; lower cut.micro_batches or cut.shards");
+    }
     return MakeSchedule(name, ranks, stages_per_rank, static_cast<int>(micro_batches));
   };
   int64_t at_once = std::max<int64_t>(1, settings.micro_batches_of_rank());

@@ -42,7 +42,7 @@ Variable TensorGroup::Enter(Pass& pass, const Variable& x) {
     return out;
   }
   const TokenOrder& tokens = pass.tokens;
-  const Shape all = {tokens.leaves * tokens.samples, tokens.leaf_time(), x.shape()[-1]};
+  const Shape all = {tokens.held_leaves() * tokens.samples, tokens.leaf_time(), x.shape()[-1]};
   Variable out = pass.tape.Result(Gather(k, x.value, all, kActivations), x.needs_gradient());
   pass.tape.Record(
       out, [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Scatter(k, dy, kGradients)); });

@@ -1,9 +1,8 @@
 #include "strategies/tensor_parallel/tensor_parallel.h"
 
-#include <algorithm>
-
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "strategies/recompute/forwards_again.h"
 
 namespace lockstep {
 namespace {
@@ -20,38 +19,6 @@ TensorGroup::Sequence SequenceOf(const StrategyInputs& inputs) {
   return ReadSequenceParallel(inputs.config).value() && inputs.settings.mesh.tp > 1
              ? TensorGroup::Sequence::kSplit
              : TensorGroup::Sequence::kWhole;
-}
-
-bool IsIn(const Block& block, const std::string& layer) {
-  return layer == block.name() || layer.starts_with(block.name() + ".");
-}
-
-// What needs gradients of a layer: what comes in if anything before it is trained, what goes out if
-// the layer itself is too. In the order of parameters, which is that of forward.
-struct GradientNeeds {
-  bool of_input = false, of_output = false;
-};
-GradientNeeds NeedsOf(const Model& model, const std::string& layer) {
-  GradientNeeds needs;
-  bool is_before = true;
-  for (const Parameter* parameter : model.Parameters()) {
-    const bool is_in = parameter->name.starts_with(layer + ".");
-    if (!is_in && !is_before) break;
-    is_before &= !is_in;
-    needs.of_input |= is_before && parameter->trainable;
-    needs.of_output |= parameter->trainable;
-  }
-  return needs;
-}
-
-// How often backward runs a layer forward again because its block or its operation is recomputed.
-// A part that needs no gradient is not.
-int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic& layer) {
-  const std::vector<std::string>& operations = block.recomputed.operations;
-  const bool is_operation =
-      std::find(operations.begin(), operations.end(), layer.operation.kind) != operations.end();
-  return (block.recomputed.whole && NeedsOf(model, block.name()).of_output ? 1 : 0) +
-         (is_operation && NeedsOf(model, layer.operation.module).of_output ? 1 : 0);
 }
 
 // What the split layers of a local model move for a sample, in elements.
@@ -71,7 +38,7 @@ StageTraffic TrafficPerSample(const LocalModel& local_model, int forwards) {
     for (const BlockRange& blocks : local_model.ranges()) {
       for (int64_t i = blocks.begin; i < blocks.end; ++i) {
         if (!IsIn(*model.blocks[i], layer.layer)) continue;
-        const int all_forwards = forwards + ForwardsAgain(model, *model.blocks[i], layer);
+        const int all_forwards = forwards + ForwardsAgain(model, *model.blocks[i], layer.operation);
         sum.forward += all_forwards * layer.forward;
         sum.backward += all_forwards * layer.backward;
         if (needs.of_output) sum.forward_back += layer.forward;
@@ -138,7 +105,8 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
   for (int i = 0; i < micro_batches; ++i) {
     const StageTraffic sample =
         TrafficPerSample(local_model, Forwards(i, micro_batches, checkpointing));
-    const auto samples = static_cast<double>(settings_.samples_of(i));
+    // Along cp each rank has its tokens of a sample.
+    const auto samples = static_cast<double>(settings_.samples_of(i)) / settings_.mesh.cp;
     const double bytes = samples * static_cast<double>(SizeOf(settings_.precision.compute));
     forward.sums += fraction * bytes * static_cast<double>(sample.forward);
     back.sums += fraction * bytes * static_cast<double>(sample.backward_back);
@@ -167,8 +135,9 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
   add(Operation::kAllReduce, "cross entropy", logit_sums);
   int64_t replicated = 0;  // parts of gradients, once for each shard or each of its token leaves
   for (const Parameter* use : local_model.uses()) {
-    const int64_t parts = (use->features_over != nullptr ? settings_.cut.tokens : 0) +
-                          (use->tokens_over != nullptr ? 1 : 0);
+    const int64_t parts =
+        (use->features_over != nullptr ? settings_.cut.tokens / settings_.mesh.cp : 0) +
+        (use->tokens_over != nullptr ? 1 : 0);
     replicated += parts * settings_.shards_of_rank() * use->held_shape().elements() *
                   SizeOf(settings_.precision.reduce);
   }

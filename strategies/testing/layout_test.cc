@@ -15,6 +15,7 @@
 #include "core/run/batches.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
@@ -188,8 +189,8 @@ void ExpectLayout(const Case& c, SmallModel model, const Assignments& more = {})
   std::map<std::string, int> copies;
   const bool is_sharded = !ranks.layout->UnitsOf(0).empty();
   for (const ModelTensor& tensor : ranks.layout->tensors()) {
-    const int of_dp = is_sharded && !tensor.statistic ? 1 : mesh.dp;
-    copies[tensor.name] = mesh.replicas * of_dp * (tensor.splits[0].slice ? 1 : mesh.tp);
+    const int of_shards = is_sharded && !tensor.statistic ? 1 : mesh.dp * mesh.cp;
+    copies[tensor.name] = mesh.replicas * of_shards * (tensor.splits[0].slice ? 1 : mesh.tp);
   }
   const auto copies_of = [&](const std::string& name) {
     const size_t prefix = name.starts_with(kOptimizerPrefix) ? name.find('.', 10) + 1 : 0;
@@ -228,9 +229,17 @@ TEST_P(LayoutTest, IsWhatRanksHold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest,
-                         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
-                                           SmallModel::kUNet),
+                         ::testing::Values(SmallModel::kGpt, SmallModel::kLlama,
+                                           SmallModel::kResNet, SmallModel::kUNet),
                          [](const auto& parameter) { return Name(parameter.param); });
+
+// Ranks that divide sequences hold the same.
+TEST(LayoutOfTransformersTest, WithDividedSequences) {
+  for (const Case& c : {Case{CpStrategy(), {"mesh.dp=2", "mesh.cp=2"}, 2},
+                        Case{FsdpStrategy(), {"mesh.dp=2", "mesh.cp=2", "mesh.tp=2"}, 2, 2}}) {
+    ExpectLayout(c, SmallModel::kGpt, {"cut.tokens=2"});
+  }
+}
 
 // A vocabulary that does not divide, and adapters on a frozen base.
 TEST(LayoutOfTransformersTest, WithPaddingAndAdapters) {

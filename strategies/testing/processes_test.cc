@@ -46,7 +46,7 @@ TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {
   ASSERT_TRUE(single.ok()) << single.err;
   std::vector<std::string> options;
   int ranks = 1;
-  for (const std::string axis : {"pp", "dp", "tp"}) {
+  for (const std::string axis : {"pp", "dp", "cp", "tp"}) {
     if (c.mesh.find(axis) == std::string::npos) continue;
     options.insert(options.end(), {"--set", absl::StrCat("mesh.", axis, "=2")});
     ranks *= 2;
@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
              .strategy = "tp",
              .mesh = "dp tp",
              .options = {"tensor_parallel.sequence_parallel=true"}},
+        Case{.name = "Cp", .strategy = "cp", .mesh = "dp cp"},
         Case{.name = "AllAxes",
              .strategy = "fsdp_pipe",
              .mesh = "pp dp tp",

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
@@ -97,8 +98,8 @@ TEST_P(RehearsalTest, OfMicroBatchesInFlight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RehearsalTest,
-                         ::testing::Values(SmallModel::kGpt, SmallModel::kResNet,
-                                           SmallModel::kUNet),
+                         ::testing::Values(SmallModel::kGpt, SmallModel::kLlama,
+                                           SmallModel::kResNet, SmallModel::kUNet),
                          [](const auto& parameter) { return Name(parameter.param); });
 
 TEST(RehearsalOfDtypesTest, SixteenBits) {
@@ -106,6 +107,14 @@ TEST(RehearsalOfDtypesTest, SixteenBits) {
     for (const char* compute : {"precision.compute=\"bf16\"", "precision.compute=\"fp16\""}) {
       ExpectRehearsed({DdpStrategy(), {"mesh.dp=2", compute}}, config);
     }
+  }
+}
+
+TEST(RehearsalOfContextTest, OfDividedSequences) {
+  for (const Assignments& mesh :
+       {Assignments{"mesh.dp=1", "mesh.cp=4"},
+        Assignments{"mesh.dp=2", "mesh.cp=2", "recompute.operations=[\"attention\"]"}}) {
+    ExpectRehearsed({CpStrategy(), mesh}, SmallGptConfig());
   }
 }
 

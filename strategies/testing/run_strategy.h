@@ -64,14 +64,15 @@ void ExpectPredictedTraffic(const RankReport& report);
 // predicted, to the byte.
 void ExpectPredictedCosts(const std::vector<RankReport>& ranks);
 
-// A small transformer with dropout on markov text, a small ResNet on shapes, and a small U-Net on
-// their segmentation: 12 samples a step, 4 steps.
+// A small GPT with dropout and a small Llama with groups of two heads on markov text, a small
+// ResNet on shapes, and a small U-Net on their segmentation: 12 samples a step, 4 steps.
 std::string SmallGptConfig();
+std::string SmallLlamaConfig();
 std::string SmallResNetConfig();
 std::string SmallUNetConfig();
 
 // The same, for tests that walk through them.
-enum class SmallModel { kGpt, kResNet, kUNet };
+enum class SmallModel { kGpt, kLlama, kResNet, kUNet };
 std::string SmallConfig(SmallModel model);
 std::string Name(SmallModel model);  // letters
 

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "nlohmann/json.hpp"
+#include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
@@ -85,6 +86,7 @@ TEST(TraceTest, IsWholeUnderEachStrategyAndMesh) {
       {DdpStrategy(), {"mesh.dp=3"}},
       {FsdpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
       {TpStrategy(), {"mesh.dp=2", "mesh.tp=2"}},
+      {CpStrategy(), {"mesh.dp=2", "mesh.cp=2"}},
       {LayerwiseStrategy(), {"mesh.dp=2", "mesh.pp=2"}},
       {GPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "cut.micro_batches=3"}},
       {FsdpPipeStrategy(), {"mesh.dp=2", "mesh.pp=2", "cut.micro_batches=2"}},

@@ -22,6 +22,7 @@
 ABSL_FLAG(int, batch, 8, "samples");
 ABSL_FLAG(int, time, 256, "tokens of a sample");
 ABSL_FLAG(int, heads, 6, "heads");
+ABSL_FLAG(int, key_heads, 0, "heads of keys and values; 0: as many as heads");
 ABSL_FLAG(int, head_width, 64, "elements of a head");
 ABSL_FLAG(int, threads, 1, "threads");
 ABSL_FLAG(int, rounds, 40, "measurements of each figure, of which the best counts");
@@ -44,12 +45,12 @@ class Operands {
   Operands(Kernels& kernels, DType dtype, int64_t leaves) : kernels_(kernels), leaves_(leaves) {
     attention_.heads = attention_.total_heads = absl::GetFlag(FLAGS_heads);
     attention_.head_width = absl::GetFlag(FLAGS_head_width);
+    attention_.key_heads = absl::GetFlag(FLAGS_key_heads);
     attention_.dropout.probability = static_cast<float>(absl::GetFlag(FLAGS_dropout));
     const int64_t rows = absl::GetFlag(FLAGS_batch) * leaves,
-                  time = absl::GetFlag(FLAGS_time) / leaves,
-                  width = attention_.heads * attention_.head_width;
-    qkv_ = Normal({rows, time, 3 * width}, dtype, 1);
-    dy_ = Normal({rows, time, width}, dtype, 2);
+                  time = absl::GetFlag(FLAGS_time) / leaves;
+    qkv_ = Normal({rows, time, attention_.packed_width()}, dtype, 1);
+    dy_ = Normal({rows, time, attention_.query_width()}, dtype, 2);
     y_ = kernels.EmptyLike(dy_);
     dqkv_ = kernels.EmptyLike(qkv_);
     log_sum_exp_ = kernels.Empty({rows, attention_.heads, time});

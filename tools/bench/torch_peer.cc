@@ -1,13 +1,13 @@
 #include "tools/bench/torch_peer.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "nlohmann/json.hpp"
@@ -27,7 +27,7 @@ bool CanImportTorch(const std::string& python) {
 std::optional<TorchPeer> FindTorchPeer(const std::string& python, const std::string& script) {
   const TorchPeer peer = {.python = FindOnPath(python), .script = script};
   std::string reason;
-  if (script.empty() || !std::filesystem::exists(script)) {
+  if (script.empty() || !PathExists(script)) {
     reason = absl::StrCat("no script '", script, "' (--torch_peer)");
   } else if (!CanImportTorch(peer.python)) {
     reason = absl::StrCat("'", python, "' cannot import torch (--python)");

@@ -21,6 +21,7 @@
 #include "core/base/flags.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
+#include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/lora/lora.h"
@@ -34,7 +35,8 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, bf16, ranks, fsdp, tp, cuts, lora; default: all");
+          "of limit, llama, bf16, ranks, fsdp, tp, cp, cuts, lora; default: all");
+ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py", "the same of a Llama");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
 
@@ -47,10 +49,11 @@ Rounds RoundsWith(const std::optional<TorchPeer>& peer) {
 }
 
 // One rank of two threads against the machine's limit and against PyTorch.
-absl::Status CompareWithTheLimit(const std::optional<TorchPeer>& peer) {
+absl::Status CompareWithTheLimit(const std::vector<TrainingWorkload>& workloads,
+                                 const std::optional<TorchPeer>& peer) {
   std::printf("\none rank, 2 threads, fp32\n%-36s %9s %9s %9s %8s %9s %7s\n", "", "GFLOP/s",
               "limit", "fraction", "outside", "PyTorch", "ratio");
-  for (const TrainingWorkload& workload : {ResNetWorkload(), GptWorkload()}) {
+  for (const TrainingWorkload& workload : workloads) {
     double limit = 0;
     Rounds rounds = RoundsWith(peer);
     rounds.before_each = [&limit] { limit = std::max(limit, MeasureFmaLimit(2)); };
@@ -149,6 +152,25 @@ absl::Status CompareTensorParallel(const std::optional<TorchPeer>& peer) {
                                .torch_arguments = torch_arguments + " --sequence_parallel"}});
 }
 
+// What dividing sequences costs: two ranks of one thread against one of two threads, for each way in
+// which queries meet the keys of the other rank.
+absl::Status CompareContextParallel() {
+  PrintHeader("two ranks of one thread, one batch: cp", "single", "cp");
+  const TrainingWorkload workload = GptWorkload();
+  std::printf("%s\n", workload.name.c_str());
+  std::vector<Contender> contenders = {{.strategy = SingleStrategy()}};
+  for (const char* attention : {"gather", "ring", "ulysses"}) {
+    contenders.push_back(
+        {.name = absl::StrCat("  ", attention),
+         .strategy = CpStrategy(),
+         .ranks = 2,
+         .axis = "cp",
+         .threads = 1,
+         .assignments = {absl::StrCat("context_parallel.attention=", attention)}});
+  }
+  return CompareWithTheFirst(workload, {}, std::move(contenders));
+}
+
 // What a finer cut costs one rank: sums over several leaves or shards, against the same work with
 // fewer of them.
 absl::Status CompareCuts() {
@@ -211,12 +233,20 @@ absl::StatusOr<int> RunBenchmark() {
   };
   const std::optional<TorchPeer> peer = peer_at(absl::GetFlag(FLAGS_torch_peer));
   const std::vector<std::pair<std::string, std::function<absl::Status()>>> tables = {
-      {"limit", [&] { return CompareWithTheLimit(peer); }},
+      {"limit",
+       [&] {
+         return CompareWithTheLimit({ResNetWorkload(), GptWorkload()}, peer);
+       }},
+      {"llama",
+       [&] {
+         return CompareWithTheLimit({LlamaWorkload()}, peer_at(absl::GetFlag(FLAGS_torch_llama)));
+       }},
       {"bf16", [&] { return CompareBf16(peer); }},
       {"ranks", [] { return CompareRanks(); }},
       {"fsdp", [&] { return CompareSharding(peer); }},
       {"tp",
        [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
+      {"cp", [] { return CompareContextParallel(); }},
       {"cuts", [] { return CompareCuts(); }},
       {"lora", [] { return CompareAdapters(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);

@@ -86,6 +86,19 @@ TrainingWorkload GptWorkload() {
               "--batch 16"};
 }
 
+TrainingWorkload LlamaWorkload() {
+  return {.name = "Llama 6 x 384, context 256, batch 16",
+          .batch = 16,
+          .config =
+              "[model]\nkind = 'llama'\nlayers = 6\nheads = 6\nkey_heads = 2\nwidth = 384\n"
+              "mlp_width = 1024\n"
+              "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
+              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
+          .torch_arguments =
+              "llama --layers 6 --heads 6 --key_heads 2 --width 384 --mlp_width 1024 "
+              "--context 256 --vocab 65 --batch 16"};
+}
+
 TrainingWorkload WideGptWorkload() {
   return {.name = "GPT 8 x 1024, context 32, batch 1",
           .batch = 1,

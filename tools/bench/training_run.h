@@ -33,6 +33,9 @@ std::string TorchSizes(const TrainingWorkload& workload);
 // ResNet-18 on 32x32 images, and a GPT of six layers: the sizes of the PyTorch side.
 TrainingWorkload ResNetWorkload();
 TrainingWorkload GptWorkload();
+// A Llama of the same size: blocks of the same width and depth, groups of three heads, and an MLP
+// of nearly as many elements.
+TrainingWorkload LlamaWorkload();
 // The model of experiments/gpt_wide, which weighs more than what it computes, on one sequence a
 // step. Without a PyTorch side.
 TrainingWorkload WideGptWorkload();

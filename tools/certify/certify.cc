@@ -144,6 +144,7 @@ class Certification {
     LS_ASSIGN_OR_RETURN(const std::string listing, Listing(reference(), {}));
     LS_ASSIGN_OR_RETURN(const PresetMesh preset, ReadPresetMesh(reference().preset, listing));
     limits_.shards = preset.shards;
+    limits_.tokens = preset.tokens;
     limits_.features = preset.features;
     cut_ = preset.cut;
     Set(cut_, arguments_);
@@ -171,7 +172,7 @@ class Certification {
     if (absl::IsInvalidArgument(listing.status())) {  // one of its other meshes may fit
       plan_.left_out.push_back(
           {.preset = program.preset, .reason = std::string(listing.status().message())});
-      listing = Listing(program, {"mesh.replicas=1", "mesh.dp=1", "mesh.tp=1"});
+      listing = Listing(program, {"mesh.replicas=1", "mesh.dp=1", "mesh.cp=1", "mesh.tp=1"});
       if (absl::IsInvalidArgument(listing.status())) return absl::OkStatus();
     }
     LS_RETURN_IF_ERROR(listing.status());

@@ -21,10 +21,13 @@ std::vector<int64_t> SizesOf(MeshAxis axis, const PresetMesh& preset, const Plan
   std::set<int64_t> sizes = {preset.mesh[axis]};
   if (preset.Fixes(axis)) return {sizes.begin(), sizes.end()};
   for (int64_t size = 1; size <= limits.ranks; ++size) {
-    const bool is_node = limits.features % size == 0 &&
-                         std::has_single_bit(static_cast<uint64_t>(limits.features / size));
+    // Whether ranks hold nodes of the tree over leaves.
+    const auto hold_nodes = [size](int64_t leaves) {
+      return leaves % size == 0 && std::has_single_bit(static_cast<uint64_t>(leaves / size));
+    };
     const bool fits = axis == MeshAxis::kPp   ? size == 2 || size == 4
-                      : axis == MeshAxis::kTp ? is_node
+                      : axis == MeshAxis::kTp ? hold_nodes(limits.features)
+                      : axis == MeshAxis::kCp ? hold_nodes(limits.tokens)
                                               : limits.shards % size == 0;
     if (size == 1 || fits) sizes.insert(size);
   }
@@ -59,8 +62,9 @@ const std::vector<Backend> kThreadsAlone = {Backend::kThreads};
 using Choice = std::pair<size_t, int64_t>;
 
 std::vector<std::pair<Choice, Choice>> PairsOf(const PlannedMesh& run) {
-  const std::array<int64_t, 6> levels = {run.mesh.pp, run.mesh.replicas, run.mesh.dp,
-                                         run.mesh.tp, run.threads,       int64_t(run.backend)};
+  const std::array<int64_t, 7> levels = {run.mesh.pp,         run.mesh.replicas, run.mesh.dp,
+                                         run.mesh.cp,         run.mesh.tp,       run.threads,
+                                         int64_t(run.backend)};
   std::vector<std::pair<Choice, Choice>> pairs;
   for (size_t i = 0; i < levels.size(); ++i) {
     for (size_t j = 0; j < i; ++j) pairs.push_back({{i, levels[i]}, {j, levels[j]}});
@@ -105,6 +109,7 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
   for (const MeshAxis axis : kMeshAxes) mesh.Read(Name(axis), &result.mesh[axis]);
   LS_RETURN_IF_ERROR(mesh.Finish());
   cut.Read("shards", &result.shards);
+  cut.Read("tokens", &result.tokens);
   cut.Read("features", &result.features);
   if (const ConfigValue* table = config.Table("cut").value; table != nullptr) {
     for (const auto& [key, value] : *table->As<ConfigValue::Table>()) {

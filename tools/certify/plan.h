@@ -38,10 +38,10 @@ struct PlannedMesh {
 // What a preset says of a workload's mesh and cut.
 struct PresetMesh {
   std::string preset;
-  MeshShape mesh;                         // its default for the workload
-  std::vector<MeshAxis> fixed_axes = {};  // whose size the preset fixes
-  std::vector<std::string> cut = {};      // all keys of the table: "cut.shards=2", ...
-  int64_t shards = 1, features = 1;       // of the cut
+  MeshShape mesh;                                // its default for the workload
+  std::vector<MeshAxis> fixed_axes = {};         // whose size the preset fixes
+  std::vector<std::string> cut = {};             // all keys of the table: "cut.shards=2", ...
+  int64_t shards = 1, tokens = 1, features = 1;  // of the cut
 
   bool Fixes(MeshAxis axis) const;
 };
@@ -52,6 +52,7 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
 // What the meshes of a plan divide, and how far it goes.
 struct PlanLimits {
   int64_t shards = 1;    // [cut]
+  int64_t tokens = 1;    // [cut]
   int64_t features = 1;  // [cut]
   int64_t ranks = 8;     // at most
   std::vector<int64_t> threads = {1, 3};
@@ -72,10 +73,11 @@ struct Plan {
 };
 
 // The runs of one preset. Sizes of axes are: pp 1, 2 and 4; replicas and dp the divisors of the
-// shards; tp what leaves each rank a node of the tree over feature leaves; and the preset's
-// default. Of all meshes, threads and backends only so many are taken that every two choices (dp =
-// 2 and tp = 2; tp = 2 and MPI) meet in one run, where any run has both: all-pairs testing. The
-// default mesh comes first, then meshes of more ranks. Ranks of a mesh of one are never processes.
+// shards; cp and tp what leaves each rank a node of the tree over token leaves, or feature leaves;
+// and the preset's default. Of all meshes, threads and backends only so many are taken that every
+// two choices (dp = 2 and tp = 2; tp = 2 and MPI) meet in one run, where any run has both:
+// all-pairs testing. The default mesh comes first, then meshes of more ranks. Ranks of a mesh of
+// one are never processes.
 //
 // `check` says whether the preset takes a mesh. It is asked once for each mesh that would be taken;
 // what it refuses is left out, with its message, and others take its place.

@@ -26,6 +26,7 @@ micro_batches = 2                        # w.toml:24
 shards = 2                               # default
 
 [mesh]
+cp = 1                                   # default
 dp = 2                                   # cut.shards / mesh.replicas
 pp = 1                                   # fixed by ddp
 replicas = 1                             # default
@@ -46,10 +47,10 @@ std::set<std::string> Meshes(const Plan& plan) {
   return meshes;
 }
 
-// Six numbers that describe a run.
+// Seven numbers that describe a run.
 std::vector<int64_t> Levels(const PlannedMesh& run) {
-  return {run.mesh.pp, run.mesh.replicas, run.mesh.dp,
-          run.mesh.tp, run.threads,       run.backend == Backend::kMpi};
+  return {run.mesh.pp, run.mesh.replicas,           run.mesh.dp, run.mesh.cp, run.mesh.tp,
+          run.threads, run.backend == Backend::kMpi};
 }
 
 TEST(CertifyPlanTest, ReadsAPresetFromItsListing) {
@@ -71,7 +72,7 @@ TEST(CertifyPlanTest, ARunSaysItsMesh) {
   const PlannedMesh run = {
       .preset = "fsdp", .mesh = Mesh("dp=2,tp=4"), .threads = 3, .backend = Backend::kMpi};
   EXPECT_THAT(run.assignments(), ElementsAre("run.threads=3", "mesh.pp=1", "mesh.replicas=1",
-                                             "mesh.dp=2", "mesh.tp=4"));
+                                             "mesh.dp=2", "mesh.cp=1", "mesh.tp=4"));
   EXPECT_EQ(run.ToString(), "fsdp.pp=1,dp=2,tp=4.3_threads.mpi");
 }
 
@@ -118,6 +119,13 @@ TEST(CertifyPlanTest, MeshesDivideTheCutAndHaveNotTooManyRanks) {
     EXPECT_FALSE(run.mesh.ranks() == 1 && run.backend == Backend::kMpi);
   }
   EXPECT_THAT(Meshes(plan), Contains("pp=1,dp=1,tp=6"));
+}
+
+TEST(CertifyPlanTest, RanksAlongCpHoldNodesOfTheTreeOverTokens) {
+  const Plan plan = PlanOf(Preset("dp=2"), {.shards = 2, .tokens = 6, .features = 2}, Accept);
+  std::set<int> sizes;
+  for (const PlannedMesh& run : plan.runs) sizes.insert(run.mesh.cp);
+  EXPECT_THAT(sizes, ElementsAre(1, 3, 6));
 }
 
 TEST(CertifyPlanTest, TheDefaultMeshIsThereAndRunsAscend) {

@@ -21,6 +21,7 @@
 #include "tools/collectives/demo.h"
 #include "tools/collectives/picture.h"
 #include "tools/collectives/text.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 
 ABSL_FLAG(bool, all, false, "all operations on one HTML page; the flags apply where they can");
@@ -81,6 +82,8 @@ std::string OutFile(const std::string& name, const std::string& suffix) {
 
 // All operations on one page; the flags apply where they can.
 absl::Status ShowAll(DemoOptions options) {
+  const std::string out = OutFile("collectives", ".html");
+  LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(out, "an HTML page", "<!DOCTYPE html>")}));
   std::vector<Demo> demos;
   for (const Collective& collective : Collectives()) {
     options.operation = collective.operation;
@@ -88,7 +91,6 @@ absl::Status ShowAll(DemoOptions options) {
     LS_ASSIGN_OR_RETURN(demos.emplace_back(), RunDemo(options));
     std::printf("%s: checked\n", Title(options).c_str());
   }
-  const std::string out = OutFile("collectives", ".html");
   LS_RETURN_IF_ERROR(WriteOutput(out, Page(demos)));
   std::printf("page   %s\n", out.c_str());
   return absl::OkStatus();
@@ -98,8 +100,9 @@ absl::Status ShowOne(const std::string& name, DemoOptions options) {
   LS_ASSIGN_OR_RETURN(const Collective collective, FindCollective(name));
   options.operation = collective.operation;
   LS_RETURN_IF_ERROR(CheckUse(options));
-  LS_ASSIGN_OR_RETURN(const Demo demo, RunDemo(options));
   const std::string out = OutFile(collective.name, ".svg");
+  LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(out, "an SVG picture", "<svg")}));
+  LS_ASSIGN_OR_RETURN(const Demo demo, RunDemo(options));
   std::fputs(TextReport(demo).c_str(), stdout);
   LS_RETURN_IF_ERROR(WriteOutput(out, Picture(demo)));
   std::printf("picture   %s\n", out.c_str());
@@ -129,7 +132,8 @@ ProgramFlags Flags() {
   for (const Collective& collective : Collectives()) {
     absl::StrAppendFormat(&usage, "\n  %-17s%s", collective.name, collective.summary);
   }
-  return {.usage = usage, .files = {__FILE__}, .words = ProgramFlags::Words::kAny};
+  return {
+      .usage = usage, .files = {__FILE__, kOverwriteFlagFile}, .words = ProgramFlags::Words::kAny};
 }
 
 }  // namespace

@@ -91,6 +91,14 @@ TEST_F(CollectivesTest, AllMakesAPage) {
   EXPECT_THAT(Written("collectives/collectives.html"), StartsWith("<!DOCTYPE html>"));
 }
 
+TEST_F(CollectivesTest, FilesOfOthersAreLeftAlone) {
+  ASSERT_TRUE(WriteFileAtomically(folder_ + "/thesis.svg", "years of work").ok());
+  const ProcessResult result = Run({"all_reduce", "--out", "thesis.svg"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("is there already and is not an SVG picture"));
+  EXPECT_EQ(Written("thesis.svg"), "years of work");
+}
+
 TEST_F(CollectivesTest, HelpNamesEverything) {
   const ProcessResult result = Run({"--help"});
   EXPECT_TRUE(result.ok());

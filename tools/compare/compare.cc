@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "tools/compare/show.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/run_record.h"
 
 ABSL_FLAG(std::string, html, "",
@@ -43,7 +44,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.usage = "Prints runs side by side, and writes a page with charts that needs nothing beside "
                 "it:\n\n  compare RUN_DIRECTORY... [options]",
-       .files = {__FILE__},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile},
        .words = lockstep::ProgramFlags::Words::kAny},
       lockstep::Run);
 }

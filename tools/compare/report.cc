@@ -19,12 +19,18 @@ std::string NameOf(const ComparedWorkload& workload) {
   return workload.workload.empty() ? "unknown workload" : workload.workload;
 }
 
-// For ids of charts and names of files.
+// For ids of charts and names of files: letters, digits and _.
 std::string Plain(std::string name) {
   for (char& letter : name) {
     if (!absl::ascii_isalnum(letter)) letter = '_';
   }
   return name;
+}
+
+// What the ids of a workload's charts begin with. Names of two workloads may read alike ("a b" and
+// "a_b"): those behind the first have their number.
+std::string IdOf(const ComparedWorkload& workload, size_t index) {
+  return absl::StrCat(Plain(NameOf(workload)), index == 0 ? "" : absl::StrCat("-", index));
 }
 
 // "model.width (3, not 4), train.steps (8, not 9)"
@@ -54,21 +60,19 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
   }
 }
 
-Section SectionOf(const ComparedWorkload& workload) {
+Section SectionOf(const ComparedWorkload& workload, const std::string& id) {
   Section section = {.title = NameOf(workload), .items = ComparisonTables(workload)};
-  const std::string id = Plain(section.title);
   AddNotes(workload, section);
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));
   return section;
 }
 
 // One step of each run.
-Section StepsOf(const ComparedWorkload& workload) {
-  const std::string name = NameOf(workload);
-  Section section = {.title = absl::StrCat(name, ", a step of each run"), .items = {}};
+Section StepsOf(const ComparedWorkload& workload, const std::string& id_of_workload) {
+  Section section = {.title = absl::StrCat(NameOf(workload), ", a step of each run"), .items = {}};
   for (size_t i = 0; i < workload.runs.size(); ++i) {
     if (!workload.runs[i].run.complete()) continue;  // a trace there would be an earlier run's
-    const std::string id = absl::StrCat(Plain(name), "-", i, "-", Plain(workload.runs[i].label));
+    const std::string id = absl::StrCat(id_of_workload, "-", i, "-", Plain(workload.runs[i].label));
     for (Chart& chart : StepCharts(workload.runs[i], id)) {
       section.items.push_back(std::move(chart));
     }
@@ -88,14 +92,16 @@ Paragraph SetApart(const ComparedWorkload& workload, const ComparedWorkload& fir
 Report ComparisonReport(const std::vector<ComparedWorkload>& workloads) {
   Report report = {.title = "Strategies side by side", .sections = {}};
   const ComparedWorkload* first = nullptr;  // of those that tell what they are
-  for (const ComparedWorkload& workload : workloads) {
-    Section section = SectionOf(workload);
+  for (size_t i = 0; i < workloads.size(); ++i) {
+    const ComparedWorkload& workload = workloads[i];
+    const std::string id = IdOf(workload, i);
+    Section section = SectionOf(workload, id);
     if (first != nullptr && !workload.workload.empty()) {
       section.items.insert(section.items.begin(), SetApart(workload, *first));
     }
     if (first == nullptr && !workload.workload.empty()) first = &workload;
     report.sections.push_back(std::move(section));
-    Section steps = StepsOf(workload);
+    Section steps = StepsOf(workload, id);
     if (!steps.items.empty()) report.sections.push_back(std::move(steps));
   }
   return report;

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/report/html.h"
 #include "tools/report/text.h"
 
 namespace lockstep {
@@ -149,6 +150,15 @@ TEST(ComparisonReportTest, SaysWhatDiffers) {
   ddp.config = Config::FromString("model.width = 3", "test").value();
   EXPECT_THAT(Report({MakeRun("single"), ddp}),
               HasSubstr("ddp differs from its reference in model.width (3, not none)"));
+}
+
+// Both would be "gpt_markov".
+TEST(ComparisonReportTest, WorkloadsWhoseNamesReadAlikeHaveChartsOfTheirOwn) {
+  RunRecord other = MakeRun("single");
+  other.workload = "gpt markov";
+  const std::string page = HtmlOf(ComparisonReport(CompareRuns({MakeRun("single"), other})));
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("id=\"gpt_markov-loss\""), HasSubstr("id=\"gpt_markov-1-loss\"")));
 }
 
 }  // namespace

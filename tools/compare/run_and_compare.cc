@@ -17,6 +17,7 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "tools/compare/show.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/run_all.h"
 
 ABSL_FLAG(std::string, base, "", "the first of the runs, whose model the others start from");
@@ -63,7 +64,7 @@ int main(int argc, char** argv) {
                 "side: tables\nhere, and a page with charts, comparison.html, beside the run "
                 "directories. Everything but these\nflags, such as --set KEY=VALUE or --data DIR, "
                 "is for each strategy's program.",
-       .files = {__FILE__},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile},
        .words = lockstep::ProgramFlags::Words::kPassedOn},
       lockstep::RunMain);
 }

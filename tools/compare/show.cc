@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/report.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 #include "tools/report/html.h"
 #include "tools/report/pictures.h"
@@ -36,6 +37,7 @@ fs::path CommonDirectory(const std::vector<RunRecord>& runs) {
 
 absl::Status ShowComparison(const std::vector<RunRecord>& runs, std::string html, bool pictures) {
   if (html.empty()) html = (CommonDirectory(runs) / "comparison.html").string();
+  LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(html, "an HTML page", "<!DOCTYPE html>")}));
   const Report report = ComparisonReport(CompareRuns(runs));
   std::fputs(TextOf(report).c_str(), stdout);
   const std::string page = HtmlOf(report);

@@ -1,8 +1,8 @@
 #include "tools/experiment/run_record.h"
 
+#include <cmath>  // std::abs
 #include <filesystem>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -29,8 +29,10 @@ double Number(const Json& object, const char* name) {
   return found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
+// A whole number; 0 for what is none, or none that a double has exactly.
 int64_t Integer(const Json& object, const char* name) {
-  return static_cast<int64_t>(Number(object, name));
+  const double number = Number(object, name);
+  return std::abs(number) <= 0x1p53 ? static_cast<int64_t>(number) : 0;
 }
 
 std::string Text(const Json& object, const char* name) {
@@ -134,7 +136,9 @@ absl::Status ReadLossScales(RunRecord& record) {
     const Json row = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
     if (!row.is_object() || !row.contains("loss_scale")) continue;
     record.loss_scales.push_back(Number(row, "loss_scale"));
-    if (row.value("skipped", false)) record.skipped_steps.push_back(Integer(row, "step"));
+    const auto skipped = row.find("skipped");
+    if (skipped != row.end() && *skipped == true)
+      record.skipped_steps.push_back(Integer(row, "step"));
   }
   return absl::OkStatus();
 }
@@ -173,8 +177,7 @@ std::string ReadError(const std::string& directory) {
 
 // All but the error. What is wrong with a run is the status; how far it came is the record's state.
 absl::Status ReadFiles(RunRecord& record) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(record.directory, error)) {
+  if (!IsDirectory(record.directory)) {
     return absl::NotFoundError("no such directory");
   }
   ReadConfig(record);
@@ -191,7 +194,9 @@ absl::Status ReadFiles(RunRecord& record) {
   if (absl::IsNotFound(summary) || (summary.ok() && done < record.steps)) {
     record.state = RunRecord::State::kUnfinished;
     return absl::OutOfRangeError(
-        absl::StrCat("stopped after ", done, " of ", record.steps, " steps"));
+        record.steps == 0
+            ? absl::StrCat("stopped after ", done, " steps; of how many, no config.toml says")
+            : absl::StrCat("stopped after ", done, " of ", record.steps, " steps"));
   }
   LS_RETURN_IF_ERROR(summary);
   if (scales_losses) LS_RETURN_IF_ERROR(ReadLossScales(record));

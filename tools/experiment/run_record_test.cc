@@ -181,5 +181,24 @@ TEST_F(RunRecordTest, DamagedFilesAreNamed) {
   EXPECT_THAT(record.problem, HasSubstr("losses.csv:3"));
 }
 
+TEST_F(RunRecordTest, FilesThatSayWhatNoRunSaysAreReadAllTheSame) {
+  WriteRun();
+  Write("summary.json", R"({"steps": 2, "loss_scale": 1, "ranks": 1e300, "parameters": null,
+                            "per_rank": [3], "time_of_step": 7})");
+  Write("metrics.jsonl", R"({"step": 0, "loss_scale": 2, "skipped": null}
+{"step": 1, "loss_scale": null, "skipped": "yes"}
+{"step": 1, "loss_scale": 2, "skipped": true}
+)");
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_TRUE(record.complete()) << record.problem;
+  EXPECT_EQ(record.ranks, 0);
+  EXPECT_EQ(record.skipped_steps, std::vector<int64_t>{1});
+}
+
+TEST_F(RunRecordTest, AStoppedRunWithoutAConfigurationIsSaidToBeOne) {
+  Write("losses.csv", "step,loss\n0,2.5\n1,1.5\n");
+  EXPECT_EQ(ReadRunRecord(run_).problem, "stopped after 2 steps; of how many, no config.toml says");
+}
+
 }  // namespace
 }  // namespace lockstep

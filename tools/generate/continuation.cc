@@ -8,6 +8,7 @@
 
 #include "core/autograd/tape.h"
 #include "core/base/philox.h"
+#include "core/base/status.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -78,6 +79,11 @@ void Continue(Model& model, Kernels& kernels, std::vector<int32_t> text,
     const int64_t seen = std::min(options.context, std::ssize(text));
     const std::vector<float> logits =
         Logits(model, kernels, std::span(text).last(static_cast<size_t>(seen)));
+    if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
+      throw StatusException(absl::FailedPreconditionError(
+          "the model's logits are infinite or NaN, so no token can be drawn: its training has "
+          "diverged, or its weights are damaged; use another checkpoint"));
+    }
     const int32_t token =
         SampleToken(logits, options.sampling, Uniform(philox, static_cast<uint64_t>(i)));
     if (options.stop && token == *options.stop) return;

@@ -34,7 +34,8 @@ struct ContinuationOptions {
 // Continues a text of at least one token. Each new one is drawn from the logits that the model
 // gives for the last ones, by a random number of its own, which belongs to (seed, its place in the
 // continuation); `emit` hears of it at once. Every token costs a forward pass of the tokens before
-// it: keys and values are not kept. Throws StatusException (no memory).
+// it: keys and values are not kept. Throws StatusException: no memory, or logits that are infinite
+// or NaN.
 void Continue(Model& model, Kernels& kernels, std::vector<int32_t> text,
               const ContinuationOptions& options, const std::function<void(int32_t)>& emit);
 

@@ -1,11 +1,13 @@
 #include "tools/generate/continuation.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -111,6 +113,17 @@ TEST_F(ContinueTest, EndsAtTheStop) {
   EXPECT_EQ(Run({3}, options), Tokens(all.begin(), end));
   options.tokens = 0;
   EXPECT_TRUE(Run({3}, options).empty());
+}
+
+TEST_F(ContinueTest, AModelThatHasDivergedIsRefused) {
+  kernels_.Fill(model_.Parameters()[0]->value, std::numeric_limits<float>::quiet_NaN());
+  try {
+    Run({3, 11}, {.context = kSizes.context, .tokens = 1});
+    FAIL() << "a token was drawn from NaN";
+  } catch (const StatusException& error) {
+    EXPECT_THAT(std::string(error.status().message()),
+                ::testing::HasSubstr("logits are infinite or NaN"));
+  }
 }
 
 }  // namespace

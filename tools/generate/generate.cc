@@ -76,7 +76,7 @@ absl::Status CheckFlags() {
 absl::StatusOr<LoadedModel> Load(Kernels& kernels) {
   const std::string weights = absl::GetFlag(FLAGS_weights);
   if (!weights.empty()) {
-    LS_ASSIGN_OR_RETURN(LoadedModel loaded, LoadGpt2(UserPath(weights), kernels));
+    LS_ASSIGN_OR_RETURN(LoadedModel loaded, LoadPublished(UserPath(weights), kernels));
     const std::string adapter = absl::GetFlag(FLAGS_adapter);
     if (!adapter.empty()) {
       LS_RETURN_IF_ERROR(AddPeftAdapters(loaded.model, UserPath(adapter), kernels));
@@ -98,9 +98,9 @@ absl::StatusOr<TextCodec> MakeCodec(const LoadedModel& loaded) {
         "--bpe");
   }
   LS_ASSIGN_OR_RETURN(BytePairs pairs, BytePairs::Load(UserPath(bpe)));
-  if (pairs.vocabulary() != loaded.options.vocabulary) {
+  if (pairs.vocabulary() != loaded.vocabulary) {
     return InvalidArgument("--bpe ", bpe, " has ", pairs.vocabulary(), " tokens, but the model ",
-                           loaded.options.vocabulary);
+                           loaded.vocabulary);
   }
   return MakeBytePairCodec(std::move(pairs));
 }
@@ -136,7 +136,7 @@ absl::StatusOr<int> RunMain() {
   LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(codec));
   Print(absl::GetFlag(FLAGS_prompt));
   Continue(loaded.model, kernels, prompt,
-           {.context = loaded.options.context,
+           {.context = loaded.context,
             .tokens = absl::GetFlag(FLAGS_tokens),
             .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
                          .top_k = absl::GetFlag(FLAGS_top_k)},

@@ -135,7 +135,7 @@ TEST_F(GenerateTest, SaysWhatIsWrong) {
   EXPECT_THAT(Problem({"--run=a", "--weights=b"}), HasSubstr("either --run or --weights"));
   EXPECT_THAT(Problem({"--run=a", "--adapter=b"}), HasSubstr("--adapter goes with --weights"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
-  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature is nan"));
+  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature nan: give a finite"));
   EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));
   EXPECT_THAT(Problem({"--run=" + Path("none")}), HasSubstr("/none/config.toml"));
 }

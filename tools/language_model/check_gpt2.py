@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Holds our files of GPT-2 weights to Hugging Face's transformers, on a small random model:
 
-  ./bazelw build //strategies/... //tools/language_model:export_gpt2 //tools/generate
+  ./bazelw build //strategies/... //tools/language_model:export //tools/generate
   python3 tools/language_model/check_gpt2.py
 
 1. Weights that transformers have saved load by model.init under several strategies, and give the validation loss that
    GPT2LMHeadModel computes on the same windows.
-2. What export_gpt2 writes has the very bits of what was loaded, by the safetensors package, and from_pretrained makes a
+2. What export writes has the very bits of what was loaded, by the safetensors package, and from_pretrained makes a
    model of it with the same logits.
 3. generate's greedy text is that of GPT2LMHeadModel.
 
@@ -161,7 +161,7 @@ def main():
             check(f"{strategy}: validation loss {loss:.9g}, transformers {expected:.9g}",
                   math.isclose(loss, expected, rel_tol=2e-6))
             exported = os.path.join(folder, f"exported_{strategy}")
-            subprocess.run([os.path.join(binaries, "tools/language_model/export_gpt2"), f"--run={run}",
+            subprocess.run([os.path.join(binaries, "tools/language_model/export"), f"--run={run}",
                             f"--output={exported}"], check=True, stdout=subprocess.DEVNULL)
             ours = safetensors.torch.load_file(os.path.join(exported, "model.safetensors"))
             state = {name.removeprefix("transformer."): tensor for name, tensor in model.state_dict().items()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds our files of adapters to Hugging Face's PEFT, on a small random GPT-2:
 
-  ./bazelw build //strategies/lora:main //tools/language_model:export_gpt2 //tools/generate
+  ./bazelw build //strategies/lora:main //tools/language_model:export //tools/generate
   python3 tools/language_model/check_peft.py
 
 1. Adapters that `lora` has trained, queries and values alone or whole layers, load by PeftModel.from_pretrained and give
@@ -101,7 +101,7 @@ def main():
                            "blocks.2"], "dropout = 0.1")):
             run, loss = train(binaries, folder, name, weights, tokens, layers, options)
             adapters = os.path.join(folder, f"{name}_adapters")
-            subprocess.run([os.path.join(binaries, "tools/language_model/export_gpt2"), f"--run={run}",
+            subprocess.run([os.path.join(binaries, "tools/language_model/export"), f"--run={run}",
                             f"--output={adapters}", "--adapters_only"], check=True, stdout=subprocess.DEVNULL)
             model = peft.PeftModel.from_pretrained(base(), adapters).eval()
             theirs = check_gpt2.validation_loss(torch, model, validation)

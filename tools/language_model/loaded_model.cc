@@ -20,6 +20,9 @@
 #include "core/run/model_weights.h"
 #include "core/run/parameter_hash.h"
 #include "models/models.h"
+#include "models/transformer/llama.h"
+#include "models/transformer/llama_config.h"
+#include "models/transformer/transformer.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -27,21 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kWeightsFile[] = "model.safetensors";
 constexpr char kConfigFile[] = "config.json";
-
-// The sizes that a model's own parameters show; `heads` and `dropout` are no part of any.
-void TakeSizes(const Model& model, TransformerOptions& options) {
-  for (const Parameter* parameter : model.Parameters()) {
-    if (parameter->name == "embedding.token.weight") {
-      options.vocabulary = parameter->shape[0];
-      options.width = parameter->shape[1];
-    } else if (parameter->name == "embedding.position.weight") {
-      options.context = parameter->shape[0];
-    }
-  }
-  options.layers = static_cast<int64_t>(model.blocks.size()) - 2;
-}
 
 // Gives a model memory, and its weights from a file.
 absl::Status Fill(Model& model, const std::string& path, Kernels& kernels) {
@@ -103,20 +92,20 @@ absl::StatusOr<std::string> FindCheckpoint(const RunSource& source) {
       "/checkpoints: holds no checkpoint; a run leaves one where checkpoint.keep is not 0"));
 }
 
-// The number of heads that the config.json beside a file tells.
-absl::StatusOr<int64_t> ReadHeads(const std::string& path) {
-  const std::string config = (std::filesystem::path(path).parent_path() / kConfigFile).string();
-  absl::StatusOr<std::string> text = ReadFile(config);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(),
-                        absl::StrCat(text.status().message(),
-                                     "; it tells the number of heads, \"n_head\", of ", path));
-  }
-  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+std::string ConfigBeside(const std::string& path) {
+  const std::filesystem::path named(path);
+  const bool is_folder = IsDirectory(named);
+  return ((is_folder ? named : named.parent_path()) / kConfigFile).string();
+}
+
+// The number of heads of a GPT-2.
+absl::StatusOr<int64_t> ReadHeads(const std::string& path, const std::string& config) {
+  const Json json = Json::parse(config, nullptr, /*allow_exceptions=*/false);
   if (json.is_object() && json.contains("n_head") && json["n_head"].is_number_unsigned()) {
     return json["n_head"].get<int64_t>();
   }
-  return InvalidArgument("\"", config, "\" is no JSON object with a whole number as \"n_head\"");
+  return InvalidArgument("\"", ConfigBeside(path),
+                         "\" is no JSON object with a whole number as \"n_head\"");
 }
 
 // The tensor of that name, with or without the prefix.
@@ -125,7 +114,8 @@ const SafetensorsTensor* Find(const SafetensorsReader& reader, const std::string
   return tensor != nullptr ? tensor : reader.Find("transformer." + name);
 }
 
-absl::StatusOr<TransformerOptions> ReadSizes(const std::string& path) {
+absl::StatusOr<TransformerOptions> ReadSizes(const std::string& named, const std::string& config) {
+  const std::string path = IsDirectory(named) ? named + "/model.safetensors" : named;
   LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
   const SafetensorsTensor* token = Find(reader, "wte.weight");
   const SafetensorsTensor* position = Find(reader, "wpe.weight");
@@ -141,7 +131,7 @@ absl::StatusOr<TransformerOptions> ReadSizes(const std::string& path) {
   while (Find(reader, absl::StrCat("h.", options.layers, ".ln_1.weight")) != nullptr) {
     ++options.layers;
   }
-  LS_ASSIGN_OR_RETURN(options.heads, ReadHeads(path));
+  LS_ASSIGN_OR_RETURN(options.heads, ReadHeads(path, config));
   if (options.heads < 1 || options.width < 1 || options.context < 1 || options.vocabulary < 1 ||
       options.width % options.heads != 0) {
     return absl::FailedPreconditionError(absl::StrCat("\"", path, "\": a width of ", options.width,
@@ -172,9 +162,8 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
     return absl::FailedPreconditionError(absl::StrCat(
         source.run, ": has trained no language model; its data: ", loaded.dataset->Describe()));
   }
-  TakeSizes(loaded.model, loaded.options);
-  ConfigReader reader(config.Table("model"));
-  reader.Read("heads", &loaded.options.heads);
+  loaded.context = loaded.dataset->input_shape()[0];
+  loaded.vocabulary = loaded.dataset->classes();
   LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
   Settings settings;
   LS_RETURN_IF_ERROR(ReadLora(config, settings));
@@ -187,34 +176,41 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
   return loaded;
 }
 
-absl::StatusOr<LoadedModel> LoadGpt2(const std::string& path, Kernels& kernels) {
+absl::StatusOr<LoadedModel> LoadPublished(const std::string& path, Kernels& kernels) {
+  const std::string beside = ConfigBeside(path);
+  absl::StatusOr<std::string> config = ReadFile(beside);
+  if (!config.ok()) {
+    return absl::Status(config.status().code(),
+                        absl::StrCat(config.status().message(), "; it tells the kind of model of ",
+                                     path, ", and the number of heads of a GPT-2, \"n_head\""));
+  }
+  const Json json = Json::parse(*config, nullptr, /*allow_exceptions=*/false);
   LoadedModel loaded;
-  LS_ASSIGN_OR_RETURN(loaded.options, ReadSizes(path));
-  loaded.model = MakeTransformer(loaded.options);
+  if (json.is_object() && json.value("model_type", Json()) == "llama") {
+    const absl::StatusOr<LlamaOptions> options = ReadLlamaConfig(*config);
+    if (!options.ok()) {
+      return absl::Status(options.status().code(),
+                          absl::StrCat("\"", beside, "\" ", options.status().message()));
+    }
+    loaded = {.model = MakeLlama(*options),
+              .context = options->context,
+              .vocabulary = options->vocabulary,
+              .dataset = nullptr};
+  } else {
+    LS_ASSIGN_OR_RETURN(const TransformerOptions options, ReadSizes(path, *config));
+    loaded = {.model = MakeTransformer(options),
+              .context = options.context,
+              .vocabulary = options.vocabulary,
+              .dataset = nullptr};
+  }
   LS_RETURN_IF_ERROR(Fill(loaded.model, path, kernels));
   return loaded;
 }
 
-absl::Status ExportGpt2(const LoadedModel& loaded, const std::string& folder, Kernels& kernels) {
-  const TransformerOptions& options = loaded.options;
-  const Json config = {{"architectures", {"GPT2LMHeadModel"}},
-                       {"model_type", "gpt2"},
-                       {"vocab_size", options.vocabulary},
-                       {"n_positions", options.context},
-                       {"n_ctx", options.context},
-                       {"n_embd", options.width},
-                       {"n_layer", options.layers},
-                       {"n_head", options.heads},
-                       {"activation_function", "gelu_new"},
-                       {"layer_norm_epsilon", 1e-5},
-                       {"tie_word_embeddings", true},
-                       {"bos_token_id", nullptr},
-                       {"eos_token_id", nullptr}};
-  LS_RETURN_IF_ERROR(MakeDirectories(folder));
-  LS_RETURN_IF_ERROR(WritePublishedWeights(absl::StrCat(folder, "/", kWeightsFile),
-                                           loaded.model.published,
-                                           WeightsOf(loaded.model, kernels.allocator()), kernels));
-  return WriteFileAtomically(absl::StrCat(folder, "/", kConfigFile), config.dump(2) + "\n");
+absl::Status ExportModel(const LoadedModel& loaded, const std::string& folder, int64_t file_bytes,
+                         Kernels& kernels) {
+  return WritePublishedModel(folder, loaded.model.published,
+                             WeightsOf(loaded.model, kernels.allocator()), file_bytes, kernels);
 }
 
 }  // namespace lockstep

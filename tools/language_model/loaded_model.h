@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,15 +8,15 @@
 #include "core/data/dataset.h"
 #include "core/kernels/kernels.h"
 #include "core/nn/model.h"
-#include "models/transformer/transformer.h"
 
 namespace lockstep {
 
 // A language model with its weights in memory, on one rank; with its adapters, where a run has
 // trained such.
 struct LoadedModel {
-  TransformerOptions options;
   Model model;
+  int64_t context = 0;  // longest sequence
+  int64_t vocabulary = 0;
   std::shared_ptr<const Dataset> dataset;  // that it was trained on; null where no run is known
 };
 
@@ -34,12 +35,18 @@ RunSource FromUser(const RunSource& named);
 // An error says what is missing, or that the run has trained no language model.
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
 
-// GPT-2 from a safetensors file with Hugging Face's names; its sizes are those of its tensors. The
-// number of heads, which no tensor shows, is `n_head` of the config.json beside it.
-absl::StatusOr<LoadedModel> LoadGpt2(const std::string& path, Kernels& kernels);
+// A model from weights with Hugging Face's names: a safetensors file, an index, or a folder that
+// holds either. The config.json beside it says which kind of model it is. A Llama has the sizes
+// that it tells. Any other is a GPT-2, whose sizes are those of its tensors; the number of heads,
+// which no tensor shows, is `n_head`.
+absl::StatusOr<LoadedModel> LoadPublished(const std::string& path, Kernels& kernels);
 
-// Writes it so: model.safetensors and config.json in `folder`, which is made where it is missing.
-// Without adapters that are not merged.
-absl::Status ExportGpt2(const LoadedModel& loaded, const std::string& folder, Kernels& kernels);
+// Writes it so: weights and config.json in `folder`, which is made where it is missing; weights of
+// more than `file_bytes` in several files with an index. Without adapters that are not merged.
+absl::Status ExportModel(const LoadedModel& loaded, const std::string& folder, int64_t file_bytes,
+                         Kernels& kernels);
+
+// What Hugging Face's transformers put into one file.
+inline constexpr int64_t kFileBytes = 5'000'000'000;
 
 }  // namespace lockstep

@@ -57,13 +57,11 @@ std::vector<std::vector<float>> Values(const Model& model) {
 TEST_F(LoadedModelTest, AFileShowsItsSizes) {
   Write("weights.safetensors", Gpt2File(kSizes, "transformer.").Bytes());
   Write("config.json", R"({"n_head": 4, "n_embd": 24})");
-  const auto loaded = LoadGpt2(Path("weights.safetensors"), kernels_);
+  const auto loaded = LoadPublished(Path("weights.safetensors"), kernels_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->options.layers, 3);
-  EXPECT_EQ(loaded->options.heads, 4);
-  EXPECT_EQ(loaded->options.width, 24);
-  EXPECT_EQ(loaded->options.context, 7);
-  EXPECT_EQ(loaded->options.vocabulary, 11);
+  EXPECT_EQ(loaded->context, 7);
+  EXPECT_EQ(loaded->vocabulary, 11);
+  EXPECT_EQ(loaded->model.published.config, MakeTransformer(kSizes).published.config);
   EXPECT_EQ(loaded->model.ParameterCount(), MakeTransformer(kSizes).ParameterCount());
   EXPECT_EQ(Values(loaded->model)[0][25], Gpt2Value("embedding.token.weight", 1, 1));
 }
@@ -73,9 +71,9 @@ TEST_F(LoadedModelTest, WhatIsExportedIsWhatWasLoaded) {
   const std::string original = Gpt2File(kSizes).Bytes();
   Write("weights.safetensors", original);
   Write("config.json", R"({"n_head": 4})");
-  const auto loaded = LoadGpt2(Path("weights.safetensors"), kernels_);
+  const auto loaded = LoadPublished(Path("weights.safetensors"), kernels_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  ASSERT_EQ(ExportGpt2(*loaded, Path("made/here"), kernels_), absl::OkStatus());
+  ASSERT_EQ(ExportModel(*loaded, Path("made/here"), kFileBytes, kernels_), absl::OkStatus());
   const std::string exported = *ReadFile(Path("made/here/model.safetensors"));
   struct Parsed {
     explicit Parsed(const std::string& bytes) {
@@ -106,7 +104,7 @@ TEST_F(LoadedModelTest, WhatIsExportedIsWhatWasLoaded) {
   EXPECT_EQ(config["n_positions"], 7);
   EXPECT_EQ(config["vocab_size"], 11);
   // And loads again as it stands.
-  const auto again = LoadGpt2(Path("made/here/model.safetensors"), kernels_);
+  const auto again = LoadPublished(Path("made/here/model.safetensors"), kernels_);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(Values(again->model), Values(loaded->model));
 }
@@ -120,17 +118,51 @@ TEST_F(LoadedModelTest, ARunShowsItsModel) {
     RunStrategy(strategy, MakeModel, SmallGptConfig(), With({"precision.compute=bf16"}, ranks));
     const auto loaded = LoadRun({.run = RunFolder()}, kernels_);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_EQ(loaded->options.heads, 2);
-    EXPECT_EQ(loaded->options.context, 16);
+    EXPECT_EQ(loaded->context, 16);
+    EXPECT_THAT(loaded->model.published.config, HasSubstr("\"n_head\": 2"));
     ASSERT_NE(loaded->dataset, nullptr);
     values.push_back(Values(loaded->model));
   }
   EXPECT_EQ(values[0], values[1]);
 }
 
+// A trained Llama goes to Hugging Face's files, several of them, and back, and starts another run;
+// but not one that config.json disagrees with.
+TEST_F(LoadedModelTest, ALlamaGoesThereAndBack) {
+  RunStrategy(FsdpStrategy(), MakeModel, SmallLlamaConfig(), {"mesh.dp=2"});
+  const auto trained = LoadRun({.run = RunFolder()}, kernels_);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  ASSERT_EQ(ExportModel(*trained, Path("llama"), /*file_bytes=*/20000, kernels_), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::exists(Path("llama/model.safetensors.index.json")));
+  const auto loaded = LoadPublished(Path("llama"), kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->context, 16);
+  EXPECT_EQ(Values(loaded->model), Values(trained->model));
+
+  // A step of this learning rate moves nothing, under tensor parallelism neither.
+  const Assignments init = {"model.init=" + Path("llama"), "train.steps=1", "mesh.tp=2",
+                            "schedule.learning_rate=1e-30"};
+  RunStrategy(FsdpStrategy(), MakeModel, SmallLlamaConfig(), init);
+  const auto again = LoadRun({.run = RunFolder()}, kernels_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Values(again->model), Values(trained->model));
+
+  const absl::Status refused = FailStrategy(FsdpStrategy(), MakeModel, SmallLlamaConfig(),
+                                            With(init, {"model.rope_theta=777"}));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("model.init"), HasSubstr("config.json"),
+                    HasSubstr("\"rope_theta\" is 10000.0, but this model's is 777.0")));
+  auto config = nlohmann::json::parse(*ReadFile(Path("llama/config.json")));
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  Write("llama/config.json", config.dump());
+  EXPECT_THAT(std::string(LoadPublished(Path("llama"), kernels_).status().message()),
+              AllOf(HasSubstr("llama/config.json\""), HasSubstr("\"rope_scaling.rope_type\" is "
+                                                                "\"dynamic\"")));
+}
+
 TEST_F(LoadedModelTest, SaysWhatIsMissing) {
   const auto problem = [this](const std::string& path) {
-    return std::string(LoadGpt2(path, kernels_).status().message());
+    return std::string(LoadPublished(path, kernels_).status().message());
   };
   Write("weights.safetensors", Gpt2File(kSizes).Bytes());
   const std::string path = Path("weights.safetensors");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,10 +25,13 @@ constexpr char kWeightsFile[] = "/adapter_model.safetensors";
 constexpr char kBase[] = "base_model.model.";
 constexpr char kA[] = ".lora_A.weight", kB[] = ".lora_B.weight";
 
-// A layer that can be adapted, and the module that it is there: "transformer.h.0.attn.c_attn".
+// What can be adapted of a layer, and the module that it is there: "transformer.h.0.attn.c_attn". A
+// packed projection is several modules where its parameter is published as several tensors.
 struct NamedLayer {
   AdaptableLayer* layer;
-  std::string module;
+  std::string module;  // empty: it is not published
+  Range outputs;       // of the layer, that the module has
+  bool is_transposed;  // whether its weight lies there as [in, out]
 };
 
 std::vector<NamedLayer> NamedLayers(const Model& model) {
@@ -38,12 +40,16 @@ std::vector<NamedLayer> NamedLayers(const Model& model) {
     for (Module* module : block->Modules()) {
       auto* layer = dynamic_cast<AdaptableLayer*>(module);
       if (layer == nullptr) continue;
-      std::string name;
+      const Range all = {0, layer->weight().shape[0]};
+      const size_t before = named.size();
       for (const PublishedTensor& tensor : model.published.tensors) {
         if (tensor.parameter != layer->weight().name) continue;
-        name = model.published.prefix + tensor.name.substr(0, tensor.name.rfind('.'));
+        named.push_back({layer,
+                         model.published.prefix + tensor.name.substr(0, tensor.name.rfind('.')),
+                         tensor.of_parameter.count > 0 ? tensor.of_parameter : all,
+                         tensor.layout == PublishedTensor::Layout::kTransposed});
       }
-      named.push_back({layer, std::move(name)});
+      if (named.size() == before) named.push_back({layer, "", all, false});
     }
   }
   return named;
@@ -57,25 +63,38 @@ std::vector<float> Values(const Tensor& tensor, Kernels& kernels) {
   return values;
 }
 
-// The adapters of a layer as one: y += (alpha / rank) B A x.
+// Those adapters of a layer that reach the outputs of a module, as one: y += (alpha / rank) B A x.
 struct Joined {
-  int64_t rank = 0;
+  int64_t rank = 0;         // 0: there are none
   std::vector<float> a, b;  // [rank, in], [out, rank]
 };
 
-Joined Join(const AdaptableLayer& layer, const std::deque<Adapter>& adapters, Kernels& kernels) {
+// The outputs that an adapter and a module have in common.
+Range Common(const Range& a, const Range& b) {
+  const int64_t first = std::max(a.first, b.first);
+  const int64_t end = std::min(a.first + a.count, b.first + b.count);
+  return {first, std::max<int64_t>(0, end - first)};
+}
+
+Joined Join(const NamedLayer& named, Kernels& kernels) {
+  std::vector<const Adapter*> adapters;
   Joined joined;
-  for (const Adapter& adapter : adapters) joined.rank += adapter.a().shape[0];
-  joined.b.assign(layer.weight().shape[0] * joined.rank, 0);
+  for (const Adapter& adapter : named.layer->adapters()) {
+    if (Common(adapter.outputs(), named.outputs).count == 0) continue;
+    adapters.push_back(&adapter);
+    joined.rank += adapter.a().shape[0];
+  }
+  joined.b.assign(named.outputs.count * joined.rank, 0);
   int64_t column = 0;
-  for (const Adapter& adapter : adapters) {
-    const std::vector<float> a = Values(adapter.a().value, kernels);
-    const std::vector<float> b = Values(adapter.b().value, kernels);
+  for (const Adapter* adapter : adapters) {
+    const std::vector<float> a = Values(adapter->a().value, kernels);
+    const std::vector<float> b = Values(adapter->b().value, kernels);
     joined.a.insert(joined.a.end(), a.begin(), a.end());
-    const int64_t rank = adapter.a().shape[0];
-    for (int64_t row = 0; row < adapter.outputs().count; ++row) {
-      std::copy_n(b.begin() + row * rank, rank,
-                  joined.b.begin() + (adapter.outputs().first + row) * joined.rank + column);
+    const int64_t rank = adapter->a().shape[0];
+    const Range common = Common(adapter->outputs(), named.outputs);
+    for (int64_t row = common.first; row < common.first + common.count; ++row) {
+      std::copy_n(b.begin() + (row - adapter->outputs().first) * rank, rank,
+                  joined.b.begin() + (row - named.outputs.first) * joined.rank + column);
     }
     column += rank;
   }
@@ -158,11 +177,11 @@ std::string FaultOf(const Pair& pair, const NamedLayer& named) {
   }
   const auto &a = pair.a->shape, &b = pair.b->shape;
   const bool fits = a.size() == 2 && b.size() == 2 && a[0] == b[1] && a[0] > 0 &&
-                    a[1] == weight[1] && b[0] == weight[0] && weight.rank() == 2;
+                    a[1] == weight[1] && b[0] == named.outputs.count && weight.rank() == 2;
   return fits ? ""
               : absl::StrCat("has factors [", absl::StrJoin(a, ", "), "] and [",
                              absl::StrJoin(b, ", "), "], which do not fit a layer of ", weight[-1],
-                             " inputs and ", weight[0], " outputs");
+                             " inputs and ", named.outputs.count, " outputs");
 }
 
 }  // namespace
@@ -173,6 +192,7 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
   Json modules = Json::array(), ranks = Json::object(), alphas = Json::object();
   int64_t rank = 0;
   double scale = 0;
+  bool is_transposed = false;
   for (const NamedLayer& named : NamedLayers(model)) {
     const auto& adapters = named.layer->adapters();
     if (adapters.empty()) continue;
@@ -180,8 +200,10 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
       return InvalidArgument("layer '", named.layer->name(),
                              "' has no published name, so that its adapter cannot be exported");
     }
-    Joined joined = Join(*named.layer, adapters, kernels);
-    const int64_t out = named.layer->weight().shape[0], in = named.layer->weight().shape[1];
+    Joined joined = Join(named, kernels);
+    if (joined.rank == 0) continue;
+    const int64_t out = named.outputs.count, in = named.layer->weight().shape[1];
+    is_transposed |= named.is_transposed;
     tensors.push_back({.name = absl::StrCat(kBase, named.module, kA),
                        .dtype = "F32",
                        .shape = {joined.rank, in}});
@@ -213,7 +235,7 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
                        {"alpha_pattern", alphas},
                        // Of a rank that was stabilised, the scale is in lora_alpha.
                        {"use_rslora", false},
-                       {"fan_in_fan_out", true},
+                       {"fan_in_fan_out", is_transposed},
                        {"bias", "none"},
                        {"modules_to_save", nullptr},
                        {"inference_mode", true}};
@@ -257,8 +279,12 @@ absl::Status AddPeftAdapters(Model& model, const std::string& folder, Kernels& k
   for (const auto& [named, pair] : found) {
     const auto rank = static_cast<double>(pair.a->shape[0]);
     const double scale = AlphaOf(config, named.module) / (stabilised ? std::sqrt(rank) : rank);
-    named.layer->AddAdapter(named.layer->Targets().front(),
-                            {.rank = pair.a->shape[0], .scale = static_cast<float>(scale)});
+    for (const AdaptableLayer::Target& target : named.layer->Targets()) {
+      if (target.outputs != named.outputs) continue;
+      named.layer->AddAdapter(target,
+                              {.rank = pair.a->shape[0], .scale = static_cast<float>(scale)});
+      break;
+    }
     const Adapter& adapter = named.layer->adapters().back();
     LS_RETURN_IF_ERROR(Fill(adapter.a(), reader, *pair.a, kernels));
     LS_RETURN_IF_ERROR(Fill(adapter.b(), reader, *pair.b, kernels));

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "models/transformer/transformer.h"
 #include "nlohmann/json.hpp"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/lora/lora.h"
@@ -36,8 +37,9 @@ class PeftTest : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
-  LoadedModel Trained(const std::string& layers, const Assignments& more = {}) {
-    RunStrategy(FsdpStrategy(), MakeModel, SmallGptConfig(),
+  LoadedModel Trained(const std::string& layers, const Assignments& more = {},
+                      const std::string& config = SmallGptConfig()) {
+    RunStrategy(FsdpStrategy(), MakeModel, config,
                 With({"mesh.dp=2", "lora.layers=" + layers, "lora.rank=2", "lora.alpha=3"}, more));
     auto loaded = LoadRun({.run = RunFolder()}, kernels_);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
@@ -69,8 +71,8 @@ class PeftTest : public ::testing::Test {
 
   // The base alone, as Hugging Face's weights, with the adapters of a folder added.
   LoadedModel BaseAnd(const LoadedModel& trained, const std::string& adapters) {
-    EXPECT_EQ(ExportGpt2(trained, Path("base"), kernels_), absl::OkStatus());
-    auto base = LoadGpt2(Path("base/model.safetensors"), kernels_);
+    EXPECT_EQ(ExportModel(trained, Path("base"), kFileBytes, kernels_), absl::OkStatus());
+    auto base = LoadPublished(Path("base/model.safetensors"), kernels_);
     EXPECT_TRUE(base.ok()) << base.status();
     const absl::Status added = AddPeftAdapters(base->model, adapters, kernels_);
     EXPECT_EQ(added, absl::OkStatus());
@@ -81,6 +83,30 @@ class PeftTest : public ::testing::Test {
   CpuAllocator allocator_;
   CpuKernels kernels_{allocator_};
 };
+
+// Llama's projections are modules of their own: adapters of single ones stay what they are, one of
+// the packed layer becomes one for each.
+TEST_F(PeftTest, ProjectionsThatAreModulesHaveAdaptersOfTheirOwn) {
+  const LoadedModel trained =
+      Trained(R"(["blocks.0.attention.qkv.q", "blocks.1.attention.qkv", "*.gate_up.up"])", {},
+              SmallLlamaConfig());
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
+  EXPECT_EQ(config["r"], 2);
+  EXPECT_EQ(config["fan_in_fan_out"], false);
+  EXPECT_THAT(
+      config["target_modules"],
+      UnorderedElementsAre("model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj",
+                           "model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.k_proj",
+                           "model.layers.1.self_attn.v_proj", "model.layers.1.mlp.up_proj"));
+  const auto reader = SafetensorsReader::Open(Path("peft/adapter_model.safetensors"));
+  ASSERT_TRUE(reader.ok());
+  const SafetensorsTensor* b =
+      reader->Find("base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->shape, (std::vector<int64_t>{16, 2}));
+  ExpectNear(Logits(trained.model), Logits(BaseAnd(trained, Path("peft")).model));
+}
 
 // Queries and values as one adapter of the packed module, with nothing for the keys.
 TEST_F(PeftTest, PartsOfAPackedProjectionAreOneAdapterThere) {
@@ -145,8 +171,8 @@ TEST_F(PeftTest, MergedWeightsComputeTheSame) {
   const std::vector<float> logits = Logits(trained.model);
   MergedAdapters merged(trained.model, kernels_);
   ExpectNear(logits, Logits(trained.model));
-  ASSERT_EQ(ExportGpt2(trained, Path("merged"), kernels_), absl::OkStatus());
-  const auto loaded = LoadGpt2(Path("merged/model.safetensors"), kernels_);
+  ASSERT_EQ(ExportModel(trained, Path("merged"), kFileBytes, kernels_), absl::OkStatus());
+  const auto loaded = LoadPublished(Path("merged/model.safetensors"), kernels_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ExpectNear(logits, Logits(loaded->model));
 }
@@ -159,13 +185,13 @@ TEST_F(PeftTest, ARunInSixteenBitsShowsItsBase) {
 TEST_F(PeftTest, WhatIsNotReadIsRefused) {
   const LoadedModel trained = Trained(R"(["*.qkv"])");
   ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
-  ASSERT_EQ(ExportGpt2(trained, Path("base"), kernels_), absl::OkStatus());
+  ASSERT_EQ(ExportModel(trained, Path("base"), kFileBytes, kernels_), absl::OkStatus());
   const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
   const auto message = [&](const std::string& key, const nlohmann::json& value) {
     auto changed = config;
     changed[key] = value;
     std::ofstream(Path("peft/adapter_config.json")) << changed.dump();
-    auto base = LoadGpt2(Path("base/model.safetensors"), kernels_);
+    auto base = LoadPublished(Path("base/model.safetensors"), kernels_);
     const absl::Status status = AddPeftAdapters(base->model, Path("peft"), kernels_);
     EXPECT_FALSE(status.ok()) << key;
     EXPECT_FALSE(HasAdapters(base->model));
@@ -177,15 +203,12 @@ TEST_F(PeftTest, WhatIsNotReadIsRefused) {
   EXPECT_THAT(message("modules_to_save", {"lm_head"}), HasSubstr("modules_to_save"));
   EXPECT_THAT(message("lora_alpha", "much"), HasSubstr("lora_alpha"));
   std::ofstream(Path("peft/adapter_config.json")) << config.dump();
-  LoadedModel other = {
-      .options = {},
-      .model = MakeTransformer({.layers = 1, .heads = 2, .width = 16, .context = 4}),
-      .dataset = nullptr};
-  EXPECT_THAT(std::string(AddPeftAdapters(other.model, Path("peft"), kernels_).message()),
+  Model other = MakeTransformer({.layers = 1, .heads = 2, .width = 16, .context = 4});
+  EXPECT_THAT(std::string(AddPeftAdapters(other, Path("peft"), kernels_).message()),
               AllOf(HasSubstr("'transformer.h.0.attn.c_attn' has factors [2, 32] and [96, 2]"),
                     HasSubstr("2 of its tensors are no adapters of this model's layers")));
-  LoadedModel plain = {.options = {}, .model = MakeTransformer({}), .dataset = nullptr};
-  EXPECT_THAT(std::string(ExportPeft(plain.model, Path("none"), kernels_).message()),
+  const Model plain = MakeTransformer({});
+  EXPECT_THAT(std::string(ExportPeft(plain, Path("none"), kernels_).message()),
               HasSubstr("has no adapters"));
 }
 

@@ -23,6 +23,9 @@ size_t RecomputeIndex(const Candidate& c) {
   return IndexOf(c.recompute, kRecompute, std::size(kRecompute));
 }
 
+// Whether there are ranks that can divide what data_parallel.shard says.
+bool HasDividers(const MeshShape& mesh) { return mesh.dp * mesh.cp > 1; }
+
 bool SplitsSequence(const Candidate& c, const CandidateLimits& limits) {
   return std::count(limits.sequence_parallel.begin(), limits.sequence_parallel.end(), c.mesh.tp) >
          0;
@@ -56,11 +59,12 @@ std::vector<std::string> Candidate::Assignments(int64_t batch) const {
       absl::StrCat("mesh.pp=", mesh.pp),
       absl::StrCat("mesh.replicas=", mesh.replicas),
       absl::StrCat("mesh.dp=", mesh.dp),
+      absl::StrCat("mesh.cp=", mesh.cp),
       absl::StrCat("mesh.tp=", mesh.tp),
       absl::StrCat("cut.shards=", mesh.data_ranks()),
       absl::StrCat("cut.micro_batches=", MicroBatches(*this, batch)),
       absl::StrCat("cut.features=", mesh.tp),
-      absl::StrCat("cut.tokens=", sequence_parallel ? mesh.tp : 1),
+      absl::StrCat("cut.tokens=", mesh.cp * (sequence_parallel ? mesh.tp : 1)),
       absl::StrCat("tensor_parallel.sequence_parallel=", sequence_parallel ? "true" : "false"),
       absl::StrCat("data_parallel.shard=", shard),
       absl::StrCat("recompute.granularity=", recompute),
@@ -78,7 +82,7 @@ std::string Candidate::ToString() const {
     options.push_back(stages_per_rank > 1 ? absl::StrCat(schedule, " x", stages_per_rank)
                                           : schedule);
   }
-  if (mesh.dp > 1) options.push_back(kShardNames[ShardIndex(*this)]);
+  if (HasDividers(mesh)) options.push_back(kShardNames[ShardIndex(*this)]);
   if (sequence_parallel) options.push_back("sp");
   if (recompute != "none") options.push_back(recompute);
   return absl::StrCat(mesh.ToString(), ",b=", micro_batch, options.empty() ? "" : " ",
@@ -88,7 +92,7 @@ std::string Candidate::ToString() const {
 Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits) {
   Candidate candidate;
   candidate.mesh = mesh;
-  candidate.shard = mesh.dp > 1 ? "optimizer" : "none";
+  candidate.shard = HasDividers(mesh) ? "optimizer" : "none";
   candidate.sequence_parallel = SplitsSequence(candidate, limits);
   return candidate;
 }
@@ -134,7 +138,7 @@ std::vector<Candidate> SmallerCandidates(const Candidate& candidate,
   std::vector<Candidate> smaller;
   const size_t first = RecomputeIndex(candidate);
   for (size_t shard = ShardIndex(candidate); shard < std::size(kShards); ++shard) {
-    if (candidate.mesh.dp == 1 && shard > 0) break;
+    if (!HasDividers(candidate.mesh) && shard > 0) break;
     for (size_t recompute = first; recompute < std::size(kRecompute); ++recompute) {
       if (!limits.has_selective && recompute == 1) continue;
       Candidate next = candidate;
@@ -164,10 +168,11 @@ std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimit
       add([&](Candidate& c) { c.schedule = "interleaved_1f1b", c.stages_per_rank = stages; });
     }
   }
-  if (candidate.mesh.dp > 1) {
+  if (HasDividers(candidate.mesh)) {
     for (const char* shard : kShards) add([&](Candidate& c) { c.shard = shard; });
     // Divided within a node, and the same in all nodes.
-    const auto in_node = static_cast<int>(limits.ranks_per_node / candidate.mesh.tp);
+    const MeshShape& mesh = candidate.mesh;
+    const auto in_node = static_cast<int>(limits.ranks_per_node / mesh.tp / mesh.cp);
     const int data_ranks = candidate.mesh.data_ranks();
     if (in_node > 1 && in_node < data_ranks && data_ranks % in_node == 0) {
       add([&](Candidate& c) {

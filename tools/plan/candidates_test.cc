@@ -88,6 +88,14 @@ TEST(CandidatesTest, KeysSayWhatTheNameSays) {
                     "pipeline.schedule=interleaved_1f1b", "pipeline.stages_per_rank=3"}));
 }
 
+TEST(CandidatesTest, SequencesAreDividedWhereTheMeshSaysSo) {
+  CandidateLimits limits = SixteenRanks();
+  const Candidate candidate = UsualCandidate({.dp = 1, .cp = 2, .tp = 8}, limits);
+  EXPECT_EQ(candidate.shard, "optimizer");
+  EXPECT_THAT(candidate.Assignments(64),
+              IsSupersetOf({"mesh.cp=2", "cut.shards=1", "cut.tokens=16"}));
+}
+
 TEST(CandidatesTest, SmallerOnesRecomputeBeforeTheyDivide) {
   Candidate candidate;
   candidate.mesh.dp = 16;

@@ -25,6 +25,7 @@
 #include "foresight/quantity.h"
 #include "foresight/shipped.h"
 #include "models/models.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 #include "tools/plan/plan_charts.h"
 #include "tools/plan/plan_tables.h"
@@ -172,9 +173,8 @@ absl::StatusOr<Planner> PlannerOf(const Question& question, const Scenario& scen
   return Planner::Create(std::move(options));
 }
 
-absl::StatusOr<std::vector<Forecast>> PlanScenario(const Planner& planner, const Question& question,
-                                                   const Scenario& scenario) {
-  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(scenario.ranks));
+std::vector<Forecast> PlanScenario(const Planner& planner, const CandidateLimits& limits,
+                                   const Question& question, const Scenario& scenario) {
   ProgressOfPlan progress(absl::StrCat(scenario.ranks, " devices of ", scenario.cluster));
   const PlanProgress show = [&progress](int64_t done, int64_t known) { progress(done, known); };
   if (question.mesh.has_value()) {
@@ -185,8 +185,8 @@ absl::StatusOr<std::vector<Forecast>> PlanScenario(const Planner& planner, const
 
 // The run that --explain names: the first of the mesh, or of the line; a mesh that was not planned
 // is planned now, so that the engine says why it is refused.
-absl::StatusOr<Candidate> NamedRun(const Planner& planner, const PlannedScenario& planned,
-                                   const std::string& name) {
+absl::StatusOr<Candidate> NamedRun(const Planner& planner, const CandidateLimits& limits,
+                                   const PlannedScenario& planned, const std::string& name) {
   if (name == "best") {
     if (planned.best() == nullptr) return planned.runs.front().refused;
     return planned.best()->candidate;
@@ -205,17 +205,15 @@ absl::StatusOr<Candidate> NamedRun(const Planner& planner, const PlannedScenario
                            "the table, or best");
   }
   LS_RETURN_IF_ERROR(mesh->Check(static_cast<int>(planned.scenario.ranks)));
-  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(planned.scenario.ranks));
   const Candidate candidate = UsualCandidate(*mesh, limits);
   const Forecast run = planner.Plan(candidate);
   if (!run.refused.ok()) return Annotate(run.refused, absl::StrCat(name, " is refused"));
   return candidate;
 }
 
-absl::StatusOr<Section> ExplanationOf(const Planner& planner, const PlannedScenario& planned,
-                                      const Candidate& candidate) {
+absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLimits& limits,
+                                      const PlannedScenario& planned, const Candidate& candidate) {
   LS_ASSIGN_OR_RETURN(const Explanation explanation, planner.Explain(candidate));
-  LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(planned.scenario.ranks));
   std::vector<Forecast> changed;
   std::vector<Candidate> missing;
   for (const Candidate& variant : Variants(candidate, limits)) {
@@ -266,6 +264,21 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     return InvalidArgument("--explain and --write take one cluster and one number of ranks");
   }
   const bool has_page = !absl::GetFlag(FLAGS_html).empty();
+  std::vector<OutputFile> outputs;
+  if (has_page) {
+    outputs.push_back(OutputThatBeginsWith(UserPath(absl::GetFlag(FLAGS_html)), "an HTML page",
+                                           "<!DOCTYPE html>"));
+  }
+  if (!write.empty()) {
+    outputs.push_back({.path = UserPath(write),
+                       .kind = "a configuration that a plan has written",
+                       .is_of_kind = [](std::string_view contents) {
+                         // Each key has its source behind it.
+                         return contents.substr(0, contents.find('\n')).find(" # ") !=
+                                contents.npos;
+                       }});
+  }
+  LS_RETURN_IF_ERROR(CheckOutputs(outputs));
 
   std::vector<PlannedScenario> planned;
   Report text = {.title = "", .sections = {}}, page = text;
@@ -273,7 +286,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
   for (const Scenario& scenario : scenarios) {
     LS_ASSIGN_OR_RETURN(const Planner planner, PlannerOf(question, scenario));
     PlannedScenario& now = planned.emplace_back(PlannedScenario{.scenario = scenario});
-    LS_ASSIGN_OR_RETURN(now.runs, PlanScenario(planner, question, scenario));
+    LS_ASSIGN_OR_RETURN(const CandidateLimits limits, planner.Limits(scenario.ranks));
+    now.runs = PlanScenario(planner, limits, question, scenario);
     any_fits |= now.best() != nullptr && now.best()->fits;
 
     Section section = {.title = absl::StrCat(scenario.ranks, " devices of ", scenario.cluster)};
@@ -291,13 +305,13 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
 
     if (explain.empty() && !has_page && write.empty()) continue;
     LS_ASSIGN_OR_RETURN(const Candidate candidate,
-                        NamedRun(planner, now, explain.empty() ? "best" : explain));
+                        NamedRun(planner, limits, now, explain.empty() ? "best" : explain));
     if (!write.empty()) {
       LS_ASSIGN_OR_RETURN(const std::string config, planner.ConfigurationOf(candidate));
       LS_RETURN_IF_ERROR(WriteOutput(UserPath(write), config));
     }
     if (explain.empty() && !has_page) continue;
-    LS_ASSIGN_OR_RETURN(const Section explained, ExplanationOf(planner, now, candidate));
+    LS_ASSIGN_OR_RETURN(const Section explained, ExplanationOf(planner, limits, now, candidate));
     if (!explain.empty()) text.sections.push_back(explained);
     page.sections.push_back(explained);
   }
@@ -322,6 +336,6 @@ int main(int argc, char** argv) {
       argc, argv,
       {.usage = "Plans a workload on a described cluster: what each mesh costs in time and memory, "
                 "and which is\nbest. docs/planning.md says how to read a plan.",
-       .files = {__FILE__}},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile}},
       lockstep::Run);
 }

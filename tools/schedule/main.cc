@@ -22,6 +22,7 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "strategies/schedules/named_schedules.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 #include "tools/schedule/text.h"
 #include "tools/schedule/timeline.h"
@@ -127,6 +128,22 @@ absl::StatusOr<std::vector<StageCosts>> CostsFromFlags(int stages) {
 absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
   const std::string csv = absl::GetFlag(FLAGS_csv), write_csv = absl::GetFlag(FLAGS_write_csv);
   LS_ASSIGN_OR_RETURN(const Schedule schedule, csv.empty() ? Named() : FromFile(UserPath(csv)));
+  std::string svg = absl::GetFlag(FLAGS_svg);
+  if (svg.empty()) {
+    const std::string stem = std::filesystem::path(schedule.name).stem().string();
+    svg = absl::StrCat("schedule/", stem, ".svg");
+  }
+  svg = UserPath(svg);
+  std::vector<OutputFile> outputs = {OutputThatBeginsWith(svg, "an SVG picture", "<svg")};
+  if (!write_csv.empty()) {
+    outputs.push_back({.path = UserPath(write_csv),
+                       .kind = "a schedule",
+                       .is_of_kind = [](std::string_view contents) {
+                         return ScheduleFromCsv(std::string(contents), "").ok();
+                       }});
+  }
+  LS_RETURN_IF_ERROR(
+      CheckOutputs(outputs, csv.empty() ? std::vector<std::string>() : std::vector{UserPath(csv)}));
   LS_RETURN_IF_ERROR(Validate(schedule));
   LS_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, CostsFromFlags(schedule.stages()));
   const double transfer = absl::GetFlag(FLAGS_transfer);
@@ -138,12 +155,6 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
                                .transfer = transfer,
                                .simulation = Simulate(schedule, costs, transfer)};
   std::printf("%s\n", ScheduleReport(timed).c_str());
-  std::string svg = absl::GetFlag(FLAGS_svg);
-  if (svg.empty()) {
-    const std::string stem = std::filesystem::path(schedule.name).stem().string();
-    svg = absl::StrCat("schedule/", stem, ".svg");
-  }
-  svg = UserPath(svg);
   LS_RETURN_IF_ERROR(WriteOutput(svg, Timeline(timed)));
   std::printf("timeline %s\n", svg.c_str());
   if (!write_csv.empty()) {
@@ -166,7 +177,7 @@ ProgramFlags Flags() {
           "kind (F forward,\nB backward, or its halves I input gradient and W weight gradient), "
           "micro-batch; empty cells\nare skipped. A time is one number for all stages, or one for "
           "each, as 1,2,1,1."),
-      .files = {__FILE__}};
+      .files = {__FILE__, kOverwriteFlagFile}};
 }
 
 }  // namespace

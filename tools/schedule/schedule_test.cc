@@ -164,6 +164,10 @@ TEST_F(ScheduleProgramTest, WrongRequestsAreRefused) {
   EXPECT_THAT(Fail({"--forward=nan"}), HasSubstr("'nan' is no time above 0"));
   EXPECT_THAT(Fail({"--forward=1,2"}), HasSubstr("one for each of the 4 stages"));
   EXPECT_THAT(Fail({"--transfer=-1"}), HasSubstr("0 or above"));
+  EXPECT_TRUE(WriteFileAtomically(folder_ + "/mine.csv", "0F0,0B0\n").ok());
+  EXPECT_THAT(Fail({"--csv=mine.csv", "--svg=mine.csv"}), HasSubstr("is read and cannot be"));
+  EXPECT_THAT(Fail({"--write_csv=a", "--svg=a"}), HasSubstr("is named for an SVG picture and for"));
+  EXPECT_THAT(Fail({"--svg=/dev/full"}), HasSubstr("it is a device"));
   EXPECT_THAT(Fail({"--csv=mine.csv", "--ranks=2"}),
               HasSubstr("--ranks: the file of --csv says that already"));
 }

@@ -19,6 +19,7 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 #include "tools/timeline/picture.h"
 #include "tools/timeline/step_trace.h"
@@ -36,13 +37,14 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     return absl::InvalidArgumentError("name one run; --help lists what there is");
   }
   std::string path = UserPath(words[0]);
-  if (std::filesystem::is_directory(path)) absl::StrAppend(&path, "/trace.json");
+  if (IsDirectory(path)) absl::StrAppend(&path, "/trace.json");
   LS_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
   LS_ASSIGN_OR_RETURN(const StepTrace trace, ReadStepTrace(json, path, absl::GetFlag(FLAGS_step)));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::string svg = absl::GetFlag(FLAGS_svg), title = absl::GetFlag(FLAGS_title);
   svg = svg.empty() ? (folder / "timeline.svg").string() : UserPath(svg);
   if (title.empty()) title = folder.filename().string();
+  LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(svg, "an SVG picture", "<svg")}, {path}));
   LS_RETURN_IF_ERROR(WriteOutput(svg, TimelinePicture(trace, title)));
   std::printf("timeline %s\n", svg.c_str());
   return 0;
@@ -55,7 +57,7 @@ int main(int argc, char** argv) {
   return lockstep::RunProgram(
       argc, argv,
       {.usage = "Draws one step of a run, a folder or its trace.json:\n\n  timeline RUN [options]",
-       .files = {__FILE__},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile},
        .words = lockstep::ProgramFlags::Words::kAny},
       lockstep::Run);
 }

@@ -24,6 +24,28 @@ struct Span {
   double begin, end;
 };
 
+[[noreturn]] void Refuse(const Json& event, const char* member, const char* rule) {
+  throw StatusException(InvalidArgument("the event \"", event.value("name", ""), "\" has ", member,
+                                        " ", event.at(member).dump(), ", ", rule));
+}
+
+// The rank that an event belongs to. Throws StatusException for what is none.
+int RankOf(const Json& event) {
+  constexpr int64_t kMostRanks = 1 << 16;
+  const Json& pid = event.at("pid");
+  const int64_t rank = pid.is_number_integer() ? pid.get<int64_t>() : -1;
+  if (rank < 0 || rank >= kMostRanks) Refuse(event, "pid", "which is no rank");
+  return static_cast<int>(rank);
+}
+
+// A time in microseconds, as an event says it. Throws StatusException for what no run can have.
+double Micros(const Json& event, const char* member, double least) {
+  constexpr double kMost = 1e15;  // 30 years
+  const double micros = event.at(member);
+  if (!(micros >= least && micros <= kMost)) Refuse(event, member, "which is no time of a run");
+  return micros;
+}
+
 // When each rank began and ended each step, by step and rank. Throws as below.
 std::map<int64_t, std::map<int, Span>> SpansOfSteps(const Json& events) {
   std::map<int64_t, std::map<int, Span>> spans;
@@ -33,8 +55,9 @@ std::map<int64_t, std::map<int, Span>> SpansOfSteps(const Json& events) {
     absl::string_view number = name;
     int64_t step = 0;
     if (!absl::ConsumePrefix(&number, "step ") || !absl::SimpleAtoi(number, &step)) continue;
-    const double begin = event.at("ts"), duration = event.at("dur");
-    spans[step][event.at("pid")] = {begin, begin + duration};
+    // A step that took no time cannot be drawn to scale.
+    const double begin = Micros(event, "ts", 0), duration = Micros(event, "dur", 1e-3);
+    spans[step][RankOf(event)] = {begin, begin + duration};
   }
   return spans;
 }
@@ -45,13 +68,13 @@ std::set<std::pair<int, int>> CommunicationLines(const Json& events) {
   for (const Json& event : events) {
     if (event.at("ph") != "M" || event.at("name") != "thread_name") continue;
     const std::string name = event.at("args").at("name");
-    if (name.starts_with("communication")) lines.emplace(event.at("pid"), event.at("tid"));
+    if (name.starts_with("communication")) lines.emplace(RankOf(event), event.at("tid"));
   }
   return lines;
 }
 
-// What lies within the spans, which are one step's, by rank. Throws nlohmann's exceptions where the
-// events are no trace.
+// What lies within the spans, which are one step's, by rank. Throws nlohmann's exceptions, or
+// StatusException, where the events are no trace.
 StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
   double origin = std::numeric_limits<double>::max();
   for (const auto& [rank, span] : spans) origin = std::min(origin, span.begin);
@@ -63,9 +86,11 @@ StepTrace TraceWithin(const std::map<int, Span>& spans, const Json& events) {
   for (const Json& event : events) {
     const std::string kind = event.at("ph"), name = event.at("name");
     const bool lasts = kind == "X";
-    const auto span = spans.find(event.at("pid"));
-    if (span == spans.end() || !(lasts || (kind == "C" && name == "memory"))) continue;
-    const double first = event.at("ts"), last = first + (lasts ? event.at("dur").get<double>() : 0);
+    if (!lasts && !(kind == "C" && name == "memory")) continue;
+    const auto span = spans.find(RankOf(event));
+    if (span == spans.end()) continue;
+    const double first = Micros(event, "ts", 0);
+    const double last = first + (lasts ? Micros(event, "dur", 0) : 0);
     if (first < span->second.begin || last > span->second.end) continue;
     StepTrace::Rank& rank = trace.ranks[span->first];
     const double begin = seconds(first), end = seconds(last);
@@ -112,6 +137,8 @@ absl::StatusOr<StepTrace> ReadStepTrace(const std::string& json, const std::stri
 } catch (const Json::exception& error) {
   return InvalidArgument(name, " is no trace of a run: ", error.what(),
                          "; a run with trace.steps > 0 leaves one, trace.json");
+} catch (const StatusException& error) {
+  return Annotate(error.status(), absl::StrCat(name, " is no trace of a run"));
 }
 
 std::string LabelOf(const StepTrace::Phase& phase) {

@@ -90,6 +90,26 @@ TEST(StepTraceTest, RefusesWhatIsNoTrace) {
   EXPECT_THAT(message(TwoSteps(), 6), HasSubstr("does not have step 6, but 4, 5"));
 }
 
+// Each would crash, hang or draw nothing.
+TEST(StepTraceTest, RefusesRanksAndTimesThatNoRunHas) {
+  const auto problem = [](const std::string& before, const std::string& after) {
+    std::string json = TwoSteps();
+    json.replace(json.rfind(before), before.size(), after);
+    return std::string(ReadStepTrace(json, "trace.json", 5).status().message());
+  };
+  const std::string last = R"("pid": 1, "tid": 0, "name": "step 5")";
+  for (const char* pid : {"-1", "2147483647", "1e300", "\"a\""}) {
+    EXPECT_THAT(problem(last, absl::StrCat(R"("pid": )", pid, R"(, "tid": 0, "name": "step 5")")),
+                HasSubstr("which is no rank"));
+  }
+  for (const char* time : {"1e308", "-1", "0"}) {
+    EXPECT_THAT(problem(R"("dur": 990)", absl::StrCat(R"("dur": )", time)),
+                HasSubstr("trace.json is no trace of a run: the event \"step 5\" has dur"));
+  }
+  EXPECT_THAT(problem(R"("ts": 1010, "dur": 990)", R"("ts": 1e308, "dur": 990)"),
+              HasSubstr("has ts 1e+308, which is no time of a run"));
+}
+
 TEST(TimelinePictureTest, DrawsEachPhaseToScale) {
   const auto trace = ReadStepTrace(TwoSteps(), "trace.json");
   ASSERT_TRUE(trace.ok());

@@ -23,6 +23,7 @@
 #include "core/base/user_path.h"
 #include "core/data/token_file.h"
 #include "core/text/byte_pairs.h"
+#include "tools/experiment/outputs.h"
 #include "tools/tokenize/tokenized_text.h"
 
 ABSL_FLAG(std::string, bpe, "", "folder with encoder.json and vocab.bpe");
@@ -47,6 +48,9 @@ absl::StatusOr<int> RunMain() {
     return InvalidArgument("--validation is ", share,
                            ", but a share is at least 0 and less than 1");
   }
+  LS_RETURN_IF_ERROR(
+      CheckOutputs({OutputThatBeginsWith(output, "a file of tokens", kTokenFileBeginning)},
+                   {input, bpe + "/encoder.json", bpe + "/vocab.bpe"}));
   LS_ASSIGN_OR_RETURN(const BytePairs pairs, BytePairs::Load(bpe));
   LS_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(input));
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
@@ -80,6 +84,6 @@ int main(int argc, char** argv) {
   return lockstep::RunProgram(
       argc, argv,
       {.usage = "Makes a file of token ids from text: --bpe DIR --input TEXT --output FILE",
-       .files = {__FILE__}},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile}},
       [](const auto&) { return lockstep::RunMain(); });
 }

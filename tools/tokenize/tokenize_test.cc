@@ -82,6 +82,14 @@ TEST_F(TokenizeTest, SaysWhatIsWrong) {
   EXPECT_THAT(problem({Flag("input", "text")}), HasSubstr("--bpe is missing"));
   EXPECT_THAT(problem(Usual({"--validation=1"})), HasSubstr("--validation is 1"));
   EXPECT_THAT(problem(Usual({Flag("output", "none/tokens")})), HasSubstr("/none"));
+  EXPECT_THAT(problem(Usual({Flag("output", "text")})), HasSubstr("is read and cannot be written"));
+  EXPECT_THAT(problem(Usual({Flag("output", "vocab.bpe")})), HasSubstr("is read and cannot be"));
+  Write("thesis", "years of work");
+  EXPECT_THAT(problem(Usual({Flag("output", "thesis")})), HasSubstr("is not a file of tokens"));
+  EXPECT_EQ(*ReadFile(folder_ + "/thesis"), "years of work");
+  EXPECT_TRUE(Run(Usual({Flag("output", "thesis"), "--overwrite"})).ok());
+  EXPECT_THAT(problem(Usual({"--validation=nan"})), HasSubstr("give a finite number"));
+  EXPECT_THAT(problem(Usual({"more"})), HasSubstr("'more' belongs to no option"));
   Write("vocab.bpe", "a c\n");
   EXPECT_THAT(problem(Usual()), HasSubstr("/vocab.bpe\": line 1"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/tokens"));

@@ -33,6 +33,11 @@ void AddElementwise(std::vector<OperationCase>& cases) {
                    {},
                    [](Tape& tape, Inputs x, Leaves) { return Gelu(tape, x[0]); },
                    [](const Arrays& x, const Arrays&) { return reference::Gelu(x[0]); }});
+  cases.push_back({"SwiGlu",
+                   {{2, 3, 10}},
+                   {},
+                   [](Tape& tape, Inputs x, Leaves) { return SwiGlu(tape, x[0]); },
+                   [](const Arrays& x, const Arrays&) { return reference::SwiGlu(x[0]); }});
   cases.push_back(
       {"Dropout",
        {{4, 7}},
@@ -159,6 +164,32 @@ void AddGeluLinear(std::vector<OperationCase>& cases) {
                        }
                      }
                      return sum;
+                   }});
+}
+
+void AddSwiGluLinear(std::vector<OperationCase>& cases) {
+  cases.push_back({"SwiGluLinear",
+                   {{2, 3, 18}, {2, 3, 4}},
+                   {{4, 9}},
+                   [](Tape& tape, Inputs x, Leaves leaves) {
+                     return SwiGluLinear(tape, x[0], *leaves[0], &x[1]);
+                   },
+                   [](const Arrays& x, const Arrays& w) {
+                     Array y = reference::Linear(reference::SwiGlu(x[0]), w[0], Array(), x[1]);
+                     y.shape = x[1].shape;
+                     return y;
+                   }});
+  // Its sum over hidden features is a tree over two leaves.
+  cases.push_back({"SwiGluLinearByLeaves",
+                   {{2, 3, 18}},
+                   {{4, 9}},
+                   [](Tape& tape, Inputs x, Leaves leaves) {
+                     return SwiGluLinear(tape, x[0], *leaves[0], nullptr, {{{0, 5}}, {{5, 4}}});
+                   },
+                   [](const Arrays& x, const Arrays& w) {
+                     Array y = reference::Linear(reference::SwiGlu(x[0]), w[0], Array(), Array());
+                     y.shape = {2, 3, 4};
+                     return y;
                    }});
 }
 
@@ -336,6 +367,23 @@ void AddNormalization(std::vector<OperationCase>& cases) {
                      return LayerNorm(tape, in[0], *l[0], *l[1], kEpsilon);
                    },
                    layer_norm});
+  cases.push_back(
+      {"RmsNorm",
+       {sequence},
+       {width},
+       [](Tape& tape, Inputs in, Leaves l) { return RmsNorm(tape, in[0], *l[0], kEpsilon); },
+       [](const Arrays& in, const Arrays& l) {
+         return reference::RmsNorm(in[0], l[0], kEpsilon).y;
+       }});
+  cases.push_back({"RmsNormAddedToItsInput",
+                   {sequence},
+                   {width},
+                   [](Tape& tape, Inputs in, Leaves l) {
+                     return Add(tape, in[0], RmsNorm(tape, in[0], *l[0], kEpsilon));
+                   },
+                   [](const Arrays& in, const Arrays& l) {
+                     return reference::Add(in[0], reference::RmsNorm(in[0], l[0], kEpsilon).y);
+                   }});
   // The residual path reaches the input's gradient first, and is added to within the kernel.
   cases.push_back({"LayerNormAddedToItsInput",
                    {sequence},
@@ -367,16 +415,33 @@ void AddSequences(std::vector<OperationCase>& cases) {
        {{5, 4}},
        [](Tape& tape, Inputs in, Leaves l) { return AddPositions(tape, in[0], *l[0]); },
        [](const Arrays& in, const Arrays& l) { return reference::AddPositions(in[0], l[0]); }});
+  // Two heads of four elements, and two columns behind them.
+  const std::vector<int32_t> positions = {2, 0, 4, 1, 1, 3};
+  const Array table(Shape{5, 4}, {1,   1,   0,  0,    0.5, 0.9,  0.8,  0.4,  -0.4, 0.6,
+                                  0.9, 0.8, -1, 0.25, 0.1, 0.95, -0.7, -0.1, -0.7, 1});
+  cases.push_back({"Rotate",
+                   {{2, 3, 10}},
+                   {},
+                   [positions, table](Tape& tape, Inputs in, Leaves) {
+                     return Rotate(tape, in[0], 2, 4, Upload(tape.kernels(), {6}, positions),
+                                   Upload(tape.kernels(), table));
+                   },
+                   [positions, table](const Arrays& in, const Arrays&) {
+                     return reference::Rotate({.heads = 2, .head_width = 4}, in[0], positions,
+                                              table);
+                   }});
   const std::pair<std::string, Attention> attentions[] = {
       {"SelfAttention", {.heads = 2, .head_width = 3, .dropout = {}, .total_heads = 2}},
       {"SelfAttentionDropout",
        {.heads = 2, .head_width = 3, .dropout = kDropout, .total_heads = 2}},
       {"SelfAttentionOfSomeHeads",
        {.heads = 2, .head_width = 3, .dropout = kDropout, .total_heads = 5, .first_head = 2}},
+      {"SelfAttentionOfGroups",
+       {.heads = 4, .head_width = 3, .dropout = kDropout, .total_heads = 4, .key_heads = 2}},
   };
   for (const auto& [name, attention] : attentions) {
     cases.push_back({name,
-                     {{2, 5, 18}},
+                     {{2, 5, attention.packed_width()}},
                      {},
                      [attention = attention](Tape& tape, Inputs in, Leaves) {
                        return SelfAttention(tape, in[0], attention);
@@ -396,6 +461,7 @@ std::vector<OperationCase> OperationCases() {
   AddBiases(cases);
   AddProducts(cases);
   AddGeluLinear(cases);
+  AddSwiGluLinear(cases);
   AddGeluMlp(cases);
   AddConvolution(cases);
   AddNormalization(cases);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
+#include "core/comm/local/out_of_memory.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -42,7 +45,7 @@ class CollectiveQueue::CallState final : public WorkState {
  public:  // guarded by the queue's mutex, except while kMoving
   Call call;
   const MemberBuffers buffers;
-  Phase phase = Phase::kQueued;
+  Phase phase = Phase::kOver;  // until it stands in the queue
   int64_t sequence = 0;
   int64_t ledger_id = 0;
   bool small = false;
@@ -62,6 +65,9 @@ CollectiveQueue::CollectiveQueue(std::shared_ptr<WorldState> world,
 
 Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
   auto state = std::make_shared<CallState>(shared_from_this(), std::move(call), buffers);
+  // Where there is no memory for what follows, this is dropped, behind the lock: peers may already
+  // be at the call's tensors, which nobody would wait for otherwise.
+  Work work(state);
   Lock lock(mutex_);
   state->sequence = next_sequence_++;
   state->small = group_->IsSmall(state->call.signature);
@@ -69,13 +75,14 @@ Work CollectiveQueue::Issue(Call call, MemberBuffers buffers) {
       ledger_.Begin(info_, state->sequence, state->call.signature, state->call.label);
   if (state->call.open_entry != nullptr) *state->call.open_entry = state->ledger_id;
   calls_.push_back(state);
+  state->phase = Phase::kQueued;
   UpdateNeed();  // before arriving: the last to arrive must see it
   const bool stopped = Carry(lock, kAtOnceBytes);
   const bool worker_only = waiting_threads_ == 0;
   lock.unlock();
   if (stopped && worker_only) engine_.WakeWorker();
   if (stopped && !worker_only) engine_.NotifyWaiters();
-  return Work(std::move(state));
+  return work;
 }
 
 void CollectiveQueue::Advance() {
@@ -84,6 +91,15 @@ void CollectiveQueue::Advance() {
 }
 
 absl::Status CollectiveQueue::Wait(CallState& call) {
+  try {
+    return WaitThrowing(call);
+  } catch (const std::bad_alloc&) {
+    Drop(call);  // nobody else would: its owner has waited for it
+    throw;
+  }
+}
+
+absl::Status CollectiveQueue::WaitThrowing(CallState& call) {
   Lock lock(mutex_);
   if (call.phase == Phase::kOver) return call.status;
   const int64_t begin_nanos = NowNanos();
@@ -139,8 +155,9 @@ bool CollectiveQueue::Done(CallState& call) {
 
 void CollectiveQueue::Drop(CallState& call) {
   const int rank = info_->members[static_cast<size_t>(info_->rank)];
-  world_->FailDropped(rank, Describe(call));
-  (void)Wait(call);  // returns at once, unless a task is running
+  DoOnceThereIsMemory([&] { world_->FailDropped(rank, Describe(call)); });
+  // Returns at once, unless a task is running.
+  DoOnceThereIsMemory([&] { (void)WaitThrowing(call); });
 }
 
 bool CollectiveQueue::Carry(Lock& lock, int64_t limit) {
@@ -181,8 +198,7 @@ bool CollectiveQueue::Carry(Lock& lock, int64_t limit) {
         }
         head.phase = Phase::kMoving;
         lock.unlock();
-        group_->Move(head.round, info_->rank);
-        if (group_->FinishMove()) NotifyPeers();
+        MoveLarge(head);
         lock.lock();
         head.phase = Phase::kFinished;
         break;
@@ -204,6 +220,18 @@ bool CollectiveQueue::Carry(Lock& lock, int64_t limit) {
     }
   }
   return false;
+}
+
+void CollectiveQueue::MoveLarge(CallState& head) {
+  try {
+    group_->Move(head.round, info_->rank);
+  } catch (const std::bad_alloc&) {
+    // In this order: whoever sees nobody moving sees the failure.
+    DoOnceThereIsMemory([this] { world_->FailRank(ledger_.rank(), StatusOfException()); });
+    group_->CancelMove();
+    return;
+  }
+  if (group_->FinishMove()) NotifyPeers();
 }
 
 void CollectiveQueue::Arrive(CallState& head) {

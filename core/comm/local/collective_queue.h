@@ -64,7 +64,11 @@ class CollectiveQueue final : public Background,
   void UrgePeers();
   std::string Describe(const CallState& call) const;
 
+  // Carries out a call that is ready, on this thread. What that throws fails the world.
+  void MoveLarge(CallState& head);
+
   absl::Status Wait(CallState& call);
+  absl::Status WaitThrowing(CallState& call);
   bool Done(CallState& call);
   void Drop(CallState& call);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/status.h"
 #include "core/comm/local/message_state.h"
+#include "core/comm/local/out_of_memory.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -56,7 +57,8 @@ LocalCommunicator::LocalCommunicator(Kind kind, std::shared_ptr<WorldState> worl
 
 LocalCommunicator::~LocalCommunicator() {
   world_->engine(ledger().rank()).Remove(queue_.get());
-  if (kind_ == Kind::kWorld) world_->Leave(ledger().rank());
+  if (kind_ != Kind::kWorld) return;
+  DoOnceThereIsMemory([this] { world_->Leave(ledger().rank()); });
 }
 
 Work LocalCommunicator::Start(Call call) {

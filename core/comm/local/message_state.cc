@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/comm/local/out_of_memory.h"
 
 namespace lockstep {
 namespace {
@@ -37,18 +39,32 @@ MessageState::MessageState(std::shared_ptr<WorldState> world, LocalGroup& group,
       group.mailbox(sends ? root : info_->rank).Post(sends ? info_->rank : root, call_, engine);
   transfer_ = std::move(posted.transfer);
   if (posted.meeting == Mailbox::Meeting::kFirst) return;
-  if (posted.meeting == Mailbox::Meeting::kDisagree) {
-    FailForDisagreement();
-  } else if (transfer_->bytes <= kAtOnceBytes) {
-    transfer_->TryMove();
-  } else {
-    // The peer may be waiting, or this thread may soon, and then need not wait for the worker.
-    engine.AddJob([transfer = transfer_] { transfer->TryMove(); });
-    world_->engine(peer()).NotifyWaiters();
+  try {
+    if (posted.meeting == Mailbox::Meeting::kDisagree) {
+      FailForDisagreement();
+    } else if (transfer_->bytes <= kAtOnceBytes) {
+      transfer_->TryMove();
+    } else {
+      // The peer may be waiting, or this thread may soon, and then need not wait for the worker.
+      engine.AddJob([transfer = transfer_] { transfer->TryMove(); });
+      world_->engine(peer()).NotifyWaiters();
+    }
+  } catch (...) {
+    transfer_->Withdraw();  // the peer must not touch memory that nobody looks after any more
+    throw;
   }
 }
 
 absl::Status MessageState::Wait() {
+  try {
+    return WaitThrowing();
+  } catch (const std::bad_alloc&) {
+    Drop();  // nobody else would: its owner has waited for it
+    throw;
+  }
+}
+
+absl::Status MessageState::WaitThrowing() {
   if (Carry()) return status_;
   const int64_t begin_nanos = NowNanos();
   const auto over = [this] { return Carry(); };
@@ -64,8 +80,8 @@ absl::Status MessageState::Wait() {
 bool MessageState::Done() { return Carry(); }
 
 void MessageState::Drop() {
-  world_->FailDropped(ledger_.rank(), Describe());
-  (void)Wait();
+  DoOnceThereIsMemory([&] { world_->FailDropped(ledger_.rank(), Describe()); });
+  DoOnceThereIsMemory([&] { (void)WaitThrowing(); });
 }
 
 bool MessageState::Carry() {

@@ -28,6 +28,7 @@ class MessageState final : public WorkState {
 
  private:
   // Takes the message along as far as it goes without waiting, and says whether it is over.
+  absl::Status WaitThrowing();
   bool Carry();
   void End(const absl::Status& status, int64_t end_nanos);
   void FailForDisagreement();

@@ -1,12 +1,14 @@
 #include "core/comm/local/rank_engine.h"
 
 #include <algorithm>  // std::find
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/base/program.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -35,7 +37,6 @@ void RankEngine::Remove(Background* background) {
 void RankEngine::AddJob(std::function<void()> job) {
   {
     std::lock_guard lock(worker_mutex_);
-    StartWorker();
     jobs_.push_back(std::move(job));
   }
   WakeWorker();
@@ -45,8 +46,8 @@ void RankEngine::Add(Need need) {
   if (need == Need::kNone) return;
   (need == Need::kNeedy ? needy_ : patient_).fetch_add(1);
   if (started_.load()) return;
-  std::lock_guard lock(worker_mutex_);
-  StartWorker();
+  std::unique_lock lock(worker_mutex_);
+  StartWorker(lock);
 }
 
 void RankEngine::Remove(Need need) {
@@ -55,18 +56,26 @@ void RankEngine::Remove(Need need) {
 
 void RankEngine::WakeWorker() {
   {
-    std::lock_guard lock(worker_mutex_);
+    std::unique_lock lock(worker_mutex_);
     if (awake_ || stop_) return;
     awake_ = true;
-    StartWorker();
+    StartWorker(lock);
   }
   worker_wakes_.notify_one();
 }
 
-void RankEngine::StartWorker() {
+void RankEngine::StartWorker(std::unique_lock<std::mutex>& lock) {
   if (started_) return;
-  worker_ = std::thread([this] { RunWorker(); });
   started_ = true;
+  try {
+    worker_ = std::thread([this] { RunWorker(); });
+  } catch (const std::exception&) {
+    // Where destructors come by as well, nothing may be thrown. The failure ends all waits.
+    if (!failed_) throw;
+    lock.unlock();
+    failed_(StatusOfException());
+    lock.lock();
+  }
 }
 
 void RankEngine::RunWorker() {
@@ -78,14 +87,21 @@ void RankEngine::RunWorker() {
     std::vector<std::function<void()>> jobs;
     jobs.swap(jobs_);
     lock.unlock();
-    for (const std::function<void()>& job : jobs) job();
-    {
-      std::lock_guard backgrounds_lock(backgrounds_mutex_);
-      for (Background* background : backgrounds_) background->Advance();
+    try {
+      Work(jobs);
+    } catch (const std::exception&) {
+      if (!failed_) throw;
+      failed_(StatusOfException());
     }
     jobs.clear();
     lock.lock();
   }
+}
+
+void RankEngine::Work(std::vector<std::function<void()>>& jobs) {
+  for (const std::function<void()>& job : jobs) job();
+  std::lock_guard backgrounds_lock(backgrounds_mutex_);
+  for (Background* background : backgrounds_) background->Advance();
 }
 
 }  // namespace lockstep

@@ -8,8 +8,10 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/clock.h"
 #include "core/comm/local/parking.h"
 
@@ -30,7 +32,11 @@ class RankEngine {
   // Whether each rank has a core for itself, as far as can be known: threads that wait then poll
   // for a while, else they sleep soon.
   enum class Cores { kOwn, kShared };
-  explicit RankEngine(Cores cores) : cores_(cores) {}
+  // Hears on the worker's thread of what the worker's work has thrown, as a status. The worker goes
+  // on.
+  using Failed = std::function<void(const absl::Status&)>;
+  explicit RankEngine(Cores cores, Failed failed = nullptr)
+      : cores_(cores), failed_(std::move(failed)) {}
   ~RankEngine() { Stop(); }
 
   // Ends the worker; what it was to do is not done.
@@ -126,11 +132,16 @@ class RankEngine {
 #endif
   }
 
-  void StartWorker();  // with worker_mutex_ held
+  // With worker_mutex_ held, which it lets go of to say that there can be no worker.
+  void StartWorker(std::unique_lock<std::mutex>& lock);
   void RunWorker();
 
+  // Runs the jobs, and advances the backgrounds.
+  void Work(std::vector<std::function<void()>>& jobs);
+
   const Cores cores_;
-  Parking sleepers_;  // threads of the rank that wait for a call
+  const Failed failed_;  // null: nobody would hear
+  Parking sleepers_;     // threads of the rank that wait for a call
   std::atomic<int> needy_ = 0;
   std::atomic<int> patient_ = 0;
   std::atomic<bool> started_ = false;

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <new>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -44,6 +46,18 @@ TEST(RankEngineTest, WorkerRunsJobs) {
   std::promise<std::thread::id> ran;
   engine.AddJob([&] { ran.set_value(std::this_thread::get_id()); });
   EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());
+}
+
+// Without somebody to hear of it, what a job throws would end the program.
+TEST(RankEngineTest, WhatAJobThrowsIsHandedOver) {
+  std::promise<absl::Status> heard;
+  RankEngine engine(RankEngine::Cores::kShared,
+                    [&heard](const absl::Status& failure) { heard.set_value(failure); });
+  engine.AddJob([] { throw std::bad_alloc(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(heard.get_future().get()));
+  std::promise<void> ran;
+  engine.AddJob([&ran] { ran.set_value(); });
+  ran.get_future().wait();
 }
 
 class Counting final : public Background {

@@ -33,7 +33,10 @@ WorldState::WorldState(int size, std::chrono::nanoseconds timeout) : timeout_(ti
   std::vector<int> all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   group_of_all_ = std::make_shared<LocalGroup>(std::move(all));
-  for (int rank = 0; rank < size; ++rank) ranks_.push_back(std::make_unique<Rank>(CoresFor(size)));
+  for (int rank = 0; rank < size; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>(
+        CoresFor(size), [this, rank](const absl::Status& cause) { FailRank(rank, cause); }));
+  }
 }
 
 WorldState::~WorldState() {

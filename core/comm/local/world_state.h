@@ -60,7 +60,7 @@ class WorldState {
 
  private:
   struct Rank {
-    explicit Rank(RankEngine::Cores cores) : engine(cores) {}
+    Rank(RankEngine::Cores cores, RankEngine::Failed failed) : engine(cores, std::move(failed)) {}
     std::atomic<bool> left = false;
     Ledger* ledger = nullptr;  // while it is there
     std::string last_call = "has not come yet";

@@ -55,8 +55,8 @@ int RunMain(int argc, char** argv) {
   double seconds = 60;
   if (argc > 2) CHECK(absl::SimpleAtod(argv[2], &seconds)) << argv[2];
   options.timeout = absl::Seconds(seconds);
-  if (argc > 3) options.post_mortem = argv[3];
-  const auto process = Process::Start();
+  if (argc > 3) options.post_mortem = [argv] { return std::string(argv[3]); };
+  const auto process = Process::Start(options.timeout);
   CHECK(process.ok()) << process.status();
   const auto say = [&](const Outcome& outcome) {
     std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),

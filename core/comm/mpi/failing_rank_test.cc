@@ -93,6 +93,16 @@ TEST_F(FailingRankTest, TheTimeoutNamesARankThatStaysAway) {
   }
 }
 
+// Inside MPI's own start nobody else would end the wait.
+TEST_F(FailingRankTest, TheTimeoutEndsAStartThatARankDoesNotComeTo) {
+  const std::string error =
+      Run("stay away", 2,
+          {"/bin/sh", "-c", "[ $OMPI_COMM_WORLD_RANK != 1 ] || kill -STOP $$; exec \"$@\"", "sh"});
+  EXPECT_NE(exit_code_, 0);
+  EXPECT_THAT(error, ContainsRegex("rank [02]: MPI has not started within 2s: a process of this "
+                                   "run is stopped"));
+}
+
 TEST_F(FailingRankTest, AnExceptionReachesAll) {
   for (const char* how : {"throw", "amid a call: throw"}) {
     SCOPED_TRACE(how);

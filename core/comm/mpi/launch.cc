@@ -35,9 +35,7 @@ Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const
   auto ledger = std::make_unique<Ledger>(process.rank());
   Ledger& own = *ledger;
   const auto post_mortem = [&](const absl::Status& failure) {
-    if (ranks > 1 && !options.post_mortem.empty()) {
-      WritePostMortem(options.post_mortem, own, failure);
-    }
+    if (ranks > 1) WritePostMortem(options, own, failure);
   };
   const auto last_words = [&](const absl::Status& failure) {
     std::fprintf(stderr, "%s\n", std::string(failure.message()).c_str());

@@ -6,14 +6,56 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 namespace lockstep::mpi {
+namespace {
+
+// Ends the process unless this object is gone in time: MPI's start waits for ever for a process
+// that was stopped meanwhile, and hears no signals of ours.
+class StartWatch {
+ public:
+  explicit StartWatch(absl::Duration timeout) : timeout_(timeout), thread_([this] { Run(); }) {}
+  ~StartWatch() {
+    {
+      std::lock_guard lock(mutex_);
+      has_started_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock lock(mutex_);
+    const auto limit = absl::ToChronoNanoseconds(timeout_);
+    if (changed_.wait_for(lock, limit, [this] { return has_started_; })) return;
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    std::fprintf(stderr,
+                 "rank %s: MPI has not started within %s: a process of this run is stopped or "
+                 "cannot be reached; look at what the launcher has started, or raise "
+                 "run.timeout_seconds\n",
+                 rank == nullptr ? "?" : rank, absl::FormatDuration(timeout_).c_str());
+    _exit(1);
+  }
+
+  const absl::Duration timeout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_started_ = false;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace
 
 absl::StatusOr<bool> Process::IsLaunched() {
   // Set for each process by mpirun (Open MPI), by srun with PMIx, and by launchers that speak PMI.
@@ -30,7 +72,7 @@ absl::StatusOr<bool> Process::IsLaunched() {
   return false;
 }
 
-absl::StatusOr<std::unique_ptr<Process>> Process::Start() {
+absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout) {
   auto process = std::unique_ptr<Process>(new Process);
   sigset_t signals;
   sigemptyset(&signals);
@@ -43,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start() {
   // other (0.57 of a full-duplex link for 64 MiB each way; 0.95 over two).
   setenv("OMPI_MCA_btl_tcp_links", "2", /*overwrite=*/0);
   int provided = 0;
+  const StartWatch watch(timeout);
   const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   if (error != MPI_SUCCESS) {
     process->Abandon();

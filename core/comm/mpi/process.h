@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lockstep::mpi {
 
@@ -17,8 +18,10 @@ class Process {
   // threads. An error if srun has started several tasks that MPI could not bring together.
   static absl::StatusOr<bool> IsLaunched();
 
-  // Starts MPI; before other threads are started, which would take SIGTERM otherwise.
-  static absl::StatusOr<std::unique_ptr<Process>> Start();
+  // Starts MPI; before other threads are started, which would take SIGTERM otherwise. MPI waits for
+  // all processes: where one does not come within the timeout, the others end with exit code 1 and
+  // a message.
+  static absl::StatusOr<std::unique_ptr<Process>> Start(absl::Duration timeout = absl::Seconds(60));
 
   // Stops MPI if all went well. Otherwise (Abandon) the launcher finds a process gone without it,
   // and ends the others.

@@ -3,10 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/program.h"
 #include "glog/logging.h"
 
 namespace lockstep::mpi {
@@ -274,7 +276,11 @@ std::chrono::nanoseconds RankState::Nap() const {
 void RankState::Run() {
   Lock lock(mutex_);
   while (!ending_) {
-    if (drivers_ == 0) Advance();
+    try {
+      if (drivers_ == 0) Advance();
+    } catch (const std::exception&) {
+      FailCall(StatusOfException());
+    }
     wake_.wait_for(lock, Nap());
   }
 }

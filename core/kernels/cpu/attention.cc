@@ -75,13 +75,15 @@ void ForwardHead(const Head& head, const Head& next, const Buffers& buffers, int
   const auto load = [&](int64_t offset, int copy) {
     return HeadRows(head, qkv, offset, head.row, at(buffers.copies[copy])).Load();
   };
-  const FloatRows queries = load(head.query(), 0), keys = load(head.key(), 1),
-                  values = load(head.value(), 2);
+  const FloatRows queries = load(head.query(), 0);
   const HeadRows result(head, y, head.output(), head.y_row(), at(buffers.copies[3]));
   float* tile = at(buffers.tile);
   float* factors = at(buffers.factors);
-  cpu::PackBlocks(head, keys, at(buffers.keys));
-  cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(buffers.values));
+  if (head.begins_group) {
+    const FloatRows keys = load(head.key(), 1), values = load(head.value(), 2);
+    cpu::PackBlocks(head, keys, at(buffers.keys));
+    cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(buffers.values));
+  }
   for (int64_t first = 0; first < head.time; first += kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
     cpu::Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
@@ -111,8 +113,6 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
     return HeadRows(head, tensor, offset, row, at(buffers.copies[copy]));
   };
   const FloatRows queries = rows_of(qkv, head.query(), head.row, 0).Load();
-  const FloatRows keys = rows_of(qkv, head.key(), head.row, 1).Load();
-  const FloatRows values = rows_of(qkv, head.value(), head.row, 2).Load();
   const FloatRows outputs = rows_of(y, head.output(), head.y_row(), 3).Load();
   const FloatRows doutputs = rows_of(dy, head.output(), head.y_row(), 4).Load();
   const HeadRows dqueries = rows_of(dqkv, head.query(), head.row, 5);
@@ -121,11 +121,15 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
   float* tile = at(buffers.tile);
   float* dtile = at(buffers.dtile);
   float* factors = head.attention.dropout.probability > 0 ? at(buffers.factors) : nullptr;
-  cpu::PackBlocks(head, keys, at(buffers.keys));
-  cpu::PackBlocks(head, values, at(buffers.values));
-  cpu::PackRight({keys.first, keys.stride}, head.time, width, at(buffers.key_steps));
-  // Tiles from the last to the first: the last sees every key, and overwrites what the others add
-  // to.
+  if (head.begins_group) {
+    const FloatRows keys = rows_of(qkv, head.key(), head.row, 1).Load();
+    const FloatRows values = rows_of(qkv, head.value(), head.row, 2).Load();
+    cpu::PackBlocks(head, keys, at(buffers.keys));
+    cpu::PackBlocks(head, values, at(buffers.values));
+    cpu::PackRight({keys.first, keys.stride}, head.time, width, at(buffers.key_steps));
+  }
+  // Tiles from the last to the first: the last sees every key, and overwrites what the others, and
+  // the other heads of the group, add to.
   for (int64_t first = (head.time - 1) / kTile * kTile; first >= 0; first -= kTile) {
     const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
     cpu::Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
@@ -142,7 +146,8 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
       cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row, count, seen, head.scale,
                               log_sum_exp.data<float>()[head.sums() + i], product, factors);
     }
-    const Write write = seen == head.time ? Write::kOverwrite : Write::kAccumulate;
+    const bool is_first = head.begins_group && seen == head.time;
+    const Write write = is_first ? Write::kOverwrite : Write::kAccumulate;
     const auto add_transposed = [&](const float* from, const FloatRows& by, const FloatRows& to) {
       cpu::PackRight({by.At(first), by.stride}, rows, width, at(buffers.right));
       cpu::WeighTransposed(head, from, tile_row, rows, seen, at(buffers.right), at(buffers.left),
@@ -153,11 +158,16 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
     cpu::Weigh(head, dtile, tile_row, rows, seen, at(buffers.key_steps), dqueries.rows().At(first),
                dqueries.rows().stride);
   }
-  for (const HeadRows* result : {&dqueries, &dkeys, &dvalues}) result->Store();
+  dqueries.Store();
+  if (!head.ends_group) return;
+  dkeys.Store();
+  dvalues.Store();
 }
 
 // Calls run(head, next, chunk) for all (batch, head) pairs, in parallel; `next` is the pair that
-// the thread computes after it, or the same where it is the last.
+// the thread computes after it, or the same where it is the last. A thread has whole groups of
+// heads, each in order: what the first head packs in the chunk's buffers, and what all of them add
+// up there, is the group's.
 template <typename Function>
 void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet instructions,
               Function&& run) {
@@ -165,10 +175,11 @@ void ForHeads(const Attention& attention, const Tensor& qkv, InstructionSet inst
     return cpu::MakeAttentionHead(attention, qkv, i / attention.heads, i % attention.heads,
                                   qkv.shape()[1], instructions);
   };
-  ParallelForChunks(qkv.shape()[0] * attention.heads, 1,
+  const int64_t group = attention.group();
+  ParallelForChunks(qkv.shape()[0] * attention.heads_of_keys(), 1,
                     [&](int chunk, int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        run(head(i), head(std::min(i + 1, end - 1)), chunk);
+                      for (int64_t i = begin * group; i < end * group; ++i) {
+                        run(head(i), head(std::min(i + 1, end * group - 1)), chunk);
                       }
                     });
 }

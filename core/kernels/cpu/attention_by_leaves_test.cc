@@ -45,12 +45,13 @@ class AttentionByLeavesTest : public testing::TestWithParam<DType> {
 
   AttentionByLeavesTest() : kernels_(allocator_) {}
 
-  static Attention Options(float dropout) {
+  static Attention Options(float dropout, int64_t key_heads = kHeads) {
     return {.heads = kHeads,
             .head_width = kHeadWidth,
             .dropout = {.probability = dropout, .key = 3, .counter = 5},
             .total_heads = 5,
-            .first_head = 1};
+            .first_head = 1,
+            .key_heads = key_heads};
   }
 
   Tensor Normal(const Shape& shape, uint64_t stream) {
@@ -64,12 +65,13 @@ class AttentionByLeavesTest : public testing::TestWithParam<DType> {
     cpu::LoadFloats(x, 0, x.elements(), result.data());
     return result;
   }
-  // x with zeros in columns [first, first + kWidth) of all rows for which `zero` holds.
-  Tensor WithZeros(const Tensor& x, int64_t first, const std::function<bool(int64_t row)>& zero) {
+  // x with zeros in `columns` of all rows for which `zero` holds.
+  Tensor WithZeros(const Tensor& x, const Range& columns,
+                   const std::function<bool(int64_t row)>& zero) {
     Floats values = Download(x);
-    const int64_t columns = x.shape()[2];
-    for (int64_t row = 0; row < x.elements() / columns; ++row) {
-      if (zero(row)) std::fill_n(values.begin() + row * columns + first, kWidth, 0.0f);
+    const int64_t width = x.shape()[2];
+    for (int64_t row = 0; row < x.elements() / width; ++row) {
+      if (zero(row)) std::fill_n(values.begin() + row * width + columns.first, columns.count, 0.0f);
     }
     const Tensor result = kernels_.EmptyLike(x);
     cpu::StoreFloats(values.data(), 0, x.elements(), result);
@@ -88,13 +90,14 @@ class AttentionByLeavesTest : public testing::TestWithParam<DType> {
                                             dqkv);
     return dqkv;
   }
-  // Columns [first, first + kWidth) of all rows of dqkv.
-  Floats Columns(const Tensor& dqkv, int64_t first) {
+  // Columns of all rows of dqkv.
+  Floats Columns(const Tensor& dqkv, const Range& columns) {
     const Floats all = Download(dqkv);
+    const int64_t width = dqkv.shape()[2];
     Floats result;
-    for (size_t row = 0; row < all.size() / (3 * kWidth); ++row) {
-      const auto begin = all.begin() + static_cast<int64_t>(row) * 3 * kWidth + first;
-      result.insert(result.end(), begin, begin + kWidth);
+    for (auto row = all.begin(); row != all.end(); row += width) {
+      const auto begin = row + columns.first;
+      result.insert(result.end(), begin, begin + columns.count);
     }
     return result;
   }
@@ -116,11 +119,14 @@ class AttentionByLeavesTest : public testing::TestWithParam<DType> {
 
 TEST_P(AttentionByLeavesTest, GradientsAreTreesOverLeaves) {
   for (const int64_t leaves : {2, 3, 4, 7}) {
-    for (const float dropout : {0.0f, 0.25f}) {
+    for (const int64_t key_heads : {kHeads, int64_t{1}}) {
       const TokenOrder order{.samples = 2, .time = 2 * leaves * 53, .leaves = leaves};
-      const Attention attention = Options(dropout);
+      const Attention attention = Options(leaves % 2 == 0 ? 0.25f : 0.0f, key_heads);
+      const int64_t key_width = attention.key_width();
+      const Range query_columns = {0, kWidth}, key_columns = {kWidth, key_width},
+                  value_columns = {kWidth + key_width, key_width};
       const Shape shape = {leaves * order.samples, order.leaf_time(), kWidth};
-      const Tensor qkv = Normal(shape.With(2, 3 * kWidth), 1), dy = Normal(shape, 2);
+      const Tensor qkv = Normal(shape.With(2, attention.packed_width()), 1), dy = Normal(shape, 2);
       const Sums sums = Forward(attention, leaves, qkv);
       const Tensor whole = Backward(attention, leaves, qkv, sums, dy);
       std::vector<Floats> dqueries, dkeys, dvalues;
@@ -128,18 +134,62 @@ TEST_P(AttentionByLeavesTest, GradientsAreTreesOverLeaves) {
         const auto is_other = [&](int64_t row) { return row / order.leaf_rows() != leaf; };
         // Keys of zero get and give nothing; log-sum-exp, y and dy say what softmax needs of them.
         dqueries.push_back(
-            Columns(Backward(attention, leaves, WithZeros(qkv, kWidth, is_other), sums, dy), 0));
+            Columns(Backward(attention, leaves, WithZeros(qkv, key_columns, is_other), sums, dy),
+                    query_columns));
         // Queries without a gradient give none.
-        const Tensor alone = Backward(attention, leaves, qkv, sums, WithZeros(dy, 0, is_other));
-        dkeys.push_back(Columns(alone, kWidth));
-        dvalues.push_back(Columns(alone, 2 * kWidth));
+        const Tensor alone =
+            Backward(attention, leaves, qkv, sums, WithZeros(dy, query_columns, is_other));
+        dkeys.push_back(Columns(alone, key_columns));
+        dvalues.push_back(Columns(alone, value_columns));
       }
-      const std::string name = std::to_string(leaves) + " leaves";
-      ExpectSameBits(Tree(dqueries, GetParam()), Columns(whole, 0), name + ", queries");
-      ExpectSameBits(Tree(dkeys, GetParam()), Columns(whole, kWidth), name + ", keys");
-      ExpectSameBits(Tree(dvalues, GetParam()), Columns(whole, 2 * kWidth), name + ", values");
+      const std::string name = std::to_string(leaves) + " leaves, " + std::to_string(key_heads);
+      ExpectSameBits(Tree(dqueries, GetParam()), Columns(whole, query_columns), name + ", queries");
+      ExpectSameBits(Tree(dkeys, GetParam()), Columns(whole, key_columns), name + ", keys");
+      ExpectSameBits(Tree(dvalues, GetParam()), Columns(whole, value_columns), name + ", values");
     }
   }
+}
+
+// A group's heads, each with one tile of queries: their gradients of keys and values are added in
+// order in fp32, and rounded once.
+TEST_P(AttentionByLeavesTest, AGroupAddsItsHeadsInOrder) {
+  constexpr int64_t kGroup = 3, kGroupWidth = kGroup * kHeadWidth, kTime = 40;
+  const Attention attention = {.heads = kGroup,
+                               .head_width = kHeadWidth,
+                               .dropout = {},
+                               .total_heads = kGroup,
+                               .key_heads = 1};
+  // In fp32, of which 16-bit results are one rounding.
+  const auto floats = [&](const Tensor& x) {
+    const Tensor wide = kernels_.Empty(x.shape());
+    kernels_.Cast(x, wide);
+    return wide;
+  };
+  const Tensor qkv = Normal({2, kTime, attention.packed_width()}, 1),
+               dy = Normal({2, kTime, kGroupWidth}, 2);
+  const Tensor y = kernels_.Empty(dy.shape()), sums = kernels_.Empty({2, kGroup, kTime}),
+               rounded_y = kernels_.EmptyLike(dy), dqkv = kernels_.EmptyLike(qkv);
+  kernels_.AttentionForward(attention, floats(qkv), y, sums);
+  kernels_.Cast(y, rounded_y);
+  kernels_.AttentionBackward(attention, qkv, rounded_y, sums, dy, dqkv);
+  Floats expected;
+  for (int64_t head = 0; head < kGroup; ++head) {
+    const Tensor own_dy = WithZeros(dy, {0, kGroupWidth}, [](int64_t) { return false; });
+    for (int64_t other = 0; other < kGroup; ++other) {
+      if (other == head) continue;
+      const Tensor zeroed =
+          WithZeros(own_dy, {other * kHeadWidth, kHeadWidth}, [](int64_t) { return true; });
+      kernels_.Copy(zeroed, own_dy);
+    }
+    const Tensor alone = kernels_.Empty(qkv.shape());
+    kernels_.AttentionBackward(attention, floats(qkv), floats(rounded_y), sums, floats(own_dy),
+                               alone);
+    const Floats own = Columns(alone, {kGroupWidth, 2 * kHeadWidth});
+    if (expected.empty()) expected.resize(own.size());
+    for (size_t i = 0; i < own.size(); ++i) expected[i] += own[i];
+  }
+  cpu::RoundFloats(GetParam(), static_cast<int64_t>(expected.size()), expected.data());
+  ExpectSameBits(expected, Columns(dqkv, {kGroupWidth, 2 * kHeadWidth}), "keys and values");
 }
 
 // Queries of zero: all exponentials are 1, and outputs are sums of values over so many keys. Where
@@ -148,7 +198,7 @@ TEST_P(AttentionByLeavesTest, OutputsAreTreesOverLeavesOfKeys) {
   if (GetParam() != DType::kF32) return;  // outputs are rounded, the nodes of their tree are not
   for (const int64_t leaves : {2, 4, 8}) {
     const TokenOrder order{.samples = 1, .time = 2 * leaves * 64, .leaves = leaves};
-    const Tensor qkv = WithZeros(Normal({leaves, order.leaf_time(), 3 * kWidth}, 1), 0,
+    const Tensor qkv = WithZeros(Normal({leaves, order.leaf_time(), 3 * kWidth}, 1), {0, kWidth},
                                  [](int64_t) { return true; });
     const auto last_output = [&](const Tensor& projections) {
       const Floats y = Download(Forward(Options(0), leaves, projections).y);
@@ -157,8 +207,9 @@ TEST_P(AttentionByLeavesTest, OutputsAreTreesOverLeavesOfKeys) {
     };
     std::vector<Floats> values;
     for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-      values.push_back(last_output(WithZeros(
-          qkv, 2 * kWidth, [&](int64_t row) { return row / order.leaf_rows() != leaf; })));
+      values.push_back(last_output(WithZeros(qkv, {2 * kWidth, kWidth}, [&](int64_t row) {
+        return row / order.leaf_rows() != leaf;
+      })));
     }
     ExpectSameBits(Tree(values, GetParam()), last_output(qkv), std::to_string(leaves) + " leaves");
   }
@@ -182,7 +233,7 @@ TEST_P(AttentionByLeavesTest, HeadsDoNotDependOnOthers) {
     EXPECT_EQ(result.size() % static_cast<size_t>(parts), 0u);
     return result;
   };
-  attention.heads = 1;
+  attention.heads = attention.key_heads = 1;
   for (int64_t head = 0; head < kHeads; ++head, ++attention.first_head) {
     const auto upload = [&](const Floats& x, int64_t parts) {
       const Tensor result = kernels_.Empty(shape.With(2, parts * kHeadWidth), GetParam());
@@ -194,6 +245,80 @@ TEST_P(AttentionByLeavesTest, HeadsDoNotDependOnOthers) {
     EXPECT_EQ(Download(own.y), of_head(y, 1, head));
     EXPECT_EQ(Download(Backward(attention, kLeaves, own_qkv, own, upload(Download(dy), 1))),
               of_head(dqkv, 3, head));
+  }
+}
+
+// Ranks that divide the leaves: each has a run of queries, which meet one run of keys after the
+// other. Nodes of the trees are then added along trees over the ranks.
+TEST_P(AttentionByLeavesTest, PartsHaveTheBitsOfTheWhole) {
+  for (const auto& [leaves, ranks] : {std::pair<int64_t, int64_t>{2, 2},
+                                      {4, 2},
+                                      {4, 4},
+                                      {6, 3},
+                                      {8, 1},
+                                      {8, 2},
+                                      {8, 4},
+                                      {8, 8}}) {
+    const int64_t run = leaves / ranks;
+    const TokenOrder order{.samples = 2, .time = 2 * leaves * 56, .leaves = leaves};
+    const Attention attention = Options(0.25f);
+    const Shape shape = {leaves * order.samples, order.leaf_time(), kWidth};
+    const Tensor qkv = Normal(shape.With(2, 3 * kWidth), 1), dy = Normal(shape, 2);
+    const Tensor keys = kernels_.Empty(shape.With(2, 2 * kWidth), GetParam());
+    kernels_.CopyColumns(qkv, kWidth, 2 * kWidth, keys, 0);
+    const Sums whole = Forward(attention, leaves, qkv);
+    const Tensor dwhole = Backward(attention, leaves, qkv, whole, dy);
+    const auto of_rank = [&](const Tensor& x, int64_t rank) {
+      const Shape own = x.shape().With(0, x.shape()[0] / ranks);
+      return x.View(rank * own.elements(), own);
+    };
+    // The tree over nodes of ranks [first, first + count): add(left, right) adds to the left one.
+    const std::function<void(int64_t, int64_t, const std::function<void(int64_t, int64_t)>&)> tree =
+        [&](int64_t first, int64_t count, const auto& add) {
+          if (count == 1) return;
+          int64_t split = 1;
+          while (2 * split < count) split *= 2;
+          tree(first, split, add);
+          tree(first + split, count - split, add);
+          add(first, first + split);
+        };
+    const Tensor y = kernels_.Empty(shape, GetParam());
+    const Tensor log_sum_exp = kernels_.EmptyLike(whole.log_sum_exp);
+    const Tensor dqkv = kernels_.EmptyLike(qkv);
+    std::vector<Tensor> dkeys;  // by rank of the queries
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      std::vector<AttentionSums> sums;
+      std::vector<Tensor> dqueries;
+      dkeys.push_back(kernels_.EmptyLike(keys));
+      for (int64_t other = 0; other < ranks; ++other) {
+        const AttentionPart part = {
+            .leaves = leaves, .queries = {rank * run, run}, .keys = {other * run, run}};
+        const Shape rows = of_rank(log_sum_exp, rank).shape();
+        sums.push_back(
+            {kernels_.Empty(rows), kernels_.Empty(rows), kernels_.Empty(of_rank(y, rank).shape())});
+        kernels_.AttentionOfPart(attention, part, of_rank(qkv, rank), of_rank(keys, other),
+                                 sums.back());
+        dqueries.push_back(kernels_.EmptyLike(of_rank(y, rank)));
+        kernels_.AttentionOfPartBackward(attention, part, of_rank(qkv, rank), of_rank(keys, other),
+                                         of_rank(whole.y, rank), of_rank(whole.log_sum_exp, rank),
+                                         of_rank(dy, rank), dqueries.back(),
+                                         of_rank(dkeys.back(), other));
+      }
+      tree(0, ranks, [&](int64_t left, int64_t right) {
+        kernels_.AddAttention(attention, sums[right], sums[left]);
+        kernels_.Add(dqueries[left], dqueries[right], dqueries[left]);
+      });
+      kernels_.FinishAttention(attention, sums[0], of_rank(y, rank), of_rank(log_sum_exp, rank));
+      kernels_.CopyColumns(dqueries[0], 0, kWidth, of_rank(dqkv, rank), 0);
+    }
+    tree(0, ranks, [&](int64_t left, int64_t right) {
+      kernels_.Add(dkeys[left], dkeys[right], dkeys[left]);
+    });
+    kernels_.CopyColumns(dkeys[0], 0, 2 * kWidth, dqkv, kWidth);
+    const std::string name = std::to_string(ranks) + " of " + std::to_string(leaves);
+    EXPECT_EQ(Download(y), Download(whole.y)) << name;
+    EXPECT_EQ(Download(log_sum_exp), Download(whole.log_sum_exp)) << name;
+    EXPECT_EQ(Download(dqkv), Download(dwhole)) << name;
   }
 }
 

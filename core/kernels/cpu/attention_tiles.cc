@@ -40,18 +40,31 @@ int64_t PaddedToVectors(int64_t count) { return (count + kLanes - 1) & ~(kLanes 
 AttentionHead MakeAttentionHead(const Attention& attention, const Tensor& qkv, int64_t batch,
                                 int64_t head, int64_t chunk, InstructionSet instructions) {
   const int64_t time = qkv.shape()[1], row = qkv.shape()[2];
-  CHECK_EQ(row, 3 * attention.heads * attention.head_width) << qkv.shape();
+  CHECK_EQ(attention.heads % attention.heads_of_keys(), 0) << attention.heads_of_keys();
+  CHECK_EQ(row, attention.packed_width()) << qkv.shape();
   const float scale = 1.0f / std::sqrt(static_cast<float>(attention.head_width));
-  return {attention, batch, head, time, row, chunk, scale, instructions};
+  const int64_t group = attention.group();
+  return {attention,
+          batch,
+          head,
+          time,
+          row,
+          chunk,
+          scale,
+          instructions,
+          head / group,
+          head % group == 0,
+          (head + 1) % group == 0};
 }
 
 void FetchRow(const AttentionHead& next, int64_t t,
               std::initializer_list<const Tensor*> projections,
               std::initializer_list<const Tensor*> outputs) {
   for (const Tensor* tensor : projections) {
-    for (int64_t offset : {next.query(), next.key(), next.value()}) {
-      Fetch(*tensor, offset + t * next.row, next.width());
-    }
+    Fetch(*tensor, next.query() + t * next.row, next.width());
+    if (!next.begins_group) continue;
+    Fetch(*tensor, next.key() + t * next.row, next.width());
+    Fetch(*tensor, next.value() + t * next.row, next.width());
   }
   for (const Tensor* tensor : outputs) {
     Fetch(*tensor, next.output() + t * next.y_row(), next.width());

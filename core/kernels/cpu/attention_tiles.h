@@ -1,6 +1,6 @@
 // The pieces of causal self-attention for one head: where its rows lie, products of tiles of query
 // rows, and the softmax along a tile's rows. What sums them is in attention.cc (whole sequences)
-// and attention_by_leaves.cc (token leaves).
+// and attention_leaf_pairs.h (token leaves).
 
 #pragma once
 
@@ -20,8 +20,8 @@ inline constexpr int64_t kAttentionTile = 48;
 // Rows of a tile are padded to whole vectors: loops over them have no tails.
 int64_t PaddedToVectors(int64_t count);
 
-// One head of one sequence, or of a sequence's token leaf: where its rows lie in the tensors of all
-// heads.
+// One head of queries of one sequence, or of a sequence's token leaf, and the head of keys and
+// values that it reads: where their rows lie in the tensors of all heads.
 struct AttentionHead {
   const Attention& attention;
   // The sequence's index in the first dimension of the tensors; the head among those of the call.
@@ -32,13 +32,16 @@ struct AttentionHead {
   int64_t chunk;
   float scale;
   InstructionSet instructions;
+  int64_t key_head;  // among those of the call
+  // Whether this head is the first or the last of those that read the same keys.
+  bool begins_group, ends_group;
 
   int64_t width() const { return attention.head_width; }
-  int64_t y_row() const { return attention.heads * attention.head_width; }
+  int64_t y_row() const { return attention.query_width(); }
   // Offsets into qkv and y of this head's first row.
   int64_t query() const { return batch * time * row + head * width(); }
-  int64_t key() const { return query() + y_row(); }
-  int64_t value() const { return query() + 2 * y_row(); }
+  int64_t key() const { return batch * time * row + y_row() + key_head * width(); }
+  int64_t value() const { return key() + attention.key_width(); }
   int64_t output() const { return batch * time * y_row() + head * width(); }
   int64_t sums() const { return (batch * attention.heads + head) * time; }
 };
@@ -55,7 +58,7 @@ struct FloatRows {
 
 // Brings row `t` of a head into the second-level cache, of tensors shaped like qkv and like y. A
 // head's rows lie far apart, which no processor foresees: while one head is computed, the rows of
-// the next are fetched.
+// the next are fetched. Keys and values are fetched for the first head of their group.
 void FetchRow(const AttentionHead& next, int64_t t,
               std::initializer_list<const Tensor*> projections,
               std::initializer_list<const Tensor*> outputs);

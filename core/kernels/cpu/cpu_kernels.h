@@ -63,6 +63,8 @@ class CpuKernels : public Kernels {
   void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
   void Gelu(const Tensor& x, const Tensor& y) override;
   void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
+  void SwiGlu(const Tensor& x, const Tensor& y) override;
+  void SwiGluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
   void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
                     const Tensor& y) override;
 
@@ -128,6 +130,11 @@ class CpuKernels : public Kernels {
                          const Tensor& inverse_stddev, const Tensor& dy, const Tensor& residual,
                          const Tensor& dx, Write write, const Tensor& dscale,
                          const Tensor& dshift) override;
+  void RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
+               const Tensor& inverse_rms) override;
+  void RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
+                       const Tensor& dy, const Tensor& residual, const Tensor& dx, Write write,
+                       const Tensor& dscale) override;
 
   void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
@@ -135,6 +142,8 @@ class CpuKernels : public Kernels {
   void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) override;
   void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
   void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
+  void Rotate(const Rotation& rotation, const Tensor& x, const Tensor& positions,
+              const Tensor& table, const Tensor& y) override;
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
@@ -144,6 +153,16 @@ class CpuKernels : public Kernels {
   void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
                                       const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
                                       const Tensor& dqkv) override;
+  void AttentionOfPart(const Attention& attention, const AttentionPart& part, const Tensor& queries,
+                       const Tensor& keys, const AttentionSums& to) override;
+  void AddAttention(const Attention& attention, const AttentionSums& more,
+                    const AttentionSums& to) override;
+  void FinishAttention(const Attention& attention, const AttentionSums& sums, const Tensor& y,
+                       const Tensor& log_sum_exp) override;
+  void AttentionOfPartBackward(const Attention& attention, const AttentionPart& part,
+                               const Tensor& queries, const Tensor& keys, const Tensor& y,
+                               const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqueries,
+                               const Tensor& dkeys) override;
 
   void SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
                            float factor, const Tensor& losses, const Tensor& dlogits) override;

@@ -1,6 +1,7 @@
 // Kernels outside linear layers and convolutions: the bits of a result do not depend on threads, on
 // instructions, or on the number of rows in the call.
 
+#include <algorithm>  // std::max
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +15,7 @@ namespace {
 
 // Widths that leave tails behind 16 lanes.
 constexpr int64_t kWidth = 76, kClasses = 203, kVocabulary = 50;
-constexpr int64_t kHeads = 3, kHeadWidth = 20;
+constexpr int64_t kHeads = 4, kHeadWidth = 20;
 
 // The first rows of a tensor that was made for kBatch samples: the same values for any batch.
 Shape Rows(int64_t batch, int64_t width) { return {batch * kTime, width}; }
@@ -54,24 +55,58 @@ std::vector<NamedKernel> AllKernels() {
                                        b.Held({kTime + 3, kWidth}, "dtable", DType::kF32));
     });
   }
+  add("RmsNorm", true, [](Bench& b, int64_t batch) {
+    const Tensor x = b.Normal(Rows(batch, kWidth), "x"), scale = b.Normal({kWidth}, "scale"),
+                 inverse = b.Floats({batch * kTime});
+    b.kernels().RmsNorm(x, scale, 1e-5f, b.Out(Rows(batch, kWidth)), inverse);
+    b.kernels().RmsNormBackward(x, scale, inverse, b.Normal(Rows(batch, kWidth), "dy"),
+                                b.Normal(Rows(batch, kWidth), "residual"),
+                                b.Out(Rows(batch, kWidth)), Write::kOverwrite, Tensor());
+  });
+  add("RmsNormBackward", false, [](Bench& b, int64_t batch) {
+    b.kernels().RmsNormBackward(b.Normal(Rows(batch, kWidth), "x"), b.Normal({kWidth}, "scale"),
+                                b.Normal({batch * kTime}, "inverse", DType::kF32),
+                                b.Normal(Rows(batch, kWidth), "dy"), Tensor(),
+                                b.Out(Rows(batch, kWidth)), Write::kAccumulate,
+                                b.Held({kWidth}, "dscale", DType::kF32));
+  });
+  add("Rotate", true, [](Bench& b, int64_t batch) {
+    constexpr int64_t kPositions = 40;
+    const Tensor positions = b.Integers(batch * kTime, kPositions, "positions");
+    for (int64_t i = 0; i < positions.elements(); ++i) {
+      positions.data<int32_t>()[i] = std::max(0, positions.data<int32_t>()[i]);
+    }
+    b.kernels().Rotate({.heads = 2, .head_width = 26}, b.Normal(Rows(batch, kWidth), "x"),
+                       positions, b.Normal({kPositions, 26}, "table", DType::kF32),
+                       b.Out(Rows(batch, kWidth)));
+  });
+  add("SwiGlu", true, [](Bench& b, int64_t batch) {
+    const Tensor x = b.Normal(Rows(batch, 2 * kWidth), "x");
+    b.kernels().SwiGlu(x, b.Out(Rows(batch, kWidth)));
+    b.kernels().SwiGluBackward(x, b.Normal(Rows(batch, kWidth), "dy"),
+                               b.Out(Rows(batch, 2 * kWidth)));
+  });
   add("AddPositions", true, [](Bench& b, int64_t batch) {
     b.kernels().AddPositions(b.Normal({batch, kTime, kWidth}, "x"),
                              b.Normal({kTime + 3, kWidth}, "table"), b.Out({batch, kTime, kWidth}));
   });
-  for (const float dropout : {0.0f, 0.25f}) {
-    const Attention attention = {.heads = kHeads,
-                                 .head_width = kHeadWidth,
-                                 .dropout = {.probability = dropout, .key = 3, .counter = 5},
-                                 .total_heads = kHeads};
-    add("Attention", true, [attention](Bench& b, int64_t batch) {
-      const Tensor qkv = b.Normal({batch, kTime, 3 * kHeads * kHeadWidth}, "qkv");
-      const Tensor y = b.Out({batch, kTime, kHeads * kHeadWidth});
-      const Tensor log_sum_exp = b.Floats({batch, kHeads, kTime});
-      b.kernels().AttentionForward(attention, qkv, y, log_sum_exp);
-      b.kernels().AttentionBackward(attention, qkv, y, log_sum_exp,
-                                    b.Normal({batch, kTime, kHeads * kHeadWidth}, "dy"),
-                                    b.Out({batch, kTime, 3 * kHeads * kHeadWidth}));
-    });
+  for (const int64_t key_heads : {kHeads, kHeads / 2}) {
+    for (const float dropout : {0.0f, 0.25f}) {
+      const Attention attention = {.heads = kHeads,
+                                   .head_width = kHeadWidth,
+                                   .dropout = {.probability = dropout, .key = 3, .counter = 5},
+                                   .total_heads = kHeads,
+                                   .key_heads = key_heads};
+      add("Attention", true, [attention](Bench& b, int64_t batch) {
+        const Tensor qkv = b.Normal({batch, kTime, attention.packed_width()}, "qkv");
+        const Tensor y = b.Out({batch, kTime, attention.query_width()});
+        const Tensor log_sum_exp = b.Floats({batch, kHeads, kTime});
+        b.kernels().AttentionForward(attention, qkv, y, log_sum_exp);
+        b.kernels().AttentionBackward(attention, qkv, y, log_sum_exp,
+                                      b.Normal({batch, kTime, attention.query_width()}, "dy"),
+                                      b.Out({batch, kTime, attention.packed_width()}));
+      });
+    }
   }
   // Rows lie by (leaf, sample): they come from, and go to, tensors whose first dimension is
   // samples.
@@ -80,9 +115,11 @@ std::vector<NamedKernel> AllKernels() {
       const Attention attention = {.heads = kHeads,
                                    .head_width = kHeadWidth,
                                    .dropout = {.probability = dropout, .key = 3, .counter = 5},
-                                   .total_heads = kHeads};
+                                   .total_heads = kHeads,
+                                   .key_heads = leaves == 2 ? kHeads : kHeads / 2};
       add("Attention over token leaves", true, [attention, leaves](Bench& b, int64_t batch) {
         constexpr int64_t kChunk = 61, kWidthOfAll = kHeads * kHeadWidth;
+        const int64_t packed = attention.packed_width();
         const int64_t time = 2 * kChunk;  // of a leaf
         const auto by_leaf = [&](const Tensor& x) {
           const Tensor to =
@@ -107,8 +144,8 @@ std::vector<NamedKernel> AllKernels() {
             b.kernels().CopyColumns(one, 0, count / batch, to, leaf * count / batch);
           }
         };
-        const Tensor qkv = by_leaf(b.Normal({batch, leaves * time * 3 * kWidthOfAll}, "qkv"))
-                               .Reshape({leaves * batch, time, 3 * kWidthOfAll});
+        const Tensor qkv = by_leaf(b.Normal({batch, leaves * time * packed}, "qkv"))
+                               .Reshape({leaves * batch, time, packed});
         const Tensor dy = by_leaf(b.Normal({batch, leaves * time * kWidthOfAll}, "dy"))
                               .Reshape({leaves * batch, time, kWidthOfAll});
         const Tensor y = b.kernels().EmptyLike(dy), dqkv = b.kernels().EmptyLike(qkv),

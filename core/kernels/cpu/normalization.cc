@@ -1,5 +1,5 @@
-// Layer normalisation. It is bound by memory: it is written to read its operands as few times as
-// the statistics allow.
+// Layer and root mean square normalisation. They are bound by memory: they are written to read
+// their operands as few times as the statistics allow.
 
 #include <algorithm>
 #include <cmath>
@@ -112,6 +112,82 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
   const float* sums = leaves.Finish();
   cpu::WriteSums(sums, write, dscale);
   cpu::WriteSums(sums + width, write, dshift);
+}
+
+void CpuKernels::RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
+                         const Tensor& inverse_rms) {
+  Span span(this, {x, scale, y, inverse_rms});
+  const int64_t width = x.shape()[-1];
+  FloatInput scales(scale);
+  const float* gamma = scales.LoadAll();
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
+  ParallelFor(x.shape().rows(), RowGrain(width), [&](int64_t begin, int64_t end) {
+    FloatInput input(x, longest);
+    FloatOutput output(y, longest);
+    cpu::ForStretches(begin, end, stretch, [&](int64_t first, int64_t count) {
+      const float* in = input.Load(first * width, count * width);
+      float* results = output.Open(first * width, count * width);
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = in + r * width;
+        float* out = results + r * width;
+        const float squares = cpu::SumRow(width, [=](int64_t i) { return row[i] * row[i]; });
+        const float inverse = 1.0f / std::sqrt(squares / width + epsilon);
+        for (int64_t i = 0; i < width; ++i) out[i] = row[i] * inverse * gamma[i];
+        inverse_rms.data<float>()[first + r] = inverse;
+      }
+      output.Close();
+    });
+  });
+}
+
+void CpuKernels::RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
+                                 const Tensor& dy, const Tensor& residual, const Tensor& dx,
+                                 Write write, const Tensor& dscale) {
+  Span span(this, {x, scale, inverse_rms, dy, residual, dx, dscale});
+  const int64_t width = x.shape()[-1], rows = x.shape().rows();
+  FloatInput scales(scale);
+  const float* all_scales = scales.LoadAll();
+  const int64_t stretch = cpu::StretchRows(width), longest = stretch * width;
+  const int64_t grain = RowGrain(width);
+  cpu::LeafSums leaves(cpu::RowLeaves(rows), cpu::RowLeafChunks(rows, grain), width);
+  cpu::ForRowLeaves(rows, grain, [&](int chunk, int64_t leaf, int64_t begin, int64_t leaf_rows) {
+    FloatInput input(x, longest), gradient(dy, longest), addend(residual, longest);
+    FloatOutput output(dx, longest);
+    float* scale_sums = leaves.Open(chunk, leaf);
+    cpu::ForStretches(begin, begin + leaf_rows, stretch, [&](int64_t first, int64_t count) {
+      const int64_t at = first * width, elements = count * width;
+      const float* in = input.Load(at, elements);
+      const float* slopes = gradient.Load(at, elements);
+      const float* addends = residual.defined() ? addend.Load(at, elements) : nullptr;
+      float* results = output.Open(at, elements);
+      const float* gamma = all_scales;  // read through the closure, gcc gathers it
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = in + r * width;
+        const float* dy_row = slopes + r * width;
+        float* out = results + r * width;
+        const float inverse = inverse_rms.data<float>()[first + r];
+        const float products = cpu::SumRow(width, [=](int64_t i) {
+          const float product = dy_row[i] * (row[i] * inverse);
+          scale_sums[i] += product;
+          return product * gamma[i];
+        });
+        const float mean_product = products / width;
+        if (addends != nullptr) {
+          const float* add = addends + r * width;
+          for (int64_t i = 0; i < width; ++i) {
+            out[i] = add[i] + inverse * (dy_row[i] * gamma[i] - row[i] * inverse * mean_product);
+          }
+        } else {
+          for (int64_t i = 0; i < width; ++i) {
+            out[i] = inverse * (dy_row[i] * gamma[i] - row[i] * inverse * mean_product);
+          }
+        }
+      }
+      output.Close();
+    });
+    leaves.Close(chunk);
+  });
+  cpu::WriteSums(leaves.Finish(), write, dscale);
 }
 
 }  // namespace lockstep

@@ -79,4 +79,12 @@ inline ValueAndSlope GeluWithDerivative(float x) {
   return {x * s, std::fma(x * s * (1.0f - s), inner, s)};
 }
 
+// SiLU, x / (1 + e^-x), and its derivative.
+inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+
+inline ValueAndSlope SiluWithDerivative(float x) {
+  const float s = Sigmoid(x);
+  return {x * s, std::fma(x * s, 1.0f - s, s)};
+}
+
 }  // namespace lockstep::cpu

@@ -20,7 +20,12 @@ namespace {
 constexpr int64_t kMost = 65535;
 
 void CheckAttention(const Attention& attention, const Tensor& qkv) {
-  CHECK_EQ(qkv.shape()[2], 3 * attention.heads * attention.head_width) << qkv.shape();
+  CHECK_EQ(qkv.shape()[2], attention.packed_width()) << qkv.shape();
+  if (attention.group() > 1) {
+    throw StatusException(absl::UnimplementedError(
+        absl::StrCat("attention on the GPU: ", attention.heads_of_keys(), " heads of keys for ",
+                     attention.heads, " heads of queries; there must be as many")));
+  }
   if (attention.head_width > cuda::kWidestHead) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: heads of ", attention.head_width,

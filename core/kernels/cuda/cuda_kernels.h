@@ -54,6 +54,8 @@ class CudaKernels final : public Kernels {
   void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
   void Gelu(const Tensor& x, const Tensor& y) override;
   void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
+  void SwiGlu(const Tensor&, const Tensor&) override { Lack(); }
+  void SwiGluBackward(const Tensor&, const Tensor&, const Tensor&) override { Lack(); }
   void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
                     const Tensor& y) override;
 
@@ -108,6 +110,13 @@ class CudaKernels final : public Kernels {
                          const Tensor& inverse_stddev, const Tensor& dy, const Tensor& residual,
                          const Tensor& dx, Write write, const Tensor& dscale,
                          const Tensor& dshift) override;
+  void RmsNorm(const Tensor&, const Tensor&, float, const Tensor&, const Tensor&) override {
+    Lack();
+  }
+  void RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&, Write, const Tensor&) override {
+    Lack();
+  }
 
   void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
@@ -115,8 +124,28 @@ class CudaKernels final : public Kernels {
   void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) override;
   void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
   void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
+  void Rotate(const Rotation&, const Tensor&, const Tensor&, const Tensor&,
+              const Tensor&) override {
+    Lack();
+  }
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
+  void AttentionOfPart(const Attention&, const AttentionPart&, const Tensor&, const Tensor&,
+                       const AttentionSums&) override {
+    Lack();
+  }
+  void AddAttention(const Attention&, const AttentionSums&, const AttentionSums&) override {
+    Lack();
+  }
+  void FinishAttention(const Attention&, const AttentionSums&, const Tensor&,
+                       const Tensor&) override {
+    Lack();
+  }
+  void AttentionOfPartBackward(const Attention&, const AttentionPart&, const Tensor&, const Tensor&,
+                               const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                               const Tensor&) override {
+    Lack();
+  }
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                          const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
 

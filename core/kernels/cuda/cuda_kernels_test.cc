@@ -49,7 +49,8 @@ KernelsBackend Computing(const char* name, DType dtype) {
               },
           .dtype = dtype,
           .batch_norm_of_library = true,
-          .attention_by_positions = true};
+          .attention_by_positions = true,
+          .is_complete = false};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, KernelsSuite,

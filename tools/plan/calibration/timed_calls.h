@@ -9,7 +9,8 @@
 namespace lockstep {
 
 // Times collectives and messages of several sizes among `ranks` threads of this process, in about
-// `seconds` seconds.
+// `seconds` seconds: what a call adds to the time of a rank that computes before and behind it, so
+// that caches hold other things, and the ranks come to the call at different times.
 absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfThreads(int ranks, double seconds);
 
 // The same among processes: starts this very program under `mpirun`, whose ranks call

@@ -1,0 +1,210 @@
+// Each call that changes a file of a run fails in turn: the process is killed there, or the call
+// reports a full disk or an error of the device. Whatever was left, going on as a user would ends
+// with the losses and the summary of the undisturbed run, and without any other file.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/run/main.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "nlohmann/json.hpp"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/failing_files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWorkload[] = R"(name = "crash_points"
+[train]
+steps = 3
+[batch]
+size = 2
+[model]
+kind = "transformer"
+layers = 1
+heads = 1
+width = 8
+[data]
+kind = "markov"
+vocabulary = 4
+order = 1
+successors = 2
+context = 4
+validation_samples = 2
+[optimizer]
+kind = "sgd"
+[schedule]
+learning_rate = 0.01
+total_steps = 3
+[run]
+threads = 1
+[trace]
+first_step = 1
+steps = 1
+[checkpoint]
+every = 1
+keep = 1
+)";
+
+using Arguments = std::vector<std::string>;
+
+// What a run has left: losses, what its summary says of them, and the names of all files.
+struct Outcome {
+  std::string losses;
+  std::string parameter_hash;
+  nlohmann::json validation_loss;
+  std::set<std::string> files;
+
+  bool operator==(const Outcome&) const = default;
+};
+
+class CrashPointsTest : public testing::TestWithParam<const char*> {
+ protected:
+  CrashPointsTest() : folder_(fs::weakly_canonical(testing::TempDir()).string() + "/crash_points") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    EXPECT_TRUE(WriteFileAtomically(folder_ + "/workload.toml", kWorkload).ok());
+    void* shared =
+        mmap(nullptr, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(shared, MAP_FAILED);
+    calls_ = static_cast<int64_t*>(shared);
+  }
+  ~CrashPointsTest() override { munmap(calls_, sizeof(int64_t)); }
+
+  std::string out() const { return folder_ + "/out"; }
+  StrategyDefinition Strategy() const {
+    return std::string(GetParam()) == "single" ? SingleStrategy() : FsdpStrategy();
+  }
+
+  // The exit code of the program in a process of its own, 128 + the signal where one ended it; what
+  // it writes to the standard error stream goes to the file "err".
+  int Run(const Arguments& more, FileFault fault = FileFault::kNone, int64_t at = 0) {
+    Arguments arguments = {"main",
+                           "--config",
+                           folder_ + "/workload.toml",
+                           "--out",
+                           out(),
+                           "--set",
+                           std::string(GetParam()) == "single" ? "mesh.dp=1" : "mesh.dp=2",
+                           "--set",
+                           "cut.shards=2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    *calls_ = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+      std::vector<char*> argv;
+      for (std::string& argument : arguments) argv.push_back(argument.data());
+      dup2(open((folder_ + "/err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+      dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+      FailFileCall(out(), fault, at, calls_);
+      _exit(TrainMain(static_cast<int>(argv.size()), argv.data(), Strategy(), MakeModel,
+                      [](const FinishedRun&) { return TimePrediction{.missing = "a test"}; }));
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  std::string Message() const { return ReadFile(folder_ + "/err").value_or(""); }
+
+  Outcome Look() const {
+    Outcome outcome = {.losses = ReadFile(out() + "/losses.csv").value_or("none"),
+                       .parameter_hash = "none",
+                       .validation_loss = {},
+                       .files = {}};
+    const auto summary = nlohmann::json::parse(ReadFile(out() + "/summary.json").value_or(""),
+                                               nullptr, /*allow_exceptions=*/false);
+    if (summary.is_object()) {
+      outcome.parameter_hash = summary.value("parameter_hash", "none");
+      outcome.validation_loss = summary.value("validation_loss", nlohmann::json());
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      outcome.files.insert(fs::relative(entry.path(), folder_).string());
+    }
+    return outcome;
+  }
+
+  // Goes on as a user would: from a checkpoint if there is one, or else anew, in which case the
+  // attempt before, which was set aside, is no longer needed.
+  void GoOn() {
+    if (fs::exists(out() + "/summary.json")) return;
+    if (Run({"--resume"}) == 0) return;
+    EXPECT_THAT(Message(), testing::HasSubstr("holds no checkpoint to go on from"));
+    EXPECT_EQ(Run({}), 0) << Message();
+    fs::remove_all(out() + ".1");
+  }
+
+  // Runs `arguments` from what `start` makes of the folder, with each call failing in turn.
+  void FailEachCall(const Arguments& arguments, const std::function<void()>& start) {
+    start();
+    ASSERT_EQ(Run(arguments), 0) << Message();
+    const int64_t calls = *calls_;
+    ASSERT_GT(calls, 20);
+    const Outcome undisturbed = Look();
+    ASSERT_NE(undisturbed.parameter_hash, "none");
+    for (int64_t at = 1; at <= calls; ++at) {
+      for (const FileFault fault : {FileFault::kKill, FileFault::kNoSpace, FileFault::kIoError}) {
+        start();
+        const int code = Run(arguments, fault, at);
+        SCOPED_TRACE(absl::StrCat("call ", at, " of ", calls, ", fault ", static_cast<int>(fault),
+                                  ", exit code ", code, ": ", Message()));
+        if (fault == FileFault::kKill) {
+          EXPECT_EQ(code, 128 + SIGKILL);
+        } else if (code != 0) {
+          EXPECT_EQ(code, 1);
+          EXPECT_TRUE(absl::StrContains(Message(), "No space left on device") ||
+                      absl::StrContains(Message(), "Input/output error"))
+              << Message();
+        }
+        GoOn();
+        const Outcome outcome = Look();
+        EXPECT_EQ(outcome.losses, undisturbed.losses);
+        EXPECT_EQ(outcome.parameter_hash, undisturbed.parameter_hash);
+        EXPECT_EQ(outcome.validation_loss, undisturbed.validation_loss);
+        EXPECT_EQ(outcome.files, undisturbed.files);
+        if (HasFailure()) return;
+      }
+    }
+  }
+
+  const std::string folder_;
+  int64_t* calls_;
+};
+
+TEST_P(CrashPointsTest, OfARun) {
+  FailEachCall({}, [this] { fs::remove_all(out()); });
+}
+
+TEST_P(CrashPointsTest, OfAResumedRun) {
+  fs::remove_all(out());
+  ASSERT_EQ(Run({"--set", "train.steps=1"}), 0) << Message();
+  fs::rename(out(), folder_ + "/stopped");
+  FailEachCall({"--resume"}, [this] {
+    fs::remove_all(out());
+    fs::copy(folder_ + "/stopped", out(), fs::copy_options::recursive);
+    fs::remove(out() + "/summary.json");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, CrashPointsTest, testing::Values("single", "fsdp"),
+                         [](const auto& of) { return of.param; });
+
+}  // namespace
+}  // namespace lockstep
