@@ -4,9 +4,9 @@
 //   [1...]  of the blocks of each tensor, in the order of their data; a block has 1 MiB, the last
 //        of a tensor what is left
 //
-// A checksum is the sum modulo 2^64, over the elements of the block, of a mixture of the element's
-// bits and its index in the tensor. So ranks that write parts of one tensor add up what they have
-// written, in any order, and who reads a part of a tensor checks the blocks that it lies in.
+// A checksum is that of core/base/checksum.h over the elements of the block, by their index in the
+// tensor. So ranks that write parts of one tensor add up what they have written, in any order, and
+// who reads a part of a tensor checks the blocks that it lies in.
 
 #pragma once
 
@@ -18,19 +18,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/checksum.h"
 #include "core/checkpoint/safetensors_header.h"
 
 namespace lockstep {
 
 inline constexpr char kChecksumsName[] = "lockstep.checksums";
 inline constexpr int64_t kChecksumBlockBytes = int64_t{1} << 20;
-
-// The checksum of elements of `element_bytes` (1, 2, 4 or 8) bytes each, the first of which has the
-// index `first` in its tensor. About 2 GB/s.
-uint64_t ChecksumOf(int64_t element_bytes, int64_t first, std::span<const std::byte> elements);
-
-// The checksum of a text, as of elements of one byte from index 0 on.
-uint64_t ChecksumOf(std::string_view text);
 
 // The checksums of a file that is being written, or was read.
 class FileChecksums {

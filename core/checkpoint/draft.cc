@@ -2,7 +2,6 @@
 
 #include <algorithm>  // std::copy
 #include <cstdint>
-#include <cstring>  // std::memcpy
 #include <map>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/finite.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_file.h"
 #include "core/comm/host_numbers.h"
@@ -39,32 +39,12 @@ class HostBytes {
   std::span<const std::byte> bytes_;
 };
 
-// Whether all floating-point numbers are finite whose exponents are the bits of `exponent`.
-template <typename Bits>
-bool AreFinite(std::span<const std::byte> bytes, Bits exponent) {
-  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
-    if ((bits & exponent) == exponent) return false;
-  }
-  return true;
-}
-
-// What a checkpoint must not hold: weights that are infinite or NaN.
-absl::Status CheckFinite(const StateTensor& part, std::span<const std::byte> bytes) {
+// A checkpoint must not hold weights that are infinite or NaN.
+absl::Status CheckWeights(const StateTensor& part, std::span<const std::byte> bytes) {
   if (IsOptimizerState(part.name)) return absl::OkStatus();
-  const DType dtype = part.tensor.dtype();
-  const bool are_finite = dtype == DType::kF64    ? AreFinite(bytes, uint64_t{0x7ff} << 52)
-                          : dtype == DType::kF32  ? AreFinite(bytes, uint32_t{0xff} << 23)
-                          : dtype == DType::kBF16 ? AreFinite(bytes, uint16_t{0x7f80})
-                          : dtype == DType::kF16  ? AreFinite(bytes, uint16_t{0x7c00})
-                                                  : true;
-  if (are_finite) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrCat("'", part.name,
-                   "' has elements that are infinite or NaN, so no checkpoint of "
-                   "this step is kept; lower schedule.learning_rate, or clip with "
-                   "train.clip_norm"));
+  return CheckFinite(part.name, part.tensor.dtype(), bytes,
+                     "no checkpoint of this step is kept; lower schedule.learning_rate, or clip "
+                     "with train.clip_norm");
 }
 
 class WholeDraft : public Draft {
@@ -86,7 +66,7 @@ class WholeDraft : public Draft {
     for (size_t i = 0; i < state.size(); ++i) {
       if (!IsSaved(state[i])) continue;
       const HostBytes bytes(kernels, state[i].tensor);
-      LS_RETURN_IF_ERROR(CheckFinite(state[i], bytes.get()));
+      LS_RETURN_IF_ERROR(CheckWeights(state[i], bytes.get()));
       const int64_t size = SizeOf(state[i].tensor.dtype());
       for (const ElementRange& run : state[i].held().ElementRanges()) {
         LS_RETURN_IF_ERROR(
@@ -146,7 +126,7 @@ class ShardedDraft : public Draft {
     for (const StateTensor& saved : state) {
       if (!IsSaved(saved)) continue;
       const HostBytes bytes(kernels, saved.tensor);
-      LS_RETURN_IF_ERROR(CheckFinite(saved, bytes.get()));
+      LS_RETURN_IF_ERROR(CheckWeights(saved, bytes.get()));
       LS_RETURN_IF_ERROR(file->Append(saved.name, bytes.get()));
     }
     return file->Commit();

@@ -15,6 +15,7 @@
 #include "core/base/file.h"
 #include "core/base/half.h"
 #include "core/base/status.h"
+#include "core/checkpoint/finite.h"
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
@@ -392,6 +393,18 @@ absl::Status WriteFile(const std::string& path, const PublishedNames& names,
   return writer.Commit();
 }
 
+// Checked before the first file is written: half a model helps nobody.
+absl::Status CheckAllFinite(const std::vector<StateTensor>& state, Kernels& kernels) {
+  for (const StateTensor& tensor : state) {
+    std::vector<float> values(tensor.tensor.elements());
+    kernels.CopyToHost(tensor.tensor, values.data());
+    LS_RETURN_IF_ERROR(CheckFinite(tensor.name, DType::kF32,
+                                   std::as_bytes(std::span<const float>(values)),
+                                   "nothing is written: its training has diverged"));
+  }
+  return absl::OkStatus();
+}
+
 // Divides the tensors among files, in order.
 std::vector<WrittenFile> DivideAmongFiles(const std::vector<int64_t>& bytes, int64_t file_bytes) {
   std::vector<WrittenFile> files;
@@ -427,6 +440,7 @@ absl::Status WritePublishedModel(const std::string& folder, const PublishedNames
     }
   }
   CHECK_EQ(bytes.size(), names.tensors.size()) << "a parameter is missing, or there twice";
+  LS_RETURN_IF_ERROR(CheckAllFinite(state, kernels));
   LS_RETURN_IF_ERROR(MakeDirectories(folder));
   const std::vector<WrittenFile> files = DivideAmongFiles(bytes, file_bytes);
   Json places = Json::object();

@@ -1,9 +1,11 @@
 #include "core/checkpoint/published_weights.h"
 
 #include <algorithm>
+#include <cmath>  // std::nanf
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -260,6 +262,21 @@ TEST_F(PublishedWeightsTest, WritesWhatOthersRead) {
   for (const std::string& named : {path, written}) {
     path_ = named;
     ExpectLoads(State());
+  }
+}
+
+TEST_F(PublishedWeightsTest, WeightsThatAreNotFiniteAreNotWritten) {
+  Write(File().Bytes());
+  const std::vector<StateTensor> state = State();
+  ExpectLoads(state);
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    state[1].tensor.data<float>()[4] = bad;
+    const std::string folder = folder_ + "/diverged";
+    EXPECT_THAT(
+        std::string(WritePublishedModel(folder, kNames, state, kManyBytes, kernels_).message()),
+        AllOf(HasSubstr("'" + state[1].name + "' has elements that are infinite or NaN"),
+              HasSubstr("nothing is written")));
+    EXPECT_FALSE(std::filesystem::exists(folder));
   }
 }
 

@@ -2,10 +2,12 @@
 
 #include <cmath>  // std::sqrt
 #include <cstddef>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/checksum.h"
 #include "core/base/status.h"
 #include "core/data/data_file.h"
 
@@ -130,6 +132,17 @@ std::string Cifar10::Describe() const {
 int64_t Cifar10::size(Split split) const {
   const Images& images = split == Split::kTrain ? train_ : validation_;
   return static_cast<int64_t>(images.labels.size());
+}
+
+std::optional<uint64_t> Cifar10::file_checksum() const {
+  uint64_t checksum = 0;
+  int64_t first = 0;
+  for (const std::vector<uint8_t>* bytes :
+       {&train_.labels, &train_.pixels, &validation_.labels, &validation_.pixels}) {
+    checksum += ChecksumOf(1, first, std::as_bytes(std::span(*bytes)));
+    first += std::ssize(*bytes);
+  }
+  return checksum;
 }
 
 void Cifar10::FillImage(Split split, const SampleKey& key, absl::Span<float> image,

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class Cifar10 final : public ImageDataset {
   Shape input_shape() const override { return {kSide, kSide, kChannels}; }
   int64_t classes() const override { return kClasses; }
   int64_t size(Split split) const override;
+  std::optional<uint64_t> file_checksum() const override;
 
   // Of each channel, on the scale of [0, 1].
   const std::array<double, kChannels>& mean() const { return mean_; }

@@ -74,6 +74,10 @@ class Dataset {
   virtual absl::Status Fill(Split split, absl::Span<const SampleKey> keys,
                             const Batch& batch) const = 0;
 
+  // A checksum of all that the samples have from files; nullopt where they are computed from the
+  // data set's options.
+  virtual std::optional<uint64_t> file_checksum() const { return std::nullopt; }
+
   // Where it is known: the entropy rate of the source in nats per token, what a model that sees all
   // the past cannot get below on average.
   virtual std::optional<double> entropy_rate() const { return std::nullopt; }

@@ -137,6 +137,10 @@ std::string Text::Describe() const {
                       " distinct");
 }
 
+std::optional<uint64_t> Text::file_checksum() const {
+  return train_.Checksum(0) + validation_.Checksum(train_.size());
+}
+
 absl::Status Text::CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const {
   stream(split).CopyWindow(begin, window);
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ class Text final : public RunningText {
   int64_t classes() const override { return vocabulary_.size(); }
   // Characters of a split.
   int64_t tokens(Split split) const override { return stream(split).size(); }
+  std::optional<uint64_t> file_checksum() const override;
 
   const CharacterVocabulary& vocabulary() const { return vocabulary_; }
 

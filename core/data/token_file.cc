@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/checksum.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
@@ -20,7 +21,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2, kVersionWithoutChecksum = 1;
 constexpr int64_t kLargestVocabulary = int64_t{1} << 31;
 
 struct Header {
@@ -30,26 +31,33 @@ struct Header {
   uint64_t vocabulary;
   uint64_t tokens;
   uint64_t train_tokens;
-  uint64_t reserved[3];
+  uint64_t checksum;
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Header) == 64);
 
 uint32_t TokenBytes(uint64_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
-template <typename T>
-absl::Status AppendTokens(absl::Span<const int32_t> tokens, int64_t vocabulary,
-                          AtomicFileWriter& file) {
+// Calls run(bytes) for parts of the tokens as they lie in a file, as numbers of type T.
+template <typename T, typename Run>
+absl::Status ForParts(absl::Span<const int32_t> tokens, Run&& run) {
   constexpr size_t kTogether = 1 << 16;
   std::vector<T> part;
   for (size_t begin = 0; begin < tokens.size(); begin += kTogether) {
     const absl::Span<const int32_t> some = tokens.subspan(begin, kTogether);
-    part.clear();
-    for (const int32_t token : some) {
-      CHECK(token >= 0 && token < vocabulary) << token;
-      part.push_back(static_cast<T>(token));
-    }
-    LS_RETURN_IF_ERROR(
-        file.Append({reinterpret_cast<const char*>(part.data()), part.size() * sizeof(T)}));
+    part.assign(some.begin(), some.end());
+    LS_RETURN_IF_ERROR(run(std::as_bytes(std::span<const T>(part))));
+  }
+  return absl::OkStatus();
+}
+
+// The same for all that a file holds.
+template <typename Run>
+absl::Status ForFileParts(uint32_t token_bytes, absl::Span<const int32_t> train,
+                          absl::Span<const int32_t> validation, Run&& run) {
+  for (const absl::Span<const int32_t> tokens : {train, validation}) {
+    LS_RETURN_IF_ERROR(token_bytes == 2 ? ForParts<uint16_t>(tokens, run)
+                                        : ForParts<uint32_t>(tokens, run));
   }
   return absl::OkStatus();
 }
@@ -102,8 +110,9 @@ absl::Status TokenFile::ReadHeader() {
   if (std::memcmp(header.magic, kTokenFileBeginning, sizeof(header.magic)) != 0) {
     return invalid("it does not begin with \"", absl::string_view(kTokenFileBeginning), "\"");
   }
-  if (header.version != kVersion) {
-    return invalid("its version is ", header.version, ", but only ", kVersion, " is known");
+  if (header.version != kVersion && header.version != kVersionWithoutChecksum) {
+    return invalid("its version is ", header.version, ", but only ", kVersionWithoutChecksum,
+                   " and ", kVersion, " are known");
   }
   if (header.vocabulary < 1 || header.vocabulary > static_cast<uint64_t>(kLargestVocabulary)) {
     return invalid("its vocabulary has ", header.vocabulary, " tokens, not 1 to 2^31");
@@ -121,27 +130,38 @@ absl::Status TokenFile::ReadHeader() {
   if (header.train_tokens > header.tokens) {
     return invalid("of its ", header.tokens, " tokens ", header.train_tokens, " are for training");
   }
+  const bool has_checksum = header.version != kVersionWithoutChecksum;
+  if (!has_checksum && header.checksum != 0) return invalid("bytes 40 to 47 are not zero");
   if (std::any_of(std::begin(header.reserved), std::end(header.reserved),
                   [](uint64_t word) { return word != 0; })) {
-    return invalid("bytes 40 to 63 are not zero");
+    return invalid("bytes 48 to 63 are not zero");
   }
   token_bytes_ = token_bytes;
   vocabulary_ = static_cast<int64_t>(header.vocabulary);
   tokens_ = static_cast<int64_t>(header.tokens);
   train_tokens_ = static_cast<int64_t>(header.train_tokens);
+  if (has_checksum) stored_checksum_ = header.checksum;
   return absl::OkStatus();
 }
 
-absl::Status TokenFile::CheckTokens() const {
+absl::Status TokenFile::CheckTokens() {
   const std::span<const std::byte> bytes = file_.bytes().subspan(sizeof(Header));
   const uint32_t largest = token_bytes_ == 2 ? Largest<uint16_t>(bytes) : Largest<uint32_t>(bytes);
-  if (tokens_ == 0 || largest < static_cast<uint64_t>(vocabulary_)) return absl::OkStatus();
-  // Which one it is, in parts that fit into memory.
-  constexpr int64_t kTogether = 1 << 16;
-  std::vector<int32_t> part;
-  for (int64_t begin = 0; begin < tokens_; begin += kTogether) {
-    part.resize(static_cast<size_t>(std::min(kTogether, tokens_ - begin)));
-    LS_RETURN_IF_ERROR(Copy(begin, absl::MakeSpan(part)));
+  if (largest >= static_cast<uint64_t>(vocabulary_)) {
+    // Which one it is, in parts that fit into memory.
+    constexpr int64_t kTogether = 1 << 16;
+    std::vector<int32_t> part;
+    for (int64_t begin = 0; begin < tokens_; begin += kTogether) {
+      part.resize(static_cast<size_t>(std::min(kTogether, tokens_ - begin)));
+      LS_RETURN_IF_ERROR(Copy(begin, absl::MakeSpan(part)));
+    }
+  }
+  checksum_ = ChecksumOf(token_bytes_, 0, bytes);
+  if (checksum_ != stored_checksum_.value_or(checksum_)) {
+    return absl::DataLossError(
+        absl::StrCat("\"", path_,
+                     "\": its tokens are not those that were written, for their checksum differs: "
+                     "the file is damaged. Copy it again, or make it anew with //tools/tokenize"));
   }
   return absl::OkStatus();
 }
@@ -163,20 +183,33 @@ absl::Status TokenFile::Copy(int64_t begin, absl::Span<int32_t> out) const {
 absl::Status WriteTokenFile(const std::string& path, int64_t vocabulary,
                             absl::Span<const int32_t> train, absl::Span<const int32_t> validation) {
   CHECK(vocabulary >= 1 && vocabulary <= kLargestVocabulary) << vocabulary;
+  for (const absl::Span<const int32_t> tokens : {train, validation}) {
+    for (const int32_t token : tokens) CHECK(token >= 0 && token < vocabulary) << token;
+  }
+  const uint32_t token_bytes = TokenBytes(static_cast<uint64_t>(vocabulary));
+  uint64_t checksum = 0;
+  int64_t index = 0;
+  const auto sum = [&](std::span<const std::byte> part) {
+    checksum += ChecksumOf(token_bytes, index, part);
+    index += std::ssize(part) / token_bytes;
+    return absl::OkStatus();
+  };
+  LS_RETURN_IF_ERROR(ForFileParts(token_bytes, train, validation, sum));
   Header header = {.magic = {},
                    .version = kVersion,
-                   .token_bytes = TokenBytes(static_cast<uint64_t>(vocabulary)),
+                   .token_bytes = token_bytes,
                    .vocabulary = static_cast<uint64_t>(vocabulary),
                    .tokens = train.size() + validation.size(),
                    .train_tokens = train.size(),
+                   .checksum = checksum,
                    .reserved = {}};
   std::memcpy(header.magic, kTokenFileBeginning, sizeof(header.magic));
   LS_ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Open(path));
   LS_RETURN_IF_ERROR(file.Append({reinterpret_cast<const char*>(&header), sizeof(header)}));
-  for (const absl::Span<const int32_t> tokens : {train, validation}) {
-    LS_RETURN_IF_ERROR(header.token_bytes == 2 ? AppendTokens<uint16_t>(tokens, vocabulary, file)
-                                               : AppendTokens<uint32_t>(tokens, vocabulary, file));
-  }
+  LS_RETURN_IF_ERROR(
+      ForFileParts(token_bytes, train, validation, [&file](std::span<const std::byte> part) {
+        return file.Append({reinterpret_cast<const char*>(part.data()), part.size()});
+      }));
   return file.Commit();
 }
 

@@ -1,19 +1,22 @@
 // Token ids on the disk, made by //tools/tokenize:
 //
 //   bytes  0- 7  "lstokens"
-//          8-11  version of the format: 1
+//          8-11  version of the format: 2
 //         12-15  bytes of a token: 2 for vocabularies up to 65,536, else 4
 //         16-23  size of the vocabulary, of which all ids are below
 //         24-31  tokens
 //         32-39  how many of them, the first, are for training; the rest is for validation
-//         40-63  zeros
+//         40-47  checksum of the tokens, from index 0 on (core/base/checksum.h)
+//         48-63  zeros
 //         64-    the tokens
 //
-// All numbers are unsigned and little-endian.
+// All numbers are unsigned and little-endian. Files of version 1, which have no checksum and zeros
+// in its place, are read.
 
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,14 +33,16 @@ inline constexpr char kTokenFileBeginning[] = "lstokens";
 class TokenFile {
  public:
   // InvalidArgument, with the file's name, for what is no such file: another beginning, version or
-  // size of tokens, counts that disagree with its length; and for a token outside of the
-  // vocabulary.
+  // size of tokens, counts that disagree with its length; for a token outside of the vocabulary;
+  // and DataLoss for tokens that are not those that were written.
   static absl::StatusOr<TokenFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
   int64_t vocabulary() const { return vocabulary_; }
   int64_t tokens() const { return tokens_; }
   int64_t train_tokens() const { return train_tokens_; }
+  // The checksum of the tokens.
+  uint64_t checksum() const { return checksum_; }
 
   // Copies tokens begin, ..., begin + out.size() - 1, which must be there. InvalidArgument if one
   // is outside of the vocabulary.
@@ -47,7 +52,7 @@ class TokenFile {
   TokenFile(std::string path, MappedFile file);
 
   absl::Status ReadHeader();
-  absl::Status CheckTokens() const;
+  absl::Status CheckTokens();
 
   std::string path_;
   MappedFile file_;
@@ -55,6 +60,8 @@ class TokenFile {
   int64_t vocabulary_ = 0;
   int64_t tokens_ = 0;
   int64_t train_tokens_ = 0;
+  uint64_t checksum_ = 0;
+  std::optional<uint64_t> stored_checksum_;
 };
 
 // Writes such a file; it appears under its name when it is whole. Requires a vocabulary in

@@ -23,9 +23,25 @@ std::string Number(uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i, value >>= 8) text.push_back(static_cast<char>(value & 0xFF));
   return text;
 }
+std::string Header(uint64_t version, uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens,
+                   uint64_t train, uint64_t checksum) {
+  return "lstokens" + Number(version, 4) + Number(token_bytes, 4) + Number(vocabulary, 8) +
+         Number(tokens, 8) + Number(train, 8) + Number(checksum, 8) + std::string(16, '\0');
+}
+// Of version 1, without a checksum.
 std::string Header(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train) {
-  return "lstokens" + Number(1, 4) + Number(token_bytes, 4) + Number(vocabulary, 8) +
-         Number(tokens, 8) + Number(train, 8) + std::string(24, '\0');
+  return Header(1, token_bytes, vocabulary, tokens, train, 0);
+}
+// The sum that core/base/checksum.h describes.
+uint64_t Checksum(const std::vector<uint64_t>& tokens) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15 + tokens[i];
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    sum += x ^ (x >> 31);
+  }
+  return sum;
 }
 
 class TokenFileTest : public testing::Test {
@@ -50,10 +66,11 @@ class TokenFileTest : public testing::Test {
 
 TEST_F(TokenFileTest, WritesWhatItsDescriptionSays) {
   ASSERT_EQ(WriteTokenFile(path(), 50257, {50256, 0, 258}, {7}), absl::OkStatus());
-  EXPECT_EQ(*ReadFile(path()), Header(2, 50257, 4, 3) + Number(50256, 2) + Number(0, 2) +
-                                   Number(258, 2) + Number(7, 2));
+  EXPECT_EQ(*ReadFile(path()), Header(2, 2, 50257, 4, 3, Checksum({50256, 0, 258, 7})) +
+                                   Number(50256, 2) + Number(0, 2) + Number(258, 2) + Number(7, 2));
   ASSERT_EQ(WriteTokenFile(path(), 65537, {}, {65536, 1}), absl::OkStatus());
-  EXPECT_EQ(*ReadFile(path()), Header(4, 65537, 2, 0) + Number(65536, 4) + Number(1, 4));
+  EXPECT_EQ(*ReadFile(path()),
+            Header(2, 4, 65537, 2, 0, Checksum({65536, 1})) + Number(65536, 4) + Number(1, 4));
 }
 
 TEST_F(TokenFileTest, Reads) {
@@ -88,7 +105,7 @@ TEST_F(TokenFileTest, RefusesOtherFiles) {
     std::string text = good;
     return text.replace(at, bytes.size(), bytes);
   };
-  EXPECT_EQ(Problem(changed(8, Number(2, 4))), "its version is 2, but only 1 is known");
+  EXPECT_EQ(Problem(changed(8, Number(3, 4))), "its version is 3, but only 1 and 2 are known");
   EXPECT_EQ(Problem(changed(12, Number(4, 4))),
             "its tokens have 4 bytes, but a vocabulary of 300 takes 2");
   EXPECT_EQ(Problem(changed(16, Number(0, 8))), "its vocabulary has 0 tokens, not 1 to 2^31");
@@ -101,9 +118,28 @@ TEST_F(TokenFileTest, RefusesOtherFiles) {
   EXPECT_EQ(Problem(changed(24, Number((uint64_t{1} << 63) + 2, 8))),
             "its 9223372036854775810 tokens of 2 bytes do not fill the 4 " + length);
   EXPECT_EQ(Problem(changed(32, Number(3, 8))), "of its 2 tokens 3 are for training");
-  EXPECT_EQ(Problem(changed(40, Number(1, 1))), "bytes 40 to 63 are not zero");
+  EXPECT_EQ(Problem(changed(40, Number(1, 1))), "bytes 40 to 47 are not zero");
+  EXPECT_EQ(Problem(changed(48, Number(1, 1))), "bytes 48 to 63 are not zero");
   EXPECT_EQ(TokenFile::Open(directory_.path() + "/none").status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST_F(TokenFileTest, SeesEveryFlippedBit) {
+  ASSERT_EQ(WriteTokenFile(path(), 300, {5, 299, 17}, {260}), absl::OkStatus());
+  const std::string good = *ReadFile(path());
+  ASSERT_TRUE(Open(good).ok());
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string flipped = good;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
+    // But for the size of the vocabulary, and how the tokens are divided.
+    const bool is_checked = bit / 8 < 16 || (bit / 8 >= 24 && bit / 8 < 32) || bit / 8 >= 40;
+    if (is_checked) {
+      EXPECT_FALSE(Open(flipped).ok()) << bit;
+    }
+  }
+  const std::string damaged = good.substr(0, 64) + Number(6, 1) + good.substr(65);
+  EXPECT_THAT(std::string(Open(damaged).status().message()),
+              HasSubstr("their checksum differs: the file is damaged"));
 }
 
 TEST_F(TokenFileTest, RefusesTokensOutsideOfTheVocabulary) {

@@ -1,8 +1,10 @@
 #include "core/data/token_stream.h"
 
 #include <algorithm>  // std::copy_n
+#include <span>
 #include <type_traits>
 
+#include "core/base/checksum.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -48,6 +50,14 @@ void TokenStream::CopyWindow(int64_t begin, absl::Span<int32_t> window) const {
   CHECK_LE(begin + length, size());
   std::visit(
       [&](const auto& stream) { std::copy_n(stream.begin() + begin, length, window.begin()); },
+      tokens_);
+}
+
+uint64_t TokenStream::Checksum(int64_t first) const {
+  return std::visit(
+      [first](const auto& stream) {
+        return ChecksumOf(sizeof(stream[0]), first, std::as_bytes(std::span(stream)));
+      },
       tokens_);
 }
 

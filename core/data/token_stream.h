@@ -25,6 +25,10 @@ class TokenStream {
   // Copies tokens begin, ..., begin + window.size() - 1. Requires them to be there.
   void CopyWindow(int64_t begin, absl::Span<int32_t> window) const;
 
+  // The checksum (core/base/checksum.h) of the tokens, as part of a stream where the first of them
+  // has the index `first`.
+  uint64_t Checksum(int64_t first) const;
+
  private:
   int64_t vocabulary_;
   std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<int32_t>> tokens_;

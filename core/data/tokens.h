@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,7 @@ class Tokens final : public RunningText {
   std::string Describe() const override;
   int64_t classes() const override { return file_.vocabulary(); }
   int64_t tokens(Split split) const override;
+  std::optional<uint64_t> file_checksum() const override { return file_.checksum(); }
 
  protected:
   absl::Status CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const override;

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
+#include "core/base/checksum.h"
 #include "core/base/mapped_file.h"
 #include "core/base/status.h"
-#include "core/checkpoint/checksums.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/tensor/allocator.h"
@@ -36,8 +36,9 @@ absl::StatusOr<std::string> DataChecksum(const Dataset& dataset) {
   CpuAllocator allocator;
   const Batch batch = EmptyBatch(dataset, kSamples, allocator, MemoryClass::kWorkspace);
   LS_RETURN_IF_ERROR(dataset.Fill(Split::kTrain, keys, batch));
-  return Format(ChecksumOf(absl::StrCat(last, " ", ChecksumOf(BytesOf(batch.inputs)),
-                                        ChecksumOf(BytesOf(batch.targets)))));
+  return Format(ChecksumOf(absl::StrCat(last, " ", ChecksumOf(BytesOf(batch.inputs)), " ",
+                                        ChecksumOf(BytesOf(batch.targets)), " ",
+                                        dataset.file_checksum().value_or(0))));
 }
 
 // A line each, for ranks to compare. No key has a line end, and values are TOML without any.

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 // What tells one run from another: keys of the configuration with the values in effect, as TOML;
-// and "data", a checksum of some samples, so that another file of the same name is seen.
+// and "data", a checksum of the files that the samples come from and of some samples, so that
+// another file of the same name is seen, and another program that computes them.
 using RunKeys = std::map<std::string, std::string>;
 
 // The keys that a run has asked for, but for the tables run and trace, which change no number.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/checkpoint/finite.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/adaptable_layer.h"
 #include "nlohmann/json.hpp"
@@ -239,6 +240,11 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
                        {"bias", "none"},
                        {"modules_to_save", nullptr},
                        {"inference_mode", true}};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    LS_RETURN_IF_ERROR(CheckFinite(tensors[i].name, DType::kF32,
+                                   std::as_bytes(std::span<const float>(values[i])),
+                                   "nothing is written: its training has diverged"));
+  }
   LS_RETURN_IF_ERROR(MakeDirectories(folder));
   LS_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                       SafetensorsWriter::Open(folder + kWeightsFile, tensors, {{"format", "pt"}}));
