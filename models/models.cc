@@ -100,7 +100,8 @@ absl::Status ReadRotary(ConfigReader& reader, RotaryOptions& rotary) {
   table.Read("factor", &scaling.factor, {.greater_than = 0});
   table.Read("low_freq_factor", &scaling.low_frequency_turns, {.greater_than = 0});
   table.Read("high_freq_factor", &scaling.high_frequency_turns, {.greater_than = 0});
-  table.Read("original_context", &scaling.original_context, {.at_least = 1});
+  table.Read("original_context", &scaling.original_context,
+             {.at_least = 1, .at_most = kMostTokensOfSample});
   if (scaling.high_frequency_turns <= scaling.low_frequency_turns) {
     table.AddProblem("high_freq_factor", "must be above low_freq_factor");
   }
@@ -110,15 +111,15 @@ absl::Status ReadRotary(ConfigReader& reader, RotaryOptions& rotary) {
 
 absl::StatusOr<Model> ReadLlama(ConfigReader& reader, const Dataset& dataset) {
   LlamaOptions options;
-  reader.Read("layers", &options.layers, {.at_least = 1});
-  reader.Read("heads", &options.heads, {.at_least = 1});
+  reader.Read("layers", &options.layers, {.at_least = 1, .at_most = kMostLayers});
+  reader.Read("heads", &options.heads, {.at_least = 1, .at_most = kMostFeatures});
   options.key_heads = options.heads;
-  reader.Read("key_heads", &options.key_heads, {.at_least = 1});
-  reader.Read("width", &options.width, {.at_least = 1});
+  reader.Read("key_heads", &options.key_heads, {.at_least = 1, .at_most = kMostFeatures});
+  reader.Read("width", &options.width, {.at_least = 1, .at_most = kMostFeatures});
   // SwiGLU's three matrices then have the elements of GPT's two (Shazeer, 2020).
   options.mlp_width = (8 * options.width / 3 + 63) / 64 * 64;
-  reader.Read("mlp_width", &options.mlp_width, {.at_least = 1});
-  reader.Read("norm_epsilon", &options.norm_epsilon, {.at_least = 0});
+  reader.Read("mlp_width", &options.mlp_width, {.at_least = 1, .at_most = kMostFeatures});
+  reader.Read("norm_epsilon", &options.norm_epsilon, {.at_least = 0, .at_most = kLargestFloat});
   const absl::Status rotary = ReadRotary(reader, options.rotary);
   reader.ReadChoice("head", &options.head,
                     {{"own", LlamaOptions::Head::kOwn}, {"tied", LlamaOptions::Head::kTied}});

@@ -12,7 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
@@ -480,8 +484,55 @@ TEST_F(BadInputTest, SizesThatNoMachineHas) {
               AllOf(HasSubstr("a micro-batch of 16777216 samples"), HasSubstr("lower batch.size")));
 }
 
-// --- files and streams
-// -----------------------------------------------------------------------------
+// The keys of the help that are whole numbers, by table and, where it has one, `kind`: {"data",
+// "\"text\""} -> {"context"}. Those of all kinds stand under {table, ""}.
+std::map<std::pair<std::string, std::string>, std::vector<std::string>> WholeNumbers(
+    const std::string& help) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> keys;
+  std::string table, kind;
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+    if (absl::StartsWith(line, "[")) {
+      table = std::string(line.substr(1, line.find(']') - 1));
+      kind.clear();
+    } else if (absl::StartsWith(line, "  with kind = ")) {
+      const size_t begin = line.find('"');
+      kind = std::string(line.substr(begin, line.rfind('"') + 1 - begin));
+    } else if (absl::StrContains(line, "a whole number") && !absl::StrContains(line, "fixed by")) {
+      keys[{table, kind}].emplace_back(
+          absl::StripAsciiWhitespace(line.substr(0, line.find_first_of("=#"))));
+    }
+  }
+  return keys;
+}
+
+TEST_F(BadInputTest, EveryWholeNumberHasARange) {
+  const auto keys = WholeNumbers(Start(kDdp, {"--help"}).out);
+  EXPECT_GT(keys.size(), 20u);
+  for (const auto& [place, names] : keys) {
+    const auto& [table, kind] = place;
+    for (const std::string value : {"9223372036854775807", "-9223372036854775808"}) {
+      std::vector<std::string> arguments = {"--print_config"};
+      std::vector<std::string> expected;
+      if (!kind.empty()) arguments.insert(arguments.end(), {"--set", table + ".kind=" + kind});
+      if (table == "lora") arguments.insert(arguments.end(), {"--set", "lora.layers=[\"*\"]"});
+      for (const std::string& name : names) {
+        // Any number that is not negative serves as a seed.
+        const bool is_seed = name.ends_with("seed") || name == "source";
+        if (is_seed && value[0] != '-') continue;
+        const std::string key = table + "." + name;
+        arguments.insert(arguments.end(), {"--set", key + "=" + value});
+        expected.push_back(key);
+      }
+      if (expected.empty()) continue;
+      const std::string message = Fail(kDdp, arguments);
+      for (const std::string& key : expected) {
+        EXPECT_THAT(message, HasSubstr(key + " is " + value));
+      }
+    }
+  }
+}
+
+// --- files and streams ---------------------------------------------------------------------------
 
 TEST_F(BadInputTest, InputsThatAreNoFilesAreNotWaitedFor) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0666), 0);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/config/key_ranges.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -45,12 +46,16 @@ class Reader {
 
   bool Has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
 
-  void Read(const char* key, int64_t* value) const {
+  void Read(const char* key, int64_t* value, double at_most) const {
     if (!Has(key)) return;
-    if (object_[key].is_number_integer() && object_[key].get<int64_t>() > 0) {
-      *value = object_[key].get<int64_t>();
-    } else {
+    const Json& found = object_[key];
+    if (!found.is_number_integer() || found.get<double>() < 1) {
       AddProblem(key, "is no positive whole number");
+    } else if (found.get<double>() > at_most) {
+      AddProblem(key, absl::StrCat("is ", found.dump(), ", but can be at most ",
+                                   static_cast<int64_t>(at_most)));
+    } else {
+      *value = found.get<int64_t>();
     }
   }
   void Read(const char* key, double* value) const {
@@ -61,10 +66,10 @@ class Reader {
       AddProblem(key, "is no positive number");
     }
   }
-  template <typename T>
-  void Require(const char* key, T* value) const {
+  template <typename T, typename... Bound>
+  void Require(const char* key, T* value, Bound... at_most) const {
     if (!Has(key)) AddProblem(key, "is missing");
-    Read(key, value);
+    Read(key, value, at_most...);
   }
   // `fallback`: what a file without the key means.
   void Expect(const char* key, const Json& wanted, const Json& fallback, const char* why) const {
@@ -98,7 +103,8 @@ void ReadScaling(const Json& object, const std::string& name, RotaryOptions& rot
   reader.Require("factor", &scaling.factor);
   reader.Require("low_freq_factor", &scaling.low_frequency_turns);
   reader.Require("high_freq_factor", &scaling.high_frequency_turns);
-  reader.Require("original_max_position_embeddings", &scaling.original_context);
+  reader.Require("original_max_position_embeddings", &scaling.original_context,
+                 kMostTokensOfSample);
   if (scaling.high_frequency_turns <= scaling.low_frequency_turns) {
     reader.AddProblem("high_freq_factor", "is not above low_freq_factor");
   }
@@ -143,17 +149,17 @@ absl::StatusOr<LlamaOptions> ReadLlamaConfig(const std::string& text) {
   const Reader reader(file, "", problems);
   reader.Expect("model_type", "llama", nullptr, "only \"llama\" is read here");
   LlamaOptions options;
-  reader.Require("vocab_size", &options.vocabulary);
-  reader.Require("hidden_size", &options.width);
-  reader.Require("intermediate_size", &options.mlp_width);
-  reader.Require("num_hidden_layers", &options.layers);
-  reader.Require("num_attention_heads", &options.heads);
+  reader.Require("vocab_size", &options.vocabulary, kMostClasses);
+  reader.Require("hidden_size", &options.width, kMostFeatures);
+  reader.Require("intermediate_size", &options.mlp_width, kMostFeatures);
+  reader.Require("num_hidden_layers", &options.layers, kMostLayers);
+  reader.Require("num_attention_heads", &options.heads, kMostFeatures);
   options.key_heads = options.heads;
-  reader.Read("num_key_value_heads", &options.key_heads);
+  reader.Read("num_key_value_heads", &options.key_heads, kMostFeatures);
   options.norm_epsilon = 1e-6;
   reader.Read("rms_norm_eps", &options.norm_epsilon);
   options.context = 2048;
-  reader.Read("max_position_embeddings", &options.context);
+  reader.Read("max_position_embeddings", &options.context, kMostTokensOfSample);
   const bool ties = file.contains("tie_word_embeddings") && file["tie_word_embeddings"] == true;
   options.head = ties ? LlamaOptions::Head::kTied : LlamaOptions::Head::kOwn;
   ReadRotary(file, options.rotary, problems);

@@ -1,9 +1,11 @@
 #include "models/transformer/llama_config.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -140,6 +142,17 @@ TEST(LlamaConfigTest, RefusesWhatIsNotComputed) {
   EXPECT_THAT(Problem(Changed("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4.0}})),
               HasSubstr("\"rope_scaling.low_freq_factor\" is missing"));
   EXPECT_THAT(Problem(Changed("vocab_size", "many")), HasSubstr("\"vocab_size\" is no positive"));
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "max_position_embeddings"}) {
+    EXPECT_THAT(
+        Problem(Changed(key, uint64_t{1} << 62)),
+        HasSubstr(absl::StrCat("\"", key, "\" is 4611686018427387904, but can be at most")));
+    EXPECT_THAT(Problem(Changed(key, ~uint64_t{0})),
+                HasSubstr(absl::StrCat("\"", key, "\" is 18446744073709551615, but can be")));
+    EXPECT_THAT(Problem(Changed(key, -1)),
+                HasSubstr(absl::StrCat("\"", key, "\" is no positive whole number")));
+  }
   Json config = Json::parse(LlamaConfig(kOptions));
   config.erase("vocab_size");
   EXPECT_THAT(Problem(config), HasSubstr("\"vocab_size\" is missing"));
