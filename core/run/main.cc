@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>  // _exit, write
 
+#include <algorithm>  // std::max
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@
 
 namespace lockstep {
 namespace {
+
+// How long MPI's start may take whatever run.timeout_seconds says, which is for calls: processes of
+// a busy machine, or of many, do not begin together.
+constexpr absl::Duration kLeastStart = absl::Seconds(30);
 
 absl::Status TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
@@ -72,8 +77,9 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const StrategyDefinition& strategy,
                                   const ModelFactory& make_model,
                                   const TimePredictor& predict_time) {
-  LS_ASSIGN_OR_RETURN(const auto process,
-                      mpi::Process::Start(absl::Seconds(TimeoutOf(command_line))));
+  LS_ASSIGN_OR_RETURN(
+      const auto process,
+      mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line)))));
   const absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model);
   LaunchOptions options;

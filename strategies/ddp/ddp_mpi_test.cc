@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kTables[] = R"([train]
 steps = 5
@@ -101,6 +102,19 @@ TEST_F(DdpMpiTest, RanksThatWereStartedDifferentlyAreTold) {
     EXPECT_EQ(result.err.find(message, at + 1), std::string::npos) << result.err;
     EXPECT_FALSE(std::filesystem::exists(path("out/losses.csv")));
   }
+}
+
+// mpirun ends the others with SIGTERM, which is not why the run has failed.
+TEST_F(DdpMpiTest, ErrorFileNamesTheRankThatDied) {
+  const std::string program =
+      absl::StrCat("if [ $OMPI_COMM_WORLD_RANK = 2 ]; then (until [ -s ", path("out/losses.csv"),
+                   " ]; do sleep 0.1; done; kill -9 $$) & fi; exec \"$@\"");
+  std::vector<std::string> launcher = MpiRun(3);
+  launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
+  const ProcessResult result = Run(
+      launcher, "out", {"--set", "train.steps=1000000", "--set", "schedule.total_steps=1000000"});
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(File("out/error.txt"), StartsWith("rank 2 died or does not answer; "));
 }
 
 TEST_F(DdpMpiTest, TheMeshMustFitTheLauncher) {

@@ -1,6 +1,6 @@
 // A rank of a world in which rank 1 fails in a chosen way, for failing_rank_test.cc:
 //
-//   failing_rank how [timeout in seconds] [folder for post-mortems]
+//   failing_rank how [timeout in seconds] [folder for post-mortems] [timeout of MPI's start]
 
 #include <signal.h>
 #include <unistd.h>
@@ -50,13 +50,14 @@ absl::Status Work(RankHandle& handle, const std::string& how) {
 }
 
 int RunMain(int argc, char** argv) {
-  CHECK_GE(argc, 2) << "usage: failing_rank HOW [TIMEOUT] [FOLDER]";
+  CHECK_GE(argc, 2) << "usage: failing_rank HOW [TIMEOUT] [FOLDER] [START]";
   LaunchOptions options;
-  double seconds = 60;
+  double seconds = 60, start_seconds = 60;
   if (argc > 2) CHECK(absl::SimpleAtod(argv[2], &seconds)) << argv[2];
   options.timeout = absl::Seconds(seconds);
   if (argc > 3) options.post_mortem = [argv] { return std::string(argv[3]); };
-  const auto process = Process::Start(options.timeout);
+  if (argc > 4) CHECK(absl::SimpleAtod(argv[4], &start_seconds)) << argv[4];
+  const auto process = Process::Start(absl::Seconds(start_seconds));
   CHECK(process.ok()) << process.status();
   const auto say = [&](const Outcome& outcome) {
     std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),

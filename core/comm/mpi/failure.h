@@ -17,6 +17,7 @@ struct Failure {
     kCall,      // the members of a group could not complete a call
     kDropped,   // a rank went away amid a call, and may say later why
     kReported,  // a rank has failed, and says why
+    kStopped,   // the launcher has told a rank to stop; perhaps another has died
   };
   Kind kind = Kind::kCall;
   int rank = -1;  // that failed; -1: nobody in particular

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/clock.h"
 #include "core/base/program.h"
 #include "glog/logging.h"
@@ -103,6 +104,15 @@ void RankState::FailCall(const absl::Status& cause) {
   Fail({.kind = Failure::Kind::kCall, .rank = -1, .cause = cause});
 }
 
+void RankState::FailStopped() {
+  Fail({.kind = Failure::Kind::kStopped,
+        .rank = rank(),
+        .cause = absl::AbortedError(absl::StrCat(
+            "rank ", rank(),
+            " was told to stop (SIGTERM), as mpirun and srun do with all ranks once one of them "
+            "has died or ended early"))});
+}
+
 void RankState::Fail(Failure failure) {
   const bool first = !failure_.has_value();
   if (!first && !failure.Explains(*failure_)) return;
@@ -128,11 +138,28 @@ absl::Status RankState::status() const {
   if (!failed()) return absl::OkStatus();
   const absl::Status cause = failure_->ForAll();
   std::string text(cause.message());
+  // What led to the launcher's signal comes first.
+  const std::string silent = SilentRanks();
+  if (failure_->kind == Failure::Kind::kStopped && !silent.empty()) {
+    text = absl::StrCat(silent, " died or does not answer; the launcher has then told rank ",
+                        failure_->rank, " to stop (SIGTERM)");
+  }
   absl::StrAppend(&text, ". Last calls:");
   for (int rank = 0; rank < size_; ++rank) {
     absl::StrAppend(&text, rank == 0 ? " rank " : "; rank ", rank, ": ", LastCallOf(rank));
   }
   return absl::Status(cause.code(), text);
+}
+
+std::string RankState::SilentRanks() const {
+  std::vector<int> silent;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Other& other = ranks_[static_cast<size_t>(rank)];
+    if (!other.answered && !other.left) silent.push_back(rank);
+  }
+  if (silent.empty()) return "";
+  return absl::StrCat(silent.size() == 1 ? "rank " : "each of the ranks ",
+                      absl::StrJoin(silent, ", "));
 }
 
 std::string RankState::LastCallOf(int rank) const {
@@ -245,10 +272,7 @@ void RankState::LookForSignals() {
   if (now - last_look_nanos_ < kLookNanos) return;
   last_look_nanos_ = now;
   if (!process_.Stopped()) return;
-  FailCall(absl::AbortedError(
-      absl::StrCat("rank ", rank(),
-                   " was told to stop (SIGTERM), as mpirun and srun do with all ranks once one of "
-                   "them has died or ended early")));
+  FailStopped();
   const bool busy = drivers_ == 0 && !ranks_[static_cast<size_t>(rank())].left;
   if (busy && now - failed_nanos_ > kLastWordsNanos) last_words_(status());
 }

@@ -106,6 +106,7 @@ class RankState {
   void FailReported(const absl::Status& cause);  // by this rank's runner
   void FailDropped(absl::string_view call);      // this rank goes away amid a call
   void FailCall(const absl::Status& cause);
+  void FailStopped();  // the launcher has told this rank to stop
   bool failed() const { return failure_.has_value(); }
   const std::optional<Failure>& failure() const { return failure_; }
   // Whether calls may end because of the failure: the other ranks have said what they called last
@@ -163,6 +164,8 @@ class RankState {
   // Waits for all that have not fallen silent, for a moment only.
   void WaitForAnswering(Lock& lock, bool (*over)(const Other&));
   std::string LastCallOf(int rank) const;
+  // Ranks that have said nothing since the failure: "rank 2", "ranks 2, 3"; "" if there are none.
+  std::string SilentRanks() const;
 
   Process& process_;
   const int size_;
