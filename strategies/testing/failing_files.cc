@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstring>
 
 namespace lockstep {
@@ -97,6 +98,31 @@ int ftruncate(int descriptor, off_t size) noexcept {
 
 int mkdir(const char* path, mode_t mode) noexcept {
   return lockstep::Fails(path) ? -1 : static_cast<int>(syscall(SYS_mkdir, path, mode));
+}
+
+int unlink(const char* path) noexcept {
+  return lockstep::Fails(path) ? -1 : static_cast<int>(syscall(SYS_unlink, path));
+}
+
+int remove(const char* path) noexcept {
+  if (lockstep::Fails(path)) return -1;
+  const long removed = syscall(SYS_unlink, path);
+  return static_cast<int>(removed == 0 || errno != EISDIR ? removed : syscall(SYS_rmdir, path));
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  const bool is_below = folder != AT_FDCWD && path[0] != '/';
+  if (is_below ? lockstep::Fails(folder) : lockstep::Fails(path)) return -1;
+  return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags));
+}
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  if ((flags & O_CREAT) != 0 && lockstep::Fails(path)) return -1;
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 }  // extern "C"
