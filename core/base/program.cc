@@ -1,10 +1,14 @@
 #include "core/base/program.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>  // getrlimit
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>  // std::strtoll
 #include <exception>
 #include <new>
 #include <stdexcept>  // std::length_error
@@ -18,17 +22,40 @@
 namespace lockstep {
 namespace {
 
-// "; the process may use 70.0 MiB (ulimit -v)", if there is a limit.
-std::string LimitText() {
+// What the kernel counts of this process, in bytes: addresses and memory; 0 if it does not say.
+// Without std::ifstream, whose buffers would take memory.
+struct ProcessBytes {
+  int64_t addresses = 0, memory = 0;
+};
+ProcessBytes BytesOfProcess() {
+  char text[128];
+  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  const ssize_t size = read(file, text, sizeof(text) - 1);
+  close(file);
+  if (size <= 0) return {};
+  text[size] = '\0';
+  char* rest;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t addresses = std::strtoll(text, &rest, 10) * page;
+  return {addresses, std::strtoll(rest, nullptr, 10) * page};
+}
+
+// "; it has 69.1 MiB of addresses and may have 70.0 MiB (ulimit -v)", if there is a limit, else ";
+// it has 20.1 GiB of memory".
+std::string UseText() {
+  const ProcessBytes bytes = BytesOfProcess();
   rlimit limit;
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return absl::StrCat("; the process may have ", FormatBytes(static_cast<int64_t>(limit.rlim_cur)),
-                      " of addresses (ulimit -v)");
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return absl::StrCat("; it has ", FormatBytes(bytes.memory), " of memory");
+  }
+  return absl::StrCat("; it has ", FormatBytes(bytes.addresses), " of addresses and may have ",
+                      FormatBytes(static_cast<int64_t>(limit.rlim_cur)), " (ulimit -v)");
 }
 
 absl::Status OutOfMemory() {
   return absl::ResourceExhaustedError(absl::StrCat(
-      "out of memory: the system gives this process no more memory or threads", LimitText(),
+      "out of memory: the system gives this process no more memory or threads", UseText(),
       ". Lower batch.size, the sizes of [model], run.threads or the number of ranks"));
 }
 

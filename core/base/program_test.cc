@@ -35,7 +35,7 @@ TEST(ExitCodeOfTest, WhatIsThrownIsOneMessage) {
   EXPECT_EXIT(End([]() -> int { throw StatusException(absl::NotFoundError("no such thing")); }),
               ExitedWithCode(1), "^no such thing\n$");
   EXPECT_EXIT(End([]() -> int { throw std::bad_alloc(); }), ExitedWithCode(1),
-              "^out of memory: .* Lower batch.size.*\n$");
+              "^out of memory: .*; it has [0-9.]+ [KMG]iB of memory. Lower batch.size.*\n$");
   EXPECT_EXIT(
       End([]() -> int {
         throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
