@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>  // mkfifo
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -15,10 +16,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/run/run_signals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -325,6 +328,46 @@ TEST_F(BadInputTest, AKilledRunGoesOn) {
             Line(summary, "parameter_hash"));
 }
 
+// Told to stop amid a step: the step is ended and saved, and the run goes on from there.
+TEST_F(BadInputTest, AStoppedRunGoesOn) {
+  const std::vector<std::string> longer = {"--set", "train.steps=1000",
+                                           "--set", "schedule.total_steps=1000",
+                                           "--set", "checkpoint.every=0"};
+  ASSERT_TRUE(Start(kDdp, longer).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  const std::string summary = *ReadFile(Path("out/summary.json"));
+  fs::remove_all(Path("out"));
+
+  const auto rows = [this] {
+    const absl::StatusOr<std::string> text = ReadFile(Path("out/losses.csv"));
+    return text.ok() ? std::ranges::count(*text, '\n') : 0;
+  };
+  auto arguments = longer;
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
+    const auto before = rows();
+    auto process = Subprocess::Start(Options(kDdp, arguments));
+    ASSERT_TRUE(process.ok()) << process.status();
+    while (rows() < before + 20) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    process->Signal(signal);
+    process->Signal(signal);  // at once: from the terminal, and from who has started the program
+    const ProcessResult result = process->Wait();
+    EXPECT_EQ(result.exit_code, kStoppedExitCode) << result.Describe() << result.err;
+    const auto steps = rows() - 1;  // but for the header
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr(absl::StrCat("stopping after step ", steps, "; a second signal")),
+                      HasSubstr(absl::StrCat("stopped after step ", steps, " of 1000; its "))));
+    EXPECT_TRUE(fs::exists(Path(absl::StrFormat("out/checkpoints/step-%08d.safetensors", steps))));
+    EXPECT_FALSE(fs::exists(Path("out/error.txt")));
+    arguments = longer;
+    arguments.push_back("--resume");
+  }
+  const ProcessResult result = Start(kDdp, arguments);
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+  EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), "parameter_hash"),
+            Line(summary, "parameter_hash"));
+}
+
 // --- one directory, one program ------------------------------------------------------------------
 
 // Steps that take some seconds.
@@ -343,11 +386,8 @@ TEST_F(BadInputTest, TwoProgramsDoNotShareADirectory) {
   }
   EXPECT_FALSE(fs::exists(Path("out.1")));
   EXPECT_FALSE(fs::exists(Path("out/error.txt")));
-  // And how a signal ends a run.
   first->Signal(SIGTERM);
-  const ProcessResult result = first->Wait();
-  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.Describe();
-  EXPECT_THAT(result.err, HasSubstr("ended by SIGTERM; --resume goes on from the newest"));
+  EXPECT_EQ(first->Wait().exit_code, kStoppedExitCode);
 }
 
 TEST_F(BadInputTest, ForeignFilesAreLeftAlone) {

@@ -1,10 +1,8 @@
 #include "core/run/main.h"
 
-#include <signal.h>
-#include <unistd.h>  // _exit, write
-
 #include <algorithm>  // std::max
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +22,8 @@
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
 #include "core/run/rehearsal.h"
+#include "core/run/run_signals.h"
+#include "core/run/stop_request.h"
 #include "core/run/trainer.h"
 #include "glog/logging.h"
 
@@ -34,18 +34,33 @@ namespace {
 // a busy machine, or of many, do not begin together.
 constexpr absl::Duration kLeastStart = absl::Seconds(30);
 
-absl::Status TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
+absl::StatusOr<int> TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
+  const int64_t steps = run.stop->stopped_after().value_or(run.settings.steps);
+  if (steps < run.settings.steps) {
+    const char* rest = run.settings.checkpoint.keep > 0
+                           ? "its checkpoint is whole: --resume goes on"
+                           : "no checkpoint, as checkpoint.keep is 0";
+    std::fprintf(stderr, "stopped after step %lld of %lld; %s\n", static_cast<long long>(steps),
+                 static_cast<long long>(run.settings.steps), rest);
+    return kStoppedExitCode;
+  }
   PredictMemory(run, {.profiles = reports[0].profiles}, reports);
-  return WriteRunSummary(run, reports, predict_time({.run = run, .profiles = reports[0].profiles}));
+  LS_RETURN_IF_ERROR(
+      WriteRunSummary(run, reports, predict_time({.run = run, .profiles = reports[0].profiles})));
+  return 0;
 }
 
-absl::Status TrainThreads(const CommandLine& command_line, const StrategyDefinition& strategy,
-                          const ModelFactory& make_model, const TimePredictor& predict_time) {
-  const absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
-  const absl::Status status = run.ok() ? TrainThreads(*run, predict_time) : run.status();
-  if (!status.ok()) LeaveError(command_line, run, status);
-  return status;
+absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
+                                 const StrategyDefinition& strategy, const ModelFactory& make_model,
+                                 const TimePredictor& predict_time) {
+  const auto stop = std::make_shared<StopRequest>();
+  const RunSignals signals(stop);
+  absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
+  if (run.ok()) run->stop = stop;
+  absl::StatusOr<int> code = run.ok() ? TrainThreads(*run, predict_time) : run.status();
+  if (!code.ok()) LeaveError(command_line, run, code.status());
+  return code;
 }
 
 absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
@@ -115,32 +130,6 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
   return 1;
 }
 
-// A signal ends the process with exit code 128 + its number, as shells have it.
-void EndBySignal(int signal) {
-  const auto say = [](absl::string_view text) {
-    return write(STDERR_FILENO, text.data(), text.size());
-  };
-  const absl::string_view name = signal == SIGINT    ? "SIGINT"
-                                 : signal == SIGTERM ? "SIGTERM"
-                                                     : "SIGHUP";
-  if (say("ended by ") < 0 || say(name) < 0 ||
-      say("; --resume goes on from the newest checkpoint\n") < 0) {
-    // Nobody listens.
-  }
-  _exit(128 + signal);
-}
-
-void SayWhichSignal() {
-  struct sigaction action = {};
-  action.sa_handler = EndBySignal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before;
-    // What whoever started us has us ignore (nohup) stays ignored.
-    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
-    sigaction(signal, &action, nullptr);
-  }
-}
-
 absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,
                             const ModelFactory& make_model, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(const CommandLine command_line, ParseCommandLine(argc, argv));
@@ -160,9 +149,7 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
   }
   LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
   if (is_launched) return TrainLaunched(command_line, strategy, make_model, predict_time);
-  SayWhichSignal();
-  LS_RETURN_IF_ERROR(TrainThreads(command_line, strategy, make_model, predict_time));
-  return 0;
+  return TrainThreads(command_line, strategy, make_model, predict_time);
 }
 
 }  // namespace

@@ -103,11 +103,12 @@ class Trainer {
     }
     PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
     rank_.allocator().ResetPeaks();
-    for (; step < run_.settings.steps; ++step) {
+    for (; step < run_.settings.steps && run_.stop->MayBegin(step); ++step) {
       LS_RETURN_IF_ERROR(Step(step, batches));
       if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
       LS_RETURN_IF_ERROR(AfterStep(step));
     }
+    if (step < run_.settings.steps) return report_.steps > 0 ? Save(step) : absl::OkStatus();
     if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
     report_.trace = rank_.trace.Record();
     report_.memory = rank_.allocator().books();
@@ -256,27 +257,32 @@ class Trainer {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
+    const bool is_due = last || IsDue(step, run_.settings.checkpoint.every);
+    return is_due ? Save(step + 1) : absl::OkStatus();
+  }
+
+  // Saves a checkpoint with `steps` behind it, unless there is one already or none is wanted.
+  absl::Status Save(int64_t steps) {
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
-    if (checkpoint.keep > 0 && (last || IsDue(step, checkpoint.every))) {
-      // A checkpoint is only as good as the losses of the steps behind it.
-      if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Sync());
-      const absl::Status saved = SaveCheckpoint(
-          run_.checkpoints(),
-          {.step = step + 1,
-           .model = ModelFingerprint(run_.config),
-           .strategy = run_.strategy_name,
-           .base = base_,
-           .keys = KeysOfCurve(run_.keys)},
-          TrainedState(strategy_.State()), {.files = checkpoint.files, .keep = checkpoint.keep},
-          rank_.kernels, rank_.mesh.world());
-      // Weights that are infinite or NaN, which nobody could go on from.
-      if (absl::IsOutOfRange(saved) && run_.settings.on_nan == OnNan::kContinue) {
-        if (reporter_ != nullptr) reporter_->Note(std::string(saved.message()));
-        return absl::OkStatus();
-      }
-      LS_RETURN_IF_ERROR(AgreeOnFirst(saved, rank_.mesh.world()));
+    if (checkpoint.keep == 0 || steps == saved_steps_) return absl::OkStatus();
+    saved_steps_ = steps;
+    // A checkpoint is only as good as the losses of the steps behind it.
+    if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Sync());
+    const absl::Status saved = SaveCheckpoint(run_.checkpoints(),
+                                              {.step = steps,
+                                               .model = ModelFingerprint(run_.config),
+                                               .strategy = run_.strategy_name,
+                                               .base = base_,
+                                               .keys = KeysOfCurve(run_.keys)},
+                                              TrainedState(strategy_.State()),
+                                              {.files = checkpoint.files, .keep = checkpoint.keep},
+                                              rank_.kernels, rank_.mesh.world());
+    // Weights that are infinite or NaN, which nobody could go on from.
+    if (absl::IsOutOfRange(saved) && run_.settings.on_nan == OnNan::kContinue) {
+      if (reporter_ != nullptr) reporter_->Note(std::string(saved.message()));
+      return absl::OkStatus();
     }
-    return absl::OkStatus();
+    return AgreeOnFirst(saved, rank_.mesh.world());
   }
 
   const lockstep::TrainingRun& run_;
@@ -288,6 +294,7 @@ class Trainer {
   RankReport& report_;
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
+  int64_t saved_steps_ = 0;  // behind the newest checkpoint of this attempt
 };
 
 }  // namespace

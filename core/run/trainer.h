@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// Trains as one rank of a run, from the first step, or the newest checkpoint, to the last. Rank 0
-// writes losses, metrics and checkpoints to the run directory and shows progress.
+// Trains as one rank of a run, from the first step, or the newest checkpoint, to the last, or until
+// run.stop says so, and saves a checkpoint then. Rank 0 writes losses, metrics and checkpoints to
+// the run directory and shows progress.
 absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& report);
 
 // Starts all ranks of a run; their reports, by rank. Where several ranks fail together,

@@ -15,6 +15,7 @@
 #include "core/run/rank_device.h"
 #include "core/run/run_directory.h"
 #include "core/run/run_identity.h"
+#include "core/run/stop_request.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
@@ -35,6 +36,7 @@ struct TrainingRun : RunDescription {
   std::vector<std::string> allowed_changes;
   std::shared_ptr<RunDirectory> directory;  // null where nothing is to be written (CheckRun)
   bool resume = false;
+  std::shared_ptr<StopRequest> stop = std::make_shared<StopRequest>();
 };
 
 // A rank's strategy; `model` is what run.make_model made for it, `profiles` are the same on all

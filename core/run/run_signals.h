@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/base/signal_watcher.h"
+#include "core/run/stop_request.h"
+
+namespace lockstep {
+
+// The exit code of a run that a signal has stopped, and that --resume goes on with: "temporary
+// failure" of sysexits.h.
+inline constexpr int kStoppedExitCode = 75;
+
+// Stops a run of threads on SIGINT, SIGTERM, SIGHUP and SIGUSR1 (a batch system's warning): the
+// first after the step that ranks are at, or at once where none has begun; a second at once, with
+// exit code 128 + its number, as shells have it. The standard error stream is told.
+class RunSignals {
+ public:
+  // Made before other threads are started.
+  explicit RunSignals(std::shared_ptr<StopRequest> stop);
+
+ private:
+  void Take(int signal);
+
+  const std::shared_ptr<StopRequest> stop_;
+  int64_t first_nanos_ = 0;  // when the first signal came; the watcher's alone
+  SignalWatcher watcher_;
+};
+
+}  // namespace lockstep
