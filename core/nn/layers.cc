@@ -410,9 +410,10 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
 
 Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
   const TokenOrder& tokens = pass.tokens;
-  if (tokens.leaves == 1) return AddPositions(pass.tape, x, weight_);
+  const bool are_given = pass.positions.defined();
+  if (tokens.leaves == 1 && !are_given) return AddPositions(pass.tape, x, weight_);
   const Range own = OwnRows(sequence_, tokens);
-  const Variable ids(PositionsOf(pass.kernels(), tokens, own));
+  const Variable ids(are_given ? pass.positions : PositionsOf(pass.kernels(), tokens, own));
   const Variable rows = Embedding(pass.tape, ids, weight_);
   return Add(pass.tape, x, Reshape(pass.tape, rows, x.shape()));
 }

@@ -12,6 +12,8 @@
 namespace lockstep {
 
 class ContextGroup;
+class KeyValueCache;
+struct LossInRuns;
 class SplitGroup;
 
 // Logits of which each member of a group has some of the classes, or whose sums over classes are
@@ -40,6 +42,9 @@ struct Pass {
   // Ranks that have the other tokens of the micro-batch's sequences (context.h); null: all are
   // here.
   ContextGroup* context = nullptr;
+  // Keys and values of the tokens before these (key_value_cache.h), in generation; null: there are
+  // none.
+  KeyValueCache* cache = nullptr;
 
   // Whether it is done once more in backward, because nothing was kept of it (activation
   // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether
