@@ -12,6 +12,10 @@ enum class Write { kOverwrite, kAccumulate };
 // What follows a matrix product or a normalisation while the result is still in cache.
 enum class Activation { kNone, kRelu };
 
+// Rows of a leaf of every sum over rows on the CPU, as of a weight's gradient (docs/numerics.md).
+// What is called on this times a power of two of rows makes a node of the tree over leaves.
+inline constexpr int64_t kRowLeaf = 128;
+
 enum class Transpose { kNo, kYes };
 
 // A two-dimensional convolution or pooling window over [batch, height, width, channels].

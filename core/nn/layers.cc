@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/nn/loss_in_runs.h"
 #include "core/nn/positions.h"
 #include "glog/logging.h"
 
@@ -439,7 +440,10 @@ void LogitsLayer::Split(SplitStyle style, SplitGroup& group) {
 }
 
 Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
-  if (!cut_.is_cut() && weight_.padding == 0) return Linear(pass.tape, x, weight_, nullptr);
+  if (!cut_.is_cut() && weight_.padding == 0) {
+    if (pass.loss_in_runs != nullptr) return CrossEntropyInRuns(pass, x, weight_, {});
+    return Linear(pass.tape, x, weight_, nullptr);
+  }
   const VocabularyRows rows(weight_, cut_);
   pass.split_logits = {.group = cut_.group, .classes = rows.own, .leaf_classes = rows.of_leaf};
   FeatureLeaves leaves;  // without padding
@@ -448,7 +452,9 @@ Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
     leaves.push_back({{first, std::min(rows.of_leaf, rows.own.count - first)}});
   }
   if (leaves.size() == 1 && leaves[0][0].count == rows.of_leaf) leaves.clear();
-  return Linear(pass.tape, cut_.Enter(pass, x), weight_, nullptr, nullptr, {.outputs = leaves});
+  const Variable entered = cut_.Enter(pass, x);
+  if (pass.loss_in_runs != nullptr) return CrossEntropyInRuns(pass, entered, weight_, leaves);
+  return Linear(pass.tape, entered, weight_, nullptr, nullptr, {.outputs = leaves});
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {

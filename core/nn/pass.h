@@ -54,6 +54,9 @@ struct Pass {
   // Kinds of operations that the block which is running recomputes (recompute.h); null: none.
   const std::vector<std::string>* recomputed_operations = nullptr;
 
+  // Has the layer that makes logits hand on their losses instead, made in runs of rows
+  // (loss_in_runs.h); null: logits.
+  const LossInRuns* loss_in_runs = nullptr;
   // Set by the layer that makes the logits, for the loss behind it.
   SplitLogits split_logits = {};
   // Stashed by blocks, and not popped yet.

@@ -39,6 +39,7 @@ StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) 
   StepTimer::Scope scope(local_model_.rank().timer, Phase::kForward, micro_batch_);
   inputs_ = SlotsOf(inputs.line);
   skips_in_ = SlotsOf(inputs.skips);
+  if (local_model_.IsLast(blocks_)) loss_in_runs_ = local_model_.RunsOfLoss(targets);
   if (activations_ == Activations::kKeep) {
     return RunRecorded(Pass::Replay::kNone, std::move(inputs), targets);
   }
@@ -70,7 +71,8 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .micro_batch = micro_batch_,
           .tokens = tokens,
           .context = local_model_.model().context,
-          .replay = replay};
+          .replay = replay,
+          .loss_in_runs = loss_in_runs_ ? &*loss_in_runs_ : nullptr};
 }
 
 StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
@@ -124,14 +126,23 @@ StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, 
                              StageVariables inputs, const Tensor& targets, EvaluationSums& sums) {
   Kernels& kernels = local_model.rank().kernels;
   Tape tape(kernels, Tape::Recording::kOff);
+  int64_t correct = 0;
+  const LossInRuns in_runs = {
+      .rows = local_model.loss_rows(), .targets = targets, .correct = &correct};
+  const bool is_in_runs = local_model.IsLast(blocks) && in_runs.rows > 0;
   Pass pass = {.tape = tape,
                .mode = Pass::Mode::kEvaluate,
                .seed = local_model.seed(),
                .tokens = local_model.Tokens(samples),
-               .context = local_model.model().context};
+               .context = local_model.model().context,
+               .loss_in_runs = is_in_runs ? &in_runs : nullptr};
   StageVariables outputs = RunBetween(local_model, pass, blocks,
                                       SkipEndsOf(local_model.model(), blocks), std::move(inputs));
   if (!local_model.IsLast(blocks)) return outputs;
+  if (is_in_runs) {
+    sums = {.loss = kernels.Sum(outputs.line[0].value), .correct = correct};
+    return {};
+  }
   const Variable& logits = outputs.line[0];
   const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
   sums = {.loss = kernels.Sum(result.losses), .correct = CountCorrect(pass, logits.value, targets)};

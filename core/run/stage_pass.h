@@ -80,7 +80,8 @@ class StagePass {
   const Activations activations_;
   std::unique_ptr<Tape> tape_;
   Slots inputs_, skips_in_, outputs_, skips_out_;
-  CrossEntropy loss_;  // behind the last block
+  std::optional<LossInRuns> loss_in_runs_;  // of the last block
+  CrossEntropy loss_;                       // behind the last block
   std::optional<Again> again_;
 };
 
