@@ -6,6 +6,7 @@
 #include "core/config/config_reader.h"
 #include "core/config/key_ranges.h"
 #include "core/data/cifar10.h"
+#include "core/data/copies.h"
 #include "core/data/markov.h"
 #include "core/data/shapes.h"
 #include "core/data/shapes_segmentation.h"
@@ -98,6 +99,19 @@ DatasetOr MakeMarkov(ConfigReader& reader, const std::string& /*data_directory*/
   return Markov::Create(options);
 }
 
+DatasetOr MakeCopies(ConfigReader& reader, const std::string& /*data_directory*/) {
+  CopiesOptions options;
+  reader.Read("slots", &options.slots, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("values", &options.values, {.at_least = 2, .at_most = kMostClasses / options.slots});
+  reader.Read("distance", &options.distance, {.at_least = 2, .at_most = kMostTokensOfSample});
+  reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});
+  reader.Read("validation_samples", &options.validation_samples,
+              {.at_least = 1, .at_most = kMostSteps});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return Copies::Create(options);
+}
+
 }  // namespace
 
 DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
@@ -109,7 +123,8 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
                         {"tokens", MakeTokens},
                         {"shapes", MakeShapes<Shapes>},
                         {"shapes_segmentation", MakeShapes<ShapesSegmentation>},
-                        {"markov", MakeMarkov}});
+                        {"markov", MakeMarkov},
+                        {"copies", MakeCopies}});
   return make(reader, data_directory);
 }
 
