@@ -38,7 +38,9 @@ struct Head {
     kernels.Linear(RowsOf(kernels, x, rows), weight.value, Tensor(), Tensor(), logits);
     return logits;
   }
-  Tensor TargetsOf(const Range& rows) const { return RowsOf(kernels, loss.targets, rows); }
+  Tensor TargetsOf(const Range& rows) const {
+    return RowsOf(kernels, loss.targets.Reshape({loss.targets.elements()}), rows);
+  }
 };
 
 // No run has rows of two token leaves.
@@ -133,6 +135,7 @@ Variable CrossEntropyInRuns(Pass& pass, const Variable& x, Leaf& weight,
   Kernels& k = pass.kernels();
   const LossInRuns& loss = *pass.loss_in_runs;
   const int64_t rows = x.shape().rows();
+  if (!loss.targets.defined()) return Variable(k.Empty({rows}));
   CHECK_EQ(loss.targets.elements(), rows);
   const auto head = std::make_shared<Head>(
       Head{k, weight, outputs, pass.split_logits, loss, x.value, RunsOf(tape, rows, loss.rows)});

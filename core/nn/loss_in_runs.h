@@ -18,9 +18,9 @@ namespace lockstep {
 
 // What a pass has its logits layer do in place of logits.
 struct LossInRuns {
-  int64_t rows = kRowLeaf;     // of a run: kRowLeaf times a power of two
-  Tensor targets;              // i32 [rows of the pass]
-  float factor = 1;            // see SoftmaxCrossEntropy
+  int64_t rows = kRowLeaf;  // of a run: kRowLeaf times a power of two
+  Tensor targets;    // i32, an element for each row of the pass; undefined: no loss is wanted
+  float factor = 1;  // see SoftmaxCrossEntropy
   int64_t* correct = nullptr;  // CountCorrect of all rows is added to it; null: not counted
 };
 

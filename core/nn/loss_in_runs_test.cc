@@ -64,8 +64,8 @@ class LossInRunsTest : public ::testing::TestWithParam<Case> {
     constexpr float kFactor = 0.01f;
     std::vector<int32_t> ids =
         RandomIntegers(c.rows, static_cast<int32_t>(c.vocabulary), 5 + micro_batch);
-    for (size_t i = 0; i < ids.size(); i += 7) ids[i] = -1;  // ignored
-    const Tensor targets = Upload(kernels_, {c.rows}, ids);
+    for (size_t i = 0; i < ids.size(); i += 7) ids[i] = -1;     // ignored
+    const Tensor targets = Upload(kernels_, {1, c.rows}, ids);  // as batches have them
     Tape tape(kernels_, Tape::Recording::kOn, c.leaf_rows);
     LossInRuns in_runs = {
         .rows = rows_of_run, .targets = targets, .factor = kFactor, .correct = &outcome.correct};

@@ -45,6 +45,8 @@ StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) 
   }
   again_ = {inputs, targets};
   Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing);
+  const LossInRuns no_loss = {};
+  if (loss_in_runs_) pass.loss_in_runs = &no_loss;
   StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
   return local_model_.IsLast(blocks_) ? StageVariables() : outputs;
 }

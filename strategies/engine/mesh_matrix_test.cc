@@ -50,8 +50,8 @@ std::vector<Workload> Workloads() {
     add("Llama", SmallModel::kLlama, llama, 3);
     // Logits in two runs of a token leaf, which the reference makes all at once.
     add("LlamaLossInRuns", SmallModel::kLlama,
-        With(llama, {"loss.rows=128", "data.context=1024", "train.steps=2", "validation.batches=2",
-                     "recompute.blocks=['head']"}),
+        With(llama,
+             {"loss.rows=128", "data.context=1024", "train.steps=2", "validation.batches=2"}),
         13);
     add("LlamaAdapters", SmallModel::kLlama, With(llama, adapters), 7);
     add("ResNet", SmallModel::kResNet, images);
@@ -279,6 +279,22 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
         FailStrategy(Engine(), MakeModel, SmallConfig(GetParam()),
                      With({"batch.size=24", "cut.micro_batches=4"}, assignments));
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
+// A head that is recomputed makes its losses once more, and ranks along tp reduce them again.
+TEST(LossInRunsTest, TheHeadMayBeRecomputed) {
+  const Assignments cut = {"cut.features=2",    "cut.tokens=2",  "cut.micro_batches=2",
+                           "data.context=1024", "train.steps=2", "batch.size=4"};
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(SmallModel::kLlama),
+                                  With(cut, {"mesh.dp=1"}));
+  for (const char* micro_batches : {"never", "always"}) {
+    const auto ranks =
+        RunStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
+                    With(cut, {"mesh.tp=2", "loss.rows=256", "recompute.granularity=full",
+                               absl::StrCat("recompute.micro_batches=", micro_batches)}));
+    ExpectSameBits(ranks, single);
+    ExpectPredictedCosts(ranks);
   }
 }
 
