@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/autograd/weight_gradients.h"  // RowsOf
 #include "core/base/status.h"
 #include "core/nn/loss_in_runs.h"
 #include "core/nn/positions.h"
@@ -414,7 +415,9 @@ Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
   const bool are_given = pass.positions.defined();
   if (tokens.leaves == 1 && !are_given) return AddPositions(pass.tape, x, weight_);
   const Range own = OwnRows(sequence_, tokens);
-  const Variable ids(are_given ? pass.positions : PositionsOf(pass.kernels(), tokens, own));
+  const Variable ids(are_given ? RowsOf(pass.kernels(), pass.positions,
+                                        Range{own.first - tokens.first_row(), own.count})
+                               : PositionsOf(pass.kernels(), tokens, own));
   const Variable rows = Embedding(pass.tape, ids, weight_);
   return Add(pass.tape, x, Reshape(pass.tape, rows, x.shape()));
 }

@@ -39,6 +39,9 @@ struct Pass {
   // i32 [rows]: the position of each of these tokens, for layers that see all of them
   // (positions.h). Made by the first layer that asks; whoever runs the pass may give others.
   Tensor positions = {};
+  // i32 [samples, time] in host memory, where samples are packed from documents: of each position
+  // of a sample, on whatever rank, the first position of its document. Undefined: they are not.
+  Tensor documents = {};
   // Ranks that have the other tokens of the micro-batch's sequences (context.h); null: all are
   // here.
   ContextGroup* context = nullptr;

@@ -236,6 +236,13 @@ Variables LocalModel::Enter(const Tensor& inputs) {
   return {Variable(cast)};
 }
 
+void LocalModel::CountTargets(const Batch& batch) {
+  if (batch.documents.defined()) {
+    // Where no token has a target, every loss is 0.
+    target_count_ = static_cast<double>(std::max<int64_t>(1, batch.targets_of_step));
+  }
+}
+
 std::optional<LossInRuns> LocalModel::RunsOfLoss(const Tensor& targets) const {
   if (loss_rows() == 0) return std::nullopt;
   return LossInRuns{.rows = loss_rows(), .targets = targets, .factor = LossFactor()};

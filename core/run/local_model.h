@@ -101,6 +101,8 @@ class LocalModel {
 
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
+  // Before the losses of a step's micro-batches: how many targets its global batch has.
+  void CountTargets(const Batch& batch);
   // What a training pass is to have the last block do with these targets; none where the logits are
   // whole.
   std::optional<LossInRuns> RunsOfLoss(const Tensor& targets) const;
@@ -175,7 +177,7 @@ class LocalModel {
   std::vector<BlockRange> ranges_;
   const Settings& settings_;
   int64_t targets_per_sample_;
-  double target_count_;  // of the global batch
+  double target_count_;  // of the global batch, without ignored ones
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank

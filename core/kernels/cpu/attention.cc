@@ -59,11 +59,11 @@ int64_t FirstProbability(const Head& head, int64_t i) {
   return (matrix * head.time + i) * head.time;
 }
 
-// Softmax of `scale` times one row's first `count` logits in place, the rest up to `seen` zeroed;
-// returns the log-sum-exp.
-float SoftmaxRow(float* row, int64_t count, int64_t seen, float scale) {
+// Softmax of `scale` times one row's logits [first, count) in place, the others up to `seen`
+// zeroed; returns the log-sum-exp.
+float SoftmaxRow(float* row, int64_t first, int64_t count, int64_t seen, float scale) {
   const int64_t padded = Padded(count);
-  const cpu::RowExponentials exponentials = cpu::ExponentialsOfRow(row, count, scale);
+  const cpu::RowExponentials exponentials = cpu::ExponentialsOfRow(row, first, count, scale);
   const float inverse = 1.0f / exponentials.sum;
   for (int64_t j = 0; j < padded; ++j) row[j] *= inverse;
   std::fill(row + count, row + std::max(seen, padded), 0.0f);
@@ -96,7 +96,8 @@ void AttendToKeys(const Head& keys, int64_t before, int64_t count, const FloatRo
     for (int64_t i = first; i < first + rows; ++i) {
       float* row = tile + (i - first) * buffers.tile_row;
       const int64_t visible = before + i + 1;
-      row_done(i, SoftmaxRow(row, visible, seen, keys.scale), row, visible);
+      const int64_t first_seen = keys.attention.documents.FirstOf(keys.batch, before + i);
+      row_done(i, SoftmaxRow(row, first_seen, visible, seen, keys.scale), row, visible);
     }
     cpu::Weigh(keys, tile, buffers.tile_row, rows, seen, at(buffers.values), result.At(first),
                result.stride);
@@ -185,8 +186,10 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
       if (factors != nullptr) {
         cpu::DropoutFactors(head.attention.dropout, FirstProbability(head, i), count, factors);
       }
-      cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row, count, seen, head.scale,
-                              log_sum_exp.data<float>()[head.sums() + i], product, factors);
+      cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row,
+                              head.attention.documents.FirstOf(head.batch, i), count, seen,
+                              head.scale, log_sum_exp.data<float>()[head.sums() + i], product,
+                              factors);
     }
     const bool is_first = head.begins_group && seen == head.time;
     const Write write = is_first ? Write::kOverwrite : Write::kAccumulate;
