@@ -107,6 +107,7 @@ DatasetOr MakeCopies(ConfigReader& reader, const std::string& /*data_directory*/
   CopiesOptions options;
   reader.Read("slots", &options.slots, {.at_least = 1, .at_most = kMostTokensOfSample});
   reader.Read("values", &options.values, {.at_least = 2, .at_most = kMostClasses / options.slots});
+  reader.Read("repeats", &options.repeats, {.at_least = 1, .at_most = kMostTokensOfSample});
   reader.Read("distance", &options.distance, {.at_least = 2, .at_most = kMostTokensOfSample});
   reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
   reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});

@@ -8,11 +8,13 @@
 namespace lockstep {
 
 absl::StatusOr<std::shared_ptr<const Copies>> Copies::Create(const CopiesOptions& options) {
-  if (options.slots < 1 || options.values < 2 || options.slots >= options.distance) {
+  if (options.slots < 1 || options.values < 2 || options.repeats < 1 ||
+      options.slots * options.repeats >= options.distance) {
     return InvalidArgument(
-        "copies need a passage of at least 1 token, shorter than the distance, "
-        "and 2 values or more for each of its tokens, but data.slots is ",
-        options.slots, ", data.distance ", options.distance, " and data.values ", options.values);
+        "copies need a passage of at least 1 token, shorter than the distance, and 2 values or "
+        "more for each run, but data.slots is ",
+        options.slots, ", data.repeats ", options.repeats, ", data.distance ", options.distance,
+        " and data.values ", options.values);
   }
   if (options.context < 1 || 2 * options.distance % options.context != 0) {
     return InvalidArgument("data.context is ", options.context,
@@ -33,9 +35,11 @@ Copies::Copies(const CopiesOptions& options)
 
 std::string Copies::Describe() const {
   return absl::StrFormat(
-      "copies (built in): passages of %d tokens with %d values each, copied at a distance of %d, "
+      "copies (built in): passages of %d runs of %d tokens with %d values, copied at a distance of "
+      "%d, "
       "lowest loss at context %d %.4f nats",
-      options_.slots, options_.values, options_.distance, options_.context, *loss_floor());
+      options_.slots, options_.repeats, options_.values, options_.distance, options_.context,
+      *loss_floor());
 }
 
 int64_t Copies::size(Split split) const {
@@ -47,8 +51,9 @@ std::optional<double> Copies::loss_floor() const {
   int64_t unknown = 0;
   for (int64_t target = 1; target <= text; ++target) {
     const int64_t window = (target - 1) / options_.context * options_.context;
-    const bool is_of_passage = target % options_.distance < options_.slots;
-    if (is_of_passage && target - options_.distance < window) ++unknown;
+    const int64_t place = target % options_.distance;
+    const bool begins_run = place < passage() && place % options_.repeats == 0;
+    if (begins_run && target - options_.distance < window) ++unknown;
   }
   return Log(static_cast<double>(options_.values)) * static_cast<double>(unknown) /
          static_cast<double>(text);
@@ -60,9 +65,10 @@ absl::Status Copies::FillWindow(Split split, const SampleKey& key,
   int64_t position = key.index % windows() * options_.context;
   const Philox& random = split == Split::kTrain ? train_ : validation_;
   for (int32_t& token : window) {
-    const int64_t slot = position++ % options_.distance;
+    const int64_t place = position++ % options_.distance;
     token = 0;
-    if (slot >= options_.slots) continue;
+    if (place >= passage()) continue;
+    const int64_t slot = place / options_.repeats;
     const uint64_t bits = random.Block(static_cast<uint64_t>(slot), text)[0];
     token = static_cast<int32_t>(1 + slot * options_.values) +
             static_cast<int32_t>(bits * static_cast<uint64_t>(options_.values) >> 32);

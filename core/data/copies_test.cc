@@ -23,7 +23,7 @@ std::vector<int32_t> Inputs(const Copies& copies, Split split, int64_t index) {
   return {tokens.begin(), tokens.end()};
 }
 
-const CopiesOptions kSmall = {.slots = 3, .values = 4, .distance = 8, .context = 16};
+const CopiesOptions kSmall = {.slots = 3, .values = 4, .repeats = 1, .distance = 8, .context = 16};
 
 TEST(CopiesTest, APassageComesAgain) {
   const auto copies = Copies::Create(kSmall);
@@ -73,14 +73,31 @@ TEST(CopiesTest, KnowsTheLowestLoss) {
   EXPECT_NEAR(*(*Copies::Create(options))->loss_floor(), 6 * std::log(4.0) / 16, 1e-12);
 }
 
+// Three runs of two tokens: the first token of a run is to be guessed, the second is known.
+TEST(CopiesTest, RunsRepeatTheirToken) {
+  CopiesOptions options = kSmall;
+  options.repeats = 2;
+  const auto copies = Copies::Create(options);
+  ASSERT_TRUE(copies.ok()) << copies.status();
+  const std::vector<int32_t> text = Inputs(**copies, Split::kTrain, 7);
+  for (int32_t t = 0; t < 6; ++t) {
+    EXPECT_EQ((text[t] - 1) / 4, t / 2);
+    EXPECT_EQ(text[t], text[t / 2 * 2]);
+    EXPECT_EQ(text[8 + t], text[t]);
+  }
+  EXPECT_EQ(text[6] + text[7] + text[14] + text[15], 0);
+  EXPECT_NEAR(*(*copies)->loss_floor(), 2 * std::log(4.0) / 16, 1e-12);
+}
+
 TEST(CopiesTest, SaysWhatIsWrong) {
   const auto problem = [](CopiesOptions options) {
     return std::string(Copies::Create(options).status().message());
   };
-  EXPECT_THAT(problem({.slots = 8, .distance = 8, .context = 16}), HasSubstr("data.slots is 8"));
-  EXPECT_THAT(problem({.slots = 3, .values = 1, .distance = 8, .context = 16}),
+  EXPECT_THAT(problem({.slots = 8, .repeats = 1, .distance = 8, .context = 16}),
+              HasSubstr("data.slots is 8"));
+  EXPECT_THAT(problem({.slots = 3, .values = 1, .repeats = 1, .distance = 8, .context = 16}),
               HasSubstr("data.values 1"));
-  EXPECT_THAT(problem({.slots = 3, .distance = 8, .context = 5}),
+  EXPECT_THAT(problem({.slots = 3, .repeats = 1, .distance = 8, .context = 5}),
               HasSubstr("data.context is 5, but must divide"));
   EXPECT_THAT(problem({.validation_samples = 0}), HasSubstr("at least one sample"));
 }
