@@ -6,6 +6,7 @@
 #include "core/config/config_reader.h"
 #include "core/config/key_ranges.h"
 #include "core/data/cifar10.h"
+#include "core/data/copies.h"
 #include "core/data/markov.h"
 #include "core/data/shapes.h"
 #include "core/data/shapes_segmentation.h"
@@ -52,6 +53,7 @@ DatasetOr MakeText(ConfigReader& reader, const std::string& data_directory) {
       "vocabulary", &options.vocabulary,
       {{"train", TextOptions::Vocabulary::kTrain}, {"all", TextOptions::Vocabulary::kAll}});
   reader.Read("vocabulary_of", &options.vocabulary_of);
+  reader.Read("separator", &options.separator);
   if (!options.vocabulary_of.empty() && reader.Has("vocabulary")) {
     reader.AddProblem("vocabulary_of", "is given beside data.vocabulary; one of them is enough");
   }
@@ -64,6 +66,7 @@ DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
   TokensOptions options;
   reader.Require("path", &options.path);
   reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("separator", &options.separator, {.at_least = -1, .at_most = kMostClasses});
   LS_RETURN_IF_ERROR(reader.Finish());
   // It may have been made anywhere.
   if (!options.path.starts_with("/")) LS_RETURN_IF_ERROR(CheckDirectory(data_directory, "tokens"));
@@ -91,11 +94,27 @@ DatasetOr MakeMarkov(ConfigReader& reader, const std::string& /*data_directory*/
   reader.Read("successors", &options.source.successors, {.at_least = 1, .at_most = kMostClasses});
   reader.Read("source", &options.source.source);
   reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("document_tokens", &options.document_tokens,
+              {.at_least = 0, .at_most = kMostTokensOfSample});
   reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});
   reader.Read("validation_samples", &options.validation_samples,
               {.at_least = 1, .at_most = kMostSteps});
   LS_RETURN_IF_ERROR(reader.Finish());
   return Markov::Create(options);
+}
+
+DatasetOr MakeCopies(ConfigReader& reader, const std::string& /*data_directory*/) {
+  CopiesOptions options;
+  reader.Read("slots", &options.slots, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("values", &options.values, {.at_least = 2, .at_most = kMostClasses / options.slots});
+  reader.Read("repeats", &options.repeats, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("distance", &options.distance, {.at_least = 2, .at_most = kMostTokensOfSample});
+  reader.Read("context", &options.context, {.at_least = 1, .at_most = kMostTokensOfSample});
+  reader.Read("train_samples", &options.train_samples, {.at_least = 1, .at_most = kMostSteps});
+  reader.Read("validation_samples", &options.validation_samples,
+              {.at_least = 1, .at_most = kMostSteps});
+  LS_RETURN_IF_ERROR(reader.Finish());
+  return Copies::Create(options);
 }
 
 }  // namespace
@@ -109,7 +128,8 @@ DatasetOr MakeDataset(const Config& config, const std::string& data_directory) {
                         {"tokens", MakeTokens},
                         {"shapes", MakeShapes<Shapes>},
                         {"shapes_segmentation", MakeShapes<ShapesSegmentation>},
-                        {"markov", MakeMarkov}});
+                        {"markov", MakeMarkov},
+                        {"copies", MakeCopies}});
   return make(reader, data_directory);
 }
 

@@ -1,6 +1,8 @@
 #include "core/config/settings.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <utility>
 #include <variant>
 
@@ -9,6 +11,7 @@
 #include "core/config/config_reader.h"
 #include "core/config/key_ranges.h"
 #include "core/kernels/optimizers/registry.h"
+#include "core/kernels/options.h"  // kRowLeaf
 #include "core/tensor/slice.h"
 
 namespace lockstep {
@@ -81,6 +84,20 @@ void ReadSchedule(ConfigReader& reader, Settings& settings) {
     reader.Require("milestones", &schedule.milestones, kSomeSteps);
     reader.Read("factor", &schedule.factor, kPositive);
   }
+}
+
+void ReadLoss(ConfigReader& reader, Settings& settings) {
+  int64_t& rows = settings.loss.rows;
+  reader.Read("rows", &rows, {.at_least = 0, .at_most = kMostRowsOfRun});
+  if (rows == 0 || (rows % kRowLeaf == 0 && std::has_single_bit(static_cast<uint64_t>(rows)))) {
+    return;
+  }
+  reader.AddProblem(
+      "rows", absl::StrCat("is ", rows, ", but must be 0 (all at once) or ", kRowLeaf,
+                           " times a power of two, as sums over rows are trees over leaves of ",
+                           kRowLeaf, " rows; use ",
+                           std::max<int64_t>(kRowLeaf, static_cast<int64_t>(std::bit_floor(
+                                                           static_cast<uint64_t>(rows))))));
 }
 
 void ReadValidation(ConfigReader& reader, Settings& settings) {
@@ -166,6 +183,7 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("optimizer", ReadOptimizer);
   read("schedule", ReadSchedule);
   gather(ReadLora(config, settings));
+  read("loss", ReadLoss);
   read("validation", ReadValidation);
   read("checkpoint", ReadCheckpoint);
   read("hashes", [](ConfigReader& reader, Settings& hashes) {
@@ -185,9 +203,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",     "mesh",     "cut",    "batch",      "precision",
-          "optimizer", "schedule", "lora",   "validation", "checkpoint",
-          "hashes",    "trace",    "memory", "comm",       "run"};
+  return {"train",    "mesh",   "cut",  "batch",      "precision",  "optimizer",
+          "schedule", "lora",   "loss", "validation", "checkpoint", "hashes",
+          "trace",    "memory", "comm", "run"};
 }
 
 }  // namespace lockstep

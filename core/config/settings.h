@@ -31,6 +31,10 @@ struct ValidationSettings {
   int64_t batch_size = 0;  // samples; 0: the largest micro-batch's
 };
 
+struct LossSettings {
+  int64_t rows = 0;  // of a run of logits (core/nn/loss_in_runs.h); 0: all at once
+};
+
 // What a run does after a step whose loss is infinite or NaN, and which no loss scale skips.
 enum class OnNan {
   kStop,      // it fails, before anything is saved
@@ -59,6 +63,7 @@ struct Settings {
   // Adapters in place of the model's own parameters; their rate and decay are in the schedule and
   // the optimizer.
   std::optional<LoraOptions> lora = {};
+  LossSettings loss;
   ValidationSettings validation;
   CheckpointSettings checkpoint;
   int64_t hash_every = 0;  // steps between the hashes of all tensors in hashes.csv; 0: none
@@ -82,7 +87,7 @@ struct Settings {
   int64_t micro_batches_of_rank() const { return shards_of_rank() * cut.micro_batches; }
 };
 
-// Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, validation,
+// Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, loss, validation,
 // checkpoint, hashes, trace, memory, comm and run, and checks what they say against each other.
 // Adapters are there where the table lora is, whose keys learning_rate and weight_decay come before
 // those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has as many

@@ -15,10 +15,14 @@ Shape WithBatch(int64_t samples, const Shape& shape) {
 
 Batch EmptyBatch(const Dataset& dataset, int64_t samples, Allocator& allocator,
                  MemoryClass memory_class) {
-  return {.inputs = Tensor::Empty(allocator, WithBatch(samples, dataset.input_shape()),
-                                  dataset.input_dtype(), memory_class),
-          .targets = Tensor::Empty(allocator, WithBatch(samples, dataset.target_shape()),
-                                   DType::kI32, memory_class)};
+  Batch batch = {.inputs = Tensor::Empty(allocator, WithBatch(samples, dataset.input_shape()),
+                                         dataset.input_dtype(), memory_class),
+                 .targets = Tensor::Empty(allocator, WithBatch(samples, dataset.target_shape()),
+                                          DType::kI32, memory_class)};
+  if (dataset.packs_documents()) {
+    batch.documents = Tensor::Empty(allocator, batch.inputs.shape(), DType::kI32, memory_class);
+  }
+  return batch;
 }
 
 }  // namespace lockstep

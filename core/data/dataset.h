@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/tensor/tensor.h"
 
@@ -39,9 +40,17 @@ struct SampleKey {
 //   classification:  inputs f32 [batch, height, width, channels], targets i32 [batch]
 //   segmentation:    inputs f32 [batch, height, width, channels], targets i32 [batch, height,
 //   width] language model:  inputs i32 [batch, time],                    targets i32 [batch, time]
+//
+// Samples of a data set that packs documents have besides:
+//   documents        i32 [batch, time], of each token where its document begins in the sample; in
+//                    host memory, and never in the order of token leaves
+//   targets_of_step  targets of the whole step's global batch that are not ignored; 0: unknown, as
+//                    where none is
 struct Batch {
   Tensor inputs;
   Tensor targets;
+  Tensor documents = {};
+  int64_t targets_of_step = 0;
 };
 
 // A data set, immutable once made: threads of all ranks may share one.
@@ -77,6 +86,15 @@ class Dataset {
   // A checksum of all that the samples have from files; nullopt where they are computed from the
   // data set's options.
   virtual std::optional<uint64_t> file_checksum() const { return std::nullopt; }
+
+  // Whether a sample is packed from several documents, whose tokens must not see each other.
+  virtual bool packs_documents() const { return false; }
+
+  // Number of targets of a sample that are not ignored. Of a data set that packs documents, the
+  // last token of each has none. Requires an index as Fill does, and not kNoSample.
+  virtual absl::StatusOr<int64_t> CountTargets(Split /*split*/, const SampleKey& /*key*/) const {
+    return target_shape().elements();
+  }
 
   // Where it is known: the entropy rate of the source in nats per token, what a model that sees all
   // the past cannot get below on average.

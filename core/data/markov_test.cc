@@ -1,7 +1,9 @@
 #include "core/data/markov.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -42,6 +44,38 @@ TEST(Markov, EverySampleIsATextOfItsOwn) {
     texts.insert(FillSamples<int32_t>(*markov, Split::kValidation, {{.index = index}}).inputs);
   }
   EXPECT_EQ(texts.size(), 300u);
+}
+
+// Documents lie one behind the other; the last token of each has no target.
+TEST(Markov, SamplesMayBePackedFromDocuments) {
+  const auto markov = Make({.context = 200, .document_tokens = 6});
+  ASSERT_TRUE(markov->packs_documents());
+  EXPECT_EQ(markov->loss_floor(), std::nullopt);
+  CpuAllocator allocator;
+  const Batch batch = EmptyBatch(*markov, 3, allocator, MemoryClass::kWorkspace);
+  const std::vector<SampleKey> keys = {{.index = 4}, {.index = 9}, {.index = kNoSample}};
+  ASSERT_TRUE(markov->Fill(Split::kTrain, keys, batch).ok());
+  std::set<int32_t> lengths;
+  for (int64_t sample = 0; sample < 2; ++sample) {
+    const int32_t* documents = batch.documents.data<int32_t>() + sample * 200;
+    const int32_t* targets = batch.targets.data<int32_t>() + sample * 200;
+    const int32_t* inputs = batch.inputs.data<int32_t>() + sample * 200;
+    int64_t real = 0;
+    for (int32_t t = 0; t + 1 < 200; ++t) {
+      const bool ends = documents[t + 1] != documents[t];
+      EXPECT_EQ(documents[t + 1], ends ? t + 1 : documents[t]);
+      EXPECT_EQ(targets[t], ends ? kIgnoredTarget : inputs[t + 1]);
+      if (ends) lengths.insert(t + 1 - documents[t]);
+      real += !ends;
+    }
+    real += targets[199] != kIgnoredTarget;
+    EXPECT_EQ(*markov->CountTargets(Split::kTrain, keys[static_cast<size_t>(sample)]), real);
+  }
+  // 1 to 11 tokens, in some seventy documents.
+  EXPECT_EQ(*lengths.begin(), 1);
+  EXPECT_EQ(*lengths.rbegin(), 11);
+  const int32_t* padding = batch.documents.data<int32_t>() + 2 * 200;
+  EXPECT_TRUE(std::all_of(padding, padding + 200, [](int32_t first) { return first == 0; }));
 }
 
 TEST(Markov, TokensFollowTheTable) {

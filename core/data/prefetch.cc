@@ -75,11 +75,28 @@ void Prefetcher::Run() {
   }
 }
 
+absl::Status Prefetcher::CountTargets(int64_t step) {
+  if (counted_step_ == step) return absl::OkStatus();
+  targets_of_step_ = 0;
+  for (int64_t i = 0; i < sampler_.micro_batches_per_step(); ++i) {
+    for (const SampleKey& key : sampler_.TrainKeys(step, i)) {
+      LS_ASSIGN_OR_RETURN(const int64_t targets, dataset_->CountTargets(Split::kTrain, key));
+      targets_of_step_ += targets;
+    }
+  }
+  counted_step_ = step;
+  return absl::OkStatus();
+}
+
 void Prefetcher::Render(Slot& slot) {
-  const Item& item = slot.item;
+  Item& item = slot.item;
   const int64_t begin = NowNanos();
   const std::vector<SampleKey> keys = sampler_.TrainKeys(item.step, item.micro_batch);
   slot.status = dataset_->Fill(Split::kTrain, keys, item.batch);
+  if (slot.status.ok() && dataset_->packs_documents()) {
+    slot.status = CountTargets(item.step);
+    item.batch.targets_of_step = targets_of_step_;
+  }
   if (options_.rendered) {
     options_.rendered({.step = item.step,
                        .micro_batch = item.micro_batch,
@@ -109,6 +126,9 @@ absl::StatusOr<Prefetcher::Item> Prefetcher::Next() {
   --rendered_;
   item.batch.inputs.storage().Rebook(MemoryClass::kActivations);
   item.batch.targets.storage().Rebook(MemoryClass::kActivations);
+  if (item.batch.documents.defined()) {
+    item.batch.documents.storage().Rebook(MemoryClass::kActivations);
+  }
   try {
     Enqueue();
   } catch (const StatusException& exception) {

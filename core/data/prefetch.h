@@ -79,6 +79,9 @@ class Prefetcher {
 
   void Run();
   void Render(Slot& slot);
+  // Counts the targets of a step's global batch, the micro-batches of other ranks included, where
+  // this is not the step that was counted last. On the thread.
+  absl::Status CountTargets(int64_t step);
   // Puts an unrendered slot with a batch of its own at the end of the queue, unless the last step's
   // last is there already. Call with the mutex held, or before the thread runs. Throws
   // StatusException when there is no room.
@@ -88,6 +91,8 @@ class Prefetcher {
   const Sampler sampler_;
   Allocator& allocator_;
   const PrefetchOptions options_;
+
+  int64_t counted_step_ = -1, targets_of_step_ = 0;  // the thread's
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/data/token_dataset.h"
 
@@ -13,7 +14,11 @@ namespace lockstep {
 // the first is a target once; a rest shorter than a window is left out.
 class RunningText : public TokenDataset {
  public:
-  using TokenDataset::TokenDataset;
+  // `separator`: the token that ends each document; none: all is one document.
+  explicit RunningText(int64_t context, std::optional<int32_t> separator = std::nullopt)
+      : TokenDataset(context), separator_(separator) {}
+
+  bool packs_documents() const final { return separator_.has_value(); }
 
   int64_t size(Split split) const final;
 
@@ -24,8 +29,14 @@ class RunningText : public TokenDataset {
   absl::Status FillWindow(Split split, const SampleKey& key,
                           absl::Span<int32_t> window) const final;
 
+  void MarkEnds(Split split, const SampleKey& key, absl::Span<const int32_t> window,
+                absl::Span<uint8_t> ends) const final;
+
   // Writes window.size() tokens from `begin` on, which are there.
   virtual absl::Status CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const = 0;
+
+ private:
+  std::optional<int32_t> separator_;
 };
 
 }  // namespace lockstep

@@ -60,6 +60,24 @@ absl::StatusOr<CharacterVocabulary> VocabularyOf(const std::string& data_directo
   return CharacterVocabulary(all);
 }
 
+// The token of the character that ends documents; none where `separator` is empty.
+absl::StatusOr<std::optional<int32_t>> SeparatorOf(const std::string& separator,
+                                                   const CharacterVocabulary& vocabulary) {
+  if (separator.empty()) return std::nullopt;
+  const absl::StatusOr<std::u32string> characters = DecodeUtf8(separator);
+  if (!characters.ok() || characters->size() != 1) {
+    return absl::InvalidArgumentError(
+        "data.separator must be one character, the one that ends each document");
+  }
+  const std::optional<int32_t> token = vocabulary.Token((*characters)[0]);
+  if (!token) {
+    return InvalidArgument("data.separator is ", DescribeCharacter((*characters)[0]),
+                           ", which does not occur in the text; name a character that ends its "
+                           "documents, or leave it out");
+  }
+  return token;
+}
+
 // Where a character is missing, and what to do about it.
 std::string HowToHaveAll(const TextOptions& options) {
   return options.vocabulary_of.empty()
@@ -111,8 +129,10 @@ absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_d
 
   LS_ASSIGN_OR_RETURN(CharacterVocabulary vocabulary,
                       VocabularyOf(data_directory, options, whole, train));
-  std::shared_ptr<Text> dataset(
-      new Text(DataPath(data_directory, options.path), options.context, std::move(vocabulary)));
+  LS_ASSIGN_OR_RETURN(const std::optional<int32_t> separator,
+                      SeparatorOf(options.separator, vocabulary));
+  std::shared_ptr<Text> dataset(new Text(DataPath(data_directory, options.path), options.context,
+                                         std::move(vocabulary), separator));
   const auto encode = [&](std::u32string_view text, TokenStream& stream, size_t byte_offset) {
     return Annotate(Encode(text, dataset->vocabulary_, HowToHaveAll(options), stream, byte_offset),
                     file.path);
@@ -124,8 +144,9 @@ absl::StatusOr<std::shared_ptr<const Text>> Text::Load(const std::string& data_d
   return std::shared_ptr<const Text>(std::move(dataset));
 }
 
-Text::Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary)
-    : RunningText(context),
+Text::Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary,
+           std::optional<int32_t> separator)
+    : RunningText(context, separator),
       path_(path),
       vocabulary_(std::move(vocabulary)),
       train_(vocabulary_.size()),

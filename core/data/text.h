@@ -26,6 +26,8 @@ struct TextOptions {
   // vocabulary, in place of `vocabulary`. A model that is to be adapted to another text needs one
   // that covers both, from the start.
   std::vector<std::string> vocabulary_of = {};
+  // The character that ends each document, in UTF-8; empty: all is one document.
+  std::string separator = {};
 };
 
 // Character-level text from one UTF-8 file: the first nine tenths of its characters are for
@@ -51,7 +53,8 @@ class Text final : public RunningText {
   absl::Status CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const override;
 
  private:
-  Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary);
+  Text(const std::string& path, int64_t context, CharacterVocabulary vocabulary,
+       std::optional<int32_t> separator);
 
   const TokenStream& stream(Split split) const {
     return split == Split::kTrain ? train_ : validation_;

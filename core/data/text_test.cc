@@ -66,6 +66,34 @@ TEST_F(TextTest, WindowsShowTheText) {
   EXPECT_EQ(text->vocabulary().Decode(filled.targets), characters.substr(91, 9));
 }
 
+TEST_F(TextTest, ASeparatorEndsDocuments) {
+  std::string characters;
+  for (int i = 0; i < 30; ++i) characters += "ab.c.";
+  Write(characters);
+  const auto load = [&](const std::string& separator) {
+    return Text::Load(directory_.path(),
+                      {.path = "text.txt", .context = 7, .separator = separator});
+  };
+  const auto text = load(".");
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_TRUE((*text)->packs_documents());
+  CpuAllocator allocator;
+  const Batch batch = EmptyBatch(**text, 1, allocator, MemoryClass::kWorkspace);
+  const SampleKey key = {.index = 1};  // "b.c.ab." and then "c"
+  ASSERT_TRUE((*text)->Fill(Split::kTrain, {&key, 1}, batch).ok());
+  const auto documents = batch.documents.span<int32_t>(), targets = batch.targets.span<int32_t>();
+  EXPECT_THAT(documents, ::testing::ElementsAre(0, 0, 2, 2, 4, 4, 4));
+  const int32_t dot = *(*text)->vocabulary().Token('.'), b = *(*text)->vocabulary().Token('b');
+  EXPECT_THAT(targets, ::testing::ElementsAre(dot, -1, dot, -1, b, dot, -1));
+  EXPECT_EQ(*(*text)->CountTargets(Split::kTrain, key), 4);
+
+  EXPECT_FALSE((*load(""))->packs_documents());
+  EXPECT_THAT(std::string(load("..").status().message()), HasSubstr("must be one character"));
+  EXPECT_THAT(std::string(load("\xff").status().message()), HasSubstr("must be one character"));
+  EXPECT_THAT(std::string(load("x").status().message()),
+              HasSubstr("data.separator is 'x' (U+0078), which does not occur"));
+}
+
 TEST_F(TextTest, CountsCharactersNotBytes) {
   std::string characters;
   for (int i = 0; i < 25; ++i) characters += "a\xC3\xA9\xE2\x82\xAC\n";  // a, e acute, euro

@@ -21,7 +21,12 @@ absl::StatusOr<std::shared_ptr<const Tokens>> Tokens::Load(const std::string& da
                                             HowToNameTheDirectory(data_directory)));
   }
   if (!file.ok()) return file.status();
-  std::shared_ptr<const Tokens> dataset(new Tokens(options.context, *std::move(file)));
+  if (options.separator >= file->vocabulary()) {
+    return InvalidArgument("data.separator is token ", options.separator, ", but \"", file->path(),
+                           "\" has a vocabulary of ", file->vocabulary(),
+                           "; name the token that ends its documents");
+  }
+  std::shared_ptr<const Tokens> dataset(new Tokens(options, *std::move(file)));
   const int64_t train = dataset->tokens(Split::kTrain);
   const int64_t validation = dataset->tokens(Split::kValidation);
   if (train <= options.context || validation <= options.context) {
@@ -33,7 +38,11 @@ absl::StatusOr<std::shared_ptr<const Tokens>> Tokens::Load(const std::string& da
   return dataset;
 }
 
-Tokens::Tokens(int64_t context, TokenFile file) : RunningText(context), file_(std::move(file)) {}
+Tokens::Tokens(const TokensOptions& options, TokenFile file)
+    : RunningText(options.context, options.separator < 0
+                                       ? std::nullopt
+                                       : std::optional(static_cast<int32_t>(options.separator))),
+      file_(std::move(file)) {}
 
 std::string Tokens::Describe() const {
   return absl::StrCat("tokens \"", file_.path(), "\": ", tokens(Split::kTrain), " training and ",

@@ -14,6 +14,8 @@ namespace lockstep {
 struct TokensOptions {
   std::string path;      // under the data directory, or absolute
   int64_t context = 64;  // tokens that the model sees at once
+  // The token that ends each document, as <|endoftext|> of GPT-2, 50256; -1: all is one document.
+  int64_t separator = -1;
 };
 
 // Text as token ids in a file (core/data/token_file.h), which stays on the disk.
@@ -33,7 +35,7 @@ class Tokens final : public RunningText {
   absl::Status CopyTokens(Split split, int64_t begin, absl::Span<int32_t> window) const override;
 
  private:
-  Tokens(int64_t context, TokenFile file);
+  Tokens(const TokensOptions& options, TokenFile file);
 
   TokenFile file_;
 };

@@ -66,6 +66,18 @@ TEST_F(TokensTest, SaysWhatIsWrongWithTheFile) {
 }
 
 // A token that no model knows is found when the file is opened, not hours later.
+TEST_F(TokensTest, ASeparatorIsATokenOfTheVocabulary) {
+  Write(20, 11);
+  const auto load = [&](int64_t separator) {
+    return Tokens::Load(directory_.path(), {.path = "t.bin", .context = 4, .separator = separator});
+  };
+  ASSERT_TRUE(load(50256).ok());
+  EXPECT_TRUE((*load(50256))->packs_documents());
+  EXPECT_FALSE((*load(-1))->packs_documents());
+  EXPECT_THAT(std::string(load(50257).status().message()),
+              HasSubstr("data.separator is token 50257"));
+}
+
 TEST_F(TokensTest, AWrongTokenIsAnErrorAtOnce) {
   ASSERT_EQ(WriteTokenFile(directory_.path() + "/t.bin", 60000, {1, 2, 59999, 4}, {1, 2, 3}),
             absl::OkStatus());

@@ -271,13 +271,20 @@ class Kernels {
   virtual void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                                  const Tensor& log_sum_exp, const Tensor& dy,
                                  const Tensor& dqkv) = 0;
-  // The same for samples whose tokens are cut into `leaves` leaves, more than one, with rows in the
-  // order of core/base/token_order.h: qkv [leaves * batch, leaf time, packed_width], y likewise,
-  // log_sum_exp [leaves * batch, heads, leaf time]. What leaves give each other is added along the
-  // tree of core/base/sum_tree.h: for each query (largest logit, sum of exponentials, unnormalised
-  // output) and the query's gradient over leaves of keys, gradients of keys and values over leaves
-  // of queries. The heads of a group are added before the tree, in order, in fp32. The nodes of
-  // gradients, leaves too, are rounded to the dtype of dqkv.
+  // Attention of further tokens to a sequence whose keys and values are kept, for evaluation: qkv
+  // [1, new, packed_width] has the tokens at positions before, before + 1, ...; the first before +
+  // new rows of keys [rows, 2 * key_width] have the keys, then the values, of all tokens up to the
+  // last of these. y [1, new, query_width] has the bits of these rows of AttentionForward over the
+  // whole sequence. Without dropout.
+  virtual void AttentionOfFurtherTokens(const Attention& attention, int64_t before,
+                                        const Tensor& qkv, const Tensor& keys, const Tensor& y) = 0;
+  // AttentionForward and AttentionBackward for samples whose tokens are cut into `leaves` leaves,
+  // more than one, with rows in the order of core/base/token_order.h: qkv [leaves * batch, leaf
+  // time, packed_width], y likewise, log_sum_exp [leaves * batch, heads, leaf time]. What leaves
+  // give each other is added along the tree of core/base/sum_tree.h: for each query (largest logit,
+  // sum of exponentials, unnormalised output) and the query's gradient over leaves of keys,
+  // gradients of keys and values over leaves of queries. The heads of a group are added before the
+  // tree, in order, in fp32. The nodes of gradients, leaves too, are rounded to the dtype of dqkv.
   // Dropout's element of a query and a key is ((b * total_heads + h) * time + i) * time + j, where
   // i and j are leaf * leaf time + place in the leaf.
   //

@@ -130,6 +130,45 @@ Attention Options(const AttentionCase& c, float dropout) {
 // that backward reads.
 double Roundings(const AttentionCase& c) { return SumRoundings(c.head_width + c.time) + 8; }
 
+// Documents of 1, 2, 3, ... tokens: short ones, and ones longer than tiles of queries. Another
+// sample begins with a longer one.
+std::vector<int32_t> GrowingDocuments(const AttentionCase& c) {
+  std::vector<int32_t> first;
+  for (int64_t b = 0; b < c.batch; ++b) {
+    int32_t begin = 0;
+    auto length = static_cast<int32_t>(1 + 7 * b);
+    for (int32_t t = 0; t < c.time; ++t) {
+      if (t == begin + length) {
+        begin = t;
+        length = length > 20 ? 3 * length : length + 1;
+      }
+      first.push_back(begin);
+    }
+  }
+  return first;
+}
+
+TEST_P(KernelsSuite, AttentionWithinDocuments) {
+  if (!GetParam().is_complete) return;
+  for (const AttentionCase& c : kAttentions) {
+    SCOPED_TRACE(testing::Message() << "time " << c.time << ", groups of " << c.group);
+    const std::vector<int32_t> first = GrowingDocuments(c);
+    Attention attention = Options(c, 0.25f);
+    attention.documents = {first.data(), c.time};
+    const Input qkv = Normal({c.batch, c.time, c.packed_width()}),
+                dy = Normal({c.batch, c.time, c.width()});
+    Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
+    kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
+    const reference::Attended expected = reference::AttentionForward(attention, qkv);
+    EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
+    EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
+    Tensor dqkv = Output(qkv.shape);
+    kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
+                                Given(expected.log_sum_exp, DType::kF32).tensor, dy.tensor, dqkv);
+    EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
+  }
+}
+
 TEST_P(KernelsSuite, Attention) {
   for (const AttentionCase& c : kAttentions) {
     for (float dropout : {0.0f, 0.25f}) {
@@ -228,7 +267,12 @@ TEST_P(KernelsSuite, AttentionByTokenLeaves) {
       if (c.of.group > 1 && !GetParam().is_complete) continue;
       SCOPED_TRACE(testing::Message()
                    << c.leaves << " leaves of time " << c.of.time << ", dropout " << dropout);
-      const Attention attention = Options(c.of, dropout);
+      Attention attention = Options(c.of, dropout);
+      // With and without documents in turn.
+      const std::vector<int32_t> first = GrowingDocuments(c.of);
+      if (dropout > 0 && GetParam().is_complete) {
+        attention.documents = {first.data(), c.of.time};
+      }
       const Input qkv = Normal(TokenLeavesShape(c, c.of.packed_width())),
                   dy = Normal(TokenLeavesShape(c, c.of.width()));
       Tensor y = Output(dy.shape), dqkv = Output(qkv.shape);

@@ -12,6 +12,10 @@ enum class Write { kOverwrite, kAccumulate };
 // What follows a matrix product or a normalisation while the result is still in cache.
 enum class Activation { kNone, kRelu };
 
+// Rows of a leaf of every sum over rows on the CPU, as of a weight's gradient (docs/numerics.md).
+// What is called on this times a power of two of rows makes a node of the tree over leaves.
+inline constexpr int64_t kRowLeaf = 128;
+
 enum class Transpose { kNo, kYes };
 
 // A two-dimensional convolution or pooling window over [batch, height, width, channels].
@@ -32,6 +36,17 @@ struct Dropout {
   uint64_t counter = 0;  // step << 32 | micro_batch
 };
 
+// The documents that samples are packed from, in host memory: i32 [samples, time], of each position
+// of a sample the first position of its document. Ascends in a sample.
+struct Documents {
+  const int32_t* first = nullptr;  // null: a sample is one document
+  int64_t time = 0;                // positions of a sample
+
+  int32_t FirstOf(int64_t sample, int64_t position) const {
+    return first == nullptr ? 0 : first[sample * time + position];
+  }
+};
+
 // Causal multi-head self-attention over packed projections. Heads are heads of queries. Keys and
 // values may have fewer heads, each for a group of consecutive heads of queries (grouped-query
 // attention; Ainslie et al., 2023).
@@ -41,6 +56,8 @@ struct Attention {
   Dropout dropout;  // of the probabilities, element ((b * total_heads + h) * time + i) * time + j
   int64_t total_heads = 1;  // of the unsharded layer
   int64_t first_head = 0;   // logical index of this call's first head
+  // To whose tokens the attention of a document's tokens is confined; they outlive the passes.
+  Documents documents = {};
   // Heads of keys and of values that this call computes, a divisor of `heads`; 0: as many as heads.
   int64_t key_heads = 0;
 

@@ -55,8 +55,11 @@ struct Head {
   Row MakeRow(int64_t i) const {
     Row row;
     double largest = 0, largest_magnitude = 0;
+    const int64_t first_seen = attention.documents.first == nullptr
+                                   ? 0
+                                   : attention.documents.first[batch * time + PositionOf(i)];
     for (int64_t j = 0; j < time; ++j) {
-      if (PositionOf(j) > PositionOf(i)) continue;
+      if (PositionOf(j) > PositionOf(i) || PositionOf(j) < first_seen) continue;
       double logit = 0, magnitude = 0;
       for (int64_t d = 0; d < attention.head_width; ++d) {
         logit += Query(i, d) * Key(j, d) * scale();

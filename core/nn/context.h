@@ -22,7 +22,7 @@ class ContextGroup : public GradientGroup {
 };
 
 // Causal self-attention over the packed projections qkv of all tokens that this rank has, and over
-// the keys of the ranks that have the others.
-Variable Attend(Pass& pass, const Variable& qkv, const Attention& attention);
+// the keys of the ranks that have the others, within the documents of the pass.
+Variable Attend(Pass& pass, const Variable& qkv, Attention attention);
 
 }  // namespace lockstep

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/autograd/weight_gradients.h"  // RowsOf
 #include "core/base/status.h"
+#include "core/nn/loss_in_runs.h"
 #include "core/nn/positions.h"
 #include "glog/logging.h"
 
@@ -410,9 +412,12 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
 
 Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
   const TokenOrder& tokens = pass.tokens;
-  if (tokens.leaves == 1) return AddPositions(pass.tape, x, weight_);
+  const bool are_given = pass.positions.defined();
+  if (tokens.leaves == 1 && !are_given) return AddPositions(pass.tape, x, weight_);
   const Range own = OwnRows(sequence_, tokens);
-  const Variable ids(PositionsOf(pass.kernels(), tokens, own));
+  const Variable ids(are_given ? RowsOf(pass.kernels(), pass.positions,
+                                        Range{own.first - tokens.first_row(), own.count})
+                               : PositionsOf(pass.kernels(), tokens, own));
   const Variable rows = Embedding(pass.tape, ids, weight_);
   return Add(pass.tape, x, Reshape(pass.tape, rows, x.shape()));
 }
@@ -438,7 +443,10 @@ void LogitsLayer::Split(SplitStyle style, SplitGroup& group) {
 }
 
 Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
-  if (!cut_.is_cut() && weight_.padding == 0) return Linear(pass.tape, x, weight_, nullptr);
+  if (!cut_.is_cut() && weight_.padding == 0) {
+    if (pass.loss_in_runs != nullptr) return CrossEntropyInRuns(pass, x, weight_, {});
+    return Linear(pass.tape, x, weight_, nullptr);
+  }
   const VocabularyRows rows(weight_, cut_);
   pass.split_logits = {.group = cut_.group, .classes = rows.own, .leaf_classes = rows.of_leaf};
   FeatureLeaves leaves;  // without padding
@@ -447,7 +455,9 @@ Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
     leaves.push_back({{first, std::min(rows.of_leaf, rows.own.count - first)}});
   }
   if (leaves.size() == 1 && leaves[0][0].count == rows.of_leaf) leaves.clear();
-  return Linear(pass.tape, cut_.Enter(pass, x), weight_, nullptr, nullptr, {.outputs = leaves});
+  const Variable entered = cut_.Enter(pass, x);
+  if (pass.loss_in_runs != nullptr) return CrossEntropyInRuns(pass, entered, weight_, leaves);
+  return Linear(pass.tape, entered, weight_, nullptr, nullptr, {.outputs = leaves});
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {

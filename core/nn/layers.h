@@ -268,7 +268,8 @@ class PositionLayer : public Module {
 
 // The logits of a language model: x weight^T, the weight [vocabulary, width] being an embedding's
 // table, or its own. Split by vocabulary it has some of the classes, of which it tells the loss
-// through the pass. A weight is padded as EmbeddingLayer's table is.
+// through the pass. Where the pass wants the loss in runs, it hands on losses [rows] in place of
+// logits. A weight is padded as EmbeddingLayer's table is.
 class LogitsLayer : public Module {
  public:
   // Tied to the table of an embedding.

@@ -15,34 +15,53 @@ int64_t WholeClasses(const SplitLogits& split, const Shape& logits) {
   return split.leaf_classes == 0 ? logits[-1] : split.classes.count;
 }
 
+// Whether one leaf of classes is here, and it is the only one.
+bool IsWhole(const SplitLogits& split) {
+  return split.group == nullptr && split.classes.count <= split.leaf_classes;
+}
+
 }  // namespace
 
-CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor) {
-  Tape& tape = pass.tape;
-  const auto& [group, classes, leaf_classes] = pass.split_logits;
-  if (group == nullptr && classes.count <= leaf_classes) {  // one leaf, or no cut at all
-    const int64_t count = WholeClasses(pass.split_logits, logits.shape());
-    return SoftmaxCrossEntropy(tape, std::move(logits), count, targets, factor);
-  }
-  Kernels& k = pass.kernels();
+RowStatistics StatisticsOf(Kernels& kernels, const SplitLogits& split, const Tensor& logits,
+                           const Tensor& targets) {
+  if (IsWhole(split)) return {};
+  const auto& [group, classes, leaf_classes] = split;
   const Shape rows = {targets.elements()};
-  const Tensor largest = k.Empty(rows), sums = k.Empty(rows), gaps = k.Empty(rows);
-  k.LargestLogits(logits.value, classes, largest, Tensor());
-  if (group != nullptr) group->Reduce(largest, SplitGroup::Reduction::kMax);
-  k.SumExponentialsByLeaves(logits.value, classes, leaf_classes, largest, targets, sums, gaps);
+  const RowStatistics all = {kernels.Empty(rows), kernels.Empty(rows), kernels.Empty(rows)};
+  kernels.LargestLogits(logits, classes, all.largest, Tensor());
+  if (group != nullptr) group->Reduce(all.largest, SplitGroup::Reduction::kMax);
+  kernels.SumExponentialsByLeaves(logits, classes, leaf_classes, all.largest, targets, all.sums,
+                                  all.gaps);
   if (group != nullptr) {
-    group->Reduce(sums, SplitGroup::Reduction::kSum);
-    group->Reduce(gaps, SplitGroup::Reduction::kSum);
+    group->Reduce(all.sums, SplitGroup::Reduction::kSum);
+    group->Reduce(all.gaps, SplitGroup::Reduction::kSum);
   }
-  CrossEntropy result{k.Empty(rows)};
+  return all;
+}
+
+void LossOfRows(Kernels& kernels, const SplitLogits& split, const RowStatistics& statistics,
+                const Tensor& logits, const Tensor& targets, float factor, const Tensor& losses,
+                const Tensor& dlogits) {
+  if (IsWhole(split)) {
+    return kernels.SoftmaxCrossEntropy(logits, WholeClasses(split, logits.shape()), targets, factor,
+                                       losses, dlogits);
+  }
+  kernels.SplitCrossEntropy(logits, split.classes, statistics.largest, statistics.sums,
+                            statistics.gaps, targets, factor, losses, dlogits);
+}
+
+CrossEntropy SoftmaxCrossEntropy(Pass& pass, Variable logits, const Tensor& targets, float factor) {
+  Kernels& k = pass.kernels();
+  const RowStatistics statistics = StatisticsOf(k, pass.split_logits, logits.value, targets);
+  CrossEntropy result{k.Empty({targets.elements()})};
   Tensor dlogits;
   if (logits.needs_gradient()) {
     dlogits = logits.value.shared() ? k.EmptyLike(logits.value) : logits.value;
   }
-  k.SplitCrossEntropy(logits.value, classes, largest, sums, gaps, targets, factor, result.losses,
-                      dlogits);
+  LossOfRows(k, pass.split_logits, statistics, logits.value, targets, factor, result.losses,
+             dlogits);
   if (logits.needs_gradient()) {
-    tape.RecordAlways(
+    pass.tape.RecordAlways(
         [&k, slot = logits.gradient, dlogits]() mutable { slot->Add(k, std::move(dlogits)); });
   }
   return result;

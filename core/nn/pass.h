@@ -12,6 +12,8 @@
 namespace lockstep {
 
 class ContextGroup;
+class KeyValueCache;
+struct LossInRuns;
 class SplitGroup;
 
 // Logits of which each member of a group has some of the classes, or whose sums over classes are
@@ -37,9 +39,15 @@ struct Pass {
   // i32 [rows]: the position of each of these tokens, for layers that see all of them
   // (positions.h). Made by the first layer that asks; whoever runs the pass may give others.
   Tensor positions = {};
+  // i32 [samples, time] in host memory, where samples are packed from documents: of each position
+  // of a sample, on whatever rank, the first position of its document. Undefined: they are not.
+  Tensor documents = {};
   // Ranks that have the other tokens of the micro-batch's sequences (context.h); null: all are
   // here.
   ContextGroup* context = nullptr;
+  // Keys and values of the tokens before these (key_value_cache.h), in generation; null: there are
+  // none.
+  KeyValueCache* cache = nullptr;
 
   // Whether it is done once more in backward, because nothing was kept of it (activation
   // checkpointing; Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016), and whether
@@ -49,6 +57,9 @@ struct Pass {
   // Kinds of operations that the block which is running recomputes (recompute.h); null: none.
   const std::vector<std::string>* recomputed_operations = nullptr;
 
+  // Has the layer that makes logits hand on their losses instead, made in runs of rows
+  // (loss_in_runs.h); null: logits.
+  const LossInRuns* loss_in_runs = nullptr;
   // Set by the layer that makes the logits, for the loss behind it.
   SplitLogits split_logits = {};
   // Stashed by blocks, and not popped yet.

@@ -22,6 +22,21 @@ Tensor PositionsOf(Kernels& kernels, const TokenOrder& tokens, const Range& rows
   return result;
 }
 
+Tensor PositionsInDocuments(Kernels& kernels, const TokenOrder& tokens, const Tensor& documents) {
+  CHECK_EQ(documents.elements(), tokens.rows()) << documents.shape();
+  const int32_t* first = documents.data<int32_t>();
+  std::vector<int32_t> positions;
+  positions.reserve(static_cast<size_t>(tokens.held_rows()));
+  for (int64_t row = tokens.first_row(); row < tokens.first_row() + tokens.held_rows(); ++row) {
+    const int64_t sample = row % tokens.leaf_rows() / tokens.leaf_time();
+    const int64_t position = tokens.PositionOf(row / tokens.leaf_rows(), row % tokens.leaf_time());
+    positions.push_back(static_cast<int32_t>(position - first[sample * tokens.time + position]));
+  }
+  Tensor result = kernels.Empty({tokens.held_rows()}, DType::kI32);
+  kernels.CopyFromHost(positions.data(), result);
+  return result;
+}
+
 std::vector<double> RotaryFrequencies(int64_t head_width, const RotaryOptions& options) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < head_width / 2; ++i) {

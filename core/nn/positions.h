@@ -15,6 +15,10 @@ namespace lockstep {
 // The positions of `rows` of a micro-batch in its samples, in the order of memory: i32 [rows].
 Tensor PositionsOf(Kernels& kernels, const TokenOrder& tokens, const Range& rows);
 
+// The positions of this rank's rows in their documents, which `documents` (Batch) says of all
+// tokens of the micro-batch: i32 [tokens.held_rows()].
+Tensor PositionsInDocuments(Kernels& kernels, const TokenOrder& tokens, const Tensor& documents);
+
 // How rotary positions turn: plane i of a head turns by frequency theta^(-2 i / head_width) a
 // position (Su et al., "RoFormer", 2021).
 struct RotaryOptions {

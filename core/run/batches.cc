@@ -37,7 +37,8 @@ Tensor HostBatches::InOrderOfLeaves(const Tensor& tokens) {
 
 Batch HostBatches::Deliver(Batch batch) {
   if (tokens_.leaves > 1) {
-    batch = {.inputs = InOrderOfLeaves(batch.inputs), .targets = InOrderOfLeaves(batch.targets)};
+    batch.inputs = InOrderOfLeaves(batch.inputs);
+    batch.targets = InOrderOfLeaves(batch.targets);
   }
   if (computes_here()) return batch;
   const auto copy = [this](const Tensor& host) {
@@ -45,7 +46,9 @@ Batch HostBatches::Deliver(Batch batch) {
     kernels_.CopyFromHost(host.raw(), device);
     return device;
   };
-  return {.inputs = copy(batch.inputs), .targets = copy(batch.targets)};
+  batch.inputs = copy(batch.inputs);
+  batch.targets = copy(batch.targets);
+  return batch;
 }
 
 PrefetchedBatches::PrefetchedBatches(const TrainingRun& run, Rank& rank, int64_t first_step,

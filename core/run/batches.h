@@ -35,7 +35,8 @@ class HostBatches {
   Allocator& allocator() { return computes_here() ? kernels_.allocator() : beside_; }
 
   // A batch of allocator()'s memory, in the rank's memory: itself, or a copy. Of sequences that are
-  // cut into leaves, inputs and targets are [the rank's leaves * samples, tokens of a leaf].
+  // cut into leaves, inputs and targets are [the rank's leaves * samples, tokens of a leaf];
+  // documents stay as they are.
   Batch Deliver(Batch batch);
 
  private:

@@ -59,9 +59,11 @@ class CudaRankDevices final : public RankDevices {
   }
 
   std::set<std::string> lacking_kernels() const override {
-    return {"AddAttention",    "AttentionOfPart", "AttentionOfPartBackward",
-            "FinishAttention", "RmsNorm",         "RmsNormBackward",
-            "Rotate",          "SwiGlu",          "SwiGluBackward"};
+    return {"AddAttention",    "AttentionOfFurtherTokens",
+            "AttentionOfPart", "AttentionOfPartBackward",
+            "FinishAttention", "RmsNorm",
+            "RmsNormBackward", "Rotate",
+            "SwiGlu",          "SwiGluBackward"};
   }
 
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,

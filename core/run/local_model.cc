@@ -236,9 +236,21 @@ Variables LocalModel::Enter(const Tensor& inputs) {
   return {Variable(cast)};
 }
 
-CrossEntropy LocalModel::Loss(Pass& pass, Variable logits, const Tensor& targets) {
-  return SoftmaxCrossEntropy(pass, std::move(logits), targets,
-                             static_cast<float>(loss_scale_ / target_count_));
+void LocalModel::CountTargets(const Batch& batch) {
+  if (batch.documents.defined()) {
+    // Where no token has a target, every loss is 0.
+    target_count_ = static_cast<double>(std::max<int64_t>(1, batch.targets_of_step));
+  }
+}
+
+std::optional<LossInRuns> LocalModel::RunsOfLoss(const Tensor& targets) const {
+  if (loss_rows() == 0) return std::nullopt;
+  return LossInRuns{.rows = loss_rows(), .targets = targets, .factor = LossFactor()};
+}
+
+CrossEntropy LocalModel::Loss(Pass& pass, Variable outputs, const Tensor& targets) {
+  if (pass.loss_in_runs != nullptr) return StartFromLosses(pass, outputs);
+  return SoftmaxCrossEntropy(pass, std::move(outputs), targets, LossFactor());
 }
 
 void LocalModel::AddLoss(const CrossEntropy& result) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>  // std::ssize
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "core/base/exact_sum.h"
 #include "core/config/settings.h"
 #include "core/layout/model_layout.h"
+#include "core/nn/loss_in_runs.h"
 #include "core/nn/model.h"
 #include "core/run/model_weights.h"
 #include "core/run/rank.h"
@@ -67,6 +69,8 @@ class LocalModel {
   const ModelLayout& layout() const { return layout_; }
   const std::vector<BlockRange>& ranges() const { return ranges_; }
   uint64_t seed() const { return settings_.seed; }
+  // Rows of a run of the loss; 0: all at once.
+  int64_t loss_rows() const { return settings_.loss.rows; }
   // Samples of a micro-batch, by its number in the step.
   int64_t samples_of(int64_t micro_batch) const { return settings_.samples_of(micro_batch); }
   // How the tokens of so many samples lie; see Pass.
@@ -97,9 +101,14 @@ class LocalModel {
 
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
+  // Before the losses of a step's micro-batches: how many targets its global batch has.
+  void CountTargets(const Batch& batch);
+  // What a training pass is to have the last block do with these targets; none where the logits are
+  // whole.
+  std::optional<LossInRuns> RunsOfLoss(const Tensor& targets) const;
   // Behind the last block: the loss of a micro-batch, from which backward starts; and its part in
-  // MeanLoss().
-  CrossEntropy Loss(Pass& pass, Variable logits, const Tensor& targets);
+  // MeanLoss(). `outputs` are logits, or losses where the pass has had them made in runs.
+  CrossEntropy Loss(Pass& pass, Variable outputs, const Tensor& targets);
   void AddLoss(const CrossEntropy& result);
 
   // The mean loss over all targets of the global batch, from the losses since Clear, here and on
@@ -158,6 +167,8 @@ class LocalModel {
   void MakeValues();
   void MakeAccumulators();
   Tensor Draw(const Parameter& parameter, DType dtype) const;
+  // What each target's loss is multiplied by for the gradients.
+  float LossFactor() const { return static_cast<float>(loss_scale_ / target_count_); }
 
   Rank& rank_;
   Model model_;
@@ -166,7 +177,7 @@ class LocalModel {
   std::vector<BlockRange> ranges_;
   const Settings& settings_;
   int64_t targets_per_sample_;
-  double target_count_;  // of the global batch
+  double target_count_;  // of the global batch, without ignored ones
   std::vector<Owner> owners_;
   std::vector<Parameter*> parameters_;
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank

@@ -5,7 +5,7 @@ namespace lockstep {
 void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
                               const BackwardHooks& hooks) {
   StagePass pass(*this, ranges()[0], step, micro_batch);
-  pass.Forward({.line = Enter(batch.inputs)}, batch.targets);
+  pass.Forward({.line = Enter(batch.inputs)}, batch);
   pass.Backward({}, hooks);
 }
 
@@ -30,8 +30,8 @@ CostPrediction Replica::Predict() const {
 
 EvaluationSums Replica::Evaluate(const Batch& batch) {
   EvaluationSums sums;
-  EvaluateStage(*this, ranges()[0], SamplesIn(batch.inputs), {.line = Enter(batch.inputs)},
-                batch.targets, sums);
+  EvaluateStage(*this, ranges()[0], SamplesIn(batch.inputs), {.line = Enter(batch.inputs)}, batch,
+                sums);
   return sums;
 }
 

@@ -3,10 +3,17 @@
 #include <utility>
 
 #include "core/nn/loss.h"
+#include "core/nn/positions.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
+
+// The positions of this rank's tokens in their documents; undefined where samples are not packed.
+Tensor PositionsIn(Kernels& kernels, const TokenOrder& tokens, const Tensor& documents) {
+  if (!documents.defined()) return Tensor();
+  return PositionsInDocuments(kernels, tokens, documents);
+}
 
 // Runs blocks between what other ranges hand on and what this one hands on.
 StageVariables RunBetween(LocalModel& local_model, Pass& pass, const BlockRange& blocks,
@@ -35,15 +42,23 @@ StagePass::StagePass(LocalModel& local_model, const BlockRange& blocks, int64_t 
       micro_batch_(micro_batch),
       activations_(activations) {}
 
-StageVariables StagePass::Forward(StageVariables inputs, const Tensor& targets) {
+StageVariables StagePass::Forward(StageVariables inputs, const Batch& batch) {
   StepTimer::Scope scope(local_model_.rank().timer, Phase::kForward, micro_batch_);
   inputs_ = SlotsOf(inputs.line);
   skips_in_ = SlotsOf(inputs.skips);
+  documents_ = batch.documents;
+  const Tensor& targets = batch.targets;
+  if (local_model_.IsLast(blocks_)) {
+    local_model_.CountTargets(batch);
+    loss_in_runs_ = local_model_.RunsOfLoss(targets);
+  }
   if (activations_ == Activations::kKeep) {
     return RunRecorded(Pass::Replay::kNone, std::move(inputs), targets);
   }
   again_ = {inputs, targets};
   Pass pass = Begin(Tape::Recording::kForgetful, Pass::Replay::kCheckpointing);
+  const LossInRuns no_loss = {};
+  if (loss_in_runs_) pass.loss_in_runs = &no_loss;
   StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
   return local_model_.IsLast(blocks_) ? StageVariables() : outputs;
 }
@@ -69,8 +84,11 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .step = step_,
           .micro_batch = micro_batch_,
           .tokens = tokens,
+          .positions = PositionsIn(local_model_.rank().kernels, tokens, documents_),
+          .documents = documents_,
           .context = local_model_.model().context,
-          .replay = replay};
+          .replay = replay,
+          .loss_in_runs = loss_in_runs_ ? &*loss_in_runs_ : nullptr};
 }
 
 StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
@@ -121,17 +139,30 @@ std::vector<Tensor> StagePass::Take(const Slots& slots) {
 }
 
 StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, int64_t samples,
-                             StageVariables inputs, const Tensor& targets, EvaluationSums& sums) {
+                             StageVariables inputs, const Batch& batch, EvaluationSums& sums) {
   Kernels& kernels = local_model.rank().kernels;
+  const TokenOrder tokens = local_model.Tokens(samples);
+  const Tensor& targets = batch.targets;
   Tape tape(kernels, Tape::Recording::kOff);
+  int64_t correct = 0;
+  const LossInRuns in_runs = {
+      .rows = local_model.loss_rows(), .targets = targets, .correct = &correct};
+  const bool is_in_runs = local_model.IsLast(blocks) && in_runs.rows > 0;
   Pass pass = {.tape = tape,
                .mode = Pass::Mode::kEvaluate,
                .seed = local_model.seed(),
-               .tokens = local_model.Tokens(samples),
-               .context = local_model.model().context};
+               .tokens = tokens,
+               .positions = PositionsIn(kernels, tokens, batch.documents),
+               .documents = batch.documents,
+               .context = local_model.model().context,
+               .loss_in_runs = is_in_runs ? &in_runs : nullptr};
   StageVariables outputs = RunBetween(local_model, pass, blocks,
                                       SkipEndsOf(local_model.model(), blocks), std::move(inputs));
   if (!local_model.IsLast(blocks)) return outputs;
+  if (is_in_runs) {
+    sums = {.loss = kernels.Sum(outputs.line[0].value), .correct = correct};
+    return {};
+  }
   const Variable& logits = outputs.line[0];
   const CrossEntropy result = SoftmaxCrossEntropy(pass, logits, targets, 1.0f);
   sums = {.loss = kernels.Sum(result.losses), .correct = CountCorrect(pass, logits.value, targets)};

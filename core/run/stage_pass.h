@@ -42,9 +42,10 @@ class StagePass {
   StagePass(LocalModel& local_model, const BlockRange& blocks, int64_t step, int64_t micro_batch,
             Activations activations = Activations::kKeep);
 
-  // Runs the blocks. `inputs` come from LocalModel::Enter, or are what other ranges hand on;
-  // `targets` are read behind the last block only, which has no outputs but the loss.
-  StageVariables Forward(StageVariables inputs, const Tensor& targets);
+  // Runs the blocks. `inputs` come from LocalModel::Enter, or are what other ranges hand on. Of the
+  // batch, targets are read behind the last block only, which has no outputs but the loss, and
+  // documents by all blocks.
+  StageVariables Forward(StageVariables inputs, const Batch& batch);
 
   // Where activations were not kept: makes them, which can be done before gradients have come.
   // Backward does so if it was not. Counts as backward.
@@ -78,9 +79,11 @@ class StagePass {
   const SkipEnds skips_;
   const int64_t step_, micro_batch_;
   const Activations activations_;
+  Tensor documents_;
   std::unique_ptr<Tape> tape_;
   Slots inputs_, skips_in_, outputs_, skips_out_;
-  CrossEntropy loss_;  // behind the last block
+  std::optional<LossInRuns> loss_in_runs_;  // of the last block
+  CrossEntropy loss_;                       // behind the last block
   std::optional<Again> again_;
 };
 
@@ -88,6 +91,6 @@ class StagePass {
 // Behind the last block, `sums` becomes what is to be known of the logits, and there are no
 // outputs.
 StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, int64_t samples,
-                             StageVariables inputs, const Tensor& targets, EvaluationSums& sums);
+                             StageVariables inputs, const Batch& batch, EvaluationSums& sums);
 
 }  // namespace lockstep

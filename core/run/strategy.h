@@ -74,6 +74,7 @@ struct StrategyInputs {
   Model model;  // without memory
   const Settings& settings;
   int64_t targets_per_sample;
+  bool packs_documents;                     // the data (Dataset::packs_documents)
   const Config& config;                     // for the tables of the strategy's mechanisms
   std::vector<BlockProfile> profiles = {};  // by block, if the strategy needs them
 };

@@ -111,6 +111,19 @@ absl::Status CheckTokens(const Model& model, const Dataset& dataset, int64_t lea
                          " tokens; change cut.tokens, or data.context");
 }
 
+absl::Status CheckLossRuns(const Model& model, int64_t rows) {
+  if (rows == 0 || model.splits_sequence) return absl::OkStatus();
+  return InvalidArgument("loss.rows is ", rows,
+                         ", but this model makes no logits of tokens; leave it out");
+}
+
+absl::Status CheckDocuments(const Dataset& dataset, DeviceType device) {
+  if (device == DeviceType::kCpu || !dataset.packs_documents()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the data packs documents, whose masks attention on the GPU lacks; train on the CPU, or "
+      "leave data.separator or data.document_tokens out");
+}
+
 // Bytes that this process may use at most: the machine's memory, or a limit below it (ulimit -v).
 int64_t MemoryHere() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
@@ -139,6 +152,7 @@ std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model
                             .model = std::move(model),
                             .settings = run.settings,
                             .targets_per_sample = run.dataset->target_shape().elements(),
+                            .packs_documents = run.dataset->packs_documents(),
                             .config = run.config,
                             .profiles = std::move(profiles)});
 }
@@ -175,6 +189,8 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
   LS_RETURN_IF_ERROR(CheckFeatures(model, run.settings.cut.features));
   LS_RETURN_IF_ERROR(CheckTokens(model, *run.dataset, run.settings.cut.tokens));
+  LS_RETURN_IF_ERROR(CheckLossRuns(model, run.settings.loss.rows));
+  LS_RETURN_IF_ERROR(CheckDocuments(*run.dataset, run.device));
   run.parameters = model.ParameterCount();
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of

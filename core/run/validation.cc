@@ -18,12 +18,16 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
   HostBatches host(rank.kernels, TokensOf(run.settings, rank));
   ExactSum loss;
   int64_t correct = 0;
-  int64_t samples = 0;
+  int64_t targets = 0;
   for (int64_t i = 0; i < batches || i % ranks.size() != 0; ++i) {
     std::vector<SampleKey> keys(size, SampleKey{.index = kNoSample});
     if (i < batches) keys = run.sampler->ValidationKeys(i, size);
-    samples += std::count_if(keys.begin(), keys.end(),
-                             [](const SampleKey& key) { return key.index != kNoSample; });
+    for (const SampleKey& key : keys) {
+      if (key.index == kNoSample) continue;
+      const auto of_sample = run.dataset->CountTargets(Split::kValidation, key);
+      ThrowIfError(of_sample.status());
+      targets += *of_sample;
+    }
     if (i % ranks.size() != ranks.rank()) continue;
     Batch batch = EmptyBatch(*run.dataset, size, host.allocator(), MemoryClass::kActivations);
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
@@ -40,8 +44,8 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
     ThrowIfError(
         AllReduceNumbers(*axis, absl::MakeSpan(&correct, 1), ReduceOp::kSum, "validation"));
   }
-  const auto targets = static_cast<double>(samples * run.dataset->target_shape().elements());
-  return {.loss = loss.Total() / targets, .accuracy = static_cast<double>(correct) / targets};
+  const auto count = static_cast<double>(std::max<int64_t>(1, targets));
+  return {.loss = loss.Total() / count, .accuracy = static_cast<double>(correct) / count};
 }
 
 }  // namespace lockstep

@@ -1,9 +1,11 @@
 // A GPT and a Llama of two layers forward and backward against the same networks written as plain
 // loops in double precision, from the papers' formulas.
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/nn/loss.h"
+#include "core/nn/positions.h"
 #include "gtest/gtest.h"
 #include "models/testing/comparison.h"
 #include "models/testing/double_graph.h"
@@ -265,6 +268,45 @@ TEST(LlamaPositionsTest, MayBeGiven) {
   // Attention depends on differences of positions alone.
   EXPECT_TRUE(IsNear(plain, logits({5, 6, 7, 8}), kTolerance));
   EXPECT_FALSE(IsNear(plain, logits({0, 2, 4, 6}), 100 * kTolerance));
+}
+
+// A sample that is packed from documents has the logits of each document alone.
+TEST(PackedDocumentsTest, AreLikeSamplesOfTheirOwn) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  for (const bool is_llama : {true, false}) {
+    Model model =
+        is_llama ? MakeLlama(SmallLlama(LlamaOptions::Head::kOwn))
+                 : MakeTransformer(
+                       {.layers = 2, .heads = 2, .width = 16, .context = 12, .vocabulary = 37});
+    Materialize(model.Parameters(), kSeed, kernels);
+    Perturb(kernels, model.Parameters(), 0.3f);
+    const TokenOrder tokens = {.samples = 1, .time = 12};
+    const std::vector<int32_t> ids = RandomIntegers(12, 37, 1);
+    const std::vector<std::pair<int64_t, int64_t>> documents = {{0, 5}, {5, 1}, {6, 6}};
+    std::vector<int32_t> first;
+    for (const auto& [begin, count] : documents) {
+      first.insert(first.end(), static_cast<size_t>(count), static_cast<int32_t>(begin));
+    }
+    Tape tape(kernels, Tape::Recording::kOff);
+    const Tensor starts = Upload(kernels, {1, 12}, first);
+    Pass packed = {.tape = tape,
+                   .mode = Pass::Mode::kEvaluate,
+                   .tokens = tokens,
+                   .positions = PositionsInDocuments(kernels, tokens, starts),
+                   .documents = starts};
+    const Array all =
+        Download(kernels, RunBlocks(model, packed, Upload(kernels, {1, 12}, ids))[0].value);
+    for (const auto& [begin, count] : documents) {
+      Pass alone = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+      const std::vector<int32_t> own(ids.begin() + begin, ids.begin() + begin + count);
+      const Array expected =
+          Download(kernels, RunBlocks(model, alone, Upload(kernels, {1, count}, own))[0].value);
+      Array part(expected.shape);
+      std::copy_n(all.value.begin() + begin * 37, count * 37, part.value.begin());
+      EXPECT_TRUE(IsNear(expected, part, kTolerance)) << is_llama << " " << begin;
+    }
+  }
 }
 
 // Tokens lie in another order, and have the same logits as in the order of positions.

@@ -93,7 +93,8 @@ class Engine : public Strategy {
         trained_(tensor_.Prepare(data_parallel_->Trained())),
         updater_(inputs.rank, settings_, trained_, GradientHolders()),
         runner_(local_model(), plan_, options_.schedule, stages_.rank(),
-                options_.recompute.micro_batches, links_) {
+                options_.recompute.micro_batches,
+                inputs.packs_documents ? BatchUse::kInAllStages : BatchUse::kAtEnds, links_) {
     tied_.SendValues();
     data_parallel_->ShareValues();
   }

@@ -30,7 +30,8 @@ struct Workload {
   std::string name;
   SmallModel model;
   Assignments assignments;
-  size_t one_of = 2;  // of so many meshes one is tried
+  size_t one_of = 2;          // of so many meshes one is tried
+  size_t one_of_context = 0;  // of those with ranks along cp; 0: as of the others
   bool has_tokens() const { return model == SmallModel::kGpt || model == SmallModel::kLlama; }
 };
 void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.name; }
@@ -43,11 +44,20 @@ std::vector<Workload> Workloads() {
   for (const auto& [name, compute] : {std::pair("Fp32", "fp32"), std::pair("Bf16", "bf16")}) {
     const Assignments precision = {absl::StrCat("precision.compute=", compute)};
     const auto add = [&](const char* what, SmallModel model, const Assignments& assignments,
-                         size_t one_of = 2) {
-      workloads.push_back({absl::StrCat(what, name), model, With(assignments, precision), one_of});
+                         size_t one_of = 2, size_t one_of_context = 0) {
+      workloads.push_back(
+          {absl::StrCat(what, name), model, With(assignments, precision), one_of, one_of_context});
     };
     add("Gpt", SmallModel::kGpt, gpt, std::string(name) == "Fp32" ? 1 : 2);
     add("Llama", SmallModel::kLlama, llama, 3);
+    // Logits in two runs of a token leaf, which the reference makes all at once.
+    add("LlamaLossInRuns", SmallModel::kLlama,
+        With(llama,
+             {"loss.rows=128", "data.context=1024", "train.steps=2", "validation.batches=2"}),
+        13);
+    add("LlamaDocuments", SmallModel::kLlama, With(llama, {"data.document_tokens=5"}), 7,
+        /*one_of_context=*/1);
+    add("GptDocuments", SmallModel::kGpt, With(gpt, {"data.document_tokens=5"}), 11);
     add("LlamaAdapters", SmallModel::kLlama, With(llama, adapters), 7);
     add("ResNet", SmallModel::kResNet, images);
     add("UNet", SmallModel::kUNet, images);
@@ -189,7 +199,8 @@ class MeshMatrixTest : public ::testing::TestWithParam<Workload> {
   const std::vector<RankReport>& Reference(const MeshCase& mesh) {
     std::vector<RankReport>& reports = references_[{mesh.shards(), mesh.micro_batches()}];
     if (reports.empty()) {
-      reports = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(GetParam().model), Cut(mesh));
+      reports = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(GetParam().model),
+                            With(Cut(mesh), {"loss.rows=0"}));
     }
     return reports;
   }
@@ -207,8 +218,10 @@ TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
   // All of them with one workload, half of them or fewer with each of the others. The four choices
   // of what data-parallel ranks divide follow each other.
   for (size_t i = 0; i < meshes.size(); ++i) {
-    if ((i + i / 4) % GetParam().one_of != 0) continue;
     const MeshCase& mesh = meshes[i];
+    const size_t of_context = GetParam().one_of_context;
+    const size_t one_of = mesh.cp > 1 && of_context > 0 ? of_context : GetParam().one_of;
+    if ((i + i / 4) % one_of != 0) continue;
     SCOPED_TRACE(Name(mesh));
     const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(GetParam().model),
                                    With(Cut(mesh), Mesh(mesh)));
@@ -264,6 +277,10 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
       {{"mesh.cp=2", "cut.tokens=6"}, "set mesh.cp=1, 3 or 6, or cut.tokens=2"},
       {{"mesh.cp=2", "mesh.tp=2", "tensor_parallel.sequence_parallel=true", "cut.tokens=2"},
        "mesh.cp x mesh.tp is 2 x 2: each rank along cp x tp"},
+      {{"loss.rows=100"}, "must be 0 (all at once) or 128 times a power of two"},
+      {{"loss.rows=384"}, "of 128 rows; use 256"},
+      {{"loss.rows=128"}, is_gpt ? "" : "this model makes no logits of tokens"},
+      {{"data.document_tokens=-1"}, "document_tokens"},
       {{"cut.tokens=3"}, is_gpt ? "which do not divide its 16 tokens" : "no sequence of tokens"},
   };
   for (const auto& [assignments, message] : refused) {
@@ -273,6 +290,22 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
         FailStrategy(Engine(), MakeModel, SmallConfig(GetParam()),
                      With({"batch.size=24", "cut.micro_batches=4"}, assignments));
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
+// A head that is recomputed makes its losses once more, and ranks along tp reduce them again.
+TEST(LossInRunsTest, TheHeadMayBeRecomputed) {
+  const Assignments cut = {"cut.features=2",    "cut.tokens=2",  "cut.micro_batches=2",
+                           "data.context=1024", "train.steps=2", "batch.size=4"};
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, SmallConfig(SmallModel::kLlama),
+                                  With(cut, {"mesh.dp=1"}));
+  for (const char* micro_batches : {"never", "always"}) {
+    const auto ranks =
+        RunStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
+                    With(cut, {"mesh.tp=2", "loss.rows=256", "recompute.granularity=full",
+                               absl::StrCat("recompute.micro_batches=", micro_batches)}));
+    ExpectSameBits(ranks, single);
+    ExpectPredictedCosts(ranks);
   }
 }
 

@@ -51,7 +51,7 @@ TEST(StageExchangeTest, APassThroughStagesHasTheBitsOfOneStage) {
       const StageVariables outputs =
           pass.Forward(local_model.has_first() ? StageVariables{.line = local_model.Enter(x)}
                                                : links.TakeInputs(index, kind),
-                       targets);
+                       {.inputs = x, .targets = targets});
       StageGradients gradients;
       if (!local_model.has_last()) {
         links.SendOutputs(index, kind, outputs);

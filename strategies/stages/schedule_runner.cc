@@ -8,12 +8,13 @@ namespace lockstep {
 
 ScheduleRunner::ScheduleRunner(LocalModel& local_model, const StagePlan& plan,
                                const Schedule& schedule, int rank, Checkpointing checkpointing,
-                               StageLinks& links)
+                               BatchUse batch_use, StageLinks& links)
     : local_model_(local_model),
       plan_(plan),
       schedule_(schedule),
       actions_(schedule.ranks[rank]),
       checkpointing_(checkpointing),
+      batch_use_(batch_use),
       links_(links) {
   CHECK_EQ(schedule.stages(), plan.size());
 }
@@ -54,7 +55,7 @@ EvaluationSums ScheduleRunner::Evaluate(const Batch& batch) {
                                 ? StageVariables{.line = local_model_.Enter(batch.inputs)}
                                 : links_.TakeInputs(stage, kind);
     const StageVariables outputs = EvaluateStage(local_model_, plan_.stages[stage], kind.samples,
-                                                 std::move(inputs), batch.targets, sums);
+                                                 std::move(inputs), batch, sums);
     if (!IsLast(stage)) links_.SendOutputs(stage, kind, outputs);
   }
   links_.AwaitSent();
@@ -84,7 +85,7 @@ void ScheduleRunner::Expect(size_t index) {
 void ScheduleRunner::Forward(const Action& action) {
   const auto [kind, stage, micro_batch] = action;
   Batch batch;
-  if (IsFirst(stage) || IsLast(stage)) batch = TakeBatch(micro_batch);
+  if (TakesBatch(stage)) batch = TakeBatch(micro_batch);
   StageVariables inputs = IsFirst(stage) ? StageVariables{.line = local_model_.Enter(batch.inputs)}
                                          : links_.TakeInputs(stage, KindOf(micro_batch));
   const auto [at, is_new] =
@@ -93,7 +94,7 @@ void ScheduleRunner::Forward(const Action& action) {
                           ActivationsOf(micro_batch, schedule_.micro_batches, checkpointing_));
   CHECK(is_new);
   peak_in_flight_ = std::max(peak_in_flight_, static_cast<int>(passes_.size()));
-  const StageVariables outputs = at->second.Forward(std::move(inputs), batch.targets);
+  const StageVariables outputs = at->second.Forward(std::move(inputs), batch);
   if (EndsShard(micro_batch)) hooks_->forwarded(stage);
   if (!IsLast(stage)) links_.SendOutputs(stage, KindOf(micro_batch), outputs);
 }
@@ -118,12 +119,20 @@ void ScheduleRunner::End(const Action& action) {
   if (EndsShard(micro_batch)) hooks_->completed(stage, ShardOf(micro_batch));
 }
 
+int ScheduleRunner::UsesOfBatch() const {
+  int uses = 0;
+  for (int stage = 0; stage < plan_.size(); ++stage) {
+    const bool is_here = &actions_ == &schedule_.ranks[plan_.rank_of_stage[stage]];
+    if (is_here && TakesBatch(stage)) ++uses;
+  }
+  return uses;
+}
+
 Batch ScheduleRunner::TakeBatch(int micro_batch) {
-  const int uses = (local_model_.has_first() ? 1 : 0) + (local_model_.has_last() ? 1 : 0);
-  while (fetched_ <= micro_batch) kept_[fetched_++] = {batches_->Next(), uses};
+  while (fetched_ <= micro_batch) kept_[fetched_++] = {batches_->Next(), UsesOfBatch()};
   Fetched& fetched = kept_.at(micro_batch);
   const Batch batch = fetched.batch;
-  if (--fetched.uses == 0 || plan_.size() == 1) kept_.erase(micro_batch);
+  if (--fetched.uses == 0) kept_.erase(micro_batch);
   return batch;
 }
 

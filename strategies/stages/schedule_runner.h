@@ -31,6 +31,10 @@ struct StageHooks {
   std::function<void(int stage, int64_t shard)> completed = [](int, int64_t) {};
 };
 
+// The stages that need batches: the two that read inputs or targets, or all, as where samples are
+// packed from documents.
+enum class BatchUse { kAtEnds, kInAllStages };
+
 // Does what a schedule says, on one rank: the one runtime of all schedules. Transfers follow from
 // the actions: what the next action needs is received while this one computes.
 class ScheduleRunner {
@@ -38,10 +42,10 @@ class ScheduleRunner {
   // Requires Validate(schedule), whose stages are those of `plan`. All but `checkpointing` outlive
   // the runner; `rank` is this one's in the plan.
   ScheduleRunner(LocalModel& local_model, const StagePlan& plan, const Schedule& schedule, int rank,
-                 Checkpointing checkpointing, StageLinks& links);
+                 Checkpointing checkpointing, BatchUse batch_use, StageLinks& links);
 
-  // Whether this rank needs inputs or targets.
-  bool takes_batches() const { return local_model_.has_first() || local_model_.has_last(); }
+  // Whether this rank needs anything of batches.
+  bool takes_batches() const { return UsesOfBatch() > 0; }
 
   // Runs as many micro-batches as the schedule has, whose indices in the global batch are
   // `micro_batches`, `of_shard` for each shard of the batch; and waits until what was sent has been
@@ -69,8 +73,13 @@ class ScheduleRunner {
   void Forward(const Action& action);
   void Backward(const Action& action);
   void End(const Action& action);
-  // This rank's next use of a micro-batch's inputs or targets.
+  // This rank's next use of a micro-batch.
   Batch TakeBatch(int micro_batch);
+  bool TakesBatch(int stage) const {
+    return batch_use_ == BatchUse::kInAllStages || IsFirst(stage) || IsLast(stage);
+  }
+  // How many of this rank's stages take a micro-batch's batch.
+  int UsesOfBatch() const;
   BatchKind KindOf(int micro_batch) const;
   int64_t ShardOf(int micro_batch) const { return micro_batch / of_shard_; }
   bool EndsShard(int micro_batch) const { return (micro_batch + 1) % of_shard_ == 0; }
@@ -82,6 +91,7 @@ class ScheduleRunner {
   const Schedule& schedule_;
   const std::vector<Action>& actions_;  // of this rank
   const Checkpointing checkpointing_;
+  const BatchUse batch_use_;
   StageLinks& links_;
 
   // What the present run was given.

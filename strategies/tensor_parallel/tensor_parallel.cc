@@ -38,12 +38,14 @@ StageTraffic TrafficPerSample(const LocalModel& local_model, int forwards) {
     for (const BlockRange& blocks : local_model.ranges()) {
       for (int64_t i = blocks.begin; i < blocks.end; ++i) {
         if (!IsIn(*model.blocks[i], layer.layer)) continue;
-        const int all_forwards = forwards + ForwardsAgain(model, *model.blocks[i], layer.operation);
+        const int again = ForwardsAgain(model, *model.blocks[i], layer.operation);
+        const int all_forwards = forwards + again;
         sum.forward += all_forwards * layer.forward;
         sum.backward += all_forwards * layer.backward;
         if (needs.of_output) sum.forward_back += layer.forward;
         if (needs.of_input) sum.backward_back += layer.backward;
-        sum.logit_rows += layer.logit_rows;
+        // Losses lie behind the blocks, but in the last block where they are made in runs.
+        sum.logit_rows += (local_model.loss_rows() > 0 ? 1 + again : 1) * layer.logit_rows;
       }
     }
   }

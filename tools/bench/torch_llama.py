@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Llama under PyTorch: the peer of the table `llama` of //tools/bench:training.
+"""A Llama under PyTorch: the peer of the tables `llama` and `context` of //tools/bench:training.
 
   torch_llama.py llama --layers 6 --heads 6 --key_heads 2 --width 384 --mlp_width 1024 --context 256 --vocab 65 --batch 16 \\
       --threads 2

@@ -63,6 +63,19 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
   return timing;
 }
 
+TrainingWorkload LlamaOf(int64_t context, int64_t batch) {
+  return {.name = absl::StrCat("Llama 6 x 384, context ", context, ", batch ", batch),
+          .batch = batch,
+          .config = absl::StrCat(
+              "[model]\nkind = 'llama'\nlayers = 6\nheads = 6\nkey_heads = 2\nwidth = 384\n"
+              "mlp_width = 1024\n"
+              "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = ",
+              context, "\n[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n"),
+          .torch_arguments = absl::StrCat(
+              "llama --layers 6 --heads 6 --key_heads 2 --width 384 --mlp_width 1024 --context ",
+              context, " --vocab 65 --batch ", batch)};
+}
+
 }  // namespace
 
 TrainingWorkload ResNetWorkload() {
@@ -86,18 +99,9 @@ TrainingWorkload GptWorkload() {
               "--batch 16"};
 }
 
-TrainingWorkload LlamaWorkload() {
-  return {.name = "Llama 6 x 384, context 256, batch 16",
-          .batch = 16,
-          .config =
-              "[model]\nkind = 'llama'\nlayers = 6\nheads = 6\nkey_heads = 2\nwidth = 384\n"
-              "mlp_width = 1024\n"
-              "[data]\nkind = 'markov'\nvocabulary = 65\norder = 1\ncontext = 256\n"
-              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
-          .torch_arguments =
-              "llama --layers 6 --heads 6 --key_heads 2 --width 384 --mlp_width 1024 "
-              "--context 256 --vocab 65 --batch 16"};
-}
+TrainingWorkload LlamaWorkload() { return LlamaOf(/*context=*/256, /*batch=*/16); }
+
+TrainingWorkload LongLlamaWorkload() { return LlamaOf(/*context=*/4096, /*batch=*/1); }
 
 TrainingWorkload WideGptWorkload() {
   return {.name = "GPT 8 x 1024, context 32, batch 1",

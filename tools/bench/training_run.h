@@ -36,6 +36,8 @@ TrainingWorkload GptWorkload();
 // A Llama of the same size: blocks of the same width and depth, groups of three heads, and an MLP
 // of nearly as many elements.
 TrainingWorkload LlamaWorkload();
+// The same Llama on one long sequence a step, as many tokens.
+TrainingWorkload LongLlamaWorkload();
 // The model of experiments/gpt_wide, which weighs more than what it computes, on one sequence a
 // step. Without a PyTorch side.
 TrainingWorkload WideGptWorkload();

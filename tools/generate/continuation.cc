@@ -9,19 +9,21 @@
 #include "core/autograd/tape.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/nn/key_value_cache.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 namespace {
 
-// For the token that follows the last of `tokens`.
-std::vector<float> Logits(Model& model, Kernels& kernels, std::span<const int32_t> tokens) {
-  const Tensor ids = kernels.Empty({1, std::ssize(tokens)}, DType::kI32);
-  kernels.CopyFromHost(tokens.data(), ids);
+// For the token that follows the last of `tokens`, the model having read the first cache.tokens()
+// of these. It reads the others.
+std::vector<float> Logits(Model& model, Kernels& kernels, std::span<const int32_t> tokens,
+                          KeyValueCache& cache) {
+  const auto unread = tokens.subspan(static_cast<size_t>(cache.tokens()));
+  const Tensor ids = kernels.Empty({1, std::ssize(unread)}, DType::kI32);
+  kernels.CopyFromHost(unread.data(), ids);
   Tape tape(kernels, Tape::Recording::kOff);
-  Pass pass = {.tape = tape,
-               .mode = Pass::Mode::kEvaluate,
-               .tokens = {.samples = ids.shape()[0], .time = ids.shape()[1]}};
+  Pass pass = cache.Begin(tape, std::ssize(unread));
   Variables values = {Variable(ids)};
   for (const auto& block : model.blocks) values = block->Run(pass, std::move(values));
   const Tensor& logits = values[0].value;
@@ -75,10 +77,13 @@ void Continue(Model& model, Kernels& kernels, std::vector<int32_t> text,
   CHECK(!text.empty());
   CHECK_GE(options.context, 1);
   const Philox philox(PhiloxKey(options.seed, "generate", "token"));
+  KeyValueCache cache(kernels, options.context);
   for (int64_t i = 0; i < options.tokens; ++i) {
     const int64_t seen = std::min(options.context, std::ssize(text));
+    // The window moves: each of its tokens has another position than before.
+    if (seen < std::ssize(text)) cache.Clear();
     const std::vector<float> logits =
-        Logits(model, kernels, std::span(text).last(static_cast<size_t>(seen)));
+        Logits(model, kernels, std::span(text).last(static_cast<size_t>(seen)), cache);
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
       throw StatusException(absl::FailedPreconditionError(
           "the model's logits are infinite or NaN, so no token can be drawn: its training has "

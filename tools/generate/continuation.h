@@ -33,9 +33,11 @@ struct ContinuationOptions {
 
 // Continues a text of at least one token. Each new one is drawn from the logits that the model
 // gives for the last ones, by a random number of its own, which belongs to (seed, its place in the
-// continuation); `emit` hears of it at once. Every token costs a forward pass of the tokens before
-// it: keys and values are not kept. Throws StatusException: no memory, or logits that are infinite
-// or NaN.
+// continuation); `emit` hears of it at once. Keys and values are kept (core/nn/key_value_cache.h),
+// so that each token costs a pass over one token, until the text is longer than the context: from
+// then on the window moves, positions with it, and each token costs a pass over the window. The
+// tokens are those that a pass over the window would choose each time. Throws StatusException: no
+// memory, or logits that are infinite or NaN.
 void Continue(Model& model, Kernels& kernels, std::vector<int32_t> text,
               const ContinuationOptions& options, const std::function<void(int32_t)>& emit);
 

@@ -1,18 +1,23 @@
 #include "tools/generate/continuation.h"
 
 #include <algorithm>
+#include <iterator>  // std::ssize
 #include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/autograd/testing/arrays.h"
+#include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/nn/lora.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/testing/comparison.h"
 #include "models/testing/double_graph.h"
+#include "models/transformer/llama.h"
 #include "models/transformer/transformer.h"
 
 namespace lockstep {
@@ -89,6 +94,36 @@ TEST_F(ContinueTest, GreedyTakesTheLikeliestToken) {
   EXPECT_GT(std::set<int32_t>(expected.begin(), expected.end()).size(), 2u);
   EXPECT_EQ(Run(prompt, {.context = 6, .tokens = 20, .sampling = {.top_k = 1}}), expected);
   EXPECT_EQ(Run(prompt, {.context = 6, .tokens = 20, .sampling = {.temperature = 0}}), expected);
+}
+
+// Drawn as by a pass over the window for each token, within the context and beyond it.
+TEST_F(ContinueTest, KeptKeysChangeNoToken) {
+  Model llama = MakeLlama({.layers = 2,
+                           .heads = 4,
+                           .key_heads = 2,
+                           .width = 16,
+                           .mlp_width = 24,
+                           .context = 20,
+                           .vocabulary = 13});
+  ASSERT_TRUE(AddAdapters(llama, {.layers = {"*.qkv"}, .rank = 2}).ok());
+  Materialize(llama.Parameters(), /*seed=*/4, kernels_);
+  Perturb(kernels_, llama.Parameters(), 0.4f);
+  const ContinuationOptions options = {.context = 20, .tokens = 30, .sampling = {}, .seed = 5};
+  Tokens text = {3, 11, 2}, kept;
+  Continue(llama, kernels_, text, options, [&](int32_t token) { kept.push_back(token); });
+  const Philox philox(PhiloxKey(options.seed, "generate", "token"));
+  for (int64_t i = 0; i < options.tokens; ++i) {
+    const Tokens window(text.end() - std::min<int64_t>(std::ssize(text), 20), text.end());
+    Tape tape(kernels_, Tape::Recording::kOff);
+    Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+    const Tensor ids = Upload(kernels_, {1, std::ssize(window)}, window);
+    const auto logits = Download(kernels_, RunBlocks(llama, pass, ids)[0].value);
+    const std::vector<float> last(logits.value.end() - 13, logits.value.end());
+    const auto words = philox.Block(static_cast<uint64_t>(i), 0);
+    const uint64_t bits = static_cast<uint64_t>(words[0]) << 32 | words[1];
+    text.push_back(SampleToken(last, options.sampling, static_cast<double>(bits >> 11) * 0x1p-53));
+  }
+  EXPECT_EQ(kept, Tokens(text.begin() + 3, text.end()));
 }
 
 TEST_F(ContinueTest, TheSeedDecides) {

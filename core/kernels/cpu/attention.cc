@@ -11,6 +11,7 @@
 #include "core/kernels/cpu/span.h"
 #include "core/kernels/cpu/tile_gemm.h"
 #include "core/kernels/cpu/vector_math.h"
+#include "glog/logging.h"
 
 namespace lockstep {
 namespace {
@@ -58,15 +59,49 @@ int64_t FirstProbability(const Head& head, int64_t i) {
   return (matrix * head.time + i) * head.time;
 }
 
-// Softmax of `scale` times one row's first `count` logits in place, the rest up to `seen` zeroed;
-// returns the log-sum-exp.
-float SoftmaxRow(float* row, int64_t count, int64_t seen, float scale) {
+// Softmax of `scale` times one row's logits [first, count) in place, the others up to `seen`
+// zeroed; returns the log-sum-exp.
+float SoftmaxRow(float* row, int64_t first, int64_t count, int64_t seen, float scale) {
   const int64_t padded = Padded(count);
-  const cpu::RowExponentials exponentials = cpu::ExponentialsOfRow(row, count, scale);
+  const cpu::RowExponentials exponentials = cpu::ExponentialsOfRow(row, first, count, scale);
   const float inverse = 1.0f / exponentials.sum;
   for (int64_t j = 0; j < padded; ++j) row[j] *= inverse;
   std::fill(row + count, row + std::max(seen, padded), 0.0f);
   return exponentials.largest * scale + cpu::Log(exponentials.sum);
+}
+
+// Packs the keys and values of a group of heads, whose rows are those of `keys`.
+void PackForForward(const Head& keys, const FloatRows& key_rows, const FloatRows& value_rows,
+                    const Buffers& buffers, int chunk) {
+  cpu::PackBlocks(keys, key_rows, buffers.scratch.At(chunk, buffers.keys));
+  cpu::PackRight({value_rows.first, value_rows.stride}, keys.time, keys.width(),
+                 buffers.scratch.At(chunk, buffers.values));
+}
+
+// Attends with `count` queries of a head, of which the first is at position `before`, to the packed
+// keys of `keys`, of positions 0 .. keys.time. row_done(query, log_sum_exp, probabilities, number
+// of keys seen) may change the probabilities of a row.
+template <typename RowDone>
+void AttendToKeys(const Head& keys, int64_t before, int64_t count, const FloatRows& queries,
+                  const FloatRows& result, const Buffers& buffers, int chunk, RowDone&& row_done) {
+  const auto at = [&](int64_t buffer) { return buffers.scratch.At(chunk, buffer); };
+  float* tile = at(buffers.tile);
+  for (int64_t first = 0; first < count; first += kTile) {
+    const int64_t rows = std::min(kTile, count - first);
+    // Whole blocks of keys; what a query does not see has the probability 0.
+    const int64_t blocks = (before + first + rows + kTile - 1) / kTile;
+    const int64_t seen = std::min(blocks * kTile, keys.time);
+    cpu::Against(keys, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
+                 buffers.tile_row);
+    for (int64_t i = first; i < first + rows; ++i) {
+      float* row = tile + (i - first) * buffers.tile_row;
+      const int64_t visible = before + i + 1;
+      const int64_t first_seen = keys.attention.documents.FirstOf(keys.batch, before + i);
+      row_done(i, SoftmaxRow(row, first_seen, visible, seen, keys.scale), row, visible);
+    }
+    cpu::Weigh(keys, tile, buffers.tile_row, rows, seen, at(buffers.values), result.At(first),
+               result.stride);
+  }
 }
 
 void ForwardHead(const Head& head, const Head& next, const Buffers& buffers, int chunk,
@@ -77,30 +112,38 @@ void ForwardHead(const Head& head, const Head& next, const Buffers& buffers, int
   };
   const FloatRows queries = load(head.query(), 0);
   const HeadRows result(head, y, head.output(), head.y_row(), at(buffers.copies[3]));
-  float* tile = at(buffers.tile);
   float* factors = at(buffers.factors);
   if (head.begins_group) {
-    const FloatRows keys = load(head.key(), 1), values = load(head.value(), 2);
-    cpu::PackBlocks(head, keys, at(buffers.keys));
-    cpu::PackRight({values.first, values.stride}, head.time, head.width(), at(buffers.values));
+    PackForForward(head, load(head.key(), 1), load(head.value(), 2), buffers, chunk);
   }
-  for (int64_t first = 0; first < head.time; first += kTile) {
-    const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
-    cpu::Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
-                 buffers.tile_row);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* row = tile + r * buffers.tile_row;
-      const int64_t i = first + r, count = i + 1;
-      cpu::FetchRow(next, i, {&qkv}, {});
-      log_sum_exp.data<float>()[head.sums() + i] = SoftmaxRow(row, count, seen, head.scale);
-      if (head.attention.dropout.probability > 0) {
-        cpu::DropoutFactors(head.attention.dropout, FirstProbability(head, i), count, factors);
-        for (int64_t j = 0; j < count; ++j) row[j] *= factors[j];
-      }
-    }
-    cpu::Weigh(head, tile, buffers.tile_row, rows, seen, at(buffers.values),
-               result.rows().At(first), result.rows().stride);
+  AttendToKeys(head, 0, head.time, queries, result.rows(), buffers, chunk,
+               [&](int64_t i, float row_log_sum_exp, float* row, int64_t count) {
+                 cpu::FetchRow(next, i, {&qkv}, {});
+                 log_sum_exp.data<float>()[head.sums() + i] = row_log_sum_exp;
+                 if (head.attention.dropout.probability == 0) return;
+                 cpu::DropoutFactors(head.attention.dropout, FirstProbability(head, i), count,
+                                     factors);
+                 for (int64_t j = 0; j < count; ++j) row[j] *= factors[j];
+               });
+  result.Store();
+}
+
+// The queries of one head of further tokens, and all keys and values of their sequence.
+void ForwardFurtherHead(const Head& head, int64_t before, const Buffers& buffers, int chunk,
+                        const Tensor& qkv, const Tensor& keys, const Tensor& y) {
+  const auto copy = [&](int i) { return buffers.scratch.At(chunk, buffers.copies[i]); };
+  Head all = head;
+  all.time = all.chunk = before + head.time;
+  if (head.begins_group) {
+    const int64_t key_width = head.attention.key_width(), first = head.key_head * head.width();
+    PackForForward(all, HeadRows(all, keys, first, 2 * key_width, copy(1)).Load(),
+                   HeadRows(all, keys, key_width + first, 2 * key_width, copy(2)).Load(), buffers,
+                   chunk);
   }
+  const FloatRows queries = HeadRows(head, qkv, head.query(), head.row, copy(0)).Load();
+  const HeadRows result(head, y, head.output(), head.y_row(), copy(3));
+  AttendToKeys(all, before, head.time, queries, result.rows(), buffers, chunk,
+               [](int64_t, float, const float*, int64_t) {});
   result.Store();
 }
 
@@ -143,8 +186,10 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
       if (factors != nullptr) {
         cpu::DropoutFactors(head.attention.dropout, FirstProbability(head, i), count, factors);
       }
-      cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row, count, seen, head.scale,
-                              log_sum_exp.data<float>()[head.sums() + i], product, factors);
+      cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row,
+                              head.attention.documents.FirstOf(head.batch, i), count, seen,
+                              head.scale, log_sum_exp.data<float>()[head.sums() + i], product,
+                              factors);
     }
     const bool is_first = head.begins_group && seen == head.time;
     const Write write = is_first ? Write::kOverwrite : Write::kAccumulate;
@@ -193,6 +238,21 @@ void CpuKernels::AttentionForward(const Attention& attention, const Tensor& qkv,
   buffers.scratch.Allocate(*this, MaxThreads());
   ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head& next, int chunk) {
     ForwardHead(head, next, buffers, chunk, qkv, y, log_sum_exp);
+  });
+}
+
+void CpuKernels::AttentionOfFurtherTokens(const Attention& attention, int64_t before,
+                                          const Tensor& qkv, const Tensor& keys, const Tensor& y) {
+  Span span(this, {qkv, keys, y});
+  const int64_t time = before + qkv.shape()[1];
+  CHECK_EQ(qkv.shape()[0], 1) << "keys are kept of one sequence";
+  CHECK_EQ(keys.shape()[1], 2 * attention.key_width()) << keys.shape();
+  CHECK_LE(time, keys.shape()[0]) << keys.shape();
+  CHECK_EQ(attention.dropout.probability, 0) << "dropout is for training";
+  Buffers buffers(attention, time, qkv.dtype(), /*backward=*/false);
+  buffers.scratch.Allocate(*this, MaxThreads());
+  ForHeads(attention, qkv, instructions_, [&](const Head& head, const Head&, int chunk) {
+    ForwardFurtherHead(head, before, buffers, chunk, qkv, keys, y);
   });
 }
 

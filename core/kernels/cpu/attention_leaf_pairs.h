@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct LeafPair {
   // Number of keys that the query at a place of its leaf sees; they are the leaf's first ones.
   int64_t Visible(int64_t place) const {
     return order.VisibleOf(key_leaf, order.PositionOf(query_leaf, place));
+  }
+  // The first of these that is of the query's document; Visible(place) where none is.
+  int64_t FirstVisible(int64_t place) const {
+    const int64_t position = order.PositionOf(query_leaf, place);
+    return order.VisibleOf(key_leaf, queries.attention.documents.FirstOf(sample, position) - 1);
   }
   // The queries that see anything are those from this place on.
   int64_t FirstQuery() const { return key_leaf <= query_leaf ? 0 : order.chunk(); }
@@ -194,9 +200,16 @@ void ForwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
     Against(pair.keys, queries.At(first), queries.stride, rows, keys, seen, tile, buffers.tile_row);
     for (int64_t i = first; i < first + rows; ++i) {
       float* row = tile + (i - first) * buffers.tile_row;
-      const int64_t count = pair.Visible(i);
+      const int64_t first_seen = pair.FirstVisible(i), count = pair.Visible(i);
       row_done(i);
-      const RowExponentials exponentials = ExponentialsOfRow(row, count, pair.queries.scale);
+      if (first_seen == count) {  // all are of earlier documents
+        result.largest[i] = std::numeric_limits<float>::lowest();
+        result.sum[i] = 0;
+        std::fill(row, row + seen, 0.0f);
+        continue;
+      }
+      const RowExponentials exponentials =
+          ExponentialsOfRow(row, first_seen, count, pair.queries.scale);
       result.largest[i] = exponentials.largest;
       result.sum[i] = exponentials.sum;
       if (dropout.probability > 0) {
@@ -272,8 +285,9 @@ void BackwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
       if (factors != nullptr) {
         DropoutFactors(dropout, pair.FirstProbability(i), count, factors);
       }
-      SoftmaxRowBackward(tile + (i - first) * tile_row, dtile + (i - first) * tile_row, count, seen,
-                         pair.queries.scale, queries.log_sum_exp[i], queries.products[i], factors);
+      SoftmaxRowBackward(tile + (i - first) * tile_row, dtile + (i - first) * tile_row,
+                         pair.FirstVisible(i), count, seen, pair.queries.scale,
+                         queries.log_sum_exp[i], queries.products[i], factors);
     }
     WeighTransposed(pair.keys, tile, tile_row, rows, seen,
                     queries.packed_doutputs + first * packed_row, at(buffers.left), write,

@@ -150,16 +150,18 @@ void DropoutFactors(const Dropout& dropout, int64_t first, int64_t count, float*
   }
 }
 
-RowExponentials ExponentialsOfRow(float* row, int64_t count, float scale) {
+RowExponentials ExponentialsOfRow(float* row, int64_t first, int64_t count, float scale) {
   const int64_t padded = PaddedToVectors(count);
+  std::fill(row, row + first, std::numeric_limits<float>::lowest());
   std::fill(row + count, row + padded, std::numeric_limits<float>::lowest());
   const float largest = LargestOfRow(row, padded);
   for (int64_t j = 0; j < padded; ++j) row[j] = Exp((row[j] - largest) * scale);
+  std::fill(row, row + first, 0.0f);
   // The padding adds e^-87 at most to a sum of 1 at least: nothing.
   return {largest, SumOfRow(row, padded)};
 }
 
-void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float scale,
+void SoftmaxRowBackward(float* p, float* d, int64_t first, int64_t count, int64_t seen, float scale,
                         float log_sum_exp, float product, const float* factors) {
   const int64_t padded = PaddedToVectors(count);
   if (factors != nullptr) {
@@ -174,6 +176,8 @@ void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float s
       d[j] = p[j] * (d[j] - product) * scale;
     }
   }
+  std::fill(p, p + first, 0.0f);
+  std::fill(d, d + first, 0.0f);
   std::fill(p + count, p + std::max(seen, padded), 0.0f);
   std::fill(d + count, d + std::max(seen, padded), 0.0f);
 }

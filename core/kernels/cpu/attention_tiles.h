@@ -113,18 +113,19 @@ void WeighTransposed(const AttentionHead& head, const float* tile, int64_t tile_
 // factors[j]: 1 / (1 - p) where element first + j of the unsharded probabilities is kept, else 0.
 void DropoutFactors(const Dropout& dropout, int64_t first, int64_t count, float* factors);
 
-// Puts exp((logit - largest) * scale) in place of a row's first `count` logits, count > 0. What
-// follows them up to a whole vector is undefined afterwards.
+// Puts exp((logit - largest) * scale) in place of a row's logits [first, count), first < count, and
+// zeros before them. What follows them up to a whole vector is undefined afterwards. The sum has a
+// place for each of the first `count` keys: what is masked there counts as zero.
 struct RowExponentials {
   float largest;  // of the logits, which are not scaled
   float sum;
 };
-RowExponentials ExponentialsOfRow(float* row, int64_t count, float scale);
+RowExponentials ExponentialsOfRow(float* row, int64_t first, int64_t count, float scale);
 
-// From one row's first `count` logits p and products d of dy with the values, the probabilities (as
-// dropout left them) and the gradients of the unscaled logits; the rest up to `seen` zeroed.
-// product = sum_j p_j d_j over all keys of the row. factors: dropout's, or null.
-void SoftmaxRowBackward(float* p, float* d, int64_t count, int64_t seen, float scale,
+// From one row's logits p and products d of dy with the values, of keys [first, count), the
+// probabilities (as dropout left them) and the gradients of the unscaled logits; the others up to
+// `seen` zeroed. product = sum_j p_j d_j over all keys of the row. factors: dropout's, or null.
+void SoftmaxRowBackward(float* p, float* d, int64_t first, int64_t count, int64_t seen, float scale,
                         float log_sum_exp, float product, const float* factors);
 
 // The sum of p_j d_j along a row, which equals the product of y and dy there (FlashAttention,

@@ -148,6 +148,8 @@ class CpuKernels : public Kernels {
                         const Tensor& log_sum_exp) override;
   void AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                          const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqkv) override;
+  void AttentionOfFurtherTokens(const Attention& attention, int64_t before, const Tensor& qkv,
+                                const Tensor& keys, const Tensor& y) override;
   void AttentionForwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,
                                      const Tensor& y, const Tensor& log_sum_exp) override;
   void AttentionBackwardByTokenLeaves(const Attention& attention, int64_t leaves, const Tensor& qkv,

@@ -13,12 +13,13 @@
 #include "core/base/parallel.h"
 #include "core/base/sum_tree.h"
 #include "core/kernels/cpu/float_elements.h"  // FloatBuffer
+#include "core/kernels/options.h"             // kRowLeaf
 
 namespace lockstep::cpu {
 
 // Rows of a leaf of every sum over rows. Long enough that a product over the rows of one leaf, for
 // a weight's gradient, runs at full speed; short enough that a small batch occupies many threads.
-inline constexpr int64_t kLeafRows = 128;
+inline constexpr int64_t kLeafRows = kRowLeaf;
 
 inline int64_t RowLeaves(int64_t rows) { return (rows + kLeafRows - 1) / kLeafRows; }
 

@@ -21,6 +21,10 @@ constexpr int64_t kMost = 65535;
 
 void CheckAttention(const Attention& attention, const Tensor& qkv) {
   CHECK_EQ(qkv.shape()[2], attention.packed_width()) << qkv.shape();
+  if (attention.documents.first != nullptr) {
+    throw StatusException(
+        absl::UnimplementedError("attention on the GPU: there are no masks of documents"));
+  }
   if (attention.group() > 1) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: ", attention.heads_of_keys(), " heads of keys for ",

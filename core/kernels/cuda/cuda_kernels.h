@@ -130,6 +130,10 @@ class CudaKernels final : public Kernels {
   }
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
+  void AttentionOfFurtherTokens(const Attention&, int64_t, const Tensor&, const Tensor&,
+                                const Tensor&) override {
+    Lack();
+  }
   void AttentionOfPart(const Attention&, const AttentionPart&, const Tensor&, const Tensor&,
                        const AttentionSums&) override {
     Lack();

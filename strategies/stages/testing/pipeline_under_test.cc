@@ -82,7 +82,8 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
                                                 plan_.RangesByRank()[handle.rank()], settings_, 1)),
       links_(std::make_unique<StageLinks>(*local_model_, plan_, mesh_.pp())),
       runner_(std::make_unique<ScheduleRunner>(*local_model_, plan_, pipeline.schedule,
-                                               handle.rank(), pipeline.checkpointing, *links_)) {
+                                               handle.rank(), pipeline.checkpointing,
+                                               BatchUse::kAtEnds, *links_)) {
   local_model_->AllocateGradients();
   allocator_.ResetPeaks();
 }
