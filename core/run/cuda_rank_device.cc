@@ -59,9 +59,11 @@ class CudaRankDevices final : public RankDevices {
   }
 
   std::set<std::string> lacking_kernels() const override {
-    return {"AddAttention",    "AttentionOfPart", "AttentionOfPartBackward",
-            "FinishAttention", "RmsNorm",         "RmsNormBackward",
-            "Rotate",          "SwiGlu",          "SwiGluBackward"};
+    return {"AddAttention",  "AttentionOfPart",     "AttentionOfPartBackward",
+            "CombineRows",   "CombineRowsBackward", "FinishAttention",
+            "RmsNorm",       "RmsNormBackward",     "Rotate",
+            "Route",         "RouteBackward",       "SwiGlu",
+            "SwiGluBackward"};
   }
 
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
