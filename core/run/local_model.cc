@@ -237,8 +237,7 @@ Variables LocalModel::Enter(const Tensor& inputs) {
 }
 
 CrossEntropy LocalModel::Loss(Pass& pass, Variable logits, const Tensor& targets) {
-  return SoftmaxCrossEntropy(pass, std::move(logits), targets,
-                             static_cast<float>(loss_scale_ / target_count_));
+  return SoftmaxCrossEntropy(pass, std::move(logits), targets, loss_factor());
 }
 
 void LocalModel::AddLoss(const CrossEntropy& result) {

@@ -95,6 +95,9 @@ class LocalModel {
   // `loss_scale`.
   void Clear(double loss_scale);
 
+  // What the sum of a micro-batch's losses is multiplied by.
+  float loss_factor() const { return static_cast<float>(loss_scale_ / target_count_); }
+
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
   // Behind the last block: the loss of a micro-batch, from which backward starts; and its part in

@@ -68,6 +68,7 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .seed = local_model_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
+          .loss_factor = local_model_.loss_factor(),
           .tokens = tokens,
           .context = local_model_.model().context,
           .replay = replay};
