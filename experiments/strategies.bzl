@@ -40,6 +40,7 @@ EXPERIMENTS = {
     "gpt_war_and_peace": ["full", "lora_r1", "lora_r4", "lora_r16"],
     "gpt_wide": ["single", "ddp", "zero1", "zero2", "fsdp"],
     "llama_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp"],
+    "moe_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],

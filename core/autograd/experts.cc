@@ -171,7 +171,7 @@ Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows) {
   Kernels& k = tape.kernels();
   const int64_t width = x.shape()[-1];
   Tensor y = k.Empty({rows->dispatched(), width}, x.value.dtype());
-  k.Embedding(rows->sources(), x.value.Reshape({rows->rows(), width}), y);
+  k.CombineRows(x.value, rows->sources(), Tensor(), Tensor(), y);
   Variable out = tape.Result(y, x.needs_gradient());
   tape.Record(out, [&k, rows, shape = x.shape(), x = x.gradient](const Tensor& dy) {
     Tensor dx = k.Empty(shape, dy.dtype());

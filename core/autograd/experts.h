@@ -82,7 +82,7 @@ RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options
 
 using SharedRows = std::shared_ptr<const ExpertRows>;
 
-// x [..., width] to [dispatched, width]; -0.0 in rows that are not in use.
+// x [..., width] to [dispatched, width]; zeros in rows that are not in use.
 Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows);
 
 // x w(e)^T for the rows of each expert e: x [dispatched, in], w [experts * out, in], result
