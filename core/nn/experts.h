@@ -30,15 +30,15 @@ struct ExpertsOptions {
 };
 
 // How many choices of a step named each expert, dropped ones included, and the bias that follows
-// from these counts. Buffers are name + ".load", each expert's fraction of the last step's choices,
-// and ".bias". Counts are added in fp32: exact up to 2^24 for each expert.
+// from these counts. Buffers are name + ".running_load", each expert's fraction of the last step's
+// choices, and ".running_bias". Counts are added in fp32: exact up to 2^24 for each expert.
 class ExpertLoad final : public RunningStatistics {
  public:
   ExpertLoad(std::string layer_name, int64_t experts, double bias_rate)
       : RunningStatistics(std::move(layer_name), experts, /*update_momentum=*/1.0f),
         bias_rate_(bias_rate) {}
 
-  BufferNames buffer_names() const override { return {".load", ".bias"}; }
+  BufferNames buffer_names() const override { return {".running_load", ".running_bias"}; }
   void Materialize(Kernels& kernels) override;
   // Adds the counts of one micro-batch.
   void Count(Kernels& kernels, const ExpertRows& rows);
