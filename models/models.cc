@@ -109,6 +109,32 @@ absl::Status ReadRotary(ConfigReader& reader, RotaryOptions& rotary) {
   return table.Finish();
 }
 
+absl::Status ReadExperts(ConfigReader& reader, LlamaOptions& options) {
+  if (!reader.Has("experts")) return absl::OkStatus();
+  ConfigReader table(reader.Table("experts"));
+  ExpertsOptions experts = {.hidden = options.mlp_width};
+  Routing& routing = experts.routing;
+  table.Require("count", &routing.experts, {.at_least = 1, .at_most = kMostFeatures});
+  table.Read("top_k", &routing.chosen, {.at_least = 1, .at_most = kMostFeatures});
+  table.Read("width", &experts.hidden, {.at_least = 1, .at_most = kMostFeatures});
+  int64_t shared = 0;
+  table.Read("shared", &shared, {.at_least = 0, .at_most = kMostFeatures});
+  table.ReadChoice(
+      "scores", &routing.scores,
+      {{"softmax", Routing::Scores::kSoftmax}, {"sigmoid", Routing::Scores::kSigmoid}});
+  table.Read("scaling", &routing.scaling, {.greater_than = 0});
+  table.Read("capacity_factor", &experts.capacity_factor, {.greater_than = 0});
+  table.Read("auxiliary_loss", &experts.auxiliary_loss, {.at_least = 0});
+  table.Read("bias_rate", &experts.bias_rate, {.at_least = 0});
+  if (routing.chosen > routing.experts) {
+    table.AddProblem("top_k", absl::StrCat("is ", routing.chosen, ", but there are ",
+                                           routing.experts, " experts to choose from"));
+  }
+  options.shared_width = shared * experts.hidden;
+  options.experts = experts;
+  return table.Finish();
+}
+
 absl::StatusOr<Model> ReadLlama(ConfigReader& reader, const Dataset& dataset) {
   LlamaOptions options;
   reader.Read("layers", &options.layers, {.at_least = 1, .at_most = kMostLayers});
@@ -121,6 +147,7 @@ absl::StatusOr<Model> ReadLlama(ConfigReader& reader, const Dataset& dataset) {
   reader.Read("mlp_width", &options.mlp_width, {.at_least = 1, .at_most = kMostFeatures});
   reader.Read("norm_epsilon", &options.norm_epsilon, {.at_least = 0, .at_most = kLargestFloat});
   const absl::Status rotary = ReadRotary(reader, options.rotary);
+  const absl::Status experts = ReadExperts(reader, options);
   reader.ReadChoice("head", &options.head,
                     {{"own", LlamaOptions::Head::kOwn}, {"tied", LlamaOptions::Head::kTied}});
   if (options.width % (2 * options.heads) != 0) {
@@ -134,6 +161,7 @@ absl::StatusOr<Model> ReadLlama(ConfigReader& reader, const Dataset& dataset) {
   }
   LS_RETURN_IF_ERROR(reader.Finish());
   LS_RETURN_IF_ERROR(rotary);
+  LS_RETURN_IF_ERROR(experts);
   LS_RETURN_IF_ERROR(CheckTask(dataset, Task::kLanguageModel, "llama", "text"));
   options.context = dataset.input_shape()[0];
   options.vocabulary = dataset.classes();

@@ -136,6 +136,31 @@ TEST(MakeModelTest, LlamaTakesItsSizesFromKeysAndData) {
   EXPECT_EQ(plain->ParameterCount(), 2 * 65 * 96 + 4 * 96 * 96 + 3 * 96 * 256 + 3 * 96);
 }
 
+TEST(MakeModelTest, ReadsExperts) {
+  const auto model = Make(
+      "kind = 'llama'\nlayers = 2\nheads = 4\nwidth = 32\nmlp_width = 64\n"
+      "experts = {count = 6, top_k = 3, width = 48, shared = 2, scores = 'sigmoid', scaling = 2.5,"
+      " bias_rate = 1e-3, auxiliary_loss = 0.01}",
+      kText);
+  ASSERT_TRUE(model.ok()) << model.status();
+  LlamaOptions options = {
+      .layers = 2, .heads = 4, .key_heads = 4, .width = 32, .context = 64, .vocabulary = 65};
+  options.experts = ExpertsOptions{.routing = {.experts = 6, .chosen = 3}, .hidden = 48};
+  options.shared_width = 96;
+  const Model expected = MakeLlama(options);
+  EXPECT_EQ(model->ParameterCount(), expected.ParameterCount());
+  EXPECT_EQ(model->ActiveCount(), expected.ActiveCount());
+  EXPECT_TRUE(model->counts_choices);
+  EXPECT_FALSE(expected.counts_choices);
+  // An expert is as wide as an MLP would be, and a token has two.
+  const auto plain = Make(
+      "kind = 'llama'\nlayers = 1\nheads = 4\nwidth = 32\nmlp_width = 64\n"
+      "experts = {count = 4}",
+      kText);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->idle_parameters, 2 * 3 * 32 * 64);
+}
+
 // What theory says about stages rests on it.
 TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
   CpuAllocator allocator;
@@ -145,6 +170,7 @@ TEST(MakeModelTest, BlocksStateWhatTheyHandOn) {
        {std::pair<std::string, const ShapesOnly*>("kind = 'toy'\nhidden = 7", &kImages),
         {"kind = 'transformer'\nlayers = 2\nheads = 2\nwidth = 32", &kText},
         {"kind = 'llama'\nlayers = 2\nheads = 4\nkey_heads = 2\nwidth = 32", &kText},
+        {"kind = 'llama'\nlayers = 2\nheads = 4\nwidth = 32\nexperts = {count = 3}", &kText},
         {"kind = 'resnet'\ndepth = 34\nwidth = 16", &kImages},
         {"kind = 'resnet'\ndepth = 50\nwidth = 16\nstem = 'imagenet'", &large},
         {"kind = 'unet'\nlevels = 2\nwidth = 8", &kSegmented}}) {
@@ -186,6 +212,13 @@ TEST(MakeModelTest, RefusesWrongKeysOfLlamas) {
   EXPECT_THAT(problem("key_heads = 3"), AllOf(HasSubstr("model.key_heads"), HasSubstr("4 heads")));
   EXPECT_THAT(Problem("kind = 'llama'\nheads = 4\nwidth = 36", kText),
               AllOf(HasSubstr("model.width"), HasSubstr("4 heads of even width")));
+  EXPECT_THAT(problem("experts = {count = 4, top_k = 5}"),
+              AllOf(HasSubstr("model.experts.top_k"), HasSubstr("there are 4 experts")));
+  EXPECT_THAT(problem("experts = {top_k = 2}"), HasSubstr("model.experts.count"));
+  EXPECT_THAT(problem("experts = {count = 4, scores = 'tanh'}"),
+              AllOf(HasSubstr("model.experts.scores"), HasSubstr("softmax")));
+  EXPECT_THAT(problem("experts = {count = 4, capacity_factor = 0}"),
+              HasSubstr("model.experts.capacity_factor"));
   EXPECT_THAT(problem("head = 'none'"), AllOf(HasSubstr("model.head"), HasSubstr("tied")));
   EXPECT_THAT(problem("rope_theta = 0"), HasSubstr("model.rope_theta"));
   EXPECT_THAT(problem("dropout = 0.1"), HasSubstr("unknown key model.dropout"));

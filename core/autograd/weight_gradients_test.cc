@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/autograd/experts.h"
 #include "core/autograd/operations.h"
 #include "core/autograd/testing/arrays.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -71,6 +72,15 @@ std::vector<Case> Cases() {
        {{2, kWidth}},
        [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {
          return AddProduct(tape, x, x, p[0], 1);
+       }},
+      {"Experts",
+       {{2 * kWidth * kHidden, kWidth}, {kWidth * kHidden, kWidth}},
+       [](Tape& tape, const Variable& x, std::vector<Leaf>& p) {
+         // As many experts as columns, which are the logits. Few rows: some experts get none.
+         const RoutedRows routed =
+             Route(tape, x, {.routing = {.experts = kWidth, .chosen = 2}, .bias = {}});
+         const Variable pre = ExpertLinear(tape, Dispatch(tape, x, routed.rows), p[0], routed.rows);
+         return Combine(tape, ExpertSwiGluLinear(tape, pre, p[1], routed.rows), routed, x);
        }},
       {"Embedding",
        {{4, kWidth}},

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -284,6 +285,13 @@ std::vector<PublishedTensor> PublishedWeights::Published(const std::string& para
   return published;
 }
 
+bool PublishedWeights::Keeps(const StateTensor& tensor) const {
+  const bool is_published =
+      std::any_of(names_.tensors.begin(), names_.tensors.end(),
+                  [&](const PublishedTensor& it) { return it.parameter == tensor.name; });
+  return !is_published && absl::StrContains(tensor.name, ".running_");
+}
+
 absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) const {
   std::set<std::string> known;
   std::vector<std::string> faults;
@@ -303,6 +311,7 @@ absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) cons
     return true;
   };
   for (const StateTensor& wanted : state) {
+    if (Keeps(wanted)) continue;
     for (const PublishedTensor& published : Published(wanted.name)) {
       const std::string name = InFile(published.name);
       if (!check(name, published, wanted.full_shape)) {
@@ -328,7 +337,7 @@ absl::Status PublishedWeights::Check(const std::vector<StateTensor>& state) cons
 
 absl::Status PublishedWeights::Read(const std::vector<StateTensor>& state, Kernels& kernels) const {
   for (const StateTensor& wanted : state) {
-    if (wanted.tensor.elements() == 0) continue;
+    if (wanted.tensor.elements() == 0 || Keeps(wanted)) continue;
     CHECK(wanted.tensor.dtype() == DType::kF32) << wanted.name;
     std::vector<float> values(wanted.tensor.elements());
     for (const PublishedTensor& published : Published(wanted.name)) {

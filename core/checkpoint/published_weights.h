@@ -45,6 +45,9 @@ class PublishedWeights {
 
   // The tensors that a parameter is published as.
   std::vector<PublishedTensor> Published(const std::string& parameter) const;
+  // Whether a tensor stays as it started: a statistic that is not published, such as the load of
+  // experts.
+  bool Keeps(const StateTensor& tensor) const;
   // The name of a tensor in these files.
   std::string InFile(const std::string& name) const;
   Found Find(const std::string& name) const;

@@ -109,6 +109,18 @@ class PublishedWeightsTest : public ::testing::Test {
   CpuKernels kernels_{allocator_};
 };
 
+// What is counted in training starts anew.
+TEST_F(PublishedWeightsTest, StatisticsThatAreNotPublishedStay) {
+  Write(File().Bytes());
+  std::vector<StateTensor> state = State();
+  state.push_back(Whole("router.running_load", {2}));
+  kernels_.Fill(state.back().tensor, 3);
+  const absl::Status status = LoadWeights(path_, kNames, state, kernels_);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(state.back().tensor.data<float>()[1], 3);
+  EXPECT_EQ(state.front().tensor.data<float>()[4], Weight(1, 1));
+}
+
 TEST_F(PublishedWeightsTest, ReadsWholeTensors) {
   for (const char* prefix : {"", "model."}) {
     for (const char* dtype : {"F32", "F16", "BF16"}) {

@@ -322,6 +322,29 @@ class Kernels {
                                        const Tensor& log_sum_exp, const Tensor& dy,
                                        const Tensor& dqueries, const Tensor& dkeys) = 0;
 
+  // --- mixtures of experts --------------------------------------------------------------------
+  // The experts of each row of logits[rows, experts] and their weights: chosen[rows, k] (i32), the
+  // highest score first, and weights[rows, k] (f32). `bias` (f32 [experts]; undefined: none) is
+  // added to the scores for the choice alone.
+  virtual void Route(const Routing& routing, const Tensor& logits, const Tensor& bias,
+                     const Tensor& chosen, const Tensor& weights) = 0;
+  // dlogits from the gradient of the weights. `balance` (f32 [experts]; undefined: none) is the
+  // gradient of each row's normalised scores, which sum to 1, as an auxiliary loss has it. The
+  // choice itself has no gradient.
+  virtual void RouteBackward(const Routing& routing, const Tensor& logits, const Tensor& chosen,
+                             const Tensor& dweights, const Tensor& balance,
+                             const Tensor& dlogits) = 0;
+  // sums[rows, width] = the rows of x [any, width] at places[rows, k] (i32; negative: nothing),
+  // times weights[rows, k] (f32; undefined: 1), added in the order of k in fp32, + residual
+  // [rows, width] (undefined: none). Its inverse, rows of x from sums, is Embedding.
+  virtual void CombineRows(const Tensor& x, const Tensor& places, const Tensor& weights,
+                           const Tensor& residual, const Tensor& sums) = 0;
+  // Writes the rows of dx that `places` names, which are different ones, and dweights[rows, k]
+  // (f32), 0 where the place is negative.
+  virtual void CombineRowsBackward(const Tensor& dsums, const Tensor& x, const Tensor& places,
+                                   const Tensor& weights, const Tensor& dx,
+                                   const Tensor& dweights) = 0;
+
   // --- loss -----------------------------------------------------------------------------------
   // The first `classes` columns of logits[rows, columns] are classes. Further columns are padding:
   // they take no part and get no gradient.

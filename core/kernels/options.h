@@ -82,6 +82,21 @@ struct Rotation {
   Direction direction = Direction::kForward;
 };
 
+// How a mixture of experts chooses `chosen` of `experts` experts for each row. Experts are ranked
+// by their scores; of equal scores the lower index comes first. A row's weights are the scores of
+// the experts that it chose, divided by their sum and multiplied by `scaling`.
+struct Routing {
+  enum class Scores {
+    kSoftmax,  // over all experts (Jiang et al., "Mixtral of Experts", 2024)
+    kSigmoid,  // of each logit (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024)
+  };
+
+  int64_t experts = 8;
+  int64_t chosen = 2;  // experts of a row
+  Scores scores = Scores::kSoftmax;
+  float scaling = 1;
+};
+
 // A sum of squares that does not depend on the order, the sharding or the number of threads: the
 // squares, exact in double, are cut into three bins of fixed exponents relative to `scale`, and
 // each bin adds without rounding (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation",

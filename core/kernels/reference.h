@@ -150,6 +150,31 @@ Attended AttentionForward(const Attention& attention, const Array& qkv, int64_t 
 Result AttentionBackward(const Attention& attention, const Array& qkv, const Array& dy,
                          int64_t leaves = 1);
 
+// --- mixtures of experts ------------------------------------------------------------------------
+struct Routed {
+  std::vector<int32_t> chosen;  // [rows, k]
+  Result weights;
+  // The least difference between the scores, bias included, of an expert that was chosen and the
+  // next one: an implementation that is off by more may choose otherwise.
+  double margin = 0;
+};
+// `bias` may be undefined.
+Routed Route(const Routing& routing, const Array& logits, const Array& bias);
+// The normalised scores of each row, [rows, experts].
+Array NormalizedScores(const Routing& routing, const Array& logits);
+// `balance` may be undefined.
+Result RouteBackward(const Routing& routing, const Array& logits,
+                     const std::vector<int32_t>& chosen, const Array& dweights,
+                     const Array& balance);
+// `weights` and `residual` may be undefined.
+Result CombineRows(const Array& x, const std::vector<int32_t>& places, const Array& weights,
+                   const Array& residual, int64_t rows);
+struct CombineGradients {
+  Result dx, dweights;
+};
+CombineGradients CombineRowsBackward(const Array& dsums, const Array& x,
+                                     const std::vector<int32_t>& places, const Array& weights);
+
 // --- loss ---------------------------------------------------------------------------------------
 struct CrossEntropy {
   Result losses, dlogits;

@@ -228,6 +228,54 @@ TEST(ReferenceTest, RotationGradients) {
   ExpectGradient(forward, x, dy, Rotate(back, dy, positions, table));
 }
 
+// Two of four experts, ranked by hand; a bias changes the choice and no score.
+TEST(ReferenceTest, RoutesToTheBest) {
+  Routing routing = {.experts = 4, .chosen = 2};
+  const double third = std::log(3.0);
+  const Array logits(Shape{2, 4}, {0, third, 0, third, -third, 0, 0, -third});
+  const Routed softmax = Route(routing, logits, Array());
+  EXPECT_EQ(softmax.chosen, std::vector<int32_t>({1, 3, 1, 2}));
+  EXPECT_NEAR(softmax.weights[0], 0.5, 1e-15);
+  EXPECT_NEAR(softmax.margin, 0, 1e-15);
+  routing.scores = Routing::Scores::kSigmoid;
+  routing.scaling = 2;
+  // Scores 1/2, 3/4, 1/2, 3/4 and 1/4, 1/2, 1/2, 1/4.
+  const Routed sigmoid = Route(routing, logits, Array(Shape{4}, {1, 0, 0, 0}));
+  EXPECT_EQ(sigmoid.chosen, std::vector<int32_t>({0, 1, 0, 1}));
+  EXPECT_NEAR(sigmoid.weights[0], 2 * 0.5 / 1.25, 1e-15);
+  EXPECT_NEAR(sigmoid.weights[3], 2 * 0.5 / 0.75, 1e-15);
+}
+
+TEST(ReferenceTest, RoutingGradients) {
+  const Array logits = Random({5, 6}, 1), bias = Random({6}, 2), dy = Random({5, 3}, 3);
+  const Array balance = Random({6}, 4);
+  for (const auto scores : {Routing::Scores::kSoftmax, Routing::Scores::kSigmoid}) {
+    const Routing routing = {.experts = 6, .chosen = 3, .scores = scores, .scaling = 1.5f};
+    const Routed routed = Route(routing, logits, bias);
+    ASSERT_GT(routed.margin, 1e-3);
+    ExpectGradient([&](const Array& v) { return Route(routing, v, bias).weights; }, logits, dy,
+                   RouteBackward(routing, logits, routed.chosen, dy, Array()));
+    const Array none(dy.shape);
+    Array each_row(logits.shape);
+    for (int64_t i = 0; i < 30; ++i) each_row.value[i] = balance[i % 6];
+    ExpectGradient([&](const Array& v) { return NormalizedScores(routing, v); }, logits, each_row,
+                   RouteBackward(routing, logits, routed.chosen, none, balance));
+  }
+}
+
+TEST(ReferenceTest, CombiningGradients) {
+  const Array x = Random({5, 4}, 1), weights = Random({3, 2}, 2), residual = Random({3, 4}, 3);
+  const Array dy = Random({3, 4}, 4);
+  const std::vector<int32_t> places = {3, 0, -1, 4, 1, -1};
+  const CombineGradients gradients = CombineRowsBackward(dy, x, places, weights);
+  const auto combine = [&](const Array& from, const Array& by) {
+    return CombineRows(from, places, by, residual, 3);
+  };
+  ExpectGradient([&](const Array& v) { return combine(v, weights); }, x, dy, gradients.dx);
+  ExpectGradient([&](const Array& v) { return combine(x, v); }, weights, dy, gradients.dweights);
+  EXPECT_EQ(CombineRows(x, places, Array(), Array(), 3)[4], x[16]);
+}
+
 TEST(ReferenceTest, EmbeddingGradients) {
   const std::vector<int32_t> ids = {2, 0, 2};
   const Array table = Random({4, 3}, 1), dy = Random({3, 3}, 2);

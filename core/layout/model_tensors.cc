@@ -50,8 +50,9 @@ void AddStatistics(const RunningStatistics& layer, int64_t block, std::vector<Mo
   };
   const Shape shape = {layer.channels};
   // Three sums of each channel update both estimates.
-  add(".running_mean", shape, DType::kF32, layer.frozen ? 0 : 3, layer.slice);
-  add(".running_var", shape, DType::kF32, 0, layer.slice);
+  const auto [mean, variance] = layer.buffer_names();
+  add(mean, shape, DType::kF32, layer.frozen ? 0 : 3, layer.slice);
+  add(variance, shape, DType::kF32, 0, layer.slice);
   if (!layer.momentum && !layer.frozen) add(".updates", {1}, DType::kI64, 0, std::nullopt);
 }
 

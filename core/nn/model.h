@@ -25,6 +25,14 @@ struct Model {
   // Whether what lies between split layers is made of tokens that know nothing of each other there,
   // so that ranks may divide them (SplitGroup::splits_sequence, ContextGroup).
   bool splits_sequence = false;
+  // Whether rows go to experts that are chosen row by row: layers then need whole rows of tokens
+  // that are not divided along tp.
+  bool routes_tokens = false;
+  // Whether layers compare what all tokens of a micro-batch chose (capacity, auxiliary loss).
+  bool counts_choices = false;
+  // Elements of parameters that a token does not meet, on average: those of experts that it does
+  // not choose.
+  int64_t idle_parameters = 0;
   // Ranks that divide the tokens of each sequence, which takes `splits_sequence`; null: this rank
   // has all of them. Every gradient is one of the rank's own tokens (Parameter::context_over).
   ContextGroup* context = nullptr;
@@ -47,6 +55,8 @@ struct Model {
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;
+  // Of these, what a token is computed with.
+  int64_t ActiveCount() const { return ParameterCount() - idle_parameters; }
   // Of these, what is trained.
   int64_t TrainedCount() const;
 

@@ -60,9 +60,7 @@ Parameter& Module::AddParameter(const std::string& leaf, const Shape& shape, Ini
 }
 
 RunningStatistics& Module::AddStatistics(int64_t channels, std::optional<float> momentum) {
-  members_.push_back(
-      {nullptr, std::make_unique<RunningStatistics>(name_, channels, momentum), nullptr});
-  return *members_.back().statistics;
+  return AddStatistics(std::make_unique<RunningStatistics>(name_, channels, momentum));
 }
 
 Variables Block::Run(Pass& pass, Variables inputs) {

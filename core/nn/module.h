@@ -56,6 +56,12 @@ class Module {
   // A parameter named name() + "." + leaf.
   Parameter& AddParameter(const std::string& leaf, const Shape& shape, Init init);
   RunningStatistics& AddStatistics(int64_t channels, std::optional<float> momentum);
+  template <typename Statistics>
+  Statistics& AddStatistics(std::unique_ptr<Statistics> statistics) {
+    Statistics& added = *statistics;
+    members_.push_back({nullptr, std::move(statistics), nullptr});
+    return added;
+  }
 
   // A child named name() + "." + leaf; further arguments go to its constructor.
   template <typename Child, typename... Arguments>

@@ -34,6 +34,8 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;  // of the step's global batch: the same index whatever runs it
+  // What the sum of the micro-batch's losses is multiplied by, the loss scale included.
+  float loss_factor = 1;
   // How the micro-batch's tokens lie in memory, on whatever stage of the model the pass is.
   TokenOrder tokens = {};
   // i32 [rows]: the position of each of these tokens, for layers that see all of them

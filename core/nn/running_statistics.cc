@@ -22,10 +22,15 @@ void RunningStatistics::Materialize(Kernels& kernels) {
 
 void RunningStatistics::Gather(Kernels& kernels, const Tensor& batch_mean,
                                const Tensor& batch_variance, int64_t micro_batch_rows) {
-  const Write write = std::exchange(gathered_, true) ? Write::kAccumulate : Write::kOverwrite;
-  if (write == Write::kOverwrite) rows = micro_batch_rows;
+  if (!gathered_) rows = micro_batch_rows;
   CHECK_LE(micro_batch_rows, rows) << name << ": a shard begins with its largest micro-batch";
-  const float weight = static_cast<float>(micro_batch_rows) / static_cast<float>(rows);
+  AddToSums(kernels, batch_mean, batch_variance,
+            static_cast<float>(micro_batch_rows) / static_cast<float>(rows));
+}
+
+void RunningStatistics::AddToSums(Kernels& kernels, const Tensor& batch_mean,
+                                  const Tensor& batch_variance, float weight) {
+  const Write write = std::exchange(gathered_, true) ? Write::kAccumulate : Write::kOverwrite;
   kernels.AddStatistics(batch_mean, batch_variance, weight, write, sums);
 }
 

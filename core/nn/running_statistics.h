@@ -16,13 +16,21 @@ namespace lockstep {
 // has one and runs it first.
 class RunningStatistics {
  public:
+  // What the buffers `mean` and `variance` are called behind the layer's name.
+  struct BufferNames {
+    const char* mean = ".running_mean";
+    const char* variance = ".running_var";
+  };
+
   // Each update moves the estimate by `update_momentum`; without one it is the mean of all updates.
   RunningStatistics(std::string layer_name, int64_t channel_count,
                     std::optional<float> update_momentum)
       : name(std::move(layer_name)), channels(channel_count), momentum(update_momentum) {}
+  virtual ~RunningStatistics() = default;
 
-  // Of the layer; buffers are name + ".running_mean" and ".running_var", and ".updates" without a
-  // momentum.
+  virtual BufferNames buffer_names() const { return {}; }
+
+  // Of the layer; buffers are name + those of buffer_names(), and ".updates" without a momentum.
   std::string name;
   int64_t channels;
   std::optional<float> momentum;
@@ -39,7 +47,7 @@ class RunningStatistics {
   Tensor sums;
   int64_t rows = 0;  // of the largest micro-batch: batch * height * width
 
-  void Materialize(Kernels& kernels);
+  virtual void Materialize(Kernels& kernels);
 
   // Adds the statistics of one micro-batch of `micro_batch_rows` rows.
   void Gather(Kernels& kernels, const Tensor& batch_mean, const Tensor& batch_variance,
@@ -47,10 +55,15 @@ class RunningStatistics {
 
   // Moves the estimate once `sums` holds those of all micro-batches of the step, which together
   // weigh `weight`.
-  void Update(Kernels& kernels, double weight);
+  virtual void Update(Kernels& kernels, double weight);
 
   // Starts the next step (or shard): the next Gather replaces the sums.
   void Clear() { gathered_ = false; }
+
+ protected:
+  // Adds to `sums`, or replaces what an earlier step (or shard) has left there.
+  void AddToSums(Kernels& kernels, const Tensor& batch_mean, const Tensor& batch_variance,
+                 float weight);
 
  private:
   // Counts an update; how far it moves the estimate.

@@ -1,5 +1,6 @@
 #include "core/report/reporter.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -67,6 +68,13 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   if (run_.settings.precision.scales_losses()) {
     row["loss_scale"] = result.loss_scale;
     row["skipped"] = result.skipped;
+  }
+  for (const ExpertLoadOfLayer& load : result.expert_load) {
+    // Millionths are enough to look at, and short.
+    nlohmann::ordered_json& fractions = row["expert_load"][load.layer];
+    for (const float fraction : load.fractions) {
+      fractions.push_back(std::round(1e6 * static_cast<double>(fraction)) / 1e6);
+    }
   }
   LS_RETURN_IF_ERROR(metrics_.Append(row.dump()));
   if (result.skipped) {

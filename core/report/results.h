@@ -2,7 +2,16 @@
 
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace lockstep {
+
+// Of a mixture of experts, by expert, the fraction of a step's choices that named it.
+struct ExpertLoadOfLayer {
+  std::string layer;  // its router's name
+  std::vector<float> fractions = {};
+};
 
 // The result of a training step.
 struct StepResult {
@@ -11,6 +20,7 @@ struct StepResult {
   double learning_rate = 0;
   double loss_scale = 1;  // that the step ran with
   bool skipped = false;   // gradients overflowed: nothing was changed
+  std::vector<ExpertLoadOfLayer> expert_load = {};
 };
 
 // Means over the validation split.

@@ -61,8 +61,10 @@ class CudaRankDevices final : public RankDevices {
   std::set<std::string> lacking_kernels() const override {
     return {"AddAttention",    "AttentionOfFurtherTokens",
             "AttentionOfPart", "AttentionOfPartBackward",
+            "CombineRows",     "CombineRowsBackward",
             "FinishAttention", "RmsNorm",
             "RmsNormBackward", "Rotate",
+            "Route",           "RouteBackward",
             "SwiGlu",          "SwiGluBackward"};
   }
 

@@ -245,12 +245,12 @@ void LocalModel::CountTargets(const Batch& batch) {
 
 std::optional<LossInRuns> LocalModel::RunsOfLoss(const Tensor& targets) const {
   if (loss_rows() == 0) return std::nullopt;
-  return LossInRuns{.rows = loss_rows(), .targets = targets, .factor = LossFactor()};
+  return LossInRuns{.rows = loss_rows(), .targets = targets, .factor = loss_factor()};
 }
 
 CrossEntropy LocalModel::Loss(Pass& pass, Variable outputs, const Tensor& targets) {
   if (pass.loss_in_runs != nullptr) return StartFromLosses(pass, outputs);
-  return SoftmaxCrossEntropy(pass, std::move(outputs), targets, LossFactor());
+  return SoftmaxCrossEntropy(pass, std::move(outputs), targets, loss_factor());
 }
 
 void LocalModel::AddLoss(const CrossEntropy& result) {

@@ -99,6 +99,9 @@ class LocalModel {
   // `loss_scale`.
   void Clear(double loss_scale);
 
+  // What each target's loss is multiplied by for the gradients.
+  float loss_factor() const { return static_cast<float>(loss_scale_ / target_count_); }
+
   // A batch's inputs as the first block takes them: floating ones in the compute dtype.
   Variables Enter(const Tensor& inputs);
   // Before the losses of a step's micro-batches: how many targets its global batch has.
@@ -167,8 +170,6 @@ class LocalModel {
   void MakeValues();
   void MakeAccumulators();
   Tensor Draw(const Parameter& parameter, DType dtype) const;
-  // What each target's loss is multiplied by for the gradients.
-  float LossFactor() const { return static_cast<float>(loss_scale_ / target_count_); }
 
   Rank& rank_;
   Model model_;

@@ -17,8 +17,9 @@ std::vector<StateTensor> Part(std::vector<StateTensor> state, bool is_frozen) {
 
 void AddStatistics(const Model& model, NamedTensors& values) {
   for (const RunningStatistics* layer : model.Statistics()) {
-    values[layer->name + ".running_mean"] = layer->mean;
-    values[layer->name + ".running_var"] = layer->variance;
+    const auto [mean, variance] = layer->buffer_names();
+    values[layer->name + mean] = layer->mean;
+    values[layer->name + variance] = layer->variance;
     values[layer->name + ".updates"] = layer->updates;
   }
 }

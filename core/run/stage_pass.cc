@@ -83,6 +83,7 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .seed = local_model_.seed(),
           .step = step_,
           .micro_batch = micro_batch_,
+          .loss_factor = local_model_.loss_factor(),
           .tokens = tokens,
           .positions = PositionsIn(local_model_.rank().kernels, tokens, documents_),
           .documents = documents_,

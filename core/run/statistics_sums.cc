@@ -60,13 +60,14 @@ void StatisticsSums::Sum(const Mesh& mesh) {
   if (stages_.empty()) return;
   for (Stage& stage : stages_) stage.ended = 0;
   const Tensor& statistics = local_model_.statistics();
-  if (!rounds_) return SumOverRanks(mesh.data(), statistics);
+  if (!rounds_) return SumOverRanks(mesh.batch(), statistics);
   SumOverRanks(mesh.dp(), rounds_->sums);
   bool is_complete = false;
   for (int64_t at = 0; !is_complete; at += statistics.elements()) {
     local_model_.rank().kernels.Copy(rounds_->sums.View(at, statistics.shape()), statistics);
     is_complete = rounds_->sum.Add();
   }
+  SumOverRanks(mesh.cp(), statistics);
   SumOverRanks(mesh.replicas(), statistics);
 }
 
@@ -79,11 +80,13 @@ void StatisticsSums::AddCosts(const Mesh& mesh, CostPrediction& prediction) cons
   int64_t partial = 0;
   for (const Stage& stage : stages_) partial += stage.sum ? stage.sum->bytes() : 0;
   if (!rounds_) {
-    add(mesh.data(), local_model_.statistics());
+    add(mesh.batch(), local_model_.statistics());
   } else {
     partial += rounds_->sums.bytes() + rounds_->sum.bytes();
     add(mesh.dp(), rounds_->sums);
-    if (mesh.replicas().size() > 1) add(mesh.replicas(), local_model_.statistics());
+    for (Communicator* ranks : {&mesh.cp(), &mesh.replicas()}) {
+      if (ranks->size() > 1) add(*ranks, local_model_.statistics());
+    }
   }
   prediction.AddMemory(MemoryClass::kParameters, partial);
 }

@@ -14,7 +14,8 @@ namespace lockstep {
 // The sums of a local model's batch statistics over shards of the batch and data-parallel ranks,
 // along the tree over shards. Where ranks have runs of shards, each sums its own first, and then
 // ranks sum theirs. Where they have strides, ranks sum each round of shards, all rounds in one
-// collective, and each adds the rounds up.
+// collective, and each adds the rounds up. Ranks along cp sum what their tokens give: counts alone,
+// whose sums are exact in any order.
 class StatisticsSums {
  public:
   // The model outlives it.

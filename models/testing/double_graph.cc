@@ -183,6 +183,72 @@ Value DoubleGraph::SelfAttention(const Attention& attention, Value qkv) {
               });
 }
 
+Value DoubleGraph::Experts(const Routing& routing, Value x, Value logits, Value gate_up, Value down,
+                           int64_t capacity, double auxiliary) {
+  // One choice of a row, on its way through its expert.
+  struct Choice {
+    int64_t row, slot, expert;
+    Array x = {}, pre = {}, hidden = {}, made = {}, gate_up = {}, down = {};
+  };
+  const int64_t k = routing.chosen, width = value(x).shape[-1];
+  const auto rows_of = [](const Array& all, int64_t part, int64_t parts) {
+    const int64_t elements = all.elements() / parts, columns = all.shape[-1];
+    const auto first = all.value.begin() + part * elements;
+    return Array(Shape{elements / columns, columns}, std::vector<double>(first, first + elements));
+  };
+  const Shape flat = {value(x).shape.rows(), width};
+  const reference::Routed routed = reference::Route(routing, value(logits), Array());
+  std::vector<int64_t> counts(static_cast<size_t>(routing.experts));
+  std::vector<Choice> choices;
+  Array y(value(x).shape);
+  for (size_t i = 0; i < routed.chosen.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) / k, expert = routed.chosen[i];
+    if (counts[expert]++ >= capacity) continue;
+    Choice c = {.row = row, .slot = static_cast<int64_t>(i), .expert = expert};
+    c.x = rows_of(Array(flat, value(x).value), row, flat[0]);
+    c.gate_up = rows_of(value(gate_up), expert, routing.experts);
+    c.down = rows_of(value(down), expert, routing.experts);
+    c.pre = reference::Linear(c.x, c.gate_up, Array(), Array());
+    c.hidden = reference::SwiGlu(c.pre);
+    c.made = reference::MatMul(c.hidden, Transpose::kNo, c.down, Transpose::kNo);
+    for (int64_t j = 0; j < width; ++j) {
+      y.value[row * width + j] += routed.weights[c.slot] * c.made[j];
+    }
+    choices.push_back(std::move(c));
+  }
+  Array balance(Shape{routing.experts});
+  for (int64_t e = 0; e < routing.experts; ++e) {
+    const auto rows = static_cast<double>(flat[0]);
+    balance.value[e] = auxiliary * static_cast<double>(routing.experts * counts[e]) /
+                       (rows * static_cast<double>(k) * rows);
+  }
+  return Make(std::move(y), [=, this](const Array& dy) {
+    Array dx(value(x).shape), dgate_up(value(gate_up).shape), ddown(value(down).shape);
+    Array dweights(routed.weights.shape);
+    const auto add = [](const Array& part, int64_t index, Array& to) {
+      for (int64_t i = 0; i < part.elements(); ++i)
+        to.value[index * part.elements() + i] += part[i];
+    };
+    for (const Choice& c : choices) {
+      Array dmade(Shape{1, width});
+      for (int64_t j = 0; j < width; ++j) {
+        dweights.value[c.slot] += dy[c.row * width + j] * c.made[j];
+        dmade.value[j] = routed.weights[c.slot] * dy[c.row * width + j];
+      }
+      add(reference::MatMul(c.hidden, Transpose::kYes, dmade, Transpose::kNo), c.expert, ddown);
+      const Array dpre = reference::SwiGluBackward(
+          c.pre, reference::MatMul(dmade, Transpose::kNo, c.down, Transpose::kYes));
+      add(reference::MatMul(dpre, Transpose::kYes, c.x, Transpose::kNo), c.expert, dgate_up);
+      add(reference::MatMul(dpre, Transpose::kNo, c.gate_up, Transpose::kNo), c.row, dx);
+    }
+    AddTo(x, dx);
+    AddTo(gate_up, dgate_up);
+    AddTo(down, ddown);
+    AddTo(logits,
+          reference::RouteBackward(routing, value(logits), routed.chosen, dweights, balance));
+  });
+}
+
 double DoubleGraph::CrossEntropy(Value logits, const std::vector<int32_t>& targets, double factor) {
   const auto result = reference::SoftmaxCrossEntropy(value(logits), targets, factor);
   steps_.push_back([this, logits, dlogits = result.dlogits] { AddTo(logits, dlogits); });

@@ -47,6 +47,13 @@ class DoubleGraph {
   Value AddPositions(Value x, Value table);
   Value SelfAttention(const Attention& attention, Value qkv);
 
+  // What the experts of each row of x [..., width] make of it, times their weights: each is
+  // SwiGlu(x gate_up(e)^T) down(e), with gate_up [experts * 2 * hidden, width] and down [experts *
+  // hidden, width]. The experts take the first `capacity` choices each. `auxiliary` times the
+  // load-balancing loss is added to what gradients are of.
+  Value Experts(const Routing& routing, Value x, Value logits, Value gate_up, Value down,
+                int64_t capacity, double auxiliary);
+
   // The sum of the rows' cross entropies times `factor`; its gradient is 1 when Backward starts.
   double CrossEntropy(Value logits, const std::vector<int32_t>& targets, double factor);
 

@@ -33,11 +33,20 @@ void StateTraffic(const DecoderSizes& sizes, Model& model) {
     const std::string network = absl::StrCat("blocks.", i, ".network");
     model.split_traffic.push_back({.layer = attention + ".qkv", .backward = activations});
     model.split_traffic.push_back({.layer = attention + ".projection", .forward = activations});
-    model.split_traffic.push_back({.layer = network + "." + sizes.first_of_mlp,
-                                   .backward = activations,
-                                   .operation = {"mlp", network}});
+    const SplitTraffic::PartOf mlp = {"mlp", network};
+    if (sizes.chosen_experts > 0) {
+      // A row for each choice goes in and comes out.
+      const int64_t choices = sizes.chosen_experts * activations;
+      model.split_traffic.push_back({.layer = network + ".experts",
+                                     .forward = choices,
+                                     .backward = choices,
+                                     .operation = mlp});
+    }
+    if (sizes.first_of_mlp.empty()) continue;
     model.split_traffic.push_back(
-        {.layer = network + ".down", .forward = activations, .operation = {"mlp", network}});
+        {.layer = network + "." + sizes.first_of_mlp, .backward = activations, .operation = mlp});
+    model.split_traffic.push_back(
+        {.layer = network + ".down", .forward = activations, .operation = mlp});
   }
   model.split_traffic.push_back(
       {.layer = "head.logits", .backward = activations, .logit_rows = sizes.context});
@@ -51,6 +60,7 @@ void StatePlanAndCosts(const DecoderSizes& sizes, Model& model) {
       {"head.logits", SplitStyle::kVocabulary},
       {"*.attention.qkv", SplitStyle::kColumn},
       {"*.attention.projection", SplitStyle::kRow},
+      {"*.network.experts", SplitStyle::kColumn},
       {"*.network." + sizes.first_of_mlp, SplitStyle::kColumn},
       {"*.network.down", SplitStyle::kRow},
   };

@@ -15,6 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kLlama3[] = "llama3";
+// Types of models.
+constexpr char kLlama[] = "llama", kMixtral[] = "mixtral";
 
 // What a file says of a model's sizes and functions, under transformers' keys.
 Json SettingsOf(const LlamaOptions& options) {
@@ -26,16 +28,22 @@ Json SettingsOf(const LlamaOptions& options) {
                     {"high_freq_factor", scaling->high_frequency_turns},
                     {"original_max_position_embeddings", scaling->original_context}};
   }
-  return {{"vocab_size", options.vocabulary},
-          {"hidden_size", options.width},
-          {"intermediate_size", options.mlp_width},
-          {"num_hidden_layers", options.layers},
-          {"num_attention_heads", options.heads},
-          {"num_key_value_heads", options.key_heads},
-          {"rms_norm_eps", options.norm_epsilon},
-          {"rope_theta", options.rotary.theta},
-          {"rope_scaling", std::move(rope_scaling)},
-          {"tie_word_embeddings", options.head == LlamaOptions::Head::kTied}};
+  Json settings = {
+      {"vocab_size", options.vocabulary},
+      {"hidden_size", options.width},
+      {"intermediate_size", options.experts ? options.experts->hidden : options.mlp_width},
+      {"num_hidden_layers", options.layers},
+      {"num_attention_heads", options.heads},
+      {"num_key_value_heads", options.key_heads},
+      {"rms_norm_eps", options.norm_epsilon},
+      {"rope_theta", options.rotary.theta},
+      {"rope_scaling", std::move(rope_scaling)},
+      {"tie_word_embeddings", options.head == LlamaOptions::Head::kTied}};
+  if (options.experts) {
+    settings["num_local_experts"] = options.experts->routing.experts;
+    settings["num_experts_per_tok"] = options.experts->routing.chosen;
+  }
+  return settings;
 }
 
 // Reads keys of one object, and gathers what is wrong with them.
@@ -126,16 +134,34 @@ void ReadRotary(const Json& file, RotaryOptions& rotary, std::vector<std::string
   }
 }
 
+void ReadExperts(const Reader& reader, LlamaOptions& options) {
+  ExpertsOptions experts = {.hidden = options.mlp_width};
+  Routing& routing = experts.routing;
+  reader.Read("num_local_experts", &routing.experts, kMostFeatures);
+  reader.Read("num_experts_per_tok", &routing.chosen, kMostFeatures);
+  if (routing.chosen > routing.experts) {
+    reader.AddProblem("num_experts_per_tok", absl::StrCat("is ", routing.chosen, ", but there are ",
+                                                          routing.experts, " experts"));
+  }
+  options.experts = experts;
+}
+
 }  // namespace
 
 std::string LlamaConfig(const LlamaOptions& options) {
-  Json config = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}};
+  Json config = {{"architectures", {options.experts ? "MixtralForCausalLM" : "LlamaForCausalLM"}},
+                 {"model_type", options.experts ? kMixtral : kLlama}};
   config.update(SettingsOf(options));
   config["head_dim"] = options.width / options.heads;
   config["max_position_embeddings"] = options.context;
   config["hidden_act"] = "silu";
-  config["attention_bias"] = false;
-  config["mlp_bias"] = false;
+  if (options.experts) {
+    config["router_aux_loss_coef"] = options.experts->auxiliary_loss;
+    config["sliding_window"] = nullptr;
+  } else {
+    config["attention_bias"] = false;
+    config["mlp_bias"] = false;
+  }
   config["torch_dtype"] = "float32";
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
@@ -147,11 +173,18 @@ absl::StatusOr<LlamaOptions> ReadLlamaConfig(const std::string& text) {
   if (!file.is_object()) return absl::InvalidArgumentError("is no JSON object");
   std::vector<std::string> problems;
   const Reader reader(file, "", problems);
-  reader.Expect("model_type", "llama", nullptr, "only \"llama\" is read here");
+  const bool is_mixtral = reader.Has("model_type") && file["model_type"] == kMixtral;
+  if (!is_mixtral) {
+    reader.Expect("model_type", kLlama, nullptr, "only \"llama\" and \"mixtral\" are read here");
+  }
   LlamaOptions options;
   reader.Require("vocab_size", &options.vocabulary, kMostClasses);
   reader.Require("hidden_size", &options.width, kMostFeatures);
   reader.Require("intermediate_size", &options.mlp_width, kMostFeatures);
+  if (is_mixtral) {
+    ReadExperts(reader, options);
+    reader.Expect("sliding_window", nullptr, nullptr, "attention sees all keys here");
+  }
   reader.Require("num_hidden_layers", &options.layers, kMostLayers);
   reader.Require("num_attention_heads", &options.heads, kMostFeatures);
   options.key_heads = options.heads;
@@ -189,9 +222,13 @@ absl::Status CheckLlamaConfig(const std::string& text, const LlamaOptions& optio
   const Json theirs = SettingsOf(found), ours = SettingsOf(options);
   std::vector<std::string> faults;
   for (const auto& [key, value] : ours.items()) {
-    if (theirs[key] == value) continue;
-    faults.push_back(absl::StrCat("\"", key, "\" is ", theirs[key].dump(), ", but this model's is ",
+    const Json their_value = theirs.contains(key) ? theirs[key] : Json(nullptr);
+    if (their_value == value) continue;
+    faults.push_back(absl::StrCat("\"", key, "\" is ", their_value.dump(), ", but this model's is ",
                                   value.dump()));
+  }
+  if (found.experts && !options.experts) {
+    faults.push_back("\"model_type\" is \"mixtral\", but this model has no experts");
   }
   if (faults.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -124,6 +124,26 @@ TEST(LlamaConfigTest, NamesTheKeysThatDisagree) {
             absl::OkStatus());
 }
 
+TEST(LlamaConfigTest, WritesAndReadsMixtrals) {
+  LlamaOptions options = kOptions;
+  options.experts = ExpertsOptions{.routing = {.experts = 6, .chosen = 3}, .hidden = 40};
+  const Json config = Json::parse(LlamaConfig(options));
+  EXPECT_EQ(config["model_type"], "mixtral");
+  EXPECT_EQ(config["intermediate_size"], 40);
+  EXPECT_EQ(CheckLlamaConfig(config.dump(), options), absl::OkStatus());
+  // Neither is the other.
+  EXPECT_THAT(std::string(CheckLlamaConfig(config.dump(), kOptions).message()),
+              HasSubstr("this model has no experts"));
+  EXPECT_THAT(std::string(CheckLlamaConfig(LlamaConfig(kOptions), options).message()),
+              HasSubstr("\"num_local_experts\" is null, but this model's is 6"));
+  Json broken = config;
+  broken["num_experts_per_tok"] = 7;
+  EXPECT_THAT(Problem(broken), HasSubstr("\"num_experts_per_tok\" is 7, but there are 6 experts"));
+  broken = config;
+  broken["sliding_window"] = 4096;
+  EXPECT_THAT(Problem(broken), HasSubstr("\"sliding_window\" is 4096"));
+}
+
 TEST(LlamaConfigTest, RefusesWhatIsNotComputed) {
   EXPECT_THAT(Problem(Changed("model_type", "mistral")),
               HasSubstr("\"model_type\" is \"mistral\""));

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -33,6 +35,41 @@ TEST(LlamaTest, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(MakeLlama(Published(32, 32, 4096, 14336)).ParameterCount(), 8030261248);
   EXPECT_EQ(MakeLlama(Published(80, 64, 8192, 28672)).ParameterCount(), 70553706496);
   EXPECT_EQ(MakeLlama(Published(126, 128, 16384, 53248)).ParameterCount(), 405853388800);
+}
+
+// Mixtral 8x7B's and 8x22B's.
+TEST(LlamaTest, MixturesHaveThePublishedNumbersOfParameters) {
+  LlamaOptions mixtral = Published(32, 32, 4096, 0);
+  mixtral.vocabulary = 32000;
+  mixtral.experts = ExpertsOptions{.routing = {.experts = 8, .chosen = 2}, .hidden = 14336};
+  EXPECT_EQ(MakeLlama(mixtral).ParameterCount(), 46702792704);
+  EXPECT_EQ(MakeLlama(mixtral).ActiveCount(), 12879925248);
+  LlamaOptions larger = Published(56, 48, 6144, 0);
+  larger.vocabulary = 32768;
+  larger.experts = ExpertsOptions{.routing = {.experts = 8, .chosen = 2}, .hidden = 16384};
+  EXPECT_EQ(MakeLlama(larger).ParameterCount(), 140630071296);
+  EXPECT_EQ(MakeLlama(Published(1, 8, 64, 64)).ActiveCount(),
+            MakeLlama(Published(1, 8, 64, 64)).ParameterCount());
+}
+
+// A token is multiplied by the router, by the experts that it chooses and by the shared ones.
+TEST(LlamaTest, CountsTheWorkOfChosenExperts) {
+  LlamaOptions options = Published(2, 8, 64, 0);
+  options.experts = ExpertsOptions{.routing = {.experts = 16, .chosen = 3}, .hidden = 40};
+  options.shared_width = 56;
+  int64_t macs = 0;
+  const auto linear = [&](int64_t in, int64_t out) { macs += options.context * in * out; };
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int i = 0; i < 4; ++i) linear(64, 64);  // q, k, v, and the projection
+    for (int i = 0; i < 2; ++i) macs += 64 * 8192 * int64_t{8192};
+    linear(64, 16);
+    for (int expert = 0; expert < 3; ++expert) {
+      for (int i = 0; i < 3; ++i) linear(64, 40);
+    }
+    for (int i = 0; i < 3; ++i) linear(64, 56);
+  }
+  linear(64, 128256);
+  EXPECT_EQ(MakeLlama(options).ForwardMacsPerSample(), macs);
 }
 
 // Multiply-adds by looping over the layers: every matrix for every token, and queries with keys and
@@ -70,9 +107,19 @@ TEST(LlamaTest, ParametersStandInOrderOfUse) {
 
 // Each element of each parameter that owns its value has one place in the files.
 TEST(LlamaTest, PublishedTensorsHaveAllRows) {
-  for (const auto head : {LlamaOptions::Head::kOwn, LlamaOptions::Head::kTied}) {
-    const LlamaOptions options = {
-        .layers = 2, .heads = 6, .key_heads = 2, .width = 48, .mlp_width = 80, .head = head};
+  using Head = LlamaOptions::Head;
+  const ExpertsOptions experts = {.routing = {.experts = 3, .chosen = 2}, .hidden = 40};
+  for (const auto& [head, mixture] :
+       {std::pair<Head, std::optional<ExpertsOptions>>(Head::kOwn, std::nullopt),
+        {Head::kTied, std::nullopt},
+        {Head::kOwn, experts}}) {
+    const LlamaOptions options = {.layers = 2,
+                                  .heads = 6,
+                                  .key_heads = 2,
+                                  .width = 48,
+                                  .mlp_width = 80,
+                                  .head = head,
+                                  .experts = mixture};
     const Model model = MakeLlama(options);
     for (const Parameter* parameter : model.Parameters()) {
       if (parameter->tied_to != nullptr) continue;
@@ -86,6 +133,17 @@ TEST(LlamaTest, PublishedTensorsHaveAllRows) {
       EXPECT_EQ(rows, parameter->shape[0]) << parameter->name;
     }
   }
+}
+
+// transformers computes no sigmoids and no shared experts in Mixtral: such models have no names.
+TEST(LlamaTest, OnlyMixtralsMixturesArePublished) {
+  LlamaOptions options = {.experts = ExpertsOptions{.hidden = 64}};
+  EXPECT_FALSE(MakeLlama(options).published.tensors.empty());
+  options.shared_width = 64;
+  EXPECT_TRUE(MakeLlama(options).published.tensors.empty());
+  options.shared_width = 0;
+  options.experts->routing.scores = Routing::Scores::kSigmoid;
+  EXPECT_TRUE(MakeLlama(options).published.tensors.empty());
 }
 
 TEST(RotaryFrequenciesTest, FallFromOneByThePowersOfTheta) {

@@ -188,6 +188,14 @@ class LlamaReferenceTest : public testing::TestWithParam<LlamaOptions::Head> {
     return table;
   }
 
+  // The most choices that an expert takes.
+  static int64_t Capacity(const ExpertsOptions& experts) {
+    if (experts.capacity_factor == 0) return kBatch * kTime;
+    const double even = static_cast<double>(kBatch * kTime * experts.routing.chosen) /
+                        static_cast<double>(experts.routing.experts);
+    return static_cast<int64_t>(std::ceil(experts.capacity_factor * even));
+  }
+
   Value Network(DoubleGraph& g, const DoubleParameters& p, const LlamaOptions& options) const {
     const auto layer = [&](const std::string& name, Value x) {
       return g.Linear(x, p[name + ".weight"], DoubleGraph::kNone);
@@ -209,10 +217,48 @@ class LlamaReferenceTest : public testing::TestWithParam<LlamaOptions::Head> {
       x = g.Add(x, layer(attention + ".projection", y));
 
       const std::string mlp = absl::StrCat("blocks.", i, ".network");
-      y = g.SwiGlu(layer(mlp + ".gate_up", norm(mlp + ".norm", x)));
-      x = g.Add(x, layer(mlp + ".down", y));
+      const Value normed = norm(mlp + ".norm", x);
+      if (!options.experts || options.shared_width > 0) {
+        x = g.Add(x, layer(mlp + ".down", g.SwiGlu(layer(mlp + ".gate_up", normed))));
+      }
+      if (!options.experts) continue;
+      // The mean loss of so many targets has the auxiliary loss as it is.
+      const auto& experts = *options.experts;
+      x = g.Add(x, g.Experts(experts.routing, normed, layer(mlp + ".router", normed),
+                             p[mlp + ".experts.gate_up.weight"], p[mlp + ".experts.down.weight"],
+                             Capacity(experts), experts.auxiliary_loss));
     }
     return layer("head.logits", norm("head.norm", x));
+  }
+
+  // Losses, gradients and logits, at the start and far from it.
+  void ExpectReference(const LlamaOptions& options) {
+    const std::vector<int32_t> targets = RandomIntegers(kBatch * kTime, 37, 2);
+    for (const float perturbation : {0.0f, 0.3f}) {
+      Model model = MakeLlama(options);
+      Materialize(model.Parameters(), kSeed, kernels_);
+      Materialize(model.Statistics(), kernels_);
+      Perturb(kernels_, model.Parameters(), perturbation);
+      DoubleGraph graph;
+      const DoubleParameters parameters(graph, kernels_, model.Parameters());
+      const Value logits = Network(graph, parameters, options);
+      const double expected = graph.CrossEntropy(logits, targets, 1.0 / (kBatch * kTime));
+      graph.Backward();
+      const Tensor inputs = Upload(kernels_, {kBatch, kTime}, ids_);
+      if (!options.experts || options.experts->capacity_factor == 0) {
+        Tape tape(kernels_, Tape::Recording::kOff);
+        Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
+        EXPECT_TRUE(IsNear(graph.value(logits),
+                           Download(kernels_, RunBlocks(model, pass, inputs)[0].value),
+                           kTolerance));
+      }
+      Tape tape(kernels_);
+      Pass pass = {.tape = tape, .seed = kSeed, .loss_factor = 1.0f / (kBatch * kTime)};
+      const double loss =
+          TrainOnce(model, pass, inputs, Upload(kernels_, {kBatch, kTime}, targets));
+      EXPECT_NEAR(loss, expected, 1e-6 * expected);
+      parameters.ExpectGradients(kTolerance);
+    }
   }
 
   CpuAllocator allocator_;
@@ -223,31 +269,22 @@ class LlamaReferenceTest : public testing::TestWithParam<LlamaOptions::Head> {
 INSTANTIATE_TEST_SUITE_P(Heads, LlamaReferenceTest,
                          testing::Values(LlamaOptions::Head::kOwn, LlamaOptions::Head::kTied));
 
-TEST_P(LlamaReferenceTest, TrainsAndEvaluates) {
-  const std::vector<int32_t> targets = RandomIntegers(kBatch * kTime, 37, 2);
-  for (const float perturbation : {0.0f, 0.3f}) {
-    const LlamaOptions options = SmallLlama(GetParam());
-    Model model = MakeLlama(options);
-    Materialize(model.Parameters(), kSeed, kernels_);
-    Perturb(kernels_, model.Parameters(), perturbation);
-    DoubleGraph graph;
-    const DoubleParameters parameters(graph, kernels_, model.Parameters());
-    const Value logits = Network(graph, parameters, options);
-    const double expected = graph.CrossEntropy(logits, targets, 1.0 / (kBatch * kTime));
-    graph.Backward();
-    const Tensor inputs = Upload(kernels_, {kBatch, kTime}, ids_);
-    {
-      Tape tape(kernels_, Tape::Recording::kOff);
-      Pass pass = {.tape = tape, .mode = Pass::Mode::kEvaluate};
-      EXPECT_TRUE(IsNear(graph.value(logits),
-                         Download(kernels_, RunBlocks(model, pass, inputs)[0].value), kTolerance));
-    }
-    Tape tape(kernels_);
-    Pass pass = {.tape = tape, .seed = kSeed};
-    const double loss = TrainOnce(model, pass, inputs, Upload(kernels_, {kBatch, kTime}, targets));
-    EXPECT_NEAR(loss, expected, 1e-6 * expected);
-    parameters.ExpectGradients(kTolerance);
-  }
+TEST_P(LlamaReferenceTest, TrainsAndEvaluates) { ExpectReference(SmallLlama(GetParam())); }
+
+// Experts get more rows than others, or none; some choices are dropped, which evaluation does not
+// do. The auxiliary loss is as large as the other.
+TEST_P(LlamaReferenceTest, TrainsAndEvaluatesWithExperts) {
+  LlamaOptions options = SmallLlama(GetParam());
+  options.experts = ExpertsOptions{.routing = {.experts = 5, .chosen = 2}, .hidden = 24};
+  ExpectReference(options);
+  options.experts->auxiliary_loss = 3;
+  ExpectReference(options);
+  options.experts->routing = {
+      .experts = 4, .chosen = 3, .scores = Routing::Scores::kSigmoid, .scaling = 2.5f};
+  options.shared_width = 32;
+  ExpectReference(options);
+  options.experts->capacity_factor = 0.75;
+  ExpectReference(options);
 }
 
 TEST(LlamaPositionsTest, MayBeGiven) {

@@ -109,6 +109,12 @@ absl::Status CheckContextParallelModel(const Config& config, const Settings& set
     return InvalidArgument("mesh.cp is ", settings.mesh.cp,
                            ", but this model has no sequence of tokens to divide; leave it out");
   }
+  if (model.counts_choices) {
+    return InvalidArgument("mesh.cp is ", settings.mesh.cp,
+                           ", but model.experts has a capacity_factor or an auxiliary_loss, which "
+                           "need all tokens of a micro-batch on one rank; use bias_rate, or "
+                           "mesh.cp = 1");
+  }
   LS_ASSIGN_OR_RETURN(const ContextAttention attention, ReadAttention(config));
   if (attention != ContextAttention::kUlysses) return absl::OkStatus();
   for (const auto& block : model.blocks) {

@@ -8,6 +8,7 @@
 #include "core/config/config_reader.h"
 #include "core/config/cut_settings.h"
 #include "core/layout/model_tensors.h"
+#include "core/run/expert_loads.h"
 #include "core/run/local_model.h"
 #include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
@@ -131,6 +132,7 @@ class Engine : public Strategy {
     data_parallel_->ShareUpdates();
     if (!result.skipped) local_model().UpdateStatistics();
     result.loss = loss;
+    result.expert_load = ShareExpertLoads(local_model(), stages_);
     return result;
   }
 
@@ -165,6 +167,7 @@ class Engine : public Strategy {
     AddLossTraffic(local_model, batch_, stages_, plan_.last_rank(), prediction);
     updater_.AddNormTraffic(prediction);
     statistics_.AddCosts(local_model.rank().mesh, prediction);
+    AddExpertLoadTraffic(local_model, stages_, prediction);
     prediction.bubble_fraction = BubbleFraction(local_model.model(), plan_, options_.schedule,
                                                 checkpointing, stages_.rank());
     return prediction;

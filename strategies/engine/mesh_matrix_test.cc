@@ -32,6 +32,7 @@ struct Workload {
   Assignments assignments;
   size_t one_of = 2;          // of so many meshes one is tried
   size_t one_of_context = 0;  // of those with ranks along cp; 0: as of the others
+  bool has_experts = false;
   bool has_tokens() const { return model == SmallModel::kGpt || model == SmallModel::kLlama; }
 };
 void PrintTo(const Workload& workload, std::ostream* out) { *out << workload.name; }
@@ -59,6 +60,11 @@ std::vector<Workload> Workloads() {
         /*one_of_context=*/1);
     add("GptDocuments", SmallModel::kGpt, With(gpt, {"data.document_tokens=5"}), 11);
     add("LlamaAdapters", SmallModel::kLlama, With(llama, adapters), 7);
+    add("Experts", SmallModel::kLlama,
+        With(llama, {"model.experts.count=4", "model.experts.shared=1",
+                     "model.experts.scores=sigmoid", "model.experts.bias_rate=0.02"}),
+        3);
+    workloads.back().has_experts = true;
     add("ResNet", SmallModel::kResNet, images);
     add("UNet", SmallModel::kUNet, images);
     add("Adapters", SmallModel::kGpt, With(gpt, adapters));
@@ -192,7 +198,8 @@ class MeshMatrixTest : public ::testing::TestWithParam<Workload> {
     return With(cut, GetParam().assignments);
   }
   Assignments Mesh(const MeshCase& mesh) const {
-    if (!mesh.splits_sequence || !GetParam().has_tokens()) return mesh.assignments();
+    if (!mesh.splits_sequence || !GetParam().has_tokens() || GetParam().has_experts)
+      return mesh.assignments();
     return With(mesh.assignments(), {"tensor_parallel.sequence_parallel=true"});
   }
 
@@ -320,6 +327,65 @@ TEST(LlamaRefusalTest, HeadsOfKeysThatDoNotDivide) {
   EXPECT_THAT(problem({"cut.features=3", "model.heads=6", "model.width=48"}),
               HasSubstr("2 heads of keys and values"));
   EXPECT_THAT(problem({"mesh.tp=2", "model.mlp_width=45"}), HasSubstr("45 hidden features"));
+}
+
+TEST(ExpertsRefusalTest, WhatNeedsAllTokens) {
+  const auto problem = [](const Assignments& assignments) {
+    return std::string(FailStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
+                                    With({"model.experts.count=4"}, assignments))
+                           .message());
+  };
+  EXPECT_THAT(problem({"mesh.tp=2", "cut.tokens=2", "tensor_parallel.sequence_parallel=true"}),
+              HasSubstr("this model has experts"));
+  EXPECT_THAT(problem({"mesh.cp=2", "model.experts.capacity_factor=1.5"}),
+              HasSubstr("model.experts has a capacity_factor"));
+  EXPECT_THAT(problem({"mesh.cp=2", "model.experts.auxiliary_loss=0.01"}),
+              HasSubstr("an auxiliary_loss"));
+  EXPECT_THAT(problem({"mesh.tp=2", "model.experts.width=45"}),
+              HasSubstr("45 hidden features of an expert, which do not divide among 2 ranks"));
+  EXPECT_THAT(problem({"model.experts.top_k=5"}), HasSubstr("there are 4 experts"));
+}
+
+// What only micro-batches that are whole have: capacities and the auxiliary loss.
+TEST(ExpertsTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
+  const std::string config = SmallConfig(SmallModel::kLlama);
+  const Assignments experts = {"model.experts.count=4",
+                               "model.experts.capacity_factor=1.1",
+                               "model.experts.auxiliary_loss=0.5",
+                               "cut.shards=2",
+                               "cut.micro_batches=2",
+                               "cut.tokens=2",
+                               "cut.features=2"};
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, experts);
+  for (const Assignments& mesh :
+       std::vector<Assignments>{{"mesh.dp=2"},
+                                {"mesh.tp=2"},
+                                {"mesh.pp=2", "mesh.dp=2"},
+                                {"mesh.dp=2", "data_parallel.shard=parameters"}}) {
+    SCOPED_TRACE(absl::StrJoin(mesh, " "));
+    const auto ranks = RunStrategy(Engine(), MakeModel, config, With(experts, mesh));
+    ExpectSameBits(ranks, single);
+    for (const RankReport& rank : ranks) ExpectPredictedTraffic(rank);
+  }
+  // Both take part.
+  for (const char* without :
+       {"model.experts.capacity_factor=4", "model.experts.auxiliary_loss=0"}) {
+    const auto other = RunStrategy(SingleStrategy(), MakeModel, config, With(experts, {without}));
+    EXPECT_NE(other[0].losses, single[0].losses) << without;
+  }
+}
+
+// Memory does not depend on what goes where.
+TEST(ExpertsTest, MemoryIsPredictedToTheByte) {
+  for (const Assignments& mesh :
+       std::vector<Assignments>{{"mesh.dp=2"},
+                                {"mesh.pp=2"},
+                                {"mesh.cp=2"},
+                                {"mesh.dp=2", "data_parallel.shard=parameters"}}) {
+    SCOPED_TRACE(absl::StrJoin(mesh, " "));
+    ExpectPredictedCosts(RunStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
+                                     With({"model.experts.count=4", "batch.size=16"}, mesh)));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Workloads, MeshMatrixTest, ::testing::ValuesIn(Workloads()),

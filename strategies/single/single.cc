@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/run/expert_loads.h"
 #include "core/run/replica.h"
 #include "core/run/updater.h"
 
@@ -38,6 +39,7 @@ class Single : public Strategy {
     StepResult result = updater_.Step(step, trained_);
     if (!result.skipped) replica_.UpdateStatistics();
     result.loss = loss;
+    result.expert_load = ExpertLoads(replica_);
     return result;
   }
 

@@ -66,6 +66,11 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
         "tensor_parallel.sequence_parallel is true, but this model has no sequence of tokens to "
         "divide; leave it out");
   }
+  if (sequence_parallel && model.routes_tokens) {
+    return absl::InvalidArgumentError(
+        "tensor_parallel.sequence_parallel is true, but this model has experts, whose routers see "
+        "all tokens of a rank along tp; leave it out");
+  }
   const absl::Status divides = model.CheckSplit(settings.mesh.tp);
   if (divides.ok()) return divides;
   return InvalidArgument("mesh.tp is ", settings.mesh.tp, ", but ", divides.message(),

@@ -35,7 +35,7 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, llama, context, bf16, ranks, fsdp, tp, cp, cuts, lora; default: all");
+          "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora; default: all");
 ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py", "the same of a Llama");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
@@ -170,6 +170,22 @@ absl::Status CompareContextParallel() {
   return CompareWithTheFirst(workload, {}, std::move(contenders));
 }
 
+// What experts cost: eight, of which a token has two, against an MLP as wide as two of them; and
+// against PyTorch's loop over the experts or its grouped product, the better one.
+absl::Status CompareExperts(const std::optional<TorchPeer>& peer) {
+  PrintHeader("one rank, 2 threads, fp32: 8 experts, top 2", "dense", "experts");
+  const TrainingWorkload workload = LlamaWorkload();
+  // A later argument counts.
+  return CompareWithTheFirst(
+      workload, peer,
+      {{.strategy = SingleStrategy()},
+       {.strategy = SingleStrategy(),
+        .assignments = {"model.experts.count=8", "model.experts.top_k=2",
+                        "model.experts.width=512"},
+        .torch_arguments =
+            workload.torch_arguments + " --mlp_width 512 --experts 8 --top_k 2 --threads 2"}});
+}
+
 // What a finer cut costs one rank: sums over several leaves or shards, against the same work with
 // fewer of them.
 absl::Status CompareCuts() {
@@ -245,6 +261,7 @@ absl::StatusOr<int> RunBenchmark() {
          return CompareWithTheLimit({LongLlamaWorkload()},
                                     peer_at(absl::GetFlag(FLAGS_torch_llama)));
        }},
+      {"moe", [&] { return CompareExperts(peer_at(absl::GetFlag(FLAGS_torch_llama))); }},
       {"bf16", [&] { return CompareBf16(peer); }},
       {"ranks", [] { return CompareRanks(); }},
       {"fsdp", [&] { return CompareSharding(peer); }},

@@ -177,6 +177,32 @@ LineChart ThroughputChart(const ComparedWorkload& workload) {
   return chart;
 }
 
+// A bar for each router, of the first run that has experts: runs of one workload route alike.
+BarChart ExpertLoadChart(const ComparedWorkload& workload) {
+  BarChart chart;
+  const auto has_experts = [](const ComparedRun& compared) {
+    return compared.run.complete() && !compared.run.expert_load.empty();
+  };
+  const auto found = std::ranges::find_if(workload.runs, has_experts);
+  if (found == workload.runs.end()) return chart;
+  const std::vector<RunRecord::LayerLoad>& layers = found->run.expert_load;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    chart.rows.push_back(layers[layer].router);
+    const std::vector<double>& fractions = layers[layer].fractions;
+    for (size_t expert = 0; expert < fractions.size(); ++expert) {
+      if (expert == chart.segments.size()) {
+        chart.segments.push_back(
+            {.name = absl::StrCat("expert ", expert), .colour = static_cast<int>(expert)});
+      }
+      std::vector<double>& values = chart.segments[expert].values;
+      values.resize(layer);
+      values.push_back(fractions[expert]);
+    }
+  }
+  for (BarChart::Segment& segment : chart.segments) segment.values.resize(layers.size());
+  return chart;
+}
+
 bool IsEmpty(const LineChart& chart) { return chart.lines.empty(); }
 bool IsEmpty(const BarChart& chart) { return chart.segments.empty(); }
 
@@ -196,6 +222,8 @@ std::vector<Chart> ComparisonCharts(const ComparedWorkload& workload, const std:
   add("throughput", "Throughput of all ranks together, by strategy and kind of mesh",
       ThroughputChart(workload));
   add("scale", "Loss scale", LossScaleChart(workload));
+  add("experts", "Fraction of the last step's choices that each expert got",
+      ExpertLoadChart(workload));
   return charts;
 }
 

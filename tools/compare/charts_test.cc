@@ -100,6 +100,20 @@ TEST(ComparisonChartsTest, RanksThatAreAlikeShareABar) {
               ElementsAre("gpipe, ranks 0 and 1", "gpipe, ranks 2 to 4", "gpipe, rank 5"));
 }
 
+// Layers may have different numbers of experts.
+TEST(ComparisonChartsTest, ExpertsShareABarALayer) {
+  RunRecord run = MakeRun("ddp");
+  run.expert_load = {{.router = "a", .fractions = {0.25, 0.75}},
+                     {.router = "b", .fractions = {0.5, 0.25, 0.25}}};
+  const auto charts = ChartsOf({MakeRun("single"), run});
+  const auto& chart = BodyOf<BarChart>(charts, "w-experts");
+  EXPECT_THAT(chart.rows, ElementsAre("a", "b"));
+  ASSERT_EQ(chart.segments.size(), 3u);
+  EXPECT_EQ(chart.segments[2].name, "expert 2");
+  EXPECT_THAT(chart.segments[0].values, ElementsAre(0.25, 0.5));
+  EXPECT_THAT(chart.segments[2].values, ElementsAre(0, 0.25));
+}
+
 // What happened beside the others would make the bar longer than the step.
 TEST(ComparisonChartsTest, TimeHasNoHiddenCommunication) {
   const auto charts = ChartsOf({MakeRun("ddp")});

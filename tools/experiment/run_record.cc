@@ -129,16 +129,35 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   return absl::OkStatus();
 }
 
-// Rows of validation have no scale, and neither have those of a run that scales no losses.
-absl::Status ReadLossScales(RunRecord& record) {
-  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(record.directory + "/metrics.jsonl"));
-  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+void ReadLossScale(const Json& row, RunRecord& record) {
+  record.loss_scales.push_back(Number(row, "loss_scale"));
+  const auto skipped = row.find("skipped");
+  if (skipped != row.end() && *skipped == true) {
+    record.skipped_steps.push_back(Integer(row, "step"));
+  }
+}
+
+void ReadExpertLoad(const Json& load, RunRecord& record) {
+  record.expert_load.clear();
+  for (const auto& [router, fractions] : load.items()) {
+    record.expert_load.push_back({.router = router});
+    for (const Json& fraction : fractions) {
+      record.expert_load.back().fractions.push_back(fraction.is_number() ? fraction.get<double>()
+                                                                         : 0.0);
+    }
+  }
+}
+
+// Rows of validation have neither, and rows of steps need not have them.
+absl::Status ReadMetrics(bool scales_losses, RunRecord& record) {
+  const absl::StatusOr<std::string> text = ReadFile(record.directory + "/metrics.jsonl");
+  if (!text.ok()) return scales_losses ? text.status() : absl::OkStatus();
+  for (const auto line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    if (!scales_losses && !absl::StrContains(line, "expert_load")) continue;
     const Json row = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (!row.is_object() || !row.contains("loss_scale")) continue;
-    record.loss_scales.push_back(Number(row, "loss_scale"));
-    const auto skipped = row.find("skipped");
-    if (skipped != row.end() && *skipped == true)
-      record.skipped_steps.push_back(Integer(row, "step"));
+    if (!row.is_object()) continue;
+    if (scales_losses && row.contains("loss_scale")) ReadLossScale(row, record);
+    if (row.contains("expert_load")) ReadExpertLoad(row["expert_load"], record);
   }
   return absl::OkStatus();
 }
@@ -199,7 +218,7 @@ absl::Status ReadFiles(RunRecord& record) {
             : absl::StrCat("stopped after ", done, " of ", record.steps, " steps"));
   }
   LS_RETURN_IF_ERROR(summary);
-  if (scales_losses) LS_RETURN_IF_ERROR(ReadLossScales(record));
+  LS_RETURN_IF_ERROR(ReadMetrics(scales_losses, record));
   record.step_trace = LastTracedStep(record.directory);
   record.state = RunRecord::State::kComplete;
   return absl::OkStatus();

@@ -25,8 +25,8 @@ struct RunRank {
 };
 
 // A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed, and, when
-// it came to its end, summary.json, the loss scale of metrics.jsonl and the last step of
-// trace.json.
+// it came to its end, summary.json, loss scales and the load of experts in metrics.jsonl and
+// the last step of trace.json.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read
@@ -83,6 +83,14 @@ struct RunRecord {
   // The loss scale of each step, and which steps were skipped; empty where losses are not scaled.
   std::vector<double> loss_scales;
   std::vector<int64_t> skipped_steps;
+
+  // Of the last step, by router, the fraction of the choices that named each expert; empty without
+  // experts.
+  struct LayerLoad {
+    std::string router;
+    std::vector<double> fractions = {};
+  };
+  std::vector<LayerLoad> expert_load;
 
   bool complete() const { return state == State::kComplete; }
 };

@@ -195,6 +195,20 @@ TEST_F(RunRecordTest, FilesThatSayWhatNoRunSaysAreReadAllTheSame) {
   EXPECT_EQ(record.skipped_steps, std::vector<int64_t>{1});
 }
 
+TEST_F(RunRecordTest, TheLastStepTellsTheLoadOfExperts) {
+  WriteRun();
+  Write("metrics.jsonl", R"({"step": 0, "expert_load": {"a.router": [1, 0], "b.router": [0, 1]}}
+{"step": 1, "expert_load": {"a.router": [0.25, 0.75], "b.router": [0.5, null]}}
+{"step": 1, "validation_loss": 1.5}
+)");
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_TRUE(record.complete()) << record.problem;
+  ASSERT_EQ(record.expert_load.size(), 2u);
+  EXPECT_EQ(record.expert_load[0].router, "a.router");
+  EXPECT_EQ(record.expert_load[0].fractions, (std::vector<double>{0.25, 0.75}));
+  EXPECT_EQ(record.expert_load[1].fractions, (std::vector<double>{0.5, 0}));
+}
+
 TEST_F(RunRecordTest, AStoppedRunWithoutAConfigurationIsSaidToBeOne) {
   Write("losses.csv", "step,loss\n0,2.5\n1,1.5\n");
   EXPECT_EQ(ReadRunRecord(run_).problem, "stopped after 2 steps; of how many, no config.toml says");

@@ -116,7 +116,8 @@ def write_bytes_vocabulary(folder):
     tokens = {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
     with open(os.path.join(folder, "encoder.json"), "w") as file:
         json.dump(tokens | {"<|endoftext|>": 256}, file)
-    open(os.path.join(folder, "vocab.bpe"), "w").close()
+    with open(os.path.join(folder, "vocab.bpe"), "w") as file:
+        file.write("#version: 0.2\n")
 
 
 def greedy_bytes(torch, model, prompt, count):

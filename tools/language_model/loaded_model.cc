@@ -186,7 +186,8 @@ absl::StatusOr<LoadedModel> LoadPublished(const std::string& path, Kernels& kern
   }
   const Json json = Json::parse(*config, nullptr, /*allow_exceptions=*/false);
   LoadedModel loaded;
-  if (json.is_object() && json.value("model_type", Json()) == "llama") {
+  const Json type = json.is_object() ? json.value("model_type", Json()) : Json();
+  if (type == "llama" || type == "mixtral") {
     const absl::StatusOr<LlamaOptions> options = ReadLlamaConfig(*config);
     if (!options.ok()) {
       return absl::Status(options.status().code(),

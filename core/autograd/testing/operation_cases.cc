@@ -1,6 +1,9 @@
 #include "core/autograd/testing/operation_cases.h"
 
+#include <iterator>  // std::ssize
 #include <utility>
+
+#include "core/autograd/experts.h"
 
 namespace lockstep {
 namespace {
@@ -452,6 +455,76 @@ void AddSequences(std::vector<OperationCase>& cases) {
   }
 }
 
+// What each row of x has of its experts, one by one: SwiGlu(x gate_up(e)^T) down(e), times the
+// row's weight for e. Choices beyond `capacity`, in the order of rows, are left out.
+Array ExpertsFormula(const Routing& routing, const Arrays& in, const Arrays& w, int64_t capacity) {
+  const reference::Routed routed = reference::Route(routing, in[1], Array());
+  Array y = in[2];
+  std::vector<int64_t> counts(static_cast<size_t>(routing.experts));
+  const int64_t width = in[0].shape[-1];
+  const auto rows_of = [&](const Array& all, int64_t expert) {
+    const int64_t rows = all.shape[0] / routing.experts, columns = all.shape[1];
+    const auto first = all.value.begin() + expert * rows * columns;
+    return Array(Shape{rows, columns}, std::vector<double>(first, first + rows * columns));
+  };
+  for (int64_t i = 0; i < std::ssize(routed.chosen); ++i) {
+    const int32_t expert = routed.chosen[i];
+    if (counts[expert]++ >= capacity) continue;
+    const int64_t row = i / routing.chosen;
+    Array x(Shape{1, width});
+    for (int64_t c = 0; c < width; ++c) x.value[c] = in[0][row * width + c];
+    const Array pre = reference::Linear(x, rows_of(w[0], expert), Array(), Array());
+    const Array made = reference::MatMul(reference::SwiGlu(pre), Transpose::kNo,
+                                         rows_of(w[1], expert), Transpose::kNo);
+    for (int64_t c = 0; c < width; ++c) y.value[row * width + c] += routed.weights[i] * made[c];
+  }
+  return y;
+}
+
+void AddExperts(std::vector<OperationCase>& cases) {
+  constexpr int64_t kRows = 7, kWidth = 4, kHidden = 3;
+  struct Kind {
+    std::string name;
+    Routing routing;
+    double capacity_factor;
+    int64_t capacity;
+    FeatureLeaves gate_up = {}, down = {};
+  };
+  const std::vector<Kind> kinds = {
+      {"Experts", {.experts = 3, .chosen = 2}, 0, kRows},
+      {"ExpertsBySigmoid",
+       {.experts = 5, .chosen = 2, .scores = Routing::Scores::kSigmoid, .scaling = 1.5f},
+       0,
+       kRows},
+      {"ExpertsOfACapacity", {.experts = 3, .chosen = 1}, 0.8, 2},
+      {"ExpertsByLeaves",
+       {.experts = 3, .chosen = 2},
+       0,
+       kRows,
+       {{{0, 2}, {3, 2}}, {{2, 1}, {5, 1}}},
+       {{{0, 2}}, {{2, 1}}}},
+  };
+  for (const Kind& kind : kinds) {
+    const int64_t experts = kind.routing.experts;
+    cases.push_back(
+        {kind.name,
+         {{kRows, kWidth}, {kRows, experts}, {kRows, kWidth}},
+         {{experts * 2 * kHidden, kWidth}, {experts * kHidden, kWidth}},
+         [kind](Tape& tape, Inputs in, Leaves w) {
+           const RoutedRows routed = Route(
+               tape, in[1],
+               {.routing = kind.routing, .bias = {}, .capacity_factor = kind.capacity_factor});
+           const Variable pre = ExpertLinear(tape, Dispatch(tape, in[0], routed.rows), *w[0],
+                                             routed.rows, kind.gate_up);
+           return Combine(tape, ExpertSwiGluLinear(tape, pre, *w[1], routed.rows, kind.down),
+                          routed, in[2]);
+         },
+         [kind](const Arrays& in, const Arrays& w) {
+           return ExpertsFormula(kind.routing, in, w, kind.capacity);
+         }});
+  }
+}
+
 }  // namespace
 
 std::vector<OperationCase> OperationCases() {
@@ -466,6 +539,7 @@ std::vector<OperationCase> OperationCases() {
   AddConvolution(cases);
   AddNormalization(cases);
   AddSequences(cases);
+  AddExperts(cases);
   return cases;
 }
 

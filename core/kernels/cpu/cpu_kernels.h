@@ -166,6 +166,16 @@ class CpuKernels : public Kernels {
                                const Tensor& log_sum_exp, const Tensor& dy, const Tensor& dqueries,
                                const Tensor& dkeys) override;
 
+  void Route(const Routing& routing, const Tensor& logits, const Tensor& bias, const Tensor& chosen,
+             const Tensor& weights) override;
+  void RouteBackward(const Routing& routing, const Tensor& logits, const Tensor& chosen,
+                     const Tensor& dweights, const Tensor& balance, const Tensor& dlogits) override;
+  void CombineRows(const Tensor& x, const Tensor& places, const Tensor& weights,
+                   const Tensor& residual, const Tensor& sums) override;
+  void CombineRowsBackward(const Tensor& dsums, const Tensor& x, const Tensor& places,
+                           const Tensor& weights, const Tensor& dx,
+                           const Tensor& dweights) override;
+
   void SoftmaxCrossEntropy(const Tensor& logits, int64_t classes, const Tensor& targets,
                            float factor, const Tensor& losses, const Tensor& dlogits) override;
   int64_t CountCorrect(const Tensor& logits, int64_t classes, const Tensor& targets) override;

@@ -80,6 +80,28 @@ std::vector<NamedKernel> AllKernels() {
                        positions, b.Normal({kPositions, 26}, "table", DType::kF32),
                        b.Out(Rows(batch, kWidth)));
   });
+  add("Experts", true, [](Bench& b, int64_t batch) {
+    constexpr Routing kRouting = {.experts = 21, .chosen = 3};
+    const int64_t rows = batch * kTime;
+    const Tensor logits = b.Normal({rows, kRouting.experts}, "logits");
+    const Tensor chosen = b.kernels().Empty({rows, kRouting.chosen}, DType::kI32);
+    const Tensor weights = b.Out({rows, kRouting.chosen}, DType::kF32);
+    b.kernels().Route(kRouting, logits, Tensor(), chosen, weights);
+    b.kernels().RouteBackward(
+        kRouting, logits, chosen, b.Normal({rows, kRouting.chosen}, "dweights", DType::kF32),
+        b.Normal({kRouting.experts}, "balance", DType::kF32), b.Out({rows, kRouting.experts}));
+    const Tensor places = b.Integers(rows * kRouting.chosen, 5, "places");
+    for (int64_t i = 0; i < places.elements(); ++i) {
+      places.data<int32_t>()[i] = static_cast<int32_t>(i % 7 == 3 ? -1 : i);
+    }
+    const Tensor x = b.Normal(Rows(kRouting.chosen * batch, kWidth), "x");
+    b.kernels().CombineRows(x, places, weights, b.Normal(Rows(batch, kWidth), "residual"),
+                            b.Out(Rows(batch, kWidth)));
+    const Tensor dx = b.Out(x.shape());
+    b.kernels().Fill(dx, 0);
+    b.kernels().CombineRowsBackward(b.Normal(Rows(batch, kWidth), "dsums"), x, places, weights, dx,
+                                    b.Out({rows, kRouting.chosen}, DType::kF32));
+  });
   add("SwiGlu", true, [](Bench& b, int64_t batch) {
     const Tensor x = b.Normal(Rows(batch, 2 * kWidth), "x");
     b.kernels().SwiGlu(x, b.Out(Rows(batch, kWidth)));

@@ -128,6 +128,21 @@ class CudaKernels final : public Kernels {
               const Tensor&) override {
     Lack();
   }
+  void Route(const Routing&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
+    Lack();
+  }
+  void RouteBackward(const Routing&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     const Tensor&) override {
+    Lack();
+  }
+  void CombineRows(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                   const Tensor&) override {
+    Lack();
+  }
+  void CombineRowsBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                           const Tensor&, const Tensor&) override {
+    Lack();
+  }
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
   void AttentionOfFurtherTokens(const Attention&, int64_t, const Tensor&, const Tensor&,

@@ -1,0 +1,323 @@
+#include "core/autograd/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>  // std::ssize
+#include <utility>
+
+#include "core/autograd/weight_gradients.h"
+#include "core/base/parallel.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+// The choices of all rows on the host. Where loops are skipped nothing was chosen: experts then get
+// rows in turns.
+std::vector<int32_t> ChoicesOf(Kernels& kernels, const Routing& routing, const Tensor& chosen) {
+  std::vector<int32_t> choices(static_cast<size_t>(chosen.elements()));
+  if (SkipsLoops()) {
+    for (int64_t i = 0; i < std::ssize(choices); ++i) {
+      choices[i] = static_cast<int32_t>(i % routing.experts);
+    }
+    return choices;
+  }
+  kernels.CopyToHost(chosen, choices.data());
+  return choices;
+}
+
+Tensor Uploaded(Kernels& kernels, const Shape& shape, const std::vector<int32_t>& values) {
+  Tensor tensor = kernels.Empty(shape, DType::kI32);
+  kernels.CopyFromHost(values.data(), tensor);
+  return tensor;
+}
+
+// Calls run(expert, rows) for each expert that has dispatched rows: all of them, or those of the
+// token leaf that `leaf` has the rows of. Calls none(expert) for the others.
+template <typename Run, typename None>
+void ForExperts(const Tape& tape, const ExpertRows& rows, const LeafRows& leaf, Run&& run,
+                None&& none) {
+  for (int64_t expert = 0; expert < rows.experts(); ++expert) {
+    const Range own = leaf ? rows.Of(expert, leaf->first / tape.leaf_rows()) : rows.Of(expert);
+    if (own.count > 0) {
+      run(expert, own);
+    } else {
+      none(expert);
+    }
+  }
+}
+
+// One expert's rows of a weight that has those of all experts.
+LeafRows WeightRows(const Tensor& w, const ExpertRows& rows, int64_t expert) {
+  const int64_t of_expert = w.shape()[0] / rows.experts();
+  return Range{.first = expert * of_expert, .count = of_expert};
+}
+
+// One expert's rows of a weight's gradient, for a kernel to write or to add to.
+class ExpertGradient {
+ public:
+  // `whole` may be undefined: then so is the gradient.
+  ExpertGradient(Kernels& kernels, const Destinations& all, const ExpertRows& rows, int64_t expert)
+      : own_(kernels, all[0], all[0].defined() ? WeightRows(all[0], rows, expert) : LeafRows()) {
+    if (!all[0].defined() || all.write == Write::kOverwrite) return;
+    if (own_.tensor().same_storage(all[0])) return;
+    kernels.Copy(RowsOf(kernels, all[0], WeightRows(all[0], rows, expert)), own_.tensor());
+  }
+  const Tensor& tensor() const { return own_.tensor(); }
+  void Put() const { own_.Put(); }
+
+ private:
+  RowsToFill own_;
+};
+
+// An expert without rows adds nothing: -0.0 changes no sum.
+void AddNothing(Kernels& kernels, const Destinations& all, const ExpertRows& rows, int64_t expert) {
+  if (!all[0].defined() || all.write == Write::kAccumulate) return;
+  const ExpertGradient own(kernels, all, rows, expert);
+  kernels.Fill(own.tensor(), -0.0f);
+  own.Put();
+}
+
+// Fills the rows of a dispatched tensor that are not in use.
+void FillUnused(Kernels& kernels, const ExpertRows& rows, const Tensor& x) {
+  if (rows.used() == rows.dispatched()) return;
+  const RowsToFill unused(kernels, x,
+                          Range{.first = rows.used(), .count = rows.dispatched() - rows.used()});
+  kernels.Fill(unused.tensor(), 0);
+  unused.Put();
+}
+
+// The gradient of the auxiliary loss by each row's normalised scores.
+Tensor BalanceOf(Kernels& kernels, const ExpertRows& rows, const RouteOptions& options) {
+  if (options.auxiliary == 0) return {};
+  const int64_t experts = rows.experts(), choices = rows.rows() * options.routing.chosen;
+  std::vector<float> slopes;
+  for (const int64_t count : rows.counts()) {
+    const double fraction = static_cast<double>(count) / static_cast<double>(choices);
+    slopes.push_back(static_cast<float>(static_cast<double>(options.auxiliary) *
+                                        static_cast<double>(experts) * fraction /
+                                        static_cast<double>(rows.rows())));
+  }
+  Tensor balance = kernels.Empty({experts});
+  kernels.CopyFromHost(slopes.data(), balance);
+  return balance;
+}
+
+std::optional<int64_t> CapacityOf(const RouteOptions& options, int64_t rows) {
+  if (options.capacity_factor == 0) return std::nullopt;
+  const double even = static_cast<double>(rows * options.routing.chosen) /
+                      static_cast<double>(options.routing.experts);
+  return static_cast<int64_t>(std::ceil(options.capacity_factor * even));
+}
+
+}  // namespace
+
+ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen,
+                       int64_t leaf_rows, std::optional<int64_t> capacity)
+    : counts_(static_cast<size_t>(routing.experts)) {
+  const std::vector<int32_t> choices = ChoicesOf(kernels, routing, chosen);
+  const int64_t rows = chosen.shape()[0], k = routing.chosen;
+  if (leaf_rows > 0) leaves_ = rows / leaf_rows;
+  const auto leaf_of = [&](int64_t choice) { return leaves_ == 1 ? 0 : choice / k / leaf_rows; };
+  // Counts of each (expert, leaf), and then where each begins.
+  std::vector<char> is_kept(choices.size());
+  first_.assign(static_cast<size_t>(routing.experts * leaves_ + 1), 0);
+  for (int64_t i = 0; i < std::ssize(choices); ++i) {
+    const int64_t before = counts_[choices[i]]++;
+    is_kept[i] = !capacity || before < *capacity;
+    if (is_kept[i]) ++first_[choices[i] * leaves_ + leaf_of(i) + 1];
+  }
+  for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+  std::vector<int64_t> next = first_;
+  std::vector<int32_t> sources(choices.size(), -1), places(choices.size(), -1);
+  for (int64_t i = 0; i < std::ssize(choices); ++i) {
+    if (!is_kept[i]) continue;
+    const int64_t place = next[choices[i] * leaves_ + leaf_of(i)]++;
+    sources[place] = static_cast<int32_t>(i / k);
+    places[i] = static_cast<int32_t>(place);
+  }
+  sources_ = Uploaded(kernels, {rows * k}, sources);
+  places_ = Uploaded(kernels, {rows, k}, places);
+}
+
+Range ExpertRows::Of(int64_t expert) const {
+  const int64_t begin = first_[expert * leaves_];
+  return {.first = begin, .count = first_[(expert + 1) * leaves_] - begin};
+}
+
+Range ExpertRows::Of(int64_t expert, int64_t leaf) const {
+  const int64_t begin = first_[expert * leaves_ + leaf];
+  return {.first = begin, .count = first_[expert * leaves_ + leaf + 1] - begin};
+}
+
+RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options) {
+  Kernels& k = tape.kernels();
+  const Shape shape = {logits.shape().rows(), options.routing.chosen};
+  const Tensor chosen = k.Empty(shape, DType::kI32), weights = k.Empty(shape);
+  k.Route(options.routing, logits.value, options.bias, chosen, weights);
+  auto rows = std::make_shared<const ExpertRows>(k, options.routing, chosen, tape.leaf_rows(),
+                                                 CapacityOf(options, shape[0]));
+  Variable out = tape.Result(weights, logits.needs_gradient());
+  const Tensor balance = out.needs_gradient() ? BalanceOf(k, *rows, options) : Tensor();
+  tape.Record(out, [&k, logits, chosen, balance, routing = options.routing](const Tensor& dy) {
+    Tensor dlogits = k.EmptyLike(logits.value);
+    k.RouteBackward(routing, logits.value, chosen, dy, balance, dlogits);
+    logits.gradient->Add(k, std::move(dlogits));
+  });
+  return {std::move(out), std::move(rows)};
+}
+
+Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows) {
+  Kernels& k = tape.kernels();
+  const int64_t width = x.shape()[-1];
+  Tensor y = k.Empty({rows->dispatched(), width}, x.value.dtype());
+  k.CombineRows(x.value, rows->sources(), Tensor(), Tensor(), y);
+  Variable out = tape.Result(y, x.needs_gradient());
+  tape.Record(out, [&k, rows, shape = x.shape(), x = x.gradient](const Tensor& dy) {
+    Tensor dx = k.Empty(shape, dy.dtype());
+    k.CombineRows(dy, rows->places(), Tensor(), Tensor(), dx);
+    x->Add(k, std::move(dx));
+  });
+  return out;
+}
+
+Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& rows,
+                      const FeatureLeaves& outputs) {
+  Kernels& k = tape.kernels();
+  const auto weight_of = [&k, &w, rows](int64_t expert) {
+    return RowsOf(k, w.value, WeightRows(w.value, *rows, expert));
+  };
+  Tensor y = k.Empty({rows->dispatched(), w.value.shape()[0] / rows->experts()}, x.value.dtype());
+  ForExperts(
+      tape, *rows, std::nullopt,
+      [&](int64_t expert, const Range& own) {
+        const RowsToFill own_y(k, y, own);
+        k.Linear(RowsOf(k, x.value, own), weight_of(expert), Tensor(), Tensor(), own_y.tensor());
+        own_y.Put();
+      },
+      [](int64_t) {});
+  FillUnused(k, *rows, y);
+  Variable out = tape.Result(y, x.needs_gradient() || Trains(&w));
+  auto backward = [&tape, &k, x, &w, rows, weight_of, outputs](const Tensor& dy) {
+    tape.ComputeGradients({&w}, [&tape, &k, x, &w, rows, weight_of, outputs, dy](Tape::Half half) {
+      Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
+      const auto of_leaf = [&](const LeafRows& leaf, const Destinations& d) {
+        const auto of_expert = [&](int64_t expert, const Range& own) {
+          const RowsToFill own_dx(k, dx, own);
+          const ExpertGradient dw(k, d, *rows, expert);
+          const Tensor own_dy = RowsOf(k, dy, own), own_x = RowsOf(k, x.value, own);
+          if (outputs.empty()) {
+            k.LinearBackward(own_dy, own_x, weight_of(expert), d.write, own_dx.tensor(),
+                             dw.tensor(), Tensor());
+          } else {
+            k.LinearBackwardByLeaves(own_dy, own_x, weight_of(expert), outputs, d.write,
+                                     own_dx.tensor(), dw.tensor(), Tensor());
+          }
+          dw.Put();
+          own_dx.Put();
+        };
+        ForExperts(tape, *rows, leaf, of_expert,
+                   [&](int64_t expert) { AddNothing(k, d, *rows, expert); });
+      };
+      ForTokenLeaves(tape, half, {&w}, rows->rows(), of_leaf);
+      if (!dx.defined()) return;
+      FillUnused(k, *rows, dx);
+      x.gradient->Add(k, std::move(dx));
+    });
+  };
+  tape.Record(out, {&w}, std::move(backward));
+  return out;
+}
+
+Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRows& rows,
+                            const FeatureLeaves& inputs) {
+  Kernels& k = tape.kernels();
+  const auto activate = [&k, pre = pre.value] {
+    Tensor hidden = k.Empty(pre.shape().With(-1, pre.shape()[-1] / 2), pre.dtype());
+    k.SwiGlu(pre, hidden);
+    return hidden;
+  };
+  const auto weight_of = [&k, &w, rows](int64_t expert) {
+    return RowsOf(k, w.value, WeightRows(w.value, *rows, expert));
+  };
+  Tensor y = k.Empty({rows->dispatched(), w.value.shape()[1]}, pre.value.dtype());
+  {
+    const Tensor hidden = activate();
+    // The product is the one that LinearBackward makes an input's gradient with.
+    ForExperts(
+        tape, *rows, std::nullopt,
+        [&](int64_t expert, const Range& own) {
+          const RowsToFill own_y(k, y, own);
+          const Tensor own_hidden = RowsOf(k, hidden, own);
+          if (inputs.empty()) {
+            k.LinearBackward(own_hidden, Tensor(), weight_of(expert), Write::kOverwrite,
+                             own_y.tensor(), Tensor(), Tensor());
+          } else {
+            k.LinearBackwardByLeaves(own_hidden, Tensor(), weight_of(expert), inputs,
+                                     Write::kOverwrite, own_y.tensor(), Tensor(), Tensor());
+          }
+          own_y.Put();
+        },
+        [](int64_t) {});
+  }
+  FillUnused(k, *rows, y);
+  Variable out = tape.Result(y, pre.needs_gradient() || Trains(&w));
+  auto backward = [&tape, &k, activate, pre, &w, rows, weight_of](const Tensor& dy) {
+    tape.ComputeGradients(
+        {&w}, [&tape, &k, activate, pre, &w, rows, weight_of, dy](Tape::Half half) {
+          const Tensor hidden = half.weights && Trains(&w) ? activate() : Tensor();
+          const Tensor dhidden =
+              half.inputs && pre.needs_gradient()
+                  ? k.Empty(pre.shape().With(-1, pre.shape()[-1] / 2), pre.value.dtype())
+                  : Tensor();
+          const auto of_leaf = [&](const LeafRows& leaf, const Destinations& d) {
+            const auto of_expert = [&](int64_t expert, const Range& own) {
+              const Tensor own_dy = RowsOf(k, dy, own);
+              if (dhidden.defined()) {
+                const RowsToFill own_dhidden(k, dhidden, own);
+                k.Linear(own_dy, weight_of(expert), Tensor(), Tensor(), own_dhidden.tensor());
+                own_dhidden.Put();
+              }
+              const ExpertGradient dw(k, d, *rows, expert);
+              if (!dw.tensor().defined()) return;
+              k.LinearBackward(RowsOf(k, hidden, own), own_dy, weight_of(expert), d.write, Tensor(),
+                               dw.tensor(), Tensor());
+              dw.Put();
+            };
+            ForExperts(tape, *rows, leaf, of_expert,
+                       [&](int64_t expert) { AddNothing(k, d, *rows, expert); });
+          };
+          ForTokenLeaves(tape, half, {&w}, rows->rows(), of_leaf);
+          if (!dhidden.defined()) return;
+          FillUnused(k, *rows, dhidden);
+          Tensor dpre = k.EmptyLike(pre.value);
+          k.SwiGluBackward(pre.value, dhidden, dpre);
+          pre.gradient->Add(k, std::move(dpre));
+        });
+  };
+  tape.Record(out, {&w}, std::move(backward));
+  return out;
+}
+
+Variable Combine(Tape& tape, const Variable& x, const RoutedRows& routed,
+                 const Variable& residual) {
+  Kernels& k = tape.kernels();
+  const auto& [weights, rows] = routed;
+  Tensor y = k.EmptyLike(residual.value);
+  k.CombineRows(x.value, rows->places(), weights.value, residual.value, y);
+  Variable out =
+      tape.Result(y, x.needs_gradient() || weights.needs_gradient() || residual.needs_gradient());
+  tape.Record(out,
+              [&k, x, weights = weights, rows = rows, residual = residual.gradient](Tensor dy) {
+                if (residual != nullptr) residual->Add(k, dy);
+                if (!x.needs_gradient() && !weights.needs_gradient()) return;
+                Tensor dx = k.EmptyLike(x.value), dweights = k.EmptyLike(weights.value);
+                k.CombineRowsBackward(dy, x.value, rows->places(), weights.value, dx, dweights);
+                FillUnused(k, *rows, dx);
+                if (x.needs_gradient()) x.gradient->Add(k, std::move(dx));
+                if (weights.needs_gradient()) weights.gradient->Add(k, std::move(dweights));
+              });
+  return out;
+}
+
+}  // namespace lockstep

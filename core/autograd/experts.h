@@ -1,0 +1,104 @@
+// Mixtures of experts (Shazeer et al., 2017): rows go to experts that a router chooses for them,
+// and what these make of a row is added up again.
+//
+//   RoutedRows routed = Route(tape, logits, {.routing = routing});
+//   Variable sent = Dispatch(tape, x, routed.rows);               // ordered by expert
+//   Variable pre = ExpertLinear(tape, sent, gate_up, routed.rows);
+//   Variable made = ExpertSwiGluLinear(tape, pre, down, routed.rows);
+//   Variable y = Combine(tape, made, routed, residual);
+//
+// docs/numerics.md, "Experts", says in what order sums are made. What an expert makes of a row does
+// not depend on the rows beside it, nor on which other experts are here.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/autograd/leaf.h"
+#include "core/autograd/tape.h"
+#include "core/autograd/variable.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep {
+
+// Which rows go to which experts. A dispatched tensor has one row for each of a row's choices,
+// ordered by (expert, row, choice); rows stand for tokens in the order of memory, so that those of
+// a token leaf are together. Choices that exceed an expert's capacity are dropped.
+class ExpertRows {
+ public:
+  // chosen [rows, k], i32, as Kernels::Route writes it. `leaf_rows`: rows of a token leaf; 0: they
+  // are not cut. `capacity`: the most choices that an expert takes, the first ones of all; none:
+  // as many as there are. Waits for the device.
+  ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen, int64_t leaf_rows,
+             std::optional<int64_t> capacity);
+
+  int64_t experts() const { return static_cast<int64_t>(counts_.size()); }
+  int64_t rows() const { return places_.shape()[0]; }
+  // Rows of a dispatched tensor: those in use, the first ones, and those of dropped choices.
+  int64_t dispatched() const { return sources_.elements(); }
+  int64_t used() const { return first_.back(); }
+  // By expert, how many choices named it, dropped ones included.
+  const std::vector<int64_t>& counts() const { return counts_; }
+
+  // Dispatched rows of an expert: all, or those of one token leaf.
+  Range Of(int64_t expert) const;
+  Range Of(int64_t expert, int64_t leaf) const;
+
+  // i32 [dispatched]: the row that each dispatched row comes from; -1 where it is not in use.
+  const Tensor& sources() const { return sources_; }
+  // i32 [rows, k]: where each choice was dispatched to; -1: it was dropped.
+  const Tensor& places() const { return places_; }
+
+ private:
+  int64_t leaves_ = 1;
+  std::vector<int64_t> counts_;
+  std::vector<int64_t> first_;  // of each (expert, leaf), and behind the last one
+  Tensor sources_, places_;
+};
+
+struct RouteOptions {
+  Routing routing = {};
+  // Added to scores for the choice alone: f32 [experts]; undefined: nothing is.
+  Tensor bias = {};
+  // Choices that an expert takes: this times what each would get if all got the same, rounded up.
+  // 0: all of them.
+  double capacity_factor = 0;
+  // What the gradient of the auxiliary loss is multiplied by: its coefficient, times the micro-
+  // batch's weight in the step's loss. With f the fraction of the choices that name an expert and p
+  // its mean normalised score, the loss is experts * sum(f * p), which is 1 where the choices are
+  // even (Fedus et al., "Switch Transformers", 2022).
+  float auxiliary = 0;
+};
+
+struct RoutedRows {
+  Variable weights;  // f32 [rows, k]
+  std::shared_ptr<const ExpertRows> rows;
+};
+// logits [..., experts].
+RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options);
+
+using SharedRows = std::shared_ptr<const ExpertRows>;
+
+// x [..., width] to [dispatched, width]; zeros in rows that are not in use.
+Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows);
+
+// x w(e)^T for the rows of each expert e: x [dispatched, in], w [experts * out, in], result
+// [dispatched, out]. `outputs`: the leaves of the sum over an expert's output features, the input's
+// gradient. Empty: not cut.
+Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& rows,
+                      const FeatureLeaves& outputs = {});
+
+// SwiGlu(pre) w(e) for the rows of each expert e: pre [dispatched, 2 * hidden], w [experts *
+// hidden, out]: one expert's rows are its hidden features. Keeps `pre` alone for backward.
+// `inputs`: the leaves of the sum over an expert's hidden features. Empty: not cut.
+Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRows& rows,
+                            const FeatureLeaves& inputs = {});
+
+// The dispatched rows x [dispatched, width] of each row, times the weights of its choices, added in
+// the order of the choices, + residual [..., width], whose shape the result has.
+Variable Combine(Tape& tape, const Variable& x, const RoutedRows& routed, const Variable& residual);
+
+}  // namespace lockstep

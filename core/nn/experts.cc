@@ -1,0 +1,121 @@
+#include "core/nn/experts.h"
+
+#include <vector>
+
+#include "core/autograd/operations.h"
+#include "core/base/status.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+
+void ExpertLoad::Materialize(Kernels& kernels) {
+  RunningStatistics::Materialize(kernels);
+  kernels.Fill(variance, 0);
+}
+
+void ExpertLoad::Count(Kernels& kernels, const ExpertRows& rows) {
+  std::vector<float> counts(rows.counts().begin(), rows.counts().end());
+  const Tensor uploaded = kernels.Empty({channels}, DType::kF32, MemoryClass::kWorkspace);
+  kernels.CopyFromHost(counts.data(), uploaded);
+  AddToSums(kernels, uploaded, uploaded, /*weight=*/1);
+}
+
+void ExpertLoad::Update(Kernels& kernels, double /*weight*/) {
+  std::vector<float> counts(static_cast<size_t>(3 * channels)), load, bias;
+  load.resize(static_cast<size_t>(channels));
+  bias.resize(static_cast<size_t>(channels));
+  kernels.CopyToHost(sums, counts.data());
+  kernels.CopyToHost(variance, bias.data());
+  double all = 0;
+  for (int64_t i = 0; i < channels; ++i) all += counts[i];
+  const double mean = all / static_cast<double>(channels);
+  for (int64_t i = 0; i < channels; ++i) {
+    load[i] = all > 0 ? static_cast<float>(counts[i] / all) : 0.0f;
+    if (counts[i] != mean)
+      bias[i] += static_cast<float>(counts[i] < mean ? bias_rate_ : -bias_rate_);
+  }
+  kernels.CopyFromHost(load.data(), this->mean);
+  kernels.CopyFromHost(bias.data(), variance);
+  Clear();
+}
+
+RouterLayer::RouterLayer(std::string name, int64_t width, const ExpertsOptions& options, Init init)
+    : Module(std::move(name)),
+      options_(options),
+      weight_(AddParameter("weight", {options.routing.experts, width}, init)),
+      load_(AddStatistics(std::make_unique<ExpertLoad>(Module::name(), options.routing.experts,
+                                                       options.bias_rate))) {}
+
+RoutedRows RouterLayer::operator()(Pass& pass, const Variable& x) {
+  const Variable logits = Linear(pass.tape, x, weight_, nullptr);
+  const bool trains = pass.training();
+  // The auxiliary loss of a micro-batch weighs as much as the losses of its tokens.
+  const double weight =
+      static_cast<double>(pass.loss_factor) * static_cast<double>(x.shape().rows());
+  RoutedRows routed =
+      Route(pass.tape, logits,
+            {.routing = options_.routing,
+             .bias = load_.bias(),
+             .capacity_factor = trains ? options_.capacity_factor : 0,
+             .auxiliary = static_cast<float>(trains ? options_.auxiliary_loss * weight : 0)});
+  if (trains && !load_.frozen && !pass.is_recomputing()) load_.Count(pass.kernels(), *routed.rows);
+  return routed;
+}
+
+ExpertsLayer::ExpertsLayer(std::string name, int64_t width, const ExpertsOptions& options,
+                           Init init, Init last_init)
+    : Module(std::move(name)),
+      experts_(options.routing.experts),
+      hidden_(options.hidden),
+      gate_up_(AddParameter("gate_up.weight", {experts_ * 2 * hidden_, width}, init)),
+      down_(AddParameter("down.weight", {experts_ * hidden_, width}, last_init)) {}
+
+Variable ExpertsLayer::operator()(Pass& pass, const Variable& x, const RoutedRows& routed,
+                                  const Variable& residual) {
+  Tape& tape = pass.tape;
+  const Variable sent = cut_.Enter(pass, Dispatch(tape, x, routed.rows));
+  const Variable pre = ExpertLinear(tape, sent, gate_up_, routed.rows, GateUpLeaves());
+  Variable made = ExpertSwiGluLinear(tape, pre, down_, routed.rows, HiddenLeaves());
+  return Combine(tape, cut_.Leave(pass, std::move(made)), routed, residual);
+}
+
+absl::Status ExpertsLayer::CheckSplit(SplitStyle style, int count,
+                                      const std::string& slices) const {
+  if (style != SplitStyle::kColumn || hidden_ % count == 0) return absl::OkStatus();
+  return InvalidArgument("layer '", name(), "' has ", hidden_,
+                         " hidden features of an expert, which do not divide among ", count, " ",
+                         slices);
+}
+
+void ExpertsLayer::CutFeatures(SplitStyle style, int features) {
+  if (style != SplitStyle::kColumn || features == 1) return;
+  cut_.features = features;
+  cut_.style = style;
+}
+
+void ExpertsLayer::Split(SplitStyle style, SplitGroup& group) {
+  if (style != SplitStyle::kColumn) return;
+  cut_.style = style;
+  cut_.group = &group;
+  const Range own = cut_.Own(hidden_);
+  Slice gate_up = {.dimension = 0, .ranges = {}}, down = gate_up;
+  for (int64_t half = 0; half < 2 * experts_; ++half) {
+    gate_up.ranges.push_back({half * hidden_ + own.first, own.count});
+  }
+  for (int64_t expert = 0; expert < experts_; ++expert) {
+    down.ranges.push_back({expert * hidden_ + own.first, own.count});
+  }
+  gate_up_.slice = std::move(gate_up);
+  down_.slice = std::move(down);
+}
+
+FeatureLeaves ExpertsLayer::GateUpLeaves() const {
+  FeatureLeaves leaves = HiddenLeaves();
+  const int64_t own = cut_.Own(hidden_).count;
+  for (std::vector<Range>& leaf : leaves) {
+    leaf.push_back({.first = own + leaf[0].first, .count = leaf[0].count});
+  }
+  return leaves;
+}
+
+}  // namespace lockstep
