@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/nn/loss.h"
+#include "core/nn/probe.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -16,6 +17,9 @@ StageVariables RunBetween(LocalModel& local_model, Pass& pass, const BlockRange&
     pass.skips.Put(skips.in[i].name, std::move(inputs.skips[i]));
   }
   StageVariables outputs = {.line = std::move(inputs.line)};
+  if (blocks.begin == 0 && !pass.is_recomputing()) {
+    ProbeValue(pass, kProbedInputs, outputs.line[0].value);
+  }
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
     outputs.line = local_model.model().blocks[i]->Run(pass, std::move(outputs.line));
   }
@@ -70,7 +74,9 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .micro_batch = micro_batch_,
           .tokens = tokens,
           .context = local_model_.model().context,
-          .replay = replay};
+          .replay = replay,
+          .sequence = local_model_.model().sequence,
+          .probe = PassProbeOf(local_model_.rank())};
 }
 
 StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs,
@@ -79,6 +85,8 @@ StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs
   StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
   if (local_model_.IsLast(blocks_)) {
     loss_ = local_model_.Loss(pass, std::move(outputs.line[0]), targets);
+    ProbeValue(pass, kProbedTargets, targets);
+    ProbeValue(pass, kProbedLosses, loss_.losses);
     return {};
   }
   outputs_ = SlotsOf(outputs.line);
