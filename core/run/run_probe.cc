@@ -41,12 +41,15 @@ absl::Status CheckProbedPlaces(const ProbeSettings& settings, const Model& model
   for (const std::string& pattern : settings.places) {
     const auto names = [&pattern](const auto& block) {
       const std::vector<Module*> modules = block->Modules();
-      return std::any_of(modules.begin(), modules.end(), [&pattern](const Module* module) {
-        return MatchesLayer(pattern, module->name());
-      });
+      const std::vector<Parameter*> parameters = block->Parameters();
+      return std::any_of(modules.begin(), modules.end(),
+                         [&](const Module* each) { return MatchesLayer(pattern, each->name()); }) ||
+             std::any_of(parameters.begin(), parameters.end(),
+                         [&](const Parameter* each) { return MatchesLayer(pattern, each->name); });
     };
     if (std::any_of(model.blocks.begin(), model.blocks.end(), names)) continue;
-    return InvalidArgument("probe.places: '", pattern, "' names no block and no layer of the ",
+    return InvalidArgument("probe.places: '", pattern,
+                           "' names no block, layer or parameter of the ",
                            "model, whose blocks are ", model.blocks.front()->name(), " to ",
                            model.blocks.back()->name());
   }

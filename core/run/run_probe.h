@@ -24,7 +24,7 @@ inline constexpr char kProbedInputs[] = "batch.inputs";
 inline constexpr char kProbedTargets[] = "batch.targets";
 inline constexpr char kProbedLosses[] = "losses";
 
-// Whether each of the patterns names a layer, or a module around one. InvalidArgument.
+// Whether each of the patterns names a parameter, a layer, or a module around one. InvalidArgument.
 absl::Status CheckProbedPlaces(const ProbeSettings& settings, const Model& model);
 
 // Writes down what passes through one rank in the probed steps, as core/probe/probe_file.h has it:

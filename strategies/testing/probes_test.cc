@@ -142,7 +142,7 @@ TEST(ProbeSettingsTest, PlacesThatNameNothingAreRefused) {
   const absl::Status error = FailStrategy(SingleStrategy(), MakeModel, SmallGptConfig(),
                                           With(kProbed, {R"(probe.places=["block.*"])"}));
   EXPECT_THAT(error.message(),
-              HasSubstr("probe.places: 'block.*' names no block and no layer of the model"));
+              HasSubstr("probe.places: 'block.*' names no block, layer or parameter of the model"));
 }
 
 TEST(ProbeSettingsTest, ProbesChangeNoBitAndWithoutThemThereIsNoFile) {
