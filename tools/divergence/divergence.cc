@@ -1,6 +1,7 @@
 #include "tools/divergence/divergence.h"
 
 #include <algorithm>
+#include <iterator>  // std::ssize
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -14,13 +15,6 @@
 namespace lockstep {
 namespace {
 
-// The parameter that a piece of optimizer state belongs to: "optimizer.<kind>.<parameter>".
-std::string WithoutOptimizer(const std::string& place) {
-  if (!IsOptimizerState(place)) return place;
-  const size_t begin = place.find('.', sizeof(kOptimizerPrefix) - 1);
-  return begin == std::string::npos ? place : place.substr(begin + 1);
-}
-
 // The order in which places are computed.
 class Order {
  public:
@@ -32,7 +26,7 @@ class Order {
 
   int64_t BlockOf(const std::string& place) const {
     if (absl::StartsWith(place, "batch.")) return -1;
-    const std::string name = WithoutOptimizer(place);
+    const std::string name = ParameterOf(place);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (name == blocks_[i] || absl::StartsWith(name, blocks_[i] + ".")) {
         return static_cast<int64_t>(i);
@@ -101,6 +95,12 @@ bool Agree(const ProbedWhole& a, const ProbedWhole& b) {
 
 }  // namespace
 
+std::string ParameterOf(const std::string& place) {
+  if (!IsOptimizerState(place)) return place;
+  const size_t begin = place.find('.', sizeof(kOptimizerPrefix) - 1);
+  return begin == std::string::npos ? place : place.substr(begin + 1);
+}
+
 absl::StatusOr<Divergence> FindDivergence(const ProbedRun& a, const ProbedRun& b) {
   LS_RETURN_IF_ERROR(CheckComparable(a, b));
   Divergence result;
@@ -113,7 +113,9 @@ absl::StatusOr<Divergence> FindDivergence(const ProbedRun& a, const ProbedRun& b
     if (other == of_b.end()) continue;
     LS_RETURN_IF_ERROR(CheckComplete(a, tensor));
     LS_RETURN_IF_ERROR(CheckComplete(b, *other->second));
-    common.push_back({&tensor, other->second, order.BlockOf(tensor.key.place)});
+    const int64_t block = order.BlockOf(tensor.key.place);
+    const bool is_in_block = block >= 0 && block < std::ssize(a.header().blocks);
+    common.push_back({&tensor, other->second, block, is_in_block});
   }
   result.compared = static_cast<int64_t>(common.size());
   result.only_a = static_cast<int64_t>(a.tensors.size()) - result.compared;

@@ -12,6 +12,10 @@
 
 namespace lockstep {
 
+// The parameter that a piece of optimizer state, "optimizer.<kind>.<parameter>", belongs to; any
+// other place as it is.
+std::string ParameterOf(const std::string& place);
+
 // A place that both runs have recorded, and where they differ: in the bits of the whole tensor, or
 // because ranks of one run hold different copies of the same elements. The tensors belong to the
 // runs.
@@ -19,6 +23,7 @@ struct Difference {
   const ProbedWhole* a = nullptr;
   const ProbedWhole* b = nullptr;
   int64_t block = 0;  // of the model; -1: before the first, one more than the last: behind it
+  bool is_in_block = false;  // neither before nor behind
 
   const ProbeKey& key() const { return a->key; }
 };

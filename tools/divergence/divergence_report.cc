@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace lockstep {
 namespace {
@@ -98,11 +99,16 @@ Chart Growth(const Divergence& divergence) {
   return {.id = "growth", .title = "How the difference grows", .body = std::move(chart)};
 }
 
-// The layer that a place belongs to, for probe.places.
-std::string CommandFor(const ProbeKey& key) {
-  return absl::StrCat("To see values, run both again with --set probe.values=true --set ",
-                      "probe.first_step=", key.step, " --set probe.steps=1 --set 'probe.places=[\"",
-                      key.place, "\"]'");
+// What records the values of a place. Inputs, losses and numbers are recorded with any places.
+std::string CommandFor(const Difference& first) {
+  const std::string command =
+      absl::StrCat("To see values, run both again with --set probe.values=true --set ",
+                   "probe.first_step=", first.key().step, " --set probe.steps=1");
+  const std::string parameter = ParameterOf(first.key().place);
+  if (!first.is_in_block) return command;
+  constexpr absl::string_view kCore = ".core";  // what attention computes belongs to its module
+  return absl::StrCat(command, " --set 'probe.places=[\"", absl::StripSuffix(parameter, kCore),
+                      "\"]'");
 }
 
 }  // namespace
@@ -127,7 +133,7 @@ Report DivergenceReport(const ProbedRun& a, const ProbedRun& b, const Divergence
   const Difference& first = divergence.differences.front();
   summary.items.push_back(FirstPlace(first, divergence, judgement));
   if (!judgement.first) {
-    summary.items.push_back(Paragraph{CommandFor(first.key()), Paragraph::Tone::kNote});
+    summary.items.push_back(Paragraph{CommandFor(first), Paragraph::Tone::kNote});
   }
   report.sections.push_back(std::move(summary));
   Section following = {.title = "From there on"};
