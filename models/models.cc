@@ -1,5 +1,7 @@
 #include "models/models.h"
 
+#include <algorithm>  // std::max
+
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
@@ -114,11 +116,11 @@ absl::Status ReadExperts(ConfigReader& reader, LlamaOptions& options) {
   ConfigReader table(reader.Table("experts"));
   ExpertsOptions experts = {.hidden = options.mlp_width};
   Routing& routing = experts.routing;
-  table.Require("count", &routing.experts, {.at_least = 1, .at_most = kMostFeatures});
-  table.Read("top_k", &routing.chosen, {.at_least = 1, .at_most = kMostFeatures});
+  table.Require("count", &routing.experts, {.at_least = 1, .at_most = kMostExperts});
+  table.Read("top_k", &routing.chosen, {.at_least = 1, .at_most = kMostExperts});
   table.Read("width", &experts.hidden, {.at_least = 1, .at_most = kMostFeatures});
   int64_t shared = 0;
-  table.Read("shared", &shared, {.at_least = 0, .at_most = kMostFeatures});
+  table.Read("shared", &shared, {.at_least = 0, .at_most = kMostExperts});
   table.ReadChoice(
       "scores", &routing.scores,
       {{"softmax", Routing::Scores::kSoftmax}, {"sigmoid", Routing::Scores::kSigmoid}});
@@ -129,6 +131,10 @@ absl::Status ReadExperts(ConfigReader& reader, LlamaOptions& options) {
   if (routing.chosen > routing.experts) {
     table.AddProblem("top_k", absl::StrCat("is ", routing.chosen, ", but there are ",
                                            routing.experts, " experts to choose from"));
+  }
+  if (std::max(routing.experts, shared) * experts.hidden > kMostFeaturesOfExperts) {
+    table.AddProblem("width", absl::StrCat("is ", experts.hidden, ": all experts together can be ",
+                                           kMostFeaturesOfExperts, " wide"));
   }
   options.shared_width = shared * experts.hidden;
   options.experts = experts;

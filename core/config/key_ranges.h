@@ -13,8 +13,10 @@ inline constexpr double kMostSamplesOfStep = 0x1p24;   // a batch
 inline constexpr double kMostTokensOfSample = 0x1p22;  // the context
 inline constexpr double kMostClasses = 0x1p24;         // a vocabulary
 inline constexpr double kMostLayers = 10'000;
-inline constexpr double kMostFeatures = 0x1p20;  // a layer's width
+inline constexpr double kMostFeatures = 0x1p20;   // a layer's width
 inline constexpr double kMostRowsOfRun = 0x1p40;  // of logits
+inline constexpr double kMostExperts = 4096;
+inline constexpr int64_t kMostFeaturesOfExperts = int64_t{1} << 24;  // of a layer, together
 inline constexpr double kMostThreads = 4096;
 inline constexpr double kMostBytes = 0x1p50;
 // The longest time that a run may wait: 30 years. In nanoseconds it is a tenth of what int64 holds.

@@ -122,6 +122,17 @@ void ReadTrace(ConfigReader& reader, Settings& settings) {
   reader.Read("steps", &settings.trace.steps, kSomeSteps);
 }
 
+void ReadProbe(ConfigReader& reader, Settings& settings) {
+  ProbeSettings& probe = settings.probe;
+  reader.Read("first_step", &probe.first_step, kSomeSteps);
+  reader.Read("steps", &probe.steps, kSomeSteps);
+  reader.Read("places", &probe.places);
+  reader.Read("values", &probe.values);
+  if (probe.places.empty()) {
+    reader.AddProblem("places", "names no block and no layer; use [\"*\"] for all");
+  }
+}
+
 void ReadRun(ConfigReader& reader, Settings& settings) {
   reader.Read("threads", &settings.threads, {.at_least = 0, .at_most = kMostThreads});
   reader.ReadChoice("instructions", &settings.instructions,
@@ -190,6 +201,7 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
     reader.Read("every", &hashes.hash_every, kSomeSteps);
   });
   read("trace", ReadTrace);
+  read("probe", ReadProbe);
   read("memory", [](ConfigReader& reader, Settings& memory) {
     reader.Read("limit", &memory.memory_limit, {.at_least = 0, .at_most = kMostBytes});
   });
@@ -203,9 +215,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",    "mesh",   "cut",  "batch",      "precision",  "optimizer",
-          "schedule", "lora",   "loss", "validation", "checkpoint", "hashes",
-          "trace",    "memory", "comm", "run"};
+  return {"train",    "mesh",  "cut",    "batch",      "precision",  "optimizer",
+          "schedule", "lora",  "loss",   "validation", "checkpoint", "hashes",
+          "trace",    "probe", "memory", "comm",       "run"};
 }
 
 }  // namespace lockstep

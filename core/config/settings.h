@@ -12,6 +12,7 @@
 #include "core/config/config.h"
 #include "core/config/cut_settings.h"
 #include "core/config/precision.h"
+#include "core/config/probe_settings.h"
 #include "core/config/trace_window.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/nn/lora_options.h"
@@ -68,6 +69,7 @@ struct Settings {
   CheckpointSettings checkpoint;
   int64_t hash_every = 0;  // steps between the hashes of all tensors in hashes.csv; 0: none
   TraceWindow trace;
+  ProbeSettings probe;
   int64_t memory_limit = 0;  // bytes a rank; 0: none
   int64_t threads = 0;       // a rank; 0: the machine's cores divided by the ranks
   InstructionSet instructions = WidestInstructionSet();  // of ranks that compute on the CPU
@@ -88,10 +90,10 @@ struct Settings {
 };
 
 // Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, loss, validation,
-// checkpoint, hashes, trace, memory, comm and run, and checks what they say against each other.
-// Adapters are there where the table lora is, whose keys learning_rate and weight_decay come before
-// those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has as many
-// micro-batches as samples.
+// checkpoint, hashes, trace, probe, memory, comm and run, and checks what they say against each
+// other. Adapters are there where the table lora is, whose keys learning_rate and weight_decay come
+// before those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has as
+// many micro-batches as samples.
 absl::StatusOr<Settings> ReadSettings(const Config& config);
 
 // The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its

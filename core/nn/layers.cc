@@ -95,6 +95,15 @@ absl::Status LinearLayer::CheckSplit(SplitStyle style, int count, const std::str
   return absl::OkStatus();
 }
 
+Variable LinearLayer::ProbedOutput(Pass& pass, Variable y) const {
+  if (pass.probe == nullptr) return y;
+  if (cut_.style != SplitStyle::kColumn) return Probed(pass, name(), std::move(y));
+  Slice slice = OutputSlice(cut_.first_leaf(), cut_.leaves());
+  slice.dimension = 1;
+  return Probed(pass, name(), std::move(y),
+                HeldFeatures{.slice = std::move(slice), .all = weight().shape[0]});
+}
+
 Slice LinearLayer::OutputSlice(int first, int count) const {
   return SliceOf(0, cut_.FeaturesAt(weight().shape[0], first, count));
 }
@@ -230,13 +239,22 @@ Attention QkvLayer::Attend(const Dropout& dropout) const {
           .key_heads = OwnUnits(1).count};
 }
 
+Variable QkvLayer::ProbedAttention(Pass& pass, const std::string& place, Variable y) const {
+  if (pass.probe == nullptr) return y;
+  const Range heads = OwnUnits(0);
+  return Probed(
+      pass, place, std::move(y),
+      HeldFeatures{.slice = SliceOf(1, {heads.first * head_width_, heads.count * head_width_}),
+                   .all = heads_ * head_width_});
+}
+
 Variable LinearLayer::SumRow(Pass& pass, Variable part, const Variable* residual) {
   Variable y = cut_.Leave(pass, std::move(part));
   if (bias_ == nullptr && residual == nullptr) return y;
   return AddBias(pass.tape, std::move(y), bias_, residual);
 }
 
-Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* residual) {
+Variable LinearLayer::RunOfGelu(Pass& pass, const Variable& pre, const Variable* residual) {
   const auto run = [&](Leaf* bias, const Variable* addend) {
     Variable y = GeluLinear(pass.tape, pre, weight(), bias, addend);
     return adapters().empty() ? y : Adapt(pass, Gelu(pass.tape, pre), std::move(y));
@@ -251,9 +269,8 @@ Variable LinearLayer::OfGelu(Pass& pass, const Variable& pre, const Variable* re
   return SumRow(pass, RunByInputs(pass, of_gelu, pre, leaves, &gelu), residual);
 }
 
-Variable LinearLayer::OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual) {
+Variable LinearLayer::RunOfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual) {
   CHECK(bias_ == nullptr) << name() << ": an MLP with SwiGLU has no bias";
-  if (!adapters().empty()) return (*this)(pass, SwiGlu(pass.tape, pre), residual);
   if (!cut_.is_cut()) return SwiGluLinear(pass.tape, pre, weight(), residual);
   CHECK(cut_.style == SplitStyle::kRow) << name() << ": only some of the features are here";
   return SumRow(pass, SwiGluLinear(pass.tape, pre, weight(), nullptr, InputLeaves()), residual);
@@ -266,16 +283,19 @@ Variable RunMlp(Pass& pass, const Variable& x, LinearLayer& up, LinearLayer& dow
   }
   CHECK(up.bias() != nullptr) << up.name() << ": the fused MLP has a bias there";
   if (!up.cut().is_cut() && !down.cut().is_cut()) {
-    return ApplyGeluMlp(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
-                        residual);
+    return down.ProbedOutput(
+        pass, ApplyGeluMlp(pass.tape, x, {up.weight(), *up.bias(), down.weight(), down.bias()},
+                           residual));
   }
   CHECK(up.cut().style == SplitStyle::kColumn && down.cut().style == SplitStyle::kRow)
       << up.name() << ", " << down.name() << ": split by column, then by row, or not at all";
   const GeluMlp mlp = {up.weight(), *up.bias(), down.weight(), nullptr, down.InputLeaves()};
   Variable y =
       down.cut().Leave(pass, ApplyGeluMlp(pass.tape, up.cut().Enter(pass, x), mlp, nullptr));
-  if (down.bias() == nullptr && residual == nullptr) return y;
-  return AddBias(pass.tape, std::move(y), down.bias(), residual);
+  if (down.bias() != nullptr || residual != nullptr) {
+    y = AddBias(pass.tape, std::move(y), down.bias(), residual);
+  }
+  return down.ProbedOutput(pass, std::move(y));
 }
 
 Variable RunSwiGluMlp(Pass& pass, const Variable& x, GateUpLayer& gate_up, LinearLayer& down,
@@ -319,7 +339,7 @@ void ConvolutionLayer::Split(SplitStyle style, SplitGroup& group) {
   CutAdapters(cut_);
 }
 
-Variable ConvolutionLayer::operator()(Pass& pass, const Variable& x) {
+Variable ConvolutionLayer::Run(Pass& pass, const Variable& x) {
   const auto run = [&](const Variable& in) {
     return Adapt(pass, in, Convolution(pass.tape, in, weight(), nullptr, window_));
   };
@@ -342,7 +362,7 @@ BatchNormLayer::BatchNormLayer(std::string name, int64_t channels, Activation ac
       bias_(AddParameter("bias", {channels}, Init::Constant(0))),
       statistics_(AddStatistics(channels, momentum)) {}
 
-Variable BatchNormLayer::operator()(Pass& pass, const Variable& x, const Variable* residual) {
+Variable BatchNormLayer::Run(Pass& pass, const Variable& x, const Variable* residual) {
   Kernels& k = pass.kernels();
   if (!pass.training()) {
     Tensor y = k.EmptyLike(x.value);
@@ -394,7 +414,7 @@ void EmbeddingLayer::Split(SplitStyle style, SplitGroup& group) {
   SplitRows(weight_, cut_);
 }
 
-Variable EmbeddingLayer::operator()(Pass& pass, const Variable& ids) {
+Variable EmbeddingLayer::Run(Pass& pass, const Variable& ids) {
   // One leaf has the row, and the others add -0: a tree over leaves would round nothing.
   if (cut_.group == nullptr) return Embedding(pass.tape, ids, weight_);
   Kernels& k = pass.kernels();
@@ -410,7 +430,7 @@ void PositionLayer::Split(SplitStyle /*style*/, SplitGroup& group) {
   if (group.splits_sequence()) sequence_ = &group;
 }
 
-Variable PositionLayer::operator()(Pass& pass, const Variable& x) {
+Variable PositionLayer::Run(Pass& pass, const Variable& x) {
   const TokenOrder& tokens = pass.tokens;
   const bool are_given = pass.positions.defined();
   if (tokens.leaves == 1 && !are_given) return AddPositions(pass.tape, x, weight_);
@@ -442,7 +462,19 @@ void LogitsLayer::Split(SplitStyle style, SplitGroup& group) {
   SplitRows(weight_, cut_);
 }
 
+// Without the padding, which is no part of the logits.
 Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
+  Variable y = Run(pass, x);
+  // Losses made in runs are no logits.
+  if (pass.probe == nullptr || pass.loss_in_runs != nullptr) return y;
+  return Probed(pass, name(), std::move(y),
+                HeldFeatures{.slice = SliceOf(1, weight_.slice ? weight_.slice->ranges[0]
+                                                               : Range{0, weight_.shape[0]}),
+                             .all = weight_.shape[0],
+                             .padding = weight_.padding});
+}
+
+Variable LogitsLayer::Run(Pass& pass, const Variable& x) {
   if (!cut_.is_cut() && weight_.padding == 0) {
     if (pass.loss_in_runs != nullptr) return CrossEntropyInRuns(pass, x, weight_, {});
     return Linear(pass.tape, x, weight_, nullptr);
@@ -461,8 +493,9 @@ Variable LogitsLayer::operator()(Pass& pass, const Variable& x) {
 }
 
 Variable DropoutLayer::operator()(Pass& pass, const Variable& x) const {
-  return ApplyDropout(pass.tape, DropoutAt(pass, place_, probability_), x,
-                      OwnRows(sequence_, pass.tokens).first * x.shape()[-1]);
+  return Probed(pass, name(),
+                ApplyDropout(pass.tape, DropoutAt(pass, place_, probability_), x,
+                             OwnRows(sequence_, pass.tokens).first * x.shape()[-1]));
 }
 
 void DropoutLayer::Split(SplitStyle /*style*/, SplitGroup& group) {

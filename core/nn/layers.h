@@ -10,6 +10,7 @@
 #include "core/nn/adaptable_layer.h"
 #include "core/nn/dropout.h"
 #include "core/nn/module.h"
+#include "core/nn/probe.h"
 #include "core/nn/recompute.h"
 
 // The layers that models are made of. Each owns its parameters and calls the differentiable
@@ -40,16 +41,24 @@ class LinearLayer : public AdaptableLayer {
       : LinearLayer(std::move(name), in, out, Options{}) {}
 
   Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
-    if (cut_.is_cut()) return RunCut(pass, x, residual);
-    return Adapt(pass, x, Linear(pass.tape, x, weight(), bias_, residual));
+    if (cut_.is_cut()) return ProbedOutput(pass, RunCut(pass, x, residual));
+    return ProbedOutput(pass, Adapt(pass, x, Linear(pass.tape, x, weight(), bias_, residual)));
   }
   Parameter* bias() { return bias_; }
 
+  // Hands an output of this layer to the pass's probe, if any (probe.h).
+  Variable ProbedOutput(Pass& pass, Variable y) const;
+
   // The same of gelu(pre), for layers that have all of the output features.
-  Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual);
+  Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual) {
+    return ProbedOutput(pass, RunOfGelu(pass, pre, residual));
+  }
   // The same of swiglu(pre), where pre has gates and then values of this layer's input features.
   // Without bias.
-  Variable OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual);
+  Variable OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual) {
+    return adapters().empty() ? ProbedOutput(pass, RunOfSwiGlu(pass, pre, residual))
+                              : (*this)(pass, SwiGlu(pass.tape, pre), residual);
+  }
 
   const FeatureCut& cut() const { return cut_; }
   // The leaves of a sum over output features, which a column cuts, or over input features, which a
@@ -67,6 +76,8 @@ class LinearLayer : public AdaptableLayer {
 
  private:
   Variable RunCut(Pass& pass, const Variable& x, const Variable* residual);
+  Variable RunOfGelu(Pass& pass, const Variable& pre, const Variable* residual);
+  Variable RunOfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual);
   // Sums what the members of a row make of their inputs.
   Variable SumRow(Pass& pass, Variable part, const Variable* residual);
 
@@ -113,6 +124,8 @@ class QkvLayer : public PackedLinearLayer {
 
   // What is to be computed from this layer's output.
   Attention Attend(const Dropout& dropout) const;
+  // Hands what attention has made of this layer's output to the pass's probe, under `place`.
+  Variable ProbedAttention(Pass& pass, const std::string& place, Variable y) const;
 
  private:
   int64_t heads_, head_width_;
@@ -144,13 +157,17 @@ class ConvolutionLayer : public AdaptableLayer {
  public:
   ConvolutionLayer(std::string name, int64_t in, int64_t out, const Window& window);
 
-  Variable operator()(Pass& pass, const Variable& x);
+  Variable operator()(Pass& pass, const Variable& x) {
+    return Probed(pass, name(), Run(pass, x), weight());
+  }
 
   absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
   void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
+  Variable Run(Pass& pass, const Variable& x);
+
   Window window_;
   FeatureCut cut_;
 };
@@ -165,13 +182,17 @@ class BatchNormLayer : public Module {
   BatchNormLayer(std::string name, int64_t channels, Activation activation,
                  std::optional<float> momentum = kMomentum);
 
-  Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr);
+  Variable operator()(Pass& pass, const Variable& x, const Variable* residual = nullptr) {
+    return Probed(pass, name(), Run(pass, x, residual), weight_);
+  }
 
   void CutFeatures(SplitStyle /*style*/, int features) override { features_ = features; }
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
   static constexpr float kEpsilon = 1e-5f;
+
+  Variable Run(Pass& pass, const Variable& x, const Variable* residual);
 
   int features_ = 1;
   Activation activation_;
@@ -208,7 +229,7 @@ class LayerNormLayer : public Module {
   LayerNormLayer(std::string name, int64_t width);
 
   Variable operator()(Pass& pass, const Variable& x) {
-    return LayerNorm(pass.tape, x, weight_, bias_, kEpsilon);
+    return Probed(pass, name(), LayerNorm(pass.tape, x, weight_, bias_, kEpsilon));
   }
 
  private:
@@ -223,7 +244,7 @@ class RmsNormLayer : public Module {
   RmsNormLayer(std::string name, int64_t width, float epsilon);
 
   Variable operator()(Pass& pass, const Variable& x) {
-    return RmsNorm(pass.tape, x, weight_, epsilon_);
+    return Probed(pass, name(), RmsNorm(pass.tape, x, weight_, epsilon_));
   }
 
  private:
@@ -240,13 +261,17 @@ class EmbeddingLayer : public Module {
   EmbeddingLayer(std::string name, int64_t entries, int64_t width, Init init);
 
   // [ids..., width]; of a split sequence the own tokens' rows.
-  Variable operator()(Pass& pass, const Variable& ids);
+  Variable operator()(Pass& pass, const Variable& ids) {
+    return Probed(pass, name(), Run(pass, ids));
+  }
   Parameter& weight() { return weight_; }
 
   void CutFeatures(SplitStyle style, int features) override;
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
+  Variable Run(Pass& pass, const Variable& ids);
+
   FeatureCut cut_;
   Parameter& weight_;
 };
@@ -257,11 +282,13 @@ class PositionLayer : public Module {
  public:
   PositionLayer(std::string name, int64_t longest, int64_t width, Init init);
 
-  Variable operator()(Pass& pass, const Variable& x);
+  Variable operator()(Pass& pass, const Variable& x) { return Probed(pass, name(), Run(pass, x)); }
 
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
+  Variable Run(Pass& pass, const Variable& x);
+
   SplitGroup* sequence_ = nullptr;  // null: x has all tokens
   Parameter& weight_;
 };
@@ -282,6 +309,8 @@ class LogitsLayer : public Module {
   void Split(SplitStyle style, SplitGroup& group) override;
 
  private:
+  Variable Run(Pass& pass, const Variable& x);
+
   FeatureCut cut_;
   Parameter& weight_;
 };

@@ -49,6 +49,7 @@ void Model::Split(SplitGroup& group) {
     }
   }
   if (!group.splits_sequence()) return;
+  sequence = &group;
   // Whole parameters of layers that are not split meet the own tokens alone.
   for (Parameter* parameter : Parameters()) {
     if (!parameter->slice && parameter->features_over == nullptr) parameter->tokens_over = &group;

@@ -37,6 +37,9 @@ struct Model {
   // has all of them. Every gradient is one of the rank's own tokens (Parameter::context_over).
   ContextGroup* context = nullptr;
 
+  // Ranks that divide the rows between split layers; null: none do. Set by Split.
+  const SplitGroup* sequence = nullptr;
+
   // What its parameters are called in files from elsewhere.
   PublishedNames published;
   // A file that they start from: a checkpoint, or one with those names; empty: from their Init.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/nn/probe.h"
 #include "core/nn/recompute.h"
 
 namespace lockstep {
@@ -71,6 +72,11 @@ Variables Block::Run(Pass& pass, Variables inputs) {
   pass.recomputed_operations = &recomputed.operations;
   Variables outputs = recomputed.whole ? ForwardRecomputed(pass, std::move(inputs))
                                        : Forward(pass, std::move(inputs));
+  // Split or padded logits have been probed by their layer, which knows their classes.
+  for (size_t i = 0; i < outputs.size() && pass.split_logits.leaf_classes == 0; ++i) {
+    outputs[i] =
+        Probed(pass, i == 0 ? name() : absl::StrCat(name(), ".", i), std::move(outputs[i]));
+  }
   pass.tape.RecordAlways([this] {
     for (BlockHooks& hooks : hooks_) hooks.before_backward();
   });

@@ -14,6 +14,7 @@ namespace lockstep {
 class ContextGroup;
 class KeyValueCache;
 struct LossInRuns;
+class PassProbe;
 class SplitGroup;
 
 // Logits of which each member of a group has some of the classes, or whose sums over classes are
@@ -56,6 +57,11 @@ struct Pass {
   // this is that second time, which must leave no other traces than the first.
   enum class Replay { kNone, kCheckpointing, kRecomputing };
   Replay replay = Replay::kNone;
+  // Ranks that divide the rows between split layers (OwnRows, split.h); null: no ranks do.
+  const SplitGroup* sequence = nullptr;
+  // Receives what passes through blocks and layers (probe.h); null: nothing is probed.
+  PassProbe* probe = nullptr;
+
   // Kinds of operations that the block which is running recomputes (recompute.h); null: none.
   const std::vector<std::string>* recomputed_operations = nullptr;
 

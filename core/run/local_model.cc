@@ -271,9 +271,12 @@ double LocalModel::MeanLoss(Communicator* ranks) {
 
 bool LocalModel::EndShard(Parameter& use) {
   CompleteGradient(rank_.kernels, use);
-  if (gradient_sums_.at(&use).Add()) return true;
+  if (PassProbeOf(rank_) != nullptr) rank_.probe->ShardGradient(use);
+  const auto sum = gradient_sums_.find(&use);
+  const bool has_sum = sum != gradient_sums_.end();
+  if (has_sum && sum->second.Add()) return true;
   use.ClearGradient();
-  return false;
+  return !has_sum;
 }
 
 std::vector<RunningStatistics*> LocalModel::StatisticsOf(const BlockRange& blocks) const {

@@ -126,7 +126,8 @@ class LocalModel {
 
   // Ends a shard of the batch for one of uses(), whose gradient joins those of the shards before.
   // Returns whether this was the rank's last shard: then the gradient is the sum of all; else the
-  // next contribution begins anew. Requires AllocateGradients.
+  // next contribution begins anew. Without AllocateGradients the caller takes each shard's
+  // gradient, and sums: every shard is complete, and the next contribution begins anew.
   bool EndShard(Parameter& use);
   // A tensor for each trained parameter of the whole model that owns its value, in the order of
   // first use: of those that other ranks hold, empty ones. So all ranks name the same tensors.

@@ -5,6 +5,7 @@
 #include "core/kernels/kernels.h"
 #include "core/report/step_timer.h"
 #include "core/report/trace.h"
+#include "core/run/run_probe.h"
 #include "core/run/step_recorder.h"
 
 namespace lockstep {
@@ -19,11 +20,17 @@ struct Rank {
   Mesh& mesh;
   StepTimer& timer;
   Trace& trace;
+  RunProbe* probe = nullptr;         // writes down what passes through the rank; null: nothing
   StepRecorder* recorder = nullptr;  // records steps of a rehearsal; else null
   const int rank = mesh.world().rank();
   const int size = mesh.world().size();
 
   Allocator& allocator() const { return kernels.allocator(); }
 };
+
+// The probe of the rank's passes; null: the present step is not probed.
+inline PassProbe* PassProbeOf(const Rank& rank) {
+  return rank.probe != nullptr && rank.probe->is_on() ? rank.probe : nullptr;
+}
 
 }  // namespace lockstep

@@ -94,7 +94,7 @@ absl::Status Compare(const RunKeys& own, const RunKeys& first, int rank) {
 absl::StatusOr<RunKeys> KeysOfRun(const ConfigRecord& record, const Dataset& dataset) {
   RunKeys keys;
   for (const auto& [table, members] : record) {
-    if (table == "run" || table == "trace") continue;
+    if (table == "run" || table == "trace" || table == "probe") continue;
     for (const RecordedKey& key : members) {
       keys[absl::StrCat(table, table.empty() ? "" : ".", key.name)] = key.value;
     }

@@ -17,8 +17,8 @@ namespace lockstep {
 // another file of the same name is seen, and another program that computes them.
 using RunKeys = std::map<std::string, std::string>;
 
-// The keys that a run has asked for, but for the tables run and trace, which change no number.
-// Reads four samples of the training split: an error if they cannot be read.
+// The keys that a run has asked for, but for the tables run, trace and probe, which change no
+// number. Reads four samples of the training split: an error if they cannot be read.
 absl::StatusOr<RunKeys> KeysOfRun(const ConfigRecord& record, const Dataset& dataset);
 
 // The keys that decide the curve: a run that goes on with other values of them has another curve.

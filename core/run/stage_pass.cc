@@ -4,6 +4,7 @@
 
 #include "core/nn/loss.h"
 #include "core/nn/positions.h"
+#include "core/nn/probe.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -23,6 +24,9 @@ StageVariables RunBetween(LocalModel& local_model, Pass& pass, const BlockRange&
     pass.skips.Put(skips.in[i].name, std::move(inputs.skips[i]));
   }
   StageVariables outputs = {.line = std::move(inputs.line)};
+  if (blocks.begin == 0 && !pass.is_recomputing()) {
+    ProbeValue(pass, kProbedInputs, outputs.line[0].value);
+  }
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
     outputs.line = local_model.model().blocks[i]->Run(pass, std::move(outputs.line));
   }
@@ -89,6 +93,8 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .documents = documents_,
           .context = local_model_.model().context,
           .replay = replay,
+          .sequence = local_model_.model().sequence,
+          .probe = PassProbeOf(local_model_.rank()),
           .loss_in_runs = loss_in_runs_ ? &*loss_in_runs_ : nullptr};
 }
 
@@ -98,6 +104,8 @@ StageVariables StagePass::RunRecorded(Pass::Replay replay, StageVariables inputs
   StageVariables outputs = RunBetween(local_model_, pass, blocks_, skips_, std::move(inputs));
   if (local_model_.IsLast(blocks_)) {
     loss_ = local_model_.Loss(pass, std::move(outputs.line[0]), targets);
+    ProbeValue(pass, kProbedTargets, targets);
+    ProbeValue(pass, kProbedLosses, loss_.losses);
     return {};
   }
   outputs_ = SlotsOf(outputs.line);

@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/agree.h"
+#include "core/probe/probe_file.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
 #include "core/run/batches.h"
@@ -21,6 +22,7 @@
 #include "core/run/profile_blocks.h"
 #include "core/run/rank_device.h"
 #include "core/run/rehearsal.h"
+#include "core/run/run_probe.h"
 #include "core/run/validation.h"
 #include "glog/logging.h"
 
@@ -206,7 +208,9 @@ class Trainer {
       ledger_.StartTrace();
       rank_.allocator().StartHistory();
     }
+    if (rank_.probe != nullptr) rank_.probe->BeginStep(step, strategy_.State());
     const StepResult result = strategy_.TrainStep(step, batches);
+    if (PassProbeOf(rank_) != nullptr) LS_RETURN_IF_ERROR(EndProbedStep(result));
     if (rank_.trace.enabled()) {
       TraceCommunication(ledger_.StopTrace(), rank_.trace);
       rank_.trace.AddMemory(rank_.allocator().StopHistory());
@@ -231,6 +235,13 @@ class Trainer {
       return absl::OkStatus();
     }
     return AgreeOnFirst(Diverged(step, result), rank_.mesh.world());
+  }
+
+  absl::Status EndProbedStep(const StepResult& result) {
+    rank_.probe->Number("loss", result.loss);
+    rank_.probe->Number("gradient_norm", result.gradient_norm);
+    rank_.probe->Number("learning_rate", result.learning_rate);
+    return rank_.probe->EndStep(strategy_.State());
   }
 
   // All ranks have the same loss: each says the same.
@@ -297,6 +308,21 @@ class Trainer {
   int64_t saved_steps_ = 0;  // behind the newest checkpoint of this attempt
 };
 
+ProbeHeader ProbeHeaderOf(const TrainingRun& run, const Model& model, const Rank& rank) {
+  const Settings& settings = run.settings;
+  ProbeHeader header = {.program = "lockstep " + run.strategy_name,
+                        .workload = run.workload,
+                        .model = ModelFingerprint(run.config),
+                        .rank = rank.rank,
+                        .ranks = rank.size,
+                        .batch = settings.batch.size,
+                        .shards = settings.cut.shards,
+                        .micro_batches = settings.cut.micro_batches,
+                        .tokens = settings.cut.tokens};
+  for (const auto& block : model.blocks) header.blocks.push_back(block->name());
+  return header;
+}
+
 }  // namespace
 
 absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& report) {
@@ -316,6 +342,12 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
        .trace = &trace});
   Rank rank(kernels, mesh, timer, trace);
   LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
+  std::optional<RunProbe> probe;
+  if (run.settings.probe.steps > 0) {
+    probe.emplace(run.settings.probe, ProbeHeaderOf(run, model, rank), mesh, kernels,
+                  run.out + "/" + kProbeFolder);
+    rank.probe = &*probe;
+  }
   InitialWeights initial = {.path = model.initial_weights, .names = model.published};
   // Here what was thrown inside a pass becomes a status again.
   try {

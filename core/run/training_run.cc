@@ -23,6 +23,7 @@
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
 #include "core/run/model_weights.h"
+#include "core/run/run_probe.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
@@ -188,6 +189,7 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
   LS_RETURN_IF_ERROR(CheckFeatures(model, run.settings.cut.features));
+  LS_RETURN_IF_ERROR(CheckProbedPlaces(run.settings.probe, model));
   LS_RETURN_IF_ERROR(CheckTokens(model, *run.dataset, run.settings.cut.tokens));
   LS_RETURN_IF_ERROR(CheckLossRuns(model, run.settings.loss.rows));
   LS_RETURN_IF_ERROR(CheckDocuments(*run.dataset, run.device));

@@ -91,6 +91,7 @@ Updater::Updater(Rank& rank, const Settings& settings, const std::vector<Trained
 
 StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained) {
   StepTimer::Scope scope(rank_.timer, Phase::kOptimizer);
+  if (PassProbeOf(rank_) != nullptr) rank_.probe->Gradients(trained);
   StepResult result;
   result.loss_scale = loss_scale_.scale();
   result.gradient_norm = GradientNorm(rank_.kernels, trained, norm_) / result.loss_scale;

@@ -54,9 +54,11 @@ class AttentionBranch : public Module {
   Variable operator()(Pass& pass, const Variable& x) {
     const Attention attention = qkv_.Attend({});
     Variable qkv = rotary_->Turn(pass, qkv_(pass, norm_(pass, x)), attention);
-    const Variable y = Operate(
-        pass, "attention", {std::move(qkv)},
-        [attention](Pass& run, const Variables& in) { return Attend(run, in[0], attention); });
+    const Variable y = qkv_.ProbedAttention(
+        pass, name() + ".core",
+        Operate(pass, "attention", {std::move(qkv)}, [attention](Pass& run, const Variables& in) {
+          return Attend(run, in[0], attention);
+        }));
     return projection_(pass, y, &x);
   }
 

@@ -137,11 +137,16 @@ void ReadRotary(const Json& file, RotaryOptions& rotary, std::vector<std::string
 void ReadExperts(const Reader& reader, LlamaOptions& options) {
   ExpertsOptions experts = {.hidden = options.mlp_width};
   Routing& routing = experts.routing;
-  reader.Read("num_local_experts", &routing.experts, kMostFeatures);
-  reader.Read("num_experts_per_tok", &routing.chosen, kMostFeatures);
+  reader.Read("num_local_experts", &routing.experts, kMostExperts);
+  reader.Read("num_experts_per_tok", &routing.chosen, kMostExperts);
   if (routing.chosen > routing.experts) {
     reader.AddProblem("num_experts_per_tok", absl::StrCat("is ", routing.chosen, ", but there are ",
                                                           routing.experts, " experts"));
+  }
+  if (routing.experts * experts.hidden > kMostFeaturesOfExperts) {
+    reader.AddProblem("intermediate_size",
+                      absl::StrCat("is ", experts.hidden, ": all experts together can be ",
+                                   kMostFeaturesOfExperts, " wide"));
   }
   options.experts = experts;
 }

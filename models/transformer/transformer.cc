@@ -59,9 +59,11 @@ class AttentionBranch : public Module {
   Variable operator()(Pass& pass, const Variable& x) {
     const Attention attention =
         qkv_.Attend(DropoutAt(pass, name() + ".probabilities", probabilities_dropout_));
-    const Variable y = Operate(
-        pass, "attention", {qkv_(pass, norm_(pass, x))},
-        [attention](Pass& run, const Variables& qkv) { return Attend(run, qkv[0], attention); });
+    const Variable y = qkv_.ProbedAttention(pass, name() + ".core",
+                                            Operate(pass, "attention", {qkv_(pass, norm_(pass, x))},
+                                                    [attention](Pass& run, const Variables& qkv) {
+                                                      return Attend(run, qkv[0], attention);
+                                                    }));
     if (!dropout_.IsActive(pass)) return projection_(pass, y, &x);
     return Add(pass.tape, x, dropout_(pass, projection_(pass, y)));
   }

@@ -107,12 +107,7 @@ void ShardedGradients::Completed(const BlockRange& stage) {
 void ShardedGradients::Sum(Flat& flat) {
   bool is_complete = true;
   for (Parameter* use : flat.uses) {
-    if (stays_whole()) {
-      is_complete = end_shard_(*use);
-    } else {
-      CompleteGradient(kernels_, *use);
-      use->ClearGradient();
-    }
+    is_complete = end_shard_(*use);
   }
   if (!is_complete) return;
   if (under_way_.size() == kUnderWay) Advance();

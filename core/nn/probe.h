@@ -1,0 +1,60 @@
+// Probes of passes: what watches the values that leave blocks and layers, and the gradients that
+// come back to them (docs/debugging.md). Layers only say what a tensor is and which elements of it
+// are here; core/run/run_probe.h decides what becomes of it.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/autograd/variable.h"
+#include "core/base/token_order.h"
+#include "core/nn/parameter.h"
+#include "core/nn/pass.h"
+#include "core/tensor/slice.h"
+
+namespace lockstep {
+
+// The features, entries of a row, that this rank has of a tensor whose features ranks divide.
+struct HeldFeatures {
+  Slice slice = {};     // along dimension 1 of [rows, all]
+  int64_t all = 0;      // features of the whole tensor
+  int64_t padding = 0;  // further columns of the tensor here, which are no part of the whole
+};
+
+// A tensor of a pass, and where it is probed.
+struct ProbedTensor {
+  enum class Direction { kForward, kBackward };
+
+  Direction direction = Direction::kForward;
+  std::string place;  // of a block or layer: "blocks.0.attention.qkv"
+  int64_t step = 0;
+  int64_t micro_batch = 0;
+  TokenOrder tokens = {};
+  Range own_rows = {};  // of the micro-batch's, where ranks divide the rows between split layers
+  std::optional<HeldFeatures> features = {};  // none: all features are here
+};
+
+class PassProbe {
+ public:
+  virtual ~PassProbe() = default;
+  // Takes note of `value`, which may change after the call. Throws StatusException where it cannot
+  // be written down.
+  virtual void Observe(const ProbedTensor& tensor, const Tensor& value) = 0;
+};
+
+// Returns `y`, the output of a block or layer. With a probe, its value is observed now, and its
+// gradient, complete, when backward reaches it. What is computed twice is observed once. Without a
+// probe this costs a comparison.
+Variable Probed(Pass& pass, const std::string& place, Variable y,
+                std::optional<HeldFeatures> features = std::nullopt);
+
+// The same of an output [..., features] which has a feature for each row of `parameter` here.
+Variable Probed(Pass& pass, const std::string& place, Variable y, const Parameter& parameter);
+
+// Lets the pass's probe, if any, observe a value that has no gradient of interest: inputs, targets,
+// losses.
+void ProbeValue(const Pass& pass, const std::string& place, const Tensor& value);
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// Where two probed runs part.
+//
+//   ./bazelw run //tools/divergence -- runs/gpt_markov/single runs/gpt_markov/ddp
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "core/probe/probed_run.h"
+#include "tools/divergence/divergence.h"
+#include "tools/divergence/divergence_report.h"
+#include "tools/divergence/judgement.h"
+#include "tools/experiment/outputs.h"
+#include "tools/experiment/paths.h"
+#include "tools/report/html.h"
+#include "tools/report/pictures.h"
+#include "tools/report/text.h"
+
+ABSL_FLAG(std::string, html, "", "where the page goes; default: divergence.html in RUN_B");
+ABSL_FLAG(bool, png, false, "the page and its chart as pictures too, beside it (by Chromium)");
+
+namespace lockstep {
+namespace {
+
+absl::Status WritePage(const Report& report, const std::string& html) {
+  const std::string page = HtmlOf(report);
+  LS_RETURN_IF_ERROR(WriteOutput(html, page));
+  std::printf("\nThe report with its chart is %s\n", html.c_str());
+  if (!absl::GetFlag(FLAGS_png)) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(
+      const std::vector<std::string> paths,
+      WritePictures(page, std::filesystem::path(html).replace_extension().string()));
+  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
+  return absl::OkStatus();
+}
+
+// 0 if the runs agree, 1 if they part.
+absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
+  if (directories.size() != 2) {
+    return absl::InvalidArgumentError("name the directories of two runs: divergence RUN_A RUN_B");
+  }
+  const std::string flag = absl::GetFlag(FLAGS_html);
+  const std::string html = UserPath(flag.empty() ? directories[1] + "/divergence.html" : flag);
+  LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(html, "an HTML page", "<!DOCTYPE html>")}));
+  LS_ASSIGN_OR_RETURN(const ProbedRun a, ReadProbedRun(UserPath(directories[0])));
+  LS_ASSIGN_OR_RETURN(const ProbedRun b, ReadProbedRun(UserPath(directories[1])));
+  LS_ASSIGN_OR_RETURN(const Divergence divergence, FindDivergence(a, b));
+  Judgement judgement;
+  const bool agree = divergence.differences.empty();
+  if (!agree) {
+    LS_ASSIGN_OR_RETURN(judgement, Judge(a, b, divergence.differences.front()));
+  }
+  const Report report = DivergenceReport(a, b, divergence, judgement);
+  std::fputs(TextOf(report).c_str(), stdout);
+  LS_RETURN_IF_ERROR(WritePage(report, html));
+  return agree ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Finds the first tensor at which two runs with probes (--set probe.steps=3) "
+                "differ:\n\n  divergence RUN_A RUN_B [options]",
+       .files = {__FILE__, lockstep::kOverwriteFlagFile},
+       .words = lockstep::ProgramFlags::Words::kAny},
+      lockstep::Run);
+}
