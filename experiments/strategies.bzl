@@ -34,6 +34,7 @@ STRATEGIES = dict(
 # the reference.
 EXPERIMENTS = {
     "gpt_fp16": ["single", "ddp", "fsdp", "single_unscaled"],
+    "gpt_long": ["single", "fsdp", "tp", "cp"],
     "gpt_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "full"],
     "gpt_markov": ["single", "ddp", "zero1", "zero2", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp", "cp"],
     "gpt_shakespeare": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "dp_tp"],
