@@ -298,7 +298,7 @@ TEST(FaultsTest, ACheckpointMissesOptimizerState) {
 
 // 11 runs, each pair of which is compared: 55 pairs.
 TEST(AgreementTest, NoPairOfMeshesIsReported) {
-  const Assignments hashes = With(kWorkload, {"probe.values=false", "cut.shards=4", "cut.tokens=2",
+  const Assignments hashes = With(kWorkload, {"probe.values=false", "cut.shards=4", "cut.tokens=4",
                                               "train.steps=1", "probe.steps=1"});
   const std::vector<Assignments> meshes = {
       {},
