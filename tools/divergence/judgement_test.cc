@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/tensor_slice.h"
 #include "core/probe/probe_file.h"
@@ -134,12 +135,14 @@ TEST_F(JudgementTest, HashesAloneTellWhereAndHowToSeeMore) {
 TEST_F(JudgementTest, TheReportNamesThePlaceAndTheElement) {
   std::string html;
   const std::string text = Tell({kElements}, {{1, -2, 0, 4, 3}}, &html);
-  for (const std::string& told : {text, html}) {
-    EXPECT_THAT(told, AllOf(HasSubstr("step 1, micro-batch 0, forward of block.layer"),
-                            HasSubstr("step 1, micro-batch 0, forward of batch.inputs"),
-                            HasSubstr("[4]: 0.5 in A, 3 in B"), HasSubstr("1 of 2 places differ")));
+  for (const char* told : {"step 1, micro-batch 0, forward of block.layer",
+                           "step 1, micro-batch 0, forward of batch.inputs",
+                           "[4]: 0.5 in A, 3 in B", "1 of 2 places differ"}) {
+    EXPECT_THAT(text, HasSubstr(told));
+    EXPECT_TRUE(absl::StrContains(html, told)) << told;  // the page is long
   }
-  EXPECT_THAT(html, AllOf(HasSubstr("<!DOCTYPE html>"), HasSubstr("How the difference grows")));
+  EXPECT_TRUE(html.starts_with("<!DOCTYPE html>"));
+  EXPECT_TRUE(absl::StrContains(html, "How the difference grows"));
   EXPECT_THAT(Tell({kElements}, {kElements}),
               AllOf(HasSubstr("agree to the bit"), Not(HasSubstr("differ."))));
 }
