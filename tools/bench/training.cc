@@ -35,7 +35,8 @@ ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora; default: all");
+          "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora, probes; "
+          "default: all");
 ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py", "the same of a Llama");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
           "the same of tensor parallelism");
@@ -242,6 +243,27 @@ absl::Status CompareAdapters() {
   return absl::OkStatus();
 }
 
+// Steps in which everything is probed against steps without probes.
+absl::Status CompareProbes() {
+  std::printf("\none rank, 2 threads: probes of all places\n%-36s %9s %9s\n", "", "step ms",
+              "of plain");
+  const TrainingWorkload workload = GptWorkload();
+  const std::string all_steps = "probe.steps=1000";
+  Contender ways[] = {{.name = "no probes", .strategy = SingleStrategy()},
+                      {.name = "hashes", .strategy = SingleStrategy(), .assignments = {all_steps}},
+                      {.name = "values",
+                       .strategy = SingleStrategy(),
+                       .assignments = {all_steps, "probe.values=true"}}};
+  LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith({}), absl::MakeSpan(ways)));
+  std::printf("%s\n", workload.name.c_str());
+  for (const Contender& way : ways) {
+    std::printf("  %-34s %9.1f %9.2f\n", way.name.c_str(), 1e3 * way.best.step_seconds,
+                way.best.step_seconds / ways[0].best.step_seconds);
+  }
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunBenchmark() {
   const auto peer_at = [](const std::string& script) {
     return FindTorchPeer(absl::GetFlag(FLAGS_python), script);
@@ -269,7 +291,8 @@ absl::StatusOr<int> RunBenchmark() {
        [&] { return CompareTensorParallel(peer_at(absl::GetFlag(FLAGS_torch_tensor_parallel))); }},
       {"cp", [] { return CompareContextParallel(); }},
       {"cuts", [] { return CompareCuts(); }},
-      {"lora", [] { return CompareAdapters(); }}};
+      {"lora", [] { return CompareAdapters(); }},
+      {"probes", [] { return CompareProbes(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     LS_RETURN_IF_ERROR(
