@@ -25,8 +25,7 @@ struct TensorDigest {
   double norm() const;
 };
 
-// The digest of the elements of a slice, which lie from `bytes` on in their order. Costs some 2 ns
-// an element.
+// The digest of the elements of a slice, which lie from `bytes` on in their order.
 TensorDigest DigestOf(DType dtype, const uint8_t* bytes, const TensorSlice& held);
 
 }  // namespace lockstep
