@@ -28,7 +28,7 @@ std::string Header(uint64_t version, uint64_t token_bytes, uint64_t vocabulary, 
   return "lstokens" + Number(version, 4) + Number(token_bytes, 4) + Number(vocabulary, 8) +
          Number(tokens, 8) + Number(train, 8) + Number(checksum, 8) + std::string(16, '\0');
 }
-// Of version 1, without a checksum.
+// The header of version 1, which has no checksum.
 std::string Header(uint64_t token_bytes, uint64_t vocabulary, uint64_t tokens, uint64_t train) {
   return Header(1, token_bytes, vocabulary, tokens, train, 0);
 }

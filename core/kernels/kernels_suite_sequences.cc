@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/token_order.h"
 #include "core/kernels/kernels_suite.h"
 
@@ -148,45 +149,33 @@ std::vector<int32_t> GrowingDocuments(const AttentionCase& c) {
   return first;
 }
 
-TEST_P(KernelsSuite, AttentionWithinDocuments) {
-  if (!GetParam().is_complete) return;
-  for (const AttentionCase& c : kAttentions) {
-    SCOPED_TRACE(testing::Message() << "time " << c.time << ", groups of " << c.group);
-    const std::vector<int32_t> first = GrowingDocuments(c);
-    Attention attention = Options(c, 0.25f);
-    attention.documents = {first.data(), c.time};
-    const Input qkv = Normal({c.batch, c.time, c.packed_width()}),
-                dy = Normal({c.batch, c.time, c.width()});
-    Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
-    kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
-    const reference::Attended expected = reference::AttentionForward(attention, qkv);
-    EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
-    EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
-    Tensor dqkv = Output(qkv.shape);
-    kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
-                                Given(expected.log_sum_exp, DType::kF32).tensor, dy.tensor, dqkv);
-    EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
-  }
-}
-
+// Samples that are one document, and samples that are packed from several.
 TEST_P(KernelsSuite, Attention) {
   for (const AttentionCase& c : kAttentions) {
-    for (float dropout : {0.0f, 0.25f}) {
-      if (c.group > 1 && !GetParam().is_complete) continue;
-      SCOPED_TRACE(testing::Message()
-                   << "time " << c.time << ", groups of " << c.group << ", dropout " << dropout);
-      const Attention attention = Options(c, dropout);
-      const Input qkv = Normal({c.batch, c.time, c.packed_width()}),
-                  dy = Normal({c.batch, c.time, c.width()});
-      Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
-      kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
-      const reference::Attended expected = reference::AttentionForward(attention, qkv);
-      EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
-      EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
-      Tensor dqkv = Output(qkv.shape);
-      kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
-                                  Given(expected.log_sum_exp, DType::kF32).tensor, dy.tensor, dqkv);
-      EXPECT_TRUE(Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
+    const std::vector<int32_t> first = GrowingDocuments(c);
+    for (const absl::Span<const int32_t> documents :
+         {absl::Span<const int32_t>(), absl::MakeConstSpan(first)}) {
+      for (float dropout : {0.0f, 0.25f}) {
+        if ((c.group > 1 || !documents.empty()) && !GetParam().is_complete) continue;
+        SCOPED_TRACE(testing::Message()
+                     << "time " << c.time << ", groups of " << c.group << ", dropout " << dropout
+                     << (documents.empty() ? "" : ", within documents"));
+        Attention attention = Options(c, dropout);
+        if (!documents.empty()) attention.documents = {documents.data(), c.time};
+        const Input qkv = Normal({c.batch, c.time, c.packed_width()}),
+                    dy = Normal({c.batch, c.time, c.width()});
+        Tensor y = Output(dy.shape), log_sum_exp = Output({c.batch, c.heads, c.time}, DType::kF32);
+        kernels().AttentionForward(attention, qkv.tensor, y, log_sum_exp);
+        const reference::Attended expected = reference::AttentionForward(attention, qkv);
+        EXPECT_TRUE(Agrees(expected.y, y, Roundings(c), 1));
+        EXPECT_TRUE(Agrees(expected.log_sum_exp, log_sum_exp, Roundings(c)));
+        Tensor dqkv = Output(qkv.shape);
+        kernels().AttentionBackward(attention, qkv.tensor, Given(expected.y).tensor,
+                                    Given(expected.log_sum_exp, DType::kF32).tensor, dy.tensor,
+                                    dqkv);
+        EXPECT_TRUE(
+            Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
+      }
     }
   }
 }

@@ -58,9 +58,9 @@ struct Model {
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;
-  // Of these, what a token is computed with.
+  // Those of them that a token is computed with.
   int64_t ActiveCount() const { return ParameterCount() - idle_parameters; }
-  // Of these, what is trained.
+  // Those of them that are trained.
   int64_t TrainedCount() const;
 
   // Of all blocks; see BlockCost.

@@ -30,7 +30,7 @@ class RunningStatistics {
 
   virtual BufferNames buffer_names() const { return {}; }
 
-  // Of the layer; buffers are name + those of buffer_names(), and ".updates" without a momentum.
+  // The layer's; a buffer is called name + one of buffer_names(), or ".updates" without momentum.
   std::string name;
   int64_t channels;
   std::optional<float> momentum;

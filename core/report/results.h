@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Of a mixture of experts, by expert, the fraction of a step's choices that named it.
+// The fractions of a step's choices that named each expert of a mixture.
 struct ExpertLoadOfLayer {
   std::string layer;  // its router's name
   std::vector<float> fractions = {};

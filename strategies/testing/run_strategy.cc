@@ -78,6 +78,16 @@ batches = 2
 batch_size = 4
 )";
 
+// What language models are trained on, and how.
+constexpr char kText[] = R"(
+[data]
+kind = "markov"
+context = 16
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+)";
+
 }  // namespace
 
 Assignments With(Assignments assignments, const Assignments& more) {
@@ -217,13 +227,8 @@ layers = 2
 heads = 2
 width = 32
 dropout = 0.1
-[data]
-kind = "markov"
-context = 16
-[optimizer]
-kind = "adamw"
-weight_decay = 0.1
-)");
+)",
+                      kText);
 }
 
 std::string SmallLlamaConfig() {
@@ -235,13 +240,8 @@ heads = 4
 key_heads = 2
 width = 32
 mlp_width = 48
-[data]
-kind = "markov"
-context = 16
-[optimizer]
-kind = "adamw"
-weight_decay = 0.1
-)");
+)",
+                      kText);
 }
 
 std::string SmallResNetConfig() {

@@ -11,8 +11,7 @@
 #include "tools/compare/report.h"
 #include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
-#include "tools/report/html.h"
-#include "tools/report/pictures.h"
+#include "tools/report/write_page.h"
 #include "tools/report/text.h"
 
 namespace lockstep {
@@ -40,14 +39,7 @@ absl::Status ShowComparison(const std::vector<RunRecord>& runs, std::string html
   LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(html, "an HTML page", "<!DOCTYPE html>")}));
   const Report report = ComparisonReport(CompareRuns(runs));
   std::fputs(TextOf(report).c_str(), stdout);
-  const std::string page = HtmlOf(report);
-  LS_RETURN_IF_ERROR(WriteOutput(html, page));
-  std::printf("\nThe report with its charts is %s\n", html.c_str());
-  if (!pictures) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                      WritePictures(page, fs::path(html).replace_extension().string()));
-  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
-  return absl::OkStatus();
+  return WritePage(report, "report", html, pictures ? Pictures::kBesidePage : Pictures::kNone);
 }
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 //   ./bazelw run //tools/divergence -- runs/gpt_markov/single runs/gpt_markov/ddp
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,9 +15,7 @@
 #include "tools/divergence/divergence_report.h"
 #include "tools/divergence/judgement.h"
 #include "tools/experiment/outputs.h"
-#include "tools/experiment/paths.h"
-#include "tools/report/html.h"
-#include "tools/report/pictures.h"
+#include "tools/report/write_page.h"
 #include "tools/report/text.h"
 
 ABSL_FLAG(std::string, html, "", "where the page goes; default: divergence.html in RUN_B");
@@ -26,18 +23,6 @@ ABSL_FLAG(bool, png, false, "the page and its chart as pictures too, beside it (
 
 namespace lockstep {
 namespace {
-
-absl::Status WritePage(const Report& report, const std::string& html) {
-  const std::string page = HtmlOf(report);
-  LS_RETURN_IF_ERROR(WriteOutput(html, page));
-  std::printf("\nThe report with its chart is %s\n", html.c_str());
-  if (!absl::GetFlag(FLAGS_png)) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(
-      const std::vector<std::string> paths,
-      WritePictures(page, std::filesystem::path(html).replace_extension().string()));
-  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
-  return absl::OkStatus();
-}
 
 // 0 if the runs agree, 1 if they part.
 absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
@@ -57,7 +42,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
   }
   const Report report = DivergenceReport(a, b, divergence, judgement);
   std::fputs(TextOf(report).c_str(), stdout);
-  LS_RETURN_IF_ERROR(WritePage(report, html));
+  LS_RETURN_IF_ERROR(WritePage(report, "report", html,
+                               absl::GetFlag(FLAGS_png) ? Pictures::kBesidePage : Pictures::kNone));
   return agree ? 0 : 1;
 }
 

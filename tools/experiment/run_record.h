@@ -84,7 +84,7 @@ struct RunRecord {
   std::vector<double> loss_scales;
   std::vector<int64_t> skipped_steps;
 
-  // Of the last step, by router, the fraction of the choices that named each expert; empty without
+  // By router, the fractions of the last step's choices that named each expert; empty without
   // experts.
   struct LayerLoad {
     std::string router;

@@ -33,8 +33,7 @@
 #include "tools/plan/questions.h"
 #include "tools/plan/scenario.h"
 #include "tools/plan/search.h"
-#include "tools/report/html.h"
-#include "tools/report/pictures.h"
+#include "tools/report/write_page.h"
 #include "tools/report/text.h"
 
 ABSL_FLAG(std::string, workload, "", "the workload's configuration file, or a shipped workload");
@@ -240,19 +239,6 @@ absl::StatusOr<Section> ExplanationOf(const Planner& planner, const CandidateLim
   return section;
 }
 
-absl::Status WritePage(const Report& report) {
-  const std::string html = UserPath(absl::GetFlag(FLAGS_html));
-  const std::string page = HtmlOf(report);
-  LS_RETURN_IF_ERROR(WriteOutput(html, page));
-  std::printf("\nThe plan with its charts is %s\n", html.c_str());
-  if (!absl::GetFlag(FLAGS_png)) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(
-      const std::vector<std::string> paths,
-      WritePictures(page, std::filesystem::path(html).replace_extension().string()));
-  for (const std::string& path : paths) std::printf("  %s\n", path.c_str());
-  return absl::OkStatus();
-}
-
 absl::StatusOr<int> Run(const std::vector<std::string>&) {
   if (absl::GetFlag(FLAGS_png) && absl::GetFlag(FLAGS_html).empty()) {
     return InvalidArgument("--png draws the page: say where it goes, --html FILE");
@@ -323,7 +309,10 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
     page.sections.insert(page.sections.begin(), std::move(best));
   }
   std::fputs(TextOf(text).c_str(), stdout);
-  if (has_page) LS_RETURN_IF_ERROR(WritePage(page));
+  if (has_page) {
+    const Pictures pictures = absl::GetFlag(FLAGS_png) ? Pictures::kBesidePage : Pictures::kNone;
+    LS_RETURN_IF_ERROR(WritePage(page, "plan", UserPath(absl::GetFlag(FLAGS_html)), pictures));
+  }
   if (!any_fits) std::fputs("\nNo run fits.\n", stdout);
   return any_fits ? 0 : 1;
 }
