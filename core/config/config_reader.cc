@@ -1,6 +1,6 @@
 #include "core/config/config_reader.h"
 
-#include <algorithm>  // std::find, std::sort
+#include <algorithm>  // std::ranges::find
 #include <cmath>      // std::isfinite
 #include <cstdint>
 #include <variant>
@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/nearest.h"
 #include "core/config/config_toml.h"
+#include "core/config/key_suggestions.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -214,8 +214,8 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
   }
   const auto position = std::ranges::find(names, *name);
   if (position == names.end()) {
-    AddProblem(key, absl::StrCat("is \"", *name, "\"; did you mean \"", NearestName(*name, names),
-                                 "\"? Known are ", known));
+    AddProblem(key, absl::StrCat("is \"", *name, "\"; ", SuggestChoice(FullKey(key), *name, names),
+                                 "Known are ", known));
     return std::nullopt;
   }
   return static_cast<size_t>(position - names.begin());
@@ -261,13 +261,10 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 }
 
 absl::Status ConfigReader::Finish() {
-  std::ranges::sort(known_);
   for (const std::string& key : Keys()) {
-    if (std::ranges::binary_search(known_, key)) continue;
-    const std::string nearest = NearestName(key, known_);
-    problems_.push_back(absl::StrCat(
-        members_->find(key)->second.origin, ": unknown key ", FullKey(key),
-        nearest.empty() ? "" : absl::StrCat("; did you mean ", FullKey(nearest), "?")));
+    if (std::ranges::find(known_, key) != known_.end()) continue;
+    problems_.push_back(absl::StrCat(members_->find(key)->second.origin, ": unknown key ",
+                                     FullKey(key), SuggestKey(table_.path, key, known_)));
   }
   if (problems_.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
@@ -275,7 +272,7 @@ absl::Status ConfigReader::Finish() {
 
 const ConfigValue* ConfigReader::Find(const std::string& key, Presence presence,
                                       const std::string& example) {
-  known_.push_back(key);
+  if (std::ranges::find(known_, key) == known_.end()) known_.push_back(key);
   if (Has(key)) return &members_->find(key)->second;
   if (presence == Presence::kRequired && !is_broken_) {
     AddProblem(key, absl::StrCat("is missing; set it in a configuration file, or with --set ",

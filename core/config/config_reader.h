@@ -59,7 +59,7 @@ class ConfigReader {
   }
 
   // Stores the enumerator whose name the string at `key` spells; keeps the default if there is
-  // none. Another name is a problem that suggests the nearest.
+  // none. Another name is a problem that suggests one.
   template <typename Enum>
   void ReadChoice(const std::string& key, Enum* value,
                   const std::vector<std::pair<std::string, Enum>>& choices) {
@@ -88,7 +88,7 @@ class ConfigReader {
   void AddProblem(const std::string& key, const std::string& problem);
 
   // OK, or an InvalidArgument error with all problems, among them each key that nobody asked for
-  // and the nearest one that somebody did.
+  // and what may have been meant (key_suggestions.h).
   absl::Status Finish();
 
  private:

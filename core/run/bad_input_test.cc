@@ -396,7 +396,8 @@ TEST_F(BadInputTest, ForeignFilesAreLeftAlone) {
   const auto before = Snapshot("out");
   EXPECT_THAT(Fail(kSingle, {}), HasSubstr("holds files that are no run's"));
   EXPECT_THAT(Fail(kSingle, {"--resume"}), HasSubstr("holds files that are no run's"));
-  EXPECT_THAT(Fail(kSingle, {"--set", "train.stesp=1"}), HasSubstr("unknown key"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "train.stesp=1"}),
+              HasSubstr("unknown key train.stesp; did you mean train.steps?"));
   EXPECT_EQ(Snapshot("out"), before);
   EXPECT_FALSE(fs::exists(Path("out.1")));
 }
