@@ -17,8 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/run/run_signals.h"
@@ -525,21 +525,23 @@ TEST_F(BadInputTest, SizesThatNoMachineHas) {
               AllOf(HasSubstr("a micro-batch of 16777216 samples"), HasSubstr("lower batch.size")));
 }
 
-// The keys of the help that are whole numbers, by table and, where it has one, `kind`: {"data",
-// "\"text\""} -> {"context"}. Those of all kinds stand under {table, ""}.
+// The keys of the help that are whole numbers, by table and, where they are not always there, the
+// assignment that they are there with: {"data", "data.kind=\"text\""} -> {"context"}.
 std::map<std::pair<std::string, std::string>, std::vector<std::string>> WholeNumbers(
     const std::string& help) {
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> keys;
-  std::string table, kind;
-  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+  std::string table, with;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n'))) {
+    const std::vector<std::string> parts = absl::StrSplit(line, "with ");
+    const std::string condition =
+        parts.size() < 2 ? "" : absl::StrReplaceAll(parts[1], {{" ", ""}, {":", ""}});
     if (absl::StartsWith(line, "[")) {
-      table = std::string(line.substr(1, line.find(']') - 1));
-      kind.clear();
-    } else if (absl::StartsWith(line, "  with kind = ")) {
-      const size_t begin = line.find('"');
-      kind = std::string(line.substr(begin, line.rfind('"') + 1 - begin));
+      table = line.substr(1, line.find(']') - 1);
+      with = condition;
+    } else if (absl::StartsWith(line, "  with ")) {
+      with = absl::StrCat(table, ".", condition);
     } else if (absl::StrContains(line, "a whole number") && !absl::StrContains(line, "fixed by")) {
-      keys[{table, kind}].emplace_back(
+      keys[{table, with}].emplace_back(
           absl::StripAsciiWhitespace(line.substr(0, line.find_first_of("=#"))));
     }
   }
@@ -550,11 +552,11 @@ TEST_F(BadInputTest, EveryWholeNumberHasARange) {
   const auto keys = WholeNumbers(Start(kDdp, {"--help"}).out);
   EXPECT_GT(keys.size(), 20u);
   for (const auto& [place, names] : keys) {
-    const auto& [table, kind] = place;
+    const auto& [table, with] = place;
     for (const std::string value : {"9223372036854775807", "-9223372036854775808"}) {
       std::vector<std::string> arguments = {"--print_config"};
       std::vector<std::string> expected;
-      if (!kind.empty()) arguments.insert(arguments.end(), {"--set", table + ".kind=" + kind});
+      if (!with.empty()) arguments.insert(arguments.end(), {"--set", with});
       if (table == "lora") arguments.insert(arguments.end(), {"--set", "lora.layers=[\"*\"]"});
       for (const std::string& name : names) {
         // Any number that is not negative serves as a seed.

@@ -1,7 +1,7 @@
 #include "core/run/config_listing.h"
 
 #include <algorithm>
-#include <utility>
+#include <map>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/config/data_config.h"
+#include "core/config/key_meanings.h"
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 
@@ -25,6 +26,8 @@ optimizer.kind = "sgd"
 schedule.learning_rate = 1
 data.kind = "shapes"
 model.kind = "toy"
+model.experts.count = 4
+model.rope_scaling.factor = 8
 lora.layers = ["*"]
 )";
 
@@ -42,63 +45,104 @@ ConfigRecord Record(Config config, const StrategyDefinition& strategy,
   return record;
 }
 
-// A preset's value, or the default of the key.
-std::string Default(const RecordedKey& key) {
-  return absl::StartsWith(key.source, "help:") || key.source == "--set" ? key.by_default
-                                                                        : key.value;
+// The keys by whose choice a table has other keys.
+constexpr const char* kSelectors[] = {"kind", "shard"};
+
+// The key of a table that chooses among kinds of it, unless the preset fixes it; null: none.
+const RecordedKey* Selector(const std::vector<RecordedKey>& keys) {
+  for (const char* name : kSelectors) {
+    const auto found = std::ranges::find(keys, name, &RecordedKey::name);
+    if (found != keys.end() && !absl::StartsWith(found->source, "fixed by")) return &*found;
+  }
+  return nullptr;
 }
 
-std::string Line(const RecordedKey& key, const std::string& indent) {
-  const std::string by_default = Default(key);
+// Adds the keys of one kind to a table's.
+void AddKind(const std::string& kind, const std::vector<RecordedKey>& keys, ListedTable& table) {
+  for (const RecordedKey& key : keys) {
+    const auto listed = std::ranges::find_if(table.keys, [&](const ListedKey& other) {
+      return other.key.name == key.name && other.key.by_default == key.by_default &&
+             other.key.expected == key.expected;
+    });
+    if (listed == table.keys.end()) {
+      table.keys.push_back({.key = key, .kinds = {kind}});
+    } else {
+      listed->kinds.push_back(kind);
+    }
+  }
+}
+
+std::string Line(const RecordedKey& key, const std::string& table, const std::string& indent) {
+  const std::string by_default = DefaultOf(key);
   const std::string expected =
       absl::StrCat(key.expected, key.choices.empty() ? "" : " ", absl::StrJoin(key.choices, ", "));
   const bool is_of_preset = !key.source.empty() && by_default == key.value;
   return absl::StrFormat(
-      "%-38s # %s%s%s\n",
+      "%-38s # %s%s%s: %s\n",
       absl::StrCat(indent, key.name, by_default.empty() ? "" : " = ", by_default),
       by_default.empty() ? "required, " : "", expected,
-      is_of_preset ? absl::StrCat("; ", key.source) : "");
-}
-
-bool HasKey(const std::vector<RecordedKey>& keys, const std::string& name) {
-  return std::ranges::find(keys, name, &RecordedKey::name) != keys.end();
-}
-
-// The keys that a table has with one choice of its key `kind` only.
-std::string OfKind(const std::string& choice, const std::vector<RecordedKey>& with,
-                   const std::vector<RecordedKey>& common) {
-  std::string text = absl::StrCat("  with kind = \"", choice, "\":\n");
-  for (const RecordedKey& key : with) {
-    if (!HasKey(common, key.name)) text += Line(key, "    ");
-  }
-  return text;
+      is_of_preset ? absl::StrCat("; ", key.source) : "",
+      std::string(MeaningOf(absl::StrCat(table, ".", key.name))));
 }
 
 }  // namespace
 
-std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& make_model) {
-  Config required = Config::FromString(kRequired, "help").value();
+std::string DefaultOf(const RecordedKey& key) {
+  return absl::StartsWith(key.source, "help:") || key.source == "--set" ? key.by_default
+                                                                        : key.value;
+}
+
+std::map<std::string, ListedTable> ListKeys(const StrategyDefinition& strategy,
+                                            const ModelFactory& make_model) {
+  const Config required = Config::FromString(kRequired, "help").value();
   const Config config = WithPreset(strategy.name, strategy.keys, required).value();
-  std::string text = "Keys of the configuration, with their defaults:\n";
   const ConfigRecord record = Record(config, strategy, make_model);
-  for (const auto& [table, keys] : record) {
-    absl::StrAppend(&text, "\n[", table, "]\n");
-    const auto kind = std::ranges::find(keys, "kind", &RecordedKey::name);
-    std::vector<std::pair<std::string, std::vector<RecordedKey>>> by_kind;
-    std::vector<RecordedKey> common = keys;
-    if (kind != keys.end()) {
-      for (const std::string& choice : kind->choices) {
-        Config chosen = config;
-        if (!chosen.Set(absl::StrCat(table, ".kind=", choice)).ok()) continue;
-        by_kind.emplace_back(choice, Record(chosen, strategy, make_model).at(table));
-        std::erase_if(common, [&with = by_kind.back().second](const RecordedKey& key) {
-          return !HasKey(with, key.name);
-        });
+  std::map<std::string, ListedTable> tables;
+  for (const auto& [name, keys] : record) {
+    ListedTable& table = tables[name];
+    const RecordedKey* selector = Selector(keys);
+    if (selector == nullptr) {
+      for (const RecordedKey& key : keys) table.keys.push_back({.key = key});
+      continue;
+    }
+    table.selector = selector->name;
+    table.kinds = selector->choices;
+    for (const std::string& kind : table.kinds) {
+      const std::string choice = absl::StrCat(name, ".", table.selector, "=", kind);
+      Config chosen = config;
+      if (!chosen.Set(choice).ok()) continue;
+      const ConfigRecord with = Record(chosen, strategy, make_model);
+      AddKind(kind, with.at(name), table);
+      for (const auto& [other, members] : with) {
+        if (record.contains(other) || tables.contains(other)) continue;
+        tables[other].only_with = absl::StrCat(name, ".", table.selector, " = \"", kind, "\"");
+        for (const RecordedKey& key : members) tables[other].keys.push_back({.key = key});
       }
     }
-    for (const RecordedKey& key : common) text += Line(key, "  ");
-    for (const auto& [choice, with] : by_kind) {
-      if (with.size() > common.size()) text += OfKind(choice, with, common);
+    for (ListedKey& key : table.keys) {
+      if (key.kinds == table.kinds) key.kinds.clear();
+    }
+  }
+  return tables;
+}
+
+std::string ConfigHelp(const StrategyDefinition& strategy, const ModelFactory& make_model) {
+  std::string text = "Keys of the configuration, with their defaults:\n";
+  for (const auto& [name, table] : ListKeys(strategy, make_model)) {
+    absl::StrAppend(&text, "\n[", name, "]", table.only_with.empty() ? "" : " with ",
+                    table.only_with, "\n");
+    for (const ListedKey& key : table.keys) {
+      if (key.kinds.empty()) text += Line(key.key, name, "  ");
+    }
+    for (const std::string& kind : table.kinds) {
+      std::string lines;
+      for (const ListedKey& key : table.keys) {
+        if (std::ranges::find(key.kinds, kind) != key.kinds.end()) {
+          lines += Line(key.key, name, "    ");
+        }
+      }
+      if (lines.empty()) continue;
+      absl::StrAppend(&text, "  with ", table.selector, " = \"", kind, "\":\n", lines);
     }
   }
   return text;
