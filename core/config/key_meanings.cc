@@ -135,6 +135,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"run.threads", "threads of a rank; 0: the cores divided by the ranks"},
     {"run.timeout_seconds", "seconds until communication that does not move is an error"},
 
+    {"schedule.decay_steps", "steps in which it falls, at the end; by default a tenth of all"},
     {"schedule.factor", "what each milestone multiplies the learning rate by"},
     {"schedule.floor", "the learning rate at the end"},
     {"schedule.kind", "how the learning rate goes on behind the warm-up"},

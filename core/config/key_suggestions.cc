@@ -64,6 +64,7 @@ constexpr auto kForeignKeys = std::to_array<ForeignName>({
     {"loss_scale", "precision.loss_scaling"},
     {"lr", "schedule.learning_rate"},
     {"lr_decay_iters", "schedule.total_steps"},
+    {"lr_decay_style", "schedule.kind"},
     {"lr_scheduler_type", "schedule.kind"},
     {"lr_warmup_iters", "schedule.warmup_steps"},
     {"max_grad_norm", "train.clip_norm"},
@@ -73,6 +74,7 @@ constexpr auto kForeignKeys = std::to_array<ForeignName>({
     {"max_steps", "train.steps"},
     {"micro_batch_size", "cut.micro_batches"},
     {"min_lr", "schedule.floor"},
+    {"lr_wsd_decay_iters", "schedule.decay_steps"},
     {"mixed_precision", "precision.compute"},
     {"moe_router_topk", "model.experts.top_k"},
     {"n_ctx", "data.context"},
@@ -167,7 +169,10 @@ constexpr auto kForeignChoices = std::to_array<ForeignChoice>({
     {"precision.reduce", "bfloat16", "bf16"},
     {"precision.reduce", "float16", "fp16"},
     {"precision.reduce", "float32", "fp32"},
+    {"schedule.kind", "cosine_with_min_lr", "cosine"},
     {"schedule.kind", "multistep", "step"},
+    {"schedule.kind", "trapezoidal", "wsd"},
+    {"schedule.kind", "warmup_stable_decay", "wsd"},
 });
 
 std::string Join(const std::string& table, const std::string& key) {

@@ -69,20 +69,40 @@ void ReadOptimizer(ConfigReader& reader, Settings& settings) {
 }
 
 void ReadSchedule(ConfigReader& reader, Settings& settings) {
+  using Kind = LearningRateSchedule::Kind;
   LearningRateSchedule& schedule = settings.schedule;
   schedule.total_steps = settings.steps;
   reader.ReadChoice("kind", &schedule.kind,
-                    {{"constant", LearningRateSchedule::Kind::kConstant},
-                     {"cosine", LearningRateSchedule::Kind::kCosine},
-                     {"step", LearningRateSchedule::Kind::kStep}});
+                    {{"constant", Kind::kConstant},
+                     {"cosine", Kind::kCosine},
+                     {"linear", Kind::kLinear},
+                     {"wsd", Kind::kWarmupStableDecay},
+                     {"step", Kind::kStep}});
   reader.Require("learning_rate", &schedule.peak, kPositive);
   reader.Read("warmup_steps", &schedule.warmup_steps, kSomeSteps);
   reader.Read("total_steps", &schedule.total_steps, kSteps);
-  if (schedule.kind == LearningRateSchedule::Kind::kCosine) {
-    reader.Read("floor", &schedule.floor, kNotNegative);
-  } else if (schedule.kind == LearningRateSchedule::Kind::kStep) {
-    reader.Require("milestones", &schedule.milestones, kSomeSteps);
-    reader.Read("factor", &schedule.factor, kPositive);
+  switch (schedule.kind) {
+    case Kind::kConstant:
+      break;
+    case Kind::kCosine:
+    case Kind::kLinear:
+      reader.Read("floor", &schedule.floor, kNotNegative);
+      break;
+    case Kind::kWarmupStableDecay:
+      reader.Read("floor", &schedule.floor, kNotNegative);
+      schedule.decay_steps = std::max<int64_t>(1, schedule.total_steps / 10);
+      reader.Read("decay_steps", &schedule.decay_steps, kSteps);
+      if (schedule.warmup_steps + schedule.decay_steps > schedule.total_steps) {
+        reader.AddProblem("decay_steps", absl::StrCat("is ", schedule.decay_steps, ": with ",
+                                                      schedule.warmup_steps,
+                                                      " steps of warm-up that is more than the ",
+                                                      schedule.total_steps, " of the schedule"));
+      }
+      break;
+    case Kind::kStep:
+      reader.Require("milestones", &schedule.milestones, kSomeSteps);
+      reader.Read("factor", &schedule.factor, kPositive);
+      break;
   }
 }
 

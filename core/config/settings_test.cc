@@ -192,6 +192,26 @@ TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
               HasSubstr("run.instructions"));
 }
 
+TEST(ScheduleSettingsTest, AScheduleThatDecaysAtItsEnd) {
+  const std::string wsd =
+      "schedule = {kind = \"wsd\", learning_rate = 0.1, total_steps = 100, warmup_steps = 60";
+  const auto read = [&](const std::string& rest) {
+    return ReadSettings(
+        Config::FromString(absl::StrCat(wsd, rest,
+                                        "}\n[train]\nsteps = 1\n[batch]\nsize = 1\n[optimizer]\n"
+                                        "kind = \"sgd\"\n"),
+                           "a.toml")
+            .value());
+  };
+  EXPECT_EQ(read("")->schedule.decay_steps, 10);
+  EXPECT_EQ(read(", decay_steps = 40, floor = 0.01")->schedule.decay_steps, 40);
+  EXPECT_THAT(std::string(read(", decay_steps = 41").status().message()),
+              HasSubstr("schedule.decay_steps is 41: with 60 steps of warm-up that is more than "
+                        "the 100 of the schedule"));
+  EXPECT_THAT(std::string(read(", kind2 = 1").status().message()),
+              HasSubstr("unknown key schedule.kind2; did you mean schedule.kind?"));
+}
+
 // Settings with this table [optimizer].
 absl::StatusOr<Settings> ReadOptimizer(const std::string& optimizer, const std::string& keys) {
   const Config config =

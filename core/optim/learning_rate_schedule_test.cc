@@ -27,6 +27,33 @@ TEST(ScheduleTest, CosineGoesFromPeakToFloor) {
   EXPECT_DOUBLE_EQ(schedule.RateAt(500), 0.1);
 }
 
+TEST(ScheduleTest, LinearGoesFromPeakToFloor) {
+  const LearningRateSchedule schedule = {.kind = LearningRateSchedule::Kind::kLinear,
+                                         .peak = 1.0,
+                                         .floor = 0.2,
+                                         .warmup_steps = 10,
+                                         .total_steps = 110};
+  EXPECT_DOUBLE_EQ(schedule.RateAt(10), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(35), 0.8);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(110), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(500), 0.2);
+}
+
+TEST(ScheduleTest, WarmupStableDecayFallsAtTheEnd) {
+  const LearningRateSchedule schedule = {.kind = LearningRateSchedule::Kind::kWarmupStableDecay,
+                                         .peak = 1.0,
+                                         .floor = 0.2,
+                                         .warmup_steps = 10,
+                                         .total_steps = 110,
+                                         .decay_steps = 20};
+  EXPECT_DOUBLE_EQ(schedule.RateAt(0), 1.0 / 11);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(10), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(90), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(105), 0.4);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(110), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.RateAt(500), 0.2);
+}
+
 TEST(ScheduleTest, StepsFallAtTheirMilestones) {
   const LearningRateSchedule schedule = {.kind = LearningRateSchedule::Kind::kStep,
                                          .peak = 1.0,
