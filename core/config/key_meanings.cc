@@ -73,6 +73,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"mesh.replicas", "groups of dp ranks, with other shards of the batch each"},
     {"mesh.tp", "ranks that divide layers"},
 
+    {"metrics.tensorboard", "whether scalars are written for TensorBoard, too"},
+
     {"model.depth", "ResNet-18, 34 or 50"},
     {"model.dropout", "probability that an activation is zero"},
     {"model.experts.auxiliary_loss", "coefficient of the load-balancing loss"},

@@ -220,6 +220,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("hashes", [](ConfigReader& reader, Settings& hashes) {
     reader.Read("every", &hashes.hash_every, kSomeSteps);
   });
+  read("metrics", [](ConfigReader& reader, Settings& metrics) {
+    reader.Read("tensorboard", &metrics.tensorboard);
+  });
   read("trace", ReadTrace);
   read("probe", ReadProbe);
   read("memory", [](ConfigReader& reader, Settings& memory) {
@@ -235,9 +238,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",    "mesh",  "cut",    "batch",      "precision",  "optimizer",
-          "schedule", "lora",  "loss",   "validation", "checkpoint", "hashes",
-          "trace",    "probe", "memory", "comm",       "run"};
+  return {"train",    "mesh",  "cut",   "batch",      "precision",  "optimizer",
+          "schedule", "lora",  "loss",  "validation", "checkpoint", "hashes",
+          "metrics",  "trace", "probe", "memory",     "comm",       "run"};
 }
 
 }  // namespace lockstep

@@ -67,7 +67,8 @@ struct Settings {
   LossSettings loss;
   ValidationSettings validation;
   CheckpointSettings checkpoint;
-  int64_t hash_every = 0;  // steps between the hashes of all tensors in hashes.csv; 0: none
+  bool tensorboard = false;  // whether scalars are written for TensorBoard, too
+  int64_t hash_every = 0;    // steps between the hashes of all tensors in hashes.csv; 0: none
   TraceWindow trace;
   ProbeSettings probe;
   int64_t memory_limit = 0;  // bytes a rank; 0: none

@@ -29,25 +29,28 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   };
   LS_ASSIGN_OR_RETURN(RowFile losses, open("losses.csv", kLossesCsv));
   LS_ASSIGN_OR_RETURN(RowFile metrics, open("metrics.jsonl", kMetricsJsonl));
-  std::optional<RowFile> hashes;
+  Files files = {.losses = std::move(losses), .metrics = std::move(metrics)};
   if (run.settings.hash_every > 0) {
-    LS_ASSIGN_OR_RETURN(hashes, open("hashes.csv", kHashesCsv));
+    LS_ASSIGN_OR_RETURN(files.hashes, open("hashes.csv", kHashesCsv));
+  }
+  if (run.settings.tensorboard) {
+    LS_ASSIGN_OR_RETURN(files.events, EventFile::Make(run.out + "/tensorboard", first_step));
   }
   LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);
-  return std::unique_ptr<Reporter>(
-      new Reporter(run, std::move(losses), std::move(metrics), std::move(hashes)));
+  return std::unique_ptr<Reporter>(new Reporter(run, std::move(files)));
 }
 
-Reporter::Reporter(const RunDescription& run, RowFile losses, RowFile metrics,
-                   std::optional<RowFile> hashes)
+Reporter::Reporter(const RunDescription& run, Files files)
     : run_(run),
-      losses_(std::move(losses)),
-      metrics_(std::move(metrics)),
-      hashes_(std::move(hashes)),
+      files_(std::move(files)),
       progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit())) {}
+
+absl::Status Reporter::Show(int64_t step, const EventFile::Scalars& scalars) {
+  return files_.events ? files_.events->Append(step, scalars) : absl::OkStatus();
+}
 
 void Reporter::Start(const ValidationResult& result) {
   Note(absl::StrFormat("at the start  validation loss %.4f  accuracy %.2f %%", result.loss,
@@ -56,7 +59,7 @@ void Reporter::Start(const ValidationResult& result) {
 
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
-  LS_RETURN_IF_ERROR(losses_.Append(LossPoint{.step = step, .loss = result.loss}.ToRow()));
+  LS_RETURN_IF_ERROR(files_.losses.Append(LossPoint{.step = step, .loss = result.loss}.ToRow()));
   const auto seconds = [](int64_t nanos) { return static_cast<double>(nanos) * 1e-9; };
   nlohmann::ordered_json row = {{"step", step},
                                 {"loss", result.loss},
@@ -76,7 +79,12 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
       fractions.push_back(std::round(1e6 * static_cast<double>(fraction)) / 1e6);
     }
   }
-  LS_RETURN_IF_ERROR(metrics_.Append(row.dump()));
+  LS_RETURN_IF_ERROR(files_.metrics.Append(row.dump()));
+  LS_RETURN_IF_ERROR(Show(step, {{"train/loss", result.loss},
+                                 {"train/learning_rate", result.learning_rate},
+                                 {"train/gradient_norm", result.gradient_norm},
+                                 {"train/seconds", seconds(times.total)},
+                                 {"train/memory_peak", static_cast<double>(memory.peak_total())}}));
   if (result.skipped) {
     Note(absl::StrFormat("step %d  skipped: gradients overflowed under a loss scale of %g",
                          step + 1, result.loss_scale));
@@ -89,9 +97,10 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
 }
 
 absl::Status Reporter::Sync() {
-  LS_RETURN_IF_ERROR(losses_.Sync());
-  LS_RETURN_IF_ERROR(metrics_.Sync());
-  return hashes_ ? hashes_->Sync() : absl::OkStatus();
+  LS_RETURN_IF_ERROR(files_.losses.Sync());
+  LS_RETURN_IF_ERROR(files_.metrics.Sync());
+  if (files_.hashes) LS_RETURN_IF_ERROR(files_.hashes->Sync());
+  return files_.events ? files_.events->Sync() : absl::OkStatus();
 }
 
 void Reporter::Note(const std::string& message) {
@@ -103,7 +112,8 @@ absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) 
                        100 * result.accuracy));
   const nlohmann::ordered_json row = {
       {"step", step}, {"validation_loss", result.loss}, {"validation_accuracy", result.accuracy}};
-  return metrics_.Append(row.dump());
+  LS_RETURN_IF_ERROR(files_.metrics.Append(row.dump()));
+  return Show(step, {{"validation/loss", result.loss}, {"validation/accuracy", result.accuracy}});
 }
 
 }  // namespace lockstep

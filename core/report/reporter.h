@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/report/event_file.h"
 #include "core/report/metrics.h"
 #include "core/report/progress.h"
 #include "core/report/results.h"
@@ -34,19 +35,27 @@ class Reporter {
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
-  absl::Status Hashes(const StepHashes& hashes) { return hashes_->Append(hashes.ToRows()); }
+  absl::Status Hashes(const StepHashes& hashes) { return files_.hashes->Append(hashes.ToRows()); }
   // Forces what was reported to the disk.
   absl::Status Sync();
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 
  private:
-  Reporter(const RunDescription& run, RowFile losses, RowFile metrics,
-           std::optional<RowFile> hashes);
+  // What grows while the run goes on.
+  struct Files {
+    RowFile losses, metrics;
+    std::optional<RowFile> hashes = std::nullopt;
+    std::optional<EventFile> events = std::nullopt;
+  };
+
+  Reporter(const RunDescription& run, Files files);
+
+  // Hands scalars to TensorBoard, if the run wants that.
+  absl::Status Show(int64_t step, const EventFile::Scalars& scalars);
 
   const RunDescription& run_;
-  RowFile losses_, metrics_;
-  std::optional<RowFile> hashes_;
+  Files files_;
   ProgressLine progress_;
 };
 

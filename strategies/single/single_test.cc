@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/autograd/operations.h"
+#include "core/base/file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/layers.h"
 #include "gtest/gtest.h"
@@ -105,6 +106,25 @@ TEST(SingleTest, AResumedRunGoesOnWithUnevenMicroBatches) {
   EXPECT_EQ(resumed[0].losses,
             std::vector<double>(whole[0].losses.begin() + 2, whole[0].losses.end()));
   EXPECT_EQ(resumed[0].parameter_hash, whole[0].parameter_hash);
+}
+
+// The file for TensorBoard that goes on where a run is resumed is one of its own.
+TEST(SingleTest, ScalarsAreWrittenForTensorBoardWhereThatIsAskedFor) {
+  const std::string config = SmallResNetConfig() + "[checkpoint]\nevery = 1\n";
+  const std::string folder = RunFolder() + "/tensorboard";
+  RunStrategy(SingleStrategy(), MakeModel, config, {"train.steps=1"});
+  EXPECT_FALSE(PathExists(folder));
+  RunStrategy(SingleStrategy(), MakeModel, config,
+              {"train.steps=1", "metrics.tensorboard=true", "validation.every=1"});
+  ASSERT_EQ(ListFolder(folder)->size(), 1u);
+  const std::string bytes = ReadFile(folder + "/" + ListFolder(folder)->front()).value();
+  for (const char* tag : {"train/loss", "train/learning_rate", "train/gradient_norm",
+                          "train/seconds", "train/memory_peak", "validation/loss"}) {
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  }
+  ResumeStrategy(SingleStrategy(), MakeModel, config,
+                 {"train.steps=2", "metrics.tensorboard=true"});
+  EXPECT_EQ(ListFolder(folder)->size(), 2u);
 }
 
 }  // namespace
