@@ -1,13 +1,13 @@
 #include "core/base/nearest.h"
 
-#include <algorithm>  // std::min
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>  // std::iota
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>  // std::swap
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,12 +40,14 @@ int64_t EditDistance(std::string_view a, std::string_view b) {
 std::string NearestName(std::string_view name, std::span<const std::string> candidates) {
   const std::string suffix = "." + std::string(name);
   const std::string* nearest = nullptr;
-  int64_t nearest_distance = 0;
+  std::pair<int64_t, bool> least;  // the distance, and whether letters differ
   for (const std::string& candidate : candidates) {
-    const int64_t distance = candidate.ends_with(suffix) ? 0 : EditDistance(name, candidate);
-    if (nearest == nullptr || distance < nearest_distance) {
+    const std::pair<int64_t, bool> distance = {
+        candidate.ends_with(suffix) ? 0 : EditDistance(name, candidate),
+        !std::ranges::is_permutation(name, candidate)};
+    if (nearest == nullptr || distance < least) {
       nearest = &candidate;
-      nearest_distance = distance;
+      least = distance;
     }
   }
   return nearest == nullptr ? std::string() : *nearest;

@@ -22,7 +22,8 @@ int64_t EditDistance(std::string_view a, std::string_view b);
 
 // The candidate that somebody who wrote `name` most likely meant: the one that ends in ".name" when
 // a dotted key's front was left out ("dp" for "mesh.dp"), or else the one at the smallest
-// EditDistance, the first of several. Empty when there are no candidates.
+// EditDistance; of several one with the same letters, or else the first. Empty when there are no
+// candidates.
 std::string NearestName(std::string_view name, std::span<const std::string> candidates);
 
 // Up to five candidates, the nearest first, as a list for a message: "a, b, c". Empty when there

@@ -39,6 +39,7 @@ TEST(NearestName, FindsWhatWasMeant) {
 TEST(NearestName, TakesTheFirstOfEqualsAndHandlesNone) {
   const std::vector<std::string> keys = {"ab", "ac"};
   EXPECT_EQ(NearestName("ad", keys), "ab");
+  EXPECT_EQ(NearestName("pd", std::vector<std::string>{"pp", "dp"}), "dp") << "two letters swapped";
   EXPECT_EQ(NearestName("ad", {}), "");
 }
 

@@ -34,12 +34,14 @@ int StderrColumns() {
 
 }  // namespace
 
-ProgressLine::Options ProgressLine::ForStderr(int64_t total_steps, const std::string& unit) {
+ProgressLine::Options ProgressLine::ForStderr(int64_t total_steps, const std::string& unit,
+                                              int64_t line_nanos) {
   const char* terminal = std::getenv("TERM");
   const bool is_dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
   return {
       .total_steps = total_steps,
       .unit = unit,
+      .line_nanos = line_nanos,
       .is_terminal = isatty(STDERR_FILENO) == 1 && !is_dumb,
       .write = [](std::string_view text) { fwrite(text.data(), 1, text.size(), stderr); },
       .columns = StderrColumns,
@@ -52,16 +54,21 @@ ProgressLine::ProgressLine(Options options) : options_(std::move(options)) {}
 ProgressLine::~ProgressLine() { Finish(); }
 
 void ProgressLine::Update(const Step& step) {
-  if (!options_.is_terminal) return;
+  if (!options_.is_terminal && options_.line_nanos == 0) return;
   const int64_t now = options_.now_nanos();
+  const int64_t pause = options_.is_terminal ? kRedrawNanos : options_.line_nanos;
   last_ = step;
   is_stale_ = true;
   units_done_ += step.units;
   // Speed is measured from the end of the first step, which was slow: it warmed everything up.
-  if (!marks_.empty() && now - marks_.back().nanos < kRedrawNanos) return;
+  if (!marks_.empty() && now - marks_.back().nanos < pause) return;
   marks_.push_back({.nanos = now, .step = step.number, .units = units_done_});
   if (marks_.size() > kMarks) marks_.pop_front();
-  Draw();
+  if (options_.is_terminal) {
+    Draw();
+  } else if (marks_.size() > 1) {
+    options_.write(Text(std::string::npos) + "\n");
+  }
 }
 
 void ProgressLine::Print(std::string_view message) {
@@ -79,18 +86,19 @@ void ProgressLine::Clear() {
 }
 
 void ProgressLine::Finish() {
-  if (is_stale_) Draw();
+  if (is_stale_ && options_.is_terminal) Draw();
   if (is_visible_) options_.write("\n");
   is_visible_ = false;
 }
 
 void ProgressLine::Draw() {
-  options_.write(kEraseLine + Text());
+  // A character in the last column would make some terminals begin a new line.
+  options_.write(kEraseLine + Text(static_cast<size_t>(std::max(options_.columns() - 1, 0))));
   is_visible_ = true;
   is_stale_ = false;
 }
 
-std::string ProgressLine::Text() const {
+std::string ProgressLine::Text(size_t columns) const {
   // In order of weight: what does not fit is left out from the end.
   std::vector<std::string> fields;
   fields.push_back(absl::StrFormat("step %d/%d", last_.number, options_.total_steps));
@@ -111,13 +119,13 @@ std::string ProgressLine::Text() const {
     }
   }
   if (last_.memory_bytes > 0) fields.push_back(FormatBytes(last_.memory_bytes));
+  if (last_.learning_rate > 0) fields.push_back(absl::StrFormat("rate %g", last_.learning_rate));
+  if (last_.gradient_norm > 0) fields.push_back(absl::StrFormat("norm %.3g", last_.gradient_norm));
 
-  // A character in the last column would make some terminals begin a new line.
-  const auto room = static_cast<size_t>(std::max(options_.columns() - 1, 0));
   std::string text;
   for (const std::string& field : fields) {
     const std::string longer = absl::StrCat(text, text.empty() ? "" : "  ", field);
-    if (longer.size() > room) break;
+    if (longer.size() > columns) break;
     text = longer;
   }
   return text;

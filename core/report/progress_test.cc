@@ -97,6 +97,29 @@ TEST(ProgressLineTest, IsSilentWithoutATerminal) {
   EXPECT_EQ(terminal.Take(), "");
 }
 
+TEST(ProgressLineTest, ALogGetsALineNowAndThen) {
+  FakeTerminal terminal;
+  auto options = terminal.Options(/*is_terminal=*/false);
+  options.line_nanos = 30'000 * kMillisecond;
+  options.columns = nullptr;  // a log has no width
+  {
+    ProgressLine line(options);
+    for (int64_t step = 1; step <= 61; ++step) {
+      line.Update({.number = step, .learning_rate = 6e-4, .gradient_norm = 1.375, .units = 50});
+      const std::string written = terminal.Take();
+      if (step == 31 || step == 61) {
+        EXPECT_THAT(written, testing::EndsWith("left  rate 0.0006  norm 1.38\n"));
+        EXPECT_THAT(written, testing::StartsWith("step "));
+        EXPECT_THAT(written, HasSubstr("50 tokens/s"));
+      } else {
+        EXPECT_EQ(written, "") << step;
+      }
+      terminal.nanos += 1000 * kMillisecond;
+    }
+  }
+  EXPECT_EQ(terminal.Take(), "") << "there is no line to end";
+}
+
 TEST(ProgressLineTest, MessagesStandAboveTheLine) {
   FakeTerminal terminal;
   ProgressLine line(terminal.Options());

@@ -2,15 +2,23 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/config/config.h"
+#include "core/report/banner.h"
 #include "core/report/error_file.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
+namespace {
+
+using Changes = std::vector<Config::Difference>;
+
+}  // namespace
 
 absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
   const auto check = [&](const char* name, const RowFormat& format, EarlierRows earlier) {
@@ -36,17 +44,25 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   if (run.settings.tensorboard) {
     LS_ASSIGN_OR_RETURN(files.events, EventFile::Make(run.out + "/tensorboard", first_step));
   }
-  LS_RETURN_IF_ERROR(WriteFileAtomically(run.out + "/config.toml", run.config.ToToml()));
+  const std::string config_path = run.out + "/config.toml";
+  const absl::StatusOr<Config> before = Config::FromFile(config_path);
+  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, run.config.ToToml()));
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);
-  return std::unique_ptr<Reporter>(new Reporter(run, std::move(files)));
+  auto reporter = std::unique_ptr<Reporter>(new Reporter(run, std::move(files)));
+  if (run.speaks) {
+    reporter->progress_.Print(
+        Banner(run, first_step, before.ok() ? run.config.Differences(*before) : Changes()));
+  }
+  return reporter;
 }
 
 Reporter::Reporter(const RunDescription& run, Files files)
     : run_(run),
       files_(std::move(files)),
-      progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit())) {}
+      progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit(),
+                                        run_.speaks ? ProgressLine::kLineNanos : 0)) {}
 
 absl::Status Reporter::Show(int64_t step, const EventFile::Scalars& scalars) {
   return files_.events ? files_.events->Append(step, scalars) : absl::OkStatus();
@@ -91,6 +107,8 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   }
   progress_.Update({.number = step + 1,
                     .loss = result.loss,
+                    .learning_rate = result.learning_rate,
+                    .gradient_norm = result.gradient_norm,
                     .units = run_.units_per_step(),
                     .memory_bytes = memory.peak_total()});
   return absl::OkStatus();

@@ -22,6 +22,9 @@ struct RunDescription {
   // Elements of the whole model's parameters, and of those that are trained.
   int64_t parameters = 0, trained_parameters = 0;
   std::string out;  // run directory
+  // Whether it says on the standard error stream what it is and, also where there is no terminal,
+  // how it goes on.
+  bool speaks = false;
 
   std::string checkpoints() const { return out + "/checkpoints"; }  // their folder
 

@@ -31,7 +31,10 @@ namespace {
 namespace fs = std::filesystem;
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr char kSingle[] = "strategies/single/main";
 constexpr char kDdp[] = "strategies/ddp/main";
@@ -121,7 +124,9 @@ class BadInputTest : public ::testing::Test {
 TEST_F(BadInputTest, ARightRunSucceeds) {
   const ProcessResult result = Start(kSingle, {});
   EXPECT_TRUE(result.ok()) << result.err;
-  EXPECT_EQ(result.err, "");  // no terminal: no progress line
+  // No terminal, so no progress line, and too short for lines in a log.
+  EXPECT_THAT(result.err, AllOf(StartsWith("bad_input under single: 1 rank on the CPU"),
+                                EndsWith("bad_input/out\n"), Not(HasSubstr("step 1/"))));
   EXPECT_THAT(result.out, HasSubstr("bad_input  single"));
 }
 
@@ -361,8 +366,11 @@ TEST_F(BadInputTest, AStoppedRunGoesOn) {
     arguments = longer;
     arguments.push_back("--resume");
   }
+  arguments.insert(arguments.end(), {"--set", "trace.steps=1"});
   const ProcessResult result = Start(kDdp, arguments);
   ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("; goes on with step "),
+                                HasSubstr("changed since: trace.steps not set -> 1\n")));
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
   EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), "parameter_hash"),
             Line(summary, "parameter_hash"));

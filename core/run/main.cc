@@ -57,7 +57,10 @@ absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
   const auto stop = std::make_shared<StopRequest>();
   const RunSignals signals(stop);
   absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
-  if (run.ok()) run->stop = stop;
+  if (run.ok()) {
+    run->stop = stop;
+    run->speaks = true;
+  }
   absl::StatusOr<int> code = run.ok() ? TrainThreads(*run, predict_time) : run.status();
   if (!code.ok()) LeaveError(command_line, run, code.status());
   return code;
@@ -80,6 +83,7 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
   }
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_ASSIGN_OR_RETURN(run.keys["program"], ProgramChecksum());
+  run.speaks = process.rank() == 0;
   if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
   return run;
 }

@@ -97,7 +97,6 @@ class Trainer {
       };
       if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
       if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
-      if (step > 0) reporter_->Note(absl::StrCat("goes on with step ", step + 1));
     }
     if (step == 0 && run_.settings.validation.at_start) {
       report_.validation_at_start = Validate(run_, rank_, strategy_);
