@@ -19,6 +19,7 @@ struct CommandLine {
   std::vector<std::string> allowed_changes = {};
   bool help = false;          // --help
   bool print_config = false;  // --print_config
+  bool dry_run = false;       // --dry_run
 };
 
 }  // namespace lockstep

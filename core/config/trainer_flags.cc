@@ -22,6 +22,8 @@ ABSL_FLAG(lockstep::RepeatedFlag, allow_change, {},
           "repeatable");
 ABSL_FLAG(bool, print_config, false,
           "write the configuration as it will run, each key with its source");
+ABSL_FLAG(bool, dry_run, false,
+          "check all, say what the run would cost in memory, traffic and time, and end");
 
 namespace lockstep {
 namespace {
@@ -65,6 +67,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
     return InvalidArgument("--allow_change goes with --resume, which is not given");
   }
   line.print_config = absl::GetFlag(FLAGS_print_config);
+  line.dry_run = absl::GetFlag(FLAGS_dry_run);
   line.help = parsed.help;
   return line;
 }

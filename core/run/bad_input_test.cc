@@ -333,6 +333,35 @@ TEST_F(BadInputTest, AKilledRunGoesOn) {
             Line(summary, "parameter_hash"));
 }
 
+// A line of a table: its first cell and its last.
+std::map<std::string, std::string> LastCells(const std::string& text) {
+  std::map<std::string, std::string> cells;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    if (line.size() < 40 || line.substr(0, 4) != "    ") continue;
+    const std::string name(absl::StripAsciiWhitespace(line.substr(0, 34)));
+    const size_t two_blanks = line.rfind("  ");
+    cells[name] = std::string(absl::StripAsciiWhitespace(line.substr(two_blanks)));
+  }
+  return cells;
+}
+
+TEST_F(BadInputTest, ADryRunSaysWhatTheRunCostsAndLeavesNothing) {
+  const ProcessResult dry = Start(kDdp, {"--dry_run"});
+  ASSERT_TRUE(dry.ok()) << dry.err;
+  EXPECT_THAT(dry.out, StartsWith("bad_input under ddp, mesh "));
+  EXPECT_FALSE(fs::exists(Path("out")));
+  const ProcessResult run = Start(kDdp, {});
+  ASSERT_TRUE(run.ok()) << run.err;
+  auto forecast = LastCells(dry.out), measured = LastCells(run.out);
+  for (const std::string name : {"parameters", "gradients", "optimizer_state", "activations",
+                                 "communication", "workspace"}) {
+    EXPECT_NE(measured[name], "") << run.out;
+    EXPECT_EQ(forecast[name], measured[name]) << name << "\n" << dry.out << run.out;
+  }
+  EXPECT_NE(forecast["all_reduce gradients"], "") << dry.out;
+  EXPECT_THAT(Fail(kDdp, {"--dry_run", "--set", "mesh.dp=3"}), HasSubstr("batch.size is 8 samples"));
+}
+
 // Told to stop amid a step: the step is ended and saved, and the run goes on from there.
 TEST_F(BadInputTest, AStoppedRunGoesOn) {
   const std::vector<std::string> longer = {"--set", "train.steps=1000",

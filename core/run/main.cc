@@ -17,7 +17,9 @@
 #include "core/comm/mpi/process.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/report/banner.h"
 #include "core/report/error_file.h"
+#include "core/report/forecast.h"
 #include "core/report/rank_report.h"
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
@@ -88,6 +90,26 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
   return run;
 }
 
+// What the command line's run would cost, and where and how it would go.
+absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
+                                   const StrategyDefinition& strategy,
+                                   const ModelFactory& make_model,
+                                   const TimePredictor& predict_time) {
+  LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
+  LS_RETURN_IF_ERROR(CheckThreads(run));
+  LS_RETURN_IF_ERROR(CheckFits(run));
+  LS_RETURN_IF_ERROR(CheckKernels(run));
+  LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
+  Forecast forecast;
+  forecast.time = predict_time({.run = run, .profiles = {}});
+  for (const Rehearsed& rank : ranks) {
+    forecast.costs.push_back(rank.prediction);
+    forecast.memory.push_back(rank.memory);
+  }
+  return absl::StrCat(Banner(run, /*first_step=*/0, /*changes=*/{}), "\n",
+                      ForecastText(run, forecast));
+}
+
 // Trains as one of the processes that mpirun or srun has started, each a rank. Rank 0 writes the
 // run directory, which the others need to see only for checkpoints. Writes to the standard error
 // what there is to say: the cause if this rank has reported it or no rank has, and otherwise just
@@ -142,6 +164,8 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
     answer = absl::StrCat(Usage(strategy.name), "\n", ConfigHelp(strategy, make_model));
   } else if (command_line.print_config) {
     LS_ASSIGN_OR_RETURN(answer, EffectiveConfig(command_line, strategy, make_model));
+  } else if (command_line.dry_run) {
+    LS_ASSIGN_OR_RETURN(answer, DryRun(command_line, strategy, make_model, predict_time));
   }
   if (!answer.empty()) {
     std::fputs(answer.c_str(), stdout);

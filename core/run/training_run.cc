@@ -217,15 +217,18 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   return run;
 }
 
+absl::Status CheckThreads(const TrainingRun& run) {
+  if (run.settings.mesh.ranks() <= kMostRanksHere) return absl::OkStatus();
+  return InvalidArgument("mesh makes ", run.settings.mesh.ranks(),
+                         " ranks; this machine's threads carry at most ", kMostRanksHere);
+}
+
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here) {
   ConfigRecord record;
   LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here, &record));
-  if (here.processes == 0 && run.settings.mesh.ranks() > kMostRanksHere) {
-    return InvalidArgument("mesh makes ", run.settings.mesh.ranks(),
-                           " ranks; this machine's threads carry at most ", kMostRanksHere);
-  }
+  if (here.processes == 0) LS_RETURN_IF_ERROR(CheckThreads(run));
   LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
   run.keys["strategy"] = run.strategy_name;
   run.allowed_changes = command_line.allowed_changes;

@@ -56,6 +56,9 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      const ModelFactory& make_model, RanksHere here = {},
                                      ConfigRecord* record = nullptr);
 
+// Refuses a run of more ranks than the threads of this machine should carry.
+absl::Status CheckThreads(const TrainingRun& run);
+
 // CheckRun, and claims the run directory for the first rank (core/run/run_directory.h). Nothing is
 // written before the ranks have made their last checks (TrainRank).
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/report/cost_prediction.h"
+#include "core/report/run_description.h"
+#include "core/report/time_prediction.h"
+#include "core/tensor/memory.h"
+
+namespace lockstep {
+
+// What a run is going to cost, before it has begun.
+struct Forecast {
+  std::vector<CostPrediction> costs;  // by rank
+  std::vector<MemoryBooks> memory;    // by rank, after some steps over shapes
+  TimePrediction time;
+};
+
+// The forecast as a text: memory by class and what is sent, the most of any rank; the share of a
+// step spent waiting for other stages; and the time of a step with what it is made of on rank 0.
+std::string ForecastText(const RunDescription& run, const Forecast& forecast);
+
+}  // namespace lockstep
