@@ -152,6 +152,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"trace.steps", "steps of trace.json"},
 
     {"train.clip_norm", "norm that gradients are clipped to; 0: none"},
+    {"train.epochs", "how often each sample is drawn, in place of steps"},
     {"train.on_nan", "what a loss that is infinite or NaN does"},
     {"train.seed", "seed of initial values, batches and dropout"},
     {"train.steps", "steps of the run"},

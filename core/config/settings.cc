@@ -27,6 +27,8 @@ constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
 void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Require("steps", &settings.steps, kSteps);
+  double epochs = 0;  // becomes steps where the data is known (core/run/epochs.h)
+  reader.Read("epochs", &epochs);
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
   reader.ReadChoice("on_nan", &settings.on_nan,

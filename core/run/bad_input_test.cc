@@ -201,6 +201,22 @@ TEST_F(BadInputTest, Text) {
   EXPECT_THAT(Fail(kSingle, text), HasSubstr("90"));  // where the unknown character stands
 }
 
+// 8 samples of a step, so one and a half times 20 samples are 3.75 steps.
+TEST_F(BadInputTest, EpochsStandForSteps) {
+  const std::vector<std::string> epochs = {"--set", "train.epochs=1.5", "--set",
+                                           "data.train_samples=20"};
+  EXPECT_THAT(Fail(kSingle, epochs), HasSubstr("train.epochs is given beside train.steps"));
+  Write("workload.toml", absl::StrReplaceAll(kWorkload, {{"[train]\nsteps = 6\n", ""}}));
+  const ProcessResult result = Start(kSingle, epochs);
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("  steps  4 of 8 samples (128 tokens)\n"));
+  EXPECT_EQ(std::ranges::count(*ReadFile(Path("out/losses.csv")), '\n'), 1 + 4);
+  EXPECT_THAT(Fail(kSingle, {"--set", "train.epochs=0"}),
+              HasSubstr("train.epochs is 0: it must be greater than 0"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "train.epochs=1e12"}), HasSubstr("it must be at least 1"));
+  EXPECT_THAT(Fail(kSingle, {}), HasSubstr("train.steps is missing"));
+}
+
 TEST_F(BadInputTest, Cifar10) {
   std::string workload = kWorkload;
   const auto replace = [&workload](const std::string& from, const std::string& to) {
@@ -359,7 +375,8 @@ TEST_F(BadInputTest, ADryRunSaysWhatTheRunCostsAndLeavesNothing) {
     EXPECT_EQ(forecast[name], measured[name]) << name << "\n" << dry.out << run.out;
   }
   EXPECT_NE(forecast["all_reduce gradients"], "") << dry.out;
-  EXPECT_THAT(Fail(kDdp, {"--dry_run", "--set", "mesh.dp=3"}), HasSubstr("batch.size is 8 samples"));
+  EXPECT_THAT(Fail(kDdp, {"--dry_run", "--set", "mesh.dp=3"}),
+              HasSubstr("batch.size is 8 samples"));
 }
 
 // Told to stop amid a step: the step is ended and saved, and the run goes on from there.

@@ -22,6 +22,7 @@
 #include "core/config/preset_keys.h"
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
+#include "core/run/epochs.h"
 #include "core/run/model_weights.h"
 #include "core/run/run_probe.h"
 #include "core/tensor/allocator.h"
@@ -168,6 +169,12 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   LS_ASSIGN_OR_RETURN(run.config, WithPreset(strategy.name, strategy.keys, given));
   run.config.RecordInto(record);
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
+  if (CountsEpochs(run.config)) {
+    LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+    LS_ASSIGN_OR_RETURN(run.config,
+                        WithStepsOfEpochs(run.config, run.dataset->size(Split::kTrain)));
+    run.config.RecordInto(record);
+  }
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config));
   run.device = command_line.device;
   here.ranks = static_cast<int>(run.settings.mesh.ranks());
@@ -184,7 +191,9 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   run.strategy_name = strategy.name;
   const auto& lora = run.settings.lora;
   run.make_model = Prepared(make_model, strategy, lora, run.settings.cut.features);
-  LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+  if (run.dataset == nullptr) {
+    LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+  }
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
