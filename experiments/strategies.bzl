@@ -42,7 +42,7 @@ EXPERIMENTS = {
     "gpt_wide": ["single", "ddp", "zero1", "zero2", "fsdp"],
     "llama_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp"],
     "llama_shakespeare": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp"],
-    "moe_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp"],
+    "moe_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp", "ep"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],

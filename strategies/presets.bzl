@@ -19,6 +19,7 @@ PRESETS = {
     "fsdp_pipe": "FsdpPipeStrategy",
     "tp": "TpStrategy",
     "cp": "CpStrategy",
+    "ep": "EpStrategy",
     "lora": "LoraStrategy",
     "mesh": "MeshStrategy",
 }

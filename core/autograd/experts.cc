@@ -32,13 +32,12 @@ Tensor Uploaded(Kernels& kernels, const Shape& shape, const std::vector<int32_t>
   return tensor;
 }
 
-// Calls run(expert, rows) for each expert that has dispatched rows: all of them, or those of the
-// token leaf that `leaf` has the rows of. Calls none(expert) for the others.
+// Calls run(expert, rows) for each expert that has dispatched rows, of all leaves or of one. Calls
+// none(expert) for the others.
 template <typename Run, typename None>
-void ForExperts(const Tape& tape, const ExpertRows& rows, const LeafRows& leaf, Run&& run,
-                None&& none) {
+void ForExperts(const ExpertRanges& rows, std::optional<int64_t> leaf, Run&& run, None&& none) {
   for (int64_t expert = 0; expert < rows.experts(); ++expert) {
-    const Range own = leaf ? rows.Of(expert, leaf->first / tape.leaf_rows()) : rows.Of(expert);
+    const Range own = leaf ? rows.Of(expert, *leaf) : rows.Of(expert);
     if (own.count > 0) {
       run(expert, own);
     } else {
@@ -48,7 +47,7 @@ void ForExperts(const Tape& tape, const ExpertRows& rows, const LeafRows& leaf, 
 }
 
 // One expert's rows of a weight that has those of all experts.
-LeafRows WeightRows(const Tensor& w, const ExpertRows& rows, int64_t expert) {
+LeafRows WeightRows(const Tensor& w, const ExpertRanges& rows, int64_t expert) {
   const int64_t of_expert = w.shape()[0] / rows.experts();
   return Range{.first = expert * of_expert, .count = of_expert};
 }
@@ -57,7 +56,8 @@ LeafRows WeightRows(const Tensor& w, const ExpertRows& rows, int64_t expert) {
 class ExpertGradient {
  public:
   // `whole` may be undefined: then so is the gradient.
-  ExpertGradient(Kernels& kernels, const Destinations& all, const ExpertRows& rows, int64_t expert)
+  ExpertGradient(Kernels& kernels, const Destinations& all, const ExpertRanges& rows,
+                 int64_t expert)
       : own_(kernels, all[0], all[0].defined() ? WeightRows(all[0], rows, expert) : LeafRows()) {
     if (!all[0].defined() || all.write == Write::kOverwrite) return;
     if (own_.tensor().same_storage(all[0])) return;
@@ -71,7 +71,8 @@ class ExpertGradient {
 };
 
 // An expert without rows adds nothing: -0.0 changes no sum.
-void AddNothing(Kernels& kernels, const Destinations& all, const ExpertRows& rows, int64_t expert) {
+void AddNothing(Kernels& kernels, const Destinations& all, const ExpertRanges& rows,
+                int64_t expert) {
   if (!all[0].defined() || all.write == Write::kAccumulate) return;
   const ExpertGradient own(kernels, all, rows, expert);
   kernels.Fill(own.tensor(), -0.0f);
@@ -79,7 +80,7 @@ void AddNothing(Kernels& kernels, const Destinations& all, const ExpertRows& row
 }
 
 // Fills the rows of a dispatched tensor that are not in use.
-void FillUnused(Kernels& kernels, const ExpertRows& rows, const Tensor& x) {
+void FillUnused(Kernels& kernels, const ExpertRanges& rows, const Tensor& x) {
   if (rows.used() == rows.dispatched()) return;
   const RowsToFill unused(kernels, x,
                           Range{.first = rows.used(), .count = rows.dispatched() - rows.used()});
@@ -112,27 +113,45 @@ std::optional<int64_t> CapacityOf(const RouteOptions& options, int64_t rows) {
 
 }  // namespace
 
+ExpertRanges::ExpertRanges(int64_t experts, int64_t leaves, const std::vector<int64_t>& counts,
+                           int64_t dispatched)
+    : experts_(experts), leaves_(leaves), dispatched_(dispatched) {
+  CHECK_EQ(std::ssize(counts), experts * leaves);
+  for (const int64_t count : counts) first_.push_back(first_.back() + count);
+  CHECK_LE(used(), dispatched);
+}
+
+Range ExpertRanges::Of(int64_t expert) const {
+  const int64_t begin = first_[expert * leaves_];
+  return {.first = begin, .count = first_[(expert + 1) * leaves_] - begin};
+}
+
+Range ExpertRanges::Of(int64_t expert, int64_t leaf) const {
+  const int64_t begin = first_[expert * leaves_ + leaf];
+  return {.first = begin, .count = first_[expert * leaves_ + leaf + 1] - begin};
+}
+
 ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen,
                        int64_t leaf_rows, std::optional<int64_t> capacity)
     : counts_(static_cast<size_t>(routing.experts)) {
   const std::vector<int32_t> choices = ChoicesOf(kernels, routing, chosen);
   const int64_t rows = chosen.shape()[0], k = routing.chosen;
-  if (leaf_rows > 0) leaves_ = rows / leaf_rows;
-  const auto leaf_of = [&](int64_t choice) { return leaves_ == 1 ? 0 : choice / k / leaf_rows; };
-  // Counts of each (expert, leaf), and then where each begins.
+  const int64_t leaves = leaf_rows > 0 ? rows / leaf_rows : 1;
+  const auto leaf_of = [&](int64_t choice) { return leaves == 1 ? 0 : choice / k / leaf_rows; };
   std::vector<char> is_kept(choices.size());
-  first_.assign(static_cast<size_t>(routing.experts * leaves_ + 1), 0);
+  std::vector<int64_t> kept(static_cast<size_t>(routing.experts * leaves));
   for (int64_t i = 0; i < std::ssize(choices); ++i) {
     const int64_t before = counts_[choices[i]]++;
     is_kept[i] = !capacity || before < *capacity;
-    if (is_kept[i]) ++first_[choices[i] * leaves_ + leaf_of(i) + 1];
+    if (is_kept[i]) ++kept[choices[i] * leaves + leaf_of(i)];
   }
-  for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
-  std::vector<int64_t> next = first_;
+  ExpertRanges::operator=(ExpertRanges(routing.experts, leaves, kept, std::ssize(choices)));
+  std::vector<int64_t> next;
+  for (int64_t i = 0; i < std::ssize(kept); ++i) next.push_back(Of(i / leaves, i % leaves).first);
   std::vector<int32_t> sources(choices.size(), -1), places(choices.size(), -1);
   for (int64_t i = 0; i < std::ssize(choices); ++i) {
     if (!is_kept[i]) continue;
-    const int64_t place = next[choices[i] * leaves_ + leaf_of(i)]++;
+    const int64_t place = next[choices[i] * leaves + leaf_of(i)]++;
     sources[place] = static_cast<int32_t>(i / k);
     places[i] = static_cast<int32_t>(place);
   }
@@ -140,14 +159,37 @@ ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& c
   places_ = Uploaded(kernels, {rows, k}, places);
 }
 
-Range ExpertRows::Of(int64_t expert) const {
-  const int64_t begin = first_[expert * leaves_];
-  return {.first = begin, .count = first_[(expert + 1) * leaves_] - begin};
-}
-
-Range ExpertRows::Of(int64_t expert, int64_t leaf) const {
-  const int64_t begin = first_[expert * leaves_ + leaf];
-  return {.first = begin, .count = first_[expert * leaves_ + leaf + 1] - begin};
+ReceivedRows::ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int64_t leaves,
+                           const std::vector<int64_t>& counts) {
+  CHECK_EQ(std::ssize(counts), ranks * experts * leaves);
+  std::vector<int64_t> ordered(counts.size());
+  int64_t all = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t first = all;
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+        const int64_t count = counts[(rank * experts + expert) * leaves + leaf];
+        ordered[(expert * ranks + rank) * leaves + leaf] = count;
+        all += count;
+      }
+    }
+    from_.push_back({.first = first, .count = all - first});
+  }
+  ExpertRanges::operator=(ExpertRanges(experts, ranks * leaves, ordered, all));
+  std::vector<int32_t> arrivals(static_cast<size_t>(all)), places;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+        const Range own = Of(expert, rank * leaves + leaf);
+        for (int64_t row = own.first; row < own.first + own.count; ++row) {
+          arrivals[row] = static_cast<int32_t>(places.size());
+          places.push_back(static_cast<int32_t>(row));
+        }
+      }
+    }
+  }
+  arrivals_ = Uploaded(kernels, {all}, arrivals);
+  places_ = Uploaded(kernels, {all}, places);
 }
 
 RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options) {
@@ -181,7 +223,7 @@ Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows) {
   return out;
 }
 
-Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& rows,
+Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRanges& rows,
                       const FeatureLeaves& outputs) {
   Kernels& k = tape.kernels();
   const auto weight_of = [&k, &w, rows](int64_t expert) {
@@ -189,7 +231,7 @@ Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& 
   };
   Tensor y = k.Empty({rows->dispatched(), w.value.shape()[0] / rows->experts()}, x.value.dtype());
   ForExperts(
-      tape, *rows, std::nullopt,
+      *rows, std::nullopt,
       [&](int64_t expert, const Range& own) {
         const RowsToFill own_y(k, y, own);
         k.Linear(RowsOf(k, x.value, own), weight_of(expert), Tensor(), Tensor(), own_y.tensor());
@@ -201,7 +243,7 @@ Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& 
   auto backward = [&tape, &k, x, &w, rows, weight_of, outputs](const Tensor& dy) {
     tape.ComputeGradients({&w}, [&tape, &k, x, &w, rows, weight_of, outputs, dy](Tape::Half half) {
       Tensor dx = half.inputs && x.needs_gradient() ? k.EmptyLike(x.value) : Tensor();
-      const auto of_leaf = [&](const LeafRows& leaf, const Destinations& d) {
+      const auto of_leaf = [&](std::optional<int64_t> leaf, const Destinations& d) {
         const auto of_expert = [&](int64_t expert, const Range& own) {
           const RowsToFill own_dx(k, dx, own);
           const ExpertGradient dw(k, d, *rows, expert);
@@ -216,10 +258,10 @@ Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& 
           dw.Put();
           own_dx.Put();
         };
-        ForExperts(tape, *rows, leaf, of_expert,
+        ForExperts(*rows, leaf, of_expert,
                    [&](int64_t expert) { AddNothing(k, d, *rows, expert); });
       };
-      ForTokenLeaves(tape, half, {&w}, rows->rows(), of_leaf);
+      ForLeaves(tape, half, {&w}, rows->leaves(), of_leaf);
       if (!dx.defined()) return;
       FillUnused(k, *rows, dx);
       x.gradient->Add(k, std::move(dx));
@@ -229,7 +271,7 @@ Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& 
   return out;
 }
 
-Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRows& rows,
+Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRanges& rows,
                             const FeatureLeaves& inputs) {
   Kernels& k = tape.kernels();
   const auto activate = [&k, pre = pre.value] {
@@ -245,7 +287,7 @@ Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const Shar
     const Tensor hidden = activate();
     // The product is the one that LinearBackward makes an input's gradient with.
     ForExperts(
-        tape, *rows, std::nullopt,
+        *rows, std::nullopt,
         [&](int64_t expert, const Range& own) {
           const RowsToFill own_y(k, y, own);
           const Tensor own_hidden = RowsOf(k, hidden, own);
@@ -270,7 +312,7 @@ Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const Shar
               half.inputs && pre.needs_gradient()
                   ? k.Empty(pre.shape().With(-1, pre.shape()[-1] / 2), pre.value.dtype())
                   : Tensor();
-          const auto of_leaf = [&](const LeafRows& leaf, const Destinations& d) {
+          const auto of_leaf = [&](std::optional<int64_t> leaf, const Destinations& d) {
             const auto of_expert = [&](int64_t expert, const Range& own) {
               const Tensor own_dy = RowsOf(k, dy, own);
               if (dhidden.defined()) {
@@ -284,10 +326,10 @@ Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const Shar
                                dw.tensor(), Tensor());
               dw.Put();
             };
-            ForExperts(tape, *rows, leaf, of_expert,
+            ForExperts(*rows, leaf, of_expert,
                        [&](int64_t expert) { AddNothing(k, d, *rows, expert); });
           };
-          ForTokenLeaves(tape, half, {&w}, rows->rows(), of_leaf);
+          ForLeaves(tape, half, {&w}, rows->leaves(), of_leaf);
           if (!dhidden.defined()) return;
           FillUnused(k, *rows, dhidden);
           Tensor dpre = k.EmptyLike(pre.value);

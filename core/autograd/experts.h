@@ -24,10 +24,36 @@
 
 namespace lockstep {
 
+// Which rows of a dispatched tensor are of which expert: ordered by (expert, leaf), where a leaf is
+// what contributes to a weight's gradient by itself.
+class ExpertRanges {
+ public:
+  ExpertRanges() = default;
+  // `counts` [experts * leaves]: how many rows each expert has of each leaf, by (expert, leaf).
+  // `dispatched`: rows of the tensor, of which those behind all counts are not in use.
+  ExpertRanges(int64_t experts, int64_t leaves, const std::vector<int64_t>& counts,
+               int64_t dispatched);
+
+  int64_t experts() const { return experts_; }
+  int64_t leaves() const { return leaves_; }
+  int64_t dispatched() const { return dispatched_; }
+  int64_t used() const { return first_.back(); }
+
+  // Dispatched rows of an expert: all, or those of one leaf.
+  Range Of(int64_t expert) const;
+  Range Of(int64_t expert, int64_t leaf) const;
+
+ private:
+  int64_t experts_ = 0, leaves_ = 1, dispatched_ = 0;
+  std::vector<int64_t> first_ = {0};  // of each (expert, leaf), and behind the last one
+};
+using SharedRanges = std::shared_ptr<const ExpertRanges>;
+
 // Which rows go to which experts. A dispatched tensor has one row for each of a row's choices,
 // ordered by (expert, row, choice); rows stand for tokens in the order of memory, so that those of
-// a token leaf are together. Choices that exceed an expert's capacity are dropped.
-class ExpertRows {
+// a token leaf are together: these are the leaves. Choices that exceed an expert's capacity are
+// dropped, and leave rows that are not in use.
+class ExpertRows : public ExpertRanges {
  public:
   // chosen [rows, k], i32, as Kernels::Route writes it. `leaf_rows`: rows of a token leaf; 0: they
   // are not cut. `capacity`: the most choices that an expert takes, the first ones of all; none:
@@ -35,17 +61,9 @@ class ExpertRows {
   ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen, int64_t leaf_rows,
              std::optional<int64_t> capacity);
 
-  int64_t experts() const { return static_cast<int64_t>(counts_.size()); }
   int64_t rows() const { return places_.shape()[0]; }
-  // Rows of a dispatched tensor: those in use, the first ones, and those of dropped choices.
-  int64_t dispatched() const { return sources_.elements(); }
-  int64_t used() const { return first_.back(); }
   // By expert, how many choices named it, dropped ones included.
   const std::vector<int64_t>& counts() const { return counts_; }
-
-  // Dispatched rows of an expert: all, or those of one token leaf.
-  Range Of(int64_t expert) const;
-  Range Of(int64_t expert, int64_t leaf) const;
 
   // i32 [dispatched]: the row that each dispatched row comes from; -1 where it is not in use.
   const Tensor& sources() const { return sources_; }
@@ -53,10 +71,29 @@ class ExpertRows {
   const Tensor& places() const { return places_; }
 
  private:
-  int64_t leaves_ = 1;
   std::vector<int64_t> counts_;
-  std::vector<int64_t> first_;  // of each (expert, leaf), and behind the last one
   Tensor sources_, places_;
+};
+
+// The rows that some of the experts get from several ranks, of which each has dispatched its own.
+// They arrive by (rank, expert, leaf), and are put into the order (expert, rank, leaf): each rank's
+// leaves are leaves here.
+class ReceivedRows : public ExpertRanges {
+ public:
+  // `counts` [ranks * experts * leaves]: how many rows have come, by (rank, expert, leaf), with as
+  // many leaves of each rank.
+  ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int64_t leaves,
+               const std::vector<int64_t>& counts);
+
+  // Rows of a rank among those that arrive.
+  const Range& From(int rank) const { return from_[rank]; }
+  // i32 [dispatched]: the row that each dispatched row arrives as, and the inverse.
+  const Tensor& arrivals() const { return arrivals_; }
+  const Tensor& places() const { return places_; }
+
+ private:
+  std::vector<Range> from_;
+  Tensor arrivals_, places_;
 };
 
 struct RouteOptions {
@@ -88,13 +125,13 @@ Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows);
 // x w(e)^T for the rows of each expert e: x [dispatched, in], w [experts * out, in], result
 // [dispatched, out]. `outputs`: the leaves of the sum over an expert's output features, the input's
 // gradient. Empty: not cut.
-Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRows& rows,
+Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRanges& rows,
                       const FeatureLeaves& outputs = {});
 
 // SwiGlu(pre) w(e) for the rows of each expert e: pre [dispatched, 2 * hidden], w [experts *
 // hidden, out]: one expert's rows are its hidden features. Keeps `pre` alone for backward.
 // `inputs`: the leaves of the sum over an expert's hidden features. Empty: not cut.
-Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRows& rows,
+Variable ExpertSwiGluLinear(Tape& tape, const Variable& pre, Leaf& w, const SharedRanges& rows,
                             const FeatureLeaves& inputs = {});
 
 // The dispatched rows x [dispatched, width] of each row, times the weights of its choices, added in

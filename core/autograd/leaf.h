@@ -50,6 +50,10 @@ class Leaf {
   int64_t accumulator_bytes() const;
   // As NextContribution, to the accumulator of one leaf.
   Destination NextContributionOf(int64_t leaf, Kernels& kernels);
+  // The accumulator of one leaf; of the first one, the gradient.
+  const Tensor& AccumulatorOf(int64_t leaf) const {
+    return leaf == 0 ? gradient : further_.at(static_cast<size_t>(leaf - 1)).gradient;
+  }
   // Adds the `count` accumulators first, first + stride, ... along their tree into the first of
   // them, each node rounded to the gradient's dtype, and returns it. Each must have a contribution.
   Tensor SumAccumulators(Kernels& kernels, int64_t first, int64_t count, int64_t stride);

@@ -108,19 +108,27 @@ std::vector<LeafRows> TokenLeaves(const Tape& tape, int64_t rows) {
 void ForTokenLeaves(
     Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t rows,
     const std::function<void(const LeafRows& rows, const Destinations& destinations)>& compute) {
-  Kernels& kernels = tape.kernels();
   const std::vector<LeafRows> token_leaves = TokenLeaves(tape, rows);
+  ForLeaves(tape, half, leaves, std::ssize(token_leaves),
+            [&](std::optional<int64_t> leaf, const Destinations& destinations) {
+              compute(leaf ? token_leaves[*leaf] : std::nullopt, destinations);
+            });
+}
+
+void ForLeaves(Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t count,
+               const std::function<void(std::optional<int64_t> leaf,
+                                        const Destinations& destinations)>& compute) {
+  Kernels& kernels = tape.kernels();
   const bool trains = half.weights && std::any_of(leaves.begin(), leaves.end(), Trains);
-  if (!trains || token_leaves.size() == 1) {
+  if (!trains || count == 1) {
     return compute(std::nullopt, NextContributions(kernels, half, leaves));
   }
   std::vector<std::unique_ptr<Contributions>> contributions;
   for (Leaf* leaf : leaves) {
     contributions.push_back(
-        Trains(leaf) ? std::make_unique<Contributions>(kernels, *leaf, std::ssize(token_leaves))
-                     : nullptr);
+        Trains(leaf) ? std::make_unique<Contributions>(kernels, *leaf, count) : nullptr);
   }
-  for (const LeafRows& own : token_leaves) {
+  for (int64_t own = 0; own < count; ++own) {
     std::vector<Destination> all;
     for (const auto& of_leaf : contributions) {
       all.push_back(of_leaf ? of_leaf->Next() : Destination{Tensor(), Write::kOverwrite});

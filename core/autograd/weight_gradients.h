@@ -40,6 +40,12 @@ void ForTokenLeaves(
     Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t rows,
     const std::function<void(const LeafRows& rows, const Destinations& destinations)>& compute);
 
+// The same for an operation whose rows `count` leaves share in any way. Calls compute(leaf,
+// destinations) for each of them, or once without a leaf.
+void ForLeaves(Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves, int64_t count,
+               const std::function<void(std::optional<int64_t> leaf,
+                                        const Destinations& destinations)>& compute);
+
 // The rows of each token leaf among so many rows: one entry for all where they are not cut.
 std::vector<LeafRows> TokenLeaves(const Tape& tape, int64_t rows);
 

@@ -35,6 +35,22 @@ absl::Status Broadcast(Communicator& ranks, absl::Span<T> values, int root,
                       [&](const Tensor& tensor) { return ranks.Broadcast(tensor, root, label); });
 }
 
+// The same from some numbers to others.
+template <typename Function>
+absl::Status BetweenInHostMemory(absl::Span<const int64_t> sent, absl::Span<int64_t> received,
+                                 Function&& run) {
+  CpuAllocator allocator;
+  const auto make = [&allocator](size_t count) {
+    return Tensor::Empty(allocator, {static_cast<int64_t>(count)}, DType::kI64,
+                         MemoryClass::kCommunication);
+  };
+  const Tensor from = make(sent.size()), to = make(received.size());
+  std::copy(sent.begin(), sent.end(), from.data<int64_t>());
+  LS_RETURN_IF_ERROR(run(from, to).Wait());
+  std::copy_n(to.data<int64_t>(), received.size(), received.begin());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status AllReduceNumbers(Communicator& ranks, absl::Span<float> values, ReduceOp op,
@@ -60,6 +76,20 @@ absl::Status BroadcastNumbers(Communicator& ranks, absl::Span<double> values, in
 absl::Status BroadcastNumbers(Communicator& ranks, absl::Span<int64_t> values, int root,
                               absl::string_view label) {
   return Broadcast(ranks, values, root, label);
+}
+
+absl::Status ExchangeNumbers(Communicator& ranks, absl::Span<const int64_t> sent,
+                             absl::Span<int64_t> received, absl::string_view label) {
+  return BetweenInHostMemory(sent, received, [&](const Tensor& from, const Tensor& to) {
+    return ranks.AllToAll(from, to, label);
+  });
+}
+
+absl::Status GatherNumbers(Communicator& ranks, absl::Span<const int64_t> sent,
+                           absl::Span<int64_t> received, absl::string_view label) {
+  return BetweenInHostMemory(sent, received, [&](const Tensor& from, const Tensor& to) {
+    return ranks.AllGather(from, to, label);
+  });
 }
 
 }  // namespace lockstep

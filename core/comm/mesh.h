@@ -48,6 +48,14 @@ class Mesh {
     return dp_cp_ != nullptr ? *dp_cp_ : dp();
   }
 
+  // Where ep > 1: the ranks that hold all experts together, "ep"; those that hold the same experts as
+  // this one, in the same replica, "expert_dp", and in all replicas, "expert_batch".
+  Communicator& ep() const { return *ep_; }
+  Communicator& expert_dp() const { return *expert_dp_; }
+  Communicator& expert_batch() const {
+    return expert_batch_ != nullptr ? *expert_batch_ : *expert_dp_;
+  }
+
   // The grid of ranks; see MeshShape::Grid.
   std::string ToString() const { return shape_.Grid(); }
 
@@ -62,6 +70,8 @@ class Mesh {
   std::unique_ptr<Communicator> data_;   // null: one replica
   std::unique_ptr<Communicator> batch_;  // null: one rank along cp
   std::unique_ptr<Communicator> dp_cp_;  // null: one rank along cp, or one replica
+  std::unique_ptr<Communicator> ep_, expert_dp_;  // null: experts are not divided
+  std::unique_ptr<Communicator> expert_batch_;    // null: experts are not divided, or one replica
 };
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ namespace {
 
 absl::Status Malformed(absl::string_view text, absl::string_view what) {
   return InvalidArgument("mesh \"", text, "\": ", what,
-                         "; write the axes pp, replicas, dp, cp and tp as in \"dp=2,tp=4\"");
+                         "; write pp, replicas, dp, cp, tp and ep as in \"dp=2,tp=4\"");
 }
 
 // The axes to speak of: groups that hold the same, and divided sequences, are rare.
@@ -38,19 +38,24 @@ std::vector<MeshAxis> Shown(const MeshShape& shape) {
 absl::StatusOr<MeshShape> MeshShape::Parse(absl::string_view text) {
   MeshShape shape;
   std::vector<std::string> seen;
+  const auto size_of = [&shape](const std::string& name) -> int* {
+    if (name == "ep") return &shape.ep;
+    const auto axis = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
+                                   [&name](MeshAxis other) { return Name(other) == name; });
+    return axis == kMeshAxes.end() ? nullptr : &shape[*axis];
+  };
   for (const absl::string_view item : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(item, '=');
     const std::string name(absl::StripAsciiWhitespace(parts.first));
-    const auto axis = std::find_if(kMeshAxes.begin(), kMeshAxes.end(),
-                                   [&name](MeshAxis other) { return Name(other) == name; });
-    if (axis == kMeshAxes.end()) {
+    int* const size = size_of(name);
+    if (size == nullptr) {
       return Malformed(text, absl::StrCat("there is no axis \"", name, "\""));
     }
     for (const std::string& other : seen) {
       if (other == name) return Malformed(text, absl::StrCat("axis ", name, " is given twice"));
     }
     seen.push_back(name);
-    if (!absl::SimpleAtoi(parts.second, &shape[*axis]) || shape[*axis] < 1) {
+    if (!absl::SimpleAtoi(parts.second, size) || *size < 1) {
       return Malformed(text, absl::StrCat("axis ", name, " needs a size of 1 or more"));
     }
   }
@@ -63,6 +68,10 @@ absl::Status MeshShape::Check(int ranks) const {
       return InvalidArgument("mesh ", ToString(), ": axis ", Name(axis), " has size ",
                              (*this)[axis], "; it must be 1 or more");
     }
+  }
+  if (ep < 1 || dp * cp % ep != 0) {
+    return InvalidArgument("mesh ", ToString(), ": ep is ", ep,
+                           ", but must divide dp x cp, which is ", dp * cp);
   }
   int64_t needed = 1;
   for (const MeshAxis axis : kMeshAxes) needed *= (*this)[axis];
@@ -79,9 +88,11 @@ absl::Status MeshShape::Check(int ranks) const {
 }
 
 std::string MeshShape::ToString() const {
-  return absl::StrJoin(Shown(*this), ",", [this](std::string* out, MeshAxis axis) {
+  std::string text = absl::StrJoin(Shown(*this), ",", [this](std::string* out, MeshAxis axis) {
     absl::StrAppend(out, Name(axis), "=", (*this)[axis]);
   });
+  if (ep > 1) absl::StrAppend(&text, ",ep=", ep);
+  return text;
 }
 
 std::string MeshShape::Grid() const {

@@ -53,8 +53,12 @@ struct MeshShape {
   int dp = 1;
   int cp = 1;
   int tp = 1;
+  // Ranks that divide the experts of a mixture among them. These are no axis of their own: of the
+  // ranks along dp and cp of one replica, with cp as the faster index, each run of `ep` is a group.
+  int ep = 1;
 
-  // "dp=2,tp=4": axes in any order, each at most once; what is not named is 1. InvalidArgument with
+  // "dp=2,tp=4": axes in any order, each at most once, and ep; what is not named is 1.
+  // InvalidArgument with
   // what is wrong otherwise.
   static absl::StatusOr<MeshShape> Parse(absl::string_view text);
 
@@ -67,6 +71,11 @@ struct MeshShape {
   int divided_axes() const { return (pp > 1) + (replicas > 1) + (dp > 1) + (cp > 1) + (tp > 1); }
   // Among which the samples of a batch are divided.
   int data_ranks() const { return replicas * dp; }
+  // How many groups of a replica hold all experts, each once. Requires that ep divides dp x cp.
+  int expert_groups() const { return dp * cp / ep; }
+  // Which of these groups a rank is in, and which of its members it is.
+  int ExpertGroupOf(const MeshCoordinate& at) const { return (at.dp * cp + at.cp) / ep; }
+  int ExpertPlaceOf(const MeshCoordinate& at) const { return (at.dp * cp + at.cp) % ep; }
   int& operator[](MeshAxis axis) {
     int* const all[] = {&pp, &replicas, &dp, &cp, &tp};
     return *all[static_cast<size_t>(axis)];
@@ -83,8 +92,8 @@ struct MeshShape {
     return (((at.pp * replicas + at.replicas) * dp + at.dp) * cp + at.cp) * tp + at.tp;
   }
 
-  // "pp=1,dp=2,tp=4"; with replicas and cp, "pp=1,replicas=2,dp=2,cp=2,tp=4", where there are
-  // several.
+  // "pp=1,dp=2,tp=4"; with replicas, cp and ep, "pp=1,replicas=2,dp=2,cp=2,tp=4,ep=2", where there
+  // are several.
   std::string ToString() const;
 
   // The ranks as a grid: a column for each tp, a row for each (pp, dp), or where there are several

@@ -42,6 +42,14 @@ void ReadMesh(ConfigReader& reader, Settings& settings) {
     reader.Read(Name(axis), &mesh[axis], {.at_least = 1, .at_most = kMaxRanks});
     ranks *= mesh[axis];
   }
+  reader.Read("ep", &mesh.ep, {.at_least = 1, .at_most = kMaxRanks});
+  if (mesh.ep < 1 || (mesh.dp * mesh.cp) % mesh.ep != 0) {
+    reader.AddProblem("ep", absl::StrCat("is ", mesh.ep,
+                                         ", and experts are divided among ranks along dp and cp: "
+                                         "use a divisor of mesh.dp x mesh.cp, which is ",
+                                         mesh.dp * mesh.cp));
+    mesh.ep = 1;
+  }
   if (ranks > kMaxRanks) {
     reader.AddProblem(
         "dp", absl::StrCat("makes a mesh of ", ranks, " ranks, and ", kMaxRanks, " are the most"));

@@ -20,11 +20,6 @@ int RankOfBlock(const std::vector<std::vector<BlockRange>>& blocks, int64_t bloc
   return -1;
 }
 
-// The ranks that keep shards of a unit: those along dp and cp, with cp as the faster index; and the
-// place of a rank among them.
-int Shards(const MeshShape& mesh) { return mesh.dp * mesh.cp; }
-int ShardAt(const MeshShape& mesh, const MeshCoordinate& at) { return at.dp * mesh.cp + at.cp; }
-
 }  // namespace
 
 ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options)
@@ -32,7 +27,9 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions op
   if (options_.blocks.empty()) options_.blocks = {{BlockRange()}};
   CHECK_EQ(std::ssize(options_.blocks), options_.mesh.pp);
   for (const ModelTensor& tensor : tensors_) {
-    CHECK_EQ(std::ssize(tensor.splits), options_.mesh.tp) << tensor.name;
+    CHECK_EQ(std::ssize(tensor.splits),
+             options_.mesh.tp * (tensor.is_of_experts ? options_.mesh.ep : 1))
+        << tensor.name;
     pp_.push_back(RankOfBlock(options_.blocks, tensor.block));
   }
   flat_.resize(tensors_.size());
@@ -53,30 +50,38 @@ void ModelLayout::MakeUnits() {
   for (size_t i = 0; i < tensors_.size();) {
     const int64_t block = tensors_[i].block;
     const int pp = pp_[i];
-    std::vector<size_t> frozen, trained;
+    std::vector<size_t> frozen, trained, frozen_experts, trained_experts;
     for (; i < tensors_.size() && tensors_[i].block == block; ++i) {
       if (tensors_[i].tied_to || tensors_[i].statistic) continue;
       if (has_ties[i]) {
         AddUnit(pp, false, {i});
+      } else if (tensors_[i].is_of_experts && options_.mesh.ep > 1) {
+        (tensors_[i].is_frozen ? frozen_experts : trained_experts).push_back(i);
       } else {
         (tensors_[i].is_frozen ? frozen : trained).push_back(i);
       }
     }
-    AddUnit(pp, false, std::move(frozen));
-    AddUnit(pp, false, std::move(trained));
+    for (std::vector<size_t>* unit : {&frozen, &trained, &frozen_experts, &trained_experts}) {
+      AddUnit(pp, false, std::move(*unit));
+    }
   }
   for (const auto& [pp, owner] : tied_copies) AddUnit(pp, true, {owner});
 }
 
 void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors) {
   if (tensors.empty()) return;
-  Unit unit = {.pp = pp, .is_tied_copy = is_tied_copy, .tensors = std::move(tensors), .flat = {}};
+  Unit unit = {.pp = pp,
+               .is_tied_copy = is_tied_copy,
+               .is_of_experts = tensors_[tensors[0]].is_of_experts && options_.mesh.ep > 1,
+               .tensors = std::move(tensors),
+               .flat = {}};
   const DType narrowest =
       SizeOf(options_.reduce) < SizeOf(options_.compute) ? options_.reduce : options_.compute;
-  for (int tp = 0; tp < options_.mesh.tp; ++tp) {
+  const int places = options_.mesh.tp * (unit.is_of_experts ? options_.mesh.ep : 1);
+  for (int place = 0; place < places; ++place) {
     std::vector<TensorSplit> splits;
-    for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[tp]);
-    unit.flat.push_back(LayOut(splits, Shards(options_.mesh), narrowest));
+    for (const size_t tensor : unit.tensors) splits.push_back(tensors_[tensor].splits[place]);
+    unit.flat.push_back(LayOut(splits, Shards(unit.is_of_experts), narrowest));
   }
   for (size_t member = 0; !is_tied_copy && member < unit.tensors.size(); ++member) {
     flat_[unit.tensors[member]] = FlatPlace{.unit = units_.size(), .member = member};
@@ -84,16 +89,31 @@ void ModelLayout::AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors
   units_.push_back(std::move(unit));
 }
 
+size_t ModelLayout::SplitAt(bool is_of_experts, const MeshCoordinate& at) const {
+  const int experts = is_of_experts ? options_.mesh.ExpertPlaceOf(at) : 0;
+  return static_cast<size_t>(experts * options_.mesh.tp + at.tp);
+}
+
+// Along dp and cp, with cp as the faster index.
+int ModelLayout::Shards(bool is_of_experts) const {
+  return is_of_experts ? options_.mesh.expert_groups() : options_.mesh.dp * options_.mesh.cp;
+}
+
+int ModelLayout::ShardAt(bool is_of_experts, const MeshCoordinate& at) const {
+  return is_of_experts ? options_.mesh.ExpertGroupOf(at) : at.dp * options_.mesh.cp + at.cp;
+}
+
 TensorSlice ModelLayout::SliceAt(size_t tensor, const MeshCoordinate& at) const {
   const ModelTensor& whole = tensors_[tensor];
-  const TensorSplit& split = whole.splits[at.tp];
+  const TensorSplit& split = whole.splits[SplitAt(whole.is_of_experts, at)];
   TensorSlice part = {.whole = {whole.shape.dims().begin(), whole.shape.dims().end()},
                       .first = 0,
                       .elements = split.elements,
                       .slice = split.slice};
   if (const auto& flat = flat_[OwnerOf(tensor)]) {
-    const Range shard =
-        units_[flat->unit].flat[at.tp].InShard(flat->member, ShardAt(options_.mesh, at));
+    const Unit& unit = units_[flat->unit];
+    const Range shard = unit.flat[SplitAt(unit.is_of_experts, at)].InShard(
+        flat->member, ShardAt(unit.is_of_experts, at));
     part.first = shard.first;
     part.elements = shard.count;
   }
@@ -114,9 +134,10 @@ std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
     if (pp_[i] != at.pp) {
       placement.held = {.whole = std::move(placement.held.whole)};
     } else {
-      const TensorSplit& split = tensor.splits[at.tp];
+      const TensorSplit& split = tensor.splits[SplitAt(tensor.is_of_experts, at)];
       if (!flat_[i]) placement.padding = split.padding;
-      placement.is_writer = at.replicas == 0 && (flat_[i] || ShardAt(options_.mesh, at) == 0) &&
+      placement.is_writer = at.replicas == 0 &&
+                            (flat_[i] || ShardAt(tensor.is_of_experts, at) == 0) &&
                             (split.slice || at.tp == 0);
     }
     (tensor.statistic   ? statistics
@@ -138,7 +159,8 @@ std::vector<const ModelLayout::Unit*> ModelLayout::UnitsOf(int rank) const {
 }
 
 int64_t ModelLayout::Held(int rank, size_t tensor) const {
-  return tensors_[tensor].splits[options_.mesh.CoordinateOf(rank).tp].held();
+  const ModelTensor& whole = tensors_[tensor];
+  return whole.splits[SplitAt(whole.is_of_experts, options_.mesh.CoordinateOf(rank))].held();
 }
 
 ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
@@ -166,10 +188,9 @@ ModelLayout::KeptBytes ModelLayout::Kept(int rank, int64_t states) const {
     if (is_here && owns) kept.optimizer_state += (states + masters) * AlignedBytes(held * full);
   }
   if (!is_divided) return kept;
-  const MeshCoordinate place = options_.mesh.CoordinateOf(rank);
-  const int shard = ShardAt(options_.mesh, place);
   for (const Unit* unit : UnitsOf(rank)) {
-    const FlatLayout& flat = unit->flat[place.tp];
+    const FlatLayout& flat = FlatOf(rank, *unit);
+    const int shard = ShardAt(unit->is_of_experts, options_.mesh.CoordinateOf(rank));
     const auto at = [&](Divided from) {
       return options_.divided >= from ? flat.shard : flat.whole;
     };

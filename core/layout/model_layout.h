@@ -58,21 +58,23 @@ struct TensorPlacement {
 //
 // Stages place blocks on ranks along pp, tensor parallelism slices parameters along tp, and ranks
 // along dp and cp keep all of that, or a shard of each unit of it (Unit). Ranks along replicas hold
-// copies. Optimizer state lies where its parameter is trained, element by element.
+// copies. Ranks along ep each have some of the experts; ranks with the same experts take the place of
+// those along dp and cp. Optimizer state lies where its parameter is trained, element by element.
 class ModelLayout {
  public:
   // What is divided into shards together, in one flat buffer: the frozen or the trained parameters
-  // of a block. A parameter to which others are tied has a unit by itself, by which the gradient of
+  // of a block, those of experts apart where ranks along ep divide them. A parameter to which others are tied has a unit by itself, by which the gradient of
   // each of its uses is divided; on another rank with such uses lies a copy of this unit: a tied
   // copy, whose values come from the owner.
   struct Unit {
     int pp = 0;  // the rank along pp that holds it
     bool is_tied_copy = false;
+    bool is_of_experts = false;
     std::vector<size_t> tensors;   // owners of their values, by index
-    std::vector<FlatLayout> flat;  // by rank along tp
+    std::vector<FlatLayout> flat;  // as ModelTensor::splits
   };
 
-  // `tensors` are split for mesh.tp ranks. Blocks in none of the ranges are on no rank.
+  // `tensors` are split for mesh.tp ranks and divided for mesh.ep ranks. Blocks in none of the ranges are on no rank.
   ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options);
 
   const MeshShape& mesh() const { return options_.mesh; }
@@ -92,6 +94,10 @@ class ModelLayout {
   // The units of a rank, those of tied copies last, each in the order of its blocks; none where
   // nothing is divided.
   std::vector<const Unit*> UnitsOf(int rank) const;
+  // Where a rank's tensors of a unit lie in shards.
+  const FlatLayout& FlatOf(int rank, const Unit& unit) const {
+    return unit.flat[SplitAt(unit.is_of_experts, options_.mesh.CoordinateOf(rank))];
+  }
   // Bytes that a rank keeps from step to step, without what comes and goes within one: each tensor
   // takes whole multiples of the allocator's alignment. Sums of batch statistics count as
   // parameters, fp32 masters beside a narrower compute dtype as optimizer state, of which there are
@@ -109,6 +115,11 @@ class ModelLayout {
 
   void MakeUnits();
   void AddUnit(int pp, bool is_tied_copy, std::vector<size_t> tensors);
+  // Which of its splits or layouts a rank has of a tensor or unit; how many ranks keep a shard of a
+  // unit, and which of the shards a rank has.
+  size_t SplitAt(bool is_of_experts, const MeshCoordinate& at) const;
+  int Shards(bool is_of_experts) const;
+  int ShardAt(bool is_of_experts, const MeshCoordinate& at) const;
   size_t OwnerOf(size_t tensor) const { return tensors_[tensor].tied_to.value_or(tensor); }
   int64_t Held(int rank, size_t tensor) const;
   // What a rank has of a tensor whose block it has.

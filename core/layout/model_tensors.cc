@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/nn/experts.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -29,6 +30,25 @@ class PlannedMember : public SplitGroup {
     return {};
   }
 
+  const int size_, index_;
+};
+
+// The same of ranks that divide experts.
+class PlannedExperts : public ExpertGroup {
+ public:
+  PlannedExperts(int size, int index) : size_(size), index_(index) {}
+  int size() const override { return size_; }
+  int index() const override { return index_; }
+  Received ToExperts(Pass&, const std::string&, const Variable&, const SharedRows&) override {
+    LOG(FATAL) << "the model was divided to describe its tensors, not to run";
+    return {};
+  }
+  Variable ToTokens(Pass&, const Variable&, const Received&) override {
+    LOG(FATAL) << "the model was divided to describe its tensors, not to run";
+    return {};
+  }
+
+ private:
   const int size_, index_;
 };
 
@@ -69,7 +89,8 @@ std::vector<ModelTensor> TensorsOf(const Model& model) {
           .shape = parameter->shape,
           .block = block,
           .is_frozen = !parameter->trainable,
-          .splits = {SplitOf(parameter->shape, parameter->slice, parameter->held_shape())}};
+          .splits = {SplitOf(parameter->shape, parameter->slice, parameter->held_shape())},
+          .is_of_experts = parameter->is_of_experts};
       if (parameter->tied_to != nullptr) {
         const auto owner = std::find(parameters.begin(), parameters.end(), parameter->tied_to);
         tensor.tied_to = owner - parameters.begin();
@@ -85,18 +106,24 @@ std::vector<ModelTensor> TensorsOf(const Model& model) {
   return tensors;
 }
 
-std::vector<ModelTensor> TensorsOf(Model& model, int tp) {
-  if (tp == 1) return TensorsOf(std::as_const(model));
+std::vector<ModelTensor> TensorsOf(Model& model, int tp, int ep) {
   std::vector<ModelTensor> tensors;
-  for (int index = 0; index < tp; ++index) {
-    PlannedMember member(tp, index);
-    model.Split(member);
-    std::vector<ModelTensor> own = TensorsOf(std::as_const(model));
-    if (index == 0) {
-      tensors = std::move(own);
-      continue;
+  for (int place = 0; place < ep; ++place) {
+    PlannedExperts experts(ep, place);
+    if (ep > 1) model.DivideExperts(experts);
+    for (int index = 0; index < tp; ++index) {
+      PlannedMember member(tp, index);
+      if (tp > 1) model.Split(member);
+      std::vector<ModelTensor> own = TensorsOf(std::as_const(model));
+      if (tensors.empty()) {
+        tensors = std::move(own);
+        continue;
+      }
+      for (size_t i = 0; i < own.size(); ++i) {
+        if (place > 0 && !own[i].is_of_experts) continue;
+        tensors[i].splits.push_back(own[i].splits[0]);
+      }
     }
-    for (size_t i = 0; i < own.size(); ++i) tensors[i].splits.push_back(own[i].splits[0]);
   }
   return tensors;
 }

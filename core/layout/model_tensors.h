@@ -26,16 +26,21 @@ struct ModelTensor {
   // Sums in fp32 that a rank keeps for each element of a running statistic, to update it and
   // others.
   int64_t statistic_sums = 0;
-  std::vector<TensorSplit> splits = {};  // by rank along tp
+  // By rank along tp; where ranks along ep divide the tensor, for each of these one list behind the
+  // other.
+  std::vector<TensorSplit> splits = {};
+  // Whether the tensor has the rows of all experts, which ranks along ep divide.
+  bool is_of_experts = false;
 };
 
 // The tensors of a model, which needs no memory, for one rank along tp: first Model::Parameters(),
 // in their order, then what Model::Statistics() keep. A model that was split is described as it is.
 std::vector<ModelTensor> TensorsOf(const Model& model);
 
-// The tensors of a model without memory that `tp` ranks split by its plan. Requires
-// Model::CheckSplit(tp). Where tp > 1, leaves the model without a group: who wants to run it calls
-// Model::Split.
-std::vector<ModelTensor> TensorsOf(Model& model, int tp);
+// The tensors of a model without memory that `tp` ranks split by its plan, and whose experts `ep`
+// ranks divide. Requires Model::CheckSplit(tp), and that `ep` divides Model::experts. Where there
+// are several ranks, leaves the model without a group: who wants to run it calls Model::Split and
+// Model::DivideExperts.
+std::vector<ModelTensor> TensorsOf(Model& model, int tp, int ep = 1);
 
 }  // namespace lockstep

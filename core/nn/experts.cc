@@ -66,17 +66,32 @@ ExpertsLayer::ExpertsLayer(std::string name, int64_t width, const ExpertsOptions
                            Init init, Init last_init)
     : Module(std::move(name)),
       experts_(options.routing.experts),
+      chosen_(options.routing.chosen),
       hidden_(options.hidden),
       gate_up_(AddParameter("gate_up.weight", {experts_ * 2 * hidden_, width}, init)),
-      down_(AddParameter("down.weight", {experts_ * hidden_, width}, last_init)) {}
+      down_(AddParameter("down.weight", {experts_ * hidden_, width}, last_init)) {
+  gate_up_.is_of_experts = down_.is_of_experts = true;
+}
 
+// Ranks along tp sum what they have of each dispatched row on the rank of its token, so that what
+// they send does not depend on the choice.
 Variable ExpertsLayer::operator()(Pass& pass, const Variable& x, const RoutedRows& routed,
                                   const Variable& residual) {
   Tape& tape = pass.tape;
   const Variable sent = cut_.Enter(pass, Dispatch(tape, x, routed.rows));
-  const Variable pre = ExpertLinear(tape, sent, gate_up_, routed.rows, GateUpLeaves());
-  Variable made = ExpertSwiGluLinear(tape, pre, down_, routed.rows, HiddenLeaves());
+  Variable made;
+  if (group_ == nullptr) {
+    made = Run(tape, sent, routed.rows);
+  } else {
+    const ExpertGroup::Received received = group_->ToExperts(pass, name(), sent, routed.rows);
+    made = group_->ToTokens(pass, Run(tape, received.x, received.rows), received);
+  }
   return Combine(tape, cut_.Leave(pass, std::move(made)), routed, residual);
+}
+
+Variable ExpertsLayer::Run(Tape& tape, const Variable& x, const SharedRanges& rows) {
+  const Variable pre = ExpertLinear(tape, x, gate_up_, rows, GateUpLeaves());
+  return ExpertSwiGluLinear(tape, pre, down_, rows, HiddenLeaves());
 }
 
 absl::Status ExpertsLayer::CheckSplit(SplitStyle style, int count,
@@ -97,13 +112,25 @@ void ExpertsLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kColumn) return;
   cut_.style = style;
   cut_.group = &group;
-  const Range own = cut_.Own(hidden_);
-  Slice gate_up = {.dimension = 0, .ranges = {}}, down = gate_up;
-  for (int64_t half = 0; half < 2 * experts_; ++half) {
-    gate_up.ranges.push_back({half * hidden_ + own.first, own.count});
-  }
-  for (int64_t expert = 0; expert < experts_; ++expert) {
-    down.ranges.push_back({expert * hidden_ + own.first, own.count});
+  Slice();
+}
+
+void ExpertsLayer::DivideExperts(ExpertGroup& group) {
+  CHECK_EQ(experts_ % group.size(), 0) << name();
+  group_ = &group;
+  Slice();
+}
+
+void ExpertsLayer::Slice() {
+  const Range features = cut_.Own(hidden_);
+  const Range experts =
+      group_ == nullptr ? Range{0, experts_} : EvenRange(experts_, group_->size(), group_->index());
+  lockstep::Slice gate_up = {.dimension = 0, .ranges = {}}, down = gate_up;
+  for (int64_t expert = experts.first; expert < experts.first + experts.count; ++expert) {
+    for (const int64_t half : {2 * expert, 2 * expert + 1}) {
+      gate_up.ranges.push_back({half * hidden_ + features.first, features.count});
+    }
+    down.ranges.push_back({expert * hidden_ + features.first, features.count});
   }
   gate_up_.slice = std::move(gate_up);
   down_.slice = std::move(down);

@@ -56,6 +56,12 @@ void Model::Split(SplitGroup& group) {
   }
 }
 
+void Model::DivideExperts(ExpertGroup& group) {
+  for (const auto& block : blocks) {
+    for (Module* module : block->Modules()) module->DivideExperts(group);
+  }
+}
+
 int64_t Model::ParameterCount() const {
   int64_t count = 0;
   for (const Parameter* parameter : Parameters()) {

@@ -30,6 +30,8 @@ struct Model {
   bool routes_tokens = false;
   // Whether layers compare what all tokens of a micro-batch chose (capacity, auxiliary loss).
   bool counts_choices = false;
+  // Experts of each layer that has some; 0: there are none.
+  int64_t experts = 0;
   // Elements of parameters that a token does not meet, on average: those of experts that it does
   // not choose.
   int64_t idle_parameters = 0;
@@ -55,6 +57,9 @@ struct Model {
   void CutFeatures(int features);
   // Makes the model, which has no memory yet, the slice of one member. Requires CheckSplit.
   void Split(SplitGroup& group);
+  // Gives the model, which has no memory yet, the experts of one member. Requires that these
+  // divide.
+  void DivideExperts(ExpertGroup& group);
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;

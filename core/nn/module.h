@@ -20,6 +20,8 @@ namespace lockstep {
 
 // A node of a model's tree: a name, parameters, running statistics and children. Built without
 // memory; Materialize (or a strategy) gives the parameters theirs.
+class ExpertGroup;
+
 class Module {
  public:
   explicit Module(std::string name) : name_(std::move(name)) {}
@@ -51,6 +53,9 @@ class Module {
   // modules, also replicated ones: a split sequence concerns them too. The group outlives the
   // model.
   virtual void Split(SplitStyle /*style*/, SplitGroup& /*group*/) {}
+
+  // Makes the layer that of one member of a group that divides experts. Before or after Split.
+  virtual void DivideExperts(ExpertGroup& /*group*/) {}
 
  protected:
   // A parameter named name() + "." + leaf.

@@ -59,6 +59,13 @@ class Parameter : public Leaf {
   GradientGroup* features_over = nullptr;
   GradientGroup* tokens_over = nullptr;
   GradientGroup* context_over = nullptr;
+  // Whether the parameter has the rows of all experts, which ranks may divide (ExpertGroup). Then
+  // ranks whose tokens come to the experts here contribute to the gradient: the tokens of
+  // `token_sources` of them are leaves of one sum, and each of `shard_sources` such sums is kept
+  // apart, with its own accumulators, until its rank's shards have ended.
+  bool is_of_experts = false;
+  int token_sources = 1;
+  int shard_sources = 1;
   // Feature leaves here that contribute to the gradient, each in an accumulator of its own until
   // the shard ends. 1: into the gradient itself.
   int feature_leaves = 1;

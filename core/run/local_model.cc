@@ -74,19 +74,23 @@ int64_t StatisticsElements(const std::vector<RunningStatistics*>& layers) {
 
 void CompleteGradient(Kernels& kernels, Parameter& parameter) {
   const int64_t features = parameter.feature_leaves;
-  const int64_t tokens = parameter.accumulators() / features;
+  const int64_t sources = parameter.shard_sources;
+  const int64_t tokens = parameter.accumulators() / features / sources;
   if (!parameter.has_gradient()) {
-    for (int64_t leaf = 0; leaf < tokens * features; ++leaf) {
+    for (int64_t leaf = 0; leaf < parameter.accumulators(); ++leaf) {
       kernels.Fill(parameter.NextContributionOf(leaf, kernels).tensor, -0.0f);
     }
   }
-  for (int64_t token = 0; token < tokens; ++token) {
+  for (int64_t token = 0; token < sources * tokens; ++token) {
     const Tensor sum = parameter.SumAccumulators(kernels, token * features, features, 1);
     if (parameter.features_over != nullptr) parameter.features_over->SumGradient(sum);
   }
-  const Tensor sum = parameter.SumAccumulators(kernels, 0, tokens, features);
-  for (GradientGroup* group : {parameter.tokens_over, parameter.context_over}) {
-    if (group != nullptr) group->SumGradient(sum);
+  for (int64_t source = 0; source < sources; ++source) {
+    const Tensor sum =
+        parameter.SumAccumulators(kernels, source * tokens * features, tokens, features);
+    for (GradientGroup* group : {parameter.tokens_over, parameter.context_over}) {
+      if (group != nullptr) group->SumGradient(sum);
+    }
   }
 }
 
@@ -183,14 +187,16 @@ void LocalModel::MakeValues() {
 }
 
 // What micro-batches contribute to a token leaf is a chain, and what ranks have of a token leaf by
-// their features is summed over them before the next one is added: both end with the shard.
+// their features is summed over them before the next one is added: both end with the shard. What
+// comes from ranks of other shards ends with these.
 void LocalModel::MakeAccumulators() {
   for (Parameter* use : uses_) {
     const int ranks = use->tokens_over == nullptr ? 1 : use->tokens_over->size();
     const int64_t tokens = Tokens(1).held_leaves() / ranks;
-    const bool token_leaves_wait =
-        settings_.cut.micro_batches > 1 || use->feature_leaves > 1 || use->features_over != nullptr;
-    use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? tokens : 1) * use->feature_leaves);
+    const bool token_leaves_wait = settings_.cut.micro_batches > 1 || use->feature_leaves > 1 ||
+                                   use->features_over != nullptr || use->shard_sources > 1;
+    const int64_t of_tokens = tokens * use->token_sources * use->shard_sources;
+    use->MakeAccumulators(rank_.kernels, (token_leaves_wait ? of_tokens : 1) * use->feature_leaves);
   }
 }
 
@@ -216,8 +222,11 @@ void LocalModel::AllocateGradients() {
       use->gradient =
           rank_.kernels.Empty(use->held_shape(), use->gradient_dtype, MemoryClass::kGradients);
     }
-    gradient_sums_.emplace(use, ShardSum(rank_.kernels, use->gradient, settings_.shards_of_rank(),
-                                         MemoryClass::kGradients));
+    const int64_t of_source = use->accumulators() / use->shard_sources;
+    for (int source = 0; source < use->shard_sources; ++source) {
+      gradient_sums_[use].emplace_back(rank_.kernels, use->AccumulatorOf(source * of_source),
+                                       settings_.shards_of_rank(), MemoryClass::kGradients);
+    }
   }
 }
 
@@ -272,11 +281,18 @@ double LocalModel::MeanLoss(Communicator* ranks) {
 bool LocalModel::EndShard(Parameter& use) {
   CompleteGradient(rank_.kernels, use);
   if (PassProbeOf(rank_) != nullptr) rank_.probe->ShardGradient(use);
-  const auto sum = gradient_sums_.find(&use);
-  const bool has_sum = sum != gradient_sums_.end();
-  if (has_sum && sum->second.Add()) return true;
-  use.ClearGradient();
-  return !has_sum;
+  bool is_complete = true;
+  const auto sums = gradient_sums_.find(&use);
+  const bool has_sums = sums != gradient_sums_.end();
+  if (has_sums) {
+    for (ShardSum& sum : sums->second) is_complete = sum.Add();
+  }
+  if (is_complete && use.shard_sources > 1) {
+    use.SumAccumulators(rank_.kernels, 0, use.shard_sources,
+                        use.accumulators() / use.shard_sources);
+  }
+  if (!is_complete || !has_sums) use.ClearGradient();
+  return is_complete;
 }
 
 std::vector<RunningStatistics*> LocalModel::StatisticsOf(const BlockRange& blocks) const {
@@ -333,8 +349,8 @@ CostPrediction LocalModel::Predict() const {
   prediction.memory = {{MemoryClass::kParameters, kept.parameters},
                        {MemoryClass::kGradients, kept.gradients},
                        {MemoryClass::kOptimizerState, kept.optimizer_state}};
-  for (const auto& [use, sum] : gradient_sums_) {
-    prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
+  for (const auto& [use, sums] : gradient_sums_) {
+    for (const ShardSum& sum : sums) prediction.AddMemory(MemoryClass::kGradients, sum.bytes());
   }
   for (const Parameter* use : uses_) {
     prediction.AddMemory(MemoryClass::kGradients, use->accumulator_bytes());

@@ -22,7 +22,8 @@
 namespace lockstep {
 
 // After the last micro-batch of a shard: adds what token leaves and feature leaves have contributed
-// to a parameter's gradient, features inside tokens. Where the gradient received nothing it becomes
+// to a parameter's gradient, features inside tokens; the sum of each of Parameter::shard_sources by
+// itself. Where the gradient received nothing it becomes
 // -0, which changes no sum, not even the sign of a zero. Where ranks along tp or cp have parts,
 // sums these; then throws StatusException when a peer fails.
 void CompleteGradient(Kernels& kernels, Parameter& parameter);
@@ -184,8 +185,9 @@ class LocalModel {
   std::vector<Parameter*> parameters_;
   std::vector<Parameter*> tied_copies_;  // tied to a parameter of another rank
   std::vector<Parameter*> uses_;
-  std::unordered_map<const Parameter*, ShardSum> gradient_sums_;  // by use
-  std::vector<RunningStatistics*> layers_;                        // that gather statistics
+  // By use, the sum over shards of each of its shard sources.
+  std::unordered_map<const Parameter*, std::vector<ShardSum>> gradient_sums_;
+  std::vector<RunningStatistics*> layers_;  // that gather statistics
   Tensor statistics_;
   std::vector<Tensor> losses_;  // of micro-batches
   double loss_scale_ = 1;

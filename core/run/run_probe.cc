@@ -96,6 +96,8 @@ void RunProbe::ShardGradient(const Parameter& use) {
   const size_t ended = ended_shards_[&use]++;
   CHECK_LT(ended, shards_.size()) << use.name << ": a shard has ended that no pass was of";
   if (!IsProbed(use.name)) return;
+  // Ranks along ep send each other the tokens of their shards: there is no gradient of one shard.
+  if (use.is_of_experts && mesh_.shape().ep > 1) return;
   const bool is_part = mesh_.cp().size() > 1 && use.context_over == nullptr;
   const std::vector<int64_t> whole = Dims(use.shape);
   Add({.kind = ProbeKind::kShardGradient,

@@ -111,6 +111,8 @@ class Trainer {
     }
     if (step < run_.settings.steps) return report_.steps > 0 ? Save(step) : absl::OkStatus();
     if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
+    // By now it is known what has been routed where.
+    report_.prediction.traffic = strategy_.Predict().traffic;
     report_.trace = rank_.trace.Record();
     report_.memory = rank_.allocator().books();
     report_.median_step_seconds = Median(step_seconds_);

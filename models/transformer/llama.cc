@@ -161,6 +161,7 @@ void StateExperts(const LlamaOptions& options, DecoderSizes& sizes, Model& model
   sizes.chosen_experts = experts.routing.chosen;
   if (options.shared_width == 0) sizes.first_of_mlp.clear();
   model.routes_tokens = true;
+  model.experts = experts.routing.experts;
   model.counts_choices = experts.counts_choices();
   model.idle_parameters =
       options.layers * (experts.routing.experts - experts.routing.chosen) * of_expert;

@@ -181,7 +181,7 @@ void ContextParallel::AddTraffic(const LocalModel& local_model, int micro_batche
   }
   int64_t gradients = 0;
   for (const Parameter* use : local_model.uses()) {
-    if (use->context_over != nullptr) gradients += use->held_shape().elements();
+    if (use->context_over == group_.get()) gradients += use->held_shape().elements();
   }
   if (gradients == 0) return;
   prediction.AddCollective(Operation::kAllReduce, kTokenGradients, ranks_.size(),

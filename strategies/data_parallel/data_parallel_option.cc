@@ -46,8 +46,8 @@ Unshard ReadUnshard(ConfigReader& reader, const Schedule& schedule) {
 }
 
 // How many neighbouring ranks keep a unit together between its forward and its backward.
-int ReadNeighbours(ConfigReader& reader, int dp, int cp, Unshard unshard) {
-  const int ranks = dp * cp;
+int ReadNeighbours(ConfigReader& reader, const MeshShape& mesh, Unshard unshard) {
+  const int ranks = mesh.dp * mesh.cp;
   std::variant<bool, int64_t> reshard = true;
   reader.Read(kReshard, &reshard);
   if (unshard == Unshard::kStep && reader.IsGiven(kReshard)) {
@@ -63,9 +63,14 @@ int ReadNeighbours(ConfigReader& reader, int dp, int cp, Unshard unshard) {
                                              ": a group has 2 ranks or more; false keeps units "
                                              "whole, true leaves a shard of them"));
   } else if (*neighbours > ranks || ranks % *neighbours != 0) {
+    reader.AddProblem(
+        kReshard, absl::StrCat("is ", *neighbours, ", but mesh.dp", mesh.cp > 1 ? " x mesh.cp" : "",
+                               ", ", ranks, ", does not divide into groups of as many ranks"));
+  } else if (mesh.ep > 1) {
     reader.AddProblem(kReshard,
-                      absl::StrCat("is ", *neighbours, ", but mesh.dp", cp > 1 ? " x mesh.cp" : "",
-                                   ", ", ranks, ", does not divide into groups of as many ranks"));
+                      absl::StrCat("is ", *neighbours, ", and mesh.ep is ", mesh.ep,
+                                   ": experts are not kept by groups of neighbours, which have "
+                                   "other experts; use true or false, or mesh.ep=1"));
   } else {
     return static_cast<int>(*neighbours);
   }
@@ -125,8 +130,7 @@ absl::StatusOr<DataParallelMaker> ReadDataParallel(const Config& config, const S
   }
   if (sharding.divided == Divided::kParameters) {
     sharding.unshard = ReadUnshard(reader, schedule);
-    sharding.neighbours =
-        ReadNeighbours(reader, settings.mesh.dp, settings.mesh.cp, sharding.unshard);
+    sharding.neighbours = ReadNeighbours(reader, settings.mesh, sharding.unshard);
     ReadAccumulate(reader, settings.cut.micro_batches);
   } else {
     RefuseKeys(reader, {kUnshard, kReshard, kAccumulate}, "\"parameters\"");

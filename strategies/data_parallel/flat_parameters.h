@@ -52,6 +52,8 @@ class FlatParameters {
   const Tensor& master() const { return master_; }
   const Tensor& shard() const { return shard_; }
   bool has_master() const { return master_.defined() && shard_.dtype() != DType::kF32; }
+  // The ranks that divide the whole.
+  const ShardGroups& groups() const { return groups_; }
   // After the master has changed by other means than the optimizer.
   void RoundMaster();
 

@@ -14,20 +14,86 @@
 namespace lockstep {
 namespace {
 
-class Replicated : public DataParallel {
+// Buckets of gradients, and the ranks that sum them.
+class BucketSums {
  public:
-  Replicated(DataParallelInputs inputs, const BucketLimits& limits)
-      : ranks_(inputs.sums_tokens ? inputs.rank.mesh.batch() : inputs.rank.mesh.data()),
-        local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
-                     inputs.rank.rank, inputs.settings, inputs.targets_per_sample) {
-    const DType dtype = inputs.settings.precision.reduce;
-    const std::vector<Parameter*>& uses = local_model_.uses();
+  BucketSums(Communicator& ranks, std::vector<Parameter*> uses, DType dtype,
+             const BucketLimits& limits, Kernels& kernels)
+      : ranks_(ranks) {
     std::vector<int64_t> bytes;
     for (const Parameter* use : uses) bytes.push_back(use->held_shape().elements() * SizeOf(dtype));
     buckets_ = PlanBuckets(bytes, limits.first, limits.others);
-    flats_ = MakeBuckets(buckets_, uses, dtype, inputs.rank.kernels);
+    flats_ = MakeBuckets(buckets_, uses, dtype, kernels);
     for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-      for (const size_t i : buckets_[bucket]) uses_[uses[i]] = {uses[i], bucket};
+      for (const size_t i : buckets_[bucket]) bucket_of_[uses[i]] = bucket;
+    }
+  }
+
+  void BeginStep() {
+    next_ = 0;
+    waiting_.clear();
+    for (const std::vector<size_t>& bucket : buckets_) waiting_.push_back(bucket.size());
+  }
+  // A use has its gradient of all of the rank's shards.
+  void Complete(const Parameter& use) {
+    if (--waiting_[bucket_of_.at(&use)] == 0) LaunchComplete();
+  }
+  // Returns when all sums are there. Throws StatusException.
+  void Finish() {
+    CHECK_EQ(next_, flats_.size());
+    ThrowIfError(WaitAll(absl::MakeSpan(works_)));
+    works_.clear();
+  }
+  void AddTraffic(CostPrediction& prediction) const {
+    int64_t bytes = 0;  // what lies between the tensors included
+    for (const Tensor& flat : flats_) bytes += flat.bytes();
+    prediction.AddCollective(Operation::kAllReduce, "gradients", ranks_.size(),
+                             static_cast<double>(bytes));
+  }
+
+ private:
+  // Launches complete buckets, but never one before another that precedes it: all ranks must make
+  // the same calls in the same order.
+  void LaunchComplete() {
+    while (next_ < flats_.size() && waiting_[next_] == 0) {
+      const Tensor& flat = flats_[next_++];
+      if (ranks_.size() == 1) continue;
+      works_.push_back(ranks_.AllReduce(flat, flat, ReduceOp::kSum, "gradients"));
+    }
+  }
+
+  Communicator& ranks_;
+  Buckets buckets_;
+  std::vector<Tensor> flats_;  // by bucket
+  std::unordered_map<const Parameter*, size_t> bucket_of_;
+  std::vector<Work> works_;
+  // How many uses each bucket still waits for in this step, and which bucket is launched next.
+  std::vector<size_t> waiting_;
+  size_t next_ = 0;
+};
+
+class Replicated : public DataParallel {
+ public:
+  Replicated(DataParallelInputs inputs, const BucketLimits& limits)
+      : local_model_(inputs.rank, std::move(inputs.model), inputs.MakeLayout(Divided::kNothing),
+                     inputs.rank.rank, inputs.settings, inputs.targets_per_sample) {
+    const Mesh& mesh = inputs.rank.mesh;
+    const bool has_experts = mesh.shape().ep > 1;
+    std::vector<Parameter*> shared, experts;
+    for (Parameter* use : local_model_.uses()) {
+      (has_experts && use->is_of_experts ? experts : shared).push_back(use);
+    }
+    const auto add = [&](Communicator& ranks, const std::vector<Parameter*>& uses) {
+      sums_.push_back(std::make_unique<BucketSums>(ranks, uses, inputs.settings.precision.reduce,
+                                                   limits, inputs.rank.kernels));
+      for (Parameter* use : uses) uses_[use] = {use, sums_.back().get()};
+    };
+    add(inputs.sums_tokens ? mesh.batch() : mesh.data(), shared);
+    if (has_experts) {
+      // Ranks along cp have summed the tokens of a shard already, or those with the same experts
+      // have the same place along cp.
+      const bool is_summed = !inputs.sums_tokens && mesh.shape().ep < mesh.shape().cp;
+      add(is_summed ? mesh.data() : mesh.expert_batch(), experts);
     }
     local_model_.AllocateGradients();  // their partial sums
   }
@@ -46,9 +112,7 @@ class Replicated : public DataParallel {
 
   void BeginStep(double loss_scale) override {
     local_model_.Clear(loss_scale);
-    next_ = 0;
-    waiting_.clear();
-    for (const std::vector<size_t>& bucket : buckets_) waiting_.push_back(bucket.size());
+    for (const auto& sums : sums_) sums->BeginStep();
     for (auto& [leaf, use] : uses_) use.ended = 0;
   }
 
@@ -68,25 +132,20 @@ class Replicated : public DataParallel {
   }
 
   void FinishGradients() override {
-    CHECK_EQ(next_, flats_.size());
-    ThrowIfError(WaitAll(absl::MakeSpan(works_)));
-    works_.clear();
+    for (const auto& sums : sums_) sums->Finish();
   }
 
   std::vector<Communicator*> holders() const override { return {}; }
 
   void AddCosts(double /*forwards*/, CostPrediction& prediction) const override {
     prediction.memory = local_model_.Predict().memory;
-    int64_t bytes = 0;  // what lies between the tensors included
-    for (const Tensor& flat : flats_) bytes += flat.bytes();
-    prediction.AddCollective(Operation::kAllReduce, "gradients", ranks_.size(),
-                             static_cast<double>(bytes));
+    for (const auto& sums : sums_) sums->AddTraffic(prediction);
   }
 
  private:
   struct Use {
     Parameter* parameter;
-    size_t bucket;
+    BucketSums* sums;
     int64_t ended = 0;  // shards of the step
   };
 
@@ -104,28 +163,14 @@ class Replicated : public DataParallel {
     if (found == uses_.end() || found->second.ended != shard) return;
     Use& use = found->second;
     ++use.ended;
-    if (local_model_.EndShard(*use.parameter) && --waiting_[use.bucket] == 0) LaunchComplete();
+    if (local_model_.EndShard(*use.parameter)) use.sums->Complete(*use.parameter);
   }
 
-  // Launches complete buckets, but never one before another that precedes it: all ranks must make
-  // the same calls in the same order.
-  void LaunchComplete() {
-    while (next_ < flats_.size() && waiting_[next_] == 0) {
-      const Tensor& flat = flats_[next_++];
-      if (ranks_.size() == 1) continue;
-      works_.push_back(ranks_.AllReduce(flat, flat, ReduceOp::kSum, "gradients"));
-    }
-  }
-
-  Communicator& ranks_;  // with the same stages and other shards, or tokens, of the batch
   LocalModel local_model_;
-  Buckets buckets_;
-  std::vector<Tensor> flats_;  // by bucket
+  // Of what all ranks hold that train other shards, or tokens, of the batch; and of the experts
+  // that fewer ranks hold.
+  std::vector<std::unique_ptr<BucketSums>> sums_;
   std::unordered_map<const Leaf*, Use> uses_;
-  std::vector<Work> works_;
-  // How many uses each bucket still waits for in this step, and which bucket is launched next.
-  std::vector<size_t> waiting_;
-  size_t next_ = 0;
 };
 
 }  // namespace

@@ -61,7 +61,8 @@ int64_t PeakParameterBytes(const Units& units, bool recomputes) {
 }
 
 Residency::Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-                     const Precision& precision, Unshard unshard, Kernels& kernels, uint64_t seed)
+                     const ShardGroups* experts, const Precision& precision, Unshard unshard,
+                     Kernels& kernels, uint64_t seed)
     : unshard_(unshard), first_trained_(FirstTrained(layout)) {
   const auto blocks = static_cast<int64_t>(model.blocks.size());
   for (const BlockRange& range : layout.blocks(place)) {
@@ -76,7 +77,7 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
     if (layout.Has(place, i)) tied_here[all[i]->tied_to].push_back(all[i]);
   }
   for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
-    const FlatLayout& flat = unit->flat[layout.mesh().CoordinateOf(place).tp];
+    const FlatLayout& flat = layout.FlatOf(place, *unit);
     if (unit->is_tied_copy) {
       Parameter* owner = all[unit->tensors[0]];
       tied_copies_.push_back(
@@ -90,8 +91,9 @@ Residency::Residency(Model& model, const ModelLayout& layout, int place, const S
     }
     std::vector<FsdpUnit::Member> members;
     for (const size_t i : unit->tensors) members.push_back({all[i], tied_to[all[i]]});
-    units_.push_back(
-        std::make_unique<FsdpUnit>(std::move(members), flat, groups, precision, kernels, seed));
+    units_.push_back(std::make_unique<FsdpUnit>(std::move(members), flat,
+                                                unit->is_of_experts ? *experts : groups, precision,
+                                                kernels, seed));
   }
   for (UseOrder& order : use_orders_) {
     FindUses(order, model);
@@ -171,7 +173,9 @@ std::vector<UnitNeeds> Residency::Needs(const BlockRange& range) const {
                        .last = static_cast<int>(use.last),
                        .in_backward = IsInBackward(use),
                        .whole = use.parameters->whole().bytes(),
-                       .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0});
+                       .resting = IsInBackward(use) ? use.parameters->resting_bytes() : 0,
+                       .shards = use.parameters->groups().shards.size(),
+                       .neighbours = use.parameters->groups().neighbours.size()});
     }
   }
   return needs;

@@ -26,10 +26,11 @@ struct TiedCopies {
 
 // What a unit needs beside its shards, in bytes, and when.
 struct UnitNeeds {
-  int first = 0, last = 0;  // of the blocks that use it
-  bool in_backward = true;  // whether gradients flow through these blocks
-  int64_t whole = 0;        // its parameters
-  int64_t resting = 0;      // kept of them between forward and backward
+  int first = 0, last = 0;         // of the blocks that use it
+  bool in_backward = true;         // whether gradients flow through these blocks
+  int64_t whole = 0;               // its parameters
+  int64_t resting = 0;             // kept of them between forward and backward
+  int shards = 1, neighbours = 1;  // ranks that have a shard, and that keep the unit together
 };
 
 // The most bytes of parameters beside the shards that exist at one time: a unit is whole from the
@@ -43,8 +44,10 @@ class Residency {
  public:
   // Makes the units that `layout` gives to its rank `place`, and hangs on that rank's blocks. What
   // lies before all that is trained is not gathered for backward.
+  // `experts`: the ranks that divide units of experts; null: those of all others do.
   Residency(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-            const Precision& precision, Unshard unshard, Kernels& kernels, uint64_t seed);
+            const ShardGroups* experts, const Precision& precision, Unshard unshard,
+            Kernels& kernels, uint64_t seed);
 
   // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }

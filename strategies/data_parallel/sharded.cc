@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,19 @@ std::unique_ptr<Communicator> SplitNeighbours(Communicator& ranks, std::optional
   return *std::move(group);
 }
 
+// The ranks that hold shards of the same experts; none where all ranks do.
+std::optional<ShardGroups> ExpertGroups(const DataParallelInputs& inputs, const ShardGroups& all) {
+  const Mesh& mesh = inputs.rank.mesh;
+  const MeshShape& shape = mesh.shape();
+  if (shape.ep == 1) return std::nullopt;
+  // Of ranks along cp that have summed a shard already, those with the same experts have the same.
+  return ShardGroups{.shards = mesh.expert_dp(),
+                     .neighbours = all.neighbours.size() == 1 ? all.neighbours : mesh.expert_dp(),
+                     .replicas = mesh.replicas(),
+                     .divided = all.divided,
+                     .contributes = inputs.sums_tokens || mesh.cp().rank() < shape.ep};
+}
+
 class Sharded : public DataParallel {
  public:
   Sharded(DataParallelInputs inputs, const Sharding& sharding)
@@ -35,6 +49,7 @@ class Sharded : public DataParallel {
                 .replicas = inputs.rank.mesh.replicas(),
                 .divided = sharding.divided,
                 .contributes = inputs.sums_tokens || inputs.rank.mesh.cp().rank() == 0},
+        experts_(ExpertGroups(inputs, groups_)),
         unshard_(sharding.unshard),
         // Where the rank has one stage, what a completing backward leaves behind is summed while
         // it goes on; else behind it.
@@ -45,11 +60,12 @@ class Sharded : public DataParallel {
                      inputs.rank.rank, settings_, inputs.targets_per_sample,
                      [this, &kernels = inputs.rank.kernels](Model& model, const ModelLayout& layout,
                                                             int place) {
+                       const ShardGroups* experts = experts_ ? &*experts_ : nullptr;
                        residency_ = std::make_unique<Residency>(model, layout, place, groups_,
-                                                                settings_.precision, unshard_,
-                                                                kernels, settings_.seed);
+                                                                experts, settings_.precision,
+                                                                unshard_, kernels, settings_.seed);
                        gradients_ = std::make_unique<ShardedGradients>(
-                           model, layout, place, groups_, settings_.precision.reduce,
+                           model, layout, place, groups_, experts, settings_.precision.reduce,
                            settings_.shards_of_rank(), sums_in_backward_, kernels,
                            [this](Parameter& use) { return local_model_.EndShard(use); });
                      }) {
@@ -127,13 +143,7 @@ class Sharded : public DataParallel {
                          gradients_->partial_bytes() + gradients_->PeakWholeBytes(backwards_));
 
     prediction.AddTraffic(Operation::kAllGather, "parameters", GatherBytes(forwards));
-    const int ranks = groups_.shards.size(), replicas = groups_.replicas.size();
-    prediction.AddCollective(Operation::kReduceScatter, "gradients", ranks,
-                             static_cast<double>(gradients_->summed_bytes()));
-    if (replicas > 1) {
-      prediction.AddCollective(Operation::kAllReduce, "gradients", replicas,
-                               static_cast<double>(gradients_->shard_bytes()));
-    }
+    gradients_->AddTraffic(prediction);
   }
 
  private:
@@ -178,22 +188,29 @@ class Sharded : public DataParallel {
     return peak;
   }
 
+  // Sent by this rank to gather all units once for which `chosen` says so.
+  double GatherBytesOnce(const Choice& chosen) const {
+    double bytes = 0;
+    for (const FlatParameters* flat : FlatsOf(chosen)) {
+      bytes +=
+          RingFraction(flat->groups().shards.size()) * static_cast<double>(flat->whole().bytes());
+    }
+    return bytes;
+  }
+
   // Sent by this rank in a step to gather what its passes use.
   double GatherBytes(double forwards) const {
-    const double from_shards = RingFraction(groups_.shards.size());
     if (!divides_parameters()) {  // what the optimizer has updated
-      return from_shards *
-             static_cast<double>(WholeBytes([](const Parameter& p) { return p.trainable; }));
+      return GatherBytesOnce([](const Parameter& p) { return p.trainable; });
     }
-    if (unshard_ == Unshard::kStep) {
-      return from_shards * static_cast<double>(PeakWholeBytes(forwards > 1));
-    }
-    // The first forward gathers a unit from all shards. Until its backward is over, what the
-    // neighbours keep is enough.
-    const double from_neighbours = RingFraction(groups_.neighbours.size());
+    if (unshard_ == Unshard::kStep) return GatherBytesOnce([](const Parameter&) { return true; });
     double bytes = 0;
     for (const BlockRange& range : local_model_.ranges()) {
       for (const UnitNeeds& needs : residency_->Needs(range)) {
+        // The first forward gathers a unit from all shards. Until its backward is over, what the
+        // neighbours keep is enough.
+        const double from_shards = RingFraction(needs.shards);
+        const double from_neighbours = RingFraction(needs.neighbours);
         const auto whole = static_cast<double>(needs.whole);
         const double again =
             needs.in_backward ? forwards * from_neighbours : (forwards - 1) * from_shards;
@@ -206,6 +223,7 @@ class Sharded : public DataParallel {
   const Settings& settings_;
   std::unique_ptr<Communicator> neighbours_;  // null: all that hold shards
   const ShardGroups groups_;
+  const std::optional<ShardGroups> experts_;  // of the units of experts that ranks divide
   const Unshard unshard_;
   const bool sums_in_backward_;
   const std::vector<StageBackward> backwards_;  // of a step

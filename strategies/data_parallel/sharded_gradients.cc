@@ -10,9 +10,9 @@
 namespace lockstep {
 
 ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int place,
-                                   const ShardGroups& groups, DType reduce, int64_t shards,
-                                   bool sums_in_backward, Kernels& kernels,
-                                   EndShardFunction end_shard)
+                                   const ShardGroups& groups, const ShardGroups* experts,
+                                   DType reduce, int64_t shards, bool sums_in_backward,
+                                   Kernels& kernels, EndShardFunction end_shard)
     : kernels_(kernels),
       groups_(groups),
       reduce_(reduce),
@@ -22,17 +22,18 @@ ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int 
   const std::vector<Parameter*> all = model.Parameters();
   const std::vector<ModelTensor>& tensors = layout.tensors();
   for (const ModelLayout::Unit* unit : layout.UnitsOf(place)) {
-    const FlatLayout& flat = unit->flat[layout.mesh().CoordinateOf(place).tp];
+    const FlatLayout& flat = layout.FlatOf(place, *unit);
+    const ShardGroups& own = unit->is_of_experts ? *experts : groups_;
     const size_t first = unit->tensors[0];
     if (tensors[first].is_frozen) continue;
     if (!unit->is_tied_copy) {
       std::vector<Parameter*> uses;
       for (const size_t i : unit->tensors) uses.push_back(all[i]);
-      AddFlat(tensors[first].block, std::move(uses), flat);
+      AddFlat(tensors[first].block, own, std::move(uses), flat);
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].tied_to == first && layout.Has(place, i)) {
-        AddFlat(tensors[i].block, {all[i]}, flat);
+        AddFlat(tensors[i].block, own, {all[i]}, flat);
       }
     }
   }
@@ -47,9 +48,9 @@ ShardedGradients::ShardedGradients(Model& model, const ModelLayout& layout, int 
   }
 }
 
-void ShardedGradients::AddFlat(int64_t block, std::vector<Parameter*> uses,
-                               const FlatLayout& layout) {
-  const int rank = groups_.shards.rank();
+void ShardedGradients::AddFlat(int64_t block, const ShardGroups& groups,
+                               std::vector<Parameter*> uses, const FlatLayout& layout) {
+  const int rank = groups.shards.rank();
   const Tensor whole = kernels_.Empty({layout.whole}, reduce_, MemoryClass::kGradients);
   Tensor shard;
   if (stays_whole()) {
@@ -60,7 +61,7 @@ void ShardedGradients::AddFlat(int64_t block, std::vector<Parameter*> uses,
   }
   ShardSum sum(kernels_, shard, stays_whole() ? 1 : shards_, MemoryClass::kGradients);
   flats_.push_back(
-      std::make_unique<Flat>(Flat{block, std::move(uses), whole, shard, std::move(sum)}));
+      std::make_unique<Flat>(Flat{block, &groups, std::move(uses), whole, shard, std::move(sum)}));
   const Flat& flat = *flats_.back();
   for (size_t i = 0; i < flat.uses.size(); ++i) {
     Parameter& use = *flat.uses[i];
@@ -111,8 +112,9 @@ void ShardedGradients::Sum(Flat& flat) {
   }
   if (!is_complete) return;
   if (under_way_.size() == kUnderWay) Advance();
-  if (!groups_.contributes) kernels_.Fill(flat.whole, -0.0f);
-  flat.reduce = groups_.shards.ReduceScatter(flat.whole, flat.shard, ReduceOp::kSum, "gradients");
+  if (!flat.groups->contributes) kernels_.Fill(flat.whole, -0.0f);
+  flat.reduce =
+      flat.groups->shards.ReduceScatter(flat.whole, flat.shard, ReduceOp::kSum, "gradients");
   flat.is_under_way = true;
   under_way_.push_back(&flat);
 }
@@ -140,10 +142,15 @@ int64_t ShardedGradients::partial_bytes() const {
   return bytes;
 }
 
-int64_t ShardedGradients::Bytes(Tensor Flat::*tensor) const {
-  int64_t bytes = 0;
-  for (const auto& flat : flats_) bytes += ((*flat).*tensor).bytes();
-  return bytes;
+void ShardedGradients::AddTraffic(CostPrediction& prediction) const {
+  for (const auto& flat : flats_) {
+    const auto times = static_cast<double>(stays_whole() ? 1 : shards_);
+    prediction.AddCollective(Operation::kReduceScatter, "gradients", flat->groups->shards.size(),
+                             times * static_cast<double>(flat->whole.bytes()));
+    if (groups_.replicas.size() == 1) continue;
+    prediction.AddCollective(Operation::kAllReduce, "gradients", groups_.replicas.size(),
+                             static_cast<double>(flat->shard.bytes()));
+  }
 }
 
 // As Enter, Leave, Completed and Advance make gradients whole and give them back.

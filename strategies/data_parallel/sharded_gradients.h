@@ -35,9 +35,10 @@ class ShardedGradients {
   // completing backward leaves behind is summed at once, else when the stage is completed.
   // `end_shard`: where gradients stay whole, LocalModel::EndShard. Model and kernels outlive it.
   using EndShardFunction = std::function<bool(Parameter&)>;
+  // `experts`: the ranks that divide gradients of experts; null: those of all others do.
   ShardedGradients(Model& model, const ModelLayout& layout, int place, const ShardGroups& groups,
-                   DType reduce, int64_t shards, bool sums_in_backward, Kernels& kernels,
-                   EndShardFunction end_shard);
+                   const ShardGroups* experts, DType reduce, int64_t shards, bool sums_in_backward,
+                   Kernels& kernels, EndShardFunction end_shard);
 
   // The elements of a use's gradient that lie in this rank's shard, which may be none.
   Tensor Held(const Parameter& use) const;
@@ -53,14 +54,14 @@ class ShardedGradients {
   // step with these backwards; and bytes that a step sums over the ranks, and over replicas.
   int64_t partial_bytes() const;
   int64_t PeakWholeBytes(const std::vector<StageBackward>& backwards) const;
-  int64_t summed_bytes() const { return Bytes(&Flat::whole) * (stays_whole() ? 1 : shards_); }
-  int64_t shard_bytes() const { return Bytes(&Flat::shard); }
+  void AddTraffic(CostPrediction& prediction) const;
 
  private:
   // The gradients of a unit's uses: the whole, always or while backward computes them, and this
   // rank's shard of their sum over the ranks.
   struct Flat {
     int64_t block;
+    const ShardGroups* groups;
     std::vector<Parameter*> uses;
     Tensor whole;  // its memory comes and goes, and views of it stay valid; or it stays
     Tensor shard;  // where the whole stays, a view of it
@@ -75,7 +76,8 @@ class ShardedGradients {
     int64_t elements;
   };
 
-  void AddFlat(int64_t block, std::vector<Parameter*> uses, const FlatLayout& layout);
+  void AddFlat(int64_t block, const ShardGroups& groups, std::vector<Parameter*> uses,
+               const FlatLayout& layout);
   void Enter(int64_t block);
   void Leave(int64_t block);
   void Materialize(Flat& flat);
@@ -83,7 +85,6 @@ class ShardedGradients {
   // Ends the first reduce-scatter under way.
   void Advance();
   bool stays_whole() const { return groups_.divided == Divided::kOptimizerState; }
-  int64_t Bytes(Tensor Flat::*tensor) const;
 
   Kernels& kernels_;
   const ShardGroups groups_;

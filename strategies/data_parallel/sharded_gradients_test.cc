@@ -45,10 +45,13 @@ int64_t PeakRows(const std::vector<int64_t>& rows, bool sums_in_backward,
                                       .neighbours = handle.comm(),
                                       .replicas = *alone,
                                       .divided = Divided::kGradients},
-                                     DType::kF32, 2, sums_in_backward, kernels,
+                                     /*experts=*/nullptr, DType::kF32, 2, sums_in_backward, kernels,
                                      /*end_shard=*/nullptr);
-    EXPECT_EQ(gradients.partial_bytes(), gradients.shard_bytes());
-    EXPECT_EQ(gradients.summed_bytes(), 2 * 2 * gradients.shard_bytes());
+    // Half of the whole goes to the other rank for each of two shards.
+    CostPrediction sums;
+    gradients.AddTraffic(sums);
+    EXPECT_EQ(sums.traffic.size(), 1u);
+    EXPECT_EQ(sums.traffic[0].wire_bytes, 2 * gradients.partial_bytes());
     if (handle.rank() == 0) peak = gradients.PeakWholeBytes(backwards) / kRow;
     return absl::OkStatus();
   });

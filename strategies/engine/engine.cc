@@ -15,6 +15,7 @@
 #include "strategies/context_parallel/context_parallel.h"
 #include "strategies/data_parallel/data_parallel_option.h"
 #include "strategies/engine/preset.h"
+#include "strategies/expert_parallel/expert_parallel.h"
 #include "strategies/recompute/policy.h"
 #include "strategies/stages/plan.h"
 #include "strategies/stages/schedule_option.h"
@@ -26,8 +27,8 @@
 namespace lockstep {
 namespace {
 
-// The mechanisms that a run composes. Context and tensor parallelism need no entry: they follow
-// from mesh.cp, mesh.tp and the table [tensor_parallel].
+// The mechanisms that a run composes. Context, expert and tensor parallelism need no entry: they
+// follow from mesh.cp, mesh.ep, mesh.tp and the tables [context_parallel] and [tensor_parallel].
 struct EngineOptions {
   Schedule schedule;  // accepted by Validate, for mesh.pp ranks; see ReadSchedule
   BalanceOption balance;
@@ -71,12 +72,13 @@ class Engine : public Strategy {
         batch_(inputs.rank.mesh.batch()),
         tensor_(inputs),
         context_(inputs),
+        experts_(inputs),
         data_parallel_(options_.make_data_parallel(
             {.rank = inputs.rank,
-             .tensors = TensorsOf(inputs.model, settings_.mesh.tp),
-             .model = context_.Divide(
-                 tensor_.Split(std::move(inputs.model)),
-                 SumsTokens() ? ContextParallel::Sums::kWithShards : ContextParallel::Sums::kHere),
+             .tensors = TensorsOf(inputs.model, settings_.mesh.tp, settings_.mesh.ep),
+             .model = experts_.Divide(
+                 context_.Divide(tensor_.Split(std::move(inputs.model)), TokenSums()), TokenSums(),
+                 options_.shards),
              .layout = {.mesh = settings_.mesh,
                         .blocks = plan_.RangesByRank(),
                         .compute = settings_.precision.compute,
@@ -91,7 +93,7 @@ class Engine : public Strategy {
               {.values = [this](const Parameter& p) { return data_parallel_->ValuesOf(p); },
                .gradient = [this](const Parameter& p) { return data_parallel_->GradientOf(p); }}),
         statistics_(local_model(), settings_, options_.shards),
-        trained_(tensor_.Prepare(data_parallel_->Trained())),
+        trained_(experts_.Prepare(tensor_.Prepare(data_parallel_->Trained()), options_.divided)),
         updater_(inputs.rank, settings_, trained_, GradientHolders()),
         runner_(local_model(), plan_, options_.schedule, stages_.rank(),
                 options_.recompute.micro_batches,
@@ -163,6 +165,7 @@ class Engine : public Strategy {
     links_.AddTraffic(settings_, tensor_.token_fraction() * context_.token_fraction(), prediction);
     tensor_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
     context_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
+    experts_.AddTraffic(local_model, options_.schedule.micro_batches, checkpointing, prediction);
     tied_.AddTraffic(prediction);
     AddLossTraffic(local_model, batch_, stages_, plan_.last_rank(), prediction);
     updater_.AddNormTraffic(prediction);
@@ -179,6 +182,10 @@ class Engine : public Strategy {
   LocalModel& local_model() { return data_parallel_->local_model(); }
 
   bool SumsTokens() const { return lockstep::SumsTokens(settings_, options_.divided); }
+
+  ContextParallel::Sums TokenSums() const {
+    return SumsTokens() ? ContextParallel::Sums::kWithShards : ContextParallel::Sums::kHere;
+  }
 
   // What this rank trains of a step.
   std::vector<int64_t> MicroBatches(const MeshCoordinate& at) const {
@@ -210,6 +217,7 @@ class Engine : public Strategy {
 
   std::vector<Communicator*> GradientHolders() const {
     std::vector<Communicator*> holders = {&tensor_.ranks(), &stages_};
+    for (Communicator* ranks : experts_.holders(options_.divided)) holders.push_back(ranks);
     for (Communicator* ranks : data_parallel_->holders()) holders.push_back(ranks);
     return holders;
   }
@@ -222,6 +230,7 @@ class Engine : public Strategy {
   Communicator& batch_;  // with the same stages, and other samples or tokens of the batch
   TensorParallel tensor_;
   ContextParallel context_;
+  ExpertParallel experts_;
   std::unique_ptr<DataParallel> data_parallel_;
   StageLinks links_;
   TiedParameters tied_;
@@ -249,6 +258,7 @@ StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys) {
   strategy.check_model = [](const Config& config, const Settings& settings, const Model& model) {
     LS_RETURN_IF_ERROR(Both(CheckTensorParallelModel(config, settings, model),
                             CheckContextParallelModel(config, settings, model)));
+    LS_RETURN_IF_ERROR(CheckExpertParallelModel(settings, model));
     LS_ASSIGN_OR_RETURN(const EngineOptions options, ReadEngineOptions(config, settings));
     return CheckPlan(model, options.schedule, options.balance);
   };

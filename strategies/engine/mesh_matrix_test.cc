@@ -1,7 +1,7 @@
 // The engine on generated meshes: every way to lay up to 8 ranks along pp, replicas, dp and tp,
 // with every choice of what data-parallel ranks divide, while schedules, recomputation, options,
 // sequence parallelism and numbers of shards a rank take turns; and some of those with ranks along
-// cp.
+// cp, and of the models with experts some with ranks along ep.
 
 #include <map>
 #include <ostream>
@@ -81,6 +81,7 @@ struct MeshCase {
   bool splits_sequence = false;
   Assignments options = {};
   int cp = 1;
+  int ep = 1;
 
   int data_ranks() const { return replicas * dp; }
   int shards() const { return data_ranks() * shards_of_rank; }
@@ -88,10 +89,11 @@ struct MeshCase {
   // schedule may run once for each.
   int micro_batches() const { return pp > 1 && shard != "none" ? 4 : 4 / shards_of_rank; }
   Assignments assignments() const {
-    return With({absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),
-                 absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.cp=", cp),
-                 absl::StrCat("mesh.tp=", tp), absl::StrCat("data_parallel.shard=", shard)},
-                options);
+    return With(
+        {absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.replicas=", replicas),
+         absl::StrCat("mesh.dp=", dp), absl::StrCat("mesh.cp=", cp), absl::StrCat("mesh.ep=", ep),
+         absl::StrCat("mesh.tp=", tp), absl::StrCat("data_parallel.shard=", shard)},
+        options);
   }
 };
 
@@ -182,6 +184,45 @@ std::vector<MeshCase> ContextMeshes() {
   return meshes;
 }
 
+// Meshes with ranks along ep, for models with experts: groups inside cp, all of it, and several
+// ranks along dp; with shards that a rank has consecutively or in strides.
+std::vector<MeshCase> ExpertMeshes() {
+  const auto mesh = [](int dp, int cp, int ep, const char* shard, int shards_of_rank = 1) {
+    return MeshCase{.pp = 1,
+                    .replicas = 1,
+                    .dp = dp,
+                    .tp = 1,
+                    .shard = shard,
+                    .shards_of_rank = shards_of_rank,
+                    .cp = cp,
+                    .ep = ep};
+  };
+  std::vector<MeshCase> meshes = {
+      mesh(2, 1, 2, "none"),          mesh(4, 1, 2, "none", 2),       mesh(4, 1, 4, "optimizer", 2),
+      mesh(2, 1, 2, "gradients", 2),  mesh(4, 1, 2, "parameters", 2), mesh(1, 2, 2, "none", 2),
+      mesh(1, 4, 2, "none", 2),       mesh(2, 4, 2, "optimizer", 2),  mesh(2, 2, 4, "none", 2),
+      mesh(2, 2, 4, "parameters", 2), mesh(2, 4, 2, "parameters"),    mesh(2, 2, 2, "optimizer"),
+  };
+  meshes.push_back(mesh(2, 1, 2, "none", 2));
+  meshes.back().tp = 2;
+  meshes.push_back(mesh(2, 1, 2, "parameters"));
+  meshes.back().pp = 2;
+  meshes.push_back(mesh(4, 1, 4, "none", 2));
+  meshes.back().pp = 2;
+  meshes.push_back(mesh(2, 1, 2, "none", 2));
+  meshes.back().replicas = 2;
+  meshes.push_back(mesh(2, 1, 2, "gradients"));
+  meshes.back().replicas = 2;
+  meshes.push_back(mesh(1, 2, 2, "parameters"));
+  meshes.back().pp = meshes.back().tp = 2;
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    meshes[i].options = OptionsOf(i, meshes[i]);
+    if (i % 3 == 0) meshes[i].options.push_back("recompute.operations=['mlp']");
+    if (i % 4 == 0) meshes[i].options.push_back("recompute.blocks=['blocks.1']");
+  }
+  return meshes;
+}
+
 std::string Name(const MeshCase& mesh) {
   return absl::StrCat(mesh.shards_of_rank, " shards a rank, ",
                       absl::StrJoin(mesh.assignments(), " "));
@@ -222,13 +263,16 @@ TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
   if (GetParam().has_tokens()) {
     for (MeshCase& mesh : ContextMeshes()) meshes.push_back(std::move(mesh));
   }
+  if (GetParam().has_experts) {
+    for (MeshCase& mesh : ExpertMeshes()) meshes.push_back(std::move(mesh));
+  }
   // All of them with one workload, half of them or fewer with each of the others. The four choices
   // of what data-parallel ranks divide follow each other.
   for (size_t i = 0; i < meshes.size(); ++i) {
     const MeshCase& mesh = meshes[i];
     const size_t of_context = GetParam().one_of_context;
     const size_t one_of = mesh.cp > 1 && of_context > 0 ? of_context : GetParam().one_of;
-    if ((i + i / 4) % one_of != 0) continue;
+    if (mesh.ep == 1 && (i + i / 4) % one_of != 0) continue;
     SCOPED_TRACE(Name(mesh));
     const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(GetParam().model),
                                    With(Cut(mesh), Mesh(mesh)));

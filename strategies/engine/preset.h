@@ -11,7 +11,8 @@ namespace lockstep {
 //
 // The blocks of the model are divided into stages along mesh.pp, which run by a schedule; ranks
 // along mesh.replicas and mesh.dp train the same stages on different shards of the batch; ranks
-// along mesh.cp divide the tokens of each sequence; ranks along mesh.tp compute layers together.
+// along mesh.cp divide the tokens of each sequence; runs of mesh.ep of these divide the experts of
+// each layer; ranks along mesh.tp compute layers together.
 // docs/configuration.md lists the keys of the tables [pipeline], [data_parallel], [recompute] and
 // [tensor_parallel].
 StrategyDefinition EnginePreset(const std::string& name, PresetKeys keys);

@@ -96,6 +96,7 @@ StrategyDefinition NaiveDdpStrategy() {
                    .fixed = {{"mesh.pp", "1", "layerwise or gpipe"},
                              {"mesh.replicas", "1", "ddp"},
                              {"mesh.cp", "1", "cp"},
+                             {"mesh.ep", "1", "ep"},
                              {"mesh.tp", "1", "tp"}}};
   strategy.check = [](const Config&, const Settings& settings) {
     return CheckShards(settings.mesh, settings.cut, ShardAssignment::kConsecutive);

@@ -80,6 +80,7 @@ StrategyDefinition SingleStrategy() {
                          {"mesh.replicas", "1", "any of the others"},
                          {"mesh.dp", "1", "any of the others"},
                          {"mesh.cp", "1", "cp"},
+                         {"mesh.ep", "1", "ep"},
                          {"mesh.tp", "1", "tp"}};
   strategy.make = [](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     return std::make_unique<Single>(std::move(inputs));

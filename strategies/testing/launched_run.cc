@@ -8,17 +8,12 @@
 
 namespace lockstep {
 
-std::string LaunchedGpt(int layers, const std::string& tables) {
+namespace {
+
+std::string Launched(const std::string& model, const std::string& tables) {
   return absl::StrCat(R"(name = "launched"
 [batch]
 size = 12
-[model]
-kind = "transformer"
-heads = 2
-width = 32
-dropout = 0.1
-layers = )",
-                      layers, R"(
 [data]
 kind = "markov"
 context = 16
@@ -30,7 +25,32 @@ learning_rate = 0.01
 [run]
 threads = 1
 )",
-                      tables);
+                      model, tables);
+}
+
+}  // namespace
+
+std::string LaunchedGpt(int layers, const std::string& tables) {
+  return Launched(absl::StrCat(R"([model]
+kind = "transformer"
+heads = 2
+width = 32
+dropout = 0.1
+layers = )",
+                               layers, "\n"),
+                  tables);
+}
+
+std::string LaunchedExperts(const std::string& tables) {
+  return Launched(R"([model]
+kind = "llama"
+layers = 2
+heads = 2
+width = 32
+mlp_width = 48
+experts = {count = 4, top_k = 4}
+)",
+                  tables);
 }
 
 LaunchedRunTest::LaunchedRunTest(std::string program, const std::string& workload)

@@ -13,6 +13,10 @@ namespace lockstep {
 // text, to which `tables` adds what a test is about.
 std::string LaunchedGpt(int layers, const std::string& tables);
 
+// The same with a small Llama of two layers and four experts, all of which each token chooses, so
+// that loads are even.
+std::string LaunchedExperts(const std::string& tables);
+
 // A strategy's program run as a user would, ranks as threads or as processes under mpirun, in a
 // folder of the test's own. The program and build_defs/mpi_test.sh must be among the test's data.
 class LaunchedRunTest : public testing::Test {

@@ -17,6 +17,7 @@
 #include "models/models.h"
 #include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
+#include "strategies/ep/ep.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/gpipe/gpipe.h"
@@ -189,8 +190,10 @@ void ExpectLayout(const Case& c, SmallModel model, const Assignments& more = {})
   std::map<std::string, int> copies;
   const bool is_sharded = !ranks.layout->UnitsOf(0).empty();
   for (const ModelTensor& tensor : ranks.layout->tensors()) {
-    const int of_shards = is_sharded && !tensor.statistic ? 1 : mesh.dp * mesh.cp;
-    copies[tensor.name] = mesh.replicas * of_shards * (tensor.splits[0].slice ? 1 : mesh.tp);
+    const int of_experts = tensor.is_of_experts ? mesh.ep : 1;
+    const int of_shards = is_sharded && !tensor.statistic ? 1 : mesh.dp * mesh.cp / of_experts;
+    const bool is_split = mesh.tp > 1 && tensor.splits[0].slice;
+    copies[tensor.name] = mesh.replicas * of_shards * (is_split ? 1 : mesh.tp);
   }
   const auto copies_of = [&](const std::string& name) {
     const size_t prefix = name.starts_with(kOptimizerPrefix) ? name.find('.', 10) + 1 : 0;
@@ -238,6 +241,17 @@ TEST(LayoutOfTransformersTest, WithDividedSequences) {
   for (const Case& c : {Case{CpStrategy(), {"mesh.dp=2", "mesh.cp=2"}, 2},
                         Case{FsdpStrategy(), {"mesh.dp=2", "mesh.cp=2", "mesh.tp=2"}, 2, 2}}) {
     ExpectLayout(c, SmallModel::kGpt, {"cut.tokens=2"});
+  }
+}
+
+// Experts that are divided too: weights in slices, units of their own.
+TEST(LayoutOfTransformersTest, WithDividedExperts) {
+  for (const Case& c :
+       {Case{EpStrategy(), {"mesh.dp=4", "mesh.ep=2"}, 4},
+        Case{Zero1Strategy(), {"mesh.dp=4", "mesh.ep=2"}, 4},
+        Case{FsdpStrategy(), {"mesh.dp=2", "mesh.cp=2", "mesh.tp=2", "mesh.ep=2"}, 2, 2},
+        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "mesh.ep=2"}, 2}}) {
+    ExpectLayout(c, SmallModel::kLlama, {"cut.tokens=2", "model.experts.count=4"});
   }
 }
 

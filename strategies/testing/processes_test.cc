@@ -31,13 +31,15 @@ struct Case {
   std::string mesh;                       // the axes along which there are two ranks: "pp dp"
   std::vector<std::string> options = {};  // "pipeline.schedule=zb_v"
   bool has_stages = false;
+  bool has_experts = false;
 };
 
 class ProcessesTest : public LaunchedRunTest, public testing::WithParamInterface<Case> {
  protected:
   ProcessesTest()
-      : LaunchedRunTest(absl::StrCat("strategies/", GetParam().strategy, "/main"),
-                        LaunchedGpt(6, kTables)) {}
+      : LaunchedRunTest(
+            absl::StrCat("strategies/", GetParam().strategy, "/main"),
+            GetParam().has_experts ? LaunchedExperts(kTables) : LaunchedGpt(6, kTables)) {}
 };
 
 TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {
@@ -96,6 +98,11 @@ INSTANTIATE_TEST_SUITE_P(
              .mesh = "dp tp",
              .options = {"tensor_parallel.sequence_parallel=true"}},
         Case{.name = "Cp", .strategy = "cp", .mesh = "dp cp"},
+        Case{.name = "Ep",
+             .strategy = "ep",
+             .mesh = "dp cp",
+             .options = {"mesh.ep=4"},
+             .has_experts = true},
         Case{.name = "AllAxes",
              .strategy = "fsdp_pipe",
              .mesh = "pp dp tp",

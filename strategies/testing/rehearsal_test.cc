@@ -12,6 +12,7 @@
 #include "models/models.h"
 #include "strategies/cp/cp.h"
 #include "strategies/ddp/ddp.h"
+#include "strategies/ep/ep.h"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/gpipe/gpipe.h"
@@ -115,6 +116,16 @@ TEST(RehearsalOfContextTest, OfDividedSequences) {
        {Assignments{"mesh.dp=1", "mesh.cp=4"},
         Assignments{"mesh.dp=2", "mesh.cp=2", "recompute.operations=[\"attention\"]"}}) {
     ExpectRehearsed({CpStrategy(), mesh}, SmallGptConfig());
+  }
+}
+
+// Loads that are even are those that a rehearsal takes.
+TEST(RehearsalOfExpertsTest, OfDividedExperts) {
+  const Assignments experts = {"model.experts.count=4", "model.experts.top_k=4"};
+  for (const Assignments& mesh :
+       {Assignments{"mesh.dp=4", "mesh.ep=2"},
+        Assignments{"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "recompute.operations=[\"mlp\"]"}}) {
+    ExpectRehearsed({EpStrategy(), With(experts, mesh)}, SmallLlamaConfig());
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>  // std::gcd
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +54,15 @@ bool IsSensible(const Candidate& c, const CandidateLimits& limits) {
   return !(HalvesBackwards(c.schedule) && c.shard == "parameters");
 }
 
+// The mesh with so many ranks along cp, and as many fewer along dp; none where they do not divide.
+std::optional<MeshShape> WithContext(MeshShape mesh, int64_t cp) {
+  const int64_t ranks = int64_t{mesh.dp} * mesh.cp;
+  if (ranks % cp != 0) return std::nullopt;
+  mesh.cp = static_cast<int>(cp);
+  mesh.dp = static_cast<int>(ranks / cp);
+  return mesh;
+}
+
 }  // namespace
 
 std::vector<std::string> Candidate::Assignments(int64_t batch) const {
@@ -60,6 +71,7 @@ std::vector<std::string> Candidate::Assignments(int64_t batch) const {
       absl::StrCat("mesh.replicas=", mesh.replicas),
       absl::StrCat("mesh.dp=", mesh.dp),
       absl::StrCat("mesh.cp=", mesh.cp),
+      absl::StrCat("mesh.ep=", mesh.ep),
       absl::StrCat("mesh.tp=", mesh.tp),
       absl::StrCat("cut.shards=", mesh.data_ranks()),
       absl::StrCat("cut.micro_batches=", MicroBatches(*this, batch)),
@@ -116,6 +128,10 @@ std::vector<Candidate> FirstCandidates(const CandidateLimits& limits) {
     mesh.pp = static_cast<int>(pp);
     mesh.dp = static_cast<int>(limits.ranks / tp / pp);
     mesh.tp = static_cast<int>(tp);
+    for (const int64_t cp : limits.context_parallel) {
+      const auto shorter = WithContext(mesh, cp);
+      if (shorter && limits.batch % shorter->data_ranks() == 0) return *shorter;
+    }
     return mesh;
   };
   for (const int64_t tp : limits.tensor_parallel) {
@@ -137,14 +153,19 @@ std::vector<Candidate> SmallerCandidates(const Candidate& candidate,
                                          const CandidateLimits& limits) {
   std::vector<Candidate> smaller;
   const size_t first = RecomputeIndex(candidate);
-  for (size_t shard = ShardIndex(candidate); shard < std::size(kShards); ++shard) {
-    if (!HasDividers(candidate.mesh) && shard > 0) break;
-    for (size_t recompute = first; recompute < std::size(kRecompute); ++recompute) {
-      if (!limits.has_selective && recompute == 1) continue;
-      Candidate next = candidate;
-      next.shard = kShards[shard];
-      next.recompute = kRecompute[recompute];
-      if (next != candidate && IsSensible(next, limits)) smaller.push_back(std::move(next));
+  for (const int64_t cp : limits.context_parallel) {
+    const auto mesh = WithContext(candidate.mesh, cp);
+    if (!mesh || mesh->cp < candidate.mesh.cp) continue;
+    for (size_t shard = ShardIndex(candidate); shard < std::size(kShards); ++shard) {
+      if (!HasDividers(*mesh) && shard > 0) break;
+      for (size_t recompute = first; recompute < std::size(kRecompute); ++recompute) {
+        if (!limits.has_selective && recompute == 1) continue;
+        Candidate next = candidate;
+        next.mesh = *mesh;
+        next.shard = kShards[shard];
+        next.recompute = kRecompute[recompute];
+        if (next != candidate && IsSensible(next, limits)) smaller.push_back(std::move(next));
+      }
     }
   }
   return smaller;
@@ -178,8 +199,18 @@ std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimit
       add([&](Candidate& c) {
         c.mesh.dp = in_node;
         c.mesh.replicas = data_ranks / in_node;
+        c.mesh.ep = std::gcd(c.mesh.ep, c.mesh.dp * c.mesh.cp);
       });
     }
+  }
+  for (const int64_t cp : limits.context_parallel) {
+    if (const auto mesh = WithContext(candidate.mesh, cp)) {
+      add([&](Candidate& c) { c.mesh = *mesh; });
+    }
+  }
+  for (const int64_t ep : limits.expert_parallel) {
+    if (candidate.mesh.dp * candidate.mesh.cp % ep != 0) continue;
+    add([&](Candidate& c) { c.mesh.ep = static_cast<int>(ep); });
   }
   if (SplitsSequence(candidate, limits)) {
     add([](Candidate& c) { c.sequence_parallel = !c.sequence_parallel; });

@@ -38,6 +38,8 @@ struct CandidateLimits {
   int64_t blocks = 1;                                 // pp * stages_per_rank is at most this
   std::vector<int64_t> tensor_parallel = {1};         // sizes of tp that the model can be split by
   std::vector<int64_t> refused_tensor_parallel = {};  // the others that fit into a node
+  std::vector<int64_t> context_parallel = {1};        // sizes of cp that divide its sequences
+  std::vector<int64_t> expert_parallel = {1};         // sizes of ep that divide its experts
   std::vector<int64_t> sequence_parallel = {};  // sizes of tp that its sequences can be split by
   bool has_selective = false;                   // recompute.granularity = "selective" is possible
 };
@@ -45,8 +47,9 @@ struct CandidateLimits {
 // The first candidates of a search: every mesh, with the options that serve most meshes. These are
 // schedule 1f1b, ZeRO-1 where there are data-parallel ranks, sequence parallelism where tp allows
 // it, and no recomputation. There is one for each micro-batch of 1, 2, 4, 8 or 16 samples that
-// divides a rank's samples. Meshes that the model or the batch does not allow have one each: the
-// engine refuses it, and says why.
+// divides a rank's samples. Where the batch has too few samples for all ranks along dp, as few
+// of them as it takes lie along cp. Meshes that the model or the batch does not allow have one
+// each: the engine refuses it, and says why.
 std::vector<Candidate> FirstCandidates(const CandidateLimits& limits);
 
 // The candidates of one mesh: one for each micro-batch.
@@ -56,11 +59,13 @@ std::vector<Candidate> CandidatesOf(const MeshShape& mesh, const CandidateLimits
 Candidate UsualCandidate(const MeshShape& mesh, const CandidateLimits& limits);
 
 // Candidates that need less memory than `candidate`: first those that recompute more, then those
-// that divide more. Empty if there are none.
+// that divide more, and then those with more ranks along cp in place of dp. Empty if there are
+// none.
 std::vector<Candidate> SmallerCandidates(const Candidate& candidate, const CandidateLimits& limits);
 
 // Candidates that differ from `candidate` in one option: schedule, stages of a rank, what is
-// divided and among which ranks, sequence parallelism, or recomputation.
+// divided and among which ranks, ranks along cp in place of dp, ranks that divide experts, sequence
+// parallelism, or recomputation.
 std::vector<Candidate> Variants(const Candidate& candidate, const CandidateLimits& limits);
 
 }  // namespace lockstep

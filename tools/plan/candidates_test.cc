@@ -11,6 +11,13 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::IsSupersetOf;
+using ::testing::Not;
+
+std::vector<std::string> NamesOf(const std::vector<Candidate>& candidates) {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates) names.push_back(candidate.ToString());
+  return names;
+}
 
 CandidateLimits SixteenRanks() {
   CandidateLimits limits;
@@ -65,9 +72,7 @@ TEST(CandidatesTest, DividesWithinNodesToo) {
   candidate.mesh.dp = 8;
   candidate.mesh.tp = 2;
   candidate.shard = "parameters";
-  std::vector<std::string> names;
-  for (const Candidate& variant : Variants(candidate, limits)) names.push_back(variant.ToString());
-  EXPECT_THAT(names, Contains("pp=1,replicas=2,dp=4,tp=2,b=1 fsdp"));
+  EXPECT_THAT(NamesOf(Variants(candidate, limits)), Contains("pp=1,replicas=2,dp=4,tp=2,b=1 fsdp"));
 }
 
 TEST(CandidatesTest, KeysSayWhatTheNameSays) {
@@ -94,6 +99,42 @@ TEST(CandidatesTest, SequencesAreDividedWhereTheMeshSaysSo) {
   EXPECT_EQ(candidate.shard, "optimizer");
   EXPECT_THAT(candidate.Assignments(64),
               IsSupersetOf({"mesh.cp=2", "cut.shards=1", "cut.tokens=16"}));
+}
+
+TEST(CandidatesTest, SequencesAreDividedWhereSamplesAreFew) {
+  CandidateLimits limits = SixteenRanks();
+  limits.batch = 4;
+  limits.context_parallel = {1, 2, 4, 8};
+  EXPECT_THAT(NamesOf(FirstCandidates(limits)), Contains("pp=1,dp=4,cp=4,tp=1,b=1 zero1"));
+}
+
+TEST(CandidatesTest, LastOfAllSmallerOnesDivideSequences) {
+  CandidateLimits limits = SixteenRanks();
+  limits.context_parallel = {1, 2, 4};
+  Candidate candidate;
+  candidate.mesh = {.dp = 8, .cp = 2};
+  candidate.shard = "parameters";
+  const std::vector<Candidate> smaller = SmallerCandidates(candidate, limits);
+  ASSERT_EQ(smaller.size(), 2u + 3);
+  EXPECT_EQ(smaller[1].mesh, candidate.mesh);
+  EXPECT_EQ(smaller.back().mesh, (MeshShape{.dp = 4, .cp = 4}));
+  EXPECT_EQ(smaller.back().recompute, "full");
+}
+
+TEST(CandidatesTest, ExpertsAndSequencesAreDividedTooWhereTheModelHasThem) {
+  CandidateLimits limits = SixteenRanks();
+  limits.context_parallel = {1, 2};
+  limits.expert_parallel = {1, 2, 4, 8};
+  limits.ranks_per_node = 2;
+  Candidate candidate;
+  candidate.mesh = {.dp = 4, .ep = 4};
+  candidate.shard = "parameters";
+  EXPECT_THAT(candidate.Assignments(64), Contains("mesh.ep=4"));
+  const std::vector<std::string> names = NamesOf(Variants(candidate, limits));
+  EXPECT_THAT(names, IsSupersetOf({"pp=1,dp=4,tp=1,b=1 fsdp", "pp=1,dp=4,tp=1,ep=2,b=1 fsdp",
+                                   "pp=1,dp=2,cp=2,tp=1,ep=4,b=1 fsdp",
+                                   "pp=1,replicas=2,dp=2,tp=1,ep=2,b=1 fsdp"}));
+  EXPECT_THAT(names, Not(Contains("pp=1,dp=4,tp=1,ep=8,b=1 fsdp")));
 }
 
 TEST(CandidatesTest, SmallerOnesRecomputeBeforeTheyDivide) {

@@ -128,10 +128,18 @@ absl::StatusOr<CandidateLimits> Planner::Limits(int64_t ranks) const {
     if (tp == 1) {
       LS_ASSIGN_OR_RETURN(const Model model, run->make_model(run->config, *run->dataset));
       limits.blocks = static_cast<int64_t>(model.blocks.size());
+      for (int64_t ep = 2; ep <= ranks && model.experts > 0 && model.experts % ep == 0; ep *= 2) {
+        limits.expert_parallel.push_back(ep);
+      }
       continue;
     }
     candidate.sequence_parallel = true;
     if (accepts(candidate).ok()) limits.sequence_parallel.push_back(tp);
+  }
+  Candidate divided;
+  for (divided.mesh.cp = 2; divided.mesh.cp <= ranks; divided.mesh.cp *= 2) {
+    if (!accepts(divided).ok()) break;
+    limits.context_parallel.push_back(divided.mesh.cp);
   }
   Candidate selective;
   selective.recompute = "selective";

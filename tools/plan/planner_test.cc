@@ -41,6 +41,28 @@ steps = 8
 learning_rate = 0.01
 )";
 
+constexpr char kExperts[] = R"(
+[batch]
+size = 8
+[model]
+kind = "llama"
+layers = 2
+heads = 2
+width = 16
+mlp_width = 64
+experts = {count = 4}
+[data]
+kind = "markov"
+context = 8
+validation_samples = 8
+[optimizer]
+kind = "adamw"
+[train]
+steps = 8
+[schedule]
+learning_rate = 0.01
+)";
+
 // Four devices in two nodes. Numbers are small, so that each resource counts.
 Cluster SmallCluster() {
   Cluster cluster;
@@ -214,6 +236,33 @@ TEST_F(PlannerTest, SearchFindsTheBestOfAll) {
     if (!run.refused.ok()) continue;
     EXPECT_GE(run.seconds, runs.front().seconds) << run.candidate.ToString();
   }
+}
+
+// Four experts on four ranks, with even loads.
+TEST_F(PlannerTest, KnowsRanksThatDivideExperts) {
+  Planner::Options options = Options();
+  const std::string file = testing::TempDir() + "/experts.toml";
+  ASSERT_TRUE(WriteFileAtomically(file, kExperts).ok());
+  options.workload.configs = {file};
+  const Planner planner = Create(options);
+  const auto limits = planner.Limits(4);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  EXPECT_EQ(limits->expert_parallel, (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_EQ(limits->context_parallel, (std::vector<int64_t>{1, 2, 4}));
+  Candidate whole = On(1, 4, 1), divided = whole;
+  divided.mesh.ep = 4;
+  const Forecast with_all = planner.Plan(whole), with_some = planner.Plan(divided);
+  ASSERT_TRUE(with_all.refused.ok()) << with_all.refused;
+  ASSERT_TRUE(with_some.refused.ok()) << with_some.refused;
+  EXPECT_LT(with_some.memory.total, with_all.memory.total);
+  EXPECT_NE(with_some.seconds, with_all.seconds);
+  const std::vector<Forecast> runs = Search(planner, *limits, [](int64_t, int64_t) {});
+  const auto has = [&runs](auto&& is) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const Forecast& run) { return run.refused.ok() && is(run.candidate); });
+  };
+  EXPECT_TRUE(has([](const Candidate& c) { return c.mesh.ep > 1; }));
+  EXPECT_TRUE(has([](const Candidate& c) { return c.mesh.cp > 1; }));
 }
 
 // With less memory than any of the first candidates needs, it recomputes or divides more.
