@@ -28,6 +28,12 @@ CUDA_EMULATED_ONLY = select({
     "//conditions:default": ["//build_defs:skip"],
 })
 
+# The same for what nvcc compiles.
+_NVCC_ONLY = select({
+    "//build_defs:cuda": [],
+    "//conditions:default": ["//build_defs:skip"],
+})
+
 def if_cuda(values, otherwise = []):
     """`values` with CUDA, emulated or not, else `otherwise`."""
     return select({
@@ -160,7 +166,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
                 }),
                 hdrs = hdrs + headers,
                 deps = deps,
-                target_compatible_with = CUDA_ONLY,
+                target_compatible_with = _NVCC_ONLY,
                 visibility = ["//visibility:private"],
             )
             translated.append(objects[-1] + "_emulated")
