@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -45,7 +46,7 @@ struct Warp {
   WarpFunction function = nullptr;
   unsigned mask = 0, arrived = 0;
   std::array<void*, kLanes> operands = {};
-  uint64_t epoch = 0;  // counts __syncwarp
+  uint32_t epoch = 0;  // counts __syncwarp
 };
 
 // Runs a kernel's blocks, on the calling thread. Threads begin on a fiber when their turn comes;
@@ -289,8 +290,8 @@ void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t
          absl::StrCat(verb, bytes, " bytes at ", absl::Hex(begin), ", no multiple of ", alignment));
   }
   if (shared_.Contains(address)) {
-    const SharedMemory::Accessor accessor = {
-        .thread = thread_->number, .warp = thread_->number / kLanes, .warp_epoch = warp().epoch};
+    const SharedMemory::Accessor accessor = {.thread = thread_->number,
+                                             .warp_epoch = warp().epoch};
     const size_t offset = shared_.Offset(address);
     const std::string problem = access == Access::kRead ? shared_.Read(offset, bytes, accessor)
                                                         : shared_.Write(offset, bytes, accessor);
@@ -334,7 +335,7 @@ std::string BlockRunner::Where() const {
 void BlockRunner::Fail(cudaError_t error, const std::string& what) {
   fault_ = {error, absl::StrCat(Where(), ": ", what)};
   thread_->fiber->Yield();
-  LOG(FATAL) << "a kernel goes on after " << what;
+  std::abort();  // nobody resumes it
 }
 
 }  // namespace

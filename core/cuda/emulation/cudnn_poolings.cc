@@ -38,6 +38,7 @@ struct Window {
         left(std::max<int64_t>(column * p.stride_w - p.pad_w, 0)),
         right(std::min(column * p.stride_w - p.pad_w + p.width, x.w)) {}
   int64_t size() const { return (bottom - top) * (right - left); }
+  bool IsPadded(const EmulatedPooling& p) const { return size() < p.height * p.width; }
 };
 
 // f(window, image, channel, y's element) for all elements of y.
@@ -70,7 +71,8 @@ void Forward(const EmulatedPooling& p, const EmulatedTensor& x, const void* x_da
   const std::vector<float> in = LoadAll(x.type, x_data, x.elements());
   std::vector<float> out(static_cast<size_t>(y.elements()));
   ForOutputs(p, x, y, [&](const Window& window, int64_t image, int64_t channel, int64_t at) {
-    float largest = std::numeric_limits<float>::lowest(), sum = 0;
+    using Limits = std::numeric_limits<float>;
+    float largest = window.IsPadded(p) ? Limits::lowest() : -Limits::infinity(), sum = 0;
     ForElements(window, x, image, channel, [&](size_t i) {
       if (in[i] > largest || std::isnan(in[i])) largest = in[i];
       sum += in[i];

@@ -49,11 +49,15 @@ size_t SharedMemory::Offset(const void* address) const {
   return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(bytes_);
 }
 
-std::string SharedMemory::Judge(size_t offset, size_t bytes) const {
-  if (offset + bytes <= dynamic_bytes_) return "";
+bool SharedMemory::IsVariable(size_t offset, size_t bytes) const {
+  if (offset + bytes <= dynamic_bytes_) return true;
   for (const Variables& each : variables_) {
-    if (offset >= each.offset && offset + bytes <= each.offset + each.bytes) return "";
+    if (offset >= each.offset && offset + bytes <= each.offset + each.bytes) return true;
   }
+  return false;
+}
+
+std::string SharedMemory::DescribeOutside(size_t offset, size_t bytes) const {
   return absl::StrCat("bytes ", offset, " to ", offset + bytes,
                       " of shared memory, which are in no variable; ", dynamic_bytes_,
                       " of them are dynamic");
@@ -61,41 +65,43 @@ std::string SharedMemory::Judge(size_t offset, size_t bytes) const {
 
 bool SharedMemory::Conflicts(const Stamp& earlier, const Accessor& accessor) const {
   if (earlier.epoch != epoch_) return false;
-  if (earlier.many_warps || earlier.by.warp != accessor.warp) return true;
+  if (earlier.many_warps || earlier.by.warp() != accessor.warp()) return true;
   const bool other = earlier.many_lanes || earlier.by.thread != accessor.thread;
   return other && earlier.by.warp_epoch == accessor.warp_epoch;
 }
 
+void SharedMemory::NoteRead(Stamp& stamp, const Accessor& accessor) const {
+  if (stamp.epoch != epoch_) {
+    stamp = {.epoch = epoch_, .by = accessor};
+  } else if (stamp.by.warp() != accessor.warp()) {
+    stamp.many_warps = true;
+  } else {
+    stamp.many_lanes = stamp.by.warp_epoch == accessor.warp_epoch &&
+                       (stamp.many_lanes || stamp.by.thread != accessor.thread);
+    stamp.by = accessor;
+  }
+}
+
 std::string SharedMemory::Read(size_t offset, size_t bytes, const Accessor& accessor) {
-  if (std::string problem = Judge(offset, bytes); !problem.empty()) return problem;
+  if (!IsVariable(offset, bytes)) return DescribeOutside(offset, bytes);
   for (size_t i = offset / kUnit; i <= (offset + bytes - 1) / kUnit; ++i) {
     if (Conflicts(writes_[i], accessor)) {
       return absl::StrCat("what thread ", writes_[i].by.thread,
                           " wrote to shared memory with no barrier since");
     }
-    Stamp& stamp = reads_[i];
-    if (stamp.epoch != epoch_) {
-      stamp = {.epoch = epoch_, .by = accessor};
-      continue;
-    }
-    if (stamp.by.warp != accessor.warp) {
-      stamp.many_warps = true;
-    } else {
-      stamp.many_lanes = stamp.by.warp_epoch == accessor.warp_epoch &&
-                         (stamp.many_lanes || stamp.by.thread != accessor.thread);
-      stamp.by = accessor;
-    }
+    NoteRead(reads_[i], accessor);
   }
   return "";
 }
 
 std::string SharedMemory::Write(size_t offset, size_t bytes, const Accessor& accessor) {
-  if (std::string problem = Judge(offset, bytes); !problem.empty()) return problem;
+  if (!IsVariable(offset, bytes)) return DescribeOutside(offset, bytes);
   for (size_t i = offset / kUnit; i <= (offset + bytes - 1) / kUnit; ++i) {
     for (const Stamp* earlier : {&reads_[i], &writes_[i]}) {
       if (Conflicts(*earlier, accessor)) {
         return absl::StrCat("shared memory that thread ", earlier->by.thread,
-                            earlier == &reads_[i] ? " read" : " wrote", " with no barrier since");
+                            earlier == &reads_[i] ? " read" : " wrote",
+                            " with no barrier since");
       }
     }
     writes_[i] = {.epoch = epoch_, .by = accessor};

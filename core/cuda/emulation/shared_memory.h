@@ -11,10 +11,13 @@ namespace lockstep::emulation {
 // threads, one of which writes, a barrier must stand between them; within a warp, __syncwarp does.
 class SharedMemory {
  public:
-  // Who has an access: `warp_epoch` counts the __syncwarp of the thread's warp.
+  // Who has an access: a thread by its number in the block, and how often its warp has passed a
+  // __syncwarp.
   struct Accessor {
-    int thread = 0, warp = 0;
-    uint64_t warp_epoch = 0;
+    int32_t thread = 0;
+    uint32_t warp_epoch = 0;
+
+    int32_t warp() const { return thread / 32; }
   };
 
   SharedMemory();
@@ -42,10 +45,11 @@ class SharedMemory {
   static constexpr size_t kBytes = 256 << 10;
   static constexpr size_t kUnit = 2;  // bytes that the watch tells apart
 
+  // An access; of several reads the last, and whether others have read.
   struct Stamp {
     uint64_t epoch = 0;
     Accessor by;
-    bool many_lanes = false, many_warps = false;  // of readers
+    bool many_lanes = false, many_warps = false;
   };
   struct Variables {
     const void* key;
@@ -53,7 +57,9 @@ class SharedMemory {
   };
 
   bool Conflicts(const Stamp& earlier, const Accessor& accessor) const;
-  std::string Judge(size_t offset, size_t bytes) const;
+  void NoteRead(Stamp& stamp, const Accessor& accessor) const;
+  bool IsVariable(size_t offset, size_t bytes) const;
+  std::string DescribeOutside(size_t offset, size_t bytes) const;
 
   unsigned char* bytes_;
   size_t dynamic_bytes_ = 0, used_ = 0;
