@@ -1,4 +1,4 @@
-"""Code for NVIDIA's GPUs, built under --config=cuda alone.
+"""Code for NVIDIA's GPUs, built under --config=cuda, and under --config=cuda_emulated for emulated ones.
 
     ls_cuda_library(
         name = "reductions",
@@ -9,7 +9,8 @@
 
 A .cu file holds kernels and what starts them, on plain pointers; C++ around them (tensors, statuses) is
 compiled by the C++ compiler, as everywhere else, in targets with target_compatible_with = CUDA_ONLY.
-Without --config=cuda all of these are skipped.
+Under --config=cuda_emulated a .cu file is translated to C++ (//core/cuda/emulation), which takes nvcc's place.
+Without either configuration all of these are skipped.
 """
 
 load("//build_defs:cc.bzl", "ls_cc_library", "ls_cc_test")
@@ -17,13 +18,27 @@ load("//build_defs:cc.bzl", "ls_cc_library", "ls_cc_test")
 # The value of target_compatible_with for whatever needs CUDA.
 CUDA_ONLY = select({
     "//build_defs:cuda": [],
+    "//build_defs:cuda_emulated": [],
+    "//conditions:default": ["//build_defs:skip"],
+})
+
+# The value of target_compatible_with for what only emulated GPUs need.
+CUDA_EMULATED_ONLY = select({
+    "//build_defs:cuda_emulated": [],
+    "//conditions:default": ["//build_defs:skip"],
+})
+
+# The same for what nvcc compiles.
+_NVCC_ONLY = select({
+    "//build_defs:cuda": [],
     "//conditions:default": ["//build_defs:skip"],
 })
 
 def if_cuda(values, otherwise = []):
-    """`values` under --config=cuda, else `otherwise`."""
+    """`values` with CUDA, emulated or not, else `otherwise`."""
     return select({
         "//build_defs:cuda": values,
+        "//build_defs:cuda_emulated": values,
         "//conditions:default": otherwise,
     })
 
@@ -84,6 +99,48 @@ _cuda_object = rule(
     },
 )
 
+def _translated_impl(ctx):
+    context = cc_common.merge_cc_infos(
+        cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+    ).compilation_context
+    output = ctx.actions.declare_file(ctx.label.name + ".cc")
+    ctx.actions.run(
+        executable = "/usr/bin/python3",
+        arguments = [ctx.file._translate.path, ".", ctx.file.src.path, output.path],
+        inputs = depset(
+            [ctx.file._translate, ctx.file.src] + ctx.files.hdrs,
+            transitive = [context.headers],
+        ),
+        outputs = [output],
+        mnemonic = "CudaTranslate",
+        progress_message = "Translating %s for emulated GPUs" % ctx.file.src.short_path,
+    )
+    return [DefaultInfo(files = depset([output]))]
+
+_translated = rule(
+    implementation = _translated_impl,
+    doc = "One .cu file as C++ for emulated GPUs.",
+    attrs = {
+        "src": attr.label(allow_single_file = [".cu"], mandatory = True),
+        "hdrs": attr.label_list(allow_files = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "_translate": attr.label(
+            default = "//core/cuda/emulation:translate.py",
+            allow_single_file = True,
+        ),
+    },
+)
+
+# The compiler calls the emulation before each access to memory (core/cuda/emulation/access_hooks.cc).
+# nvcc knows other pragmas, and lets one type's memory be read as another's, as kernels do.
+_EMULATED_COPTS = [
+    "-Wno-unknown-pragmas",
+    "-Wno-sizeof-array-div",
+    "-fno-strict-aliasing",
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+]
+
 def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     """A C++ library whose sources nvcc compiles.
 
@@ -96,22 +153,42 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     """
     headers = [src for src in srcs if not src.endswith(".cu")]
     objects = []
+    translated = []
     for src in srcs:
         if src.endswith(".cu"):
             objects.append("%s_%s" % (name, src[:-len(".cu")]))
             _cuda_object(
                 name = objects[-1],
                 src = src,
-                nvcc = if_cuda("@system_cuda//:bin/nvcc", otherwise = None),
+                nvcc = select({
+                    "//build_defs:cuda": "@system_cuda//:bin/nvcc",
+                    "//conditions:default": None,
+                }),
                 hdrs = hdrs + headers,
                 deps = deps,
-                target_compatible_with = CUDA_ONLY,
+                target_compatible_with = _NVCC_ONLY,
+                visibility = ["//visibility:private"],
+            )
+            translated.append(objects[-1] + "_emulated")
+            _translated(
+                name = translated[-1],
+                src = src,
+                hdrs = hdrs + headers,
+                deps = deps,
+                target_compatible_with = CUDA_EMULATED_ONLY,
                 visibility = ["//visibility:private"],
             )
     ls_cc_library(
         name = name,
-        srcs = objects + headers,
+        srcs = headers + select({
+            "//build_defs:cuda_emulated": translated,
+            "//conditions:default": objects,
+        }),
         hdrs = hdrs,
+        copts = select({
+            "//build_defs:cuda_emulated": _EMULATED_COPTS,
+            "//conditions:default": [],
+        }),
         deps = deps + ["//third_party/cuda:cudart"],
         target_compatible_with = CUDA_ONLY,
         **kwargs

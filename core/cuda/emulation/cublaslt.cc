@@ -1,0 +1,413 @@
+// cuBLASLt on emulated GPUs. An element of a product is one chain of fused multiply-adds over the
+// inner dimension in fp32, rounded once: an order of its own, that no shape of the call changes.
+
+#include "cublasLt.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/cuda/emulation/elements.h"
+#include "core/cuda/emulation/handles.h"
+#include "glog/logging.h"
+
+struct cublasLtContext {};
+
+struct EmulatedMatmulDesc {
+  cublasComputeType_t compute;
+  cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  void* aux = nullptr;
+  int64_t aux_leading = 0;
+};
+
+struct EmulatedMatrixLayout {
+  cudaDataType type;
+  int64_t rows, columns, leading;
+};
+
+struct EmulatedMatmulPreference {
+  uint64_t workspace_bytes = 0;
+  uint32_t reduction_schemes = 7;
+  uint32_t alignments[4] = {256, 256, 256, 256};  // of a, b, c, d
+};
+
+namespace lockstep::emulation {
+namespace {
+
+cublasStatus_t RefuseProduct(cublasStatus_t status, const std::string& why) {
+  LOG(ERROR) << "emulated cuBLASLt: " << why;
+  return status;
+}
+
+ElementType TypeOf(cudaDataType type) {
+  return type == CUDA_R_32F   ? ElementType::kF32
+         : type == CUDA_R_16F ? ElementType::kF16
+                              : ElementType::kBF16;
+}
+
+// A product with all that it refers to: a copy, since the stream comes to it when the descriptors
+// may be others'.
+struct Product {
+  EmulatedMatmulDesc operation;
+  EmulatedMatrixLayout a_layout, b_layout, c_layout, d_layout;
+  float alpha, beta;
+  const void *a, *b, *c;
+  void* d;
+  void* workspace;
+  size_t workspace_bytes;
+
+  int64_t m() const { return d_layout.rows; }
+  int64_t n() const { return d_layout.columns; }
+  int64_t k() const {
+    return operation.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
+  }
+};
+
+bool HasBias(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool HasAux(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+// Why the documentation has no such product, or empty.
+std::string JudgeShapes(const EmulatedMatmulDesc& operation, const EmulatedMatrixLayout& a,
+                        const EmulatedMatrixLayout& b, const EmulatedMatrixLayout& c,
+                        const EmulatedMatrixLayout& d) {
+  const bool a_turned = operation.transpose_a == CUBLAS_OP_T;
+  const bool b_turned = operation.transpose_b == CUBLAS_OP_T;
+  const int64_t m = a_turned ? a.columns : a.rows, k = a_turned ? a.rows : a.columns;
+  const int64_t n = b_turned ? b.rows : b.columns;
+  if (k != (b_turned ? b.columns : b.rows)) return "inner dimensions that differ";
+  if (d.rows != m || d.columns != n || c.rows != m || c.columns != n) {
+    return absl::StrCat("a result of ", d.rows, " x ", d.columns, " for ", m, " x ", n);
+  }
+  if (m == 0 || n == 0 || k == 0) return "a dimension of 0";
+  for (const EmulatedMatrixLayout* layout : {&a, &b, &c, &d}) {
+    if (layout->leading < layout->rows) return "a leading dimension below the rows";
+    // The documented limit of cublasLtMatrixLayout is 64 bits, that of its kernels is not.
+    if (layout->rows > 0x7fffffff || layout->columns > 0x7fffffff) return "more than 2^31 rows";
+  }
+  if (a.type != b.type) return "operands of two types";
+  if (c.type != d.type || (d.type != a.type && d.type != CUDA_R_32F)) {
+    return "a type of the result that the operands' type does not go with";
+  }
+  if (operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type != CUDA_R_32F) {
+    return "TF32 for operands of 16 bits";
+  }
+  return "";
+}
+
+std::string JudgeEpilogue(const EmulatedMatmulDesc& operation, const EmulatedMatrixLayout& d) {
+  constexpr int64_t kAuxUnit = 8;
+  constexpr uintptr_t kAuxAlignment = 16;
+  if (HasBias(operation.epilogue) && operation.bias == nullptr) return "no bias";
+  if (!HasAux(operation.epilogue)) return "";
+  if (operation.aux == nullptr) return "no auxiliary matrix";
+  if (reinterpret_cast<uintptr_t>(operation.aux) % kAuxAlignment != 0) {
+    return "an auxiliary matrix not aligned to 16 bytes";
+  }
+  if (operation.aux_leading % kAuxUnit != 0 || operation.aux_leading < d.rows) {
+    return absl::StrCat("a leading dimension of the auxiliary matrix of ", operation.aux_leading);
+  }
+  return "";
+}
+
+// The bytes that a matrix takes.
+size_t BytesOf(const EmulatedMatrixLayout& layout) {
+  return static_cast<size_t>((layout.columns - 1) * layout.leading + layout.rows) *
+         SizeOf(TypeOf(layout.type));
+}
+
+std::optional<Fault> JudgeMemory(const Product& p, int device) {
+  struct Use {
+    const char* what;
+    const void* address;
+    size_t bytes;
+  };
+  std::vector<Use> uses = {{"reads A,", p.a, BytesOf(p.a_layout)},
+                           {"reads B,", p.b, BytesOf(p.b_layout)},
+                           {"writes D,", p.d, BytesOf(p.d_layout)}};
+  if (p.beta != 0) uses.push_back({"reads C,", p.c, BytesOf(p.c_layout)});
+  if (p.workspace_bytes > 0) uses.push_back({"uses workspace,", p.workspace, p.workspace_bytes});
+  const size_t element = SizeOf(TypeOf(p.d_layout.type));
+  if (HasBias(p.operation.epilogue)) {
+    uses.push_back({"reads the bias,", p.operation.bias, static_cast<size_t>(p.m()) * element});
+  }
+  if (HasAux(p.operation.epilogue)) {
+    const auto last = static_cast<size_t>((p.n() - 1) * p.operation.aux_leading + p.m());
+    uses.push_back({"uses the auxiliary matrix,", p.operation.aux, last * element});
+  }
+  for (const Use& use : uses) {
+    auto fault = JudgeAccess("cublasLtMatmul", device, use.what, use.address, use.bytes);
+    if (fault.has_value()) return fault;
+  }
+  return std::nullopt;
+}
+
+// op(X) as rows of fp32, `columns` each, so that element (i, j) is at i * columns + j.
+std::vector<float> Unpack(const void* data, const EmulatedMatrixLayout& layout, bool row_is_column,
+                          bool rounds) {
+  const ElementType type = TypeOf(layout.type);
+  const int64_t rows = row_is_column ? layout.columns : layout.rows;
+  const int64_t columns = row_is_column ? layout.rows : layout.columns;
+  std::vector<float> unpacked(static_cast<size_t>(rows * columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      const int64_t at = row_is_column ? i * layout.leading + j : j * layout.leading + i;
+      const float value = LoadElement(type, data, at);
+      unpacked[static_cast<size_t>(i * columns + j)] = rounds ? RoundToTf32(value) : value;
+    }
+  }
+  return unpacked;
+}
+
+float Sigmoid(double x) { return static_cast<float>(1 / (1 + std::exp(-x))); }
+
+constexpr double kGeluTwoRoot = 1.5957691216057308;  // 2 sqrt(2 / pi)
+constexpr double kGeluCubic = 0.044715;
+
+float Gelu(float x) { return x * Sigmoid(kGeluTwoRoot * (x + kGeluCubic * x * x * x)); }
+
+float GeluSlope(float x) {
+  const double s = Sigmoid(kGeluTwoRoot * (x + kGeluCubic * x * x * x));
+  return static_cast<float>(s + x * s * (1 - s) * kGeluTwoRoot * (1 + 3 * kGeluCubic * x * x));
+}
+
+// Stores one element, (row, column) of D.
+void Finish(const Product& p, int64_t row, int64_t column, float sum) {
+  const ElementType type = TypeOf(p.d_layout.type);
+  float value = p.alpha * sum;
+  if (p.beta != 0) {
+    value += p.beta * LoadElement(type, p.c, column * p.c_layout.leading + row);
+  }
+  const EmulatedMatmulDesc& operation = p.operation;
+  const int64_t aux = column * operation.aux_leading + row;
+  if (HasBias(operation.epilogue)) value += LoadElement(type, operation.bias, row);
+  if (operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+    StoreElement(type, operation.aux, aux, value);
+    value = Gelu(value);
+  } else if (operation.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+    value *= GeluSlope(LoadElement(type, operation.aux, aux));
+  }
+  StoreElement(type, p.d, column * p.d_layout.leading + row, value);
+}
+
+void Compute(const Product& p) {
+  const bool rounds = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const int64_t m = p.m(), n = p.n(), k = p.k();
+  // a: [k, m], so that a column of D is a sum of its rows; b: [n, k].
+  const std::vector<float> a =
+      Unpack(p.a, p.a_layout, p.operation.transpose_a == CUBLAS_OP_N, rounds);
+  const std::vector<float> b =
+      Unpack(p.b, p.b_layout, p.operation.transpose_b == CUBLAS_OP_N, rounds);
+  std::vector<float> sums(static_cast<size_t>(m));
+  for (int64_t column = 0; column < n; ++column) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (int64_t i = 0; i < k; ++i) {
+      const float factor = b[static_cast<size_t>(column * k + i)];
+      const float* const terms = a.data() + i * m;
+#pragma omp simd
+      for (int64_t row = 0; row < m; ++row) sums[row] = std::fma(terms[row], factor, sums[row]);
+    }
+    for (int64_t row = 0; row < m; ++row) Finish(p, row, column, sums[row]);
+  }
+}
+
+bool IsAligned(const void* address, uint64_t bytes) {
+  return bytes == 0 || reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+}  // namespace
+}  // namespace lockstep::emulation
+
+using lockstep::emulation::Fault;
+using lockstep::emulation::Product;
+using lockstep::emulation::RefuseProduct;
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+  }
+  return "a status that cuBLAS does not have";
+}
+
+size_t cublasLtGetVersion() { return 130100; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation,
+                                        cublasComputeType_t compute, cudaDataType scale) {
+  if (scale != CUDA_R_32F) {
+    return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, "factors in another type than fp32");
+  }
+  *operation = new EmulatedMatmulDesc{.compute = compute};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
+  delete operation;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+namespace {
+
+template <typename T>
+cublasStatus_t SetValue(T& to, const void* value, size_t bytes) {
+  if (bytes != sizeof(T)) {
+    return RefuseProduct(
+        CUBLAS_STATUS_INVALID_VALUE,
+        absl::StrCat("an attribute of ", bytes, " bytes where there are ", sizeof(T)));
+  }
+  std::memcpy(&to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return SetValue(operation->transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return SetValue(operation->transpose_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return SetValue(operation->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return SetValue(operation->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return SetValue(operation->aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return SetValue(operation->aux_leading, value, bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t leading) {
+  *layout = new EmulatedMatrixLayout{type, static_cast<int64_t>(rows),
+                                     static_cast<int64_t>(columns), leading};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new EmulatedMatmulPreference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return SetValue(preference->workspace_bytes, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return SetValue(preference->reduction_schemes, value, bytes);
+    default:
+      return SetValue(
+          preference->alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value,
+          bytes);
+  }
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = 0;
+  if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  std::string problem = lockstep::emulation::JudgeShapes(*operation, *a, *b, *c, *d);
+  if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d);
+  if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
+  // An algorithm that wants some workspace, and the alignment that it was promised.
+  constexpr size_t kWorkspaceBytes = 4096;
+  results[0] = {};
+  results[0].workspaceSize = std::min<size_t>(kWorkspaceBytes, preference->workspace_bytes);
+  std::copy(std::begin(preference->alignments), std::end(preference->alignments),
+            results[0].algo.data);
+  results[0].algo.data[4] = results[0].workspaceSize;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  std::string problem =
+      lockstep::emulation::JudgeShapes(*operation, *a_layout, *b_layout, *c_layout, *d_layout);
+  if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d_layout);
+  if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
+  const void* const pointers[] = {a, b, c, d};
+  for (int i = 0; i < 4; ++i) {
+    if (!lockstep::emulation::IsAligned(pointers[i], algo->data[i])) {
+      return RefuseProduct(CUBLAS_STATUS_INVALID_VALUE,
+                           absl::StrCat("operand ", i, " is less aligned than the ", algo->data[i],
+                                        " bytes that its algorithm was chosen for"));
+    }
+  }
+  if (workspace_bytes < algo->data[4]) {
+    return RefuseProduct(CUBLAS_STATUS_INVALID_VALUE, "too little workspace");
+  }
+  const int device = stream->stream->device;
+  if (device != lockstep::emulation::CurrentDevice()) {
+    return RefuseProduct(CUBLAS_STATUS_EXECUTION_FAILED,
+                         "the stream is not one of the calling thread's GPU (cudaSetDevice)");
+  }
+  const Product product = {.operation = *operation,
+                           .a_layout = *a_layout,
+                           .b_layout = *b_layout,
+                           .c_layout = *c_layout,
+                           .d_layout = *d_layout,
+                           .alpha = *static_cast<const float*>(alpha),
+                           .beta = *static_cast<const float*>(beta),
+                           .a = a,
+                           .b = b,
+                           .c = c,
+                           .d = d,
+                           .workspace = workspace,
+                           .workspace_bytes = workspace_bytes};
+  lockstep::emulation::QueueOn(
+      stream, {.name = "cublasLtMatmul", .run = [product, device]() -> std::optional<Fault> {
+                 auto fault = lockstep::emulation::JudgeMemory(product, device);
+                 if (fault.has_value()) return fault;
+                 // What is left in the workspace is no one's to read.
+                 if (product.workspace_bytes > 0) {
+                   std::memset(product.workspace, 0xff, product.workspace_bytes);
+                 }
+                 lockstep::emulation::Compute(product);
+                 return std::nullopt;
+               }});
+  return CUBLAS_STATUS_SUCCESS;
+}
