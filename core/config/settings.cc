@@ -27,6 +27,16 @@ constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
 void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Require("steps", &settings.steps, kSteps);
+  std::vector<std::string> legs;
+  reader.Read("legs", &legs);
+  for (const std::string& text : legs) {
+    const absl::StatusOr<Leg> leg = Leg::Parse(text);
+    if (leg.ok()) {
+      settings.legs.push_back(*leg);
+    } else {
+      reader.AddProblem("legs", std::string(leg.status().message()));
+    }
+  }
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
   reader.ReadChoice("on_nan", &settings.on_nan,
