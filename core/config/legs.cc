@@ -18,8 +18,8 @@ namespace lockstep {
 namespace {
 
 // Tables of mechanisms, whose keys move no bit of a run's curve.
-constexpr std::array<const char*, 6> kTables = {
-    "mesh", "pipeline", "data_parallel", "recompute", "context_parallel", "tensor_parallel"};
+constexpr std::array<const char*, 6> kTables = {"mesh",      "pipeline",         "data_parallel",
+                                                "recompute", "context_parallel", "tensor_parallel"};
 
 bool IsAxis(std::string_view key) {
   return std::any_of(kMeshAxes.begin(), kMeshAxes.end(),
@@ -38,7 +38,8 @@ absl::StatusOr<Formation> Formation::Parse(const std::string& text) {
   const std::vector<std::string> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.empty() || words.front().find('=') != std::string::npos) {
-    return InvalidArgument("'", text, "' names no strategy; it begins with one, as in \"ddp dp=4\"");
+    return InvalidArgument("'", text,
+                           "' names no strategy; it begins with one, as in \"ddp dp=4\"");
   }
   Formation formation = {.strategy = words.front()};
   for (size_t i = 1; i < words.size(); ++i) {

@@ -15,9 +15,10 @@ ABSL_FLAG(lockstep::RepeatedFlag, config, {},
           "a configuration file (TOML); repeatable, later ones win");
 ABSL_FLAG(lockstep::RepeatedFlag, set, {},
           "KEY=VALUE, one value over all files, e.g. --set train.steps=100; repeatable");
-ABSL_FLAG(std::string, legs, "",
-          "strategies and meshes one after another, as in \"100: ddp dp=4; 50: single\": train.legs, "
-          "and the sum of their steps as train.steps");
+ABSL_FLAG(
+    std::string, legs, "",
+    "strategies and meshes one after another, as in \"100: ddp dp=4; 50: single\": train.legs, "
+    "and the sum of their steps as train.steps");
 ABSL_FLAG(std::string, out, "", "run directory; default runs/<workload>/<strategy>");
 ABSL_FLAG(std::string, data, "", "folder of data sets; default: the environment's LOCKSTEP_DATA");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint of the run directory");

@@ -42,10 +42,9 @@ class Sources {
   // The first of a holder's ranges that ends behind `element`.
   const Range* RangeBehind(size_t holder, int64_t element) const {
     const std::vector<Range>& ranges = ranges_[holder];
-    const auto found =
-        std::upper_bound(ranges.begin(), ranges.end(), element, [](int64_t e, const Range& range) {
-          return e < range.first + range.count;
-        });
+    const auto found = std::upper_bound(
+        ranges.begin(), ranges.end(), element,
+        [](int64_t e, const Range& range) { return e < range.first + range.count; });
     return found == ranges.end() ? nullptr : &*found;
   }
 
@@ -87,9 +86,9 @@ class Planner {
       // What begins on the rank itself before that is not sent.
       if (!is_here) count = UntilOwn(sources, to_[to].rank, element, element + count) - element;
       moves_.push_back({.tensor = tensor,
-           .from = *from,
-           .to = to,
-           .elements = {.first = element, .count = count}});
+                        .from = *from,
+                        .to = to,
+                        .elements = {.first = element, .count = count}});
       if (!is_here) sent_[sources.RankOf(*from)] += count;
       element += count;
     }
