@@ -5,9 +5,10 @@
 
 #include "foresight/prediction.h"
 #include "models/models.h"
+#include "strategies/presets.h"
 #include STRATEGY_PAGE
 
 int main(int argc, char** argv) {
   return lockstep::TrainMain(argc, argv, lockstep::STRATEGY(), lockstep::MakeModel,
-                             lockstep::PredictStepTime);
+                             lockstep::PredictStepTime, lockstep::LegStrategies());
 }

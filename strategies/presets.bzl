@@ -39,6 +39,7 @@ def strategy_main():
             "//core/run:main",
             "//foresight:prediction",
             "//models",
+            "//strategies:presets",
         ],
     )
 
@@ -67,7 +68,10 @@ def presets_library(name):
     )
     ls_cc_library(
         name = name,
-        srcs = [name + ".cc"],
+        srcs = [
+            name + ".cc",
+            "leg_strategies.cc",
+        ],
         hdrs = [name + ".h"],
-        deps = ["//core/run:strategy"] + ["//strategies/" + preset for preset in PRESETS],
+        deps = ["//core/run:strategy", "//strategies/engine"] + ["//strategies/" + preset for preset in PRESETS],
     )

@@ -69,6 +69,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"mesh.cp", "ranks that divide the tokens of each sequence"},
     {"mesh.dp", "ranks that divide the batch, and what data_parallel.shard says"},
+    {"mesh.ep", "ranks among dp x cp that divide the experts"},
     {"mesh.pp", "ranks that divide the blocks of the model (stages)"},
     {"mesh.replicas", "groups of dp ranks, with other shards of the batch each"},
     {"mesh.tp", "ranks that divide layers"},
@@ -153,6 +154,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"train.clip_norm", "norm that gradients are clipped to; 0: none"},
     {"train.epochs", "how often each sample is drawn, in place of steps"},
+    {"train.legs", "steps and strategy of each part of the run: \"100: ddp dp=4\""},
     {"train.on_nan", "what a loss that is infinite or NaN does"},
     {"train.seed", "seed of initial values, batches and dropout"},
     {"train.steps", "steps of the run"},

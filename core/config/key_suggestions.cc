@@ -48,6 +48,8 @@ constexpr auto kForeignKeys = std::to_array<ForeignName>({
     {"eval_interval", "validation.every"},
     {"eval_iters", "validation.batches"},
     {"eval_steps", "validation.every"},
+    {"expert_model_parallel_size", "mesh.ep"},
+    {"expert_parallel_degree", "mesh.ep"},
     {"ffn_hidden_size", "model.mlp_width"},
     {"global_batch_size", "batch.size"},
     {"grad_accum", "cut.micro_batches"},

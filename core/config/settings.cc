@@ -29,6 +29,16 @@ void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Require("steps", &settings.steps, kSteps);
   double epochs = 0;  // becomes steps where the data is known (core/run/epochs.h)
   reader.Read("epochs", &epochs);
+  std::vector<std::string> legs;
+  reader.Read("legs", &legs);
+  for (const std::string& text : legs) {
+    const absl::StatusOr<Leg> leg = Leg::Parse(text);
+    if (leg.ok()) {
+      settings.legs.push_back(*leg);
+    } else {
+      reader.AddProblem("legs", std::string(leg.status().message()));
+    }
+  }
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
   reader.ReadChoice("on_nan", &settings.on_nan,

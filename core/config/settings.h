@@ -11,6 +11,7 @@
 #include "core/comm/nccl_reductions.h"
 #include "core/config/config.h"
 #include "core/config/cut_settings.h"
+#include "core/config/legs.h"
 #include "core/config/precision.h"
 #include "core/config/probe_settings.h"
 #include "core/config/trace_window.h"
@@ -52,6 +53,8 @@ struct CheckpointSettings {
 // strategy.
 struct Settings {
   int64_t steps = 1;
+  // One after another; the last goes on to the last step. Empty: the run has one strategy and mesh.
+  std::vector<Leg> legs = {};
   uint64_t seed = 1;
   BatchSettings batch;
   CutSettings cut;

@@ -9,11 +9,16 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "core/config/device_flag.h"
+#include "core/config/legs.h"
 
 ABSL_FLAG(lockstep::RepeatedFlag, config, {},
           "a configuration file (TOML); repeatable, later ones win");
 ABSL_FLAG(lockstep::RepeatedFlag, set, {},
           "KEY=VALUE, one value over all files, e.g. --set train.steps=100; repeatable");
+ABSL_FLAG(
+    std::string, legs, "",
+    "strategies and meshes one after another, as in \"100: ddp dp=4; 50: single\": train.legs, "
+    "and the sum of their steps as train.steps");
 ABSL_FLAG(std::string, out, "", "run directory; default runs/<workload>/<strategy>");
 ABSL_FLAG(std::string, data, "", "folder of data sets; default: the environment's LOCKSTEP_DATA");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint of the run directory");
@@ -53,7 +58,13 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   for (const std::string& path : absl::GetFlag(FLAGS_config).values) {
     line.configs.push_back(FindConfig(path));
   }
-  line.assignments = absl::GetFlag(FLAGS_set).values;
+  if (const std::string legs = absl::GetFlag(FLAGS_legs); !legs.empty()) {
+    absl::StatusOr<std::vector<std::string>> assignments = AssignmentsOfLegs(legs);
+    LS_RETURN_IF_ERROR(Annotate(assignments.status(), "--legs"));
+    line.assignments = *std::move(assignments);
+  }
+  const std::vector<std::string> set = absl::GetFlag(FLAGS_set).values;
+  line.assignments.insert(line.assignments.end(), set.begin(), set.end());
   const std::string out = absl::GetFlag(FLAGS_out);
   if (!out.empty()) line.out = UserPath(out);
   std::string data = absl::GetFlag(FLAGS_data);

@@ -49,6 +49,14 @@ TEST_F(TrainerFlagsTest, ReadsEverything) {
   EXPECT_FALSE(line->help);
 }
 
+TEST_F(TrainerFlagsTest, LegsAreAssignmentsThatOthersReplace) {
+  const auto line = Parse({"--set", "train.steps=9", "--legs", "4: ddp dp=2; 2: single"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(line->assignments, ElementsAre("train.legs=[\"4: ddp dp=2\", \"2: single\"]",
+                                             "train.steps=6", "train.steps=9"));
+  EXPECT_THAT(Problem({"--legs", "ddp"}), HasSubstr("--legs: 'ddp' does not begin"));
+}
+
 TEST_F(TrainerFlagsTest, NothingIsTheDefault) {
   const auto line = Parse({});
   ASSERT_TRUE(line.ok()) << line.status();

@@ -36,6 +36,10 @@ auto Members(Is<CostPrediction> auto& prediction) {
   return std::tie(prediction.traffic, prediction.memory, prediction.per_parameter,
                   prediction.bubble_fraction);
 }
+auto Members(Is<MeshChange> auto& change) {
+  return std::tie(change.steps, change.from, change.to, change.seconds, change.planned_bytes,
+                  change.sent_bytes);
+}
 template <typename Pair>
 auto Members(Pair& pair) -> decltype(std::tie(pair.first, pair.second)) {
   return std::tie(pair.first, pair.second);
@@ -49,9 +53,9 @@ auto Members(Is<CommTotals> auto& totals) {
 auto Members(Is<RankReport> auto& report) {
   return std::tie(report.trace, report.times, report.measured_steps, report.median_step_seconds,
                   report.kernel_nanos, report.memory, report.traffic, report.steps,
-                  report.prediction, report.profiles, report.losses, report.loss_scale,
-                  report.skipped_steps, report.validation_at_start, report.validation,
-                  report.parameter_hash);
+                  report.steps_behind, report.changes, report.prediction, report.profiles,
+                  report.losses, report.loss_scale, report.skipped_steps,
+                  report.validation_at_start, report.validation, report.parameter_hash);
 }
 
 template <typename T>

@@ -19,7 +19,18 @@
 
 namespace lockstep {
 
-// What a rank reports when training is over.
+// A change of mesh in mid-run.
+struct MeshChange {
+  int64_t steps = 0;     // behind it
+  std::string from, to;  // strategy and mesh
+  double seconds = 0;    // from the end of one step to where the next can begin
+  // Payload of the state that ranks sent each other, all together: by the two layouts, and by the
+  // ledgers.
+  int64_t planned_bytes = 0, sent_bytes = 0;
+};
+
+// What a rank reports when training is over. Of a run with legs, times, memory, traffic and
+// prediction are those of the last one.
 struct RankReport {
   TraceRecord trace;
   StepTimes times;             // added up over `measured_steps`
@@ -29,6 +40,8 @@ struct RankReport {
   MemoryBooks memory;        // peaks over the steps
   CommTotals traffic;        // of all steps
   int64_t steps = 0;         // run here
+  int64_t steps_behind = 0;  // of the whole run, with those before this attempt
+  std::vector<MeshChange> changes;
   CostPrediction prediction;
   // By block, where the strategy asked for them; the same on all ranks.
   std::vector<BlockProfile> profiles;

@@ -30,6 +30,8 @@ RankReport Example(int rank) {
   report.traffic.in_flight_nanos = 12;
   report.traffic.by_kind[{Operation::kAllReduce, "gradients"}] = {.calls = 2, .wire_bytes = 1.5};
   report.steps = 6;
+  report.steps_behind = 8;
+  report.changes = {{.steps = 5, .from = "ddp", .to = "fsdp", .seconds = 0.5, .planned_bytes = 64}};
   report.prediction.traffic = {{Operation::kAllReduce, "gradients", 8.0}};
   report.prediction.memory = {{MemoryClass::kGradients, 77}};
   report.prediction.bubble_fraction = 0.5;
@@ -56,6 +58,10 @@ void ExpectExample(const RankReport& report, int rank) {
   ASSERT_EQ(report.trace.memory.size(), 1u);
   EXPECT_EQ(report.trace.memory[0].nanos, 6);
   EXPECT_EQ(report.trace.memory[0].live_bytes[1], 128);
+  EXPECT_EQ(report.steps_behind, 8);
+  ASSERT_EQ(report.changes.size(), 1u);
+  EXPECT_EQ(report.changes[0].to, "fsdp");
+  EXPECT_EQ(report.changes[0].planned_bytes, 64);
   EXPECT_EQ(report.times.total, 100 + rank);
   EXPECT_EQ(report.times.phases[2], 30);
   EXPECT_EQ(report.measured_steps, 4);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/config/config.h"
@@ -123,6 +124,17 @@ absl::Status Reporter::Sync() {
 
 void Reporter::Note(const std::string& message) {
   if (progress_.is_terminal()) progress_.Print(message);
+}
+
+absl::Status Reporter::Change(const MeshChange& change) {
+  Note(absl::StrFormat("step %d  %s -> %s  %s  %s sent", change.steps, change.from, change.to,
+                       FormatDuration(change.seconds), FormatBytes(change.sent_bytes)));
+  const nlohmann::ordered_json row = {{"step", change.steps - 1},
+                                      {"change_from", change.from},
+                                      {"change_to", change.to},
+                                      {"change_seconds", change.seconds},
+                                      {"change_bytes", change.sent_bytes}};
+  return files_.metrics.Append(row.dump());
 }
 
 absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {

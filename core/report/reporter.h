@@ -10,6 +10,7 @@
 #include "core/report/event_file.h"
 #include "core/report/metrics.h"
 #include "core/report/progress.h"
+#include "core/report/rank_report.h"
 #include "core/report/results.h"
 #include "core/report/row_file.h"
 #include "core/report/run_description.h"
@@ -34,6 +35,7 @@ class Reporter {
   absl::Status Step(int64_t step, const StepResult& result, const StepTimes& times,
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
+  absl::Status Change(const MeshChange& change);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return files_.hashes->Append(hashes.ToRows()); }
   // Forces what was reported to the disk.

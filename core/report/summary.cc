@@ -246,6 +246,14 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
       times[row.name]["measured"] = row.measured;
     }
   }
+  for (const MeshChange& change : first.changes) {
+    summary["changes_of_mesh"].push_back(
+        {{"steps", change.steps},
+         {"from", change.from},
+         {"to", change.to},
+         {"seconds", change.seconds},
+         {"bytes", {{"predicted", change.planned_bytes}, {"measured", change.sent_bytes}}}});
+  }
   if (const auto& start = first.validation_at_start) {
     summary["validation_at_start"] = {{"loss", start->loss}, {"accuracy", start->accuracy}};
   }
@@ -325,6 +333,16 @@ void AddTimes(const TimePrediction& time, const Reports& reports, std::string& t
   }
 }
 
+void AddChanges(const RankReport& first, std::string& text) {
+  if (first.changes.empty()) return;
+  AddHeading("bytes sent in changes of mesh", text);
+  for (const MeshChange& change : first.changes) {
+    AddLine(absl::StrCat("after step ", change.steps, ", ", FormatDuration(change.seconds)),
+            absl::StrCat(change.planned_bytes), absl::StrCat(change.sent_bytes), text);
+    absl::StrAppend(&text, "      ", change.from, " -> ", change.to, "\n");
+  }
+}
+
 std::string SummaryText(const RunDescription& run, const Reports& reports,
                         const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -377,6 +395,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
   if (run.settings.mesh.pp > 1) AddBubbles(reports, text);
   AddTraffic(reports, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);
   AddTraffic(reports, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
+  AddChanges(first, text);
   return text;
 }
 

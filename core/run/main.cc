@@ -36,29 +36,36 @@ namespace {
 // a busy machine, or of many, do not begin together.
 constexpr absl::Duration kLeastStart = absl::Seconds(30);
 
+// Says that a run has been stopped, and that it goes on from there.
+void PrintStopped(const TrainingRun& run, int64_t steps) {
+  const char* rest = run.settings.checkpoint.keep > 0 ? "its checkpoint is whole: --resume goes on"
+                                                      : "no checkpoint, as checkpoint.keep is 0";
+  std::fprintf(stderr, "stopped after step %lld of %lld; %s\n", static_cast<long long>(steps),
+               static_cast<long long>(run.settings.steps), rest);
+}
+
 absl::StatusOr<int> TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
-  const int64_t steps = run.stop->stopped_after().value_or(run.settings.steps);
+  const int64_t steps = reports[0].steps_behind;
   if (steps < run.settings.steps) {
-    const char* rest = run.settings.checkpoint.keep > 0
-                           ? "its checkpoint is whole: --resume goes on"
-                           : "no checkpoint, as checkpoint.keep is 0";
-    std::fprintf(stderr, "stopped after step %lld of %lld; %s\n", static_cast<long long>(steps),
-                 static_cast<long long>(run.settings.steps), rest);
+    PrintStopped(run, steps);
     return kStoppedExitCode;
   }
-  PredictMemory(run, {.profiles = reports[0].profiles}, reports);
+  const TrainingRun& last = LastLeg(run);
+  PredictMemory(last, {.profiles = reports[0].profiles}, reports);
   LS_RETURN_IF_ERROR(
-      WriteRunSummary(run, reports, predict_time({.run = run, .profiles = reports[0].profiles})));
+      WriteRunSummary(last, reports, predict_time({.run = last, .profiles = reports[0].profiles})));
   return 0;
 }
 
 absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
                                  const StrategyDefinition& strategy, const ModelFactory& make_model,
-                                 const TimePredictor& predict_time) {
+                                 const TimePredictor& predict_time,
+                                 const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
   const RunSignals signals(stop);
-  absl::StatusOr<TrainingRun> run = PrepareRun(command_line, strategy, make_model);
+  absl::StatusOr<TrainingRun> run =
+      PrepareRun(command_line, strategy, make_model, /*here=*/{}, strategies);
   if (run.ok()) {
     run->stop = stop;
     run->speaks = true;
@@ -71,12 +78,19 @@ absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
 absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
                                             const CommandLine& command_line,
                                             const StrategyDefinition& strategy,
-                                            const ModelFactory& make_model) {
+                                            const ModelFactory& make_model,
+                                            const std::vector<StrategyDefinition>& strategies) {
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model,
                                                   {.processes = process.ranks_here(),
                                                    .own_number = process.number_here(),
-                                                   .has_first = process.rank() == 0}));
-  if (run.settings.mesh.ranks() != process.size()) {
+                                                   .has_first = process.rank() == 0},
+                                                  strategies));
+  if (run.next != nullptr && WorldSize(run) != process.size()) {
+    return InvalidArgument("the largest mesh of train.legs has ", WorldSize(run),
+                           " ranks, but the launcher has started ", process.size(),
+                           " processes: start as many, or change train.legs");
+  }
+  if (run.next == nullptr && run.settings.mesh.ranks() != process.size()) {
     return InvalidArgument(
         "the mesh ", run.settings.mesh.ToString(), " has ", run.settings.mesh.ranks(),
         " ranks, but the launcher has started ", process.size(),
@@ -86,7 +100,10 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_ASSIGN_OR_RETURN(run.keys["program"], ProgramChecksum());
   run.speaks = process.rank() == 0;
-  if (process.rank() == 0) LS_RETURN_IF_ERROR(CheckKernels(run));
+  for (const TrainingRun* leg = &run; leg != nullptr && process.rank() == 0;
+       leg = leg->next.get()) {
+    LS_RETURN_IF_ERROR(CheckKernels(*leg));
+  }
   return run;
 }
 
@@ -96,6 +113,11 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
                                    const ModelFactory& make_model,
                                    const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(const TrainingRun run, CheckRun(command_line, strategy, make_model));
+  if (!run.settings.legs.empty()) {
+    return InvalidArgument(
+        "--dry_run is about one mesh, and this run has legs: leave train.legs out, and ask for the "
+        "strategy and mesh of each leg by itself");
+  }
   LS_RETURN_IF_ERROR(CheckThreads(run));
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_RETURN_IF_ERROR(CheckKernels(run));
@@ -116,13 +138,17 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
 // whose word to look for. Returns the exit code.
 absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const StrategyDefinition& strategy,
-                                  const ModelFactory& make_model,
-                                  const TimePredictor& predict_time) {
+                                  const ModelFactory& make_model, const TimePredictor& predict_time,
+                                  const std::vector<StrategyDefinition>& strategies) {
+  const auto stop = std::make_shared<StopRequest>();
+  const RunSignals signals(stop);
   LS_ASSIGN_OR_RETURN(
       const auto process,
       mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line)))));
-  const absl::StatusOr<TrainingRun> run =
-      PrepareLaunched(*process, command_line, strategy, make_model);
+  absl::StatusOr<TrainingRun> run =
+      PrepareLaunched(*process, command_line, strategy, make_model, strategies);
+  if (run.ok()) run->stop = stop;
+  int code = 0;
   LaunchOptions options;
   if (run.ok()) options = LaunchOptionsOf(*run);
   const auto train = [&](RankHandle& handle) -> absl::Status {
@@ -130,12 +156,19 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     LS_RETURN_IF_ERROR(CheckSameOnAllRanks(run->keys, handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
+    if (own.steps_behind < run->settings.steps) {
+      code = kStoppedExitCode;
+      if (handle.rank() == 0) PrintStopped(*run, own.steps_behind);
+      return absl::OkStatus();
+    }
     LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, GatherReports(handle, own));
     if (handle.rank() != 0) return absl::OkStatus();
-    PredictMemory(*run, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
+    const TrainingRun& last = LastLeg(*run);
+    reports.resize(static_cast<size_t>(last.settings.mesh.ranks()));
+    PredictMemory(last, {.profiles = own.profiles, .held_bytes = &mpi::HeldBytes}, reports);
     return WriteRunSummary(
-        *run, reports,
-        predict_time({.run = *run,
+        last, reports,
+        predict_time({.run = last,
                       .profiles = own.profiles,
                       .are_processes = true,
                       .on_one_machine = process->ranks_here() == process->size()}));
@@ -151,13 +184,14 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     PrintError(absl::CancelledError(absl::StrCat("rank ", process->rank(), ": ended because rank ",
                                                  outcome.reported_by, " has failed")));
   };
-  if (mpi::RunRank(*process, process->size(), options, train, say).status.ok()) return 0;
+  if (mpi::RunRank(*process, process->size(), options, train, say).status.ok()) return code;
   process->Abandon();
   return 1;
 }
 
 absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,
-                            const ModelFactory& make_model, const TimePredictor& predict_time) {
+                            const ModelFactory& make_model, const TimePredictor& predict_time,
+                            const std::vector<StrategyDefinition>& strategies) {
   LS_ASSIGN_OR_RETURN(const CommandLine command_line, ParseCommandLine(argc, argv));
   std::string answer;
   if (command_line.help) {
@@ -176,17 +210,21 @@ absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& str
         "this program needs a processor with AVX2 and FMA: Intel Haswell, AMD Zen or later");
   }
   LS_ASSIGN_OR_RETURN(const bool is_launched, mpi::Process::IsLaunched());
-  if (is_launched) return TrainLaunched(command_line, strategy, make_model, predict_time);
-  return TrainThreads(command_line, strategy, make_model, predict_time);
+  if (is_launched) {
+    return TrainLaunched(command_line, strategy, make_model, predict_time, strategies);
+  }
+  return TrainThreads(command_line, strategy, make_model, predict_time, strategies);
 }
 
 }  // namespace
 
 int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
-              const ModelFactory& make_model, const TimePredictor& predict_time) {
+              const ModelFactory& make_model, const TimePredictor& predict_time,
+              const std::vector<StrategyDefinition>& strategies) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  return ExitCodeOf([&] { return RunMain(argc, argv, strategy, make_model, predict_time); });
+  return ExitCodeOf(
+      [&] { return RunMain(argc, argv, strategy, make_model, predict_time, strategies); });
 }
 
 }  // namespace lockstep

@@ -22,10 +22,11 @@ struct FinishedRun {
 using TimePredictor = std::function<TimePrediction(const FinishedRun&)>;
 
 // The whole main of a strategy's binary: reads the command line, prepares the run, trains; ranks
-// are threads, or the processes that mpirun or srun has started. `predict_time` is called by one
-// rank when training is over. Returns the exit code: 0, or 1 after one message on the standard
-// error stream that says what is wrong.
+// are threads, or the processes that mpirun or srun has started. `strategies` are those that the
+// run's legs may name. `predict_time` is called by one rank when training is over. Returns the exit
+// code: 0, or 1 after one message on the standard error stream that says what is wrong.
 int TrainMain(int argc, char** argv, const StrategyDefinition& strategy,
-              const ModelFactory& make_model, const TimePredictor& predict_time);
+              const ModelFactory& make_model, const TimePredictor& predict_time,
+              const std::vector<StrategyDefinition>& strategies = {});
 
 }  // namespace lockstep

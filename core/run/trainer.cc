@@ -7,20 +7,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/comm/agree.h"
-#include "core/probe/probe_file.h"
+#include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
 #include "core/run/batches.h"
+#include "core/run/mesh_change.h"
 #include "core/run/model_weights.h"
 #include "core/run/parameter_hash.h"
-#include "core/run/profile_blocks.h"
 #include "core/run/rank_device.h"
+#include "core/run/rank_in_leg.h"
 #include "core/run/rehearsal.h"
 #include "core/run/run_probe.h"
 #include "core/run/validation.h"
@@ -31,6 +33,8 @@ namespace {
 
 // Steps that compile primitives and fill the allocator; times are taken after them.
 constexpr int64_t kWarmUpSteps = 2;
+
+constexpr char kLegLabel[] = "leg";
 
 // Draws the calls of a step into the trace; those of one collective are joined across ranks.
 void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
@@ -59,66 +63,22 @@ void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
   }
 }
 
-// What the model that went to the strategy had to say of where its parameters start.
-struct InitialWeights {
-  std::string path;  // empty: from their Init
-  PublishedNames names;
-};
-
 // The loop of one rank.
 class Trainer {
  public:
-  Trainer(const TrainingRun& run, InitialWeights initial, Rank& rank, Ledger& ledger,
-          Strategy& strategy, RankReport& report)
-      : run_(run),
-        initial_(std::move(initial)),
-        rank_(rank),
-        ledger_(ledger),
-        strategy_(strategy),
-        report_(report) {}
+  Trainer(const TrainingRun& run, const RankTools& tools, Ledger& ledger, RankReport& report)
+      : run_(run), tools_(tools), ledger_(ledger), report_(report) {}
 
   absl::Status Run() {
-    LS_RETURN_IF_ERROR(MakeBase());
-    int64_t step = 0;
-    if (run_.resume) {
-      LS_ASSIGN_OR_RETURN(step, Resume());
+    LS_ASSIGN_OR_RETURN(int64_t step, Start());
+    while (true) {
+      LS_RETURN_IF_ERROR(TrainLeg(step));
+      report_.steps_behind = step;
+      if (step < leg_->end_step) return StopAfter(step);
+      if (leg_->next == nullptr) break;
+      LS_RETURN_IF_ERROR(ChangeTo(*leg_->next, step));
     }
-    if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
-    // All ranks have passed all checks: from here on the run directory changes.
-    LS_RETURN_IF_ERROR(AgreeOnFirst(rank_.rank == 0 ? run_.directory->Begin() : absl::OkStatus(),
-                                    rank_.mesh.world()));
-    run_.directory->Agreed();
-    if (rank_.rank == 0) {
-      LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
-      const CutSettings& cut = run_.settings.cut;
-      const auto note_of_mesh = [&](const char* key, int64_t count) {
-        reporter_->Note(absl::StrCat(key, " = ", count,
-                                     ", as the mesh says: another mesh sums in another order"));
-      };
-      if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
-      if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
-    }
-    if (step == 0 && run_.settings.validation.at_start) {
-      report_.validation_at_start = Validate(run_, rank_, strategy_);
-      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
-    }
-    PrefetchedBatches batches(run_, rank_, step, strategy_.micro_batches());
-    rank_.allocator().ResetPeaks();
-    for (; step < run_.settings.steps && run_.stop->MayBegin(step); ++step) {
-      LS_RETURN_IF_ERROR(Step(step, batches));
-      if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
-      LS_RETURN_IF_ERROR(AfterStep(step));
-    }
-    if (step < run_.settings.steps) return report_.steps > 0 ? Save(step) : absl::OkStatus();
-    if (report_.steps == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
-    // By now it is known what has been routed where.
-    report_.prediction.traffic = strategy_.Predict().traffic;
-    report_.trace = rank_.trace.Record();
-    report_.memory = rank_.allocator().books();
-    report_.median_step_seconds = Median(step_seconds_);
-    LS_ASSIGN_OR_RETURN(report_.parameter_hash,
-                        HashParameters(rank_.kernels, rank_.mesh.world(), strategy_.State()));
-    return absl::OkStatus();
+    return here_ == nullptr ? absl::OkStatus() : Finish(step);
   }
 
  private:
@@ -132,31 +92,189 @@ class Trainer {
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && (step + 1) % every == 0; }
 
   bool has_base() const { return !base_.empty(); }
+  Rank& rank() { return here_->rank(); }
+  Strategy& strategy() { return here_->strategy(); }
+  bool is_first() const { return tools_.world.rank() == 0; }  // which no leg leaves idle
+
+  // Makes everything ready for the first step of this attempt, and returns how many are behind it.
+  absl::StatusOr<int64_t> Start() {
+    leg_ = &FirstLeg();
+    LS_RETURN_IF_ERROR(Enter());
+    int64_t step = 0;
+    if (here_ != nullptr) {
+      LS_RETURN_IF_ERROR(MakeBase());
+      if (run_.resume) {
+        LS_ASSIGN_OR_RETURN(step, Resume());
+      }
+      if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
+    }
+    if (run_.next != nullptr) {
+      LS_RETURN_IF_ERROR(BroadcastNumbers(tools_.world, absl::MakeSpan(&step, 1), 0, kLegLabel));
+    }
+    // All ranks have passed all checks: from here on the run directory changes.
+    LS_RETURN_IF_ERROR(
+        AgreeOnFirst(is_first() ? run_.directory->Begin() : absl::OkStatus(), tools_.world));
+    run_.directory->Agreed();
+    if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step));
+    if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
+      report_.validation_at_start = Validate(*leg_, rank(), strategy());
+      if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
+    }
+    return step;
+  }
+
+  // The leg that goes on with the newest checkpoint. What is wrong with that, Resume says.
+  const TrainingRun& FirstLeg() const {
+    if (!run_.resume || run_.next == nullptr) return run_;
+    const auto path = NewestCheckpoint(run_.checkpoints());
+    if (!path.ok() || !*path) return run_;
+    const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(**path);
+    return info.ok() ? LegAt(run_, info->step) : run_;
+  }
+
+  // Makes what this rank has in a leg.
+  absl::Status Enter() {
+    LS_ASSIGN_OR_RETURN(here_, RankInLeg::Make(*leg_, tools_));
+    if (here_ == nullptr) return absl::OkStatus();
+    report_.profiles = here_->profiles();
+    report_.prediction = strategy().Predict();
+    if (is_first() && !strategy().Note().empty()) LOG(INFO) << strategy().Note();
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenReporter(int64_t step) {
+    LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+    const CutSettings& cut = run_.settings.cut;
+    const auto note_of_mesh = [&](const char* key, int64_t count) {
+      reporter_->Note(absl::StrCat(key, " = ", count,
+                                   ", as the mesh says: another mesh sums in another order"));
+    };
+    if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
+    if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
+    return absl::OkStatus();
+  }
+
+  // Trains the steps of the leg, or those before the run is stopped; an idle rank waits for their
+  // end. `step` counts those that are behind.
+  absl::Status TrainLeg(int64_t& step) {
+    std::optional<PrefetchedBatches> batches;
+    if (here_ != nullptr) {
+      batches.emplace(*leg_, rank(), step, strategy().micro_batches());
+      rank().allocator().ResetPeaks();
+    }
+    for (; step < leg_->end_step; ++step) {
+      LS_ASSIGN_OR_RETURN(const bool begins, MayBegin(step));
+      if (!begins) break;
+      if (here_ != nullptr) {
+        LS_RETURN_IF_ERROR(Step(step, *batches));
+        if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
+        LS_RETURN_IF_ERROR(AfterStep(step));
+      }
+      steps_here_ += 1;
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether the ranks begin a step: none does once any of them has been asked to stop. Threads that
+  // all have work need not ask each other, as they share the request; idle ranks wait here.
+  absl::StatusOr<bool> MayBegin(int64_t step) {
+    const bool may_begin = run_.stop->MayBegin(step);
+    if (!run_.are_processes && run_.next == nullptr) return may_begin;
+    int64_t stops = may_begin ? 0 : 1;
+    LS_RETURN_IF_ERROR(
+        AllReduceNumbers(tools_.world, absl::MakeSpan(&stops, 1), ReduceOp::kMax, "stop"));
+    return stops == 0;
+  }
+
+  absl::Status StopAfter(int64_t step) {
+    if (steps_here_ == 0 || here_ == nullptr) return absl::OkStatus();
+    return Save(step);
+  }
+
+  // Goes over to another leg after `steps` steps: moves the state to its layout.
+  absl::Status ChangeTo(const TrainingRun& next, int64_t steps) {
+    const int64_t start = NowNanos();
+    MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
+    std::vector<HeldState> held;
+    if (here_ != nullptr) held.push_back(strategy().State());
+    here_.reset();
+    leg_ = &next;
+    BeginReport();
+    LS_RETURN_IF_ERROR(Enter());
+    const HeldState wanted = here_ == nullptr ? HeldState() : strategy().State();
+    LS_ASSIGN_OR_RETURN(const MovedBytes bytes,
+                        MoveState(held, wanted, tools_.kernels, tools_.world));
+    held.clear();
+    if (here_ != nullptr) {
+      strategy().Restored();
+      LS_RETURN_IF_ERROR(HashBase());
+    }
+    // Ranks that were idle know of no checkpoint.
+    LS_RETURN_IF_ERROR(AllReduceNumbers(tools_.world, absl::MakeSpan(&saved_steps_, 1),
+                                        ReduceOp::kMax, kLegLabel));
+    change.planned_bytes = bytes.planned;
+    change.sent_bytes = bytes.sent;
+    change.seconds = SecondsSince(start);
+    report_.changes.push_back(change);
+    return reporter_ == nullptr ? absl::OkStatus() : reporter_->Change(change);
+  }
+
+  static std::string FormationOf(const TrainingRun& leg) {
+    return absl::StrCat(leg.strategy_name, " ", leg.settings.mesh.ToString());
+  }
+
+  // Times, traffic and memory are those of the last leg.
+  void BeginReport() {
+    report_.times = {};
+    report_.measured_steps = 0;
+    report_.kernel_nanos = 0;
+    report_.traffic = {};
+    report_.steps = 0;
+    step_seconds_.clear();
+  }
+
+  absl::Status Finish(int64_t step) {
+    if (steps_here_ == 0) LS_RETURN_IF_ERROR(FinishStopped(step));
+    // By now it is known what has been routed where.
+    report_.prediction.traffic = strategy().Predict().traffic;
+    report_.trace = tools_.trace.Record();
+    report_.memory = rank().allocator().books();
+    report_.median_step_seconds = Median(step_seconds_);
+    LS_ASSIGN_OR_RETURN(report_.parameter_hash,
+                        HashParameters(tools_.kernels, here_->ranks(), strategy().State()));
+    return absl::OkStatus();
+  }
 
   // What adapters are trained on: complete before any of their checkpoints is read, as these know
   // its hash.
   absl::Status MakeBase() {
-    if (FrozenState(strategy_.State()).empty()) return absl::OkStatus();
+    if (FrozenState(strategy().State()).empty()) return absl::OkStatus();
     LS_RETURN_IF_ERROR(LoadInitial());
-    LS_ASSIGN_OR_RETURN(
-        base_, HashParameters(rank_.kernels, rank_.mesh.world(), FrozenState(strategy_.State())));
+    return HashBase();
+  }
+
+  absl::Status HashBase() {
+    const std::vector<StateTensor> frozen = FrozenState(strategy().State());
+    if (frozen.empty()) return absl::OkStatus();
+    LS_ASSIGN_OR_RETURN(base_, HashParameters(tools_.kernels, here_->ranks(), frozen));
     return absl::OkStatus();
   }
 
   absl::Status LoadInitial() {
-    if (initial_.path.empty()) return absl::OkStatus();
+    const InitialWeights& initial = here_->initial();
+    if (initial.path.empty()) return absl::OkStatus();
     LS_RETURN_IF_ERROR(Annotate(
-        LoadInitialWeights(initial_.path, initial_.names, strategy_.State(), rank_.kernels),
+        LoadInitialWeights(initial.path, initial.names, strategy().State(), tools_.kernels),
         "model.init"));
-    strategy_.Restored();
+    strategy().Restored();
     return absl::OkStatus();
   }
 
   absl::StatusOr<int64_t> Resume() {
     // What is wrong with a checkpoint, each rank that reads it sees.
     const absl::StatusOr<int64_t> step = LoadNewest();
-    LS_RETURN_IF_ERROR(AgreeOnFirst(step.status(), rank_.mesh.world()));
-    if (*step > 0) strategy_.Restored();
+    LS_RETURN_IF_ERROR(AgreeOnFirst(step.status(), here_->ranks()));
+    if (*step > 0) strategy().Restored();
     return step;
   }
 
@@ -176,7 +294,7 @@ class Trainer {
                                         .base = base_,
                                         .keys = KeysOfCurve(run_.keys),
                                         .allowed_changes = run_.allowed_changes},
-                                       TrainedState(strategy_.State()), rank_.kernels));
+                                       TrainedState(strategy().State()), tools_.kernels));
     if (info.step > run_.settings.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
@@ -188,7 +306,7 @@ class Trainer {
                        " steps behind it, and the run its summary: "
                        "nothing is left to do; raise train.steps to go on"));
     }
-    if (rank_.rank == 0) LS_RETURN_IF_ERROR(Reporter::Check(run_, info.step));
+    if (is_first()) LS_RETURN_IF_ERROR(Reporter::Check(run_, info.step));
     return info.step;
   }
 
@@ -203,21 +321,21 @@ class Trainer {
 
   absl::Status Step(int64_t step, BatchSource& batches) {
     const CommTotals before = ledger_.Mark();
-    const int64_t busy = rank_.kernels.busy_nanos();
-    rank_.timer.BeginStep(step);
-    if (rank_.trace.enabled()) {
+    const int64_t busy = tools_.kernels.busy_nanos();
+    tools_.timer.BeginStep(step);
+    if (tools_.trace.enabled()) {
       ledger_.StartTrace();
-      rank_.allocator().StartHistory();
+      rank().allocator().StartHistory();
     }
-    if (rank_.probe != nullptr) rank_.probe->BeginStep(step, strategy_.State());
-    const StepResult result = strategy_.TrainStep(step, batches);
-    if (PassProbeOf(rank_) != nullptr) LS_RETURN_IF_ERROR(EndProbedStep(result));
-    if (rank_.trace.enabled()) {
-      TraceCommunication(ledger_.StopTrace(), rank_.trace);
-      rank_.trace.AddMemory(rank_.allocator().StopHistory());
+    if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
+    const StepResult result = strategy().TrainStep(step, batches);
+    if (PassProbeOf(rank()) != nullptr) LS_RETURN_IF_ERROR(EndProbedStep(result));
+    if (tools_.trace.enabled()) {
+      TraceCommunication(ledger_.StopTrace(), tools_.trace);
+      tools_.trace.AddMemory(rank().allocator().StopHistory());
     }
     const CommTotals traffic = ledger_.Since(before);
-    const StepTimes times = rank_.timer.EndStep(traffic.in_flight_nanos);
+    const StepTimes times = tools_.timer.EndStep(traffic.in_flight_nanos);
     for (const auto& [kind, total] : traffic.by_kind) report_.traffic.by_kind[kind] += total;
     report_.steps += 1;
     report_.losses.push_back(result.loss);
@@ -225,24 +343,24 @@ class Trainer {
     report_.skipped_steps += result.skipped ? 1 : 0;
     if (report_.steps > kWarmUpSteps) {
       report_.times += times;
-      report_.kernel_nanos += rank_.kernels.busy_nanos() - busy;
+      report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
       report_.measured_steps += 1;
       step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
     }
     if (reporter_ != nullptr) {
-      LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank_.allocator().books()));
+      LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
     if (std::isfinite(result.loss) || result.skipped || run_.settings.on_nan == OnNan::kContinue) {
       return absl::OkStatus();
     }
-    return AgreeOnFirst(Diverged(step, result), rank_.mesh.world());
+    return AgreeOnFirst(Diverged(step, result), here_->ranks());
   }
 
   absl::Status EndProbedStep(const StepResult& result) {
-    rank_.probe->Number("loss", result.loss);
-    rank_.probe->Number("gradient_norm", result.gradient_norm);
-    rank_.probe->Number("learning_rate", result.learning_rate);
-    return rank_.probe->EndStep(strategy_.State());
+    rank().probe->Number("loss", result.loss);
+    rank().probe->Number("gradient_norm", result.gradient_norm);
+    rank().probe->Number("learning_rate", result.learning_rate);
+    return rank().probe->EndStep(strategy().State());
   }
 
   // All ranks have the same loss: each says the same.
@@ -256,7 +374,7 @@ class Trainer {
 
   absl::Status WriteHashes(int64_t step) {
     LS_ASSIGN_OR_RETURN(std::vector<TensorHash> hashes,
-                        HashTensors(rank_.kernels, rank_.mesh.world(), strategy_.State()));
+                        HashTensors(tools_.kernels, here_->ranks(), strategy().State()));
     if (reporter_ == nullptr) return absl::OkStatus();
     return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
   }
@@ -264,7 +382,7 @@ class Trainer {
   absl::Status AfterStep(int64_t step) {
     const bool last = step + 1 == run_.settings.steps;
     if (last || IsDue(step, run_.settings.validation.every)) {
-      report_.validation = Validate(run_, rank_, strategy_);
+      report_.validation = Validate(*leg_, rank(), strategy());
       if (reporter_ != nullptr) {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
@@ -283,46 +401,32 @@ class Trainer {
     const absl::Status saved = SaveCheckpoint(run_.checkpoints(),
                                               {.step = steps,
                                                .model = ModelFingerprint(run_.config),
-                                               .strategy = run_.strategy_name,
+                                               .strategy = leg_->strategy_name,
                                                .base = base_,
                                                .keys = KeysOfCurve(run_.keys)},
-                                              TrainedState(strategy_.State()),
+                                              TrainedState(strategy().State()),
                                               {.files = checkpoint.files, .keep = checkpoint.keep},
-                                              rank_.kernels, rank_.mesh.world());
+                                              tools_.kernels, here_->ranks());
     // Weights that are infinite or NaN, which nobody could go on from.
     if (absl::IsOutOfRange(saved) && run_.settings.on_nan == OnNan::kContinue) {
       if (reporter_ != nullptr) reporter_->Note(std::string(saved.message()));
       return absl::OkStatus();
     }
-    return AgreeOnFirst(saved, rank_.mesh.world());
+    return AgreeOnFirst(saved, here_->ranks());
   }
 
-  const lockstep::TrainingRun& run_;
-  const InitialWeights initial_;
-  std::string base_;  // hash of what is frozen; empty: nothing is
-  Rank& rank_;
+  const TrainingRun& run_;
+  const RankTools tools_;
   Ledger& ledger_;
-  Strategy& strategy_;
   RankReport& report_;
+  const TrainingRun* leg_ = nullptr;
+  std::unique_ptr<RankInLeg> here_;     // null: idle
+  std::string base_;                    // hash of what is frozen; empty: nothing is
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
+  int64_t steps_here_ = 0;   // in this attempt
   int64_t saved_steps_ = 0;  // behind the newest checkpoint of this attempt
 };
-
-ProbeHeader ProbeHeaderOf(const TrainingRun& run, const Model& model, const Rank& rank) {
-  const Settings& settings = run.settings;
-  ProbeHeader header = {.program = "lockstep " + run.strategy_name,
-                        .workload = run.workload,
-                        .model = ModelFingerprint(run.config),
-                        .rank = rank.rank,
-                        .ranks = rank.size,
-                        .batch = settings.batch.size,
-                        .shards = settings.cut.shards,
-                        .micro_batches = settings.cut.micro_batches,
-                        .tokens = settings.cut.tokens};
-  for (const auto& block : model.blocks) header.blocks.push_back(block->name());
-  return header;
-}
 
 }  // namespace
 
@@ -336,28 +440,15 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
                                         .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);
-  LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create(run.settings.mesh, device->world()));
   Trace trace(handle.rank(), run.settings.trace);
   StepTimer timer(
       {.exposed_nanos = [&handle] { return handle.ledger().Mark().All().exposed_nanos; },
        .trace = &trace});
-  Rank rank(kernels, mesh, timer, trace);
-  LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
-  std::optional<RunProbe> probe;
-  if (run.settings.probe.steps > 0) {
-    probe.emplace(run.settings.probe, ProbeHeaderOf(run, model, rank), mesh, kernels,
-                  run.out + "/" + kProbeFolder);
-    rank.probe = &*probe;
-  }
-  InitialWeights initial = {.path = model.initial_weights, .names = model.published};
+  const RankTools tools = {
+      .world = device->world(), .kernels = kernels, .timer = timer, .trace = trace};
   // Here what was thrown inside a pass becomes a status again.
   try {
-    report.profiles = ProfilesOfRun(run, rank);
-    const std::unique_ptr<Strategy> strategy =
-        MakeStrategy(run, rank, std::move(model), report.profiles);
-    report.prediction = strategy->Predict();
-    if (rank.rank == 0 && !strategy->Note().empty()) LOG(INFO) << strategy->Note();
-    return Trainer(run, std::move(initial), rank, handle.ledger(), *strategy, report).Run();
+    return Trainer(run, tools, handle.ledger(), report).Run();
   } catch (const StatusException& error) {
     return error.status();
   }
@@ -365,11 +456,15 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
 
 absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
   LS_RETURN_IF_ERROR(CheckFits(run));
-  LS_RETURN_IF_ERROR(CheckKernels(run));
-  std::vector<RankReport> reports(run.settings.mesh.ranks());
-  LS_RETURN_IF_ERROR(
-      RunRanks(run.settings.mesh.ranks(), LaunchOptionsOf(run),
-               [&](RankHandle& handle) { return TrainRank(run, handle, reports[handle.rank()]); }));
+  for (const TrainingRun* leg = &run; leg != nullptr; leg = leg->next.get()) {
+    LS_RETURN_IF_ERROR(CheckKernels(*leg));
+  }
+  std::vector<RankReport> reports(static_cast<size_t>(WorldSize(run)));
+  LS_RETURN_IF_ERROR(RunRanks(WorldSize(run), LaunchOptionsOf(run), [&](RankHandle& handle) {
+    return TrainRank(run, handle, reports[handle.rank()]);
+  }));
+  // Ranks that the last leg leaves idle have nothing to report.
+  reports.resize(static_cast<size_t>(LastLeg(run).settings.mesh.ranks()));
   return reports;
 }
 

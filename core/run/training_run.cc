@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/checked_product.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
@@ -136,6 +137,30 @@ int64_t MemoryHere() {
   return bytes;
 }
 
+// Checks the runs that a command line names: one, or several legs, which share their data.
+class RunChecker {
+ public:
+  // `program`: the strategy whose program it is, by which the run directory is named.
+  RunChecker(const CommandLine& command_line, std::string program, const ModelFactory& make_model,
+             RanksHere here)
+      : command_line_(command_line),
+        program_(std::move(program)),
+        make_model_(make_model),
+        here_(here) {}
+
+  // `given`: all that the user says. `record` notes the keys that are asked for; null: nobody wants
+  // to know.
+  absl::StatusOr<TrainingRun> Check(const StrategyDefinition& strategy, const Config& given,
+                                    ConfigRecord* record);
+
+ private:
+  const CommandLine& command_line_;
+  const std::string program_;
+  const ModelFactory& make_model_;
+  const RanksHere here_;
+  std::shared_ptr<const Dataset> dataset_;  // null before the first check
+};
+
 }  // namespace
 
 std::string ModelFingerprint(const Config& config) {
@@ -159,24 +184,24 @@ std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model
                             .profiles = std::move(profiles)});
 }
 
-absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
-                                     const StrategyDefinition& strategy,
-                                     const ModelFactory& make_model, RanksHere here,
-                                     ConfigRecord* record) {
+namespace {
+
+absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy,
+                                              const Config& given, ConfigRecord* record) {
   TrainingRun run;
-  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
-  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
+  RanksHere here = here_;
   LS_ASSIGN_OR_RETURN(run.config, WithPreset(strategy.name, strategy.keys, given));
   run.config.RecordInto(record);
   LS_ASSIGN_OR_RETURN(run.workload, CheckTables(run.config, strategy));
   if (CountsEpochs(run.config)) {
-    LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
-    LS_ASSIGN_OR_RETURN(run.config,
-                        WithStepsOfEpochs(run.config, run.dataset->size(Split::kTrain)));
+    if (dataset_ == nullptr) {
+      LS_ASSIGN_OR_RETURN(dataset_, MakeDataset(run.config, command_line_.data));
+    }
+    LS_ASSIGN_OR_RETURN(run.config, WithStepsOfEpochs(run.config, dataset_->size(Split::kTrain)));
     run.config.RecordInto(record);
   }
   LS_ASSIGN_OR_RETURN(run.settings, ReadSettings(run.config));
-  run.device = command_line.device;
+  run.device = command_line_.device;
   here.ranks = static_cast<int>(run.settings.mesh.ranks());
   LS_ASSIGN_OR_RETURN(run.devices,
                       RankDevices::Create(run.device, here, run.settings.instructions));
@@ -190,10 +215,11 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   run.strategy = strategy;
   run.strategy_name = strategy.name;
   const auto& lora = run.settings.lora;
-  run.make_model = Prepared(make_model, strategy, lora, run.settings.cut.features);
-  if (run.dataset == nullptr) {
-    LS_ASSIGN_OR_RETURN(run.dataset, MakeDataset(run.config, command_line.data));
+  run.make_model = Prepared(make_model_, strategy, lora, run.settings.cut.features);
+  if (dataset_ == nullptr) {
+    LS_ASSIGN_OR_RETURN(dataset_, MakeDataset(run.config, command_line_.data));
   }
+  run.dataset = dataset_;
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
@@ -206,7 +232,7 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of
   // adapters is in no checkpoint of theirs.
-  if (!model.initial_weights.empty() && (!command_line.resume || lora)) {
+  if (!model.initial_weights.empty() && (!command_line_.resume || lora)) {
     LS_RETURN_IF_ERROR(CheckInitialWeights(model));
   }
   LS_ASSIGN_OR_RETURN(
@@ -217,26 +243,126 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
                                      .micro_batches = run.settings.cut.micro_batches,
                                      .order = UsualOrder(run.dataset->task())}));
   run.sampler = std::make_shared<const Sampler>(std::move(sampler));
-  run.out = command_line.out;
+  run.out = command_line_.out;
   if (run.out.empty()) {
-    run.out = UserPath(absl::StrCat("runs/", run.workload, "/", strategy.name));
+    run.out = UserPath(absl::StrCat("runs/", run.workload, "/", program_));
   }
-  run.resume = command_line.resume;
+  run.resume = command_line_.resume;
+  run.are_processes = here.processes > 0;
+  run.end_step = run.settings.steps;
   run.config.RecordInto(nullptr);  // ranks read it at the same time
   return run;
 }
 
+// The strategy that a leg names.
+absl::StatusOr<const StrategyDefinition*> FindStrategy(
+    const std::string& name, const std::vector<StrategyDefinition>& strategies) {
+  std::vector<std::string> names;
+  for (const StrategyDefinition& strategy : strategies) {
+    if (strategy.name == name) return &strategy;
+    names.push_back(strategy.name);
+  }
+  return InvalidArgument("there is no strategy '", name, "'; use one of ",
+                         absl::StrJoin(names, ", "));
+}
+
+// Whether a later leg goes on with the first one's curve: its mesh may have decided the cut.
+absl::Status CheckSameCut(const TrainingRun& first, const TrainingRun& leg) {
+  const CutSettings &ours = first.settings.cut, &theirs = leg.settings.cut;
+  const auto check = [](const char* key, int64_t before, int64_t now) {
+    if (before == now) return absl::OkStatus();
+    return InvalidArgument("cut.", key, " would be ", now, ", as its mesh says, but is ", before,
+                           " in the first leg; state cut.", key);
+  };
+  return Both(Both(check("shards", ours.shards, theirs.shards),
+                   check("micro_batches", ours.micro_batches, theirs.micro_batches)),
+              Both(check("tokens", ours.tokens, theirs.tokens),
+                   check("features", ours.features, theirs.features)));
+}
+
+// The run of one leg.
+absl::StatusOr<TrainingRun> CheckLeg(const Leg& leg, const Config& given,
+                                     const std::vector<StrategyDefinition>& strategies,
+                                     RunChecker& checker, ConfigRecord* record) {
+  LS_ASSIGN_OR_RETURN(const StrategyDefinition* const strategy,
+                      FindStrategy(leg.formation.strategy, strategies));
+  Config config = given;
+  for (const std::string& assignment : leg.formation.assignments) {
+    LS_RETURN_IF_ERROR(config.Set(assignment));
+  }
+  return checker.Check(*strategy, config, record);
+}
+
+// The runs of all legs that begin before the last step, as a list from the first on.
+absl::StatusOr<TrainingRun> CheckLegs(const std::vector<Leg>& legs, const Config& given,
+                                      const std::vector<StrategyDefinition>& strategies,
+                                      RunChecker& checker, ConfigRecord* record) {
+  std::vector<TrainingRun> runs;
+  int64_t end = 0;
+  for (size_t i = 0; i < legs.size() && (i == 0 || end < runs.front().settings.steps); ++i) {
+    const std::string where = absl::StrCat("train.legs, leg ", i + 1);
+    absl::StatusOr<TrainingRun> run =
+        CheckLeg(legs[i], given, strategies, checker, i == 0 ? record : nullptr);
+    LS_RETURN_IF_ERROR(Annotate(run.status(), where));
+    if (i > 0) LS_RETURN_IF_ERROR(Annotate(CheckSameCut(runs.front(), *run), where));
+    end += legs[i].steps;
+    run->end_step = std::min(end, run->settings.steps);
+    runs.push_back(*std::move(run));
+  }
+  runs.back().end_step = runs.back().settings.steps;
+  while (runs.size() > 1) {
+    TrainingRun last = std::move(runs.back());
+    runs.pop_back();
+    runs.back().next = std::make_shared<const TrainingRun>(std::move(last));
+  }
+  return std::move(runs.front());
+}
+
+}  // namespace
+
+const TrainingRun& LegAt(const TrainingRun& run, int64_t step) {
+  const TrainingRun* leg = &run;
+  while (step >= leg->end_step && leg->next != nullptr) leg = leg->next.get();
+  return *leg;
+}
+
+const TrainingRun& LastLeg(const TrainingRun& run) { return LegAt(run, run.settings.steps); }
+
+int WorldSize(const TrainingRun& run) {
+  int ranks = 0;
+  for (const TrainingRun* leg = &run; leg != nullptr; leg = leg->next.get()) {
+    ranks = std::max(ranks, leg->settings.mesh.ranks());
+  }
+  return ranks;
+}
+
+absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
+                                     const StrategyDefinition& strategy,
+                                     const ModelFactory& make_model, RanksHere here,
+                                     ConfigRecord* record) {
+  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
+  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
+  return RunChecker(command_line, strategy.name, make_model, here).Check(strategy, given, record);
+}
+
 absl::Status CheckThreads(const TrainingRun& run) {
-  if (run.settings.mesh.ranks() <= kMostRanksHere) return absl::OkStatus();
-  return InvalidArgument("mesh makes ", run.settings.mesh.ranks(),
+  if (WorldSize(run) <= kMostRanksHere) return absl::OkStatus();
+  return InvalidArgument("mesh makes ", WorldSize(run),
                          " ranks; this machine's threads carry at most ", kMostRanksHere);
 }
 
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
-                                       const ModelFactory& make_model, RanksHere here) {
+                                       const ModelFactory& make_model, RanksHere here,
+                                       const std::vector<StrategyDefinition>& strategies) {
   ConfigRecord record;
-  LS_ASSIGN_OR_RETURN(TrainingRun run, CheckRun(command_line, strategy, make_model, here, &record));
+  LS_ASSIGN_OR_RETURN(const Config given, LoadConfig(command_line));
+  LS_RETURN_IF_ERROR(CheckMovedKeys(given));
+  LS_ASSIGN_OR_RETURN(const std::vector<Leg> legs, ReadLegs(given));
+  RunChecker checker(command_line, strategy.name, make_model, here);
+  LS_ASSIGN_OR_RETURN(TrainingRun run, legs.empty()
+                                           ? checker.Check(strategy, given, &record)
+                                           : CheckLegs(legs, given, strategies, checker, &record));
   if (here.processes == 0) LS_RETURN_IF_ERROR(CheckThreads(run));
   LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
   run.keys["strategy"] = run.strategy_name;
@@ -253,6 +379,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
 }
 
 absl::Status CheckFits(const TrainingRun& run) {
+  if (run.next != nullptr) LS_RETURN_IF_ERROR(CheckFits(*run.next));
   if (run.device != DeviceType::kCpu) return absl::OkStatus();
   const int64_t ranks = run.settings.mesh.ranks();
   const int64_t weight = SizeOf(run.settings.precision.compute);

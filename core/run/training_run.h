@@ -36,8 +36,20 @@ struct TrainingRun : RunDescription {
   std::vector<std::string> allowed_changes;
   std::shared_ptr<RunDirectory> directory;  // null where nothing is to be written (CheckRun)
   bool resume = false;
+  bool are_processes = false;  // the ranks, instead of threads
+  // A run may have legs (core/config/legs.h): this one ends with `end_step` steps behind it, and
+  // `next` goes on with its state; null: this is the last leg, or the only one. The first leg
+  // stands for the whole run: checkpoints, directory and reports are known by its keys.
+  int64_t end_step = 0;
+  std::shared_ptr<const TrainingRun> next = nullptr;
   std::shared_ptr<StopRequest> stop = std::make_shared<StopRequest>();
 };
+
+// The leg of a run that has step `step`, or else its last one.
+const TrainingRun& LegAt(const TrainingRun& run, int64_t step);
+const TrainingRun& LastLeg(const TrainingRun& run);
+// How many ranks the largest mesh of a run's legs has.
+int WorldSize(const TrainingRun& run);
 
 // A rank's strategy; `model` is what run.make_model made for it, `profiles` are the same on all
 // ranks (ProfilesOfRun). Throws StatusException.
@@ -59,16 +71,19 @@ absl::StatusOr<TrainingRun> CheckRun(const CommandLine& command_line,
 // Refuses a run of more ranks than the threads of this machine should carry.
 absl::Status CheckThreads(const TrainingRun& run);
 
-// CheckRun, and claims the run directory for the first rank (core/run/run_directory.h). Nothing is
-// written before the ranks have made their last checks (TrainRank).
+// CheckRun, of each leg if the configuration names any, and claims the run directory for the first
+// rank (core/run/run_directory.h). Nothing is written before the ranks have made their last checks
+// (TrainRank). `strategies` are those that legs may name; InvalidArgument for others, and for legs
+// whose meshes would cut the batch in different ways.
 absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
-                                       const ModelFactory& make_model, RanksHere here = {});
+                                       const ModelFactory& make_model, RanksHere here = {},
+                                       const std::vector<StrategyDefinition>& strategies = {});
 
 // Refuses a run that cannot fit into this machine however it is divided, by its own count of bytes
 // and before anything is allocated: together, the ranks here hold their share of each weight and
 // each gradient once, and each of them a micro-batch. ResourceExhausted says what to lower. Ranks
-// on GPUs are not judged.
+// on GPUs are not judged. Each leg is judged by itself.
 absl::Status CheckFits(const TrainingRun& run);
 
 // The timeout that a command line asks for, in seconds, before anything else of it is checked; the

@@ -28,7 +28,8 @@ std::string TestFolder() { return ::testing::TempDir() + "/run_strategy"; }
 
 absl::StatusOr<TrainingRun> Prepare(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
-                                    const Assignments& assignments, Start start) {
+                                    const Assignments& assignments, Start start,
+                                    const std::vector<StrategyDefinition>& legs = {}) {
   const std::string folder = TestFolder();
   if (start == Start::kFresh) std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -45,16 +46,14 @@ absl::StatusOr<TrainingRun> Prepare(const StrategyDefinition& strategy,
   command_line.resume = start == Start::kResume;
   // Tests resume on meshes that decide the cut, too, where files alone are looked at.
   if (command_line.resume) command_line.allowed_changes = {"cut"};
-  return PrepareRun(command_line, strategy, make_model);
+  return PrepareRun(command_line, strategy, make_model, /*here=*/{}, legs);
 }
 
-absl::StatusOr<std::vector<RankReport>> TryStrategy(const StrategyDefinition& strategy,
-                                                    const ModelFactory& make_model,
-                                                    const std::string& config,
-                                                    const Assignments& assignments,
-                                                    Start start = Start::kFresh,
-                                                    std::shared_ptr<RankDevices> devices = {}) {
-  auto run = Prepare(strategy, make_model, config, assignments, start);
+absl::StatusOr<std::vector<RankReport>> TryStrategy(
+    const StrategyDefinition& strategy, const ModelFactory& make_model, const std::string& config,
+    const Assignments& assignments, Start start = Start::kFresh,
+    std::shared_ptr<RankDevices> devices = {}, const std::vector<StrategyDefinition>& legs = {}) {
+  auto run = Prepare(strategy, make_model, config, assignments, start, legs);
   if (!run.ok()) return run.status();
   if (devices != nullptr) run->devices = std::move(devices);
   return TrainRanks(*run);
@@ -98,9 +97,10 @@ Assignments With(Assignments assignments, const Assignments& more) {
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
                                     const Assignments& assignments,
-                                    std::shared_ptr<RankDevices> devices) {
-  auto reports =
-      TryStrategy(strategy, make_model, config, assignments, Start::kFresh, std::move(devices));
+                                    std::shared_ptr<RankDevices> devices,
+                                    const std::vector<StrategyDefinition>& legs) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kFresh,
+                             std::move(devices), legs);
   if (!reports.ok()) {
     ADD_FAILURE() << strategy.name << ": " << reports.status();
     return std::vector<RankReport>(1);
@@ -122,8 +122,10 @@ std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
 
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
-                                       const Assignments& assignments) {
-  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kResume);
+                                       const Assignments& assignments,
+                                       const std::vector<StrategyDefinition>& legs) {
+  auto reports =
+      TryStrategy(strategy, make_model, config, assignments, Start::kResume, nullptr, legs);
   if (!reports.ok()) {
     ADD_FAILURE() << strategy.name << ": " << reports.status();
     return std::vector<RankReport>(1);
@@ -161,9 +163,10 @@ std::string RunFolder() { return TestFolder() + "/out"; }
 
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const Assignments& assignments,
-                          std::shared_ptr<RankDevices> devices) {
-  auto reports =
-      TryStrategy(strategy, make_model, config, assignments, Start::kFresh, std::move(devices));
+                          std::shared_ptr<RankDevices> devices,
+                          const std::vector<StrategyDefinition>& legs) {
+  auto reports = TryStrategy(strategy, make_model, config, assignments, Start::kFresh,
+                             std::move(devices), legs);
   EXPECT_FALSE(reports.ok()) << strategy.name << " was expected to fail";
   return reports.status();
 }

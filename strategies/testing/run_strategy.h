@@ -18,11 +18,12 @@ Assignments With(Assignments assignments, const Assignments& more);
 // Trains with a strategy, for tests: `config` is TOML text, `assignments` are laid over it as --set
 // does. Axes of the mesh that neither names have one rank. Losses, hashes and books come back;
 // files go to a folder of the test's own. Fails the test on an error. Ranks compute on the CPU
-// unless `devices` are given.
+// unless `devices` are given. `legs`: the strategies that a run's legs may name.
 std::vector<RankReport> RunStrategy(const StrategyDefinition& strategy,
                                     const ModelFactory& make_model, const std::string& config,
                                     const Assignments& assignments,
-                                    std::shared_ptr<RankDevices> devices = nullptr);
+                                    std::shared_ptr<RankDevices> devices = nullptr,
+                                    const std::vector<StrategyDefinition>& legs = {});
 
 // What the memory of such a run comes to over shapes alone, by rank (core/run/rehearsal.h).
 std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
@@ -33,7 +34,8 @@ std::vector<Rehearsed> RehearseStrategy(const StrategyDefinition& strategy,
 // Goes on with what the last RunStrategy of this test left, as --resume does.
 std::vector<RankReport> ResumeStrategy(const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, const std::string& config,
-                                       const Assignments& assignments);
+                                       const Assignments& assignments,
+                                       const std::vector<StrategyDefinition>& legs = {});
 
 // Makes the strategy of such a run on each of its ranks, in threads, and runs `look` there.
 void OnStrategies(const StrategyDefinition& strategy, const ModelFactory& make_model,
@@ -46,7 +48,8 @@ std::string RunFolder();
 // The error of such a run; fails the test if there is none.
 absl::Status FailStrategy(const StrategyDefinition& strategy, const ModelFactory& make_model,
                           const std::string& config, const Assignments& assignments,
-                          std::shared_ptr<RankDevices> devices = nullptr);
+                          std::shared_ptr<RankDevices> devices = nullptr,
+                          const std::vector<StrategyDefinition>& legs = {});
 
 // The error of going on with what the last RunStrategy left; fails the test if there is none.
 absl::Status FailToResume(const StrategyDefinition& strategy, const ModelFactory& make_model,

@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   std::vector<Command> commands;
   for (const StrategyDefinition& strategy : AllStrategies()) {
     commands.push_back({strategy.name, [strategy](int count, char** values) {
-                          return TrainMain(count, values, strategy, MakeModel, PredictStepTime);
+                          return TrainMain(count, values, strategy, MakeModel, PredictStepTime,
+                                           LegStrategies());
                         }});
   }
   commands.push_back({"curve", CurveMain});
