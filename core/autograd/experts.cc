@@ -91,13 +91,14 @@ void FillUnused(Kernels& kernels, const ExpertRanges& rows, const Tensor& x) {
 // The gradient of the auxiliary loss by each row's normalised scores.
 Tensor BalanceOf(Kernels& kernels, const ExpertRows& rows, const RouteOptions& options) {
   if (options.auxiliary == 0) return {};
-  const int64_t experts = rows.experts(), choices = rows.rows() * options.routing.chosen;
+  const int64_t experts = rows.experts(), all_rows = rows.rows() * options.ranks.size;
+  const int64_t choices = all_rows * options.routing.chosen;
   std::vector<float> slopes;
-  for (const int64_t count : rows.counts()) {
+  for (const int64_t count : rows.counts_of_all()) {
     const double fraction = static_cast<double>(count) / static_cast<double>(choices);
     slopes.push_back(static_cast<float>(static_cast<double>(options.auxiliary) *
                                         static_cast<double>(experts) * fraction /
-                                        static_cast<double>(rows.rows())));
+                                        static_cast<double>(all_rows)));
   }
   Tensor balance = kernels.Empty({experts});
   kernels.CopyFromHost(slopes.data(), balance);
@@ -132,17 +133,29 @@ Range ExpertRanges::Of(int64_t expert, int64_t leaf) const {
 }
 
 ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen,
-                       int64_t leaf_rows, std::optional<int64_t> capacity)
+                       int64_t leaf_rows, std::optional<int64_t> capacity, const RowRanks& ranks)
     : counts_(static_cast<size_t>(routing.experts)) {
   const std::vector<int32_t> choices = ChoicesOf(kernels, routing, chosen);
   const int64_t rows = chosen.shape()[0], k = routing.chosen;
   const int64_t leaves = leaf_rows > 0 ? rows / leaf_rows : 1;
   const auto leaf_of = [&](int64_t choice) { return leaves == 1 ? 0 : choice / k / leaf_rows; };
+  for (const int32_t expert : choices) ++counts_[expert];
+  // Choices of the ranks before, which come first.
+  std::vector<int64_t> before(counts_.size());
+  counts_of_all_ = counts_;
+  if (ranks.size > 1) {
+    const std::vector<int64_t> gathered = ranks.gather(counts_);
+    std::fill(counts_of_all_.begin(), counts_of_all_.end(), 0);
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      const size_t expert = i % counts_.size();
+      counts_of_all_[expert] += gathered[i];
+      if (i / counts_.size() < static_cast<size_t>(ranks.index)) before[expert] += gathered[i];
+    }
+  }
   std::vector<char> is_kept(choices.size());
   std::vector<int64_t> kept(static_cast<size_t>(routing.experts * leaves));
   for (int64_t i = 0; i < std::ssize(choices); ++i) {
-    const int64_t before = counts_[choices[i]]++;
-    is_kept[i] = !capacity || before < *capacity;
+    is_kept[i] = !capacity || before[choices[i]]++ < *capacity;
     if (is_kept[i]) ++kept[choices[i] * leaves + leaf_of(i)];
   }
   ExpertRanges::operator=(ExpertRanges(routing.experts, leaves, kept, std::ssize(choices)));
@@ -198,7 +211,8 @@ RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options
   const Tensor chosen = k.Empty(shape, DType::kI32), weights = k.Empty(shape);
   k.Route(options.routing, logits.value, options.bias, chosen, weights);
   auto rows = std::make_shared<const ExpertRows>(k, options.routing, chosen, tape.leaf_rows(),
-                                                 CapacityOf(options, shape[0]));
+                                                 CapacityOf(options, shape[0] * options.ranks.size),
+                                                 options.ranks);
   Variable out = tape.Result(weights, logits.needs_gradient());
   const Tensor balance = out.needs_gradient() ? BalanceOf(k, *rows, options) : Tensor();
   tape.Record(out, [&k, logits, chosen, balance, routing = options.routing](const Tensor& dy) {

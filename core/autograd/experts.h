@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,6 +50,14 @@ class ExpertRanges {
 };
 using SharedRanges = std::shared_ptr<const ExpertRanges>;
 
+// Ranks that each have a run of a micro-batch's rows, all as many.
+struct RowRanks {
+  int size = 1;
+  int index = 0;
+  // The numbers of all ranks, one rank's behind those of the one before. Called by all of them.
+  std::function<std::vector<int64_t>(const std::vector<int64_t>& numbers)> gather = nullptr;
+};
+
 // Which rows go to which experts. A dispatched tensor has one row for each of a row's choices,
 // ordered by (expert, row, choice); rows stand for tokens in the order of memory, so that those of
 // a token leaf are together: these are the leaves. Choices that exceed an expert's capacity are
@@ -57,13 +66,16 @@ class ExpertRows : public ExpertRanges {
  public:
   // chosen [rows, k], i32, as Kernels::Route writes it. `leaf_rows`: rows of a token leaf; 0: they
   // are not cut. `capacity`: the most choices that an expert takes, the first ones of all; none:
-  // as many as there are. Waits for the device.
+  // as many as there are. `ranks`: those that have the rows before and behind these, where choices
+  // of all of them are to be compared. Waits for the device.
   ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen, int64_t leaf_rows,
-             std::optional<int64_t> capacity);
+             std::optional<int64_t> capacity, const RowRanks& ranks = {});
 
   int64_t rows() const { return places_.shape()[0]; }
   // By expert, how many choices named it, dropped ones included.
   const std::vector<int64_t>& counts() const { return counts_; }
+  // The same of the rows of all ranks.
+  const std::vector<int64_t>& counts_of_all() const { return counts_of_all_; }
 
   // i32 [dispatched]: the row that each dispatched row comes from; -1 where it is not in use.
   const Tensor& sources() const { return sources_; }
@@ -71,7 +83,7 @@ class ExpertRows : public ExpertRanges {
   const Tensor& places() const { return places_; }
 
  private:
-  std::vector<int64_t> counts_;
+  std::vector<int64_t> counts_, counts_of_all_;
   Tensor sources_, places_;
 };
 
@@ -108,6 +120,9 @@ struct RouteOptions {
   // its mean normalised score, the loss is experts * sum(f * p), which is 1 where the choices are
   // even (Fedus et al., "Switch Transformers", 2022).
   float auxiliary = 0;
+  // The ranks that have the rows of the micro-batch, where there is a capacity or an auxiliary
+  // loss.
+  RowRanks ranks = {};
 };
 
 struct RoutedRows {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "core/autograd/variable.h"
 #include "core/kernels/options.h"
 #include "core/nn/parameter.h"
@@ -19,6 +22,10 @@ class ContextGroup : public GradientGroup {
   // heads * head_width]. Differentiable. Called by all members in the same order. Throws
   // StatusException when a peer fails.
   virtual Variable Attend(Pass& pass, const Variable& qkv, const Attention& attention) = 0;
+
+  // The numbers of all members, one member's behind those of the one before. Called by all members
+  // in the same order, with as many. Throws StatusException when a peer fails.
+  virtual std::vector<int64_t> GatherNumbers(const std::vector<int64_t>& numbers) = 0;
 };
 
 // Causal self-attention over the packed projections qkv of all tokens that this rank has, and over

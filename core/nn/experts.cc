@@ -4,6 +4,7 @@
 
 #include "core/autograd/operations.h"
 #include "core/base/status.h"
+#include "core/nn/context.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -49,15 +50,24 @@ RouterLayer::RouterLayer(std::string name, int64_t width, const ExpertsOptions& 
 RoutedRows RouterLayer::operator()(Pass& pass, const Variable& x) {
   const Variable logits = Linear(pass.tape, x, weight_, nullptr);
   const bool trains = pass.training();
+  RowRanks ranks;
+  if (trains && pass.context != nullptr && options_.counts_choices()) {
+    ranks = {.size = pass.context->size(),
+             .index = pass.context->index(),
+             .gather = [context = pass.context](const std::vector<int64_t>& numbers) {
+               return context->GatherNumbers(numbers);
+             }};
+  }
   // The auxiliary loss of a micro-batch weighs as much as the losses of its tokens.
   const double weight =
-      static_cast<double>(pass.loss_factor) * static_cast<double>(x.shape().rows());
+      static_cast<double>(pass.loss_factor) * static_cast<double>(x.shape().rows() * ranks.size);
   RoutedRows routed =
       Route(pass.tape, logits,
             {.routing = options_.routing,
              .bias = load_.bias(),
              .capacity_factor = trains ? options_.capacity_factor : 0,
-             .auxiliary = static_cast<float>(trains ? options_.auxiliary_loss * weight : 0)});
+             .auxiliary = static_cast<float>(trains ? options_.auxiliary_loss * weight : 0),
+             .ranks = ranks});
   if (trains && !load_.frozen && !pass.is_recomputing()) load_.Count(pass.kernels(), *routed.rows);
   return routed;
 }

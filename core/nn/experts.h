@@ -59,6 +59,7 @@ class RouterLayer : public Module {
   RoutedRows operator()(Pass& pass, const Variable& x);
 
   const ExpertLoad& load() const { return load_; }
+  int64_t experts() const { return options_.routing.experts; }
 
  private:
   ExpertsOptions options_;

@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
+#include "core/nn/experts.h"
 #include "core/nn/layers.h"
 #include "strategies/context_parallel/gathered_attention.h"
 #include "strategies/context_parallel/ring_attention.h"
@@ -80,6 +81,26 @@ AttentionElements ElementsPerToken(const LocalModel& local_model, int forwards) 
   return sum;
 }
 
+// Numbers of choices that a local model's routers gather for a micro-batch: one for each expert,
+// recomputed ones each time. None where they compare no choices.
+int64_t GatheredChoices(const LocalModel& local_model, int forwards) {
+  const Model& model = local_model.model();
+  int64_t numbers = 0;
+  if (!model.counts_choices) return numbers;
+  for (const BlockRange& blocks : local_model.ranges()) {
+    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+      for (Module* module : model.blocks[i]->Modules()) {
+        const auto* router = dynamic_cast<RouterLayer*>(module);
+        if (router == nullptr) continue;
+        const int again =
+            ForwardsAgain(model, *model.blocks[i], OperationOf(model, router->name()));
+        numbers += (forwards + again) * router->experts();
+      }
+    }
+  }
+  return numbers;
+}
+
 // Whether the heads of each rank along tp divide among those along cp.
 absl::Status CheckHeads(const QkvLayer& layer, const MeshShape& mesh) {
   const Widths widths(layer);
@@ -108,12 +129,6 @@ absl::Status CheckContextParallelModel(const Config& config, const Settings& set
   if (!model.splits_sequence) {
     return InvalidArgument("mesh.cp is ", settings.mesh.cp,
                            ", but this model has no sequence of tokens to divide; leave it out");
-  }
-  if (model.counts_choices) {
-    return InvalidArgument("mesh.cp is ", settings.mesh.cp,
-                           ", but model.experts has a capacity_factor or an auxiliary_loss, which "
-                           "need all tokens of a micro-batch on one rank; use bias_rate, or "
-                           "mesh.cp = 1");
   }
   LS_ASSIGN_OR_RETURN(const ContextAttention attention, ReadAttention(config));
   if (attention != ContextAttention::kUlysses) return absl::OkStatus();
@@ -150,9 +165,11 @@ void ContextParallel::AddTraffic(const LocalModel& local_model, int micro_batche
   struct Elements {
     double queries = 0, keys_and_values = 0;
   } forward, backward;
+  int64_t choices = 0;
   for (int i = 0; i < micro_batches; ++i) {
-    const AttentionElements token =
-        ElementsPerToken(local_model, Forwards(i, micro_batches, checkpointing));
+    const int forwards = Forwards(i, micro_batches, checkpointing);
+    const AttentionElements token = ElementsPerToken(local_model, forwards);
+    choices += GatheredChoices(local_model, forwards);
     const auto tokens = static_cast<double>(settings_.samples_of(i) * time_);
     const auto add = [tokens](const TokenElements& of_token, Elements& to) {
       to.queries += tokens * static_cast<double>(of_token.queries);
@@ -178,6 +195,10 @@ void ContextParallel::AddTraffic(const LocalModel& local_model, int micro_batche
     add(attention_ == ContextAttention::kRing ? Operation::kSend : Operation::kAllGather,
         kKeysAndValues, forward.keys_and_values + backward.keys_and_values);
     add(Operation::kReduceScatter, kKeyAndValueGradients, backward.keys_and_values);
+  }
+  if (choices > 0) {
+    prediction.AddCollective(Operation::kAllGather, kExpertChoices, ranks_.size(),
+                             runs * ranks_.size() * static_cast<double>(choices) * sizeof(int64_t));
   }
   int64_t gradients = 0;
   for (const Parameter* use : local_model.uses()) {

@@ -381,16 +381,12 @@ TEST(ExpertsRefusalTest, WhatNeedsAllTokens) {
   };
   EXPECT_THAT(problem({"mesh.tp=2", "cut.tokens=2", "tensor_parallel.sequence_parallel=true"}),
               HasSubstr("this model has experts"));
-  EXPECT_THAT(problem({"mesh.cp=2", "model.experts.capacity_factor=1.5"}),
-              HasSubstr("model.experts has a capacity_factor"));
-  EXPECT_THAT(problem({"mesh.cp=2", "model.experts.auxiliary_loss=0.01"}),
-              HasSubstr("an auxiliary_loss"));
   EXPECT_THAT(problem({"mesh.tp=2", "model.experts.width=45"}),
               HasSubstr("45 hidden features of an expert, which do not divide among 2 ranks"));
   EXPECT_THAT(problem({"model.experts.top_k=5"}), HasSubstr("there are 4 experts"));
 }
 
-// What only micro-batches that are whole have: capacities and the auxiliary loss.
+// What compares the choices of a whole micro-batch: capacities and the auxiliary loss.
 TEST(ExpertsTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
   const std::string config = SmallConfig(SmallModel::kLlama);
   const Assignments experts = {"model.experts.count=4",
@@ -405,7 +401,10 @@ TEST(ExpertsTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
        std::vector<Assignments>{{"mesh.dp=2"},
                                 {"mesh.tp=2"},
                                 {"mesh.pp=2", "mesh.dp=2"},
-                                {"mesh.dp=2", "data_parallel.shard=parameters"}}) {
+                                {"mesh.dp=2", "data_parallel.shard=parameters"},
+                                {"mesh.cp=2", "recompute.operations=['mlp']"},
+                                {"mesh.pp=2", "mesh.cp=2", "recompute.micro_batches=always"},
+                                {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4"}}) {
     SCOPED_TRACE(absl::StrJoin(mesh, " "));
     const auto ranks = RunStrategy(Engine(), MakeModel, config, With(experts, mesh));
     ExpectSameBits(ranks, single);

@@ -14,7 +14,7 @@ namespace lockstep {
 // Its bits are those of single, the choice of experts included (docs/numerics.md, "Experts").
 inline StrategyDefinition EpStrategy() {
   return EnginePreset("ep",
-                      {.defaults = "mesh = {dp = 4, ep = 4}",
+                      {.defaults = "mesh = {dp = 4, ep = 2}",
                        .fixed = {OneStage("layerwise, gpipe or fsdp_pipe"), NothingDivided()}});
 }
 

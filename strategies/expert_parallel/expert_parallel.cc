@@ -53,13 +53,6 @@ std::vector<PlacedExperts> ExpertsOf(const LocalModel& local_model) {
   return all;
 }
 
-SplitTraffic::PartOf OperationOf(const Model& model, const std::string& layer) {
-  for (const SplitTraffic& traffic : model.split_traffic) {
-    if (traffic.layer == layer) return traffic.operation;
-  }
-  return {};
-}
-
 }  // namespace
 
 absl::Status CheckExpertParallelModel(const Settings& settings, const Model& model) {

@@ -30,4 +30,12 @@ int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic::Pa
          (is_operation && NeedsOf(model, operation.module).of_output ? 1 : 0);
 }
 
+SplitTraffic::PartOf OperationOf(const Model& model, const std::string& layer) {
+  for (const SplitTraffic& traffic : model.split_traffic) {
+    const std::string& module = traffic.operation.module;
+    if (!module.empty() && layer.starts_with(module + ".")) return traffic.operation;
+  }
+  return {};
+}
+
 }  // namespace lockstep

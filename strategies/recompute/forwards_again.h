@@ -21,4 +21,8 @@ GradientNeeds NeedsOf(const Model& model, const std::string& layer);
 // operation is recomputed. A part that needs no gradient is not.
 int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic::PartOf& operation);
 
+// The operation that a layer, by its full name, is a part of; none where the model's traffic names
+// none around it.
+SplitTraffic::PartOf OperationOf(const Model& model, const std::string& layer);
+
 }  // namespace lockstep

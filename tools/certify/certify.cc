@@ -172,7 +172,8 @@ class Certification {
     if (absl::IsInvalidArgument(listing.status())) {  // one of its other meshes may fit
       plan_.left_out.push_back(
           {.preset = program.preset, .reason = std::string(listing.status().message())});
-      listing = Listing(program, {"mesh.replicas=1", "mesh.dp=1", "mesh.cp=1", "mesh.tp=1"});
+      listing =
+          Listing(program, {"mesh.replicas=1", "mesh.dp=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1"});
       if (absl::IsInvalidArgument(listing.status())) return absl::OkStatus();
     }
     LS_RETURN_IF_ERROR(listing.status());

@@ -46,6 +46,15 @@ std::vector<MeshShape> MeshesOf(const PresetMesh& preset, const PlanLimits& limi
     }
     meshes = std::move(longer);
   }
+  // Ranks along dp and cp divide experts where the preset's do.
+  const size_t undivided = meshes.size();
+  for (size_t i = 0; i < undivided; ++i) {
+    for (int ep = 2; ep <= preset.mesh.ep; ep *= 2) {
+      if (meshes[i].dp * meshes[i].cp % ep != 0) continue;
+      meshes.push_back(meshes[i]);
+      meshes.back().ep = ep;
+    }
+  }
   std::erase_if(meshes, [&](const MeshShape& mesh) {
     return mesh.ranks() > limits.ranks ||
            (limits.shards % mesh.data_ranks() != 0 && mesh != preset.mesh);
@@ -62,9 +71,9 @@ const std::vector<Backend> kThreadsAlone = {Backend::kThreads};
 using Choice = std::pair<size_t, int64_t>;
 
 std::vector<std::pair<Choice, Choice>> PairsOf(const PlannedMesh& run) {
-  const std::array<int64_t, 7> levels = {run.mesh.pp,         run.mesh.replicas, run.mesh.dp,
-                                         run.mesh.cp,         run.mesh.tp,       run.threads,
-                                         int64_t(run.backend)};
+  const std::array<int64_t, 8> levels = {run.mesh.pp, run.mesh.replicas,   run.mesh.dp,
+                                         run.mesh.cp, run.mesh.tp,         run.mesh.ep,
+                                         run.threads, int64_t(run.backend)};
   std::vector<std::pair<Choice, Choice>> pairs;
   for (size_t i = 0; i < levels.size(); ++i) {
     for (size_t j = 0; j < i; ++j) pairs.push_back({{i, levels[i]}, {j, levels[j]}});
@@ -95,6 +104,7 @@ std::vector<std::string> PlannedMesh::assignments() const {
   for (const MeshAxis axis : kMeshAxes) {
     all.push_back(absl::StrCat("mesh.", Name(axis), "=", mesh[axis]));
   }
+  all.push_back(absl::StrCat("mesh.ep=", mesh.ep));
   return all;
 }
 
@@ -107,6 +117,7 @@ absl::StatusOr<PresetMesh> ReadPresetMesh(const std::string& preset, const std::
   PresetMesh result = {.preset = preset, .mesh = {}};
   ConfigReader mesh(config.Table("mesh")), cut(config.Table("cut"));
   for (const MeshAxis axis : kMeshAxes) mesh.Read(Name(axis), &result.mesh[axis]);
+  mesh.Read("ep", &result.mesh.ep);
   LS_RETURN_IF_ERROR(mesh.Finish());
   cut.Read("shards", &result.shards);
   cut.Read("tokens", &result.tokens);

@@ -13,9 +13,12 @@ namespace lockstep {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 
 // As a trainer writes it.
 constexpr char kListing[] = R"(name = "w"                               # w.toml:1
@@ -72,8 +75,15 @@ TEST(CertifyPlanTest, ARunSaysItsMesh) {
   const PlannedMesh run = {
       .preset = "fsdp", .mesh = Mesh("dp=2,tp=4"), .threads = 3, .backend = Backend::kMpi};
   EXPECT_THAT(run.assignments(), ElementsAre("run.threads=3", "mesh.pp=1", "mesh.replicas=1",
-                                             "mesh.dp=2", "mesh.cp=1", "mesh.tp=4"));
+                                             "mesh.dp=2", "mesh.cp=1", "mesh.tp=4", "mesh.ep=1"));
   EXPECT_EQ(run.ToString(), "fsdp.pp=1,dp=2,tp=4.3_threads.mpi");
+}
+
+TEST(CertifyPlanTest, DividesExpertsWhereThePresetDoes) {
+  const PlanLimits limits = {.shards = 4, .features = 1};
+  EXPECT_THAT(Meshes(PlanOf(Preset("dp=4,ep=2"), limits, Accept)),
+              IsSupersetOf({"pp=1,dp=4,tp=1,ep=2", "pp=1,dp=4,tp=1"}));
+  EXPECT_THAT(Meshes(PlanOf(Preset("dp=4"), limits, Accept)), Each(Not(HasSubstr(",ep="))));
 }
 
 TEST(CertifyPlanTest, EveryTwoChoicesThatFitMeetInARun) {
