@@ -28,7 +28,12 @@ SignalWatcher::SignalWatcher(const std::vector<int>& signals, std::function<void
   signals_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC));
   end_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
   CHECK(signals_.is_open() && end_.is_open()) << "no more files may be opened";
+  // The thread takes no signals itself: those that others hold back later would reach it.
+  sigset_t all, own;
+  sigfillset(&all);
+  CHECK_EQ(pthread_sigmask(SIG_BLOCK, &all, &own), 0);
   thread_ = std::thread([this] { Watch(); });
+  CHECK_EQ(pthread_sigmask(SIG_SETMASK, &own, nullptr), 0);
 }
 
 SignalWatcher::~SignalWatcher() {

@@ -24,9 +24,9 @@ constexpr double kOneWishSeconds = 1;
 
 }  // namespace
 
-RunSignals::RunSignals(std::shared_ptr<StopRequest> stop)
+RunSignals::RunSignals(std::shared_ptr<StopRequest> stop, absl::Span<const int> signals)
     : stop_(std::move(stop)),
-      watcher_({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, [this](int signal) { Take(signal); }) {}
+      watcher_({signals.begin(), signals.end()}, [this](int signal) { Take(signal); }) {}
 
 void RunSignals::Take(int signal) {
   if (first_nanos_ != 0) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <memory>
 
+#include "absl/types/span.h"
 #include "core/base/signal_watcher.h"
 #include "core/run/stop_request.h"
 
@@ -12,13 +14,18 @@ namespace lockstep {
 // failure" of sysexits.h.
 inline constexpr int kStoppedExitCode = 75;
 
-// Stops a run of threads on SIGINT, SIGTERM, SIGHUP and SIGUSR1 (a batch system's warning): the
+// What stops a run of threads, and what stops one of processes: a launcher also sends SIGTERM to
+// the ranks that are left when one has died, and SIGINT to all of them at once.
+inline constexpr int kSignalsOfThreads[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+inline constexpr int kSignalsOfProcesses[] = {SIGUSR1};
+
+// Stops a run on some signals (SIGUSR1 is a batch system's warning): the
 // first after the step that ranks are at, or at once where none has begun; a second at once, with
 // exit code 128 + its number, as shells have it. The standard error stream is told.
 class RunSignals {
  public:
   // Made before other threads are started.
-  explicit RunSignals(std::shared_ptr<StopRequest> stop);
+  RunSignals(std::shared_ptr<StopRequest> stop, absl::Span<const int> signals);
 
  private:
   void Take(int signal);

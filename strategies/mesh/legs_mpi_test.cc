@@ -1,0 +1,80 @@
+// Runs with legs, and stopped runs, as processes under mpirun.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/subprocess.h"
+#include "core/run/run_signals.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "strategies/testing/launched_run.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTables[] = R"([train]
+steps = 6
+clip_norm = 1.0
+[cut]
+shards = 2
+micro_batches = 2
+tokens = 2
+features = 2
+)";
+
+class LegsMpiTest : public LaunchedRunTest {
+ protected:
+  LegsMpiTest() : LaunchedRunTest("strategies/mesh/main", LaunchedGpt(2, kTables)) {}
+};
+
+TEST_F(LegsMpiTest, ProcessesThatALegLeavesIdleComeBack) {
+  const ProcessResult single = RunProgram("strategies/single/main", {}, "single");
+  ASSERT_TRUE(single.ok()) << single.err;
+  const ProcessResult legs =
+      Run(MpiRun(4), "legs",
+          {"--legs", "2: fsdp dp=2 tp=2; 1: single; 2: gpipe pp=2 dp=2; 1: ddp dp=2"});
+  ASSERT_TRUE(legs.ok()) << legs.err;
+  EXPECT_EQ(File("legs/losses.csv"), File("single/losses.csv"));
+  const nlohmann::json summary = Summary("legs");
+  EXPECT_EQ(summary["parameter_hash"], Summary("single")["parameter_hash"]);
+  EXPECT_EQ(summary["ranks"], 2);
+  ASSERT_EQ(summary["changes_of_mesh"].size(), 3u);
+  for (const nlohmann::json& change : summary["changes_of_mesh"]) {
+    EXPECT_EQ(change["bytes"]["predicted"], change["bytes"]["measured"]) << change;
+  }
+  EXPECT_GT(summary["changes_of_mesh"][0]["bytes"]["measured"], 0);
+  const ProcessResult few = Run(MpiRun(2), "few", {"--legs", "3: ddp dp=2; 3: fsdp dp=2 tp=2"});
+  EXPECT_FALSE(few.ok());
+  EXPECT_THAT(few.err, HasSubstr("the largest mesh of train.legs has 4 ranks, but the launcher has "
+                                 "started 2 processes"));
+}
+
+// A batch system's warning to one of the processes: all stop after the same step.
+TEST_F(LegsMpiTest, ASignalToOneProcessStopsAllWithACheckpoint) {
+  const std::vector<std::string> steps = {
+      "--set", "train.steps=400", "--set", "schedule.total_steps=400", "--set", "mesh.dp=2"};
+  const ProcessResult undisturbed = Run(MpiRun(2), "undisturbed", steps);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.err;
+  const std::string program = absl::StrCat(
+      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (until [ \"$(wc -l < ", path("out/losses.csv"),
+      ")\" -gt 20 ]; do sleep 0.02; done; kill -USR1 $$) 2>/dev/null & fi; exec \"$@\"");
+  std::vector<std::string> launcher = MpiRun(2);
+  launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
+  const ProcessResult stopped = Run(launcher, "out", steps);
+  EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.Describe() << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr(" of 400; its checkpoint is whole: --resume goes on"));
+  EXPECT_NE(File("out/losses.csv"), File("undisturbed/losses.csv"));
+  std::vector<std::string> rest = steps;
+  rest.push_back("--resume");
+  const ProcessResult resumed = Run(MpiRun(2), "out", rest);
+  ASSERT_TRUE(resumed.ok()) << resumed.err;
+  EXPECT_EQ(File("out/losses.csv"), File("undisturbed/losses.csv"));
+  EXPECT_EQ(Summary("out")["parameter_hash"], Summary("undisturbed")["parameter_hash"]);
+}
+
+}  // namespace
+}  // namespace lockstep
