@@ -11,6 +11,11 @@
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
+namespace {
+
+double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+
+}  // namespace
 
 absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
   const auto check = [&](const char* name, const RowFormat& format, EarlierRows earlier) {
@@ -57,13 +62,12 @@ void Reporter::Start(const ValidationResult& result) {
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
   LS_RETURN_IF_ERROR(losses_.Append(LossPoint{.step = step, .loss = result.loss}.ToRow()));
-  const auto seconds = [](int64_t nanos) { return static_cast<double>(nanos) * 1e-9; };
   nlohmann::ordered_json row = {{"step", step},
                                 {"loss", result.loss},
                                 {"learning_rate", result.learning_rate},
                                 {"gradient_norm", result.gradient_norm},
-                                {"seconds", seconds(times.total)}};
-  for (const auto& [name, nanos] : times.ByName()) row["time"][name] = seconds(nanos);
+                                {"seconds", Seconds(times.total)}};
+  for (const auto& [name, nanos] : times.ByName()) row["time"][name] = Seconds(nanos);
   row["memory_peak"] = memory.peak_total();
   if (run_.settings.precision.scales_losses()) {
     row["loss_scale"] = result.loss_scale;
@@ -96,6 +100,17 @@ absl::Status Reporter::Sync() {
 
 void Reporter::Note(const std::string& message) {
   if (progress_.is_terminal()) progress_.Print(message);
+}
+
+absl::Status Reporter::Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs) {
+  const nlohmann::ordered_json row = {{"step", step},
+                                      {"checkpoint",
+                                       {{"steps", steps},
+                                        {"copied_bytes", costs.bytes},
+                                        {"held_seconds", Seconds(costs.held_nanos)},
+                                        {"waited_seconds", Seconds(costs.waited_nanos)},
+                                        {"written_seconds", Seconds(costs.written_nanos)}}}};
+  return metrics_.Append(row.dump());
 }
 
 absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {
