@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_metadata.h"
+#include "core/checkpoint/checkpoint_writer.h"  // SaveOptions
 #include "core/checkpoint/state_tensor.h"
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
@@ -20,15 +20,10 @@ namespace lockstep {
 // whole safetensors file or a folder of shards (core/checkpoint/checkpoint_folder.h). One appears
 // under its name when it is whole, and any number of ranks loads what any other has saved.
 
-struct SaveOptions {
-  CheckpointFiles files = CheckpointFiles::kSharded;
-  int64_t keep = 2;  // of the newest; the others are deleted
-};
-
 // Called by all ranks with the same names in the same order: writes a checkpoint, each rank the
 // parts that it is the writer of, which together are each tensor once. No data goes from rank to
 // rank but checksums. An error on one rank is that error on all, and leaves what was there before:
-// OutOfRange for weights that are infinite or NaN.
+// OutOfRange for weights that are infinite or NaN. CheckpointWriter does so beside training.
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
                             const std::vector<StateTensor>& state, const SaveOptions& options,
                             Kernels& kernels, Communicator& ranks);
@@ -52,9 +47,9 @@ struct CheckpointOrigin {
 // Fills the tensors of `state` from a checkpoint, reading no more than that. Everything is checked
 // before anything is written: that all files are there and sound, that they are of this origin, and
 // that they have exactly these tensors with these shapes, each element once; else
-// FailedPrecondition or InvalidArgument, naming the file and, where the configuration differs, the
-// keys. What is read is held to its checksums: DataLoss names the file and the tensor, and leaves
-// some tensors filled.
+// FailedPrecondition, naming the file and, where the configuration differs, the keys, or an error
+// for which IsDamage holds. What is read is held to its checksums: DataLoss names the file and the
+// tensor, and leaves some tensors filled.
 absl::StatusOr<CheckpointInfo> LoadCheckpoint(const std::string& path,
                                               const CheckpointOrigin& origin,
                                               const std::vector<StateTensor>& state,

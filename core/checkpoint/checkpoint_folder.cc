@@ -23,6 +23,8 @@ constexpr char kDraftMark[] = ".tmp";
 // A folder of shards whose place another one of the same step is about to take: no single rename
 // replaces a folder that holds something.
 constexpr char kReplacedSuffix[] = ".replaced";
+// A damaged checkpoint that a run has gone back behind. Nobody reads or removes it but a person.
+constexpr char kDamagedSuffix[] = ".damaged";
 constexpr char kShardPrefix[] = "shard-";
 constexpr char kOf[] = "-of-";
 
@@ -97,24 +99,24 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& checkpoin
   LS_ASSIGN_OR_RETURN(std::set<std::string> names, Names(checkpoint));
   std::erase_if(names, [](const std::string& name) { return ShardsByName(name) == 0; });
   if (names.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(checkpoint, ": holds no file of a checkpoint (", kShardPrefix, "<number>", kOf,
-                     "<number>", kFileSuffix, ")"));
+    return absl::DataLossError(absl::StrCat(checkpoint, ": holds no file of a checkpoint (",
+                                            kShardPrefix, "<number>", kOf, "<number>", kFileSuffix,
+                                            ")"));
   }
   const int64_t shards = ShardsByName(*names.begin());
   std::vector<std::string> paths;
   for (int64_t shard = 0; shard < shards; ++shard) {
     paths.push_back(ShardPath(checkpoint, shard, shards));
     if (names.erase(paths.back().substr(checkpoint.size() + 1)) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(paths.back(),
-                                                        ": is missing; the checkpoint consists of ",
-                                                        shards, " such files; put it back"));
+      return absl::DataLossError(absl::StrCat(paths.back(),
+                                              ": is missing; the checkpoint consists of ", shards,
+                                              " such files; put it back"));
     }
   }
   if (!names.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(checkpoint, "/", *names.begin(),
-                                                      ": does not belong to this checkpoint of ",
-                                                      shards, " shards; move it elsewhere"));
+    return absl::DataLossError(absl::StrCat(checkpoint, "/", *names.begin(),
+                                            ": does not belong to this checkpoint of ", shards,
+                                            " shards; move it elsewhere"));
   }
   return paths;
 }
@@ -155,6 +157,13 @@ absl::Status Publish(const std::string& checkpoint) {
   LS_RETURN_IF_ERROR(PutInPlace(DraftPath(checkpoint), checkpoint));
   Delete(replaced);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SetAsideDamaged(const std::string& checkpoint) {
+  const std::string aside = absl::StrCat(checkpoint, kDamagedSuffix);
+  if (PathExists(aside)) Delete(aside);
+  LS_RETURN_IF_ERROR(PutInPlace(checkpoint, aside));
+  return aside;
 }
 
 void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,

@@ -2,7 +2,8 @@
 //
 //   step-00000012.safetensors                 one whole file, or
 //   step-00000012/                            a folder of shards,
-//     shard-00001-of-00004.safetensors ...    one of each rank that saves anything
+//     shard-00001-of-00004.safetensors ...    one of each rank that saves anything,
+//     manifest.json                           and what they are (manifest.h)
 //
 // Either appears under its name by one rename, when all of it is on the disk. What has ".tmp" in
 // its name is a draft, or what is left of one.
@@ -47,6 +48,9 @@ void RemoveDrafts(const std::string& folder);
 // Gives a finished draft its own name. A checkpoint that has the name is replaced: killed or
 // failing at any time, this leaves the old one, the new one or both.
 absl::Status Publish(const std::string& checkpoint);
+// Renames a damaged checkpoint, so that it no longer counts as one of the folder's. Returns its new
+// name.
+absl::StatusOr<std::string> SetAsideDamaged(const std::string& checkpoint);
 // Deletes all but the `keep` newest of a folder's checkpoints, `all`, oldest first; and those of
 // the step of `newest` beside it.
 void KeepNewest(const std::vector<FoundCheckpoint>& all, const FoundCheckpoint& newest,

@@ -9,9 +9,9 @@ namespace lockstep {
 namespace {
 
 constexpr char kFormat[] = "format";
-// Version 1 had no checksums.
+// Version 1 had no checksums, version 2 of shards no manifest.
 constexpr char kWholeFormat[] = "lockstep checkpoint 2";
-constexpr char kShardFormat[] = "lockstep checkpoint shard 2";
+constexpr char kShardFormat[] = "lockstep checkpoint shard 3";
 constexpr char kAnyVersion[] = "lockstep checkpoint ";
 constexpr char kKeyPrefix[] = "key ";
 constexpr char kStep[] = "step";
@@ -57,11 +57,11 @@ absl::StatusOr<CheckpointMetadata> ParseCheckpointMetadata(
         kWholeFormat, "\"); to start from bare weights, name them by model.init"));
   }
   if (field(kFormat) != kWholeFormat && field(kFormat) != kShardFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": was written by another version of Lockstep (\"", field(kFormat),
-                     "\", this one reads \"", kWholeFormat, "\"), whose files have ",
-                     field(kFormat).ends_with(" 1") ? "no checksums" : "another form",
-                     "; go on with that version, or start anew with another --out"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": was written by another version of Lockstep (\"", field(kFormat),
+        "\", this one reads \"", kWholeFormat, "\" and \"", kShardFormat, "\"), whose files have ",
+        field(kFormat).ends_with(" 1") ? "no checksums" : "another form",
+        "; go on with that version, or start anew with another --out"));
   }
   CheckpointMetadata parsed = {
       .info = {.model = field(kModel), .strategy = field(kStrategy), .base = field(kBase)}};

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
@@ -223,8 +224,8 @@ TEST_F(CheckpointTest, AnySlicesInAnyPiecesLoadAnyOther) {
 TEST_F(CheckpointTest, EachRankThatSavesAnythingHasAFile) {
   const std::string path = Save(1, States({40, 40, 77}, 1));
   EXPECT_EQ(path, folder_ + "/step-00000001");
-  EXPECT_THAT(Names(path),
-              ElementsAre("shard-00001-of-00002.safetensors", "shard-00002-of-00002.safetensors"));
+  EXPECT_THAT(Names(path), ElementsAre("manifest.json", "shard-00001-of-00002.safetensors",
+                                       "shard-00002-of-00002.safetensors"));
   // What the second one says, read as any reader of the format would.
   const auto reader = SafetensorsReader::Open(path + "/shard-00002-of-00002.safetensors");
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -464,19 +465,48 @@ TEST_F(CheckpointTest, EveryFlippedByteIsSeen) {
   for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
     const std::string path = Save(1, States({20, 50, 77}, 1), {.files = files});
     const bool is_whole = files == CheckpointFiles::kWhole;
-    const std::string file = is_whole ? path : path + "/shard-00002-of-00003.safetensors";
-    const std::string original = *ReadFile(file);
-    for (size_t i = 0; i < original.size(); ++i) {
-      std::string changed = original;
-      changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
-      std::ofstream(file, std::ios::binary) << changed;
-      const auto info = LoadCheckpoint(path, {.model = "m"}, State({kElements}, 0, 0), kernels_);
-      EXPECT_FALSE(info.ok()) << file << " byte " << i;
-      EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
+    std::vector<std::string> names = {path};
+    if (!is_whole) names = {path + "/shard-00002-of-00003.safetensors", path + "/manifest.json"};
+    for (const std::string& file : names) {
+      const std::string original = *ReadFile(file);
+      for (size_t i = 0; i < original.size(); ++i) {
+        std::string changed = original;
+        changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
+        std::ofstream(file, std::ios::binary) << changed;
+        const auto info = LoadCheckpoint(path, {.model = "m"}, State({kElements}, 0, 0), kernels_);
+        EXPECT_FALSE(info.ok()) << file << " byte " << i;
+        EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
+      }
+      std::ofstream(file, std::ios::binary) << original;
     }
-    std::ofstream(file, std::ios::binary) << original;
     ExpectLoads(path, {33, 77}, 1);
   }
+}
+
+// The manifest knows which files were saved together, whatever the files say of themselves.
+TEST_F(CheckpointTest, TheManifestNamesTheShardThatIsAnother) {
+  const std::string path = Save(1, States({20, 77}, 1));
+  const std::string shard = path + "/shard-00002-of-00002.safetensors";
+  fs::remove(path + "/manifest.json");
+  EXPECT_THAT(Refused(path), HasSubstr(path + "/manifest.json: is missing"));
+  std::ofstream(path + "/manifest.json") << "{}";
+  EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged: it does not list the 2 shards"));
+  ASSERT_TRUE(WriteManifest(path).ok());
+  ExpectLoads(path, {33, 77}, 1);
+  // The same step, cut and metadata, with other values.
+  const std::string manifest = *ReadFile(path + "/manifest.json");
+  const auto reader = SafetensorsReader::Open(shard);
+  ASSERT_TRUE(reader.ok());
+  auto writer =
+      SafetensorsWriter::Open(shard, reader->tensors(), reader->metadata(), WithChecksums::kYes);
+  ASSERT_TRUE(writer.ok());
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    ASSERT_TRUE(
+        writer->Append(tensor.name, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)))
+            .ok());
+  }
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_THAT(Refused(path), HasSubstr(shard + ": is not the file that " + path));
 }
 
 // Blocks of checksums that no rank writes or reads alone.
@@ -547,8 +577,10 @@ TEST_F(CheckpointTest, OlderVersionsAreRefusedByName) {
   ASSERT_TRUE(file.ok() && file->Commit().ok());
   EXPECT_THAT(
       std::string(ReadCheckpointInfo(path).status().message()),
-      HasSubstr("was written by another version of Lockstep (\"lockstep checkpoint 1\", "
-                "this one reads \"lockstep checkpoint 2\"), whose files have no checksums"));
+      HasSubstr(
+          "was written by another version of Lockstep (\"lockstep checkpoint 1\", "
+          "this one reads \"lockstep checkpoint 2\" and \"lockstep checkpoint shard 3\"), whose "
+          "files have no checksums"));
 }
 
 TEST_F(CheckpointTest, KeysOfTheCurveMustAgreeUnlessTheyMayDiffer) {

@@ -44,6 +44,10 @@ class FileChecksums {
 
   // As the file has them.
   std::vector<uint64_t>& values() { return values_; }
+  // The checksum of all of them.
+  uint64_t Total() const {
+    return ChecksumOf(sizeof(uint64_t), 0, std::as_bytes(std::span(values_)));
+  }
   uint64_t first_bytes() const { return values_[0]; }
   void SetFirstBytes(std::string_view first_bytes) { values_[0] = ChecksumOf(first_bytes); }
 

@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/finite.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_file.h"
 #include "core/comm/host_numbers.h"
@@ -47,6 +48,8 @@ absl::Status CheckWeights(const StateTensor& part, std::span<const std::byte> by
                      "with train.clip_norm");
 }
 
+absl::Status Stopped() { return absl::CancelledError("the checkpoint is no longer wanted"); }
+
 class WholeDraft : public Draft {
  public:
   WholeDraft(const std::string& path, const CheckpointInfo& info,
@@ -61,10 +64,12 @@ class WholeDraft : public Draft {
 
   absl::Status Make() override { return SharedSafetensors::Make(path_, tensors_, metadata_); }
 
-  absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels) override {
+  absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels,
+                    const std::stop_token& stop) override {
     LS_ASSIGN_OR_RETURN(file_, SharedSafetensors::Open(path_, tensors_, metadata_));
     for (size_t i = 0; i < state.size(); ++i) {
       if (!IsSaved(state[i])) continue;
+      if (stop.stop_requested()) return Stopped();
       const HostBytes bytes(kernels, state[i].tensor);
       LS_RETURN_IF_ERROR(CheckWeights(state[i], bytes.get()));
       const int64_t size = SizeOf(state[i].tensor.dtype());
@@ -78,13 +83,16 @@ class WholeDraft : public Draft {
     return file_->Sync();
   }
 
-  absl::Status Finish(Communicator& ranks) override {
+  absl::Status Combine(Communicator& ranks) override {
     std::vector<uint64_t>& own = file_->checksums().values();
     std::vector<int64_t> sums(own.begin() + 1, own.end());  // but that of the first bytes
     LS_RETURN_IF_ERROR(
         AllReduceNumbers(ranks, absl::MakeSpan(sums), ReduceOp::kSum, "checksums of tensors"));
-    if (ranks.rank() != 0) return absl::OkStatus();
     std::copy(sums.begin(), sums.end(), own.begin() + 1);
+    return absl::OkStatus();
+  }
+
+  absl::Status Complete() override {
     LS_RETURN_IF_ERROR(file_->WriteChecksums());
     return file_->Sync();
   }
@@ -103,7 +111,8 @@ class ShardedDraft : public Draft {
 
   absl::Status Make() override { return MakeDirectories(path_); }
 
-  absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels) override {
+  absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels,
+                    const std::stop_token& stop) override {
     std::vector<SafetensorsTensor> tensors;
     std::map<std::string, std::string> metadata = FormatCheckpointMetadata(metadata_);
     for (const StateTensor& saved : state) {
@@ -125,6 +134,7 @@ class ShardedDraft : public Draft {
     LS_RETURN_IF_ERROR(file.status());
     for (const StateTensor& saved : state) {
       if (!IsSaved(saved)) continue;
+      if (stop.stop_requested()) return Stopped();
       const HostBytes bytes(kernels, saved.tensor);
       LS_RETURN_IF_ERROR(CheckWeights(saved, bytes.get()));
       LS_RETURN_IF_ERROR(file->Append(saved.name, bytes.get()));
@@ -132,7 +142,10 @@ class ShardedDraft : public Draft {
     return file->Commit();
   }
 
-  absl::Status Finish(Communicator& /*ranks*/) override { return absl::OkStatus(); }
+  absl::Status Combine(Communicator& /*ranks*/) override { return absl::OkStatus(); }
+  absl::Status Complete() override {
+    return Annotate(WriteManifest(path_), "all ranks must see the run directory");
+  }
 
  private:
   const std::string path_;

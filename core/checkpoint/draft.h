@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,20 @@
 namespace lockstep {
 
 // A checkpoint as it is written, under another name than its own: one rank makes it, then all fill
-// it, each with what it saves, and finish it together.
+// it, each with what it saves, combine what they know of it, and one rank completes it.
 class Draft {
  public:
   virtual ~Draft() = default;
   virtual absl::Status Make() = 0;
   // When this returns, what it wrote is on the disk. OutOfRange, naming the tensor, if a weight is
-  // infinite or NaN: nobody could go on from that.
-  virtual absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels) = 0;
-  // Called by all ranks when all have filled it.
-  virtual absl::Status Finish(Communicator& ranks) = 0;
+  // infinite or NaN: nobody could go on from that. Cancelled soon after a stop is requested. Talks
+  // to no other rank.
+  virtual absl::Status Fill(const std::vector<StateTensor>& state, Kernels& kernels,
+                            const std::stop_token& stop) = 0;
+  // Called by all ranks when all have filled it. Touches no file.
+  virtual absl::Status Combine(Communicator& ranks) = 0;
+  // Called by rank 0 at last. When this returns, all of the draft is on the disk.
+  virtual absl::Status Complete() = 0;
 };
 
 // One safetensors file. The list of tensors is the same on all ranks.

@@ -63,7 +63,7 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ReadError(path, errno);
 
-  const int64_t file_bytes = info.st_size;
+  const int64_t file_bytes = reader.file_bytes_ = info.st_size;
   if (file_bytes < kLengthBytes) {
     return Unsound(path, absl::StrCat("it has only ", file_bytes, " bytes"));
   }

@@ -44,6 +44,9 @@ class SafetensorsReader {
   // But for the tensor that holds checksums.
   const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
   bool has_checksums() const { return checksums_.has_value(); }
+  // One number for all that a file with checksums holds.
+  uint64_t checksum() const { return checksums_->Total(); }
+  int64_t file_bytes() const { return file_bytes_; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
   // The tensor of that name, or null. O(log n).
@@ -69,6 +72,7 @@ class SafetensorsReader {
 
   std::string path_;
   FileDescriptor file_;
+  int64_t file_bytes_ = 0;
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
   std::optional<FileChecksums> checksums_;  // none: the file has none

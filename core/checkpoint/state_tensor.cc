@@ -28,6 +28,14 @@ std::string SafetensorsDType(DType dtype) {
   return "?";
 }
 
+std::optional<DType> DTypeOfSafetensors(const std::string& dtype) {
+  for (const DType each : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI32,
+                           DType::kI64, DType::kU8}) {
+    if (SafetensorsDType(each) == dtype) return each;
+  }
+  return std::nullopt;
+}
+
 std::vector<int64_t> Dims(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
 }  // namespace lockstep

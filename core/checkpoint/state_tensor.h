@@ -32,6 +32,8 @@ bool IsOptimizerState(const std::string& name);
 
 // Element type and shape as safetensors files have them: "F32", "BF16", ...; [2, 3].
 std::string SafetensorsDType(DType dtype);
+// The reverse of SafetensorsDType; none for types that no tensor here has.
+std::optional<DType> DTypeOfSafetensors(const std::string& dtype);
 std::vector<int64_t> Dims(const Shape& shape);
 
 }  // namespace lockstep

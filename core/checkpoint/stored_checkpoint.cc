@@ -10,6 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/tensor_slice.h"
 #include "glog/logging.h"
 
@@ -32,7 +33,7 @@ absl::Status CheckPlace(const std::string& path, const CheckpointMetadata& metad
                         int64_t shards, const std::string& first_path,
                         const CheckpointMetadata& first) {
   if (metadata.shard.has_value() != (shards > 0)) {
-    return absl::FailedPreconditionError(
+    return absl::DataLossError(
         absl::StrCat(path, shards > 0 ? ": is a whole checkpoint and no shard of one; it belongs "
                                         "beside this folder"
                                       : ": is one shard of a checkpoint; only the folder with all "
@@ -41,13 +42,12 @@ absl::Status CheckPlace(const std::string& path, const CheckpointMetadata& metad
   if (shards == 0) return absl::OkStatus();
   const ShardNumber& number = *metadata.shard;
   if (number.shard != shard || number.shards != shards) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": is shard ", number.shard + 1, " of ",
-                                                      number.shards,
-                                                      "; its name says another one"));
+    return absl::DataLossError(absl::StrCat(path, ": is shard ", number.shard + 1, " of ",
+                                            number.shards, "; its name says another one"));
   }
   if (metadata.info != first.info || number.set != first.shard->set) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": was not saved together with ",
-                                                      first_path, "; put back the file that was"));
+    return absl::DataLossError(absl::StrCat(path, ": was not saved together with ", first_path,
+                                            "; put back the file that was"));
   }
   return absl::OkStatus();
 }
@@ -55,7 +55,7 @@ absl::Status CheckPlace(const std::string& path, const CheckpointMetadata& metad
 // Host memory that a tensor is filled from; a CPU tensor's own.
 class HostTarget {
  public:
-  explicit HostTarget(const Tensor& tensor) : tensor_(tensor) {
+  explicit HostTarget(const lockstep::Tensor& tensor) : tensor_(tensor) {
     if (tensor.device().type == DeviceType::kCpu) {
       bytes_ = {tensor.raw(), static_cast<size_t>(tensor.bytes())};
     } else {
@@ -76,6 +76,12 @@ class HostTarget {
 
 }  // namespace
 
+bool IsDamage(const absl::Status& error) {
+  // Unknown: an error of the device, which has no code of its own.
+  return absl::IsDataLoss(error) || absl::IsInvalidArgument(error) || absl::IsNotFound(error) ||
+         absl::IsUnknown(error);
+}
+
 absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path) {
   const bool sharded = IsDirectory(path);
   std::vector<std::string> files = {path};
@@ -84,6 +90,7 @@ absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path)
   }
   StoredCheckpoint checkpoint;
   checkpoint.path_ = path;
+  std::vector<ManifestEntry> entries;
   const int64_t shards = sharded ? static_cast<int64_t>(files.size()) : 0;
   for (const std::string& file : files) {
     LS_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(file));
@@ -98,7 +105,9 @@ absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path)
     LS_RETURN_IF_ERROR(CheckPlace(file, metadata, shard, shards, files[0], checkpoint.metadata_));
     checkpoint.files_.push_back(file);
     LS_RETURN_IF_ERROR(checkpoint.Add(reader));
+    entries.push_back(EntryOf(reader));
   }
+  if (sharded) LS_RETURN_IF_ERROR(CheckManifest(path, entries));
   for (auto& [name, tensor] : checkpoint.tensors_) {
     std::sort(tensor.ranges.begin(), tensor.ranges.end(),
               [](const StoredRange& a, const StoredRange& b) { return a.first < b.first; });
@@ -121,7 +130,7 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
         tensor.name, StoredTensor{.dtype = tensor.dtype, .whole = part->whole, .file = file});
     StoredTensor& known = stored->second;
     if (known.dtype != tensor.dtype || known.whole != part->whole) {
-      return absl::FailedPreconditionError(
+      return absl::DataLossError(
           absl::StrCat(reader.path(), ": tensor '", tensor.name, "' is a part of ",
                        Describe(tensor.dtype, part->whole), ", but in ", files_[known.file],
                        " it is one of ", Describe(known.dtype, known.whole)));
@@ -131,6 +140,19 @@ absl::Status StoredCheckpoint::Add(const SafetensorsReader& reader) {
           {.first = run.in_whole, .elements = run.elements, .file = file, .in_file = run.in_slice});
     }
   }
+  return absl::OkStatus();
+}
+
+std::map<std::string, StoredCheckpoint::Tensor> StoredCheckpoint::tensors() const {
+  std::map<std::string, Tensor> tensors;
+  for (const auto& [name, stored] : tensors_) {
+    tensors[name] = {.dtype = stored.dtype, .shape = stored.whole};
+  }
+  return tensors;
+}
+
+absl::Status StoredCheckpoint::CheckWhole() const {
+  for (const auto& [name, tensor] : tensors_) LS_RETURN_IF_ERROR(CheckCovered(name, tensor));
   return absl::OkStatus();
 }
 
@@ -173,15 +195,15 @@ absl::Status StoredCheckpoint::CheckCovered(const std::string& name,
                                             const StoredTensor& tensor) const {
   const int64_t elements = WholeSlice(tensor.whole).elements;
   const auto hole = [&](int64_t begin, int64_t end) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path_, ": ", Elements(begin, end), " of tensor '", name, "' are in none of its files"));
+    return absl::DataLossError(absl::StrCat(path_, ": ", Elements(begin, end), " of tensor '", name,
+                                            "' are in none of its files"));
   };
   int64_t end = 0;
   const StoredRange* before = nullptr;
   for (const StoredRange& range : tensor.ranges) {
     if (range.first > end) return hole(end, range.first);
     if (range.first < end) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::DataLossError(absl::StrCat(
           files_[range.file], ": holds ", Elements(range.first, std::min(end, range.end())),
           " of tensor '", name, "', but so does ", files_[before->file]));
     }

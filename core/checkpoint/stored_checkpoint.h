@@ -15,15 +15,31 @@
 
 namespace lockstep {
 
+// Whether an error says that a checkpoint is damaged: that a file is missing, cannot be read, or
+// does not hold what was saved. Else it is whole, but none of this run.
+bool IsDamage(const absl::Status& error);
+
 // A checkpoint on the disk, whole file or shards: what the headers say of it all. At most one file
 // is open at a time: where ranks are threads, each of them reads what all of them have written.
 class StoredCheckpoint {
  public:
   // Reads the headers. An error names the file that is missing, not sound, or not of this
-  // checkpoint.
+  // checkpoint: DataLoss or InvalidArgument, for which IsDamage holds. FailedPrecondition for files
+  // of another kind or version.
   static absl::StatusOr<StoredCheckpoint> Open(const std::string& path);
 
   const CheckpointInfo& info() const { return metadata_.info; }
+
+  // Its files, in order: the whole file, or the shards.
+  const std::vector<std::string>& files() const { return files_; }
+  // Its tensors by name: element type as files have it ("F32"), and full shape.
+  struct Tensor {
+    std::string dtype;
+    std::vector<int64_t> shape;
+  };
+  std::map<std::string, Tensor> tensors() const;
+  // Whether its files have each element of each tensor once. DataLoss if not, naming the tensor.
+  absl::Status CheckWhole() const;
 
   // What is wanted of it.
   enum class Contents {
@@ -31,7 +47,8 @@ class StoredCheckpoint {
     kWeights,  // without the optimizer's, which is passed over
   };
   // Whether it holds exactly the tensors of `state`, with their whole shapes and dtypes, and each
-  // of their elements once. FailedPrecondition if not, naming the tensor.
+  // of their elements once. FailedPrecondition if not, DataLoss if elements are missing, naming the
+  // tensor.
   absl::Status Check(const std::vector<StateTensor>& state, Contents contents) const;
 
   // Fills the tensors of `state`, which has passed the check, from the ranges of the files that

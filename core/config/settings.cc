@@ -154,6 +154,11 @@ void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
   reader.Read("keep", &settings.checkpoint.keep, kSomeSteps);
   reader.ReadChoice("files", &settings.checkpoint.files,
                     {{"sharded", CheckpointFiles::kSharded}, {"whole", CheckpointFiles::kWhole}});
+  reader.ReadChoice(
+      "write", &settings.checkpoint.write,
+      {{"background", CheckpointWrites::kBackground}, {"step", CheckpointWrites::kStep}});
+  reader.ReadChoice("on_damage", &settings.checkpoint.on_damage,
+                    {{"go_back", OnDamage::kGoBack}, {"stop", OnDamage::kStop}});
 }
 
 void ReadTrace(ConfigReader& reader, Settings& settings) {
@@ -237,6 +242,10 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("loss", ReadLoss);
   read("validation", ReadValidation);
   read("checkpoint", ReadCheckpoint);
+  read("guard", [](ConfigReader& reader, Settings& guarded) {
+    reader.Read("every", &guarded.guard.every, kSomeSteps);
+    reader.Read("loss_jump", &guarded.guard.loss_jump, {.at_least = 0, .at_most = kLargestFloat});
+  });
   read("hashes", [](ConfigReader& reader, Settings& hashes) {
     reader.Read("every", &hashes.hash_every, kSomeSteps);
   });
@@ -258,9 +267,9 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
 }
 
 std::vector<std::string> SettingsTables() {
-  return {"train",    "mesh",  "cut",   "batch",      "precision",  "optimizer",
-          "schedule", "lora",  "loss",  "validation", "checkpoint", "hashes",
-          "metrics",  "trace", "probe", "memory",     "comm",       "run"};
+  return {"train", "mesh",  "cut",        "batch",      "precision", "optimizer", "schedule",
+          "lora",  "loss",  "validation", "checkpoint", "guard",     "hashes",    "metrics",
+          "trace", "probe", "memory",     "comm",       "run"};
 }
 
 }  // namespace lockstep

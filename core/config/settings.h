@@ -43,10 +43,30 @@ enum class OnNan {
   kContinue,  // it goes on, and keeps no checkpoint while weights are infinite or NaN
 };
 
+// When the ranks go on that write a checkpoint.
+enum class CheckpointWrites {
+  kBackground,  // when they have copied their state; a thread of each writes the copy
+  kStep,        // when it is on the disk: no memory for copies is needed
+};
+
+// What --resume makes of a newest checkpoint that is damaged.
+enum class OnDamage {
+  kGoBack,  // says so, and goes on from the newest one that is sound
+  kStop,
+};
+
 struct CheckpointSettings {
   int64_t every = 0;  // steps; 0: only at the end
   int64_t keep = 2;   // of the newest; 0: none is written
   CheckpointFiles files = CheckpointFiles::kSharded;
+  CheckpointWrites write = CheckpointWrites::kBackground;
+  OnDamage on_damage = OnDamage::kGoBack;
+};
+
+// What a run watches for, that no run should have.
+struct GuardSettings {
+  int64_t every = 0;     // steps between comparisons of replicas; 0: none
+  double loss_jump = 0;  // times the mean of the losses before: stops the run; 0: nothing does
 };
 
 // Everything that a configuration says about a run, but the model, the data and what belongs to one
@@ -70,6 +90,7 @@ struct Settings {
   LossSettings loss;
   ValidationSettings validation;
   CheckpointSettings checkpoint;
+  GuardSettings guard;
   bool tensorboard = false;  // whether scalars are written for TensorBoard, too
   int64_t hash_every = 0;    // steps between the hashes of all tensors in hashes.csv; 0: none
   TraceWindow trace;
@@ -91,13 +112,19 @@ struct Settings {
   // What a rank along replicas x dp trains of a step, on a mesh that divides the cut.
   int64_t shards_of_rank() const { return cut.shards / mesh.data_ranks(); }
   int64_t micro_batches_of_rank() const { return shards_of_rank() * cut.micro_batches; }
+  // Whether ranks copy their state for a checkpoint before the last step. The last one is written
+  // from the state itself.
+  bool copies_state() const {
+    return checkpoint.write == CheckpointWrites::kBackground && checkpoint.keep > 0 &&
+           checkpoint.every > 0 && checkpoint.every < steps;
+  }
 };
 
 // Reads the tables train, batch, cut, mesh, precision, optimizer, schedule, lora, loss, validation,
-// checkpoint, hashes, trace, probe, memory, comm and run, and checks what they say against each
-// other. Adapters are there where the table lora is, whose keys learning_rate and weight_decay come
-// before those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has as
-// many micro-batches as samples.
+// checkpoint, guard, hashes, trace, probe, memory, comm and run, and checks what they say against
+// each other. Adapters are there where the table lora is, whose keys learning_rate and weight_decay
+// come before those of schedule and optimizer. A shard of fewer samples than cut.micro_batches has
+// as many micro-batches as samples.
 absl::StatusOr<Settings> ReadSettings(const Config& config);
 
 // The table lora alone: settings.lora, and what it says in place of schedule and optimizer. In its

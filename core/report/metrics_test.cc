@@ -48,6 +48,17 @@ absl::Status AppendLoss(absl::StatusOr<RowFile>& losses, int64_t step, double lo
   return losses->Append(LossPoint{.step = step, .loss = loss}.ToRow());
 }
 
+TEST(RowFileTest, AFileThatWasRemovedIsNamedWhenItIsSynced) {
+  const std::string path = PathFor("losses.csv");
+  absl::StatusOr<RowFile> losses = OpenLosses(path, 0);
+  ASSERT_TRUE(AppendLoss(losses, 0, 1.5).ok());
+  EXPECT_TRUE(losses->Sync().ok());
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  EXPECT_TRUE(absl::IsDataLoss(losses->Sync()));
+  ASSERT_TRUE(WriteFileAtomically(path, "another").ok());
+  EXPECT_THAT(std::string(losses->Sync().message()), HasSubstr("was removed or replaced"));
+}
+
 TEST(LossesCsvTest, WritesNineSignificantDigits) {
   const std::string path = PathFor("losses.csv");
   Write(path, "old");

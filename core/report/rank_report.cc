@@ -55,7 +55,8 @@ auto Members(Is<RankReport> auto& report) {
                   report.kernel_nanos, report.memory, report.traffic, report.steps,
                   report.steps_behind, report.changes, report.prediction, report.profiles,
                   report.losses, report.loss_scale, report.skipped_steps,
-                  report.validation_at_start, report.validation, report.parameter_hash);
+                  report.validation_at_start, report.validation, report.checkpoints,
+                  report.parameter_hash);
 }
 
 template <typename T>

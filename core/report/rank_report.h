@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/checkpoint/checkpoint_costs.h"
 #include "core/comm/comm_totals.h"
 #include "core/comm/rank_handle.h"
 #include "core/report/block_profile.h"
@@ -50,6 +51,7 @@ struct RankReport {
   int64_t skipped_steps = 0;   // of those run here
   std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
   ValidationResult validation;
+  CheckpointCosts checkpoints;  // of those written beside the steps
   // Of the bits of the parameters and buffers that this rank holds at the end.
   std::string parameter_hash;
 };

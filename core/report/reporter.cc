@@ -19,6 +19,8 @@ namespace {
 
 using Changes = std::vector<Config::Difference>;
 
+double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+
 }  // namespace
 
 absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
@@ -77,13 +79,12 @@ void Reporter::Start(const ValidationResult& result) {
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
   LS_RETURN_IF_ERROR(files_.losses.Append(LossPoint{.step = step, .loss = result.loss}.ToRow()));
-  const auto seconds = [](int64_t nanos) { return static_cast<double>(nanos) * 1e-9; };
   nlohmann::ordered_json row = {{"step", step},
                                 {"loss", result.loss},
                                 {"learning_rate", result.learning_rate},
                                 {"gradient_norm", result.gradient_norm},
-                                {"seconds", seconds(times.total)}};
-  for (const auto& [name, nanos] : times.ByName()) row["time"][name] = seconds(nanos);
+                                {"seconds", Seconds(times.total)}};
+  for (const auto& [name, nanos] : times.ByName()) row["time"][name] = Seconds(nanos);
   row["memory_peak"] = memory.peak_total();
   if (run_.settings.precision.scales_losses()) {
     row["loss_scale"] = result.loss_scale;
@@ -100,7 +101,7 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   LS_RETURN_IF_ERROR(Show(step, {{"train/loss", result.loss},
                                  {"train/learning_rate", result.learning_rate},
                                  {"train/gradient_norm", result.gradient_norm},
-                                 {"train/seconds", seconds(times.total)},
+                                 {"train/seconds", Seconds(times.total)},
                                  {"train/memory_peak", static_cast<double>(memory.peak_total())}}));
   if (result.skipped) {
     Note(absl::StrFormat("step %d  skipped: gradients overflowed under a loss scale of %g",
@@ -134,6 +135,17 @@ absl::Status Reporter::Change(const MeshChange& change) {
                                       {"change_to", change.to},
                                       {"change_seconds", change.seconds},
                                       {"change_bytes", change.sent_bytes}};
+  return files_.metrics.Append(row.dump());
+}
+
+absl::Status Reporter::Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs) {
+  const nlohmann::ordered_json row = {{"step", step},
+                                      {"checkpoint",
+                                       {{"steps", steps},
+                                        {"copied_bytes", costs.bytes},
+                                        {"held_seconds", Seconds(costs.held_nanos)},
+                                        {"waited_seconds", Seconds(costs.waited_nanos)},
+                                        {"written_seconds", Seconds(costs.written_nanos)}}}};
   return files_.metrics.Append(row.dump());
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_costs.h"
 #include "core/report/event_file.h"
 #include "core/report/metrics.h"
 #include "core/report/progress.h"
@@ -36,9 +37,11 @@ class Reporter {
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
   absl::Status Change(const MeshChange& change);
+  // A checkpoint with `steps` behind it got its name after step `step`.
+  absl::Status Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return files_.hashes->Append(hashes.ToRows()); }
-  // Forces what was reported to the disk.
+  // Forces what was reported to the disk. May be called beside the other members.
   absl::Status Sync();
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);

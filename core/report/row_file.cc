@@ -1,7 +1,8 @@
 #include "core/report/row_file.h"
 
-#include <fcntl.h>   // O_APPEND
-#include <unistd.h>  // fsync, ftruncate, write
+#include <fcntl.h>     // O_APPEND
+#include <sys/stat.h>  // fstat, stat
+#include <unistd.h>    // fsync, ftruncate, write
 
 #include <cerrno>
 #include <cstddef>
@@ -98,6 +99,15 @@ absl::Status RowFile::Append(std::string row) {
 }
 
 absl::Status RowFile::Sync() {
+  struct stat opened, named;
+  const bool is_there = stat(path_.c_str(), &named) == 0 && fstat(file_.get(), &opened) == 0 &&
+                        named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+  if (!is_there) {
+    return absl::DataLossError(
+        absl::StrCat("\"", path_,
+                     "\" was removed or replaced while the run wrote it, and the rows with it; "
+                     "leave a run's directory alone until it ends, and start the run anew"));
+  }
   // Some file systems cannot (EINVAL): there rows are as safe as they make them.
   if (fsync(file_.get()) != 0 && errno != EINVAL) return Error(path_);
   return absl::OkStatus();

@@ -190,6 +190,38 @@ std::vector<TimeRow> TimeRows(const TimePrediction& time, const Reports& reports
       {"data and the rest", -1, measured({Phase::kData, Phase::kOther})}};
 }
 
+// Seconds of one checkpoint that was written beside training, on average, on the rank that has the
+// most of them.
+double PerCheckpoint(const Reports& reports, int64_t CheckpointCosts::*nanos) {
+  const int64_t most =
+      MostOf(reports, [nanos](const RankReport& report) { return report.checkpoints.*nanos; });
+  return static_cast<double>(most) * 1e-9 / static_cast<double>(reports[0].checkpoints.checkpoints);
+}
+
+int64_t CopiedBytes(const Reports& reports) {
+  return MostOf(reports, [](const RankReport& report) { return report.checkpoints.bytes; });
+}
+
+Json CheckpointsJson(const Reports& reports) {
+  return {{"written_beside_training", reports[0].checkpoints.checkpoints},
+          {"copied_bytes", CopiedBytes(reports)},
+          {"held_seconds", PerCheckpoint(reports, &CheckpointCosts::held_nanos)},
+          {"waited_seconds", PerCheckpoint(reports, &CheckpointCosts::waited_nanos)},
+          {"written_seconds", PerCheckpoint(reports, &CheckpointCosts::written_nanos)}};
+}
+
+// How long checkpoints held steps up.
+void AddCheckpoints(const Reports& reports, std::string& text) {
+  const int64_t count = reports[0].checkpoints.checkpoints;
+  if (count == 0) return;
+  absl::StrAppend(&text, "  checkpoints: ", count, " written beside training; each held a step up ",
+                  FormatDuration(PerCheckpoint(reports, &CheckpointCosts::held_nanos)),
+                  " for a copy of ", FormatBytes(CopiedBytes(reports)), ", waited ",
+                  FormatDuration(PerCheckpoint(reports, &CheckpointCosts::waited_nanos)),
+                  " for the one before, and was whole after ",
+                  FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
+}
+
 Json SummaryJson(const RunDescription& run, const Reports& reports,
                  const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -258,6 +290,7 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
     summary["validation_at_start"] = {{"loss", start->loss}, {"accuracy", start->accuracy}};
   }
   if (const int64_t bytes = BytesOfCheckpoint(run); bytes > 0) summary["checkpoint_bytes"] = bytes;
+  if (first.checkpoints.checkpoints > 0) summary["checkpoints"] = CheckpointsJson(reports);
   if (settings.precision.scales_losses()) {
     summary["loss_scale"] = first.loss_scale;
     summary["skipped_steps"] = first.skipped_steps;
@@ -364,6 +397,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
                     FormatCount(run.parameters), " parameters   checkpoint ",
                     FormatBytes(BytesOfCheckpoint(run)), "\n");
   }
+  AddCheckpoints(reports, text);
   if (run.settings.mesh.divided_axes() > 1) text += run.settings.mesh.Grid();
   if (const auto floor = run.dataset->loss_floor()) {
     absl::StrAppendFormat(&text, "  floor of the loss %.4f, entropy rate %.4f\n", *floor,

@@ -269,7 +269,8 @@ TEST_F(BadInputTest, CorruptAndForeignCheckpointsLeaveEverythingAsItWas) {
   const std::string newest = Path("out/checkpoints/step-00000006.safetensors");
   const std::string whole = *ReadFile(newest);
   // More steps to go, so that a checkpoint would be gone on with.
-  const std::vector<std::string> resume = {"--resume", "--set", "train.steps=8"};
+  const std::vector<std::string> resume = {"--resume", "--set", "train.steps=8", "--set",
+                                           "checkpoint.on_damage=stop"};
   const auto with = [&resume](const std::string& assignment) {
     std::vector<std::string> arguments = resume;
     arguments.insert(arguments.end(), {"--set", assignment});
@@ -290,7 +291,8 @@ TEST_F(BadInputTest, CorruptAndForeignCheckpointsLeaveEverythingAsItWas) {
     std::ofstream(newest, std::ios::binary) << damaged;
     before = Snapshot("out");
     for (const char* binary : {kSingle, kDdp}) {
-      EXPECT_THAT(Fail(binary, with("mesh.dp=1")), HasSubstr("step-00000006.safetensors"));
+      EXPECT_THAT(Fail(binary, with("mesh.dp=1")),
+                  AllOf(HasSubstr("step-00000006.safetensors"), HasSubstr("\"go_back\"")));
       EXPECT_EQ(Snapshot("out"), before);
     }
   }
@@ -377,6 +379,31 @@ TEST_F(BadInputTest, ADryRunSaysWhatTheRunCostsAndLeavesNothing) {
   EXPECT_NE(forecast["all_reduce gradients"], "") << dry.out;
   EXPECT_THAT(Fail(kDdp, {"--dry_run", "--set", "mesh.dp=3"}),
               HasSubstr("batch.size is 8 samples"));
+}
+
+// Whoever removes the directory of a run learns so when the next checkpoint is due.
+TEST_F(BadInputTest, ADirectoryRemovedUnderTheRunIsNamed) {
+  auto process = Subprocess::Start(
+      Options(kSingle, {"--set", "train.steps=1000000", "--set", "schedule.total_steps=1000000",
+                        "--set", "checkpoint.every=20"}));
+  ASSERT_TRUE(process.ok()) << process.status();
+  const auto has_checkpoint = [](const std::string& folder) {
+    const auto names = ListFolder(folder).value_or(std::vector<std::string>());
+    return std::ranges::any_of(
+        names, [](const std::string& name) { return name.ends_with(".safetensors"); });
+  };
+  while (!has_checkpoint(Path("out/checkpoints"))) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  fs::rename(Path("out"), Path("away"));
+  const ProcessResult result = process->Wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  // It may go between any two calls.
+  EXPECT_THAT(result.err,
+              ::testing::AnyOf(HasSubstr("losses.csv\" was removed or replaced while the run"),
+                               HasSubstr("No such file or directory")));
+  // No checkpoint is lost that was there.
+  EXPECT_TRUE(has_checkpoint(Path("away/checkpoints")));
 }
 
 // Told to stop amid a step: the step is ended and saved, and the run goes on from there.
@@ -536,10 +563,50 @@ TEST_F(BadInputTest, EveryByteOfACheckpointIsChecked) {
     std::string changed = whole;
     changed[part * (whole.size() - 1) / 11] ^= static_cast<char>(1 << part % 8);
     std::ofstream(newest, std::ios::binary) << changed;
-    EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=8"}),
-                HasSubstr("step-00000006.safetensors"))
+    EXPECT_THAT(
+        Fail(kSingle, {"--resume", "--set", "train.steps=8", "--set", "checkpoint.on_damage=stop"}),
+        HasSubstr("step-00000006.safetensors"))
         << part;
   }
+}
+
+// Flips a bit in the middle of a file.
+void Damage(const std::string& path) {
+  std::string bytes = *ReadFile(path);
+  bytes[bytes.size() / 2] ^= 4;
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TEST_F(BadInputTest, ADamagedCheckpointIsPassedOver) {
+  const std::vector<std::string> longer = {"--resume", "--set", "train.steps=8", "--set",
+                                           "checkpoint.keep=2"};
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  fs::copy(Path("out"), Path("undisturbed"), fs::copy_options::recursive);
+  ASSERT_TRUE(Start(kSingle, longer).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  fs::remove_all(Path("out"));
+  fs::rename(Path("undisturbed"), Path("out"));
+
+  const std::string newest = Path("out/checkpoints/step-00000006.safetensors");
+  Damage(newest);
+  const ProcessResult passed_over = Start(kSingle, longer);
+  EXPECT_TRUE(passed_over.ok()) << passed_over.err;
+  EXPECT_THAT(passed_over.err,
+              AllOf(HasSubstr("passes a damaged checkpoint over"),
+                    HasSubstr("step-00000006.safetensors\" is damaged"), HasSubstr("of tensor '"),
+                    HasSubstr("step-00000006.safetensors.damaged")));
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+  EXPECT_TRUE(fs::exists(newest + ".damaged"));
+  EXPECT_TRUE(fs::exists(newest));  // made anew on the way
+
+  // Where none is sound, the newest is named, and nothing is changed.
+  Damage(newest);
+  Damage(Path("out/checkpoints/step-00000008.safetensors"));
+  const auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=9"}),
+              AllOf(HasSubstr("no checkpoint is sound; the newest: "),
+                    HasSubstr("step-00000008.safetensors\" is damaged")));
+  EXPECT_EQ(Snapshot("out"), before);
 }
 
 // --- numbers -------------------------------------------------------------------------------------
@@ -550,6 +617,7 @@ TEST_F(BadInputTest, ALossThatIsNotANumberStopsTheRun) {
   ASSERT_TRUE(Start(kSingle, {}).ok());
   EXPECT_THAT(Fail(kSingle, diverges),
               AllOf(HasSubstr("the loss is "), HasSubstr("learning_rate"), HasSubstr("--resume")));
+  EXPECT_THAT(Fail(kSingle, diverges), HasSubstr("--set probe.first_step="));
   const std::string good = Path("out/checkpoints/step-00000006.safetensors");
   const std::string bytes = *ReadFile(good);
   auto goes_on = diverges;
@@ -560,6 +628,27 @@ TEST_F(BadInputTest, ALossThatIsNotANumberStopsTheRun) {
   // What is infinite or NaN has replaced nothing.
   ASSERT_TRUE(fs::exists(good));
   EXPECT_EQ(*ReadFile(good), bytes);
+}
+
+// The learning rate rises without end, and the loss with it.
+TEST_F(BadInputTest, ALossThatJumpsStopsTheRunBeforeTheNextCheckpoint) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  const std::vector<std::string> jumps = {
+      "--resume",         "--set", "train.steps=60", "--set", "schedule.learning_rate=3", "--set",
+      "guard.loss_jump=2"};
+  EXPECT_THAT(Fail(kSingle, jumps),
+              AllOf(HasSubstr("the loss jumps to "), HasSubstr("guard.loss_jump = 2 times the "),
+                    HasSubstr("--set probe.first_step=")));
+}
+
+// Ranks that hold the same compare it, and find it so, on a mesh with replicas and without.
+TEST_F(BadInputTest, GuardedRunsHaveTheCurveOfOthers) {
+  ASSERT_TRUE(Start(kDdp, {"--set", "mesh.dp=2"}).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  const ProcessResult guarded =
+      Start(kDdp, {"--set", "mesh.dp=2", "--set", "guard.every=1", "--set", "guard.loss_jump=10"});
+  EXPECT_TRUE(guarded.ok()) << guarded.err;
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
 }
 
 TEST_F(BadInputTest, SizesThatNoMachineHas) {

@@ -10,12 +10,14 @@
 #include "absl/time/time.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint_writer.h"
 #include "core/comm/folded_communicator.h"
 #include "core/comm/launch.h"
 #include "core/comm/mesh.h"
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/batches.h"
+#include "core/run/model_weights.h"
 #include "core/run/profile_blocks.h"
 #include "core/run/step_recorder.h"
 #include "core/run/validation.h"
@@ -47,6 +49,12 @@ void GoThrough(const TrainingRun& run, Rank& rank, Strategy& strategy) {
     strategy.TrainStep(step, batches);
   }
   Validate(run, rank, strategy);
+}
+
+// The memory that copies of the state take throughout a run.
+std::vector<StateTensor> CopyOfState(const TrainingRun& run, Rank& rank, Strategy& strategy) {
+  if (!run.settings.copies_state() || run.device != DeviceType::kCpu) return {};
+  return AllocateCopy(TrainedState(strategy.State()), rank.allocator());
 }
 
 // Makes a rank of the run, whose world is `host`, and has `go` use it. `observer` hears of kernels
@@ -86,6 +94,7 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
   kernels.Observe(&called);
   return WithRehearsedRank(run, options, world, kernels, nullptr,
                            [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<Rehearsed> {
+                             const auto copy = CopyOfState(run, rank, strategy);
                              const TrainingRun shorter = WithShortValidation(run, rank.mesh);
                              GoThrough(shorter, rank, strategy);
                              if (options.shapes == RehearsalOptions::Shapes::kKnown) {
@@ -107,6 +116,7 @@ absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalO
   return WithRehearsedRank(run, options, world, kernels, &recorder,
                            [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<RecordedStep> {
                              rank.recorder = &recorder;
+                             const auto copy = CopyOfState(run, rank, strategy);
                              PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
                              const TrainingRun shorter = WithShortValidation(run, rank.mesh);
                              strategy.TrainStep(0, batches);
@@ -182,8 +192,8 @@ void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
   CHECK_EQ(ranks->size(), reports.size());
   const bool on_cpu = run.device == DeviceType::kCpu;
   for (size_t i = 0; i < reports.size(); ++i) {
-    for (const MemoryClass memory_class :
-         {MemoryClass::kActivations, MemoryClass::kCommunication, MemoryClass::kWorkspace}) {
+    for (const MemoryClass memory_class : {MemoryClass::kActivations, MemoryClass::kCommunication,
+                                           MemoryClass::kWorkspace, MemoryClass::kCheckpoint}) {
       if (memory_class == MemoryClass::kWorkspace && !on_cpu) continue;
       reports[i].prediction.memory.push_back(
           {.memory_class = memory_class, .bytes = (*ranks)[i].memory.peak(memory_class)});

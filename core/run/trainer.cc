@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>  // std::isfinite
+#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -13,17 +14,23 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/checkpoint_writer.h"
+#include "core/checkpoint/stored_checkpoint.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
 #include "core/run/batches.h"
+#include "core/run/loss_watch.h"
 #include "core/run/mesh_change.h"
 #include "core/run/model_weights.h"
 #include "core/run/parameter_hash.h"
 #include "core/run/rank_device.h"
 #include "core/run/rank_in_leg.h"
 #include "core/run/rehearsal.h"
+#include "core/run/replica_guard.h"
 #include "core/run/run_probe.h"
 #include "core/run/validation.h"
 #include "glog/logging.h"
@@ -113,7 +120,7 @@ class Trainer {
     }
     // All ranks have passed all checks: from here on the run directory changes.
     LS_RETURN_IF_ERROR(
-        AgreeOnFirst(is_first() ? run_.directory->Begin() : absl::OkStatus(), tools_.world));
+        AgreeOnFirst(is_first() ? BeginDirectory() : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
@@ -159,6 +166,7 @@ class Trainer {
   absl::Status TrainLeg(int64_t& step) {
     std::optional<PrefetchedBatches> batches;
     if (here_ != nullptr) {
+      MakeCheckpointWriter();
       batches.emplace(*leg_, rank(), step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
     }
@@ -168,6 +176,8 @@ class Trainer {
       if (here_ != nullptr) {
         LS_RETURN_IF_ERROR(Step(step, *batches));
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
+        LS_RETURN_IF_ERROR(Saved(step, writer_->Advance()));
+        if (IsDue(step, run_.settings.guard.every)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
         LS_RETURN_IF_ERROR(AfterStep(step));
       }
       steps_here_ += 1;
@@ -188,7 +198,7 @@ class Trainer {
 
   absl::Status StopAfter(int64_t step) {
     if (steps_here_ == 0 || here_ == nullptr) return absl::OkStatus();
-    return Save(step);
+    return SaveLast(step);
   }
 
   // Goes over to another leg after `steps` steps: moves the state to its layout.
@@ -196,7 +206,10 @@ class Trainer {
     const int64_t start = NowNanos();
     MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
     std::vector<HeldState> held;
-    if (here_ != nullptr) held.push_back(strategy().State());
+    if (here_ != nullptr) {
+      LS_RETURN_IF_ERROR(EndCheckpointWriter(steps));
+      held.push_back(strategy().State());
+    }
     here_.reset();
     leg_ = &next;
     BeginReport();
@@ -239,6 +252,7 @@ class Trainer {
     report_.prediction.traffic = strategy().Predict().traffic;
     report_.trace = tools_.trace.Record();
     report_.memory = rank().allocator().books();
+    report_.checkpoints = earlier_costs_ + writer_->costs();
     report_.median_step_seconds = Median(step_seconds_);
     LS_ASSIGN_OR_RETURN(report_.parameter_hash,
                         HashParameters(tools_.kernels, here_->ranks(), strategy().State()));
@@ -270,44 +284,88 @@ class Trainer {
     return absl::OkStatus();
   }
 
+  // Fills the state from the newest checkpoint that is sound, and returns the steps behind it.
   absl::StatusOr<int64_t> Resume() {
-    // What is wrong with a checkpoint, each rank that reads it sees.
-    const absl::StatusOr<int64_t> step = LoadNewest();
-    LS_RETURN_IF_ERROR(AgreeOnFirst(step.status(), here_->ranks()));
-    if (*step > 0) strategy().Restored();
-    return step;
+    Communicator& world = here_->ranks();
+    const absl::StatusOr<std::vector<FoundCheckpoint>> found =
+        CheckpointsByStep(run_.checkpoints());
+    LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), world));
+    absl::Status first_damage;
+    for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
+      // All ranks read the same checkpoint, each its own part of it.
+      const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path);
+      LS_ASSIGN_OR_RETURN(const bool is_passed_over, PassesOver(info.status()));
+      if (is_passed_over) {
+        if (first_damage.ok()) first_damage = info.status();
+        damaged_.push_back(newest->path);
+        continue;
+      }
+      LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), world));
+      LS_RETURN_IF_ERROR(AgreeOnFirst(CheckGoesOn(newest->path, info->step), world));
+      if (info->step > 0) strategy().Restored();
+      return info->step;
+    }
+    LS_RETURN_IF_ERROR(
+        AgreeOnFirst(Annotate(first_damage, "no checkpoint is sound; the newest"), world));
+    return absl::NotFoundError(absl::StrCat(run_.checkpoints(),
+                                            ": holds no checkpoint that this rank can see; all "
+                                            "ranks must see the run directory"));
   }
 
-  // Steps behind the newest checkpoint, from which the state is filled.
-  absl::StatusOr<int64_t> LoadNewest() {
-    LS_ASSIGN_OR_RETURN(const std::optional<std::string> path,
-                        NewestCheckpoint(run_.checkpoints()));
-    if (!path) {
-      return absl::NotFoundError(
-          absl::StrCat(run_.checkpoints(),
-                       ": holds no checkpoint that this rank can see; all ranks "
-                       "must see the run directory"));
+  absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path) {
+    absl::StatusOr<CheckpointInfo> info =
+        LoadCheckpoint(path,
+                       {.model = ModelFingerprint(run_.config),
+                        .base = base_,
+                        .keys = KeysOfCurve(run_.keys),
+                        .allowed_changes = run_.allowed_changes},
+                       TrainedState(strategy().State()), tools_.kernels);
+    if (run_.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status())) {
+      return info;
     }
-    LS_ASSIGN_OR_RETURN(const CheckpointInfo info,
-                        LoadCheckpoint(*path,
-                                       {.model = ModelFingerprint(run_.config),
-                                        .base = base_,
-                                        .keys = KeysOfCurve(run_.keys),
-                                        .allowed_changes = run_.allowed_changes},
-                                       TrainedState(strategy().State()), tools_.kernels));
-    if (info.step > run_.settings.steps) {
+    return Annotate(info.status(),
+                    "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
+                    "goes on from the newest checkpoint that is sound");
+  }
+
+  // Whether all ranks pass a checkpoint over, because some of them found damage in it. One of them
+  // says so. `loaded`: how it went here.
+  absl::StatusOr<bool> PassesOver(const absl::Status& loaded) {
+    if (run_.settings.checkpoint.on_damage == OnDamage::kStop) return false;
+    int64_t first = IsDamage(loaded) ? rank().rank : rank().size;
+    LS_RETURN_IF_ERROR(AllReduceNumbers(here_->ranks(), absl::MakeSpan(&first, 1), ReduceOp::kMin,
+                                        "damaged checkpoint"));
+    if (first == rank().rank) {
+      std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
+                   std::string(loaded.message()).c_str());
+    }
+    return first < rank().size;
+  }
+
+  // Whether the run can go on behind a sound checkpoint.
+  absl::Status CheckGoesOn(const std::string& path, int64_t steps) {
+    if (steps > run_.settings.steps) {
       return absl::FailedPreconditionError(
-          absl::StrCat(*path, ": has ", info.step, " steps behind it, but train.steps is ",
+          absl::StrCat(path, ": has ", steps, " steps behind it, but train.steps is ",
                        run_.settings.steps, "; raise train.steps to go on"));
     }
-    if (info.step == run_.settings.steps && PathExists(run_.out + "/summary.json")) {
+    if (steps == run_.settings.steps && PathExists(run_.out + "/summary.json")) {
       return absl::FailedPreconditionError(
-          absl::StrCat(*path, ": has all ", info.step,
+          absl::StrCat(path, ": has all ", steps,
                        " steps behind it, and the run its summary: "
                        "nothing is left to do; raise train.steps to go on"));
     }
-    if (is_first()) LS_RETURN_IF_ERROR(Reporter::Check(run_, info.step));
-    return info.step;
+    return is_first() ? Reporter::Check(run_, steps) : absl::OkStatus();
+  }
+
+  // Begins to change the run directory.
+  absl::Status BeginDirectory() {
+    LS_RETURN_IF_ERROR(run_.directory->Begin());
+    for (const std::string& path : damaged_) {
+      LS_ASSIGN_OR_RETURN(const std::string aside, SetAsideDamaged(path));
+      std::fprintf(stderr, "the damaged checkpoint is now %s\n", aside.c_str());
+    }
+    return absl::OkStatus();
   }
 
   // Finishes a run that was stopped between its last step and its summary. The last loss comes from
@@ -350,9 +408,15 @@ class Trainer {
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
-    if (std::isfinite(result.loss) || result.skipped || run_.settings.on_nan == OnNan::kContinue) {
-      return absl::OkStatus();
+    if (result.skipped) return absl::OkStatus();
+    if (std::isfinite(result.loss)) {
+      const double mean = watch_.mean();
+      if (!watch_.Jumps(result.loss)) return absl::OkStatus();
+      LS_RETURN_IF_ERROR(Saved(step, writer_->Finish()));
+      return AgreeOnFirst(Jumped(step, result, mean), here_->ranks());
     }
+    if (run_.settings.on_nan == OnNan::kContinue) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(Saved(step, writer_->Finish()));
     return AgreeOnFirst(Diverged(step, result), here_->ranks());
   }
 
@@ -369,7 +433,33 @@ class Trainer {
         "step ", step + 1, ": the loss is ", result.loss, " (learning rate ", result.learning_rate,
         ", gradient norm ", result.gradient_norm,
         "), and the run stops before it saves anything. Lower schedule.learning_rate, or clip with "
-        "train.clip_norm, and --resume from the newest checkpoint; train.on_nan=continue goes on"));
+        "train.clip_norm, and --resume from the newest checkpoint; train.on_nan=continue goes on. ",
+        HowToRepeat(step)));
+  }
+
+  absl::Status Jumped(int64_t step, const StepResult& result, double mean) const {
+    return absl::OutOfRangeError(absl::StrCat(
+        "step ", step + 1, ": the loss jumps to ", result.loss, ", more than guard.loss_jump = ",
+        run_.settings.guard.loss_jump, " times the ", mean, " of the steps before (learning rate ",
+        result.learning_rate, ", gradient norm ", result.gradient_norm,
+        "), and the run stops before it saves anything. --resume goes on from "
+        "the newest checkpoint, with guard.loss_jump=0 past the jump. ",
+        HowToRepeat(step)));
+  }
+
+  // How a user sees what happened in a step: no checkpoint behind it has been saved.
+  static std::string HowToRepeat(int64_t step) {
+    return absl::StrCat(
+        "To see the step's tensors, repeat it in a copy of the run's directory: "
+        "--resume --set train.steps=",
+        step + 1, " --set probe.first_step=", step, " --set probe.steps=1 (docs/debugging.md)");
+  }
+
+  // Compares what ranks hold alike, after so many steps.
+  absl::Status CompareReplicas(int64_t steps) {
+    const absl::Status same =
+        CheckReplicas(steps, strategy().State(), tools_.kernels, here_->ranks());
+    return same.ok() ? same : AgreeOnFirst(same, here_->ranks());
   }
 
   absl::Status WriteHashes(int64_t step) {
@@ -387,32 +477,82 @@ class Trainer {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
-    const bool is_due = last || IsDue(step, run_.settings.checkpoint.every);
-    return is_due ? Save(step + 1) : absl::OkStatus();
+    if (last) return SaveLast(step + 1);
+    return IsDue(step, run_.settings.checkpoint.every) ? SaveOnTheWay(step + 1) : absl::OkStatus();
   }
 
-  // Saves a checkpoint with `steps` behind it, unless there is one already or none is wanted.
-  absl::Status Save(int64_t steps) {
+  void MakeCheckpointWriter() {
     const CheckpointSettings& checkpoint = run_.settings.checkpoint;
-    if (checkpoint.keep == 0 || steps == saved_steps_) return absl::OkStatus();
-    saved_steps_ = steps;
     // A checkpoint is only as good as the losses of the steps behind it.
-    if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Sync());
-    const absl::Status saved = SaveCheckpoint(run_.checkpoints(),
-                                              {.step = steps,
-                                               .model = ModelFingerprint(run_.config),
-                                               .strategy = leg_->strategy_name,
-                                               .base = base_,
-                                               .keys = KeysOfCurve(run_.keys)},
-                                              TrainedState(strategy().State()),
-                                              {.files = checkpoint.files, .keep = checkpoint.keep},
-                                              tools_.kernels, here_->ranks());
+    const auto sync = [this] {
+      return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync();
+    };
+    writer_.emplace(run_.checkpoints(),
+                    SaveOptions{.files = checkpoint.files, .keep = checkpoint.keep, .sync = sync},
+                    tools_.kernels, here_->ranks());
+    if (!run_.settings.copies_state()) return;
+    const bool on_cpu = rank().allocator().device().type == DeviceType::kCpu;
+    writer_->Reserve(TrainedState(strategy().State()), on_cpu ? rank().allocator() : host_);
+  }
+
+  // Ends what is still written before the ranks of a leg part, after `steps` steps.
+  absl::Status EndCheckpointWriter(int64_t steps) {
+    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
+    earlier_costs_ = earlier_costs_ + writer_->costs();
+    reported_costs_ = {};
+    writer_.reset();
+    return absl::OkStatus();
+  }
+
+  CheckpointInfo InfoOf(int64_t steps) const {
+    return {.step = steps,
+            .model = ModelFingerprint(run_.config),
+            .strategy = leg_->strategy_name,
+            .base = base_,
+            .keys = KeysOfCurve(run_.keys)};
+  }
+
+  // Whether a checkpoint with `steps` behind it is wanted, and has not been begun.
+  bool IsWanted(int64_t steps) const {
+    return run_.settings.checkpoint.keep > 0 && steps != saved_steps_;
+  }
+
+  // Saves a checkpoint with `steps` behind it; training goes on.
+  absl::Status SaveOnTheWay(int64_t steps) {
+    if (!IsWanted(steps)) return absl::OkStatus();
+    if (!writer_->has_reserved()) return SaveLast(steps);
+    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
+    if (run_.settings.guard.every > 0) LS_RETURN_IF_ERROR(CompareReplicas(steps));
+    saved_steps_ = steps;
+    return Saved(steps - 1, writer_->Begin(InfoOf(steps), TrainedState(strategy().State())));
+  }
+
+  // Saves a checkpoint with `steps` behind it. When this returns, all checkpoints are on the disk.
+  absl::Status SaveLast(int64_t steps) {
+    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
+    if (!IsWanted(steps)) return absl::OkStatus();
+    if (run_.settings.guard.every > 0) LS_RETURN_IF_ERROR(CompareReplicas(steps));
+    saved_steps_ = steps;
+    return Saved(steps - 1, writer_->Save(InfoOf(steps), TrainedState(strategy().State())));
+  }
+
+  // Ends the run where a checkpoint could not be saved, and reports one that got its name. `step`:
+  // the step that was done last.
+  absl::Status Saved(int64_t step, const absl::Status& status) {
+    const CheckpointCosts costs = writer_->costs() - reported_costs_;
+    if (costs.checkpoints > 0) {
+      reported_costs_ = writer_->costs();
+      if (reporter_ != nullptr) {
+        LS_RETURN_IF_ERROR(reporter_->Checkpoint(step, saved_steps_, costs));
+      }
+    }
     // Weights that are infinite or NaN, which nobody could go on from.
-    if (absl::IsOutOfRange(saved) && run_.settings.on_nan == OnNan::kContinue) {
-      if (reporter_ != nullptr) reporter_->Note(std::string(saved.message()));
+    if (absl::IsOutOfRange(status) && run_.settings.on_nan == OnNan::kContinue) {
+      if (reporter_ != nullptr) reporter_->Note(std::string(status.message()));
       return absl::OkStatus();
     }
-    return AgreeOnFirst(saved, here_->ranks());
+    // All ranks have the same status: one tells.
+    return status.ok() ? status : AgreeOnFirst(status, here_->ranks());
   }
 
   const TrainingRun& run_;
@@ -424,8 +564,14 @@ class Trainer {
   std::string base_;                    // hash of what is frozen; empty: nothing is
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
-  int64_t steps_here_ = 0;   // in this attempt
-  int64_t saved_steps_ = 0;  // behind the newest checkpoint of this attempt
+  std::vector<std::string> damaged_;        // newer than the checkpoint that the run goes on from
+  int64_t steps_here_ = 0;                  // in this attempt
+  int64_t saved_steps_ = 0;                 // behind the newest checkpoint of this attempt
+  CpuAllocator host_;                       // copies of a device's state
+  std::optional<CheckpointWriter> writer_;  // of the ranks of this leg; none: idle
+  CheckpointCosts earlier_costs_;           // of the writers of earlier legs
+  CheckpointCosts reported_costs_;          // of writer_
+  LossWatch watch_{run_.settings.guard.loss_jump};
 };
 
 }  // namespace

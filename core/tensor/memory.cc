@@ -22,6 +22,8 @@ const char* Name(MemoryClass memory_class) {
       return "communication";
     case MemoryClass::kWorkspace:
       return "workspace";
+    case MemoryClass::kCheckpoint:
+      return "checkpoint";
   }
   return "?";
 }

@@ -14,9 +14,10 @@ enum class MemoryClass {
   kOptimizerState,
   kActivations,  // inputs and whatever forward keeps for backward, gradients of activations too
   kCommunication,
-  kWorkspace,  // scratch that lives within one operation
+  kWorkspace,   // scratch that lives within one operation
+  kCheckpoint,  // copies of the state, for checkpoints that are being written
 };
-inline constexpr int kMemoryClasses = 6;
+inline constexpr int kMemoryClasses = 7;
 
 // "parameters", "gradients", ...: the names used in reports.
 const char* Name(MemoryClass memory_class);

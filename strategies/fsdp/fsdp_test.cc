@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "core/base/file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/kernels/optimizers/registry.h"
 #include "gmock/gmock.h"
@@ -216,6 +217,23 @@ std::map<std::string, std::string> TensorsOf(const std::string& path) {
     tensors[tensor.name] = absl::StrCat(tensor.dtype, absl::StrJoin(tensor.shape, "x"), bytes);
   }
   return tensors;
+}
+
+// One rank alone reads what is damaged; all pass the checkpoint over.
+TEST(FsdpTest, AllRanksGoBackBehindTheDamageOfOne) {
+  const std::string config = SmallGptConfig() + "[checkpoint]\nevery = 1\n";
+  const auto whole = RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=2"});
+  RunStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=2", "train.steps=3"});
+  const std::string newest = RunFolder() + "/checkpoints/step-00000003";
+  const std::string shard = newest + "/shard-00002-of-00002.safetensors";
+  std::string bytes = *ReadFile(shard);
+  bytes[bytes.size() / 2] ^= 4;
+  ASSERT_TRUE(WriteFileAtomically(shard, bytes).ok());
+  const auto resumed = ResumeStrategy(FsdpStrategy(), MakeModel, config, {"mesh.dp=2"});
+  EXPECT_EQ(resumed[0].losses,
+            std::vector<double>(whole[0].losses.begin() + 2, whole[0].losses.end()));
+  EXPECT_EQ(resumed[0].parameter_hash, whole[0].parameter_hash);
+  EXPECT_TRUE(std::filesystem::exists(newest + ".damaged"));
 }
 
 // Saved under one strategy and number of ranks, resumed under another: the same losses and bits.

@@ -23,6 +23,8 @@ shards = 2
 micro_batches = 4
 tokens = 2
 features = 2
+[checkpoint]
+every = 1
 )";
 
 struct Case {
@@ -68,7 +70,7 @@ TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {
       EXPECT_DOUBLE_EQ(bytes["predicted"], bytes["measured"]) << kind;
     }
   }
-  EXPECT_EQ(summary["memory"].size(), 6u);
+  EXPECT_EQ(summary["memory"].size(), 7u);
   for (const auto& [memory_class, bytes] : summary["memory"].items()) {
     ASSERT_TRUE(bytes.contains("predicted")) << memory_class;
     const double measured = bytes["measured"], predicted = bytes["predicted"];
@@ -77,6 +79,9 @@ TEST_P(ProcessesTest, HasTheLossesOfSingleAndThePredictedCosts) {
     const bool depends_on_time = c.has_stages && memory_class == "activations";
     EXPECT_NEAR(measured, predicted, depends_on_time ? 0.05 * predicted : 0) << memory_class;
   }
+  // Two checkpoints were written beside the steps, from copies; the last one was not.
+  EXPECT_GT(summary["memory"]["checkpoint"]["measured"], 0);
+  EXPECT_EQ(summary["checkpoints"]["written_beside_training"], 2);
   // Ranks that are processes hold what comes from the others until it is summed.
   EXPECT_GT(summary["memory"]["communication"]["measured"], 0);
 }

@@ -49,7 +49,8 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
   const RankReport& first = reports.front();
   TrainingTiming timing = {.outside_kernels = 1 - static_cast<double>(first.kernel_nanos) /
                                                       static_cast<double>(first.times.total),
-                           .memory = first.memory};
+                           .memory = first.memory,
+                           .checkpoints = first.checkpoints};
   const auto ranks = static_cast<double>(reports.size());
   for (const RankReport& report : reports) {
     timing.step_seconds = std::max(timing.step_seconds, report.median_step_seconds);

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/checkpoint/checkpoint_costs.h"
 #include "core/data/dataset.h"
 #include "core/run/strategy.h"
 #include "core/tensor/device.h"
@@ -50,6 +51,7 @@ struct TrainingTiming {
   double bubble = 0;            // the same, that ranks wait for other stages, in the mean
   double predicted_bubble = 0;  // by the strategy's theory
   MemoryBooks memory;           // of rank 0
+  CheckpointCosts checkpoints;  // of rank 0
 };
 
 // One way to train a workload, beside others.

@@ -1,0 +1,46 @@
+#include "core/base/background_task.h"
+
+#include <sys/resource.h>  // setpriority
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/base/status.h"
+
+namespace lockstep {
+namespace {
+
+// Each step of niceness divides a thread's weight in the scheduler by 1.25: 15 of them by 28.
+constexpr int kNicer = 15;
+constexpr int kNicest = 19;
+
+// Linux keeps a niceness for each thread. Where it cannot be raised the thread runs all the same.
+void LowerPriority() {
+  const int niceness = getpriority(PRIO_PROCESS, 0);
+  setpriority(PRIO_PROCESS, 0, std::min(niceness + kNicer, kNicest));
+}
+
+absl::Status Run(const std::function<absl::Status(std::stop_token)>& run, std::stop_token stop) {
+  try {
+    return run(std::move(stop));
+  } catch (const StatusException& error) {
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the machine has no memory left for work in background");
+  }
+}
+
+}  // namespace
+
+BackgroundTask::BackgroundTask(std::function<absl::Status(std::stop_token)> run) {
+  std::promise<absl::Status> result;
+  result_ = result.get_future().share();
+  thread_ = std::jthread(
+      [run = std::move(run), promise = std::move(result)](std::stop_token stop) mutable {
+        LowerPriority();
+        promise.set_value(Run(run, std::move(stop)));
+      });
+}
+
+}  // namespace lockstep

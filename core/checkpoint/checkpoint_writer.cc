@@ -1,0 +1,208 @@
+#include "core/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/parallel.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_list.h"
+#include "core/comm/host_numbers.h"
+#include "glog/logging.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLabel[] = "checkpoint";
+
+// How long a rank waits for its disk before it tells the others that it is alive: well below the
+// timeout of communication.
+constexpr std::chrono::milliseconds kTurn(200);
+
+// Bytes that one thread copies at least.
+constexpr int64_t kCopyGrain = int64_t{1} << 20;
+
+// The error of the first rank that has one, on all ranks.
+absl::Status Agree(const absl::Status& own, Communicator& ranks) {
+  constexpr int64_t kCodes = 64;  // more than there are
+  CpuAllocator allocator;
+  int64_t value = (own.ok() ? ranks.size() : ranks.rank()) * kCodes + own.raw_code();
+  LS_RETURN_IF_ERROR(AllReduceNumbers(ranks, absl::MakeSpan(&value, 1), ReduceOp::kMin, kLabel));
+  const int rank = static_cast<int>(value / kCodes);
+  if (rank == ranks.size()) return absl::OkStatus();
+  constexpr int64_t kLongest = 1024;
+  const Tensor text = Tensor::Empty(allocator, {kLongest}, DType::kU8, MemoryClass::kCommunication);
+  std::memset(text.raw(), 0, kLongest);
+  std::memcpy(text.raw(), own.message().data(),
+              std::min<size_t>(own.message().size(), kLongest - 1));
+  LS_RETURN_IF_ERROR(ranks.Broadcast(text, rank, kLabel).Wait());
+  return absl::Status(static_cast<absl::StatusCode>(value % kCodes),
+                      reinterpret_cast<const char*>(text.raw()));
+}
+
+// Which shard this rank writes; those that write none count all the same.
+absl::StatusOr<ShardNumber> NumberShards(const std::vector<StateTensor>& state,
+                                         Communicator& ranks) {
+  CpuAllocator allocator;
+  const Tensor own = Tensor::Empty(allocator, {2}, DType::kI64, MemoryClass::kCommunication);
+  const Tensor all =
+      Tensor::Empty(allocator, {2 * ranks.size()}, DType::kI64, MemoryClass::kCommunication);
+  own.data<int64_t>()[0] = std::any_of(state.begin(), state.end(), IsSaved) ? 1 : 0;
+  own.data<int64_t>()[1] = absl::GetCurrentTimeNanos();
+  LS_RETURN_IF_ERROR(ranks.AllGather(own, all, kLabel).Wait());
+  // The time of rank 0 tells what is saved together from all else.
+  ShardNumber number = {.shards = 0, .set = absl::StrCat(all.data<int64_t>()[1])};
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == ranks.rank()) number.shard = number.shards;
+    number.shards += all.data<int64_t>()[2 * rank];
+  }
+  return number;
+}
+
+void CopyTo(const Tensor& to, const Tensor& from, Kernels& kernels) {
+  if (from.device().type != DeviceType::kCpu) return kernels.CopyToHost(from, to.raw());
+  ParallelFor(from.bytes(), kCopyGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(to.raw() + begin, from.raw() + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+std::vector<StateTensor> AllocateCopy(const std::vector<StateTensor>& state, Allocator& allocator) {
+  std::vector<StateTensor> copy = state;
+  for (size_t i = 0; i < state.size(); ++i) {
+    const Tensor& whole = state[i].tensor;
+    copy[i].tensor = Tensor::Empty(allocator, IsSaved(state[i]) ? whole.shape() : Shape({0}),
+                                   whole.dtype(), MemoryClass::kCheckpoint);
+  }
+  return copy;
+}
+
+CheckpointWriter::CheckpointWriter(std::string folder, SaveOptions options, Kernels& kernels,
+                                   Communicator& ranks)
+    : folder_(std::move(folder)), options_(std::move(options)), kernels_(kernels), ranks_(ranks) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (writing_) End(absl::CancelledError("the run has ended")).IgnoreError();
+}
+
+void CheckpointWriter::Reserve(const std::vector<StateTensor>& state, Allocator& host) {
+  copy_ = AllocateCopy(state, host);
+  for (const StateTensor& part : copy_) {
+    if (part.tensor.bytes() > 0) std::memset(part.tensor.raw(), 0, part.tensor.bytes());
+  }
+}
+
+absl::Status CheckpointWriter::MakeDraft(const CheckpointInfo& info,
+                                         const std::vector<StateTensor>& state) {
+  LS_ASSIGN_OR_RETURN(const ShardNumber number, NumberShards(state, ranks_));
+  // Where one rank writes everything, that is whole anyway.
+  const CheckpointFiles files = number.shards > 1 ? options_.files : CheckpointFiles::kWhole;
+  const std::string path = CheckpointPath(folder_, info.step, files);
+  std::unique_ptr<Draft> draft = files == CheckpointFiles::kWhole
+                                     ? MakeWholeDraft(DraftPath(path), info, state)
+                                     : MakeShardedDraft(DraftPath(path), info, number);
+  // One rank makes the draft, and gives it its name when all have filled it.
+  absl::Status own;
+  if (is_first()) {
+    own = MakeDirectories(folder_);
+    RemoveDrafts(folder_);
+    if (own.ok()) own = draft->Make();
+  }
+  writing_.emplace(
+      Writing{.info = info, .path = path, .draft = std::move(draft), .begun_nanos = NowNanos()});
+  const absl::Status made = Agree(own, ranks_);
+  return made.ok() ? made : End(made);
+}
+
+absl::Status CheckpointWriter::Begin(const CheckpointInfo& info,
+                                     const std::vector<StateTensor>& state) {
+  CHECK_EQ(copy_.size(), state.size()) << "no memory was reserved for this state";
+  LS_RETURN_IF_ERROR(Finish());
+  const int64_t begun = NowNanos();
+  LS_RETURN_IF_ERROR(MakeDraft(info, state));
+  costs_.bytes = 0;
+  for (size_t i = 0; i < state.size(); ++i) {
+    if (!IsSaved(state[i])) continue;
+    CHECK_EQ(copy_[i].tensor.bytes(), state[i].tensor.bytes()) << state[i].name;
+    CopyTo(copy_[i].tensor, state[i].tensor, kernels_);
+    costs_.bytes += state[i].tensor.bytes();
+  }
+  writing_->task = std::make_unique<BackgroundTask>(
+      [this, draft = writing_->draft.get()](const std::stop_token& stop) {
+        return draft->Fill(copy_, kernels_, stop);
+      });
+  costs_.held_nanos += NowNanos() - begun;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Advance() { return Advance(std::chrono::nanoseconds(0)); }
+
+absl::Status CheckpointWriter::Finish() {
+  const int64_t begun = NowNanos();
+  absl::Status status;
+  while (writing_ && status.ok()) status = Advance(kTurn);
+  costs_.waited_nanos += NowNanos() - begun;
+  return status;
+}
+
+absl::Status CheckpointWriter::Advance(std::chrono::nanoseconds limit) {
+  if (!writing_) return absl::OkStatus();
+  const bool is_own_done = writing_->task == nullptr || writing_->task->WaitFor(limit);
+  int64_t are_done = is_own_done ? 1 : 0;
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks_, absl::MakeSpan(&are_done, 1), ReduceOp::kMin, kLabel));
+  if (are_done == 0) return absl::OkStatus();
+  const absl::Status own = writing_->task == nullptr ? absl::OkStatus() : writing_->task->Result();
+  writing_->task = nullptr;
+  absl::Status status = Agree(own, ranks_);
+  if (!status.ok() || writing_->is_filled) return End(status);
+  status = writing_->draft->Combine(ranks_);
+  if (!status.ok()) return End(status);
+  writing_->is_filled = true;
+  if (is_first()) {
+    writing_->task =
+        std::make_unique<BackgroundTask>([this](const std::stop_token&) { return Publish(); });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Save(const CheckpointInfo& info,
+                                    const std::vector<StateTensor>& state) {
+  LS_RETURN_IF_ERROR(Finish());
+  LS_RETURN_IF_ERROR(MakeDraft(info, state));
+  absl::Status status = Agree(writing_->draft->Fill(state, kernels_, {}), ranks_);
+  if (status.ok()) status = writing_->draft->Combine(ranks_);
+  if (status.ok()) status = Agree(is_first() ? Publish() : absl::OkStatus(), ranks_);
+  writing_->is_filled = false;  // no time of a thread is to be noted
+  return End(status);
+}
+
+absl::Status CheckpointWriter::Publish() {
+  const Writing& writing = *writing_;
+  LS_RETURN_IF_ERROR(writing.draft->Complete());
+  LS_RETURN_IF_ERROR(options_.sync());
+  LS_RETURN_IF_ERROR(lockstep::Publish(writing.path));
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder_));
+  KeepNewest(all, {.step = writing.info.step, .path = writing.path}, options_.keep);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::End(const absl::Status& status) {
+  writing_->task = nullptr;  // waits
+  if (status.ok() && writing_->is_filled) {
+    costs_.checkpoints += 1;
+    costs_.written_nanos += NowNanos() - writing_->begun_nanos;
+  }
+  writing_ = std::nullopt;
+  if (!status.ok() && is_first()) RemoveDrafts(folder_);
+  return status;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// What checkpoints cost a run that goes on meanwhile.
+//
+//   ./bazelw run //tools/bench:checkpoints
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "core/base/clock.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
+#include "strategies/fsdp/fsdp.h"
+#include "tools/bench/training_run.h"
+
+ABSL_FLAG(int, rounds, 3, "measurements of each, of which the fastest counts");
+ABSL_FLAG(int, steps, 10, "steps of each measurement, after two that warm up");
+
+namespace lockstep {
+namespace {
+
+// Seconds in which each of so many threads copies as many bytes, all at the same time: what ranks
+// would need to copy their state. The fastest of several tries.
+double CopySeconds(int threads, int64_t bytes) {
+  constexpr int kTries = 5;
+  double fastest = 0;
+  std::vector<std::vector<char>> from(static_cast<size_t>(threads)), to(from);
+  for (auto* buffers : {&from, &to}) {
+    for (std::vector<char>& buffer : *buffers) buffer.assign(static_cast<size_t>(bytes), 1);
+  }
+  for (int i = 0; i < kTries; ++i) {
+    const int64_t begun = NowNanos();
+    {
+      std::vector<std::jthread> copies;
+      for (size_t t = 0; t < from.size(); ++t) {
+        copies.emplace_back([&, t] { std::memcpy(to[t].data(), from[t].data(), from[t].size()); });
+      }
+    }
+    const double seconds = SecondsSince(begun);
+    fastest = i == 0 ? seconds : std::min(fastest, seconds);
+  }
+  return fastest;
+}
+
+// A checkpoint after each step: while a step is timed, the one before is always being written.
+absl::Status MeasureWorkload(const TrainingWorkload& workload) {
+  constexpr int kRanks = 2;
+  const Contender common = {.strategy = FsdpStrategy(), .ranks = kRanks, .threads = 1};
+  std::vector<Contender> contenders(2, common);
+  contenders[0].assignments = {"checkpoint.keep=0"};
+  contenders[1].assignments = {"checkpoint.keep=1", "checkpoint.every=1"};
+  LS_RETURN_IF_ERROR(MeasureInTurn(
+      workload, {.count = absl::GetFlag(FLAGS_rounds), .steps = absl::GetFlag(FLAGS_steps)},
+      absl::MakeSpan(contenders)));
+  const TrainingTiming &without = contenders[0].best, &with = contenders[1].best;
+  const CheckpointCosts& costs = with.checkpoints;
+  const double count = static_cast<double>(std::max<int64_t>(1, costs.checkpoints));
+  const double held = static_cast<double>(costs.held_nanos) * 1e-9 / count;
+  const double copy = CopySeconds(kRanks, costs.bytes);
+  std::printf("%-36s %10s %10s %10s %8.2f %10s %10s %8.2f\n", workload.name.c_str(),
+              FormatBytes(costs.bytes).c_str(), FormatDuration(held).c_str(),
+              FormatDuration(copy).c_str(), held / copy,
+              FormatDuration(without.step_seconds).c_str(),
+              FormatDuration(with.step_seconds).c_str(), with.step_seconds / without.step_seconds);
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunBenchmark() {
+  std::printf("%-36s %10s %10s %10s %8s %10s %10s %8s\n", "fsdp, two ranks of one thread", "a rank",
+              "held up", "memcpy", "ratio", "step", "writing", "ratio");
+  for (const TrainingWorkload& workload : {GptWorkload(), WideGptWorkload()}) {
+    LS_RETURN_IF_ERROR(MeasureWorkload(workload));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Times how long checkpoints hold steps up, and steps while one is written.",
+       .files = {__FILE__}},
+      [](const auto&) { return lockstep::RunBenchmark(); });
+}

@@ -1,0 +1,143 @@
+// Looks after checkpoints of runs.
+//
+//   ./bazelw run //tools/checkpoint -- list runs/gpt_markov/fsdp
+//   ./bazelw run //tools/checkpoint -- verify runs/gpt_markov/fsdp
+//   ./bazelw run //tools/checkpoint -- compare runs/gpt_markov/fsdp runs/gpt_markov/single
+//   ./bazelw run //tools/checkpoint -- reshape runs/gpt_markov/fsdp /tmp/whole --shards 1
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
+#include "core/base/user_path.h"
+#include "tools/checkpoint/operations.h"
+
+ABSL_FLAG(int64_t, shards, 1, "reshape: how many files to write; 1: one whole file");
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr int64_t kMostShards = 99'999;  // as names of files have five digits
+
+// 1 if one of them is damaged.
+absl::StatusOr<int> RunList(const Words& words) {
+  LS_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> list, ListAll(UserPath(words[0])));
+  int code = 0;
+  for (const ListedCheckpoint& listed : list) {
+    if (!listed.status.ok()) {
+      code = 1;
+      std::printf("%s  damaged: %s\n", listed.path.c_str(),
+                  std::string(listed.status.message()).c_str());
+      continue;
+    }
+    std::printf("%s  step %s, by %s: %s tensors, %s in %s file%s\n", listed.path.c_str(),
+                absl::StrCat(listed.info.step).c_str(), listed.info.strategy.c_str(),
+                absl::StrCat(listed.tensors).c_str(), FormatBytes(listed.bytes).c_str(),
+                absl::StrCat(listed.files).c_str(), listed.files == 1 ? "" : "s");
+  }
+  return code;
+}
+
+// 1 if one of them is damaged.
+absl::StatusOr<int> RunVerify(const Words& words) {
+  int code = 0;
+  for (const std::string& word : words) {
+    LS_ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(UserPath(word)));
+    const std::vector<absl::Status> damage = FindDamage(path);
+    if (damage.empty()) std::printf("%s: each byte is the one that was saved\n", path.c_str());
+    for (const absl::Status& each : damage) {
+      code = 1;
+      std::printf("%s\n", std::string(each.message()).c_str());
+    }
+  }
+  return code;
+}
+
+void Print(const TensorDifference& difference) {
+  if (!difference.what.empty()) {
+    std::printf("  %s %s\n", difference.tensor.c_str(), difference.what.c_str());
+    return;
+  }
+  std::printf(
+      "  %s: %s of %s elements differ, by at most %g; the first is element %s, %.9g and "
+      "%.9g\n",
+      difference.tensor.c_str(), absl::StrCat(difference.differing).c_str(),
+      absl::StrCat(difference.elements).c_str(), difference.largest,
+      absl::StrCat(difference.first).c_str(), difference.first_a, difference.first_b);
+}
+
+// 0 if all tensors have the same bits, 1 if not.
+absl::StatusOr<int> RunCompare(const Words& words) {
+  LS_ASSIGN_OR_RETURN(const std::string a, ResolveCheckpoint(UserPath(words[0])));
+  LS_ASSIGN_OR_RETURN(const std::string b, ResolveCheckpoint(UserPath(words[1])));
+  LS_ASSIGN_OR_RETURN(const CheckpointDifferences result, Compare(a, b));
+  for (const auto& [path, info] : {std::pair(a, result.a), std::pair(b, result.b)}) {
+    std::printf("%s: step %s, by %s\n", path.c_str(), absl::StrCat(info.step).c_str(),
+                info.strategy.c_str());
+  }
+  if (result.differences.empty()) {
+    std::printf("all %s tensors have the same bits\n", absl::StrCat(result.tensors).c_str());
+    return 0;
+  }
+  std::printf("%zu tensors differ:\n", result.differences.size());
+  for (const TensorDifference& difference : result.differences) Print(difference);
+  return 1;
+}
+
+absl::StatusOr<int> RunReshape(const Words& words) {
+  const int64_t shards = absl::GetFlag(FLAGS_shards);
+  LS_RETURN_IF_ERROR(CheckRange("shards", shards, 1, kMostShards));
+  LS_ASSIGN_OR_RETURN(const std::string from, ResolveCheckpoint(UserPath(words[0])));
+  LS_ASSIGN_OR_RETURN(const std::string path, Reshape(from, UserPath(words[1]), shards));
+  std::printf("%s\n", path.c_str());
+  return 0;
+}
+
+absl::StatusOr<int> Run(const Words& words) {
+  struct Command {
+    const char* name;
+    const char* arguments;
+    size_t least, most;
+    absl::StatusOr<int> (*run)(const Words&);
+  };
+  static constexpr size_t kAny = 1000;
+  const std::vector<Command> commands = {{"list", "RUN", 1, 1, RunList},
+                                         {"verify", "CHECKPOINT...", 1, kAny, RunVerify},
+                                         {"compare", "A B", 2, 2, RunCompare},
+                                         {"reshape", "FROM FOLDER --shards N", 2, 2, RunReshape}};
+  std::string usage;
+  for (const Command& command : commands) {
+    absl::StrAppend(&usage, "\n  checkpoint ", command.name, " ", command.arguments);
+    if (words.empty() || words[0] != command.name) continue;
+    const Words rest(words.begin() + 1, words.end());
+    if (rest.size() >= command.least && rest.size() <= command.most) return command.run(rest);
+    return InvalidArgument("use it so: checkpoint ", command.name, " ", command.arguments);
+  }
+  return InvalidArgument(
+      words.empty() ? "no command" : absl::StrCat("no command \"", words[0], "\""),
+      "; there are:", usage);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RunProgram(
+      argc, argv,
+      {.usage = "Lists, verifies, compares and reshapes checkpoints:\n\n"
+                "  checkpoint list RUN                       the checkpoints of a run\n"
+                "  checkpoint verify CHECKPOINT...           each byte against its checksum\n"
+                "  checkpoint compare A B                    tensor by tensor, of any meshes\n"
+                "  checkpoint reshape FROM FOLDER --shards N written again in N files\n\n"
+                "A run's directory stands for its newest checkpoint.",
+       .files = {__FILE__},
+       .words = lockstep::ProgramFlags::Words::kAny},
+      lockstep::Run);
+}

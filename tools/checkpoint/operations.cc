@@ -1,0 +1,258 @@
+#include "tools/checkpoint/operations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/base/file.h"
+#include "core/base/half.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/draft.h"
+#include "core/checkpoint/stored_checkpoint.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "core/tensor/slice.h"
+
+namespace lockstep {
+namespace {
+
+// The folder of checkpoints that a user names; none if that is a checkpoint.
+std::optional<std::string> FolderOf(const std::string& named) {
+  const std::string below = named + "/checkpoints";
+  if (IsDirectory(below)) return below;
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(named);
+  if (found.ok() && !found->empty()) return named;
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<FoundCheckpoint>> FindAll(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> found, CheckpointsByStep(folder));
+  if (found.empty()) return absl::NotFoundError(absl::StrCat(folder, ": holds no checkpoint"));
+  return found;
+}
+
+std::string Describe(const StoredCheckpoint::Tensor& tensor) {
+  return absl::StrCat(tensor.dtype, "[", absl::StrJoin(tensor.shape, ", "), "]");
+}
+
+// Memory for the elements [begin, end) of a stored tensor.
+absl::StatusOr<StateTensor> MakePart(const std::string& name,
+                                     const StoredCheckpoint::Tensor& stored, const Range& range,
+                                     Allocator& allocator) {
+  const std::optional<DType> dtype = DTypeOfSafetensors(stored.dtype);
+  if (!dtype) {
+    return InvalidArgument("tensor '", name, "' is of type ", stored.dtype,
+                           ", which no run here has");
+  }
+  const Shape whole{absl::MakeConstSpan(stored.shape)};
+  const bool is_all = range.count == whole.elements();
+  return StateTensor{.name = name,
+                     .tensor = Tensor::Empty(allocator, is_all ? whole : Shape({range.count}),
+                                             *dtype, MemoryClass::kCheckpoint),
+                     .full_shape = whole,
+                     .first = range.first};
+}
+
+absl::StatusOr<StateTensor> ReadWhole(const StoredCheckpoint& stored, const std::string& name,
+                                      const StoredCheckpoint::Tensor& tensor, CpuKernels& kernels) {
+  const int64_t elements = Shape(absl::MakeConstSpan(tensor.shape)).elements();
+  LS_ASSIGN_OR_RETURN(StateTensor whole,
+                      MakePart(name, tensor, {.first = 0, .count = elements}, kernels.allocator()));
+  LS_RETURN_IF_ERROR(stored.Read({whole}, kernels));
+  return whole;
+}
+
+uint16_t Bits16(const Tensor& tensor, int64_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, tensor.raw() + index * sizeof(bits), sizeof(bits));
+  return bits;
+}
+
+// The element of a tensor as a number.
+double ValueAt(const Tensor& tensor, int64_t index) {
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return static_cast<double>(tensor.data<float>()[index]);
+    case DType::kF64:
+      return tensor.data<double>()[index];
+    case DType::kBF16:
+      return static_cast<double>(BFloat16ToFloat(Bits16(tensor, index)));
+    case DType::kF16:
+      return static_cast<double>(HalfToFloat(Bits16(tensor, index)));
+    case DType::kI32:
+      return tensor.data<int32_t>()[index];
+    case DType::kI64:
+      return static_cast<double>(tensor.data<int64_t>()[index]);
+    case DType::kU8:
+      return tensor.data<uint8_t>()[index];
+  }
+  return 0;
+}
+
+// How the elements differ; none where all bits are the same.
+std::optional<TensorDifference> DifferenceOf(const StateTensor& a, const StateTensor& b) {
+  const int64_t size = SizeOf(a.tensor.dtype());
+  TensorDifference difference = {.tensor = a.name, .what = "", .elements = a.tensor.elements()};
+  for (int64_t i = 0; i < difference.elements; ++i) {
+    if (std::memcmp(a.tensor.raw() + i * size, b.tensor.raw() + i * size,
+                    static_cast<size_t>(size)) == 0) {
+      continue;
+    }
+    const double value_a = ValueAt(a.tensor, i), value_b = ValueAt(b.tensor, i);
+    if (difference.differing++ == 0) {
+      difference.first = i;
+      difference.first_a = value_a;
+      difference.first_b = value_b;
+    }
+    const double distance = std::fabs(value_a - value_b);
+    // A NaN stays.
+    if (!(distance <= difference.largest)) difference.largest = distance;
+  }
+  if (difference.differing == 0) return std::nullopt;
+  return difference;
+}
+
+// What shard `number` has of all tensors: an equal part of the elements of each.
+absl::StatusOr<std::vector<StateTensor>> MakeShard(const StoredCheckpoint& stored,
+                                                   const ShardNumber& number,
+                                                   Allocator& allocator) {
+  std::vector<StateTensor> parts;
+  for (const auto& [name, tensor] : stored.tensors()) {
+    const int64_t elements = Shape(absl::MakeConstSpan(tensor.shape)).elements();
+    const Range range = EvenRange(elements, number.shards, number.shard);
+    LS_ASSIGN_OR_RETURN(parts.emplace_back(), MakePart(name, tensor, range, allocator));
+    // Of a tensor without elements the first shard has the name.
+    parts.back().is_writer = elements > 0 || number.shard == 0;
+  }
+  return parts;
+}
+
+absl::Status WriteDraft(const StoredCheckpoint& stored, const std::string& path, int64_t shards) {
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  const std::string set = absl::StrCat(absl::GetCurrentTimeNanos());
+  std::unique_ptr<Draft> draft;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    const ShardNumber number = {.shard = shard, .shards = shards, .set = set};
+    LS_ASSIGN_OR_RETURN(const std::vector<StateTensor> parts, MakeShard(stored, number, allocator));
+    LS_RETURN_IF_ERROR(stored.Read(parts, kernels));
+    draft = shards == 1 ? MakeWholeDraft(path, stored.info(), parts)
+                        : MakeShardedDraft(path, stored.info(), number);
+    if (shard == 0) LS_RETURN_IF_ERROR(draft->Make());
+    LS_RETURN_IF_ERROR(draft->Fill(parts, kernels, {}));
+  }
+  return draft->Complete();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ResolveCheckpoint(const std::string& named) {
+  const std::optional<std::string> folder = FolderOf(named);
+  if (!folder) {
+    if (PathExists(named)) return named;
+    return absl::NotFoundError(absl::StrCat("\"", named, "\": there is no such file or folder"));
+  }
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, FindAll(*folder));
+  return found.back().path;
+}
+
+absl::StatusOr<std::vector<ListedCheckpoint>> ListAll(const std::string& named) {
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found,
+                      FindAll(FolderOf(named).value_or(named)));
+  std::vector<ListedCheckpoint> list;
+  for (const FoundCheckpoint& each : found) {
+    ListedCheckpoint listed = {.path = each.path, .info = {.step = each.step}, .status = {}};
+    const absl::StatusOr<StoredCheckpoint> stored = StoredCheckpoint::Open(each.path);
+    listed.status = stored.ok() ? stored->CheckWhole() : stored.status();
+    if (stored.ok()) {
+      listed.info = stored->info();
+      listed.files = static_cast<int64_t>(stored->files().size());
+      listed.tensors = static_cast<int64_t>(stored->tensors().size());
+      listed.bytes = CheckpointBytes(each.path).value_or(0);
+    }
+    list.push_back(std::move(listed));
+  }
+  return list;
+}
+
+std::vector<absl::Status> FindDamage(const std::string& path) {
+  const absl::StatusOr<StoredCheckpoint> stored = StoredCheckpoint::Open(path);
+  if (!stored.ok()) return {stored.status()};
+  const absl::Status whole = stored->CheckWhole();
+  if (!whole.ok()) return {whole};
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  std::vector<absl::Status> damage;
+  for (const auto& [name, tensor] : stored->tensors()) {
+    const absl::Status read = ReadWhole(*stored, name, tensor, kernels).status();
+    if (!read.ok()) damage.push_back(read);
+  }
+  return damage;
+}
+
+absl::StatusOr<CheckpointDifferences> Compare(const std::string& a, const std::string& b) {
+  LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored_a, StoredCheckpoint::Open(a));
+  LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored_b, StoredCheckpoint::Open(b));
+  LS_RETURN_IF_ERROR(stored_a.CheckWhole());
+  LS_RETURN_IF_ERROR(stored_b.CheckWhole());
+  CpuAllocator allocator;
+  CpuKernels kernels(allocator);
+  CheckpointDifferences result = {.a = stored_a.info(), .b = stored_b.info(), .differences = {}};
+  const auto tensors_a = stored_a.tensors(), tensors_b = stored_b.tensors();
+  auto all = tensors_a;
+  all.insert(tensors_b.begin(), tensors_b.end());
+  for (const auto& [name, ignored] : all) {
+    const auto in_a = tensors_a.find(name), in_b = tensors_b.find(name);
+    const auto differs = [&result, &tensor = name](std::string what) {
+      result.differences.push_back({.tensor = tensor, .what = std::move(what)});
+    };
+    if (in_a == tensors_a.end() || in_b == tensors_b.end()) {
+      differs(in_b == tensors_b.end() ? "is only in the first" : "is only in the second");
+      continue;
+    }
+    ++result.tensors;
+    const std::string text_a = Describe(in_a->second), text_b = Describe(in_b->second);
+    if (text_a != text_b) {
+      differs(absl::StrCat("is ", text_a, " in the first and ", text_b, " in the second"));
+      continue;
+    }
+    LS_ASSIGN_OR_RETURN(const StateTensor whole_a,
+                        ReadWhole(stored_a, name, in_a->second, kernels));
+    LS_ASSIGN_OR_RETURN(const StateTensor whole_b,
+                        ReadWhole(stored_b, name, in_b->second, kernels));
+    if (auto difference = DifferenceOf(whole_a, whole_b)) {
+      result.differences.push_back(*std::move(difference));
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& folder,
+                                    int64_t shards) {
+  LS_ASSIGN_OR_RETURN(const StoredCheckpoint stored, StoredCheckpoint::Open(from));
+  LS_RETURN_IF_ERROR(stored.CheckWhole());
+  const int64_t step = stored.info().step;
+  for (const CheckpointFiles files : {CheckpointFiles::kSharded, CheckpointFiles::kWhole}) {
+    const std::string there = CheckpointPath(folder, step, files);
+    if (!PathExists(there)) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat(there, " is there already; name another folder, or remove it"));
+  }
+  LS_RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::string path = CheckpointPath(
+      folder, step, shards == 1 ? CheckpointFiles::kWhole : CheckpointFiles::kSharded);
+  absl::Status written = WriteDraft(stored, DraftPath(path), shards);
+  if (written.ok()) written = Publish(path);
+  if (written.ok()) return path;
+  RemoveTree(DraftPath(path));
+  return written;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// What the program does with checkpoints. A checkpoint is named by its own path, by the directory
+// of its run, or by the folder of its run's checkpoints; the latter two stand for the newest.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint_metadata.h"
+
+namespace lockstep {
+
+// The path of the checkpoint that a user names. NotFound if there is none.
+absl::StatusOr<std::string> ResolveCheckpoint(const std::string& named);
+
+// A checkpoint of a folder, as a list shows it.
+struct ListedCheckpoint {
+  std::string path;
+  CheckpointInfo info;
+  int64_t files = 0, bytes = 0, tensors = 0;
+  absl::Status status;  // an error: its headers are damaged, and the numbers are missing
+};
+// The checkpoints of a run's directory or of a folder, oldest first. Reads headers alone. NotFound
+// if there is none.
+absl::StatusOr<std::vector<ListedCheckpoint>> ListAll(const std::string& named);
+
+// All damage of a checkpoint: an error for each tensor that is not what was saved, or one error for
+// files and headers that cannot be read. Empty: each byte is the one that was saved.
+std::vector<absl::Status> FindDamage(const std::string& path);
+
+// How a tensor differs between two checkpoints.
+struct TensorDifference {
+  std::string tensor;
+  std::string what;  // "is only in a", "is F32[2, 3] and F32[3, 2]"; empty: see below
+  int64_t elements = 0, differing = 0;
+  int64_t first = 0;                // index of the first element that differs
+  double first_a = 0, first_b = 0;  // its values
+  double largest = 0;               // absolute difference of any element
+};
+// What differs between two checkpoints, of any meshes: an entry for each tensor that is not the
+// same to the bit, in the order of names. DataLoss where one of them is damaged.
+struct CheckpointDifferences {
+  CheckpointInfo a, b;
+  int64_t tensors = 0;  // that both have
+  std::vector<TensorDifference> differences;
+};
+absl::StatusOr<CheckpointDifferences> Compare(const std::string& a, const std::string& b);
+
+// Writes a checkpoint again below `folder`, which may have no checkpoint of the same step: with 1
+// shard as one whole file, else as so many shards, each with an equal part of each tensor. Holds
+// what it reads to its checksums. Takes memory for one shard at a time. Returns the new path.
+absl::StatusOr<std::string> Reshape(const std::string& from, const std::string& folder,
+                                    int64_t shards);
+
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+#include "tools/checkpoint/operations.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/comm/launch.h"
+#include "core/kernels/cpu/cpu_kernels.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kElements = 1001;
+
+class OperationsTest : public testing::Test {
+ protected:
+  OperationsTest() : folder_(testing::TempDir() + "/checkpoint_operations") {
+    fs::remove_all(folder_);
+  }
+
+  // Saves a vector that counts up, in parts of so many ranks, and a replica that rank 0 saves.
+  // Element `changed` of the vector is 0.5 more.
+  std::string Save(const std::string& run, int64_t step, int ranks, int64_t changed = -1) {
+    const std::string checkpoints = folder_ + "/" + run + "/checkpoints";
+    const absl::Status status = RunRanks(ranks, {}, [&](RankHandle& handle) {
+      CpuAllocator allocator;
+      CpuKernels kernels(allocator);
+      const Range range = EvenRange(kElements, ranks, handle.rank());
+      StateTensor w = {.name = "w",
+                       .tensor = kernels.Empty({range.count}),
+                       .full_shape = {7, kElements / 7},
+                       .first = range.first};
+      for (int64_t i = 0; i < range.count; ++i) {
+        const int64_t at = range.first + i;
+        w.tensor.data<float>()[i] = static_cast<float>(at) + (at == changed ? 0.5f : 0.0f);
+      }
+      StateTensor bias = {.name = "bias",
+                          .tensor = kernels.Empty({3}, DType::kBF16),
+                          .full_shape = {3},
+                          .is_writer = handle.rank() == 0};
+      std::fill_n(bias.tensor.raw(), 6, std::byte{0x3f});
+      return SaveCheckpoint(checkpoints, {.step = step, .model = "m", .strategy = "s"}, {w, bias},
+                            {.keep = 9}, kernels, handle.comm());
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return NewestCheckpoint(checkpoints)->value_or("none");
+  }
+
+  void FlipBit(const std::string& file, double place) {
+    std::string bytes = *ReadFile(file);
+    bytes[static_cast<size_t>(place * static_cast<double>(bytes.size()))] ^= 16;
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(OperationsTest, ARunStandsForItsNewestCheckpoint) {
+  Save("run", 3, 1);
+  const std::string newest = Save("run", 4, 2);
+  for (const std::string& named : {folder_ + "/run", folder_ + "/run/checkpoints", newest}) {
+    EXPECT_EQ(*ResolveCheckpoint(named), newest);
+  }
+  EXPECT_THAT(std::string(ResolveCheckpoint(folder_ + "/none").status().message()),
+              HasSubstr("there is no such file"));
+}
+
+TEST_F(OperationsTest, ListsWhatARunHas) {
+  Save("run", 3, 1);
+  const std::string newest = Save("run", 4, 2);
+  auto list = ListAll(folder_ + "/run");
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->size(), 2u);
+  EXPECT_EQ((*list)[0].info.step, 3);
+  EXPECT_EQ((*list)[0].files, 1);
+  EXPECT_EQ((*list)[1].path, newest);
+  EXPECT_EQ((*list)[1].files, 2);
+  EXPECT_EQ((*list)[1].tensors, 2);
+  EXPECT_GT((*list)[1].bytes, kElements * 4);
+  fs::remove(newest + "/manifest.json");
+  list = ListAll(folder_ + "/run");
+  EXPECT_TRUE((*list)[0].status.ok());
+  EXPECT_THAT(std::string((*list)[1].status.message()), HasSubstr("manifest.json: is missing"));
+}
+
+TEST_F(OperationsTest, FindsEveryDamagedTensor) {
+  const std::string whole = Save("whole", 1, 1);
+  EXPECT_THAT(FindDamage(whole), testing::IsEmpty());
+  // The data of the vector lies in the middle of the file.
+  FlipBit(whole, 0.5);
+  const std::vector<absl::Status> damage = FindDamage(whole);
+  ASSERT_EQ(damage.size(), 1u);
+  EXPECT_THAT(std::string(damage[0].message()), HasSubstr("of tensor 'w' do not have"));
+  const std::string sharded = Save("sharded", 1, 3);
+  EXPECT_THAT(FindDamage(sharded), testing::IsEmpty());
+  FlipBit(sharded + "/shard-00003-of-00003.safetensors", 0);
+  EXPECT_EQ(FindDamage(sharded).size(), 1u);
+}
+
+TEST_F(OperationsTest, ComparesTensorsAcrossMeshes) {
+  const std::string a = Save("a", 1, 1), b = Save("b", 2, 3), c = Save("c", 1, 2, 700);
+  const auto same = Compare(a, b);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->tensors, 2);
+  EXPECT_THAT(same->differences, testing::IsEmpty());
+  EXPECT_EQ(same->b.step, 2);
+  const auto different = Compare(b, c);
+  ASSERT_TRUE(different.ok()) << different.status();
+  ASSERT_EQ(different->differences.size(), 1u);
+  const TensorDifference& w = different->differences[0];
+  EXPECT_EQ(w.tensor, "w");
+  EXPECT_EQ(w.elements, kElements);
+  EXPECT_EQ(w.differing, 1);
+  EXPECT_EQ(w.first, 700);
+  EXPECT_EQ(w.first_a, 700);
+  EXPECT_EQ(w.first_b, 700.5);
+  EXPECT_EQ(w.largest, 0.5);
+}
+
+TEST_F(OperationsTest, ReshapesToAnyNumberOfFiles) {
+  const std::string from = Save("from", 5, 2);
+  for (const int64_t shards : {1, 3, 4}) {
+    const std::string folder = absl::StrCat(folder_, "/in_", shards);
+    const auto path = Reshape(from, folder, shards);
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_EQ(IsDirectory(*path), shards > 1);
+    EXPECT_THAT(FindDamage(*path), testing::IsEmpty());
+    const auto compared = Compare(from, *path);
+    ASSERT_TRUE(compared.ok()) << compared.status();
+    EXPECT_EQ(compared->tensors, 2);
+    EXPECT_THAT(compared->differences, testing::IsEmpty());
+    EXPECT_EQ(compared->a, compared->b);
+    EXPECT_TRUE(absl::IsAlreadyExists(Reshape(from, folder, 2).status()));
+  }
+  // What is damaged is not written again, and nothing is left of the attempt.
+  FlipBit(from + "/shard-00001-of-00002.safetensors", 0.5);
+  EXPECT_TRUE(absl::IsDataLoss(Reshape(from, folder_ + "/damaged", 1).status()));
+  EXPECT_TRUE(fs::is_empty(folder_ + "/damaged"));
+}
+
+// The program as a user starts it.
+TEST_F(OperationsTest, TheProgramTellsAndReturnsCodes) {
+  const std::string a = Save("a", 1, 1), c = Save("c", 1, 2, 700);
+  const auto run = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "tools/checkpoint/checkpoint");
+    ProcessOptions options;
+    options.arguments = words;
+    return *RunProcess(options);
+  };
+  EXPECT_EQ(run({"list", folder_ + "/a"}).exit_code, 0);
+  EXPECT_THAT(run({"list", folder_ + "/a"}).out, HasSubstr("step 1, by s: 2 tensors"));
+  EXPECT_EQ(run({"verify", a, c}).exit_code, 0);
+  EXPECT_EQ(run({"compare", a, a}).exit_code, 0);
+  const ProcessResult parted = run({"compare", a, c});
+  EXPECT_EQ(parted.exit_code, 1);
+  EXPECT_THAT(parted.out, HasSubstr("w: 1 of 1001 elements differ, by at most 0.5; the first is "
+                                    "element 700, 700 and 700.5"));
+  EXPECT_EQ(run({"reshape", a, folder_ + "/three", "--shards", "3"}).exit_code, 0);
+  EXPECT_EQ(run({"compare", folder_ + "/three", a}).exit_code, 0);
+  FlipBit(a, 0.5);
+  EXPECT_EQ(run({"verify", a}).exit_code, 1);
+  EXPECT_THAT(run({"verify", a}).out, HasSubstr("of tensor 'w'"));
+  EXPECT_THAT(run({"mend", a}).err, HasSubstr("no command \"mend\"; there are:"));
+  EXPECT_THAT(run({"compare", a}).err, HasSubstr("checkpoint compare A B"));
+}
+
+}  // namespace
+}  // namespace lockstep
