@@ -175,7 +175,7 @@ def lockstep_experiment(
     for strategy in strategies:
         configs = _configs(strategy)
         _run(strategy, workload, strategy, configs, base.arguments, base.data)
-        if workload in QUICKSTART:
+        if strategy in QUICKSTART.get(workload, []):
             shortened = workload + "_quickstart"  # as its quickstart.toml calls it
             _run("quickstart_" + strategy, shortened, strategy, configs + ["quickstart.toml"])
         if not STRATEGIES[strategy].has_curve:
@@ -259,10 +259,10 @@ def lockstep_gpu_curve_tests(name):
     )
 
 def lockstep_quickstart(name):
-    """Every strategy on a small GPT and a small ResNet, shortened, side by side."""
+    """Every strategy on a small GPT or mixture and a small ResNet, shortened, side by side."""
     _compare(name, {
         "//experiments/%s:quickstart_%s" % (workload, strategy): "%s_quickstart:%s/%s_%s" %
                                                                  (workload, name, workload, strategy)
-        for workload in QUICKSTART
-        for strategy in EXPERIMENTS[workload]
+        for workload, strategies in QUICKSTART.items()
+        for strategy in strategies
     })

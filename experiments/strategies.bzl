@@ -51,5 +51,9 @@ EXPERIMENTS = {
     "unet_shapes": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
 }
 
-# The workloads of //experiments:quickstart, each shortened by its quickstart.toml.
-QUICKSTART = ["gpt_markov", "resnet_shapes"]
+# The workloads of //experiments:quickstart, each shortened by its quickstart.toml -> strategies.
+QUICKSTART = {
+    "gpt_markov": EXPERIMENTS["gpt_markov"],
+    "moe_markov": ["single", "ep"],
+    "resnet_shapes": EXPERIMENTS["resnet_shapes"],
+}

@@ -30,6 +30,12 @@ TEST(HostNumbersTest, ReducesAndBroadcasts) {
     std::vector<double> loss = {0.25 * rank};
     EXPECT_TRUE(BroadcastNumbers(ranks, absl::MakeSpan(loss), 1, "loss").ok());
     EXPECT_THAT(loss, ElementsAre(0.25));
+    const std::vector<int64_t> sent = {10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::vector<int64_t> received(3), gathered(9);
+    EXPECT_TRUE(ExchangeNumbers(ranks, sent, absl::MakeSpan(received), "sent").ok());
+    EXPECT_THAT(received, ElementsAre(rank, 10 + rank, 20 + rank));
+    EXPECT_TRUE(GatherNumbers(ranks, sent, absl::MakeSpan(gathered), "sent").ok());
+    EXPECT_THAT(gathered, ElementsAre(0, 1, 2, 10, 11, 12, 20, 21, 22));
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;

@@ -59,11 +59,21 @@ TEST(MeshShapeTest, NamesReplicasWhereThereAreSeveral) {
   EXPECT_EQ((MeshShape{.dp = 3, .cp = 2}.ToString()), "pp=1,dp=3,cp=2,tp=1");
 }
 
+TEST(MeshShapeTest, RanksThatDivideExpertsAreNoAxis) {
+  const MeshShape shape = {.dp = 2, .cp = 2, .ep = 4};
+  EXPECT_EQ(shape.ranks(), 4);
+  EXPECT_EQ(shape.ToString(), "pp=1,dp=2,cp=2,tp=1,ep=4");
+  EXPECT_EQ(MeshShape::Parse(shape.ToString()).value(), shape);
+  EXPECT_TRUE(shape.Check(4).ok());
+  EXPECT_EQ(MeshShape({.dp = 3, .ep = 2}).Check(3).message(),
+            "mesh pp=1,dp=3,tp=1,ep=2: ep is 2, but must divide dp x cp, which is 3");
+}
+
 TEST(MeshShapeTest, RefusesWhatItCannotRead) {
   const auto message = [](const std::string& text) {
     return std::string(MeshShape::Parse(text).status().message());
   };
-  EXPECT_THAT(message("ep=2"), AllOf(HasSubstr("no axis \"ep\""), HasSubstr("dp=2,tp=4")));
+  EXPECT_THAT(message("sp=2"), AllOf(HasSubstr("no axis \"sp\""), HasSubstr("dp=2,tp=4")));
   EXPECT_THAT(message("dp=2,dp=2"), HasSubstr("axis dp is given twice"));
   for (const char* size : {"dp", "dp=", "dp=0", "dp=-1", "dp=two", "dp=2x", "dp=99999999999"}) {
     EXPECT_THAT(message(size), HasSubstr("axis dp needs a size of 1 or more")) << size;

@@ -105,6 +105,31 @@ TEST(MeshTest, WithOneReplicaTheDataRanksAreDp) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// Of each replica, runs of the ranks along dp and cp; those with the same place in their run have
+// the same experts.
+TEST(MeshTest, RunsOfDpAndCpDivideExperts) {
+  const absl::Status status = RunRanks(16, {}, [](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.replicas = 2, .dp = 2, .cp = 2, .tp = 2, .ep = 2},
+                                                handle.comm()));
+    if (handle.rank() == 5) {
+      EXPECT_THAT(mesh.ep().members(), ElementsAre(5, 7));
+      EXPECT_THAT(mesh.expert_dp().members(), ElementsAre(1, 5));
+      EXPECT_THAT(mesh.expert_batch().members(), ElementsAre(1, 5, 9, 13));
+      EXPECT_EQ(mesh.ep().rank(), mesh.shape().ExpertPlaceOf(mesh.coordinate()));
+      EXPECT_EQ(mesh.expert_dp().rank(), mesh.shape().ExpertGroupOf(mesh.coordinate()));
+    }
+    LS_ASSIGN_OR_RETURN(Mesh wide,
+                        Mesh::Create({.pp = 2, .dp = 4, .cp = 2, .ep = 4}, handle.comm()));
+    if (handle.rank() == 14) {
+      EXPECT_THAT(wide.ep().members(), ElementsAre(12, 13, 14, 15));
+      EXPECT_THAT(wide.expert_dp().members(), ElementsAre(10, 14));
+      EXPECT_EQ(&wide.expert_batch(), &wide.expert_dp());
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(MeshTest, WrongNumberOfRanksIsRefused) {
   const absl::Status status = RunRanks(3, {}, [](RankHandle& handle) -> absl::Status {
     return Mesh::Create({.dp = 2, .tp = 2}, handle.comm()).status();

@@ -53,11 +53,12 @@ void ReadMesh(ConfigReader& reader, Settings& settings) {
     ranks *= mesh[axis];
   }
   reader.Read("ep", &mesh.ep, {.at_least = 1, .at_most = kMaxRanks});
-  if (mesh.ep < 1 || (mesh.dp * mesh.cp) % mesh.ep != 0) {
+  const int64_t dividers = int64_t{mesh.dp} * mesh.cp;
+  if (mesh.ep < 1 || dividers % mesh.ep != 0) {
     reader.AddProblem("ep", absl::StrCat("is ", mesh.ep,
                                          ", and experts are divided among ranks along dp and cp: "
                                          "use a divisor of mesh.dp x mesh.cp, which is ",
-                                         mesh.dp * mesh.cp));
+                                         dividers));
     mesh.ep = 1;
   }
   if (ranks > kMaxRanks) {

@@ -51,6 +51,37 @@ TEST_F(ExpertsTest, TheFirstChoicesFitIntoACapacity) {
   EXPECT_EQ(rows.used(), 5);
 }
 
+// The second of two ranks: its rows come behind those of the first, which has chosen expert 0 once
+// and expert 1 twice.
+TEST_F(ExpertsTest, CapacitiesCountTheChoicesOfRanksBefore) {
+  const RowRanks ranks = {.size = 2, .index = 1, .gather = [](const std::vector<int64_t>& own) {
+                            std::vector<int64_t> all = {1, 2, 3};
+                            all.insert(all.end(), own.begin(), own.end());
+                            return all;
+                          }};
+  const ExpertRows rows(kernels_, kRouting, Upload(kernels_, {3, 2}, {0, 1, 0, 2, 0, 1}), 0,
+                        /*capacity=*/3, ranks);
+  EXPECT_THAT(Integers(rows.places()), ElementsAre(0, 2, 1, -1, -1, -1));
+  EXPECT_THAT(rows.counts(), ElementsAre(3, 2, 1));
+  EXPECT_THAT(rows.counts_of_all(), ElementsAre(4, 4, 4));
+}
+
+// Two ranks, two experts, two leaves: what arrives by (rank, expert, leaf) is ordered by (expert,
+// rank, leaf).
+TEST_F(ExpertsTest, ReceivedRowsAreOrderedByExpert) {
+  const ReceivedRows rows(kernels_, 2, 2, 2, {1, 0, 2, 1, 0, 2, 1, 0});
+  EXPECT_EQ(rows.dispatched(), 7);
+  EXPECT_EQ(rows.leaves(), 4);
+  EXPECT_EQ(rows.From(0), (Range{0, 4}));
+  EXPECT_EQ(rows.From(1), (Range{4, 3}));
+  EXPECT_THAT(Integers(rows.arrivals()), ElementsAre(0, 4, 5, 1, 2, 3, 6));
+  EXPECT_THAT(Integers(rows.places()), ElementsAre(0, 3, 4, 5, 1, 2, 6));
+  EXPECT_EQ(rows.Of(0), (Range{0, 3}));
+  EXPECT_EQ(rows.Of(0, 3), (Range{1, 2}));
+  EXPECT_EQ(rows.Of(1, 0), (Range{3, 2}));
+  EXPECT_EQ(rows.Of(1, 3).count, 0);
+}
+
 TEST_F(ExpertsTest, BiasesRiseWhereLoadsAreLow) {
   ExpertLoad load("router", 3, /*bias_rate=*/0.5);
   load.Materialize(kernels_);
