@@ -14,6 +14,8 @@ def _strategy(program, has_curve = True):
 # curve, and has no curve test.
 _VARIANTS = {
     "dp_tp": _strategy("tp"),
+    # A run that changes its strategy and mesh, as train.legs says.
+    "legs": _strategy("mesh"),
     "single_unscaled": _strategy("single", has_curve = False),
     # Where a workload trains adapters, all strategies do; `lora` on one rank is what they are held to,
     # and `full`, which trains the whole model instead, what adapters are compared with.
@@ -43,6 +45,7 @@ EXPERIMENTS = {
     "llama_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp"],
     "llama_shakespeare": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp"],
     "moe_markov": ["single", "ddp", "fsdp", "fsdp_pipe", "tp", "dp_tp", "cp", "ep"],
+    "relay": ["single", "legs"],
     "resnet18_cifar10": ["single", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp"],
     "resnet50_layerwise": ["single", "layerwise"],
     "resnet_lora": ["lora", "ddp", "fsdp", "layerwise", "gpipe", "fsdp_pipe", "tp", "full"],
