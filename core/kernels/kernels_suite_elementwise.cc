@@ -325,6 +325,17 @@ TEST_P(KernelsSuite, DropoutOfASliceIsASliceOfDropout) {
   }));
 }
 
+TEST_P(KernelsSuite, DropoutCountsElementsBeyond32Bits) {
+  const Dropout dropout{.probability = 0.4f, .key = 11, .counter = 12};
+  const Input x = Normal({2300});
+  for (const int64_t first : {100, 103}) {
+    const Tensor near = Output(x.shape), far = Output(x.shape);
+    kernels().ApplyDropout(dropout, first, x.tensor, near);
+    kernels().ApplyDropout(dropout, first + (int64_t{1} << 32), x.tensor, far);
+    EXPECT_NE(Download(near), Download(far)) << first;
+  }
+}
+
 TEST_P(KernelsSuite, CutsOfElementwiseKernelsDoNotShow) {
   const std::vector<Input> inputs = {Normal({2000}, 0, 4), Normal({2000})};
   using In = const std::vector<Tensor>&;

@@ -27,7 +27,7 @@ TEST_P(KernelsSuite, ColumnsAreCopiedAlone) {
 TEST_P(KernelsSuite, BiasAfterASum) {
   struct {
     int64_t rows, width;
-  } const cases[] = {{1, 1}, {3, 17}, {300, 63}, {5, 3000}};
+  } const cases[] = {{1, 1}, {3, 17}, {30, 12}, {300, 63}, {5, 3000}};
   for (const auto& c : cases) {
     const Input x = Normal({c.rows, c.width}), residual = Normal(x.shape), bias = Normal({c.width});
     for (const bool with_bias : {true, false}) {

@@ -31,6 +31,8 @@ class BackendUnderTest {
 
   // How many calls the backend itself makes in a group before it hands it out.
   virtual int own_calls() const { return 0; }
+  // As errors write the last call of a rank that has made none in a test.
+  virtual std::string last_own_call() const { return "no call yet"; }
 
   // Runs `body` on each rank of a new world, as RunRanks (core/comm/launch.h) does. Where ranks are
   // processes, each returns what its own rank knows as the first cause.
@@ -47,8 +49,7 @@ class CommConformance : public testing::TestWithParam<BackendFactory> {
 
   // As errors write the number of a test's call in its group, from 0.
   std::string Number(int call) const { return absl::StrCat("#", backend_->own_calls() + call); }
-  // As errors write the last call of a rank that has made none in a test.
-  std::string NoCall() const { return backend_->own_calls() == 0 ? "no call yet" : "split #0"; }
+  std::string NoCall() const { return backend_->last_own_call(); }
 
   // For bodies in which nobody fails: a timeout that no healthy run meets.
   void RunOk(int ranks, const RankBody& body) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -34,6 +35,10 @@ class NcclBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return ranks_; }
   int own_calls() const override { return 1; }  // the split for names of NCCL's communicators
+  // Where sums are exact, members tell one another their nodes behind it.
+  std::string last_own_call() const override {
+    return kReductions == NcclReductions::kExact ? "all_gather #0" : "split #0";
+  }
   absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
     return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) -> absl::Status {
       LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context,

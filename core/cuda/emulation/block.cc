@@ -290,8 +290,7 @@ void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t
          absl::StrCat(verb, bytes, " bytes at ", absl::Hex(begin), ", no multiple of ", alignment));
   }
   if (shared_.Contains(address)) {
-    const SharedMemory::Accessor accessor = {.thread = thread_->number,
-                                             .warp_epoch = warp().epoch};
+    const SharedMemory::Accessor accessor = {.thread = thread_->number, .warp_epoch = warp().epoch};
     const size_t offset = shared_.Offset(address);
     const std::string problem = access == Access::kRead ? shared_.Read(offset, bytes, accessor)
                                                         : shared_.Write(offset, bytes, accessor);

@@ -100,8 +100,7 @@ std::string SharedMemory::Write(size_t offset, size_t bytes, const Accessor& acc
     for (const Stamp* earlier : {&reads_[i], &writes_[i]}) {
       if (Conflicts(*earlier, accessor)) {
         return absl::StrCat("shared memory that thread ", earlier->by.thread,
-                            earlier == &reads_[i] ? " read" : " wrote",
-                            " with no barrier since");
+                            earlier == &reads_[i] ? " read" : " wrote", " with no barrier since");
       }
     }
     writes_[i] = {.epoch = epoch_, .by = accessor};

@@ -1,0 +1,22 @@
+// Kernels for emulation_test.cc, right or with a mistake that their arguments ask for.
+
+#pragma once
+
+#include <cstdint>
+
+#include "cuda_runtime_api.h"
+
+namespace lockstep::emulation {
+
+// x[i] = value for i < count; a block for each 256 elements.
+void FillElements(cudaStream_t stream, float* x, int64_t count, float value);
+
+// y = x, 16 bytes a thread.
+void CopyVectors(cudaStream_t stream, const float* x, float* y, int threads);
+
+// What stands between the writes of all threads and their reads.
+enum class Barrier { kWhole, kMissing, kAwaitsTheWarp };
+// x[i] = 255 - i for i < 256, by way of shared memory of `shared_bytes`.
+void Reverse(cudaStream_t stream, float* x, Barrier barrier, int64_t shared_bytes = 1024);
+
+}  // namespace lockstep::emulation
