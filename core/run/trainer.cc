@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>  // std::isfinite
 #include <cstdio>
+#include <iterator>  // std::next
 #include <optional>
 #include <utility>
 
@@ -294,8 +295,13 @@ class Trainer {
     for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
       // All ranks read the same checkpoint, each its own part of it.
       const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path);
-      LS_ASSIGN_OR_RETURN(const bool is_passed_over, PassesOver(info.status()));
-      if (is_passed_over) {
+      LS_ASSIGN_OR_RETURN(const int finder, FindsDamage(info.status()));
+      if (finder < rank().size) {
+        const bool has_older = std::next(newest) != found->rend();  // else the error below tells
+        if (finder == rank().rank && has_older) {
+          std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
+                       std::string(info.status().message()).c_str());
+        }
         if (first_damage.ok()) first_damage = info.status();
         damaged_.push_back(newest->path);
         continue;
@@ -328,18 +334,14 @@ class Trainer {
                     "goes on from the newest checkpoint that is sound");
   }
 
-  // Whether all ranks pass a checkpoint over, because some of them found damage in it. One of them
-  // says so. `loaded`: how it went here.
-  absl::StatusOr<bool> PassesOver(const absl::Status& loaded) {
-    if (run_.settings.checkpoint.on_damage == OnDamage::kStop) return false;
+  // The first rank that found damage in a checkpoint which all ranks then pass over; the number of
+  // ranks: none. `loaded`: how it went here.
+  absl::StatusOr<int> FindsDamage(const absl::Status& loaded) {
+    if (run_.settings.checkpoint.on_damage == OnDamage::kStop) return rank().size;
     int64_t first = IsDamage(loaded) ? rank().rank : rank().size;
     LS_RETURN_IF_ERROR(AllReduceNumbers(here_->ranks(), absl::MakeSpan(&first, 1), ReduceOp::kMin,
                                         "damaged checkpoint"));
-    if (first == rank().rank) {
-      std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
-                   std::string(loaded.message()).c_str());
-    }
-    return first < rank().size;
+    return static_cast<int>(first);
   }
 
   // Whether the run can go on behind a sound checkpoint.
