@@ -83,7 +83,7 @@ def scaled_projection(model):
 def wrong_softmax_scale(model):
     blocks = model.transformer.h if hasattr(model, "transformer") else model.model.layers
     attention = getattr(blocks[1], "attn", None) or blocks[1].self_attn
-    attention.scaling = attention.scaling * 0.999
+    attention.scaling = attention.scaling * 0.99
 
 
 def swapped_features(model):
@@ -101,7 +101,7 @@ def doubled_residual(model):
 
 FAULTS = {"an epsilon of 2e-5": (wrong_epsilon, "blocks.1.network.norm"),
           "a projection scaled by 1.0001": (scaled_projection, "blocks.0.attention.projection"),
-          "logits scaled by 0.999": (wrong_softmax_scale, "blocks.1.attention.core"),
+          "logits scaled by 0.99": (wrong_softmax_scale, "blocks.1.attention.core"),
           "two features of the queries swapped": (swapped_features, "blocks.1.attention.qkv"),
           "a norm's gradient times 0.999": (truncated_gradient, "blocks.0.network.norm"),
           "an MLP that is added twice": (doubled_residual, "blocks.1.network.down")}
@@ -139,16 +139,22 @@ def train(name, weights, batches, out, spoil=None, wrap=lambda model: model):
                 with probe.micro_batch(number, inputs, targets):
                     logits = model(input_ids=inputs).logits
                     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-                    # Data-parallel ranks average their gradients.
-                    (loss / batches.targets(step) * (ranks if shares else 1)).backward()
+                    (loss / batches.targets(step)).backward()
             probe.gradients()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
 
 
+def sum_bucket(_, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
+
+
 def wrap_ddp(model):
-    return torch.nn.parallel.DistributedDataParallel(model)
+    """The loss is divided by the targets of all ranks, so gradients are summed, not averaged."""
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    model.register_comm_hook(None, sum_bucket)
+    return model
 
 
 def wrap_fsdp(model):
@@ -156,7 +162,11 @@ def wrap_fsdp(model):
     blocks = model.transformer.h if hasattr(model, "transformer") else model.model.layers
     for block in blocks:
         fully_shard(block)
-    return fully_shard(model)
+    fully_shard(model)
+    for each in (model, *blocks):
+        each.set_gradient_divide_factor(1.0)
+        each.set_force_sum_reduction_for_comms(True)
+    return model
 
 
 def wrap_tp(model):

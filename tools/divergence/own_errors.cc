@@ -215,6 +215,18 @@ class StepJudge {
   Result Active(const Array& pre) const {
     return is_gpt() ? reference::Gelu(pre) : reference::SwiGlu(pre);
   }
+
+  // The gradient before the activation. It is linear in the one behind, whose errors it carries on.
+  Result ActiveBackward(const Array& pre, const Result& dactive) const {
+    const auto backward = [&](const Array& dy) {
+      return is_gpt() ? reference::GeluBackward(pre, dy) : reference::SwiGluBackward(pre, dy);
+    };
+    Result dpre = backward(dactive);
+    dpre.magnitude = backward(Array(dactive.shape, dactive.magnitude)).magnitude;
+    Widen(dpre);
+    return dpre;
+  }
+
   std::string FirstOfMlp(const std::string& block) const {
     return block + (is_gpt() ? ".network.up" : ".network.gate_up");
   }
@@ -376,9 +388,7 @@ class StepJudge {
     LS_ASSIGN_OR_RETURN(const Array pre, Pre(block, second));
     const Result dactive = LinearBackward(dy, Active(pre), mlp + ".down");
     Widen(gradients_[mlp + ".down.weight"]);
-    Result dfirst =
-        is_gpt() ? reference::GeluBackward(pre, dactive) : reference::SwiGluBackward(pre, dactive);
-    Widen(dfirst);
+    const Result dfirst = ActiveBackward(pre, dactive);
     LS_RETURN_IF_ERROR(hold(FirstOfMlp(block), dfirst));
     Result of_second = LinearBackward(dpre.defined() ? dpre : dfirst, second, FirstOfMlp(block));
     if (!dpre.defined()) Widen(of_second);
