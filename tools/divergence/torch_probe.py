@@ -16,7 +16,7 @@
           optimizer.zero_grad()
 
 //tools/divergence then compares /tmp/torch with a run of Lockstep. The file of names says which modules and parameters
-are which of Lockstep's places; names/ holds those of GPT-2 and Llama of transformers and of ResNet of torchvision.
+are which of Lockstep's places; names/ holds those of GPT-2 and Llama of transformers.
 
 Works under DistributedDataParallel, FSDP2 (fully_shard) and DTensor: each rank makes its own TorchProbe, after the model is
 wrapped, and writes its own files; shards are described by their DTensor. Modules that are recomputed in backward are
