@@ -141,7 +141,8 @@ def train(name, weights, batches, out, spoil=None, wrap=lambda model: model):
                     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
                     (loss / batches.targets(step)).backward()
             probe.gradients()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if shares:  # PyTorch clips no mixture of DTensors and tensors
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
 
