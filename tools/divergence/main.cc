@@ -10,19 +10,32 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "core/config/config.h"
 #include "core/probe/probed_run.h"
 #include "tools/divergence/divergence.h"
 #include "tools/divergence/divergence_report.h"
+#include "tools/divergence/foreign.h"
 #include "tools/divergence/judgement.h"
 #include "tools/experiment/outputs.h"
-#include "tools/report/write_page.h"
 #include "tools/report/text.h"
+#include "tools/report/write_page.h"
 
 ABSL_FLAG(std::string, html, "", "where the page goes; default: divergence.html in RUN_B");
 ABSL_FLAG(bool, png, false, "the page and its chart as pictures too, beside it (by Chromium)");
 
 namespace lockstep {
 namespace {
+
+absl::StatusOr<int> RunForeign(const ProbedRun& ours, const std::string& directory,
+                               const ProbedRun& theirs) {
+  if (IsForeign(ours)) {
+    return InvalidArgument(ours.folder, ": is of another program, too; RUN_A must be Lockstep's");
+  }
+  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(UserPath(directory) + "/config.toml"));
+  LS_ASSIGN_OR_RETURN(const ForeignComparison comparison, CompareForeign(ours, config, theirs));
+  std::fputs(comparison.text.c_str(), stdout);
+  return comparison.agrees ? 0 : 1;
+}
 
 // 0 if the runs agree, 1 if they part.
 absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
@@ -34,6 +47,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
   LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(html, "an HTML page", "<!DOCTYPE html>")}));
   LS_ASSIGN_OR_RETURN(const ProbedRun a, ReadProbedRun(UserPath(directories[0])));
   LS_ASSIGN_OR_RETURN(const ProbedRun b, ReadProbedRun(UserPath(directories[1])));
+  if (IsForeign(b)) return RunForeign(a, directories[0], b);
   LS_ASSIGN_OR_RETURN(const Divergence divergence, FindDivergence(a, b));
   Judgement judgement;
   const bool agree = divergence.differences.empty();

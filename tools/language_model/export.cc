@@ -23,7 +23,8 @@
 #include "tools/language_model/peft.h"
 
 ABSL_FLAG(std::string, run, "", "run directory");
-ABSL_FLAG(std::string, checkpoint, "", "one of its checkpoints; the newest if empty");
+ABSL_FLAG(std::string, checkpoint, "",
+          "one of its checkpoints; the newest if empty; initial: the weights that it started from");
 ABSL_FLAG(std::string, data, "", "folder of data sets; LOCKSTEP_DATA if empty");
 ABSL_FLAG(bool, adapters_only, false,
           "write the adapters alone: adapter_model.safetensors and adapter_config.json");

@@ -56,21 +56,25 @@ std::string RoundAndHash(const std::vector<StateTensor>& frozen, DType compute, 
   return HashParameters(kernels, rounded);
 }
 
-// Gives a model with adapters memory, its base from where the run had it, and the adapters of a
-// checkpoint.
-absl::Status FillAdapted(Model& model, const Config& config, const std::string& checkpoint,
-                         Kernels& kernels) {
+// Gives a model memory and the weights that a run starts from: those of model.init, or of the seed.
+absl::Status FillInitial(Model& model, const Config& config, Kernels& kernels) {
   uint64_t seed = Settings().seed;
   ConfigReader train(config.Table("train"));
   train.Read("seed", &seed);
   Materialize(model.Parameters(), seed, kernels);
   Materialize(model.Statistics(), kernels);
+  if (model.initial_weights.empty()) return absl::OkStatus();
+  return Annotate(LoadInitialWeights(model.initial_weights, model.published,
+                                     WeightsOf(model, kernels.allocator()), kernels),
+                  "model.init");
+}
+
+// Gives a model with adapters memory, its base from where the run had it, and the adapters of a
+// checkpoint.
+absl::Status FillAdapted(Model& model, const Config& config, const std::string& checkpoint,
+                         Kernels& kernels) {
+  LS_RETURN_IF_ERROR(FillInitial(model, config, kernels));
   const std::vector<StateTensor> weights = WeightsOf(model, kernels.allocator());
-  if (!model.initial_weights.empty()) {
-    LS_RETURN_IF_ERROR(
-        Annotate(LoadInitialWeights(model.initial_weights, model.published, weights, kernels),
-                 "model.init"));
-  }
   LS_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(config));
   const std::string base = RoundAndHash(FrozenState(weights), precision.compute, kernels);
   LS_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadCheckpointInfo(checkpoint));
@@ -149,7 +153,8 @@ RunSource FromUser(const RunSource& named) {
   };
   const char* data = std::getenv("LOCKSTEP_DATA");
   return {.run = from_user(named.run),
-          .checkpoint = from_user(named.checkpoint),
+          .checkpoint =
+              named.checkpoint == kInitialWeights ? named.checkpoint : from_user(named.checkpoint),
           .data = from_user(named.data.empty() && data != nullptr ? data : named.data)};
 }
 
@@ -164,9 +169,13 @@ absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels) {
   }
   loaded.context = loaded.dataset->input_shape()[0];
   loaded.vocabulary = loaded.dataset->classes();
-  LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
   Settings settings;
   LS_RETURN_IF_ERROR(ReadLora(config, settings));
+  if (source.checkpoint == kInitialWeights) {
+    LS_RETURN_IF_ERROR(FillInitial(loaded.model, config, kernels));
+    return loaded;
+  }
+  LS_ASSIGN_OR_RETURN(const std::string checkpoint, FindCheckpoint(source));
   if (!settings.lora) {
     LS_RETURN_IF_ERROR(Fill(loaded.model, checkpoint, kernels));
     return loaded;

@@ -20,9 +20,12 @@ struct LoadedModel {
   std::shared_ptr<const Dataset> dataset;  // that it was trained on; null where no run is known
 };
 
+// In place of a checkpoint: the weights that the run started from, before any adapters.
+inline constexpr char kInitialWeights[] = "initial";
+
 struct RunSource {
   std::string run;              // its directory
-  std::string checkpoint = {};  // empty: the newest of the run
+  std::string checkpoint = {};  // empty: the newest of the run; or kInitialWeights
   std::string data = {};        // folder of data sets
 };
 
