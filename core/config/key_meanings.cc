@@ -9,9 +9,11 @@ namespace {
 constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"batch.size", "samples of a step, over all ranks"},
 
-    {"checkpoint.every", "steps between checkpoints; 0: none"},
+    {"checkpoint.every", "steps between checkpoints; 0: only at the end"},
     {"checkpoint.files", "a file for each rank, or one for all"},
-    {"checkpoint.keep", "newest checkpoints that stay; 0: all"},
+    {"checkpoint.keep", "newest checkpoints that stay; 0: none is written"},
+    {"checkpoint.on_damage", "a resumed run goes back to the newest sound one, or stops"},
+    {"checkpoint.write", "beside training, or while the step waits"},
 
     {"comm.nccl_reductions", "NCCL's own order of sums, or the one of every other mesh"},
 
@@ -52,6 +54,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"data_parallel.reshard", "what stays of a block between forward and backward"},
     {"data_parallel.shard", "what ranks divide: ZeRO-1, 2 and 3 are optimizer to parameters"},
     {"data_parallel.unshard", "parameters are gathered for each pass, or once a step"},
+
+    {"guard.every", "steps between comparisons of what several ranks hold; 0: none"},
+    {"guard.loss_jump", "times the mean loss before, above which a run stops; 0: none"},
 
     {"hashes.every", "steps between rows of hashes.csv; 0: never"},
 
@@ -162,7 +167,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"validation.at_start", "whether it is done before the first step too"},
     {"validation.batch_size", "samples of a batch; 0: of the largest micro-batch"},
     {"validation.batches", "batches; 0: all"},
-    {"validation.every", "steps between validations; 0: none"},
+    {"validation.every", "steps between validations; 0: only at the end"},
 });
 
 }  // namespace
