@@ -190,10 +190,13 @@ int64_t FarthestOf(std::string_view name) {
   return std::max<int64_t>(1, static_cast<int64_t>(name.size()) / 3);
 }
 
-// The nearest of `names` to `name`; empty where none is near.
+// The nearest of `names` to `name`, or one that begins with it; empty where none is near.
 std::string Near(const std::string& name, std::span<const std::string> names) {
   const std::string nearest = NearestName(name, names);
-  return EditDistance(name, nearest) <= FarthestOf(name) ? nearest : "";
+  if (EditDistance(name, nearest) <= FarthestOf(name)) return nearest;
+  const auto longer = std::ranges::find_if(
+      names, [&name](const std::string& known) { return known.starts_with(name); });
+  return longer == names.end() ? "" : *longer;
 }
 
 std::string ForeignKey(const std::string& key, std::span<const ForeignName> names) {

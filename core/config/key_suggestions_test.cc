@@ -19,6 +19,9 @@ const std::vector<std::string> kTransformer = {"kind",  "init",  "layers",
 TEST(KeySuggestionsTest, TypingErrorsOfTheTableComeFirst) {
   EXPECT_EQ(SuggestKey("model", "widht", kTransformer), "; did you mean model.width?");
   EXPECT_EQ(SuggestKey("model", "n_layers", kTransformer), "; did you mean model.layers?");
+  EXPECT_EQ(
+      SuggestKey("tensor_parallel", "sequence", std::vector<std::string>{"sequence_parallel"}),
+      "; did you mean tensor_parallel.sequence_parallel?");
   EXPECT_EQ(SuggestKey("", "modle", std::vector<std::string>{"data", "model"}),
             "; did you mean model?");
 }
