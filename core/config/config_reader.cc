@@ -214,8 +214,9 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
   }
   const auto position = std::ranges::find(names, *name);
   if (position == names.end()) {
-    AddProblem(key, absl::StrCat("is \"", *name, "\"; ", SuggestChoice(FullKey(key), *name, names),
-                                 "Known are ", known));
+    const std::string suggestion = SuggestChoice(FullKey(key), *name, names);
+    AddProblem(key, absl::StrCat("is \"", *name, "\"; ", suggestion,
+                                 suggestion.empty() ? "known are " : "Known are ", known));
     return std::nullopt;
   }
   return static_cast<size_t>(position - names.begin());

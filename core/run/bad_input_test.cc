@@ -211,8 +211,8 @@ TEST_F(BadInputTest, EpochsStandForSteps) {
   ASSERT_TRUE(result.ok()) << result.err;
   EXPECT_THAT(result.err, HasSubstr("  steps  4 of 8 samples (128 tokens)\n"));
   EXPECT_EQ(std::ranges::count(*ReadFile(Path("out/losses.csv")), '\n'), 1 + 4);
-  EXPECT_THAT(Fail(kSingle, {"--set", "train.epochs=0"}),
-              HasSubstr("train.epochs is 0: it must be greater than 0"));
+  EXPECT_THAT(Fail(kSingle, {"--set", "train.epochs=-1"}),
+              HasSubstr("train.epochs is -1: it must be greater than 0"));
   EXPECT_THAT(Fail(kSingle, {"--set", "train.epochs=1e12"}), HasSubstr("it must be at least 1"));
   EXPECT_THAT(Fail(kSingle, {}), HasSubstr("train.steps is missing"));
 }

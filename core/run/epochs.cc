@@ -11,7 +11,13 @@
 
 namespace lockstep {
 
-bool CountsEpochs(const Config& config) { return config.Table("train.epochs").value != nullptr; }
+bool CountsEpochs(const Config& config) {
+  const ConfigValue* value = config.Table("train.epochs").value;
+  if (value == nullptr) return false;
+  const auto* number = value->As<double>();
+  const auto* integer = value->As<int64_t>();
+  return !(number != nullptr && *number == 0) && !(integer != nullptr && *integer == 0);
+}
 
 absl::StatusOr<Config> WithStepsOfEpochs(const Config& config, int64_t samples) {
   // What else is in these tables is read, and checked, with all settings.

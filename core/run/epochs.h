@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Whether a configuration says how long a run is in epochs: train.epochs.
+// Whether a configuration says how long a run is in epochs: train.epochs, which 0 leaves to
+// train.steps.
 bool CountsEpochs(const Config& config);
 
 // The configuration with train.steps in place of train.epochs, for a training split of `samples`:

@@ -297,7 +297,7 @@ TEST_P(MeshRefusalTest, WhatCannotBeCombinedIsRefused) {
       {{"mesh.replicas=2", "mesh.dp=3"}, "a replica would sum 3 shards"},
       {{"mesh.dp=3", "cut.shards=4"}, "set one of mesh.dp=1, 2, 4"},
       {{"mesh.dp=2", "cut.shards=6"}, "a rank would sum 3 shards"},
-      {{"mesh.dp=2", "data_parallel.shard=all"}, "did you mean"},
+      {{"mesh.dp=2", "data_parallel.shard=all"}, "known are \"none\""},
       {{"mesh.dp=4", "data_parallel.shard=parameters", "data_parallel.reshard=3"},
        "does not divide into groups"},
       {{"mesh.dp=2", "data_parallel.shard=parameters", "data_parallel.bucket_bytes=9"},
