@@ -1,38 +1,41 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
-#include <numeric>
+
+#include "absl/status/status.h"
+#include "core/comm/communicator.h"
+#include "core/config/settings.h"
+#include "core/report/results.h"
 
 namespace lockstep {
 
-// Whether losses jump: whether a step's loss is more than `factor` times the mean of the losses
-// before it, of which the last ones count. Says nothing of the first few steps.
+// Whether the losses of a run are such that it may go on and save what it has trained: finite, and
+// none more than guard.loss_jump times the mean of the losses before it, of which the last ones
+// count. The first few losses of an attempt are compared with none.
 class LossWatch {
  public:
-  // factor: 0 for none.
-  explicit LossWatch(double factor) : factor_(factor) {}
+  // The settings outlive it.
+  explicit LossWatch(const Settings& settings) : settings_(settings) {}
+
+  // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the
+  // run should stop, and how a user can repeat the step. A step that was skipped is passed over.
+  absl::Status Take(int64_t step, const StepResult& result);
 
   // The mean of the losses that the next one is compared with; 0 while there are too few.
-  double mean() const {
-    if (losses_.size() < kLeast) return 0;
-    return std::accumulate(losses_.begin(), losses_.end(), 0.0) /
-           static_cast<double>(losses_.size());
-  }
+  double mean() const;
 
-  // Takes the loss of a step, which is finite. Returns whether it jumps; then it joins no mean.
-  bool Jumps(double loss) {
-    const double before = mean();
-    if (factor_ > 0 && before > 0 && loss > factor_ * before) return true;
-    losses_.push_back(loss);
-    if (losses_.size() > kMost) losses_.pop_front();
-    return false;
-  }
+  // Called by all ranks: those of rank 0 become everybody's, as ranks that were idle have none.
+  absl::Status Share(Communicator& ranks);
 
  private:
   static constexpr size_t kLeast = 4, kMost = 16;
 
-  const double factor_;
+  // Whether a finite loss jumps; if not, it joins the others.
+  bool Jumps(double loss);
+
+  const Settings& settings_;
   std::deque<double> losses_;  // the last ones, oldest first
 };
 

@@ -18,8 +18,8 @@
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/report/banner.h"
+#include "core/report/cost_forecast.h"
 #include "core/report/error_file.h"
-#include "core/report/forecast.h"
 #include "core/report/rank_report.h"
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
@@ -122,14 +122,14 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_RETURN_IF_ERROR(CheckKernels(run));
   LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
-  Forecast forecast;
+  CostForecast forecast;
   forecast.time = predict_time({.run = run, .profiles = {}});
   for (const Rehearsed& rank : ranks) {
     forecast.costs.push_back(rank.prediction);
     forecast.memory.push_back(rank.memory);
   }
   return absl::StrCat(Banner(run, /*first_step=*/0, /*changes=*/{}), "\n",
-                      ForecastText(run, forecast));
+                      CostForecastText(run, forecast));
 }
 
 // Trains as one of the processes that mpirun or srun has started, each a rank. Rank 0 writes the

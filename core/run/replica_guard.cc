@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/checksum.h"
 #include "core/base/status.h"
+#include "core/comm/agree.h"
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
@@ -102,6 +103,20 @@ absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, 
       faults.size() == 1 ? "" : absl::StrCat(", and so do ", faults.size() - 1, " more tensors"),
       ". The run stops before it saves anything: test the memory and the processor of that rank's "
       "machine, and --resume from the newest checkpoint, elsewhere if they fail"));
+}
+
+absl::Status ReplicaGuard::AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
+                                      Communicator& ranks) {
+  const bool is_due = every_ > 0 && steps % every_ == 0;
+  return is_due ? BeforeSaving(steps, state, ranks) : absl::OkStatus();
+}
+
+absl::Status ReplicaGuard::BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
+                                        Communicator& ranks) {
+  if (every_ == 0 || steps == compared_steps_) return absl::OkStatus();
+  compared_steps_ = steps;
+  const absl::Status same = CheckReplicas(steps, state, kernels_, ranks);
+  return same.ok() ? same : AgreeOnFirst(same, ranks);
 }
 
 }  // namespace lockstep

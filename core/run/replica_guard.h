@@ -38,4 +38,24 @@ std::vector<ReplicaFault> FindFaults(const std::vector<std::vector<HeldHash>>& h
 absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, Kernels& kernels,
                            Communicator& ranks);
 
+// CheckReplicas for a run that wants it (guard.every): after so many steps, and before each
+// checkpoint. One rank tells what was found.
+class ReplicaGuard {
+ public:
+  // Steps between comparisons; 0: none is made. The kernels outlive it.
+  ReplicaGuard(int64_t every, Kernels& kernels) : every_(every), kernels_(kernels) {}
+
+  // The state after `steps` steps, where a comparison is due.
+  absl::Status AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
+                          Communicator& ranks);
+  // The same state, before it is saved, unless it has just been compared.
+  absl::Status BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
+                            Communicator& ranks);
+
+ private:
+  const int64_t every_;
+  Kernels& kernels_;
+  int64_t compared_steps_ = -1;  // behind the state that was compared last
+};
+
 }  // namespace lockstep

@@ -1,9 +1,6 @@
 #include "core/run/trainer.h"
 
 #include <algorithm>
-#include <cmath>  // std::isfinite
-#include <cstdio>
-#include <iterator>  // std::next
 #include <optional>
 #include <utility>
 
@@ -11,19 +8,14 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
-#include "core/base/file.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
-#include "core/checkpoint/checkpoint.h"
-#include "core/checkpoint/checkpoint_folder.h"
-#include "core/checkpoint/checkpoint_list.h"
-#include "core/checkpoint/checkpoint_writer.h"
-#include "core/checkpoint/stored_checkpoint.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
 #include "core/run/batches.h"
+#include "core/run/checkpoint_saver.h"
 #include "core/run/loss_watch.h"
 #include "core/run/mesh_change.h"
 #include "core/run/model_weights.h"
@@ -32,7 +24,9 @@
 #include "core/run/rank_in_leg.h"
 #include "core/run/rehearsal.h"
 #include "core/run/replica_guard.h"
+#include "core/run/resume.h"
 #include "core/run/run_probe.h"
+#include "core/run/trace_communication.h"
 #include "core/run/validation.h"
 #include "glog/logging.h"
 
@@ -43,33 +37,6 @@ namespace {
 constexpr int64_t kWarmUpSteps = 2;
 
 constexpr char kLegLabel[] = "leg";
-
-// Draws the calls of a step into the trace; those of one collective are joined across ranks.
-void TraceCommunication(const std::vector<LedgerEntry>& entries, Trace& trace) {
-  for (const LedgerEntry& entry : entries) {
-    const Operation operation = entry.signature.operation;
-    // With its members: a mesh has several groups of one name.
-    const std::string group = entry.group->ToString();
-    TraceEvent event = {.name = absl::StrCat(Name(operation), " ", entry.label),
-                        .track = TraceTrack::kCommunication,
-                        .start_nanos = entry.start_nanos,
-                        .duration_nanos = entry.end_nanos - entry.start_nanos,
-                        .bytes = entry.bytes,
-                        .sequence = entry.sequence,
-                        .detail = group};
-    const int self = entry.group->rank, peer = entry.signature.root;
-    if (operation == Operation::kSend) {
-      event.flow = absl::StrCat(group, " ", self, ">", peer, " ", entry.sequence);
-      event.flow_end = FlowEnd::kSource;
-    } else if (operation == Operation::kRecv) {
-      event.flow = absl::StrCat(group, " ", peer, ">", self, " ", entry.sequence);
-      event.flow_end = FlowEnd::kTarget;
-    } else {
-      event.flow = absl::StrCat(group, " ", entry.sequence);
-    }
-    trace.Add(std::move(event));
-  }
-}
 
 // The loop of one rank.
 class Trainer {
@@ -106,22 +73,23 @@ class Trainer {
 
   // Makes everything ready for the first step of this attempt, and returns how many are behind it.
   absl::StatusOr<int64_t> Start() {
-    leg_ = &FirstLeg();
+    leg_ = &FirstLegOf(run_);
     LS_RETURN_IF_ERROR(Enter());
-    int64_t step = 0;
+    Resumed resumed;
     if (here_ != nullptr) {
       LS_RETURN_IF_ERROR(MakeBase());
       if (run_.resume) {
-        LS_ASSIGN_OR_RETURN(step, Resume());
+        LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
       }
-      if (step == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
+      if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     }
+    int64_t step = resumed.steps;
     if (run_.next != nullptr) {
       LS_RETURN_IF_ERROR(BroadcastNumbers(tools_.world, absl::MakeSpan(&step, 1), 0, kLegLabel));
     }
     // All ranks have passed all checks: from here on the run directory changes.
-    LS_RETURN_IF_ERROR(
-        AgreeOnFirst(is_first() ? BeginDirectory() : absl::OkStatus(), tools_.world));
+    LS_RETURN_IF_ERROR(AgreeOnFirst(is_first() ? BeginDirectory(resumed.damaged) : absl::OkStatus(),
+                                    tools_.world));
     run_.directory->Agreed();
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
@@ -129,15 +97,6 @@ class Trainer {
       if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
     }
     return step;
-  }
-
-  // The leg that goes on with the newest checkpoint. What is wrong with that, Resume says.
-  const TrainingRun& FirstLeg() const {
-    if (!run_.resume || run_.next == nullptr) return run_;
-    const auto path = NewestCheckpoint(run_.checkpoints());
-    if (!path.ok() || !*path) return run_;
-    const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(**path);
-    return info.ok() ? LegAt(run_, info->step) : run_;
   }
 
   // Makes what this rank has in a leg.
@@ -152,6 +111,7 @@ class Trainer {
 
   absl::Status OpenReporter(int64_t step) {
     LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+    saver_.set_reporter(reporter_.get());
     const CutSettings& cut = run_.settings.cut;
     const auto note_of_mesh = [&](const char* key, int64_t count) {
       reporter_->Note(absl::StrCat(key, " = ", count,
@@ -167,7 +127,7 @@ class Trainer {
   absl::Status TrainLeg(int64_t& step) {
     std::optional<PrefetchedBatches> batches;
     if (here_ != nullptr) {
-      MakeCheckpointWriter();
+      saver_.Enter(*here_);
       batches.emplace(*leg_, rank(), step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
     }
@@ -177,8 +137,8 @@ class Trainer {
       if (here_ != nullptr) {
         LS_RETURN_IF_ERROR(Step(step, *batches));
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
-        LS_RETURN_IF_ERROR(Saved(step, writer_->Advance()));
-        if (IsDue(step, run_.settings.guard.every)) LS_RETURN_IF_ERROR(CompareReplicas(step + 1));
+        LS_RETURN_IF_ERROR(saver_.Advance(step));
+        LS_RETURN_IF_ERROR(guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()));
         LS_RETURN_IF_ERROR(AfterStep(step));
       }
       steps_here_ += 1;
@@ -199,7 +159,7 @@ class Trainer {
 
   absl::Status StopAfter(int64_t step) {
     if (steps_here_ == 0 || here_ == nullptr) return absl::OkStatus();
-    return SaveLast(step);
+    return saver_.SaveAndWait(step);
   }
 
   // Goes over to another leg after `steps` steps: moves the state to its layout.
@@ -208,7 +168,7 @@ class Trainer {
     MeshChange change = {.steps = steps, .from = FormationOf(*leg_), .to = FormationOf(next)};
     std::vector<HeldState> held;
     if (here_ != nullptr) {
-      LS_RETURN_IF_ERROR(EndCheckpointWriter(steps));
+      LS_RETURN_IF_ERROR(saver_.Leave(steps));
       held.push_back(strategy().State());
     }
     here_.reset();
@@ -223,9 +183,9 @@ class Trainer {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
     }
-    // Ranks that were idle know of no checkpoint.
-    LS_RETURN_IF_ERROR(AllReduceNumbers(tools_.world, absl::MakeSpan(&saved_steps_, 1),
-                                        ReduceOp::kMax, kLegLabel));
+    // Ranks that were idle know of no checkpoint and of no loss.
+    LS_RETURN_IF_ERROR(saver_.Share());
+    LS_RETURN_IF_ERROR(watch_.Share(tools_.world));
     change.planned_bytes = bytes.planned;
     change.sent_bytes = bytes.sent;
     change.seconds = SecondsSince(start);
@@ -253,7 +213,7 @@ class Trainer {
     report_.prediction.traffic = strategy().Predict().traffic;
     report_.trace = tools_.trace.Record();
     report_.memory = rank().allocator().books();
-    report_.checkpoints = earlier_costs_ + writer_->costs();
+    report_.checkpoints = saver_.costs();
     report_.median_step_seconds = Median(step_seconds_);
     LS_ASSIGN_OR_RETURN(report_.parameter_hash,
                         HashParameters(tools_.kernels, here_->ranks(), strategy().State()));
@@ -285,89 +245,10 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  // Fills the state from the newest checkpoint that is sound, and returns the steps behind it.
-  absl::StatusOr<int64_t> Resume() {
-    Communicator& world = here_->ranks();
-    const absl::StatusOr<std::vector<FoundCheckpoint>> found =
-        CheckpointsByStep(run_.checkpoints());
-    LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), world));
-    absl::Status first_damage;
-    for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
-      // All ranks read the same checkpoint, each its own part of it.
-      const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path);
-      LS_ASSIGN_OR_RETURN(const int finder, FindsDamage(info.status()));
-      if (finder < rank().size) {
-        const bool has_older = std::next(newest) != found->rend();  // else the error below tells
-        if (finder == rank().rank && has_older) {
-          std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
-                       std::string(info.status().message()).c_str());
-        }
-        if (first_damage.ok()) first_damage = info.status();
-        damaged_.push_back(newest->path);
-        continue;
-      }
-      LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), world));
-      LS_RETURN_IF_ERROR(AgreeOnFirst(CheckGoesOn(newest->path, info->step), world));
-      if (info->step > 0) strategy().Restored();
-      return info->step;
-    }
-    LS_RETURN_IF_ERROR(
-        AgreeOnFirst(Annotate(first_damage, "no checkpoint is sound; the newest"), world));
-    return absl::NotFoundError(absl::StrCat(run_.checkpoints(),
-                                            ": holds no checkpoint that this rank can see; all "
-                                            "ranks must see the run directory"));
-  }
-
-  absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path) {
-    absl::StatusOr<CheckpointInfo> info =
-        LoadCheckpoint(path,
-                       {.model = ModelFingerprint(run_.config),
-                        .base = base_,
-                        .keys = KeysOfCurve(run_.keys),
-                        .allowed_changes = run_.allowed_changes},
-                       TrainedState(strategy().State()), tools_.kernels);
-    if (run_.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status())) {
-      return info;
-    }
-    return Annotate(info.status(),
-                    "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
-                    "goes on from the newest checkpoint that is sound");
-  }
-
-  // The first rank that found damage in a checkpoint which all ranks then pass over; the number of
-  // ranks: none. `loaded`: how it went here.
-  absl::StatusOr<int> FindsDamage(const absl::Status& loaded) {
-    if (run_.settings.checkpoint.on_damage == OnDamage::kStop) return rank().size;
-    int64_t first = IsDamage(loaded) ? rank().rank : rank().size;
-    LS_RETURN_IF_ERROR(AllReduceNumbers(here_->ranks(), absl::MakeSpan(&first, 1), ReduceOp::kMin,
-                                        "damaged checkpoint"));
-    return static_cast<int>(first);
-  }
-
-  // Whether the run can go on behind a sound checkpoint.
-  absl::Status CheckGoesOn(const std::string& path, int64_t steps) {
-    if (steps > run_.settings.steps) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, ": has ", steps, " steps behind it, but train.steps is ",
-                       run_.settings.steps, "; raise train.steps to go on"));
-    }
-    if (steps == run_.settings.steps && PathExists(run_.out + "/summary.json")) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, ": has all ", steps,
-                       " steps behind it, and the run its summary: "
-                       "nothing is left to do; raise train.steps to go on"));
-    }
-    return is_first() ? Reporter::Check(run_, steps) : absl::OkStatus();
-  }
-
   // Begins to change the run directory.
-  absl::Status BeginDirectory() {
+  absl::Status BeginDirectory(const std::vector<std::string>& damaged) {
     LS_RETURN_IF_ERROR(run_.directory->Begin());
-    for (const std::string& path : damaged_) {
-      LS_ASSIGN_OR_RETURN(const std::string aside, SetAsideDamaged(path));
-      std::fprintf(stderr, "the damaged checkpoint is now %s\n", aside.c_str());
-    }
-    return absl::OkStatus();
+    return SetAside(damaged);
   }
 
   // Finishes a run that was stopped between its last step and its summary. The last loss comes from
@@ -410,16 +291,10 @@ class Trainer {
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
-    if (result.skipped) return absl::OkStatus();
-    if (std::isfinite(result.loss)) {
-      const double mean = watch_.mean();
-      if (!watch_.Jumps(result.loss)) return absl::OkStatus();
-      LS_RETURN_IF_ERROR(Saved(step, writer_->Finish()));
-      return AgreeOnFirst(Jumped(step, result, mean), here_->ranks());
-    }
-    if (run_.settings.on_nan == OnNan::kContinue) return absl::OkStatus();
-    LS_RETURN_IF_ERROR(Saved(step, writer_->Finish()));
-    return AgreeOnFirst(Diverged(step, result), here_->ranks());
+    const absl::Status judged = watch_.Take(step, result);
+    if (judged.ok()) return judged;
+    LS_RETURN_IF_ERROR(saver_.Finish(step + 1));
+    return AgreeOnFirst(judged, here_->ranks());  // all ranks say the same
   }
 
   absl::Status EndProbedStep(const StepResult& result) {
@@ -427,41 +302,6 @@ class Trainer {
     rank().probe->Number("gradient_norm", result.gradient_norm);
     rank().probe->Number("learning_rate", result.learning_rate);
     return rank().probe->EndStep(strategy().State());
-  }
-
-  // All ranks have the same loss: each says the same.
-  static absl::Status Diverged(int64_t step, const StepResult& result) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "step ", step + 1, ": the loss is ", result.loss, " (learning rate ", result.learning_rate,
-        ", gradient norm ", result.gradient_norm,
-        "), and the run stops before it saves anything. Lower schedule.learning_rate, or clip with "
-        "train.clip_norm, and --resume from the newest checkpoint; train.on_nan=continue goes on. ",
-        HowToRepeat(step)));
-  }
-
-  absl::Status Jumped(int64_t step, const StepResult& result, double mean) const {
-    return absl::OutOfRangeError(absl::StrCat(
-        "step ", step + 1, ": the loss jumps to ", result.loss, ", more than guard.loss_jump = ",
-        run_.settings.guard.loss_jump, " times the ", mean, " of the steps before (learning rate ",
-        result.learning_rate, ", gradient norm ", result.gradient_norm,
-        "), and the run stops before it saves anything. --resume goes on from "
-        "the newest checkpoint, with guard.loss_jump=0 past the jump. ",
-        HowToRepeat(step)));
-  }
-
-  // How a user sees what happened in a step: no checkpoint behind it has been saved.
-  static std::string HowToRepeat(int64_t step) {
-    return absl::StrCat(
-        "To see the step's tensors, repeat it in a copy of the run's directory: "
-        "--resume --set train.steps=",
-        step + 1, " --set probe.first_step=", step, " --set probe.steps=1 (docs/debugging.md)");
-  }
-
-  // Compares what ranks hold alike, after so many steps.
-  absl::Status CompareReplicas(int64_t steps) {
-    const absl::Status same =
-        CheckReplicas(steps, strategy().State(), tools_.kernels, here_->ranks());
-    return same.ok() ? same : AgreeOnFirst(same, here_->ranks());
   }
 
   absl::Status WriteHashes(int64_t step) {
@@ -479,82 +319,9 @@ class Trainer {
         LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
       }
     }
-    if (last) return SaveLast(step + 1);
-    return IsDue(step, run_.settings.checkpoint.every) ? SaveOnTheWay(step + 1) : absl::OkStatus();
-  }
-
-  void MakeCheckpointWriter() {
-    const CheckpointSettings& checkpoint = run_.settings.checkpoint;
-    // A checkpoint is only as good as the losses of the steps behind it.
-    const auto sync = [this] {
-      return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync();
-    };
-    writer_.emplace(run_.checkpoints(),
-                    SaveOptions{.files = checkpoint.files, .keep = checkpoint.keep, .sync = sync},
-                    tools_.kernels, here_->ranks());
-    if (!run_.settings.copies_state()) return;
-    const bool on_cpu = rank().allocator().device().type == DeviceType::kCpu;
-    writer_->Reserve(TrainedState(strategy().State()), on_cpu ? rank().allocator() : host_);
-  }
-
-  // Ends what is still written before the ranks of a leg part, after `steps` steps.
-  absl::Status EndCheckpointWriter(int64_t steps) {
-    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
-    earlier_costs_ = earlier_costs_ + writer_->costs();
-    reported_costs_ = {};
-    writer_.reset();
-    return absl::OkStatus();
-  }
-
-  CheckpointInfo InfoOf(int64_t steps) const {
-    return {.step = steps,
-            .model = ModelFingerprint(run_.config),
-            .strategy = leg_->strategy_name,
-            .base = base_,
-            .keys = KeysOfCurve(run_.keys)};
-  }
-
-  // Whether a checkpoint with `steps` behind it is wanted, and has not been begun.
-  bool IsWanted(int64_t steps) const {
-    return run_.settings.checkpoint.keep > 0 && steps != saved_steps_;
-  }
-
-  // Saves a checkpoint with `steps` behind it; training goes on.
-  absl::Status SaveOnTheWay(int64_t steps) {
-    if (!IsWanted(steps)) return absl::OkStatus();
-    if (!writer_->has_reserved()) return SaveLast(steps);
-    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
-    if (run_.settings.guard.every > 0) LS_RETURN_IF_ERROR(CompareReplicas(steps));
-    saved_steps_ = steps;
-    return Saved(steps - 1, writer_->Begin(InfoOf(steps), TrainedState(strategy().State())));
-  }
-
-  // Saves a checkpoint with `steps` behind it. When this returns, all checkpoints are on the disk.
-  absl::Status SaveLast(int64_t steps) {
-    LS_RETURN_IF_ERROR(Saved(steps - 1, writer_->Finish()));
-    if (!IsWanted(steps)) return absl::OkStatus();
-    if (run_.settings.guard.every > 0) LS_RETURN_IF_ERROR(CompareReplicas(steps));
-    saved_steps_ = steps;
-    return Saved(steps - 1, writer_->Save(InfoOf(steps), TrainedState(strategy().State())));
-  }
-
-  // Ends the run where a checkpoint could not be saved, and reports one that got its name. `step`:
-  // the step that was done last.
-  absl::Status Saved(int64_t step, const absl::Status& status) {
-    const CheckpointCosts costs = writer_->costs() - reported_costs_;
-    if (costs.checkpoints > 0) {
-      reported_costs_ = writer_->costs();
-      if (reporter_ != nullptr) {
-        LS_RETURN_IF_ERROR(reporter_->Checkpoint(step, saved_steps_, costs));
-      }
-    }
-    // Weights that are infinite or NaN, which nobody could go on from.
-    if (absl::IsOutOfRange(status) && run_.settings.on_nan == OnNan::kContinue) {
-      if (reporter_ != nullptr) reporter_->Note(std::string(status.message()));
-      return absl::OkStatus();
-    }
-    // All ranks have the same status: one tells.
-    return status.ok() ? status : AgreeOnFirst(status, here_->ranks());
+    if (last) return saver_.SaveAndWait(step + 1);
+    const bool is_due = IsDue(step, run_.settings.checkpoint.every);
+    return is_due ? saver_.Save(step + 1) : absl::OkStatus();
   }
 
   const TrainingRun& run_;
@@ -566,14 +333,10 @@ class Trainer {
   std::string base_;                    // hash of what is frozen; empty: nothing is
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
-  std::vector<std::string> damaged_;        // newer than the checkpoint that the run goes on from
-  int64_t steps_here_ = 0;                  // in this attempt
-  int64_t saved_steps_ = 0;                 // behind the newest checkpoint of this attempt
-  CpuAllocator host_;                       // copies of a device's state
-  std::optional<CheckpointWriter> writer_;  // of the ranks of this leg; none: idle
-  CheckpointCosts earlier_costs_;           // of the writers of earlier legs
-  CheckpointCosts reported_costs_;          // of writer_
-  LossWatch watch_{run_.settings.guard.loss_jump};
+  int64_t steps_here_ = 0;  // in this attempt
+  ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
+  LossWatch watch_{run_.settings};
+  CheckpointSaver saver_{run_, tools_, base_, guard_};
 };
 
 }  // namespace

@@ -161,6 +161,16 @@ TEST(LegsTest, ResumesInTheMiddleOfALegAndAfterAChange) {
   }
 }
 
+// With this factor every loss jumps that is compared at all, and the fifth is the first.
+TEST(LegsTest, RanksThatWereIdleKnowTheLossesBefore) {
+  const absl::Status status =
+      FailStrategy(MeshStrategy(), MakeModel, SmallGptConfig(),
+                   With(kCut, {"train.steps=8", "cut.features=2", "guard.loss_jump=0.5",
+                               LegsAssignment({"3: ddp dp=2", "5: ddp dp=4"})}),
+                   nullptr, LegStrategies());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step 5: the loss jumps to "));
+}
+
 TEST(LegsTest, WhatCannotBeTrainedIsRefusedWithItsLeg) {
   const auto message = [](const std::vector<std::string>& legs, const Assignments& more) {
     return std::string(FailStrategy(MeshStrategy(), MakeModel, SmallGptConfig(),

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 // What a run is going to cost, before it has begun.
-struct Forecast {
+struct CostForecast {
   std::vector<CostPrediction> costs;  // by rank
   std::vector<MemoryBooks> memory;    // by rank, after some steps over shapes
   TimePrediction time;
@@ -19,6 +19,6 @@ struct Forecast {
 
 // The forecast as a text: memory by class and what is sent, the most of any rank; the share of a
 // step spent waiting for other stages; and the time of a step with what it is made of on rank 0.
-std::string ForecastText(const RunDescription& run, const Forecast& forecast);
+std::string CostForecastText(const RunDescription& run, const CostForecast& forecast);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "core/report/forecast.h"
+#include "core/report/cost_forecast.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -79,7 +79,7 @@ void AddTime(const RunDescription& run, const TimePrediction& time, std::string&
 
 }  // namespace
 
-std::string ForecastText(const RunDescription& run, const Forecast& forecast) {
+std::string CostForecastText(const RunDescription& run, const CostForecast& forecast) {
   std::string text;
   AddMemory(forecast.memory, text);
   AddTraffic(forecast.costs, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);

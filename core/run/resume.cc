@@ -1,0 +1,120 @@
+#include "core/run/resume.h"
+
+#include <cstdio>
+#include <iterator>  // std::next
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/stored_checkpoint.h"
+#include "core/comm/agree.h"
+#include "core/comm/host_numbers.h"
+#include "core/report/reporter.h"
+#include "core/run/model_weights.h"
+#include "core/run/run_identity.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingRun& run,
+                                        RankInLeg& here, const std::string& base,
+                                        Kernels& kernels) {
+  absl::StatusOr<CheckpointInfo> info =
+      LoadCheckpoint(path,
+                     {.model = ModelFingerprint(run.config),
+                      .base = base,
+                      .keys = KeysOfCurve(run.keys),
+                      .allowed_changes = run.allowed_changes},
+                     TrainedState(here.strategy().State()), kernels);
+  if (run.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status())) {
+    return info;
+  }
+  return Annotate(info.status(),
+                  "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
+                  "goes on from the newest checkpoint that is sound");
+}
+
+// The first rank that found damage in a checkpoint which all ranks then pass over; the number of
+// ranks: none. `loaded`: how it went here.
+absl::StatusOr<int> FindsDamage(const absl::Status& loaded, const TrainingRun& run,
+                                Communicator& ranks) {
+  if (run.settings.checkpoint.on_damage == OnDamage::kStop) return ranks.size();
+  int64_t first = IsDamage(loaded) ? ranks.rank() : ranks.size();
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(&first, 1), ReduceOp::kMin, "damaged checkpoint"));
+  return static_cast<int>(first);
+}
+
+// Whether the run can go on behind a sound checkpoint.
+absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingRun& run, int rank) {
+  if (steps > run.settings.steps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": has ", steps, " steps behind it, but train.steps is ",
+                     run.settings.steps, "; raise train.steps to go on"));
+  }
+  if (steps == run.settings.steps && PathExists(run.out + "/summary.json")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": has all ", steps,
+                     " steps behind it, and the run its summary: "
+                     "nothing is left to do; raise train.steps to go on"));
+  }
+  return rank == 0 ? Reporter::Check(run, steps) : absl::OkStatus();
+}
+
+}  // namespace
+
+const TrainingRun& FirstLegOf(const TrainingRun& run) {
+  if (!run.resume || run.next == nullptr) return run;
+  const auto path = NewestCheckpoint(run.checkpoints());
+  if (!path.ok() || !*path) return run;
+  const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(**path);
+  return info.ok() ? LegAt(run, info->step) : run;
+}
+
+absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
+                               Kernels& kernels) {
+  Communicator& ranks = here.ranks();
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = CheckpointsByStep(run.checkpoints());
+  LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), ranks));
+  absl::Status first_damage;
+  Resumed resumed;
+  for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
+    const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
+    LS_ASSIGN_OR_RETURN(const int finder, FindsDamage(info.status(), run, ranks));
+    if (finder < ranks.size()) {
+      const bool has_older = std::next(newest) != found->rend();  // else the error below tells
+      if (finder == ranks.rank() && has_older) {
+        std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
+                     std::string(info.status().message()).c_str());
+      }
+      if (first_damage.ok()) first_damage = info.status();
+      resumed.damaged.push_back(newest->path);
+      continue;
+    }
+    LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), ranks));
+    LS_RETURN_IF_ERROR(
+        AgreeOnFirst(CheckGoesOn(newest->path, info->step, run, ranks.rank()), ranks));
+    if (info->step > 0) here.strategy().Restored();
+    resumed.steps = info->step;
+    return resumed;
+  }
+  LS_RETURN_IF_ERROR(
+      AgreeOnFirst(Annotate(first_damage, "no checkpoint is sound; the newest"), ranks));
+  return absl::NotFoundError(absl::StrCat(run.checkpoints(),
+                                          ": holds no checkpoint that this rank can see; all "
+                                          "ranks must see the run directory"));
+}
+
+absl::Status SetAside(const std::vector<std::string>& damaged) {
+  for (const std::string& path : damaged) {
+    LS_ASSIGN_OR_RETURN(const std::string aside, SetAsideDamaged(path));
+    std::fprintf(stderr, "the damaged checkpoint is now %s\n", aside.c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep
