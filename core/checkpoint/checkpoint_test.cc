@@ -6,20 +6,15 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
-#include <random>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/checkpoint/checkpoint_folder.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/testing/checkpoint_fixture.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "gmock/gmock.h"
@@ -32,121 +27,8 @@ namespace fs = std::filesystem;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-// Where the ranks' parts of the matrix end, of 77 elements.
-using Ends = std::vector<int64_t>;
-constexpr int64_t kElements = 77;
-
-class CheckpointTest : public ::testing::Test {
- protected:
-  CheckpointTest() {
-    folder_ = ::testing::TempDir() + "/checkpoint_test";
-    fs::remove_all(folder_);
-  }
-
-  StateTensor Make(const std::string& name, const Shape& shape, float value) {
-    Tensor tensor = kernels_.Empty(shape);
-    kernels_.Fill(tensor, value);
-    return {name, tensor, shape};
-  }
-
-  // Saves, each rank its state.
-  absl::Status SaveAll(const CheckpointInfo& info, const std::vector<std::vector<StateTensor>>& all,
-                       const SaveOptions& options) {
-    return RunRanks(static_cast<int>(all.size()), {}, [&](RankHandle& handle) {
-      CpuKernels kernels(allocator_);
-      return SaveCheckpoint(folder_, info, all[handle.rank()], options, kernels, handle.comm());
-    });
-  }
-  std::string Save(int64_t step, const std::vector<std::vector<StateTensor>>& all,
-                   const SaveOptions& options = {}) {
-    const absl::Status status =
-        SaveAll({.step = step, .model = "m", .strategy = "s"}, all, options);
-    EXPECT_TRUE(status.ok()) << status;
-    return NewestCheckpoint(folder_)->value_or("none");
-  }
-
-  // One state with all that there is: a matrix and bytes in parts, a replica and a scalar that one
-  // rank saves, in double and int64, and a tensor without elements. The matrix counts from
-  // 1000 * step on.
-  std::vector<StateTensor> State(const Ends& ends, size_t rank, int64_t step) {
-    const auto part = [&](const std::string& name, const Shape& shape, DType dtype) {
-      const auto scaled = [&](int64_t end) { return end * shape.elements() / kElements; };
-      const int64_t begin = rank == 0 ? 0 : scaled(ends[rank - 1]);
-      return StateTensor{name, kernels_.Empty({scaled(ends[rank]) - begin}, dtype), shape, begin};
-    };
-    StateTensor w = part("w", {7, 11}, DType::kF32);
-    for (int64_t i = 0; i < w.tensor.elements(); ++i) {
-      w.tensor.data<float>()[i] = static_cast<float>(1000 * step + w.first + i);
-    }
-    StateTensor bytes = part("bytes", {9}, DType::kU8);
-    for (int64_t i = 0; i < bytes.tensor.elements(); ++i) {
-      bytes.tensor.data<uint8_t>()[i] = static_cast<uint8_t>(200 + bytes.first + i);
-    }
-    StateTensor replica = {"replica", kernels_.Empty({3}, DType::kF64), {3}};
-    for (int i = 0; i < 3; ++i) replica.tensor.data<double>()[i] = 1.0 / (i + 3);
-    StateTensor scalar = {"scalar", kernels_.Empty({}, DType::kI64), {}};
-    scalar.tensor.data<int64_t>()[0] = int64_t{1} << 60;
-    StateTensor empty = {"empty", kernels_.Empty({3, 0}), {3, 0}};
-    replica.is_writer = scalar.is_writer = empty.is_writer = rank == 0;
-    return {w, bytes, replica, scalar, empty};
-  }
-  std::vector<std::vector<StateTensor>> States(const Ends& ends, int64_t step) {
-    std::vector<std::vector<StateTensor>> all;
-    for (size_t rank = 0; rank < ends.size(); ++rank) all.push_back(State(ends, rank, step));
-    return all;
-  }
-
-  // Loads the parts of all ranks, and compares them with what they should be.
-  void ExpectLoads(const std::string& path, const Ends& ends, int64_t step) {
-    for (size_t rank = 0; rank < ends.size(); ++rank) {
-      const std::vector<StateTensor> wanted = State(ends, rank, step);
-      const std::vector<StateTensor> loaded = State(ends, rank, 0);
-      for (const StateTensor& part : loaded) {
-        std::fill_n(part.tensor.raw(), part.tensor.bytes(), std::byte{0x5a});
-      }
-      const auto info = LoadCheckpoint(path, {.model = "m"}, loaded, kernels_);
-      ASSERT_TRUE(info.ok()) << info.status();
-      EXPECT_EQ(info->step, step);
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        EXPECT_TRUE(std::equal(wanted[i].tensor.raw(),
-                               wanted[i].tensor.raw() + wanted[i].tensor.bytes(),
-                               loaded[i].tensor.raw()))
-            << path << " rank " << rank << " of " << ends.size() << ": " << wanted[i].name;
-      }
-    }
-  }
-
-  // The message with which loading all of it is refused, which leaves the tensors as they were.
-  std::string Refused(const std::string& path, const std::vector<StateTensor>& state,
-                      const std::string& model = "m") {
-    std::vector<std::vector<std::byte>> before;
-    for (const StateTensor& part : state) {
-      before.emplace_back(part.tensor.raw(), part.tensor.raw() + part.tensor.bytes());
-    }
-    const auto info = LoadCheckpoint(path, {.model = model}, state, kernels_);
-    EXPECT_FALSE(info.ok());
-    for (size_t i = 0; i < state.size(); ++i) {
-      EXPECT_TRUE(std::equal(before[i].begin(), before[i].end(), state[i].tensor.raw()));
-    }
-    return std::string(info.status().message());
-  }
-  std::string Refused(const std::string& path) { return Refused(path, State({kElements}, 0, 0)); }
-
-  std::vector<std::string> Names(const std::string& folder) {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      names.push_back(entry.path().filename().string());
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
-  CpuAllocator allocator_;
-  CpuKernels kernels_{allocator_};
-  std::string folder_;
-};
+class CheckpointTest : public CheckpointFixture {};
 
 TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSaved) {
   const std::vector<StateTensor> saved = {Make("a", {3, 5}, 1.5f), Make("b", {7}, -2)};
@@ -368,197 +250,6 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   }
 }
 
-TEST_F(CheckpointTest, ADamagedFileIsNamed) {
-  const std::string whole = Save(1, States({77}, 1));
-  fs::resize_file(whole, fs::file_size(whole) - 1);
-  EXPECT_THAT(Refused(whole), HasSubstr(whole));
-
-  const auto save = [&](int64_t step) { return Save(step, States({20, 50, 77}, step)); };
-  std::string path = save(2);
-  const auto shard = [&path](int number) {
-    return absl::StrCat(path, "/shard-0000", number, "-of-00003.safetensors");
-  };
-  const auto refused = [&](int number) {
-    const std::string message = Refused(path);
-    EXPECT_THAT(message, HasSubstr(shard(number)));
-    return message;
-  };
-  fs::rename(shard(2), path + "/away");
-  EXPECT_THAT(refused(2), HasSubstr("is missing; the checkpoint consists of 3 such files"));
-  fs::rename(path + "/away", shard(2));
-  ExpectLoads(path, {77}, 2);
-
-  fs::resize_file(shard(3), fs::file_size(shard(3)) - 1);
-  EXPECT_THAT(refused(3), HasSubstr("it was cut short"));
-  path = save(3);
-  fs::copy_file(shard(3), shard(2), fs::copy_options::overwrite_existing);
-  EXPECT_THAT(refused(2), HasSubstr("is shard 3 of 3; its name says another one"));
-
-  // Of the same step, cut and model, but of another run.
-  path = save(4);
-  fs::rename(shard(2), folder_ + "/foreign");
-  save(4);
-  ExpectLoads(path, {77}, 4);
-  fs::rename(folder_ + "/foreign", shard(2));
-  EXPECT_THAT(refused(2), HasSubstr("was not saved together with " + shard(1)));
-
-  path = save(5);
-  fs::copy_file(shard(1), path + "/shard-00004-of-00004.safetensors");
-  EXPECT_THAT(Refused(path), HasSubstr("shard-00004-of-00004.safetensors: does not belong"));
-  fs::remove(path + "/shard-00004-of-00004.safetensors");
-  fs::copy_file(shard(1), folder_ + "/step-00000006.safetensors");
-  EXPECT_THAT(Refused(folder_ + "/step-00000006.safetensors"),
-              HasSubstr("step-00000006.safetensors: is one shard of a checkpoint"));
-  fs::remove(shard(1));
-  fs::rename(Save(7, States({77}, 7), {.keep = 9}), shard(1));
-  EXPECT_THAT(refused(1), HasSubstr("is a whole checkpoint and no shard"));
-
-  const auto bare = SafetensorsWriter::Open(shard(1), {});
-  ASSERT_TRUE(bare.ok() && SafetensorsWriter::Open(shard(1), {})->Commit().ok());
-  EXPECT_THAT(refused(1), HasSubstr("is no checkpoint of a training run"));
-  for (const int number : {1, 2, 3}) fs::remove(shard(number));
-  EXPECT_THAT(Refused(path), HasSubstr(path + ": holds no file of a checkpoint"));
-}
-
-TEST_F(CheckpointTest, HolesAndOverlapsAreRefused) {
-  // What two ranks save of a tensor of 20 elements.
-  const auto save = [&](const Shape& shape, int64_t end, int64_t begin, int64_t last) {
-    const auto part = [&](const Shape& whole, int64_t first, int64_t elements) {
-      StateTensor w = Make("w", {elements}, 1);
-      w.full_shape = whole;
-      w.first = first;
-      return w;
-    };
-    const std::string path = Save(1, {{part({4, 5}, 0, end)}, {part(shape, begin, last - begin)}});
-    return Refused(path, {Make("w", {4, 5}, 2)});
-  };
-  EXPECT_THAT(save({4, 5}, 10, 12, 20), HasSubstr("elements 10 to 11 of tensor 'w' are in none"));
-  EXPECT_THAT(save({4, 5}, 10, 10, 19), HasSubstr("element 19 of tensor 'w' are in none"));
-  EXPECT_THAT(save({4, 5}, 10, 9, 20), HasSubstr("shard-00002-of-00002.safetensors: holds element "
-                                                 "9 of tensor 'w', but so does"));
-  EXPECT_THAT(save({4, 5}, 20, 5, 8), HasSubstr("holds elements 5 to 7 of tensor 'w'"));
-  EXPECT_THAT(save({20}, 10, 10, 20), HasSubstr("is a part of F32[20], but in"));
-}
-
-TEST_F(CheckpointTest, MutatedHeadersAreRefusedOrReadable) {
-  const std::string path = Save(1, States({20, 50, 77}, 1));
-  const std::string file = path + "/shard-00002-of-00003.safetensors";
-  const std::string original = *ReadFile(file);
-  uint64_t header = 0;
-  std::copy_n(original.data(), sizeof(header), reinterpret_cast<char*>(&header));
-  std::mt19937 random(1);
-  for (int i = 0; i < 300; ++i) {
-    std::string mutated = original;
-    for (size_t change = 0; change <= random() % 3; ++change) {
-      // Digits, mostly, for they may leave the header sound.
-      mutated[8 + random() % header] = static_cast<char>("0123456789,\"}x"[random() % 14]);
-    }
-    std::ofstream(file, std::ios::binary) << mutated;
-    const auto info = LoadCheckpoint(path, {.model = "m"}, State({77}, 0, 0), kernels_);
-    if (info.ok()) continue;
-    EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
-  }
-}
-
-// Length, header, padding, data, checksums: whatever was changed, nobody goes on from it.
-TEST_F(CheckpointTest, EveryFlippedByteIsSeen) {
-  for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
-    const std::string path = Save(1, States({20, 50, 77}, 1), {.files = files});
-    const bool is_whole = files == CheckpointFiles::kWhole;
-    std::vector<std::string> names = {path};
-    if (!is_whole) names = {path + "/shard-00002-of-00003.safetensors", path + "/manifest.json"};
-    for (const std::string& file : names) {
-      const std::string original = *ReadFile(file);
-      for (size_t i = 0; i < original.size(); ++i) {
-        std::string changed = original;
-        changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
-        std::ofstream(file, std::ios::binary) << changed;
-        const auto info = LoadCheckpoint(path, {.model = "m"}, State({kElements}, 0, 0), kernels_);
-        EXPECT_FALSE(info.ok()) << file << " byte " << i;
-        EXPECT_THAT(std::string(info.status().message()), HasSubstr(path));
-      }
-      std::ofstream(file, std::ios::binary) << original;
-    }
-    ExpectLoads(path, {33, 77}, 1);
-  }
-}
-
-// The manifest knows which files were saved together, whatever the files say of themselves.
-TEST_F(CheckpointTest, TheManifestNamesTheShardThatIsAnother) {
-  const std::string path = Save(1, States({20, 77}, 1));
-  const std::string shard = path + "/shard-00002-of-00002.safetensors";
-  fs::remove(path + "/manifest.json");
-  EXPECT_THAT(Refused(path), HasSubstr(path + "/manifest.json: is missing"));
-  std::ofstream(path + "/manifest.json") << "{}";
-  EXPECT_THAT(Refused(path), HasSubstr("manifest.json: is damaged: it does not list the 2 shards"));
-  ASSERT_TRUE(WriteManifest(path).ok());
-  ExpectLoads(path, {33, 77}, 1);
-  // The same step, cut and metadata, with other values.
-  const std::string manifest = *ReadFile(path + "/manifest.json");
-  const auto reader = SafetensorsReader::Open(shard);
-  ASSERT_TRUE(reader.ok());
-  auto writer =
-      SafetensorsWriter::Open(shard, reader->tensors(), reader->metadata(), WithChecksums::kYes);
-  ASSERT_TRUE(writer.ok());
-  for (const SafetensorsTensor& tensor : reader->tensors()) {
-    ASSERT_TRUE(
-        writer->Append(tensor.name, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)))
-            .ok());
-  }
-  ASSERT_TRUE(writer->Commit().ok());
-  EXPECT_THAT(Refused(path), HasSubstr(shard + ": is not the file that " + path));
-}
-
-// Blocks of checksums that no rank writes or reads alone.
-TEST_F(CheckpointTest, TensorsOfSeveralBlocksAreCheckedWhereTheyAreRead) {
-  constexpr int64_t kMany = 700'000;  // 2.7 MiB
-  const auto part = [&](int64_t first, int64_t end) {
-    StateTensor w = Make("w", {end - first}, 0);
-    for (int64_t i = first; i < end; ++i) w.tensor.data<float>()[i - first] = static_cast<float>(i);
-    w.full_shape = {kMany};
-    w.first = first;
-    return w;
-  };
-  for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
-    const std::string path =
-        Save(1, {{part(0, 100'001)}, {part(100'001, kMany)}}, {.files = files});
-    const StateTensor expected = part(300'000, 500'000), loaded = part(300'000, 500'000);
-    kernels_.Fill(loaded.tensor, 0);
-    ASSERT_TRUE(LoadCheckpoint(path, {.model = "m"}, {loaded}, kernels_).ok());
-    EXPECT_TRUE(std::equal(expected.tensor.raw(), expected.tensor.raw() + expected.tensor.bytes(),
-                           loaded.tensor.raw()));
-    const bool is_whole = files == CheckpointFiles::kWhole;
-    const std::string file = is_whole ? path : path + "/shard-00002-of-00002.safetensors";
-    std::string changed = *ReadFile(file);
-    changed[changed.size() / 2] ^= 1;
-    std::ofstream(file, std::ios::binary) << changed;
-    EXPECT_THAT(
-        std::string(
-            LoadCheckpoint(path, {.model = "m"}, {part(0, kMany)}, kernels_).status().message()),
-        HasSubstr("of tensor 'w' do not have the checksum that was saved with them"));
-  }
-}
-
-TEST_F(CheckpointTest, WeightsThatAreNotFiniteReplaceNothing) {
-  const std::string older = Save(1, States({40, 77}, 1));
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    StateTensor bad = {"bad", kernels_.Empty({3}, dtype), {3}};
-    kernels_.Fill(bad.tensor, std::numeric_limits<float>::infinity());
-    std::vector<std::vector<StateTensor>> states = States({40, 77}, 2);
-    states[1].push_back(bad);
-    states[0].push_back(bad);
-    states[0].back().is_writer = false;
-    for (const CheckpointFiles files : {CheckpointFiles::kWhole, CheckpointFiles::kSharded}) {
-      const absl::Status saved =
-          SaveAll({.step = 2, .model = "m"}, states, {.files = files, .keep = 1});
-      EXPECT_EQ(saved.code(), absl::StatusCode::kOutOfRange);
-      EXPECT_THAT(std::string(saved.message()), HasSubstr("'bad' has elements that are infinite"));
-      EXPECT_THAT(Names(folder_), ElementsAre("step-00000001"));
-    }
-  }
-  ExpectLoads(older, {77}, 1);
-}
-
 TEST_F(CheckpointTest, TheStepInTheFileDecides) {
   Save(3, States({77}, 3), {.keep = 9});
   Save(5, States({77}, 5), {.keep = 9});
@@ -567,20 +258,6 @@ TEST_F(CheckpointTest, TheStepInTheFileDecides) {
   Save(6, States({77}, 6), {.keep = 2});
   EXPECT_THAT(Names(folder_),
               ElementsAre("step-00000005.safetensors", "step-00000006.safetensors"));
-}
-
-TEST_F(CheckpointTest, OlderVersionsAreRefusedByName) {
-  fs::create_directories(folder_);
-  const std::string path = folder_ + "/step-00000001.safetensors";
-  auto file = SafetensorsWriter::Open(
-      path, {}, {{"format", "lockstep checkpoint 1"}, {"step", "1"}, {"model", "m"}});
-  ASSERT_TRUE(file.ok() && file->Commit().ok());
-  EXPECT_THAT(
-      std::string(ReadCheckpointInfo(path).status().message()),
-      HasSubstr(
-          "was written by another version of Lockstep (\"lockstep checkpoint 1\", "
-          "this one reads \"lockstep checkpoint 2\" and \"lockstep checkpoint shard 3\"), whose "
-          "files have no checksums"));
 }
 
 TEST_F(CheckpointTest, KeysOfTheCurveMustAgreeUnlessTheyMayDiffer) {

@@ -105,8 +105,8 @@ TEST(MeshTest, WithOneReplicaTheDataRanksAreDp) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// Of each replica, runs of the ranks along dp and cp; those with the same place in their run have
-// the same experts.
+// Each replica's ranks along dp and cp form runs; ranks with the same place in their run have the
+// same experts.
 TEST(MeshTest, RunsOfDpAndCpDivideExperts) {
   const absl::Status status = RunRanks(16, {}, [](RankHandle& handle) -> absl::Status {
     LS_ASSIGN_OR_RETURN(Mesh mesh, Mesh::Create({.replicas = 2, .dp = 2, .cp = 2, .tp = 2, .ep = 2},

@@ -26,8 +26,7 @@ constexpr char kLayoutLabel[] = "layout";
 // Payload of a round of messages, over all ranks; a larger range makes a round of its own.
 constexpr int64_t kBytesOfRound = int64_t{64} << 20;
 
-// --- what ranks tell each other of what they hold
-// --------------------------------------------------
+// --- what ranks tell each other of what they hold ------------------------------------------------
 
 void Put(const StateTensor& tensor, ByteWriter& writer) {
   const TensorSlice held = tensor.held();
@@ -167,8 +166,7 @@ absl::StatusOr<Layouts> ShareLayouts(const std::vector<HeldState>& from, const H
   return std::move(builder).Build();
 }
 
-// --- the elements
-// ----------------------------------------------------------------------------------
+// --- the elements --------------------------------------------------------------------------------
 
 // The host bytes of a tensor that a rank holds: the tensor's own on a CPU, else a copy.
 class HostElements {

@@ -167,8 +167,8 @@ class Replicated : public DataParallel {
   }
 
   LocalModel local_model_;
-  // Of what all ranks hold that train other shards, or tokens, of the batch; and of the experts
-  // that fewer ranks hold.
+  // One sums what all ranks hold that train other shards, or other tokens, of the batch; another
+  // one sums the experts, which fewer ranks hold.
   std::vector<std::unique_ptr<BucketSums>> sums_;
   std::unordered_map<const Leaf*, Use> uses_;
 };

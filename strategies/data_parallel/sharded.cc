@@ -31,7 +31,8 @@ std::optional<ShardGroups> ExpertGroups(const DataParallelInputs& inputs, const 
   const Mesh& mesh = inputs.rank.mesh;
   const MeshShape& shape = mesh.shape();
   if (shape.ep == 1) return std::nullopt;
-  // Of ranks along cp that have summed a shard already, those with the same experts have the same.
+  // Ranks along cp that have summed a shard already have the same sums where they have the same
+  // experts.
   return ShardGroups{.shards = mesh.expert_dp(),
                      .neighbours = all.neighbours.size() == 1 ? all.neighbours : mesh.expert_dp(),
                      .replicas = mesh.replicas(),

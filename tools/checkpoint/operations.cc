@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<StateTensor>> MakeShard(const StoredCheckpoint& store
     const int64_t elements = Shape(absl::MakeConstSpan(tensor.shape)).elements();
     const Range range = EvenRange(elements, number.shards, number.shard);
     LS_ASSIGN_OR_RETURN(parts.emplace_back(), MakePart(name, tensor, range, allocator));
-    // Of a tensor without elements the first shard has the name.
+    // A tensor without elements has its name in the first shard.
     parts.back().is_writer = elements > 0 || number.shard == 0;
   }
   return parts;

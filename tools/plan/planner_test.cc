@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "core/base/file.h"
 #include "core/run/training_run.h"
 #include "gmock/gmock.h"
@@ -41,27 +42,12 @@ steps = 8
 learning_rate = 0.01
 )";
 
-constexpr char kExperts[] = R"(
-[batch]
-size = 8
-[model]
-kind = "llama"
-layers = 2
-heads = 2
-width = 16
-mlp_width = 64
-experts = {count = 4}
-[data]
-kind = "markov"
-context = 8
-validation_samples = 8
-[optimizer]
-kind = "adamw"
-[train]
-steps = 8
-[schedule]
-learning_rate = 0.01
-)";
+// The same with a mixture of experts in each layer.
+std::string WorkloadWithExperts() {
+  return absl::StrReplaceAll(kWorkload,
+                             {{"kind = \"transformer\"", "kind = \"llama\""},
+                              {"dropout = 0.0", "mlp_width = 64\nexperts = {count = 4}"}});
+}
 
 // Four devices in two nodes. Numbers are small, so that each resource counts.
 Cluster SmallCluster() {
@@ -242,7 +228,7 @@ TEST_F(PlannerTest, SearchFindsTheBestOfAll) {
 TEST_F(PlannerTest, KnowsRanksThatDivideExperts) {
   Planner::Options options = Options();
   const std::string file = testing::TempDir() + "/experts.toml";
-  ASSERT_TRUE(WriteFileAtomically(file, kExperts).ok());
+  ASSERT_TRUE(WriteFileAtomically(file, WorkloadWithExperts()).ok());
   options.workload.configs = {file};
   const Planner planner = Create(options);
   const auto limits = planner.Limits(4);

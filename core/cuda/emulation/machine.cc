@@ -9,7 +9,7 @@ namespace {
 
 // What is queued at most before it is worked off.
 constexpr size_t kMostQueued = 512;
-// Of so many operations that are queued one lets GPUs move on at once.
+// One in so many queued operations lets GPUs move on at once.
 constexpr uint64_t kEager = 8;
 constexpr uint64_t kMostSteps = 4;
 

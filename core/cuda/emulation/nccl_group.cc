@@ -264,7 +264,7 @@ std::optional<Fault> RunTransfer(const NcclGroup& group, const NcclTransfer& tra
   const bool reduces = operation == NcclOperation::kAllReduce ||
                        operation == NcclOperation::kReduce ||
                        operation == NcclOperation::kReduceScatter;
-  // Of a message or a broadcast one payload is not empty.
+  // A message and a broadcast have one payload that is not empty.
   const std::vector<std::byte> all = reduces ? Reduced(**first, payloads) : Joined(payloads);
   for (int rank = 0; rank < group.ranks(); ++rank) {
     const std::optional<NcclCall>& call = transfer.calls[static_cast<size_t>(rank)];
