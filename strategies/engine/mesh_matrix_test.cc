@@ -232,7 +232,7 @@ class MeshMatrixTest : public ::testing::TestWithParam<Workload> {
  protected:
   // What all runs of a cut have in common.
   Assignments Cut(const MeshCase& mesh) const {
-    const Assignments cut = {absl::StrCat("batch.size=", kSamples), "train.steps=10",
+    const Assignments cut = {absl::StrCat("batch.size=", kSamples), "train.steps=4",
                              absl::StrCat("cut.shards=", mesh.shards()),
                              absl::StrCat("cut.micro_batches=", mesh.micro_batches()),
                              "cut.features=4"};
