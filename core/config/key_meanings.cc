@@ -160,7 +160,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"train.clip_norm", "norm that gradients are clipped to; 0: none"},
     {"train.epochs", "how often each sample is drawn, in place of steps; 0: steps says"},
     {"train.legs", "steps and strategy of each part of the run: \"100: ddp dp=4\""},
-    {"train.on_nan", "what a loss that is infinite or NaN does"},
+    {"train.on_nan", "what a loss or gradient that is infinite or NaN does"},
     {"train.seed", "seed of initial values, batches and dropout"},
     {"train.steps", "steps of the run"},
 

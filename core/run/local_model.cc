@@ -280,7 +280,7 @@ double LocalModel::MeanLoss(Communicator* ranks) {
 
 bool LocalModel::EndShard(Parameter& use) {
   CompleteGradient(rank_.kernels, use);
-  if (PassProbeOf(rank_) != nullptr) rank_.probe->ShardGradient(use);
+  if (RunProbe* probe = RunProbeOf(rank_)) probe->ShardGradient(use);
   bool is_complete = true;
   const auto sums = gradient_sums_.find(&use);
   const bool has_sums = sums != gradient_sums_.end();

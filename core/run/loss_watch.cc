@@ -20,6 +20,11 @@ std::string Circumstances(const StepResult& result) {
                       result.gradient_norm, "), and the run stops before it saves anything. ");
 }
 
+std::string WhatIsNot(const StepResult& result) {
+  if (!std::isfinite(result.loss)) return absl::StrCat("the loss is ", result.loss);
+  return "the loss is finite, and the norm of the gradients is not";
+}
+
 // How a user sees what happened in a step: no checkpoint behind it has been saved.
 std::string HowToRepeat(int64_t step) {
   return absl::StrCat(
@@ -30,12 +35,16 @@ std::string HowToRepeat(int64_t step) {
 
 }  // namespace
 
+bool LossWatch::IsFinite(const StepResult& result) {
+  return std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+}
+
 absl::Status LossWatch::Take(int64_t step, const StepResult& result) {
   if (result.skipped) return absl::OkStatus();
-  if (!std::isfinite(result.loss)) {
+  if (!IsFinite(result)) {
     if (settings_.on_nan == OnNan::kContinue) return absl::OkStatus();
     return absl::OutOfRangeError(absl::StrCat(
-        "step ", step + 1, ": the loss is ", result.loss, " ", Circumstances(result),
+        "step ", step + 1, ": ", WhatIsNot(result), " ", Circumstances(result),
         "Lower schedule.learning_rate, or clip with train.clip_norm, and --resume from the newest "
         "checkpoint; train.on_nan=continue goes on. ",
         HowToRepeat(step)));

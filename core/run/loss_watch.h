@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-// Whether the losses of a run are such that it may go on and save what it has trained: finite, and
-// none more than guard.loss_jump times the mean of the losses before it, of which the last ones
-// count. The first few losses of an attempt are compared with none.
+// Whether the losses of a run are such that it may go on and save what it has trained: finite, as
+// are the gradients, and none more than guard.loss_jump times the mean of the losses before it, of
+// which the last ones count. The first few losses of an attempt are compared with none.
 class LossWatch {
  public:
   // The settings outlive it.
@@ -22,6 +22,9 @@ class LossWatch {
   // Takes the result of step `step`, counted from 0, the same on all ranks. OutOfRange says why the
   // run should stop, and how a user can repeat the step. A step that was skipped is passed over.
   absl::Status Take(int64_t step, const StepResult& result);
+
+  // Whether loss and gradients are finite.
+  static bool IsFinite(const StepResult& result);
 
   // The mean of the losses that the next one is compared with; 0 while there are too few.
   double mean() const;

@@ -59,6 +59,8 @@ TEST(LossWatchTest, ALossThatIsNotFiniteStopsUnlessItMayGoOn) {
   LossWatch watch(settings);
   EXPECT_THAT(std::string(watch.Take(2, {.loss = kNan}).message()),
               HasSubstr("step 3: the loss is nan"));
+  EXPECT_THAT(std::string(watch.Take(2, {.loss = 1, .gradient_norm = kNan}).message()),
+              HasSubstr("step 3: the loss is finite, and the norm of the gradients is not"));
   EXPECT_TRUE(watch.Take(2, {.loss = kNan, .skipped = true}).ok());
   settings.on_nan = OnNan::kContinue;
   EXPECT_FALSE(IsStopped(watch, kNan));

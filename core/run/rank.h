@@ -21,6 +21,7 @@ struct Rank {
   StepTimer& timer;
   Trace& trace;
   RunProbe* probe = nullptr;         // writes down what passes through the rank; null: nothing
+  PassProbe* search = nullptr;       // looks at a step that is repeated, in place of `probe`
   StepRecorder* recorder = nullptr;  // records steps of a rehearsal; else null
   const int rank = mesh.world().rank();
   const int size = mesh.world().size();
@@ -28,9 +29,14 @@ struct Rank {
   Allocator& allocator() const { return kernels.allocator(); }
 };
 
-// The probe of the rank's passes; null: the present step is not probed.
-inline PassProbe* PassProbeOf(const Rank& rank) {
+// What writes down the present step; null: it is not probed.
+inline RunProbe* RunProbeOf(const Rank& rank) {
   return rank.probe != nullptr && rank.probe->is_on() ? rank.probe : nullptr;
+}
+
+// What watches the rank's passes; null: nothing.
+inline PassProbe* PassProbeOf(const Rank& rank) {
+  return rank.search != nullptr ? rank.search : RunProbeOf(rank);
 }
 
 }  // namespace lockstep

@@ -55,6 +55,7 @@ RankInLeg::RankInLeg(const TrainingRun& leg, const RankTools& tools,
       mesh_(std::move(mesh)),
       rank_(tools.kernels, mesh_, tools.timer, tools.trace),
       initial_({.path = model.initial_weights, .names = model.published}) {
+  for (const auto& block : model.blocks) blocks_.push_back(block->name());
   if (leg.settings.probe.steps > 0) {
     probe_.emplace(leg.settings.probe, ProbeHeaderOf(leg, model, rank_), mesh_, rank_.kernels,
                    leg.out + "/" + kProbeFolder);

@@ -47,6 +47,8 @@ class RankInLeg {
   Communicator& ranks() { return mesh_.world(); }  // of the leg
   Strategy& strategy() { return *strategy_; }
   const InitialWeights& initial() const { return initial_; }
+  // The names of the model's blocks, in their order.
+  const std::vector<std::string>& blocks() const { return blocks_; }
   // By block, if the strategy asked for them.
   const std::vector<BlockProfile>& profiles() const { return profiles_; }
 
@@ -59,6 +61,7 @@ class RankInLeg {
   Mesh mesh_;
   Rank rank_;
   InitialWeights initial_;
+  std::vector<std::string> blocks_;
   std::optional<RunProbe> probe_;
   std::vector<BlockProfile> profiles_;
   std::unique_ptr<Strategy> strategy_;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/probe/probe_file.h"
 #include "core/run/run_signals.h"
 #include "core/run/testing/trainer_program_fixture.h"
 #include "gmock/gmock.h"
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class RunSafetyTest : public TrainerProgramTest {};
 
@@ -376,6 +378,33 @@ TEST_F(RunSafetyTest, ALossThatIsNotANumberStopsTheRun) {
   // What is infinite or NaN has replaced nothing.
   ASSERT_TRUE(fs::exists(good));
   EXPECT_EQ(*ReadFile(good), bytes);
+}
+
+// The probes of the step, which count what is not finite by themselves, and in the order in which
+// one rank computes, know the place too.
+TEST_F(RunSafetyTest, ALossThatIsNotANumberNamesTheFirstTensorThatIsNotFinite) {
+  const std::vector<std::string> diverges = {
+      "--set", "optimizer={kind=\"sgd\"}", "--set", "schedule.learning_rate=1e30",
+      "--set", "model.layers=2",           "--set", "cut.micro_batches=2",
+      "--set", "probe.first_step=1",       "--set", "probe.steps=1"};
+  const auto names = [](const std::string& error) {
+    const std::string said = "The first tensor that is not finite is the output of ";
+    const size_t at = error.find(said);
+    return at == std::string::npos ? "" : error.substr(at + said.size());
+  };
+  const std::string place = names(Fail(kSingle, diverges));
+  const auto probes = ReadProbeFile(Path("out/probes/step-000001.rank-00000.jsonl"));
+  ASSERT_TRUE(probes.ok()) << probes.status();
+  const auto first = std::ranges::find_if(probes->records, [](const ProbeRecord& record) {
+    return record.kind == ProbeKind::kForward && record.digest.not_finite > 0;
+  });
+  ASSERT_NE(first, probes->records.end());
+  const std::string expected = absl::StrCat(first->place, " in micro-batch ", first->number);
+  EXPECT_THAT(place, StartsWith(expected));
+
+  auto on_two_ranks = diverges;
+  on_two_ranks.insert(on_two_ranks.end(), {"--set", "mesh.dp=2"});
+  EXPECT_THAT(names(Fail(kDdp, on_two_ranks)), StartsWith(expected));
 }
 
 // The learning rate rises without end, and the loss with it.

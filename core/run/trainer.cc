@@ -19,6 +19,7 @@
 #include "core/run/loss_watch.h"
 #include "core/run/mesh_change.h"
 #include "core/run/model_weights.h"
+#include "core/run/non_finite_search.h"
 #include "core/run/parameter_hash.h"
 #include "core/run/rank_device.h"
 #include "core/run/rank_in_leg.h"
@@ -270,7 +271,7 @@ class Trainer {
     }
     if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
     const StepResult result = strategy().TrainStep(step, batches);
-    if (PassProbeOf(rank()) != nullptr) LS_RETURN_IF_ERROR(EndProbedStep(result));
+    if (RunProbe* probe = RunProbeOf(rank())) LS_RETURN_IF_ERROR(EndProbedStep(*probe, result));
     if (tools_.trace.enabled()) {
       TraceCommunication(ledger_.StopTrace(), tools_.trace);
       tools_.trace.AddMemory(rank().allocator().StopHistory());
@@ -291,17 +292,30 @@ class Trainer {
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
-    const absl::Status judged = watch_.Take(step, result);
+    absl::Status judged = watch_.Take(step, result);
     if (judged.ok()) return judged;
     LS_RETURN_IF_ERROR(saver_.Finish(step + 1));
-    return AgreeOnFirst(judged, here_->ranks());  // all ranks say the same
+    if (!LossWatch::IsFinite(result)) judged = Locate(judged, step);
+    return AgreeOnFirst(judged, here_->ranks());
   }
 
-  absl::Status EndProbedStep(const StepResult& result) {
-    rank().probe->Number("loss", result.loss);
-    rank().probe->Number("gradient_norm", result.gradient_norm);
-    rank().probe->Number("learning_rate", result.learning_rate);
-    return rank().probe->EndStep(strategy().State());
+  absl::Status EndProbedStep(RunProbe& probe, const StepResult& result) {
+    probe.Number("loss", result.loss);
+    probe.Number("gradient_norm", result.gradient_norm);
+    probe.Number("learning_rate", result.learning_rate);
+    return probe.EndStep(strategy().State());
+  }
+
+  // Repeats a step whose loss or gradients are not finite, which has updated nothing, and adds to
+  // `error` where they first were not. The others are spoken for: see NonFiniteSearch.
+  absl::Status Locate(const absl::Status& error, int64_t step) {
+    PrefetchedBatches batches(*leg_, rank(), step, strategy().micro_batches());
+    NonFiniteSearch search(here_->blocks(), tools_.kernels);
+    tools_.timer.BeginStep(step);
+    rank().search = &search;
+    strategy().TrainStep(step, batches);
+    rank().search = nullptr;
+    return search.Explain(error, here_->ranks());
   }
 
   absl::Status WriteHashes(int64_t step) {

@@ -91,13 +91,16 @@ Updater::Updater(Rank& rank, const Settings& settings, const std::vector<Trained
 
 StepResult Updater::Step(int64_t step, const std::vector<TrainedTensor>& trained) {
   StepTimer::Scope scope(rank_.timer, Phase::kOptimizer);
-  if (PassProbeOf(rank_) != nullptr) rank_.probe->Gradients(trained);
+  if (RunProbe* probe = RunProbeOf(rank_)) probe->Gradients(trained);
   StepResult result;
   result.loss_scale = loss_scale_.scale();
   result.gradient_norm = GradientNorm(rank_.kernels, trained, norm_) / result.loss_scale;
   result.learning_rate = settings_.schedule.RateAt(step);
-  result.skipped = loss_scale_.enabled() && AgreeOnOverflow(!std::isfinite(result.gradient_norm));
-  if (!result.skipped) {
+  const bool is_finite = std::isfinite(result.gradient_norm);
+  result.skipped = loss_scale_.enabled() && AgreeOnOverflow(!is_finite);
+  // A run that stops here stops with the parameters from which the step can be repeated.
+  const bool stops = !is_finite && settings_.on_nan == OnNan::kStop;
+  if (!result.skipped && !stops) {
     const double clip = ClipFactor(result.gradient_norm, settings_.clip_norm);
     optimizer_.Step(step - loss_scale_.skipped(), result.learning_rate,
                     static_cast<float>(clip / result.loss_scale), trained);

@@ -16,7 +16,8 @@ namespace lockstep {
 // The end of a step: norm of the gradients, unscaling, clipping, learning rate, and the optimizer's
 // update of what this rank trains. A step whose gradients are infinite or NaN on any rank of the
 // world is skipped on all, if losses are scaled: no parameter, no moment and no count of steps
-// changes.
+// changes. Otherwise train.on_nan says: the run stops behind the step, with nothing updated, or
+// the update is done.
 class Updater {
  public:
   // `trained` keeps its order for the updater's life; its gradients may be swapped between steps.

@@ -120,6 +120,22 @@ TEST(UpdaterTest, AnOverflowOnOneRankOfAnyAxisSkipsTheStepOnAll) {
   }
 }
 
+// Without a loss scale the run stops behind such a step, with what it had before it, or goes on with
+// what the update makes of it.
+TEST(UpdaterTest, GradientsThatAreNotFiniteUpdateNothingInARunThatStops) {
+  Settings settings = Fp16({});
+  settings.precision.loss_scale = {};
+  for (const OnNan on_nan : {OnNan::kStop, OnNan::kContinue}) {
+    settings.on_nan = on_nan;
+    ForRanks(settings, [&](RankUnderTest& rank, int) {
+      rank.Step(0, 1);
+      const Held before = rank.Look();
+      EXPECT_FALSE(rank.Step(1, kInfinity).skipped);
+      EXPECT_EQ(rank.Look() == before, on_nan == OnNan::kStop);
+    });
+  }
+}
+
 // A run with a skipped step in the middle ends as one that never had it: no count of steps moved.
 TEST(UpdaterTest, ASkippedStepIsAsIfItHadNotBeen) {
   Held with, without;
