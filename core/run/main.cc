@@ -23,6 +23,7 @@
 #include "core/report/rank_report.h"
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
+#include "core/run/exit_codes.h"
 #include "core/run/rehearsal.h"
 #include "core/run/run_signals.h"
 #include "core/run/stop_request.h"
@@ -184,9 +185,11 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     PrintError(absl::CancelledError(absl::StrCat("rank ", process->rank(), ": ended because rank ",
                                                  outcome.reported_by, " has failed")));
   };
-  if (mpi::RunRank(*process, process->size(), options, train, say).status.ok()) return code;
+  const mpi::Outcome outcome = mpi::RunRank(*process, process->size(), options, train, say);
+  if (outcome.status.ok()) return code;
   process->Abandon();
-  return 1;
+  // Where no rank has said why, one of them is gone.
+  return outcome.reported_by < 0 ? kRankLostExitCode : ExitCodeOfFailure(outcome.status);
 }
 
 absl::StatusOr<int> RunMain(int argc, char** argv, const StrategyDefinition& strategy,

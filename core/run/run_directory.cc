@@ -19,6 +19,7 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/error_file.h"
 #include "core/report/metrics.h"
+#include "core/report/restart_log.h"
 
 namespace lockstep {
 namespace {
@@ -61,6 +62,15 @@ bool IsRunWithoutMark(const std::string& out) {
 
 bool HoldsRun(const std::string& out) {
   return PathExists(out + "/losses.csv") || PathExists(out + "/checkpoints");
+}
+
+// Whether a launcher (//tools/launch) has begun a run here, whose ranks ended before they had a
+// checkpoint. It starts them over from the first step, which leads to the very same rows: nothing
+// is lost that setting the directory aside would keep.
+bool HoldsAttempt(const std::string& out) {
+  const auto checkpoints = ListCheckpoints(out + "/checkpoints");
+  return PathExists(absl::StrCat(out, "/", kRestartsFile)) && checkpoints.ok() &&
+         checkpoints->empty() && !PathExists(out + "/summary.json");
 }
 
 // Whether a directory that is not marked may be made a run's: it is not there, empty, or a run's of
@@ -114,7 +124,7 @@ absl::Status RunDirectory::Begin() {
   if (!is_own_ || has_begun_) return absl::OkStatus();
   // The lock of what is set aside is held until the new one is.
   FileDescriptor earlier;
-  if (use_ == Use::kNew && HoldsRun(out_)) {
+  if (use_ == Use::kNew && HoldsRun(out_) && !(lock_.is_open() && HoldsAttempt(out_))) {
     if (!lock_.is_open()) LS_RETURN_IF_ERROR(CheckUnmarked(out_));
     LS_RETURN_IF_ERROR(SetAside());
     earlier = std::exchange(lock_, FileDescriptor());

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/file.h"
+#include "core/report/restart_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -166,6 +167,22 @@ TEST_F(RunDirectoryTest, ErrorsAreLeftInNewDirectoriesOnly) {
   const auto run = Snapshot();
   LeaveErrorInNewDirectory(out_, absl::NotFoundError("no data"));
   EXPECT_EQ(Snapshot(), run);
+}
+
+TEST_F(RunDirectoryTest, AnAttemptOfALauncherIsStartedOverInPlaceUntilItHasACheckpoint) {
+  LeaveRun();
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=2"), absl::OkStatus());
+  fs::remove_all(out_ + "/checkpoints");
+  {
+    const auto directory = RunDirectory::Claim(out_, Use::kNew);
+    ASSERT_EQ((*directory)->Begin(), absl::OkStatus());
+    EXPECT_FALSE(PathExists(out_ + ".1"));
+    EXPECT_TRUE(PathExists(out_ + "/" + kRestartsFile));
+  }
+  Write("checkpoints/step-00000001.safetensors", "");
+  const auto directory = RunDirectory::Claim(out_, Use::kNew);
+  ASSERT_EQ((*directory)->Begin(), absl::OkStatus());
+  EXPECT_TRUE(PathExists(out_ + ".1/checkpoints/step-00000001.safetensors"));
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#include "core/report/restart_log.h"
+
+#include <fcntl.h>   // O_APPEND
+#include <unistd.h>  // write
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLaunched[] = "launched";
+
+std::string PathOf(const std::string& out) { return absl::StrCat(out, "/", kRestartsFile); }
+
+}  // namespace
+
+absl::Status BeginRestarts(const std::string& out, const std::string& formation) {
+  if (PathExists(PathOf(out))) return absl::OkStatus();
+  const nlohmann::ordered_json row = {{kLaunched, formation}};
+  return WriteFileAtomically(PathOf(out), absl::StrCat(row.dump(), "\n"));
+}
+
+absl::Status AppendRestart(const std::string& out, const Restart& restart) {
+  nlohmann::ordered_json row = {{"time", restart.time},
+                                {"cause", restart.cause},
+                                {"steps", restart.steps},
+                                {"formation", restart.formation}};
+  if (restart.seconds >= 0) row["seconds"] = restart.seconds;
+  // A row that a killed launcher has left incomplete gets its end first.
+  LS_ASSIGN_OR_RETURN(const std::string before, ReadFile(PathOf(out)));
+  const bool is_whole = before.empty() || before.back() == '\n';
+  const std::string text = absl::StrCat(is_whole ? "" : "\n", row.dump(), "\n");
+  LS_ASSIGN_OR_RETURN(const FileDescriptor file,
+                      OpenRegularFile(PathOf(out), O_WRONLY | O_APPEND));
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", PathOf(out), "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
+  if (!PathExists(PathOf(out))) return std::vector<Restart>();
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(PathOf(out)));
+  std::vector<Restart> restarts;
+  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const auto row =
+        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (row.is_discarded()) continue;  // cut short by the launcher's end
+    if (row.is_object() && row.contains(kLaunched)) continue;
+    const auto has = [&](const char* key, bool (nlohmann::json::*is)() const noexcept) {
+      return row.is_object() && row.contains(key) && (row[key].*is)();
+    };
+    if (!has("time", &nlohmann::json::is_string) || !has("cause", &nlohmann::json::is_string) ||
+        !has("steps", &nlohmann::json::is_number_integer) ||
+        !has("formation", &nlohmann::json::is_string)) {
+      return InvalidArgument(PathOf(out), ": \"", line, "\" is no row of a restart");
+    }
+    Restart restart = {.time = row["time"].get<std::string>(),
+                       .cause = row["cause"].get<std::string>(),
+                       .steps = row["steps"].get<int64_t>(),
+                       .formation = row["formation"].get<std::string>()};
+    if (has("seconds", &nlohmann::json::is_number)) restart.seconds = row["seconds"].get<double>();
+    restarts.push_back(std::move(restart));
+  }
+  return restarts;
+}
+
+std::string RestartsTable(const std::vector<Restart>& restarts) {
+  if (restarts.empty()) return "no restarts\n";
+  std::string text =
+      absl::StrFormat("%-20s  %9s  %12s  %-20s  %s\n", "time", "from step", "next step in",
+                      "formation", "cause");
+  std::vector<double> seconds;
+  for (const Restart& restart : restarts) {
+    const bool went_on = restart.seconds >= 0;
+    if (went_on) seconds.push_back(restart.seconds);
+    absl::StrAppendFormat(&text, "%-20s  %9d  %12s  %-20s  %s\n", restart.time, restart.steps,
+                          went_on ? FormatDuration(restart.seconds) : "none",
+                          restart.formation, restart.cause);
+  }
+  absl::StrAppendFormat(&text, "%d restarts", restarts.size());
+  if (!seconds.empty()) {
+    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+    absl::StrAppend(&text, "; the next step came after ",
+                    FormatDuration(seconds[seconds.size() / 2]), " (median)");
+  }
+  return absl::StrCat(text, "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What //tools/launch writes down of a run: that it is a launcher's, and each restart of its ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// In the run directory: a row that says which formation was launched, then a row for each restart.
+inline constexpr char kRestartsFile[] = "restarts.jsonl";
+
+// The ranks of a run have ended before the run was complete, and were started again.
+struct Restart {
+  std::string time = {};      // of the end, in UTC: "2026-11-24T12:00:00Z"
+  std::string cause = {};     // "rank 2: killed by signal 9 (Killed)"
+  int64_t steps = 0;          // behind the checkpoint that the run went on from; 0: none
+  std::string formation = {};  // that went on: "ddp dp=4"
+  double seconds = -1;  // from the end to the next step; below 0: the ranks ended again before it
+
+  friend bool operator==(const Restart&, const Restart&) = default;
+};
+
+// Begins the file, if it is not there.
+absl::Status BeginRestarts(const std::string& out, const std::string& formation);
+// Adds a row, which survives the process. The file has been begun.
+absl::Status AppendRestart(const std::string& out, const Restart& restart);
+// The restarts of a run, in order; none where no launcher has written any. A last row that a killed
+// launcher has left incomplete is passed over; InvalidArgument for other rows that are none.
+absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out);
+
+// A table for a terminal, with a line on the median time to go on.
+std::string RestartsTable(const std::vector<Restart>& restarts);
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "core/report/restart_log.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RestartLogTest : public ::testing::Test {
+ protected:
+  RestartLogTest() : out_(::testing::TempDir() + "/restart_log_test") {
+    std::filesystem::remove_all(out_);
+    std::filesystem::create_directories(out_);
+  }
+
+  void Append(const std::string& text) const {
+    std::ofstream(out_ + "/" + kRestartsFile, std::ios::app) << text;
+  }
+
+  const std::string out_;
+  const Restart killed_ = {.time = "2026-11-24T12:00:00Z",
+                           .cause = "rank 2: killed by signal 9 (Killed)",
+                           .steps = 40,
+                           .formation = "ddp dp=4",
+                           .seconds = 1.5};
+  const Restart again_ = {.time = "2026-11-24T12:00:09Z",
+                          .cause = "the launcher has ended",
+                          .steps = 0,
+                          .formation = "ddp dp=2"};
+};
+
+TEST_F(RestartLogTest, ReadsWhatWasAppended) {
+  EXPECT_THAT(ReadRestarts(out_).value(), IsEmpty());
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
+  EXPECT_THAT(ReadRestarts(out_).value(), IsEmpty());
+  ASSERT_EQ(AppendRestart(out_, killed_), absl::OkStatus());
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=2"), absl::OkStatus());  // keeps what is there
+  ASSERT_EQ(AppendRestart(out_, again_), absl::OkStatus());
+  EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, again_));
+}
+
+TEST_F(RestartLogTest, ARowThatAKillHasCutShortHarmsNoOther) {
+  ASSERT_EQ(BeginRestarts(out_, "ddp dp=4"), absl::OkStatus());
+  ASSERT_EQ(AppendRestart(out_, killed_), absl::OkStatus());
+  Append("{\"time\": \"2026-");
+  EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_));
+  ASSERT_EQ(AppendRestart(out_, again_), absl::OkStatus());
+  EXPECT_THAT(ReadRestarts(out_).value(), ElementsAre(killed_, again_));
+}
+
+TEST_F(RestartLogTest, RefusesOtherRows) {
+  Append("{\"time\": 3}\n");
+  EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),
+              HasSubstr("is no row of a restart"));
+}
+
+TEST_F(RestartLogTest, TheTableHasTheMedianOfThoseThatWentOn) {
+  Restart slow = killed_;
+  slow.seconds = 9;
+  Restart fast = killed_;
+  fast.seconds = 1;
+  const std::string table = RestartsTable({slow, killed_, fast, again_});
+  EXPECT_THAT(table, HasSubstr("rank 2: killed by signal 9 (Killed)"));
+  EXPECT_THAT(table, HasSubstr("4 restarts; the next step came after 1.5 s (median)"));
+}
+
+}  // namespace
+}  // namespace lockstep
