@@ -40,8 +40,7 @@ absl::Status AppendRestart(const std::string& out, const Restart& restart) {
   LS_ASSIGN_OR_RETURN(const std::string before, ReadFile(PathOf(out)));
   const bool is_whole = before.empty() || before.back() == '\n';
   const std::string text = absl::StrCat(is_whole ? "" : "\n", row.dump(), "\n");
-  LS_ASSIGN_OR_RETURN(const FileDescriptor file,
-                      OpenRegularFile(PathOf(out), O_WRONLY | O_APPEND));
+  LS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(PathOf(out), O_WRONLY | O_APPEND));
   if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", PathOf(out), "\""));
   }
@@ -77,16 +76,15 @@ absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
 
 std::string RestartsTable(const std::vector<Restart>& restarts) {
   if (restarts.empty()) return "no restarts\n";
-  std::string text =
-      absl::StrFormat("%-20s  %9s  %12s  %-20s  %s\n", "time", "from step", "next step in",
-                      "formation", "cause");
+  std::string text = absl::StrFormat("%-20s  %9s  %12s  %-20s  %s\n", "time", "from step",
+                                     "next step in", "formation", "cause");
   std::vector<double> seconds;
   for (const Restart& restart : restarts) {
     const bool went_on = restart.seconds >= 0;
     if (went_on) seconds.push_back(restart.seconds);
     absl::StrAppendFormat(&text, "%-20s  %9d  %12s  %-20s  %s\n", restart.time, restart.steps,
-                          went_on ? FormatDuration(restart.seconds) : "none",
-                          restart.formation, restart.cause);
+                          went_on ? FormatDuration(restart.seconds) : "none", restart.formation,
+                          restart.cause);
   }
   absl::StrAppendFormat(&text, "%d restarts", restarts.size());
   if (!seconds.empty()) {

@@ -16,9 +16,9 @@ inline constexpr char kRestartsFile[] = "restarts.jsonl";
 
 // The ranks of a run have ended before the run was complete, and were started again.
 struct Restart {
-  std::string time = {};      // of the end, in UTC: "2026-11-24T12:00:00Z"
-  std::string cause = {};     // "rank 2: killed by signal 9 (Killed)"
-  int64_t steps = 0;          // behind the checkpoint that the run went on from; 0: none
+  std::string time = {};       // of the end, in UTC: "2026-11-24T12:00:00Z"
+  std::string cause = {};      // "rank 2: killed by signal 9 (Killed)"
+  int64_t steps = 0;           // behind the checkpoint that the run went on from; 0: none
   std::string formation = {};  // that went on: "ddp dp=4"
   double seconds = -1;  // from the end to the next step; below 0: the ranks ended again before it
 

@@ -1,0 +1,285 @@
+#include "tools/launch/agent.h"
+
+#include <fcntl.h>  // O_RDONLY
+#include <signal.h>
+#include <string.h>  // sigabbrev_np
+#include <sys/stat.h>
+#include <unistd.h>  // pread
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/report/restart_log.h"
+#include "core/run/exit_codes.h"
+#include "core/run/run_signals.h"
+#include "nlohmann/json.hpp"
+#include "tools/launch/worker_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kPollNanos = 20'000'000;
+constexpr double kLongestWaitSeconds = 600;
+// Ctrl-C reaches a program from the terminal and again from who has started it: one wish.
+constexpr double kOneWishSeconds = 1;
+constexpr std::array<int, 4> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+// In the clock that gives files their times.
+int64_t FileTimeNow() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+std::string UtcNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts;
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+// What losses.csv tells of a run from outside.
+struct Losses {
+  int64_t changed = 0;     // when, as FileTimeNow; 0: there is no file
+  int64_t last_step = -1;  // of its last whole row; -1: none
+};
+
+Losses LookAtLosses(const std::string& out) {
+  const std::string path = out + "/losses.csv";
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) return {};
+  Losses losses = {.changed =
+                       found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec};
+  const auto file = OpenRegularFile(path, O_RDONLY);
+  if (!file.ok()) return losses;
+  std::array<char, 256> tail;  // two rows have less
+  const off_t from = std::max<off_t>(0, found.st_size - static_cast<off_t>(tail.size()));
+  const ssize_t size = pread(file->get(), tail.data(), tail.size(), from);
+  const std::string text(tail.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
+  const size_t end = text.rfind('\n');
+  if (end == std::string::npos || end == 0) return losses;
+  const size_t before = text.rfind('\n', end - 1);
+  if (before == std::string::npos) return losses;  // the header alone
+  const std::string row = text.substr(before + 1, end - before - 1);
+  if (!absl::SimpleAtoi(row.substr(0, row.find(',')), &losses.last_step)) losses.last_step = -1;
+  return losses;
+}
+
+int64_t StepsOfNewestCheckpoint(const std::string& out) {
+  const auto found = ListCheckpoints(out + "/checkpoints");
+  return found.ok() && !found->empty() ? found->back().step : 0;
+}
+
+bool IsComplete(const std::string& out, int64_t steps) {
+  const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
+                                             /*allow_exceptions=*/false);
+  return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
+         summary["steps"].get<int64_t>() == steps && StepsOfNewestCheckpoint(out) == steps;
+}
+
+// Whether starting the ranks again may help.
+bool IsWorthARestart(const GroupEnd& end) {
+  return !end.ranks.empty() || end.signal != 0 || end.exit_code == kRankLostExitCode ||
+         end.exit_code >= 128;
+}
+
+sigset_t WatchedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (const int number : kStopSignals) sigaddset(&set, number);
+  return set;
+}
+
+class Agent {
+ public:
+  explicit Agent(const AgentOptions& options) : options_(options) {}
+
+  absl::StatusOr<int> Run() {
+    if (IsComplete(options_.out, options_.steps)) {
+      std::fprintf(stderr, "%s: the run is complete\n", options_.out.c_str());
+      return Finish(0);
+    }
+    LS_ASSIGN_OR_RETURN(const GroupFolder folder, GroupFolder::Make(options_.out));
+    if (PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) {
+      Ended("the launcher was started again");
+    }
+    int in_vain = 0;
+    int64_t best = StepsOfNewestCheckpoint(options_.out);
+    while (true) {
+      LS_ASSIGN_OR_RETURN(const std::optional<Placement> placement, AwaitPlacement());
+      if (!placement) return Finish(128 + stop_signal_);
+      LS_ASSIGN_OR_RETURN(const GroupEnd end, RunGroup(*placement, folder));
+      LS_RETURN_IF_ERROR(Record());
+      const bool is_whole = end.ranks.empty() && end.signal == 0;
+      if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
+        return Finish(end.exit_code);
+      }
+      if (stop_signal_ != 0) return Finish(128 + stop_signal_);
+      if (!IsWorthARestart(end)) return Finish(end.exit_code);
+      const int64_t steps = StepsOfNewestCheckpoint(options_.out);
+      in_vain = steps > best ? 0 : in_vain + 1;
+      best = std::max(best, steps);
+      if (in_vain > options_.max_restarts) {
+        Finish(0);
+        return absl::UnavailableError(absl::StrCat(
+            "the ranks have ended ", in_vain, " times without a new checkpoint, the last time by ",
+            end.Describe(), "; their messages stand above. Look at ", options_.out,
+            "/error.txt, save checkpoints more often (checkpoint.every), or raise --max_restarts"));
+      }
+      Ended(end.Describe());
+    }
+  }
+
+ private:
+  // The ranks have ended; what becomes of it, Record writes down.
+  void Ended(const std::string& cause) {
+    restart_ = Restart{.time = UtcNow(), .cause = cause};
+    ended_nanos_ = NowNanos();
+  }
+
+  absl::Status Record() {
+    if (!restart_) return absl::OkStatus();
+    const bool has_log = PathExists(absl::StrCat(options_.out, "/", kRestartsFile));
+    if (has_log) LS_RETURN_IF_ERROR(AppendRestart(options_.out, *restart_));
+    restart_.reset();
+    return absl::OkStatus();
+  }
+
+  int Finish(int exit_code) {
+    const auto restarts = ReadRestarts(options_.out);
+    if (restarts.ok() && !restarts->empty()) {
+      std::fputs(RestartsTable(*restarts).c_str(), stderr);
+    }
+    return exit_code;
+  }
+
+  // Waits until there are ranks for a mesh; nullopt: a signal has come.
+  absl::StatusOr<std::optional<Placement>> AwaitPlacement() {
+    const int64_t start = NowNanos();
+    for (bool has_told = false;; has_told = true) {
+      LS_ASSIGN_OR_RETURN(const Slots slots, options_.slots());
+      if (slots.ranks >= options_.min_ranks) {
+        LS_ASSIGN_OR_RETURN(Placement placement, options_.place(slots.ranks));
+        if (placement.ranks >= options_.min_ranks) {
+          hosts_ = slots.hosts;
+          return placement;
+        }
+      }
+      const std::string lack = absl::StrCat("no mesh of ", options_.min_ranks,
+                                            " ranks or more fits the ", slots.ranks, " at hand");
+      if (SecondsSince(start) > kLongestWaitSeconds) return absl::UnavailableError(lack);
+      if (!has_told) std::fprintf(stderr, "%s; waiting\n", lack.c_str());
+      for (int i = 0; i < 50; ++i) {
+        if (TakeSignal()) return std::nullopt;
+      }
+    }
+  }
+
+  // Waits for a moment. Whether the run is to be stopped for the first or for another time.
+  bool TakeSignal() {
+    const sigset_t watched = WatchedSignals();
+    const timespec moment = {.tv_sec = 0, .tv_nsec = kPollNanos};
+    const int number = sigtimedwait(&watched, nullptr, &moment);
+    if (number <= 0 || number == SIGCHLD) return false;
+    if (stop_signal_ != 0 && SecondsSince(stopped_nanos_) < kOneWishSeconds) return false;
+    stop_signal_ = number;
+    stopped_nanos_ = NowNanos();
+    return true;
+  }
+
+  absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
+    std::vector<std::string> program = placement.program;
+    const int64_t steps = StepsOfNewestCheckpoint(options_.out);
+    const auto checkpoints = ListCheckpoints(options_.out + "/checkpoints");
+    const bool resumes = checkpoints.ok() && !checkpoints->empty();
+    if (resumes) program.push_back("--resume");
+    if (restart_) {
+      restart_->steps = steps;
+      restart_->formation = placement.formation;
+      std::fprintf(stderr, "%s: going on with %s from step %lld\n", restart_->cause.c_str(),
+                   placement.formation.c_str(), static_cast<long long>(steps));
+    }
+    const std::vector<std::string> launcher = absl::StrSplit(
+        absl::StrReplaceAll(options_.launcher,
+                            {{"{ranks}", absl::StrCat(placement.ranks)}, {"{hosts}", hosts_}}),
+        ' ', absl::SkipEmpty());
+    const int64_t start = FileTimeNow();
+    LS_ASSIGN_OR_RETURN(WorkerGroup group,
+                        WorkerGroup::Start(launcher, options_.worker, folder, program));
+    bool is_marked = false;
+    int stops = 0;
+    do {
+      if (TakeSignal()) {
+        stops += 1;
+        std::fprintf(stderr, "SIG%s: %s\n", sigabbrev_np(stop_signal_),
+                     stops == 1 ? "telling the ranks to stop" : "ending the ranks at once");
+        if (stops > 1) return GroupEnd{.signal = SIGKILL};  // `group` goes, and all of it
+        group.Signal(SIGUSR1);
+      }
+      if (is_marked && !restart_) continue;
+      const Losses losses = LookAtLosses(options_.out);
+      if (losses.changed <= start) continue;  // of an earlier run
+      if (!is_marked) LS_RETURN_IF_ERROR(BeginRestarts(options_.out, placement.formation));
+      is_marked = true;
+      if (restart_ && losses.last_step >= steps) {
+        restart_->seconds = SecondsSince(ended_nanos_);
+        LS_RETURN_IF_ERROR(Record());
+      }
+    } while (group.IsRunning());
+    return group.End();
+  }
+
+  const AgentOptions& options_;
+  std::string hosts_;
+  std::optional<Restart> restart_;  // that has not been written down
+  int64_t ended_nanos_ = 0;         // when the ranks ended last
+  int stop_signal_ = 0;             // 0: none has come
+  int64_t stopped_nanos_ = 0;       // when it came
+};
+
+}  // namespace
+
+absl::StatusOr<Slots> ParseSlots(const std::string& text) {
+  Slots slots;
+  std::vector<std::string> hosts;
+  for (const auto whole : absl::StrSplit(text, '\n')) {
+    const auto line = absl::StripAsciiWhitespace(whole);
+    if (line.empty()) continue;
+    const std::pair<std::string, std::string> pair = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    int ranks = 0;
+    if (pair.first.empty() || !absl::SimpleAtoi(pair.second, &ranks) || ranks < 0) {
+      return InvalidArgument("\"", line, "\" is no host with its number of slots, as in host:4");
+    }
+    slots.ranks += ranks;
+    if (ranks > 0) hosts.push_back(absl::StrCat(pair.first, ":", ranks));
+  }
+  slots.hosts = absl::StrJoin(hosts, ",");
+  return slots;
+}
+
+absl::StatusOr<int> RunAgent(const AgentOptions& options) {
+  sigset_t before;
+  const sigset_t watched = WatchedSignals();
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  absl::StatusOr<int> code = Agent(options).Run();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return code;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// The launcher's loop: starts the ranks of a run, and starts them again when they end too early.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+// Hosts at hand, as Horovod's discovery scripts print them: "host:slots" a line.
+struct Slots {
+  int ranks = 0;      // that may run
+  std::string hosts;  // "a:4,b:2" for mpirun's --host; empty: not known
+};
+
+// Reads what a discovery script has printed. InvalidArgument names a line that is none.
+absl::StatusOr<Slots> ParseSlots(const std::string& text);
+
+// What to start on some slots.
+struct Placement {
+  int ranks = 0;                     // 0: no mesh fits
+  std::string formation;             // for people: "ddp dp=4"
+  std::vector<std::string> program;  // of each rank, with its arguments but for --resume
+};
+
+struct AgentOptions {
+  std::string out;       // run directory, absolute
+  int64_t steps = 0;     // train.steps
+  int min_ranks = 1;     // with fewer it waits
+  int max_restarts = 3;  // one after another without a new checkpoint in between
+  std::string launcher;  // "mpirun -n {ranks} --host {hosts}"
+  std::string worker;    // path of :worker
+  std::function<absl::StatusOr<Slots>()> slots;
+  std::function<absl::StatusOr<Placement>(int ranks)> place;
+};
+
+// Runs until the run is complete, is stopped, or cannot go on. Returns the exit code for the
+// launcher: 0; 75 (kStoppedExitCode) after SIGINT, SIGTERM, SIGHUP or SIGUSR1, the first of which
+// has the ranks write a checkpoint, and 128 + signal after a second one; and that of ranks which
+// ended with an error that no restart mends, and that they have told. An error of its own:
+// Unavailable after max_restarts, or where fewer than min_ranks were at hand for ten minutes.
+// Tells the standard error stream of each restart, and at the end prints the table of all.
+// For the only thread of a process without children.
+absl::StatusOr<int> RunAgent(const AgentOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,186 @@
+#include "tools/launch/worker_group.h"
+
+#include <fcntl.h>  // O_CREAT
+#include <signal.h>
+#include <string.h>    // strsignal
+#include <sys/file.h>  // flock
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/checksum.h"
+#include "core/base/status.h"
+#include "tools/experiment/paths.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLock[] = "/launcher.lock";
+constexpr char kEnded[] = "ended-";
+
+std::string SignalText(int number) {
+  return absl::StrCat("killed by signal ", number, " (", strsignal(number), ")");
+}
+
+// Where files are memory, if there is such a place: segments that ranks share lie there.
+std::string MemoryFolder() {
+  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && folder[0] != '\0' ? folder : "/tmp";
+}
+
+// The processes whose parent is this one.
+std::vector<pid_t> Children() {
+  std::vector<pid_t> children;
+  const std::string path = absl::StrCat("/proc/self/task/", getpid(), "/children");
+  for (const auto word : absl::StrSplit(ReadFile(path).value_or(""), ' ', absl::SkipEmpty())) {
+    int child = 0;
+    if (absl::SimpleAtoi(word, &child)) children.push_back(child);
+  }
+  return children;
+}
+
+// Kills and reaps what is left; the children of what is killed end with it, or come to us.
+void EndChildren() {
+  while (true) {
+    for (const pid_t child : Children()) kill(child, SIGKILL);
+    if (waitpid(-1, nullptr, 0) < 0 && errno == ECHILD) return;
+  }
+}
+
+}  // namespace
+
+std::string GroupEnd::Describe() const {
+  if (!ranks.empty()) {
+    return absl::StrJoin(ranks, ", ", [](std::string* text, const auto& rank) {
+      absl::StrAppend(text, "rank ", rank.first, ": ", SignalText(rank.second));
+    });
+  }
+  if (signal != 0) return absl::StrCat("the launcher: ", SignalText(signal));
+  return absl::StrCat("exit code ", exit_code);
+}
+
+absl::StatusOr<GroupFolder> GroupFolder::Make(const std::string& run_directory) {
+  const std::string path = absl::StrFormat("%s/lockstep-%d-%016x", MemoryFolder(), getuid(),
+                                           ChecksumOf(std::string_view(run_directory)));
+  struct stat found;
+  if (mkdir(path.c_str(), 0700) != 0 && (errno != EEXIST || lstat(path.c_str(), &found) != 0 ||
+                                         !S_ISDIR(found.st_mode) || found.st_uid != getuid())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make the folder \"", path, "\" for what ranks share; remove it"));
+  }
+  LS_ASSIGN_OR_RETURN(FileDescriptor lock, OpenRegularFile(path + kLock, O_RDWR | O_CREAT));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(run_directory,
+                     ": another launcher runs this run on this host; wait for its end, or use "
+                     "another --out"));
+  }
+  GroupFolder folder(path, std::move(lock));
+  LS_RETURN_IF_ERROR(folder.Clear());
+  return folder;
+}
+
+GroupFolder::~GroupFolder() {
+  if (lock_.is_open()) RemoveTree(path_);
+}
+
+absl::Status GroupFolder::Clear() const {
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(path_));
+  for (const std::string& name : names) {
+    if (absl::StrCat("/", name) != kLock) RemoveTree(absl::StrCat(path_, "/", name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerGroup> WorkerGroup::Start(const std::vector<std::string>& launcher,
+                                               const std::string& worker, const GroupFolder& folder,
+                                               const std::vector<std::string>& program) {
+  const std::string path = FindOnPath(launcher.at(0));
+  if (path.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no program \"", launcher[0],
+                                            "\" on PATH; install it, or say how ranks are started "
+                                            "by --launcher"));
+  }
+  LS_RETURN_IF_ERROR(folder.Clear());
+  std::vector<std::string> words = launcher;
+  words.insert(words.end(), {worker, folder.path()});
+  words.insert(words.end(), program.begin(), program.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return absl::ErrnoToStatus(errno, "prctl");
+  // Open MPI's own files, which a kill leaves behind. Its settings reach ranks on other hosts too.
+  setenv("OMPI_MCA_orte_tmpdir_base", folder.path().c_str(), 1);
+  setenv("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str(), 1);
+  const pid_t self = getpid();
+  const pid_t child = fork();
+  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != self) _exit(127);
+    setpgid(0, 0);  // Ctrl-C is for us, who know what to do about it
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int input = open("/dev/null", O_RDONLY);
+    dup2(input, STDIN_FILENO);
+    execv(path.c_str(), arguments.data());
+    _exit(127);
+  }
+  return WorkerGroup(child, folder.path());
+}
+
+WorkerGroup::WorkerGroup(WorkerGroup&& other) noexcept
+    : launcher_(std::exchange(other.launcher_, -1)),
+      folder_(std::move(other.folder_)),
+      status_(other.status_) {}
+
+WorkerGroup::~WorkerGroup() {
+  if (launcher_ < 0) return;
+  EndChildren();
+}
+
+void WorkerGroup::Signal(int number) const {
+  if (launcher_ > 0) kill(launcher_, number);
+}
+
+bool WorkerGroup::IsRunning() {
+  if (launcher_ < 0) return false;
+  if (waitpid(launcher_, &status_, WNOHANG) == 0) return true;
+  launcher_ = -1;
+  return false;
+}
+
+GroupEnd WorkerGroup::End() {
+  EndChildren();
+  GroupEnd end;
+  if (WIFSIGNALED(status_)) {
+    end.signal = WTERMSIG(status_);
+  } else {
+    end.exit_code = WEXITSTATUS(status_);
+  }
+  const auto names = ListFolder(folder_);
+  if (!names.ok()) return end;
+  for (const std::string& name : *names) {
+    int number = 0;
+    if (absl::StartsWith(name, kEnded) && name.find(".tmp") == std::string::npos &&
+        absl::SimpleAtoi(ReadFile(absl::StrCat(folder_, "/", name)).value_or(""), &number)) {
+      end.ranks[name.substr(sizeof(kEnded) - 1)] = number;
+    }
+  }
+  return end;
+}
+
+}  // namespace lockstep
