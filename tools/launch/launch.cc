@@ -90,14 +90,14 @@ class Formations {
 
   // What to start where so many ranks have a place.
   absl::StatusOr<Placement> Place(int ranks) const {
-    if (ranks >= mesh_.ranks()) return PlacementOf(With(mesh_), mesh_.ranks());
-    for (const auto& [formation, its_ranks] : preferred_) {
-      if (its_ranks <= ranks) return PlacementOf(formation, its_ranks);
+    if (ranks >= mesh_.ranks()) return PlacementOf(With(mesh_), mesh_);
+    for (const auto& [formation, its_mesh] : preferred_) {
+      if (its_mesh.ranks() <= ranks) return PlacementOf(formation, its_mesh);
     }
     const std::optional<MeshShape> mesh = LargestMesh(
         mesh_, ranks, [this](const MeshShape& smaller) { return Check(With(smaller)).ok(); });
     if (!mesh) return Placement();
-    return PlacementOf(With(*mesh), mesh->ranks());
+    return PlacementOf(With(*mesh), *mesh);
   }
 
  private:
@@ -163,13 +163,15 @@ class Formations {
                           Formation::Parse(std::string(absl::StripAsciiWhitespace(text))));
       const absl::StatusOr<TrainingRun> run = Check(formation);
       LS_RETURN_IF_ERROR(Annotate(run.status(), absl::StrCat("--prefer, ", formation.ToString())));
-      preferred_.emplace_back(formation, run->settings.mesh.ranks());
+      preferred_.emplace_back(formation, run->settings.mesh);
     }
     return absl::OkStatus();
   }
 
-  Placement PlacementOf(const Formation& formation, int ranks) const {
-    Placement placement = {.ranks = ranks, .formation = formation.ToString(), .program = {}};
+  Placement PlacementOf(const Formation& formation, const MeshShape& mesh) const {
+    Placement placement = {.ranks = mesh.ranks(),
+                           .formation = absl::StrCat(formation.strategy, " ", mesh.ToString()),
+                           .program = {}};
     placement.program.push_back(
         std::filesystem::absolute(absl::StrCat("strategies/", formation.strategy, "/main")));
     placement.program.insert(placement.program.end(), arguments_.begin(), arguments_.end());
@@ -190,7 +192,7 @@ class Formations {
   int64_t steps_ = 0;
   MeshShape configured_, mesh_;   // as the configuration has it; of all ranks
   std::vector<std::string> cut_;  // what the full mesh says of the cut, as --set takes it
-  std::vector<std::pair<Formation, int>> preferred_;  // with their ranks
+  std::vector<std::pair<Formation, MeshShape>> preferred_;
 };
 
 absl::StatusOr<Slots> Discover(const std::string& script) {

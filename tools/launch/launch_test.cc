@@ -1,0 +1,219 @@
+// The launcher as a user starts it, while processes of the run are killed.
+
+#include <signal.h>
+#include <unistd.h>  // usleep
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/subprocess.h"
+#include "core/report/restart_log.h"
+#include "core/run/run_signals.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "strategies/testing/launched_run.h"
+#include "tools/launch/rank_processes.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+using Kind = LaunchedProcess::Kind;
+
+constexpr double kLongestSeconds = 60;  // for what a test waits for
+
+constexpr char kTables[] = R"([train]
+steps = 300
+[cut]
+shards = 4
+[checkpoint]
+every = 25
+)";
+
+std::set<std::string> MemoryFolders() {
+  std::set<std::string> folders;
+  for (const std::string& name : ListFolder("/dev/shm").value_or(std::vector<std::string>())) {
+    folders.insert(name);
+  }
+  return folders;
+}
+
+class LaunchTest : public LaunchedRunTest {
+ protected:
+  LaunchTest() : LaunchedRunTest("strategies/single/main", LaunchedGpt(2, kTables)) {
+    const ProcessResult single = Run({}, "single");
+    EXPECT_TRUE(single.ok()) << single.err;
+  }
+
+  std::string out() const { return fs::weakly_canonical(path("out")).string(); }
+
+  Subprocess Start(const std::vector<std::string>& flags,
+                   const std::vector<std::string>& arguments = {}) const {
+    std::vector<std::string> all = {"tools/launch/launch", "--strategy", "ddp"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    if (std::find(flags.begin(), flags.end(), "--launcher") == flags.end()) {
+      all.insert(all.end(), {"--launcher", "build_defs/mpi_test.sh {ranks}"});
+    }
+    all.insert(all.end(), {"--", "--config", path("workload.toml"), "--out", out()});
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return Subprocess::Start({.arguments = all}).value();
+  }
+
+  // Steps in losses.csv.
+  int64_t Steps() const {
+    const std::string text = ReadFile(out() + "/losses.csv").value_or("");
+    return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);
+  }
+
+  void AwaitSteps(int64_t steps) const {
+    const int64_t start = NowNanos();
+    while (Steps() < steps && SecondsSince(start) < kLongestSeconds) usleep(2000);
+    ASSERT_GE(Steps(), steps);
+  }
+
+  void Kill(Kind kind) const {
+    for (const LaunchedProcess& process : ProcessesOf(out())) {
+      if (process.kind != kind) continue;
+      kill(process.pid, SIGKILL);
+      return;
+    }
+    ADD_FAILURE() << "no such process";
+  }
+
+  void AwaitNoProcess() const {
+    const int64_t start = NowNanos();
+    while (!ProcessesOf(out()).empty() && SecondsSince(start) < kLongestSeconds) usleep(2000);
+    EXPECT_THAT(ProcessesOf(out()), IsEmpty());
+  }
+
+  void ExpectTheRunOfSingle(const ProcessResult& result) const {
+    ASSERT_TRUE(result.ok()) << result.Describe() << result.err;
+    EXPECT_EQ(File("out/losses.csv"), File("single/losses.csv"));
+    EXPECT_EQ(Summary("out")["parameter_hash"], Summary("single")["parameter_hash"]);
+    AwaitNoProcess();
+    EXPECT_EQ(MemoryFolders(), memory_folders_);
+    EXPECT_FALSE(PathExists(out() + ".1"));
+    for (const auto& entry : fs::recursive_directory_iterator(out())) {
+      EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
+    }
+  }
+
+  const std::set<std::string> memory_folders_ = MemoryFolders();
+};
+
+TEST_F(LaunchTest, GoesOnAfterEachKindOfProcessWasKilled) {
+  Subprocess launcher = Start({"--ranks", "2"});
+  AwaitSteps(40);
+  Kill(Kind::kRank);
+  AwaitSteps(100);
+  Kill(Kind::kMpirun);
+  AwaitSteps(150);
+  Kill(Kind::kWorker);
+  ExpectTheRunOfSingle(launcher.Wait());
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(3));
+  EXPECT_THAT(restarts[0].cause, StartsWith("rank "));
+  EXPECT_THAT(restarts[0].cause, HasSubstr("killed by signal 9"));
+  EXPECT_EQ(restarts[0].steps % 25, 0);  // a checkpoint is written beside later steps
+  EXPECT_THAT(restarts[1].cause, HasSubstr("the launcher: killed by signal 9"));
+  EXPECT_THAT(restarts, Each(Field(&Restart::seconds, Ge(0))));
+}
+
+TEST_F(LaunchTest, TheSameCommandGoesOnWhenTheLauncherWasKilled) {
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    // Before the first checkpoint, and after the launcher has marked the directory: without the
+    // mark, the next start would set the directory aside.
+    const int64_t start = NowNanos();
+    while (!PathExists(out() + "/" + kRestartsFile) && SecondsSince(start) < kLongestSeconds) {
+      usleep(1000);
+    }
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  {
+    Subprocess launcher = Start({"--ranks", "2"});
+    AwaitSteps(60);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+  const ProcessResult complete = Start({"--ranks", "2"}).Wait();
+  EXPECT_TRUE(complete.ok());
+  EXPECT_THAT(complete.err, HasSubstr("the run is complete"));
+}
+
+TEST_F(LaunchTest, GoesOnWithFewerRanksOnTheSameCurve) {
+  const std::string script = path("hosts.sh");
+  ASSERT_EQ(
+      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\nif [ -e ", out(),
+                                               "/checkpoints ]; then echo localhost:3; else echo "
+                                               "localhost:4; fi\n")),
+      absl::OkStatus());
+  fs::permissions(script, fs::perms::owner_all);
+  Subprocess launcher =
+      Start({"--ranks", "4", "--min_ranks", "1", "--host_discovery_script", script});
+  AwaitSteps(100);
+  Kill(Kind::kRank);
+  ExpectTheRunOfSingle(launcher.Wait());
+  EXPECT_EQ(Summary("out")["ranks"], 2);
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=2,tp=1");
+}
+
+TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {
+  Subprocess launcher = Start({"--ranks", "2"});
+  AwaitSteps(30);
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait().exit_code, kStoppedExitCode);
+  EXPECT_LT(Steps(), 300);
+  AwaitNoProcess();
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}).Wait());
+}
+
+TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
+  const ProcessResult before = Start({"--ranks", "2"}, {"--set", "model.widht=3"}).Wait();
+  EXPECT_EQ(before.exit_code, 1);
+  EXPECT_THAT(before.err, HasSubstr("widht"));
+  // One that only ranks can find.
+  fs::create_directories(out());
+  ASSERT_EQ(WriteFileAtomically(out() + "/notes.txt", "mine"), absl::OkStatus());
+  const ProcessResult after = Start({"--ranks", "2"}).Wait();
+  EXPECT_EQ(after.exit_code, 1);
+  EXPECT_THAT(after.err, HasSubstr("holds files that are no run's"));
+  EXPECT_THAT(after.err, Not(HasSubstr("going on")));
+  EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
+  EXPECT_EQ(MemoryFolders(), memory_folders_);
+}
+
+TEST_F(LaunchTest, GivesUpWhereRanksDieAgainAndAgain) {
+  const std::string dying = path("dying.sh");
+  ASSERT_EQ(WriteFileAtomically(dying, "#!/bin/sh\nkill -9 $$\n"), absl::OkStatus());
+  fs::permissions(dying, fs::perms::owner_all);
+  const ProcessResult result =
+      Start({"--ranks", "2", "--max_restarts", "1", "--launcher", dying}).Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the ranks have ended 2 times without a new checkpoint"));
+}
+
+}  // namespace
+}  // namespace lockstep
