@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "strategies/testing/launched_run.h"
 #include "tools/launch/rank_processes.h"
+#include "tools/launch/worker_group.h"
 
 namespace lockstep {
 namespace {
@@ -45,14 +45,6 @@ shards = 4
 [checkpoint]
 every = 25
 )";
-
-std::set<std::string> MemoryFolders() {
-  std::set<std::string> folders;
-  for (const std::string& name : ListFolder("/dev/shm").value_or(std::vector<std::string>())) {
-    folders.insert(name);
-  }
-  return folders;
-}
 
 class LaunchTest : public LaunchedRunTest {
  protected:
@@ -107,19 +99,18 @@ class LaunchTest : public LaunchedRunTest {
     EXPECT_EQ(File("out/losses.csv"), File("single/losses.csv"));
     EXPECT_EQ(Summary("out")["parameter_hash"], Summary("single")["parameter_hash"]);
     AwaitNoProcess();
-    EXPECT_EQ(MemoryFolders(), memory_folders_);
+    EXPECT_FALSE(PathExists(GroupFolder::PathOf(out())));
     EXPECT_FALSE(PathExists(out() + ".1"));
     for (const auto& entry : fs::recursive_directory_iterator(out())) {
       EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
     }
   }
-
-  const std::set<std::string> memory_folders_ = MemoryFolders();
 };
 
 TEST_F(LaunchTest, GoesOnAfterEachKindOfProcessWasKilled) {
   Subprocess launcher = Start({"--ranks", "2"});
-  AwaitSteps(40);
+  // The checkpoint of step 25 is written beside later steps, and is whole before the next begins.
+  AwaitSteps(60);
   Kill(Kind::kRank);
   AwaitSteps(100);
   Kill(Kind::kMpirun);
@@ -130,7 +121,7 @@ TEST_F(LaunchTest, GoesOnAfterEachKindOfProcessWasKilled) {
   ASSERT_THAT(restarts, SizeIs(3));
   EXPECT_THAT(restarts[0].cause, StartsWith("rank "));
   EXPECT_THAT(restarts[0].cause, HasSubstr("killed by signal 9"));
-  EXPECT_EQ(restarts[0].steps % 25, 0);  // a checkpoint is written beside later steps
+  EXPECT_GE(restarts[0].steps, 25);
   EXPECT_THAT(restarts[1].cause, HasSubstr("the launcher: killed by signal 9"));
   EXPECT_THAT(restarts, Each(Field(&Restart::seconds, Ge(0))));
 }
@@ -202,7 +193,7 @@ TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
   EXPECT_THAT(after.err, HasSubstr("holds files that are no run's"));
   EXPECT_THAT(after.err, Not(HasSubstr("going on")));
   EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
-  EXPECT_EQ(MemoryFolders(), memory_folders_);
+  EXPECT_FALSE(PathExists(GroupFolder::PathOf(out())));
 }
 
 TEST_F(LaunchTest, GivesUpWhereRanksDieAgainAndAgain) {

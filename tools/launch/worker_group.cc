@@ -71,9 +71,13 @@ std::string GroupEnd::Describe() const {
   return absl::StrCat("exit code ", exit_code);
 }
 
+std::string GroupFolder::PathOf(const std::string& run_directory) {
+  return absl::StrFormat("%s/lockstep-%d-%016x", MemoryFolder(), getuid(),
+                         ChecksumOf(std::string_view(run_directory)));
+}
+
 absl::StatusOr<GroupFolder> GroupFolder::Make(const std::string& run_directory) {
-  const std::string path = absl::StrFormat("%s/lockstep-%d-%016x", MemoryFolder(), getuid(),
-                                           ChecksumOf(std::string_view(run_directory)));
+  const std::string path = PathOf(run_directory);
   struct stat found;
   if (mkdir(path.c_str(), 0700) != 0 && (errno != EEXIST || lstat(path.c_str(), &found) != 0 ||
                                          !S_ISDIR(found.st_mode) || found.st_uid != getuid())) {

@@ -28,6 +28,8 @@ struct GroupEnd {
 // that was killed has left is removed by the next one of the same run.
 class GroupFolder {
  public:
+  // Where the folder of a run is, or would be.
+  static std::string PathOf(const std::string& run_directory);
   // FailedPrecondition where another launcher runs the run of this directory.
   static absl::StatusOr<GroupFolder> Make(const std::string& run_directory);
   GroupFolder(GroupFolder&&) = default;
