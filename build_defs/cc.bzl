@@ -3,10 +3,6 @@
 All attributes of the native rules are passed through.
 """
 
-# Needed only by code that writes `#pragma omp parallel` itself; core/base/parallel.h spares that.
-# Goes with the dependency //third_party/openmp.
-OPENMP_COPTS = ["-fopenmp"]
-
 _WARNINGS = [
     "-Wall",
     "-Wextra",

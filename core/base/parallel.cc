@@ -1,83 +1,64 @@
 #include "core/base/parallel.h"
 
 #include <glog/logging.h>
-#include <omp.h>
+#include <sched.h>  // sched_getaffinity
 
-#include <algorithm>  // std::clamp
+#include <algorithm>  // std::clamp, std::max
 #include <cstdint>
-#include <exception>
+#include <memory>
 
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#endif
+#include "core/base/thread_team.h"
 
 namespace lockstep {
 namespace {
 
-// libgomp's fork and join are system calls and atomics in a library without instrumentation, which
-// ThreadSanitizer does not see. These two state the edges that the OpenMP standard promises.
-void HappensBefore([[maybe_unused]] char& edge) {
-#ifdef __SANITIZE_THREAD__
-  __tsan_release(&edge);
-#endif
+// Cores that this process may use: mpirun and taskset leave it some of the machine's.
+int AllowedCores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(CPU_COUNT(&cores), 1) : 1;
 }
 
-void HappensAfter([[maybe_unused]] char& edge) {
-#ifdef __SANITIZE_THREAD__
-  __tsan_acquire(&edge);
-#endif
-}
+// What the loops of one thread need.
+struct LoopState {
+  int threads = AllowedCores();
+  std::unique_ptr<ThreadTeam> team;  // from the first loop of several chunks on
+  int skips = 0;                     // living LoopsSkipped
+};
 
-// Of a thread, as the number of its OpenMP threads is.
-thread_local int skips = 0;
+LoopState& State() {
+  thread_local LoopState state;
+  return state;
+}
 
 }  // namespace
 
-int MaxThreads() { return omp_get_max_threads(); }
+int MaxThreads() { return State().threads; }
 
 void SetThreads(int threads) {
   CHECK_GE(threads, 1);
-  omp_set_num_threads(threads);
+  LoopState& state = State();
+  if (threads == state.threads) return;
+  state.team.reset();
+  state.threads = threads;
 }
 
-LoopsSkipped::LoopsSkipped() { ++skips; }
-LoopsSkipped::~LoopsSkipped() { --skips; }
+LoopsSkipped::LoopsSkipped() { ++State().skips; }
+LoopsSkipped::~LoopsSkipped() { --State().skips; }
 
-bool SkipsLoops() { return skips > 0; }
+bool SkipsLoops() { return State().skips > 0; }
 
 int ParallelChunks(int64_t n, int64_t grain) {
   DCHECK_GE(grain, 1);
-  if (n < 2 * grain || omp_in_parallel()) return 1;
+  if (n < 2 * grain || ThreadTeam::InChunk()) return 1;
   return static_cast<int>(std::clamp<int64_t>(n / grain, 1, MaxThreads()));
 }
 
 namespace parallel_internal {
 
-// Not instrumented itself: the threads read the arguments, which the compiler hands over on the
-// caller's stack, before they could state that they come after it.
-[[gnu::no_sanitize_thread]] void RunChunks(int chunks, void (*run)(void* context, int chunk),
-                                           void* context) {
-  char fork = 0;
-  char join = 0;
-  // What leaves a parallel region ends the program: it is taken out by hand.
-  std::exception_ptr thrown;
-  HappensBefore(fork);
-#pragma omp parallel num_threads(chunks)
-  {
-    HappensAfter(fork);
-    // OpenMP may grant fewer threads than asked for (OMP_THREAD_LIMIT): the chunks are made anyway.
-    for (int chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
-      try {
-        run(context, chunk);
-      } catch (...) {
-#pragma omp critical(lockstep_thrown)
-        if (thrown == nullptr) thrown = std::current_exception();
-      }
-    }
-    HappensBefore(join);
-  }
-  HappensAfter(join);
-  if (thrown != nullptr) std::rethrow_exception(thrown);
+void RunChunks(int chunks, void (*run)(void* context, int chunk), void* context) {
+  LoopState& state = State();
+  if (state.team == nullptr) state.team = std::make_unique<ThreadTeam>(state.threads);
+  state.team->Run(chunks, run, context);
 }
 
 }  // namespace parallel_internal

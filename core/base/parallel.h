@@ -1,7 +1,7 @@
 // Loops over the threads of one rank.
 //
-// The threads are OpenMP's, shared with oneDNN. OpenMP keeps their number per calling thread, so
-// each rank, being a thread, has its own: SetThreads is called once at the start of a rank's
+// Each rank, being a thread, has a team of its own (thread_team.h), which starts with the rank's
+// first loop and ends with the rank's thread. SetThreads is called once at the start of a rank's
 // thread.
 
 #pragma once
@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// Threads that a parallel loop of the calling thread uses at most.
+// Threads that a parallel loop of the calling thread uses at most; until SetThreads is called, the
+// cores that the process may use.
 int MaxThreads();
 
 // Sets MaxThreads for the calling thread, and for it alone. Requires threads >= 1.
@@ -57,10 +58,10 @@ void RunChunks(int chunks, void (*run)(void* context, int chunk), void* context)
 // in parallel, and returns when all are done. Which elements make a chunk depends on (n, grain,
 // MaxThreads()): a sum whose order must not depend on threads keeps one partial result for each
 // node of a tree (sum_tree.h), not for each chunk. With n <= 0, or while SkipsLoops(), nothing is
-// called. One chunk runs inline, at the cost of a call; more cost a fork and a join of OpenMP, a
-// few microseconds.
+// called. One chunk runs inline, at the cost of a call; more cost about a microsecond beside it.
 //
-// `fn` must not throw.
+// Calls of `fn` must not wait for each other: while other programs keep the machine busy, the
+// calling thread may make all of them, one by one. What a call throws is thrown to the caller.
 template <typename Function>
 void ParallelForChunks(int64_t n, int64_t grain, Function&& fn) {
   if (n <= 0 || SkipsLoops()) return;

@@ -75,7 +75,7 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(options.context, options.width)
 
     def forward(self, ids):
-        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
 
 
 class Gpt(nn.Module):

@@ -1,10 +1,9 @@
 // How fast training is, against what the machine could do and against PyTorch on the same work.
 //
-//   ./bazelw run //tools/bench:training -- --python /path/to/python --torch_peer
-//   /path/to/torch_peer.py
+//   ./bazelw run //tools/bench:training -- --python /path/to/python
 //
-// --tables fsdp,tp makes these tables only. Each row trains a whole model
-// through the trainer, data and all. Model FLOPs are 6 multiply-adds of forward, attention counted
+// --tables fsdp,tp makes these tables only. Each row trains a whole model through the trainer, data
+// and all. Model FLOPs are 6 multiply-adds of forward, attention counted
 // in full. The limit is measured in the same run. What is compared is measured in turn, several
 // rounds, and the best of each counts.
 
@@ -33,7 +32,8 @@
 ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
-ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
+ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
+          "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
           "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora, probes; "
           "default: all");

@@ -54,6 +54,9 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
   const auto ranks = static_cast<double>(reports.size());
   for (const RankReport& report : reports) {
     timing.step_seconds = std::max(timing.step_seconds, report.median_step_seconds);
+    timing.mean_step_seconds =
+        std::max(timing.mean_step_seconds, 1e-9 * static_cast<double>(report.times.total) /
+                                               static_cast<double>(report.measured_steps));
     timing.peak_bytes = std::max(timing.peak_bytes, report.memory.peak_total());
     timing.bubble += static_cast<double>(report.times.Of(Phase::kBubble)) /
                      static_cast<double>(report.times.total) / ranks;
@@ -113,6 +116,19 @@ TrainingWorkload WideGptWorkload() {
               "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0001\n"
               "[checkpoint]\nkeep = 0\n",
           .torch_arguments = ""};
+}
+
+TrainingWorkload SmallGptWorkload() {
+  return {
+      .name = "GPT 2 x 64, context 64, batch 16",
+      .batch = 16,
+      .config =
+          "[model]\nkind = 'transformer'\nlayers = 2\nheads = 4\nwidth = 64\n"
+          "[data]\nkind = 'markov'\nvocabulary = 16\norder = 2\ncontext = 64\n"
+          "[cut]\nshards = 4\ntokens = 2\nfeatures = 4\n"
+          "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.001\n"
+          "[checkpoint]\nkeep = 0\n",
+      .torch_arguments = "gpt --layers 2 --heads 4 --width 64 --context 64 --vocab 16 --batch 16"};
 }
 
 std::string TorchSizes(const TrainingWorkload& workload) {

@@ -42,16 +42,19 @@ TrainingWorkload LongLlamaWorkload();
 // The model of experiments/gpt_wide, which weighs more than what it computes, on one sequence a
 // step. Without a PyTorch side.
 TrainingWorkload WideGptWorkload();
+// The model of experiments/gpt_markov, whose kernels take microseconds.
+TrainingWorkload SmallGptWorkload();
 
 struct TrainingTiming {
-  double step_seconds = 0;      // median, of the slowest rank
-  int64_t peak_bytes = 0;       // of the rank that holds most
-  double gflops = 0;            // model GFLOP/s over all ranks: 6 multiply-adds of forward
-  double outside_kernels = 0;   // fraction of a step
-  double bubble = 0;            // the same, that ranks wait for other stages, in the mean
-  double predicted_bubble = 0;  // by the strategy's theory
-  MemoryBooks memory;           // of rank 0
-  CheckpointCosts checkpoints;  // of rank 0
+  double step_seconds = 0;       // median, of the slowest rank
+  double mean_step_seconds = 0;  // of the slowest rank
+  int64_t peak_bytes = 0;        // of the rank that holds most
+  double gflops = 0;             // model GFLOP/s over all ranks: 6 multiply-adds of forward
+  double outside_kernels = 0;    // fraction of a step
+  double bubble = 0;             // the same, that ranks wait for other stages, in the mean
+  double predicted_bubble = 0;   // by the strategy's theory
+  MemoryBooks memory;            // of rank 0
+  CheckpointCosts checkpoints;   // of rank 0
 };
 
 // One way to train a workload, beside others.

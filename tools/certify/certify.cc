@@ -93,9 +93,7 @@ class Certification {
                                              const std::vector<std::string>& arguments) {
     launcher.push_back(program.path);
     launcher.insert(launcher.end(), arguments.begin(), arguments.end());
-    // More threads than cores must not spin while they wait.
-    return RunProcess(
-        {.arguments = std::move(launcher), .environment = {{"OMP_WAIT_POLICY", "passive"}}});
+    return RunProcess({.arguments = std::move(launcher)});
   }
 
   // What a program said when it failed.

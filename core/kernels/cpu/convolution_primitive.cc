@@ -1,8 +1,9 @@
 #include "core/kernels/cpu/convolution_primitive.h"
 
+#include <omp.h>  // omp_set_num_threads
+
 #include <unordered_map>
 
-#include "core/base/parallel.h"  // MaxThreads, SetThreads
 #include "glog/logging.h"
 
 namespace lockstep::cpu {
@@ -16,18 +17,10 @@ using Type = dnnl::memory::data_type;
 constexpr int64_t kLine = 64;  // bytes
 int64_t WholeLines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-// oneDNN runs on the calling thread alone while one lives: where it is compiled, because it keeps
-// the number of threads, and where it runs outside of a parallel loop.
-class OneThread {
- public:
-  OneThread() : before_(MaxThreads()) { SetThreads(1); }
-  ~OneThread() { SetThreads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
+// Has oneDNN run on the calling thread alone, and compile for one thread: its threads are OpenMP's,
+// whose number each thread has for itself. The threads of a rank's loops are others
+// (core/base/parallel.h).
+void UseOneThread() { omp_set_num_threads(1); }
 
 }  // namespace
 
@@ -63,6 +56,7 @@ void ConvolutionPrimitives::UnpackWeight(const Primitive& primitive, const void*
 
 void ConvolutionPrimitives::Reorder(const Desc& from_desc, const void* from, const Desc& to_desc,
                                     void* to) {
+  UseOneThread();
   dnnl::memory source(from_desc, engine_, const_cast<void*>(from)), target(to_desc, engine_, to);
   dnnl::reorder(source, target).execute(stream_, source, target);
   stream_.wait();
@@ -70,7 +64,7 @@ void ConvolutionPrimitives::Reorder(const Desc& from_desc, const void* from, con
 
 ConvolutionPrimitives::Primitive::Primitive(const Spec& spec, const dnnl::engine& engine)
     : spec_(spec), engine_(engine) {
-  const OneThread one_thread;
+  UseOneThread();
   const Window& window = spec.window;
   const Dims dims[3] = {
       {spec.samples, spec.in, spec.height, spec.width},
@@ -137,7 +131,7 @@ int64_t ConvolutionPrimitives::Primitive::scratch_bytes() const {
 
 void ConvolutionPrimitives::Primitive::Run(const void* x, const void* w, const void* bias,
                                            const void* y, std::byte* scratch) const {
-  const OneThread one_thread;
+  UseOneThread();
   dnnl::stream stream(engine_);
   const auto memory = [this](const Desc& desc, const void* data) {
     return dnnl::memory(desc, engine_, const_cast<void*>(data));

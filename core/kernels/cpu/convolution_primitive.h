@@ -43,7 +43,7 @@ class ConvolutionPrimitives {
   // Valid as long as this object. Not to be called by several threads at once.
   const Primitive& Get(const Spec& spec);
 
-  // w between its plain layout [out, kernel, kernel, in] and a primitive's own, on all threads;
+  // w between its plain layout [out, kernel, kernel, in] and a primitive's own;
   // `plain` is of the dtype that the primitive computes in.
   void PackWeight(const Primitive& primitive, const void* plain, void* packed);
   void UnpackWeight(const Primitive& primitive, const void* packed, void* plain);
