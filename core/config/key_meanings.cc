@@ -57,6 +57,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"guard.every", "steps between comparisons of what several ranks hold; 0: none"},
     {"guard.loss_jump", "times the mean loss before, above which a run stops; 0: none"},
+    {"guard.straggler_factor",
+     "times what others take for the same work, above which a rank is named; 0: none"},
+    {"guard.straggler_steps", "steps over which ranks are compared for that"},
 
     {"hashes.every", "steps between rows of hashes.csv; 0: never"},
 

@@ -246,6 +246,10 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("guard", [](ConfigReader& reader, Settings& guarded) {
     reader.Read("every", &guarded.guard.every, kSomeSteps);
     reader.Read("loss_jump", &guarded.guard.loss_jump, {.at_least = 0, .at_most = kLargestFloat});
+    reader.Read("straggler_factor", &guarded.guard.straggler_factor,
+                {.at_least = 0, .at_most = kLargestFloat});
+    reader.Read("straggler_steps", &guarded.guard.straggler_steps,
+                {.at_least = 1, .at_most = kMostSteps});
   });
   read("hashes", [](ConfigReader& reader, Settings& hashes) {
     reader.Read("every", &hashes.hash_every, kSomeSteps);

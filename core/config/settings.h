@@ -67,6 +67,8 @@ struct CheckpointSettings {
 struct GuardSettings {
   int64_t every = 0;     // steps between comparisons of replicas; 0: none
   double loss_jump = 0;  // times the mean of the losses before: stops the run; 0: nothing does
+  double straggler_factor = 0;  // times what others take for the same work: a slow rank; 0: none is
+  int64_t straggler_steps = 10;  // over which ranks are compared
 };
 
 // Everything that a configuration says about a run, but the model, the data and what belongs to one

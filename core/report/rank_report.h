@@ -15,6 +15,7 @@
 #include "core/report/cost_prediction.h"
 #include "core/report/results.h"
 #include "core/report/step_timer.h"
+#include "core/report/straggler.h"
 #include "core/report/trace.h"
 #include "core/tensor/memory.h"
 
@@ -43,6 +44,7 @@ struct RankReport {
   int64_t steps = 0;         // run here
   int64_t steps_behind = 0;  // of the whole run, with those before this attempt
   std::vector<MeshChange> changes;
+  std::vector<SlowRank> slow_ranks;  // by rank; the same on all ranks
   CostPrediction prediction;
   // By block, where the strategy asked for them; the same on all ranks.
   std::vector<BlockProfile> profiles;

@@ -31,6 +31,8 @@ RankReport Example(int rank) {
   report.traffic.by_kind[{Operation::kAllReduce, "gradients"}] = {.calls = 2, .wire_bytes = 1.5};
   report.steps = 6;
   report.steps_behind = 8;
+  report.slow_ranks = {
+      {.windows = 3, .worst = {.step = 19, .rank = 1, .part = Phase::kData, .factor = 2.5}}};
   report.changes = {{.steps = 5, .from = "ddp", .to = "fsdp", .seconds = 0.5, .planned_bytes = 64}};
   report.prediction.traffic = {{Operation::kAllReduce, "gradients", 8.0}};
   report.prediction.memory = {{MemoryClass::kGradients, 77}};
@@ -59,6 +61,10 @@ void ExpectExample(const RankReport& report, int rank) {
   EXPECT_EQ(report.trace.memory[0].nanos, 6);
   EXPECT_EQ(report.trace.memory[0].live_bytes[1], 128);
   EXPECT_EQ(report.steps_behind, 8);
+  ASSERT_EQ(report.slow_ranks.size(), 1u);
+  EXPECT_EQ(report.slow_ranks[0].windows, 3);
+  EXPECT_EQ(report.slow_ranks[0].worst.part, Phase::kData);
+  EXPECT_EQ(report.slow_ranks[0].worst.factor, 2.5);
   ASSERT_EQ(report.changes.size(), 1u);
   EXPECT_EQ(report.changes[0].to, "fsdp");
   EXPECT_EQ(report.changes[0].planned_bytes, 64);

@@ -37,6 +37,7 @@ class Reporter {
                     const MemoryBooks& memory);
   absl::Status Validation(int64_t step, const ValidationResult& result);
   absl::Status Change(const MeshChange& change);
+  absl::Status Slow(const Straggler& straggler);
   // A checkpoint with `steps` behind it got its name after step `step`.
   absl::Status Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).

@@ -286,6 +286,14 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
          {"seconds", change.seconds},
          {"bytes", {{"predicted", change.planned_bytes}, {"measured", change.sent_bytes}}}});
   }
+  for (const SlowRank& slow : first.slow_ranks) {
+    summary["stragglers"].push_back({{"rank", slow.worst.rank},
+                                     {"part", Name(slow.worst.part)},
+                                     {"windows", slow.windows},
+                                     {"largest_factor", slow.worst.factor},
+                                     {"largest_seconds", slow.worst.seconds},
+                                     {"at_step", slow.worst.step}});
+  }
   if (const auto& start = first.validation_at_start) {
     summary["validation_at_start"] = {{"loss", start->loss}, {"accuracy", start->accuracy}};
   }
@@ -376,6 +384,18 @@ void AddChanges(const RankReport& first, std::string& text) {
   }
 }
 
+void AddSlowRanks(const RankReport& first, std::string& text) {
+  for (const SlowRank& slow : first.slow_ranks) {
+    const Straggler& worst = slow.worst;
+    absl::StrAppendFormat(
+        &text,
+        "  rank %d was slow %d times: at step %d %.1f times the time of others with "
+        "the same work, %s longer, most of it in %s\n",
+        worst.rank, slow.windows, worst.step + 1, worst.factor, FormatDuration(worst.seconds),
+        Name(worst.part));
+  }
+}
+
 std::string SummaryText(const RunDescription& run, const Reports& reports,
                         const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -430,6 +450,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
   AddTraffic(reports, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);
   AddTraffic(reports, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
   AddChanges(first, text);
+  AddSlowRanks(first, text);
   return text;
 }
 

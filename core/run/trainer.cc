@@ -27,6 +27,7 @@
 #include "core/run/replica_guard.h"
 #include "core/run/resume.h"
 #include "core/run/run_probe.h"
+#include "core/run/straggler_watch.h"
 #include "core/run/trace_communication.h"
 #include "core/run/validation.h"
 #include "glog/logging.h"
@@ -180,6 +181,7 @@ class Trainer {
     LS_ASSIGN_OR_RETURN(const MovedBytes bytes,
                         MoveState(held, wanted, tools_.kernels, tools_.world));
     held.clear();
+    stragglers_.BeginWindow();
     if (here_ != nullptr) {
       strategy().Restored();
       LS_RETURN_IF_ERROR(HashBase());
@@ -215,6 +217,7 @@ class Trainer {
     report_.trace = tools_.trace.Record();
     report_.memory = rank().allocator().books();
     report_.checkpoints = saver_.costs();
+    report_.slow_ranks = stragglers_.slow_ranks();
     report_.median_step_seconds = Median(step_seconds_);
     LS_ASSIGN_OR_RETURN(report_.parameter_hash,
                         HashParameters(tools_.kernels, here_->ranks(), strategy().State()));
@@ -292,11 +295,22 @@ class Trainer {
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
+    LS_RETURN_IF_ERROR(CompareRanks(step, times));
     absl::Status judged = watch_.Take(step, result);
     if (judged.ok()) return judged;
     LS_RETURN_IF_ERROR(saver_.Finish(step + 1));
     if (!LossWatch::IsFinite(result)) judged = Locate(judged, step);
     return AgreeOnFirst(judged, here_->ranks());
+  }
+
+  // Names ranks that are slower than others with the same work.
+  absl::Status CompareRanks(int64_t step, const StepTimes& times) {
+    LS_ASSIGN_OR_RETURN(const std::vector<Straggler> slow,
+                        stragglers_.Take(step, times, here_->ranks(), leg_->settings.mesh.pp));
+    for (const Straggler& straggler : slow) {
+      if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Slow(straggler));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status EndProbedStep(RunProbe& probe, const StepResult& result) {
@@ -350,6 +364,7 @@ class Trainer {
   int64_t steps_here_ = 0;  // in this attempt
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
   LossWatch watch_{run_.settings};
+  StragglerWatch stragglers_{run_.settings.guard};
   CheckpointSaver saver_{run_, tools_, base_, guard_};
 };
 

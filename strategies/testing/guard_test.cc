@@ -13,6 +13,7 @@
 #include "strategies/ddp/ddp.h"
 #include "strategies/engine/preset.h"
 #include "strategies/testing/run_strategy.h"
+#include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
@@ -27,38 +28,29 @@ struct Flip {
 };
 
 // A strategy on a machine whose memory loses a bit.
-class Flipping : public Strategy {
+class Flipping final : public WrappedStrategy {
  public:
   Flipping(std::unique_ptr<Strategy> strategy, int rank, Flip flip)
-      : strategy_(std::move(strategy)), rank_(rank), flip_(std::move(flip)) {}
+      : WrappedStrategy(std::move(strategy)), rank_(rank), flip_(std::move(flip)) {}
 
-  std::vector<int64_t> micro_batches() const override { return strategy_->micro_batches(); }
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    const StepResult result = strategy_->TrainStep(step, batches);
+    const StepResult result = WrappedStrategy::TrainStep(step, batches);
     if (rank_ != flip_.rank || step != flip_.step) return result;
-    for (const StateTensor& part : strategy_->State()) {
+    for (const StateTensor& part : State()) {
       if (part.name == flip_.tensor) part.tensor.raw()[1] ^= std::byte{4};
     }
     return result;
   }
-  EvaluationSums Evaluate(const Batch& batch) override { return strategy_->Evaluate(batch); }
-  const ModelLayout& layout() const override { return strategy_->layout(); }
-  std::vector<StateTensor> State() override { return strategy_->State(); }
-  void Restored() override { strategy_->Restored(); }
-  CostPrediction Predict() const override { return strategy_->Predict(); }
 
  private:
-  std::unique_ptr<Strategy> strategy_;
   int rank_;
   Flip flip_;
 };
 
 StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip) {
-  strategy.make = [make = strategy.make, flip](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-    const int rank = inputs.rank.rank;
-    return std::make_unique<Flipping>(make(std::move(inputs)), rank, flip);
-  };
-  return strategy;
+  return Wrapped(std::move(strategy), [flip](std::unique_ptr<Strategy> made, Rank& rank) {
+    return std::make_unique<Flipping>(std::move(made), rank.rank, flip);
+  });
 }
 
 constexpr char kWeight[] = "blocks.0.attention.qkv.weight";
