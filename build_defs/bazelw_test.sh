@@ -32,7 +32,16 @@ run() {
   calls="$(cat "${box}/calls")"
 }
 
-stand_in bazel <<<'echo "bazel $*" >>"${BOX}/calls"; exit 42'
+# bazel_that DOES: a bazel of ${BAZEL_VERSION} that writes its call down as the body says.
+bazel_that() {
+  stand_in bazel <<END
+if [[ "\$1" == --version ]]; then echo "bazel \${BAZEL_VERSION:-no_version}"; exit; fi
+$1
+END
+}
+bazel_that 'echo "bazel $*" >>"${BOX}/calls"; exit 42'
+export LOCKSTEP_OS_RELEASE="${box}/os-release"
+printf 'ID=debian\nVERSION_ID="12"\n' >"${LOCKSTEP_OS_RELEASE}"
 
 # No Debian: the list, and nothing is called.
 run build //...
@@ -58,12 +67,40 @@ run test --config=asan //core/...
 [[ -z "${output}" ]] || fail "all there: said ${output}"
 
 # What is relative to the user's folder is handed on absolute.
-stand_in bazel <<<'echo "bazel $* with ${LOCKSTEP_DATA}" >>"${BOX}/calls"'
+bazel_that 'echo "bazel $* with ${LOCKSTEP_DATA}" >>"${BOX}/calls"'
 LOCKSTEP_DATA=../data run test
 [[ "${calls}" == "bazel test with ${box}/repo/../data" ]] || fail "relative data: called ${calls}"
 LOCKSTEP_DATA=/data run test
 [[ "${calls}" == "bazel test with /data" ]] || fail "absolute data: called ${calls}"
-stand_in bazel <<<'echo "bazel $*" >>"${BOX}/calls"; exit 42'
+bazel_that 'echo "bazel $*" >>"${BOX}/calls"; exit 42'
+
+# A newer Bazel is told to read WORKSPACE, while it can.
+for version in 7 8; do
+  BAZEL_VERSION="${version}.1.0" run build //...
+  [[ "${calls}" == "bazel build --noenable_bzlmod"*" //..." ]] || fail "Bazel ${version}: called ${calls}"
+  [[ "${output}" == *"Bazel ${version} reads WORKSPACE only with"* ]] || fail "said ${output}"
+done
+[[ "${calls}" == *--enable_workspace* ]] || fail "Bazel 8: called ${calls}"
+BAZEL_VERSION=9.0.0 run build //...
+[[ ${code} == 1 && -z "${calls}" ]] || fail "Bazel 9: exit code ${code}, called ${calls}"
+[[ "${output}" == *"no WORKSPACE mode"*"Bazel 8 or earlier"* ]] || fail "Bazel 9: said ${output}"
+
+# Other systems have other names, or lack something.
+mkdir "${box}/repo/third_party/systems"
+printf '# names\ntwo is zwei\n' >"${box}/repo/third_party/systems/ubuntu-24.04.txt"
+printf 'two is none it was never packaged\n' >"${box}/repo/third_party/systems/ubuntu-22.04.txt"
+printf 'ID=ubuntu\nVERSION_ID="24.04"\n' >"${LOCKSTEP_OS_RELEASE}"
+run build //...
+expected=$'apt-get install --yes --no-install-recommends zwei\nbazel build //...'
+[[ "${calls}" == "${expected}" ]] || fail "other name: called ${calls}"
+printf 'ID=ubuntu\nVERSION_ID="22.04"\n' >"${LOCKSTEP_OS_RELEASE}"
+run build //...
+[[ ${code} == 1 && -z "${calls}" ]] || fail "no package: exit code ${code}, called ${calls}"
+[[ "${output}" == *"ubuntu-22.04 has no two: it was never packaged"* ]] || fail "said ${output}"
+printf 'ID=arch\n' >"${LOCKSTEP_OS_RELEASE}"
+run build //...
+[[ ${code} == 42 && "${output}" == *"has not been tried"* ]] || fail "unknown system: ${output}"
+printf 'ID=debian\nVERSION_ID="12"\n' >"${LOCKSTEP_OS_RELEASE}"
 
 printf 'two\n' >"${box}/installed"
 run build //...
@@ -78,6 +115,13 @@ run build //...
 [[ ${code} == 1 ]] || fail "failing apt-get: exit code ${code}"
 [[ "${calls}" == *"apt-get update"* && "${calls}" != *bazel* ]] || fail "failing: called ${calls}"
 [[ "${output}" == *"could not install: one-dev two"* ]] || fail "failing: said ${output}"
+
+# //tools:format has a list of its own.
+printf 'pretty-printer\n' >"${box}/repo/third_party/packages.format.txt"
+echo yes >"${box}/apt_works"
+printf 'one-dev\ntwo\n' >"${box}/installed"
+run run //tools:format
+[[ "${calls}" == *"install"*pretty-printer* ]] || fail "format: called ${calls}"
 
 # The real list can be parsed: names only.
 if sed -e 's/#.*//' -e '/^[[:space:]]*$/d' third_party/packages.txt |

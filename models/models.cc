@@ -125,7 +125,7 @@ absl::Status ReadExperts(ConfigReader& reader, LlamaOptions& options) {
       "scores", &routing.scores,
       {{"softmax", Routing::Scores::kSoftmax}, {"sigmoid", Routing::Scores::kSigmoid}});
   table.Read("scaling", &routing.scaling, {.greater_than = 0});
-  table.Read("capacity_factor", &experts.capacity_factor, {.greater_than = 0});
+  table.Read("capacity_factor", &experts.capacity_factor, {.at_least = 0});
   table.Read("auxiliary_loss", &experts.auxiliary_loss, {.at_least = 0});
   table.Read("bias_rate", &experts.bias_rate, {.at_least = 0});
   if (routing.chosen > routing.experts) {

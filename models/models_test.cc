@@ -217,7 +217,7 @@ TEST(MakeModelTest, RefusesWrongKeysOfLlamas) {
   EXPECT_THAT(problem("experts = {top_k = 2}"), HasSubstr("model.experts.count"));
   EXPECT_THAT(problem("experts = {count = 4, scores = 'tanh'}"),
               AllOf(HasSubstr("model.experts.scores"), HasSubstr("softmax")));
-  EXPECT_THAT(problem("experts = {count = 4, capacity_factor = 0}"),
+  EXPECT_THAT(problem("experts = {count = 4, capacity_factor = -1}"),
               HasSubstr("model.experts.capacity_factor"));
   EXPECT_THAT(problem("head = 'none'"), AllOf(HasSubstr("model.head"), HasSubstr("tied")));
   EXPECT_THAT(problem("rope_theta = 0"), HasSubstr("model.rope_theta"));

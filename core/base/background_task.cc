@@ -3,10 +3,10 @@
 #include <sys/resource.h>  // setpriority
 
 #include <algorithm>
-#include <new>
+#include <exception>
 #include <utility>
 
-#include "core/base/status.h"
+#include "core/base/program.h"
 
 namespace lockstep {
 namespace {
@@ -24,10 +24,8 @@ void LowerPriority() {
 absl::Status Run(const std::function<absl::Status(std::stop_token)>& run, std::stop_token stop) {
   try {
     return run(std::move(stop));
-  } catch (const StatusException& error) {
-    return error.status();
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("the machine has no memory left for work in background");
+  } catch (const std::exception&) {
+    return StatusOfException();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <future>
 #include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "core/base/status.h"
@@ -51,6 +52,10 @@ TEST(BackgroundTaskTest, WhatIsThrownBecomesAStatus) {
   EXPECT_EQ(thrown.Result(), absl::DataLossError("thrown"));
   BackgroundTask memory([](std::stop_token) -> absl::Status { throw std::bad_alloc(); });
   EXPECT_TRUE(absl::IsResourceExhausted(memory.Result()));
+  BackgroundTask length([](std::stop_token) -> absl::Status { throw std::length_error("vector"); });
+  EXPECT_TRUE(absl::IsResourceExhausted(length.Result()));
+  BackgroundTask other([](std::stop_token) -> absl::Status { throw std::runtime_error("other"); });
+  EXPECT_TRUE(absl::IsInternal(other.Result()));
 }
 
 }  // namespace

@@ -43,7 +43,9 @@ absl::Status Set(const std::string& name, absl::CommandLineFlag& flag, const std
     repeated->values.push_back(value);
     text = AbslUnparseFlag(*repeated);
   }
-  if (flag.ParseFrom(text, &error)) {
+  // An empty text would be an optional number that is not given.
+  const bool is_number = !(value.empty() && IsWhole(flag));
+  if (is_number && flag.ParseFrom(text, &error)) {
     const auto number = flag.TryGet<double>();
     if (!number || std::isfinite(*number)) return absl::OkStatus();
     return InvalidArgument(name, " ", value, ": give a finite number");

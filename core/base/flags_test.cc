@@ -127,6 +127,7 @@ TEST_F(FlagsTest, RefusesWhatIsNoNumber) {
               std::string("--ranks ") + wrong + ": give a whole number");
   }
   EXPECT_EQ(Problem({"--micro_batches=x"}), "--micro_batches x: give a whole number");
+  EXPECT_EQ(Problem({"--micro_batches="}), "--micro_batches : give a whole number");
   EXPECT_EQ(Problem({"--transfer=x"}), "--transfer x: give a number");
   EXPECT_EQ(CheckRange("ranks", 1, 1, 8), absl::OkStatus());
   EXPECT_EQ(CheckRange("ranks", 8, 1, 8), absl::OkStatus());

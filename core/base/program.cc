@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>  // std::strtoll
+#include <cstdlib>  // std::abort, std::strtoll
 #include <exception>
 #include <new>
 #include <stdexcept>  // std::length_error
@@ -59,6 +59,25 @@ absl::Status OutOfMemory() {
       ". Lower batch.size, the sizes of [model], run.threads or the number of ranks"));
 }
 
+// Memory may run out where nothing may be thrown, such as in a destructor of a library that needs
+// some. Then there is no way to the caller: one message, and the exit code of any other error.
+[[noreturn]] void EndWithoutCaller() {
+  if (std::current_exception() != nullptr) {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      constexpr char kMessage[] =
+          "out of memory: the system gives this process no more memory. Lower batch.size, the "
+          "sizes "
+          "of [model], run.threads or the number of ranks\n";
+      static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1));
+      _exit(1);
+    } catch (...) {  // a broken promise: its place is in the dump
+    }
+  }
+  std::abort();
+}
+
 absl::Status FlushOutput() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "cannot write to the standard output");
@@ -85,6 +104,7 @@ absl::Status StatusOfException() {
 
 int ExitCodeOf(const std::function<absl::StatusOr<int>()>& run) {
   signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(EndWithoutCaller);
   absl::StatusOr<int> exit_code = 1;
   try {
     exit_code = run();

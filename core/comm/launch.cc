@@ -3,7 +3,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -67,14 +66,15 @@ absl::Status RunRanks(int ranks, const LaunchOptions& options, const RankFunctio
     return FirstCause(world, results);
   }
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     try {
       threads.emplace_back([&world, &results, &options, &run, rank] {
         results[static_cast<size_t>(rank)] = RunRankCatching(world, rank, options, run);
       });
-    } catch (const std::system_error& error) {
-      results[static_cast<size_t>(rank)] = absl::ResourceExhaustedError(
-          absl::StrCat("cannot start a thread for the rank: ", error.what()));
+    } catch (const std::exception&) {  // no thread, or no memory: those that run are joined
+      results[static_cast<size_t>(rank)] =
+          Annotate(StatusOfException(), "cannot start a thread for the rank");
       world.Abort(rank, results[static_cast<size_t>(rank)]);
       break;
     }

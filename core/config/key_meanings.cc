@@ -9,6 +9,7 @@ namespace {
 constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"batch.size", "samples of a step, over all ranks"},
 
+    {"checkpoint.best", "keeps the one behind the lowest validation loss, in best/"},
     {"checkpoint.every", "steps between checkpoints; 0: only at the end"},
     {"checkpoint.files", "a file for each rank, or one for all"},
     {"checkpoint.keep", "newest checkpoints that stay; 0: none is written"},
@@ -88,7 +89,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"model.dropout", "probability that an activation is zero"},
     {"model.experts.auxiliary_loss", "coefficient of the load-balancing loss"},
     {"model.experts.bias_rate", "what a step adds to the bias of a choice, or takes away"},
-    {"model.experts.capacity_factor", "even shares that an expert takes; absent: all"},
+    {"model.experts.capacity_factor", "even shares that an expert takes; 0: all"},
     {"model.experts.count", "experts of a layer"},
     {"model.experts.scaling", "factor of the chosen scores"},
     {"model.experts.scores", "softmax over all experts, or sigmoid of each"},
@@ -171,6 +172,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"validation.batch_size", "samples of a batch; 0: of the largest micro-batch"},
     {"validation.batches", "batches; 0: all"},
     {"validation.every", "steps between validations; 0: only at the end"},
+    {"validation.min_delta", "by how much a loss must be lower than the lowest to count"},
+    {"validation.patience",
+     "validations in a row without a lower loss that end the run; 0: none do"},
 });
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/config/best_settings.h"
 #include "core/config/config_reader.h"
 #include "core/config/key_ranges.h"
 #include "core/kernels/optimizers/registry.h"
@@ -148,6 +149,11 @@ void ReadValidation(ConfigReader& reader, Settings& settings) {
   reader.Read("batches", &validation.batches, kSomeSteps);
   reader.Read("batch_size", &validation.batch_size, {.at_least = 0, .at_most = kMostSamplesOfStep});
   if (validation.batch_size == 0) validation.batch_size = settings.largest_micro_batch();
+  BestSettings best;  // whoever judges validations reads them again
+  ReadPatience(reader, validation.every, best);
+  if (best.patience > 0 && !settings.legs.empty()) {
+    reader.AddProblem("patience", "ends runs of one mesh, and train.legs names several");
+  }
 }
 
 void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
@@ -160,6 +166,8 @@ void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
       {{"background", CheckpointWrites::kBackground}, {"step", CheckpointWrites::kStep}});
   reader.ReadChoice("on_damage", &settings.checkpoint.on_damage,
                     {{"go_back", OnDamage::kGoBack}, {"stop", OnDamage::kStop}});
+  BestSettings best;
+  ReadBest(reader, best);
 }
 
 void ReadTrace(ConfigReader& reader, Settings& settings) {

@@ -52,11 +52,11 @@ auto Members(Is<CommTotals> auto& totals) {
 }
 auto Members(Is<RankReport> auto& report) {
   return std::tie(report.trace, report.times, report.measured_steps, report.median_step_seconds,
-                  report.kernel_nanos, report.memory, report.traffic, report.steps,
-                  report.steps_behind, report.changes, report.slow_ranks, report.prediction,
-                  report.profiles, report.losses, report.loss_scale, report.skipped_steps,
-                  report.validation_at_start, report.validation, report.checkpoints,
-                  report.parameter_hash);
+                  report.kernel_nanos, report.memory, report.traffic, report.start_traffic,
+                  report.steps, report.steps_behind, report.ended_early, report.changes,
+                  report.slow_ranks, report.prediction, report.profiles, report.losses,
+                  report.loss_scale, report.skipped_steps, report.validation_at_start,
+                  report.validation, report.checkpoints, report.parameter_hash);
 }
 
 template <typename T>

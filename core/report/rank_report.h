@@ -41,8 +41,10 @@ struct RankReport {
   int64_t kernel_nanos = 0;  // of `times`: inside kernels
   MemoryBooks memory;        // peaks over the steps
   CommTotals traffic;        // of all steps
+  CommTotals start_traffic;  // before the first step of this attempt
   int64_t steps = 0;         // run here
   int64_t steps_behind = 0;  // of the whole run, with those before this attempt
+  bool ended_early = false;  // validation.patience has ended the run before its last step
   std::vector<MeshChange> changes;
   std::vector<SlowRank> slow_ranks;  // by rank; the same on all ranks
   CostPrediction prediction;

@@ -12,6 +12,7 @@
 #include "core/config/config.h"
 #include "core/report/banner.h"
 #include "core/report/error_file.h"
+#include "core/report/step_csv.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -28,6 +29,7 @@ absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
     return RowFile::Check(absl::StrCat(run.out, "/", name), format, first_step, earlier);
   };
   LS_RETURN_IF_ERROR(check("losses.csv", kLossesCsv, EarlierRows::kEveryStep));
+  LS_RETURN_IF_ERROR(check("steps.csv", kStepsCsv, EarlierRows::kOptional));
   LS_RETURN_IF_ERROR(check("metrics.jsonl", kMetricsJsonl, EarlierRows::kOptional));
   if (run.settings.hash_every == 0) return absl::OkStatus();
   return check("hashes.csv", kHashesCsv, EarlierRows::kOptional);
@@ -39,8 +41,10 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
     return RowFile::Open(absl::StrCat(run.out, "/", name), format, first_step);
   };
   LS_ASSIGN_OR_RETURN(RowFile losses, open("losses.csv", kLossesCsv));
+  LS_ASSIGN_OR_RETURN(RowFile steps, open("steps.csv", kStepsCsv));
   LS_ASSIGN_OR_RETURN(RowFile metrics, open("metrics.jsonl", kMetricsJsonl));
-  Files files = {.losses = std::move(losses), .metrics = std::move(metrics)};
+  Files files = {
+      .losses = std::move(losses), .steps = std::move(steps), .metrics = std::move(metrics)};
   if (run.settings.hash_every > 0) {
     LS_ASSIGN_OR_RETURN(files.hashes, open("hashes.csv", kHashesCsv));
   }
@@ -79,6 +83,7 @@ void Reporter::Start(const ValidationResult& result) {
 absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTimes& times,
                             const MemoryBooks& memory) {
   LS_RETURN_IF_ERROR(files_.losses.Append(LossPoint{.step = step, .loss = result.loss}.ToRow()));
+  LS_RETURN_IF_ERROR(files_.steps.Append(StepRow(step, result)));
   nlohmann::ordered_json row = {{"step", step},
                                 {"loss", result.loss},
                                 {"learning_rate", result.learning_rate},
@@ -118,6 +123,7 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
 
 absl::Status Reporter::Sync() {
   LS_RETURN_IF_ERROR(files_.losses.Sync());
+  LS_RETURN_IF_ERROR(files_.steps.Sync());
   LS_RETURN_IF_ERROR(files_.metrics.Sync());
   if (files_.hashes) LS_RETURN_IF_ERROR(files_.hashes->Sync());
   return files_.events ? files_.events->Sync() : absl::OkStatus();

@@ -50,7 +50,7 @@ class Reporter {
  private:
   // What grows while the run goes on.
   struct Files {
-    RowFile losses, metrics;
+    RowFile losses, steps, metrics;
     std::optional<RowFile> hashes = std::nullopt;
     std::optional<EventFile> events = std::nullopt;
   };

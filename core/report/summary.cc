@@ -126,6 +126,11 @@ double PerStep(const RankReport& report, int64_t nanos) {
          static_cast<double>(std::max<int64_t>(1, report.measured_steps));
 }
 
+// Whether the run was over before it was warm: then its times are those of its first steps.
+bool IsWarmUp(const RankReport& report) {
+  return report.steps > 0 && report.measured_steps == report.steps;
+}
+
 // The slowest rank's: a step is over when all have ended.
 double StepSeconds(const Reports& reports) {
   return MostOf(reports, &RankReport::median_step_seconds);
@@ -146,6 +151,23 @@ int64_t BytesOfCheckpoint(const RunDescription& run) {
 // What the ranks compute with.
 std::string_view InstructionsOf(const RunDescription& run) {
   return run.device == DeviceType::kCpu ? Name(run.settings.instructions) : "CUDA";
+}
+
+Json ToJson(const ConfigValue& value) {
+  if (const auto* table = value.As<ConfigValue::Table>()) {
+    Json object = Json::object();
+    for (const auto& [key, member] : *table) object[key] = ToJson(member);
+    return object;
+  }
+  if (const auto* list = value.As<ConfigValue::List>()) {
+    Json array = Json::array();
+    for (const ConfigValue& element : *list) array.push_back(ToJson(element));
+    return array;
+  }
+  if (const auto* text = value.As<std::string>()) return *text;
+  if (const auto* number = value.As<double>()) return *number;
+  if (const auto* integer = value.As<int64_t>()) return *integer;
+  return *value.As<bool>();
 }
 
 Json ToJson(double predicted, double measured) {
@@ -239,6 +261,15 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
   for (const CostPrediction::PerParameter& part : first.prediction.per_parameter) {
     per_parameter[part.what] = part.bytes;
   }
+  // The most that a rank has sent before its first step, by what for.
+  Json at_start = Json::object();
+  for (const RankReport& report : reports) {
+    for (const auto& [kind, total] : report.start_traffic.by_kind) {
+      if (total.wire_bytes == 0) continue;
+      const std::string name = absl::StrCat(Name(kind.first), " ", kind.second);
+      at_start[name] = std::max(at_start.value(name, 0.0), total.wire_bytes);
+    }
+  }
   const auto peak = [](const RankReport& report) { return report.memory.peak_total(); };
   Json ranks = Json::array();
   for (const RankReport& report : reports) ranks.push_back(ToJson(report));
@@ -250,8 +281,10 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
                   {"tokens", settings.cut.tokens},
                   {"features", settings.cut.features},
                   {"micro_batches", settings.cut.micro_batches},
-                  {"steps", settings.steps},
+                  {"steps", first.steps_behind},
+                  {"threads", settings.threads},
                   {"config", run.config.Fingerprint()},
+                  {"configuration", ToJson(*run.config.Table("").value)},
                   {"parameters", run.parameters},
                   {"trained_parameters", run.trained_parameters},
                   {"loss", LastLoss(first)},
@@ -268,8 +301,11 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
                   {"bytes_per_parameter", per_parameter},
                   {"traffic_bytes_per_step", traffic},
                   {"traffic_bytes_once", traffic_once},
+                  {"traffic_bytes_at_start", at_start},
                   {"bubble_fraction", ToJson(MeanBubble(reports))},
                   {"per_rank", ranks}};
+  if (first.ended_early) summary["ended_early_of_steps"] = settings.steps;
+  if (IsWarmUp(first)) summary["step_times_are_of_warm_up"] = true;
   if (time && !time->missing.empty()) summary["time_not_predicted"] = time->missing;
   if (time && time->missing.empty()) {
     Json& times = summary["time_of_step"];
@@ -407,6 +443,15 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
       first.validation.loss, 100 * first.validation.accuracy, FormatDuration(StepSeconds(reports)),
       FormatCount(static_cast<int64_t>(UnitsPerSecond(run, reports))), run.unit(),
       InstructionsOf(run));
+  if (IsWarmUp(first)) {
+    absl::StrAppend(&text, "  times are of the first ", first.steps,
+                    first.steps == 1 ? " step" : " steps",
+                    ", which warm up: a run of more steps measures those behind them\n");
+  }
+  if (first.ended_early) {
+    absl::StrAppend(&text, "  ended after step ", first.steps_behind, " of ", run.settings.steps,
+                    ": validation.patience validations in a row had no lower loss\n");
+  }
   absl::StrAppend(&text, "  ", CutText(run.settings.cut), "\n");
   if (const auto& start = first.validation_at_start) {
     absl::StrAppendFormat(&text, "  at the start: validation loss %.4f   accuracy %.2f %%\n",

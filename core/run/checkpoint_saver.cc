@@ -1,8 +1,10 @@
 #include "core/run/checkpoint_saver.h"
 
 #include "absl/types/span.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/run/model_weights.h"
@@ -10,13 +12,22 @@
 
 namespace lockstep {
 
+std::string BestFolder(const RunDescription& run) { return run.out + "/best"; }
+
+void RemoveBestBehind(const RunDescription& run, int64_t steps) {
+  const auto found = ListCheckpoints(BestFolder(run));
+  if (!found.ok()) return;  // whoever saves the next one will say so
+  for (const FoundCheckpoint& checkpoint : *found) {
+    if (checkpoint.step > steps) RemoveTree(checkpoint.path);
+  }
+  RemoveDrafts(BestFolder(run));
+}
+
 void CheckpointSaver::Enter(RankInLeg& here) {
   here_ = &here;
   const CheckpointSettings& checkpoint = run_.settings.checkpoint;
-  // A checkpoint is only as good as the losses of the steps behind it.
-  const auto sync = [this] { return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync(); };
   writer_.emplace(run_.checkpoints(),
-                  SaveOptions{.files = checkpoint.files, .keep = checkpoint.keep, .sync = sync},
+                  SaveOptions{.files = checkpoint.files, .keep = checkpoint.keep, .sync = Sync()},
                   tools_.kernels, here.ranks());
   if (!run_.settings.copies_state()) return;
   Allocator& allocator = here.rank().allocator();
@@ -49,6 +60,13 @@ absl::Status CheckpointSaver::SaveAndWait(int64_t steps) {
   LS_RETURN_IF_ERROR(CompareReplicas(steps));
   saved_steps_ = steps;
   return Told(steps, writer_->Save(InfoOf(steps), State()));
+}
+
+absl::Status CheckpointSaver::SaveBest(int64_t steps) {
+  LS_RETURN_IF_ERROR(CompareReplicas(steps));
+  return Judged(SaveCheckpoint(BestFolder(run_), InfoOf(steps), State(),
+                               {.files = run_.settings.checkpoint.files, .keep = 1, .sync = Sync()},
+                               tools_.kernels, here_->ranks()));
 }
 
 absl::Status CheckpointSaver::Finish(int64_t steps) { return Told(steps, writer_->Finish()); }
@@ -90,6 +108,14 @@ absl::Status CheckpointSaver::Told(int64_t steps, const absl::Status& status) {
       LS_RETURN_IF_ERROR(reporter_->Checkpoint(steps - 1, saved_steps_, costs));
     }
   }
+  return Judged(status);
+}
+
+std::function<absl::Status()> CheckpointSaver::Sync() const {
+  return [this] { return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync(); };
+}
+
+absl::Status CheckpointSaver::Judged(const absl::Status& status) {
   if (absl::IsOutOfRange(status) && run_.settings.on_nan == OnNan::kContinue) {
     if (reporter_ != nullptr) reporter_->Note(std::string(status.message()));
     return absl::OkStatus();

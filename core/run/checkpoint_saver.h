@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,13 @@
 #include "core/tensor/allocator.h"
 
 namespace lockstep {
+
+// The folder of a run's best checkpoint.
+std::string BestFolder(const RunDescription& run);
+
+// Removes best checkpoints that an earlier attempt has saved behind more than `steps` steps: the
+// run comes to these steps again. For rank 0, before the run goes on.
+void RemoveBestBehind(const RunDescription& run, int64_t steps);
 
 // Saves the checkpoints of a run on one rank, leg after leg, beside training where the
 // configuration says so. All ranks of a leg call the same members in the same order. A checkpoint
@@ -44,6 +52,9 @@ class CheckpointSaver {
   absl::Status Save(int64_t steps);
   // The same, and waits until all checkpoints are on the disk.
   absl::Status SaveAndWait(int64_t steps);
+  // Saves the state with `steps` behind it as the best of the run, in place of the one before, and
+  // waits for the disk.
+  absl::Status SaveBest(int64_t steps);
   // Waits for the checkpoint that is being written after `steps` steps, if any.
   absl::Status Finish(int64_t steps);
 
@@ -59,7 +70,11 @@ class CheckpointSaver {
   // Whether a checkpoint with `steps` behind it is wanted, and has not been begun.
   bool IsWanted(int64_t steps) const;
   absl::Status CompareReplicas(int64_t steps);
-  // Makes of what the writer says, after so many steps, what the run has to know.
+  // What must be on the disk before a checkpoint: the losses of the steps behind it.
+  std::function<absl::Status()> Sync() const;
+  // Makes of how a checkpoint went what the run has to know.
+  absl::Status Judged(const absl::Status& status);
+  // The same of what the writer says after so many steps.
   absl::Status Told(int64_t steps, const absl::Status& status);
 
   const TrainingRun& run_;

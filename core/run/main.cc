@@ -48,7 +48,7 @@ void PrintStopped(const TrainingRun& run, int64_t steps) {
 absl::StatusOr<int> TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
   LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
   const int64_t steps = reports[0].steps_behind;
-  if (steps < run.settings.steps) {
+  if (steps < run.settings.steps && !reports[0].ended_early) {
     PrintStopped(run, steps);
     return kStoppedExitCode;
   }
@@ -157,7 +157,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
     LS_RETURN_IF_ERROR(CheckSameOnAllRanks(run->keys, handle.comm()));
     RankReport own;
     LS_RETURN_IF_ERROR(TrainRank(*run, handle, own));
-    if (own.steps_behind < run->settings.steps) {
+    if (own.steps_behind < run->settings.steps && !own.ended_early) {
       code = kStoppedExitCode;
       if (handle.rank() == 0) PrintStopped(*run, own.steps_behind);
       return absl::OkStatus();

@@ -199,7 +199,7 @@ TEST_F(RunSafetyTest, AStoppedRunGoesOn) {
   const ProcessResult result = Start(kDdp, arguments);
   ASSERT_TRUE(result.ok()) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("; goes on with step "),
-                                HasSubstr("changed since: trace.steps not set -> 1\n")));
+                                HasSubstr("changed since: trace.steps 3 -> 1\n")));
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
   EXPECT_EQ(Line(*ReadFile(Path("out/summary.json")), "parameter_hash"),
             Line(summary, "parameter_hash"));

@@ -15,6 +15,7 @@
 #include "core/report/metrics.h"
 #include "core/report/reporter.h"
 #include "core/run/batches.h"
+#include "core/run/best_watch.h"
 #include "core/run/checkpoint_saver.h"
 #include "core/run/loss_watch.h"
 #include "core/run/mesh_change.h"
@@ -51,10 +52,12 @@ class Trainer {
     while (true) {
       LS_RETURN_IF_ERROR(TrainLeg(step));
       report_.steps_behind = step;
+      if (best_.ends_run()) break;
       if (step < leg_->end_step) return StopAfter(step);
       if (leg_->next == nullptr) break;
       LS_RETURN_IF_ERROR(ChangeTo(*leg_->next, step));
     }
+    report_.ended_early = step < run_.settings.steps;
     return here_ == nullptr ? absl::OkStatus() : Finish(step);
   }
 
@@ -82,6 +85,8 @@ class Trainer {
       LS_RETURN_IF_ERROR(MakeBase());
       if (run_.resume) {
         LS_ASSIGN_OR_RETURN(resumed, Resume(run_, *here_, base_, tools_.kernels));
+        LS_RETURN_IF_ERROR(
+            best_.Resume(run_.out + "/metrics.jsonl", resumed.steps, here_->ranks()));
       }
       if (resumed.steps == 0 && !has_base()) LS_RETURN_IF_ERROR(LoadInitial());
     }
@@ -90,14 +95,15 @@ class Trainer {
       LS_RETURN_IF_ERROR(BroadcastNumbers(tools_.world, absl::MakeSpan(&step, 1), 0, kLegLabel));
     }
     // All ranks have passed all checks: from here on the run directory changes.
-    LS_RETURN_IF_ERROR(AgreeOnFirst(is_first() ? BeginDirectory(resumed.damaged) : absl::OkStatus(),
-                                    tools_.world));
+    LS_RETURN_IF_ERROR(
+        AgreeOnFirst(is_first() ? BeginDirectory(resumed) : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
     if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
       report_.validation_at_start = Validate(*leg_, rank(), strategy());
       if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
     }
+    report_.start_traffic = ledger_.Mark();
     return step;
   }
 
@@ -133,7 +139,7 @@ class Trainer {
       batches.emplace(*leg_, rank(), step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
     }
-    for (; step < leg_->end_step; ++step) {
+    for (; step < leg_->end_step && !best_.ends_run(); ++step) {
       LS_ASSIGN_OR_RETURN(const bool begins, MayBegin(step));
       if (!begins) break;
       if (here_ != nullptr) {
@@ -189,6 +195,7 @@ class Trainer {
     // Ranks that were idle know of no checkpoint and of no loss.
     LS_RETURN_IF_ERROR(saver_.Share());
     LS_RETURN_IF_ERROR(watch_.Share(tools_.world));
+    LS_RETURN_IF_ERROR(best_.Share(tools_.world));
     change.planned_bytes = bytes.planned;
     change.sent_bytes = bytes.sent;
     change.seconds = SecondsSince(start);
@@ -250,9 +257,10 @@ class Trainer {
   }
 
   // Begins to change the run directory.
-  absl::Status BeginDirectory(const std::vector<std::string>& damaged) {
+  absl::Status BeginDirectory(const Resumed& resumed) {
     LS_RETURN_IF_ERROR(run_.directory->Begin());
-    return SetAside(damaged);
+    RemoveBestBehind(run_, resumed.steps);
+    return SetAside(resumed.damaged);
   }
 
   // Finishes a run that was stopped between its last step and its summary. The last loss comes from
@@ -261,7 +269,8 @@ class Trainer {
     LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> losses,
                         ReadLossCurve(run_.out + "/losses.csv"));
     if (!losses.empty()) report_.losses.push_back(losses.back().loss);
-    return AfterStep(steps - 1);
+    LS_RETURN_IF_ERROR(ValidateAfter(steps - 1));
+    return saver_.SaveAndWait(steps);
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
@@ -286,12 +295,17 @@ class Trainer {
     report_.losses.push_back(result.loss);
     report_.loss_scale = result.loss_scale;
     report_.skipped_steps += result.skipped ? 1 : 0;
-    if (report_.steps > kWarmUpSteps) {
-      report_.times += times;
-      report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
-      report_.measured_steps += 1;
-      step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
+    // Those of a run that is over before it is warm are kept, and called so.
+    if (report_.steps == kWarmUpSteps + 1) {
+      report_.times = {};
+      report_.kernel_nanos = 0;
+      report_.measured_steps = 0;
+      step_seconds_.clear();
     }
+    report_.times += times;
+    report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
+    report_.measured_steps += 1;
+    step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -339,13 +353,19 @@ class Trainer {
     return reporter_->Hashes({.step = step, .tensors = std::move(hashes)});
   }
 
+  absl::Status ValidateAfter(int64_t step) {
+    report_.validation = Validate(*leg_, rank(), strategy());
+    return reporter_ == nullptr ? absl::OkStatus()
+                                : reporter_->Validation(step, report_.validation);
+  }
+
   absl::Status AfterStep(int64_t step) {
-    const bool last = step + 1 == run_.settings.steps;
+    bool last = step + 1 == run_.settings.steps;
     if (last || IsDue(step, run_.settings.validation.every)) {
-      report_.validation = Validate(*leg_, rank(), strategy());
-      if (reporter_ != nullptr) {
-        LS_RETURN_IF_ERROR(reporter_->Validation(step, report_.validation));
-      }
+      LS_RETURN_IF_ERROR(ValidateAfter(step));
+      const bool is_best = best_.Take(report_.validation.loss);
+      if (is_best && best_.keeps_best()) LS_RETURN_IF_ERROR(saver_.SaveBest(step + 1));
+      last = last || best_.ends_run();
     }
     if (last) return saver_.SaveAndWait(step + 1);
     const bool is_due = IsDue(step, run_.settings.checkpoint.every);
@@ -365,6 +385,7 @@ class Trainer {
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
   LossWatch watch_{run_.settings};
   StragglerWatch stragglers_{run_.settings.guard};
+  BestWatch best_{BestSettingsOf(run_.config)};
   CheckpointSaver saver_{run_, tools_, base_, guard_};
 };
 

@@ -25,6 +25,7 @@
 #include "core/report/error_file.h"
 #include "core/run/epochs.h"
 #include "core/run/model_weights.h"
+#include "core/run/resolved_config.h"
 #include "core/run/run_probe.h"
 #include "core/tensor/allocator.h"
 
@@ -54,6 +55,14 @@ absl::StatusOr<Config> LoadConfig(const CommandLine& command_line) {
   return config;
 }
 
+// The tables that runs of a strategy know.
+std::vector<std::string> TablesOf(const StrategyDefinition& strategy) {
+  std::vector<std::string> tables = SettingsTables();
+  tables.insert(tables.end(), {"model", "data"});
+  tables.insert(tables.end(), strategy.tables.begin(), strategy.tables.end());
+  return tables;
+}
+
 // Reads the workload's name, and refuses tables that nobody knows.
 absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefinition& strategy) {
   ConfigReader reader(config.Table(""));
@@ -65,10 +74,7 @@ absl::StatusOr<std::string> CheckTables(const Config& config, const StrategyDefi
     reader.AddProblem("name", absl::StrCat("is no name of a folder: it must have 1 to ",
                                            kLongestName, " bytes and no slash"));
   }
-  std::vector<std::string> tables = SettingsTables();
-  tables.insert(tables.end(), {"model", "data"});
-  tables.insert(tables.end(), strategy.tables.begin(), strategy.tables.end());
-  for (const std::string& table : tables) reader.Table(table);
+  for (const std::string& table : TablesOf(strategy)) reader.Table(table);
   LS_RETURN_IF_ERROR(reader.Finish());
   return name;
 }
@@ -187,8 +193,10 @@ std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model
 namespace {
 
 absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy,
-                                              const Config& given, ConfigRecord* record) {
+                                              const Config& given, ConfigRecord* wanted) {
   TrainingRun run;
+  ConfigRecord own;
+  ConfigRecord* const record = wanted == nullptr ? &own : wanted;
   RanksHere here = here_;
   LS_ASSIGN_OR_RETURN(run.config, WithPreset(strategy.name, strategy.keys, given));
   run.config.RecordInto(record);
@@ -250,7 +258,9 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   run.resume = command_line_.resume;
   run.are_processes = here.processes > 0;
   run.end_step = run.settings.steps;
-  run.config.RecordInto(nullptr);  // ranks read it at the same time
+  // What is not recorded, as ranks read it at the same time.
+  LS_ASSIGN_OR_RETURN(run.config,
+                      ResolvedConfig(run.config, *record, TablesOf(strategy), run.settings));
   return run;
 }
 

@@ -1,13 +1,18 @@
 #pragma once
 
 #include "strategies/engine/preset.h"
+#include "strategies/recompute/policy.h"
 #include "strategies/single/single.h"
 
 namespace lockstep {
 
-// One rank, and no table [recompute], which `single` does not know.
+// One rank that recomputes nothing, as `single` never does. Whether the table [recompute] is right
+// is the engine's to say.
 inline bool IsSingle(const Config& config, const Settings& settings) {
-  return settings.mesh.ranks() == 1 && config.Table("recompute").value == nullptr;
+  if (settings.mesh.ranks() != 1) return false;
+  const absl::StatusOr<RecomputePolicy> policy = ReadRecomputePolicy(config);
+  return policy.ok() && policy->micro_batches == Checkpointing::kNever && policy->blocks.empty() &&
+         policy->operations.empty();
 }
 
 // Low-rank adaptation (Hu et al., "LoRA", 2021): any run with the table [lora], which this preset

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>  // std::getenv
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -30,6 +31,7 @@
 #include "core/tensor/allocator.h"
 #include "models/models.h"
 #include "nlohmann/json.hpp"
+#include "tools/experiment/outputs.h"
 
 ABSL_FLAG(std::string, run, "", "run directory of the workload");
 ABSL_FLAG(std::string, data, "", "folder of data sets; LOCKSTEP_DATA if empty");
@@ -38,6 +40,13 @@ ABSL_FLAG(std::string, output, "", "folder to make");
 
 namespace lockstep {
 namespace {
+
+constexpr char kMetadata[] = "lockstep.batches";
+constexpr size_t kLongestHeader = size_t{1} << 16;  // in which the metadata's key stands early
+
+std::string StepPath(const std::string& output, int64_t step) {
+  return absl::StrFormat("%s/step-%06d.safetensors", output, step);
+}
 
 absl::Status WriteStep(const Dataset& dataset, const Sampler& sampler, int64_t step,
                        const std::string& metadata, const std::string& output) {
@@ -59,8 +68,7 @@ absl::Status WriteStep(const Dataset& dataset, const Sampler& sampler, int64_t s
   }
   LS_ASSIGN_OR_RETURN(
       SafetensorsWriter writer,
-      SafetensorsWriter::Open(absl::StrFormat("%s/step-%06d.safetensors", output, step), tensors,
-                              {{"lockstep.batches", metadata}}));
+      SafetensorsWriter::Open(StepPath(output, step), tensors, {{kMetadata, metadata}}));
   for (size_t i = 0; i < batches.size(); ++i) {
     const auto append = [&writer, i](const char* name, const Tensor& tensor) {
       const auto* bytes = static_cast<const std::byte*>(tensor.raw());
@@ -108,6 +116,15 @@ absl::StatusOr<int> Run() {
                                    {"tokens", settings.cut.tokens},
                                    {"blocks", nlohmann::ordered_json::array()}};
   for (const auto& block : model.blocks) header["blocks"].push_back(block->name());
+  std::vector<OutputFile> outputs;
+  for (int64_t step = 0; step < absl::GetFlag(FLAGS_steps); ++step) {
+    outputs.push_back({.path = StepPath(output, step),
+                       .kind = "a step's micro-batches",
+                       .is_of_kind = [](std::string_view contents) {
+                         return contents.substr(0, kLongestHeader).find(kMetadata) != contents.npos;
+                       }});
+  }
+  LS_RETURN_IF_ERROR(CheckOutputs(outputs));
   LS_RETURN_IF_ERROR(MakeDirectories(output));
   for (int64_t step = 0; step < absl::GetFlag(FLAGS_steps); ++step) {
     LS_RETURN_IF_ERROR(WriteStep(*dataset, sampler, step, header.dump(), output));
@@ -122,8 +139,8 @@ absl::StatusOr<int> Run() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::RunProgram(
-      argc, argv,
-      {.usage = "Writes a workload's micro-batches: --run DIR --output DIR", .files = {__FILE__}},
-      [](const auto&) { return lockstep::Run(); });
+  return lockstep::RunProgram(argc, argv,
+                              {.usage = "Writes a workload's micro-batches: --run DIR --output DIR",
+                               .files = {__FILE__, lockstep::kOverwriteFlagFile}},
+                              [](const auto&) { return lockstep::Run(); });
 }

@@ -63,8 +63,9 @@ absl::StatusOr<std::string> FindMpirun(const std::string& path) {
 
 absl::StatusOr<MpiTimes> RunMpi(const std::string& mpirun, const Sweep& sweep, int ranks) {
   // It is built beside this program.
+  LS_ASSIGN_OR_RETURN(const std::string own, OwnProgram());
   const std::string program =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpi_collectives").string();
+      (std::filesystem::path(own).parent_path() / "mpi_collectives").string();
   if (FindOnPath(program).empty()) return absl::NotFoundError(absl::StrCat("no program ", program));
   std::vector<std::string> arguments = {
       mpirun, "-n", absl::StrCat(ranks), "--allow-run-as-root",

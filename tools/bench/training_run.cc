@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
@@ -10,6 +9,7 @@
 #include "core/run/trainer.h"
 #include "core/run/training_run.h"
 #include "models/models.h"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
@@ -18,10 +18,8 @@ constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
 
 absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int steps,
                                        const Contender& contender) {
-  const std::string out =
-      (std::filesystem::temp_directory_path() / "lockstep_bench_training").string();
-  std::filesystem::remove_all(out);
-  std::filesystem::create_directories(out);
+  LS_ASSIGN_OR_RETURN(const TemporaryDirectory scratch, TemporaryDirectory::Create());
+  const std::string& out = scratch.path();
   const std::string config_path = out + "/bench.toml";
   LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, workload.config));
 

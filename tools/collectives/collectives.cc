@@ -3,7 +3,9 @@
 //   ./bazelw run //tools/collectives -- all_reduce --ranks 4
 //   ./bazelw run //tools/collectives -- --all
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>  // std::abs
 #include <optional>
 #include <string>
 #include <tuple>
@@ -11,6 +13,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/flags.h"
@@ -33,11 +36,42 @@ ABSL_FLAG(std::string, out, "collectives",
 ABSL_FLAG(int, ranks, 4, "how many ranks, 1 to 16");
 ABSL_FLAG(std::optional<int>, root, std::nullopt,
           "the rank that gives or gets, where there is one; default 0");
+ABSL_FLAG(std::vector<std::string>, values, {},
+          "a whole number for each rank, which it brings: 4,1,2,2");
+ABSL_FLAG(
+    std::vector<std::string>, groups, {},
+    "a number for each rank: ranks of the same number run the operation by themselves: 0,0,1,1");
 ABSL_FLAG(bool, uneven, false,
           "parts of different sizes: gather, scatter, all_gather, reduce_scatter");
 
 namespace lockstep {
 namespace {
+
+// The numbers of a flag, one for each rank; none if it is not given.
+absl::StatusOr<std::vector<int>> Numbers(const std::string& flag,
+                                         const std::vector<std::string>& texts, int ranks,
+                                         int least, int most) {
+  std::vector<int> numbers;
+  for (const std::string& text : texts) {
+    int& number = numbers.emplace_back();
+    if (!absl::SimpleAtoi(text, &number) || number < least || number > most) {
+      return InvalidArgument("--", flag, ": '", text, "' is no whole number from ", least, " to ",
+                             most);
+    }
+  }
+  if (texts.empty() || static_cast<int>(texts.size()) == ranks) return numbers;
+  return InvalidArgument("--", flag, " has ", texts.size(), " numbers, but there are ", ranks,
+                         " ranks: give one for each");
+}
+
+// Whether fp32 has what is made of the values exactly, so that any order of sums gives it.
+absl::Status CheckExact(const DemoOptions& options) {
+  double product = 1;
+  for (const int value : options.values) product *= std::max(1, std::abs(value));
+  if (options.reduce_op != ReduceOp::kProduct || product <= 0x1p24) return absl::OkStatus();
+  return InvalidArgument("--values: their product may reach ", product,
+                         ", which fp32 has not exactly; give smaller ones");
+}
 
 // What the flags say of every operation.
 absl::StatusOr<DemoOptions> OptionsFromFlags() {
@@ -47,7 +81,14 @@ absl::StatusOr<DemoOptions> OptionsFromFlags() {
   options.count = absl::GetFlag(FLAGS_count).value_or(options.count);
   options.uneven = absl::GetFlag(FLAGS_uneven);
   LS_RETURN_IF_ERROR(CheckRange("ranks", options.ranks, 1, kMaxDemoRanks));
-  LS_RETURN_IF_ERROR(CheckRange("root", options.root, 0, options.ranks - 1));
+  LS_ASSIGN_OR_RETURN(options.groups, Numbers("groups", absl::GetFlag(FLAGS_groups), options.ranks,
+                                              0, kMaxDemoRanks - 1));
+  LS_ASSIGN_OR_RETURN(options.values,
+                      Numbers("values", absl::GetFlag(FLAGS_values), options.ranks, -1000, 1000));
+  for (const std::vector<int>& members : options.members()) {
+    const auto size = static_cast<int>(members.size());
+    LS_RETURN_IF_ERROR(CheckRange("root", options.root, 0, size - 1));
+  }
   LS_RETURN_IF_ERROR(CheckRange("count", options.count, 1, kMaxDemoCount));
   if (const auto op = absl::GetFlag(FLAGS_op)) {
     constexpr ReduceOp kAll[] = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
@@ -55,6 +96,7 @@ absl::StatusOr<DemoOptions> OptionsFromFlags() {
     LS_ASSIGN_OR_RETURN(options.reduce_op,
                         FindNamed("reduction", *op, kAll, [](ReduceOp any) { return Name(any); }));
   }
+  LS_RETURN_IF_ERROR(CheckExact(options));
   return options;
 }
 
@@ -67,6 +109,8 @@ absl::Status CheckUse(const DemoOptions& options) {
                    "reduces nothing"),
         {"--root", absl::GetFlag(FLAGS_root).has_value(), HasRoot(operation), "has no root"},
         {"--uneven", options.uneven, AllowsUneven(operation), "has no parts that may differ"},
+        {"--values", !options.values.empty(), carries_data && operation != Operation::kAllToAll,
+         "takes no number of each rank"},
         {"--count", absl::GetFlag(FLAGS_count).has_value(), carries_data, "carries no data"}}) {
     if (!is_given || is_useful) continue;
     return InvalidArgument(flag, ": ", CollectiveOf(operation).name, " ", why);
@@ -85,9 +129,11 @@ absl::Status ShowAll(DemoOptions options) {
   const std::string out = OutFile("collectives", ".html");
   LS_RETURN_IF_ERROR(CheckOutputs({OutputThatBeginsWith(out, "an HTML page", "<!DOCTYPE html>")}));
   std::vector<Demo> demos;
+  const std::vector<int> values = options.values;
   for (const Collective& collective : Collectives()) {
     options.operation = collective.operation;
     options.uneven = absl::GetFlag(FLAGS_uneven) && AllowsUneven(options.operation);
+    options.values = options.operation == Operation::kAllToAll ? std::vector<int>() : values;
     LS_ASSIGN_OR_RETURN(demos.emplace_back(), RunDemo(options));
     std::printf("%s: checked\n", Title(options).c_str());
   }

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <map>
+#include <memory>
 #include <thread>  // std::this_thread
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -31,6 +34,17 @@ std::vector<int64_t> CountsOf(const DemoOptions& options) {
   return counts;
 }
 
+// The counts of a rank's own group.
+std::vector<int64_t> CountsOfGroup(const DemoOptions& options, int rank) {
+  const std::vector<int64_t> counts = CountsOf(options);
+  if (options.groups.empty()) return counts;
+  std::vector<int64_t> own;
+  for (size_t other = 0; other < counts.size(); ++other) {
+    if (options.groups[other] == options.groups[rank]) own.push_back(counts[other]);
+  }
+  return own;
+}
+
 // A barrier adds up arrivals, whatever the options say.
 ReduceOp ReduceOpOf(const DemoOptions& options) {
   return Reduces(options.operation) ? options.reduce_op : ReduceOp::kSum;
@@ -40,6 +54,11 @@ ReduceOp ReduceOpOf(const DemoOptions& options) {
 // of the rank's data.
 float InitialValue(const DemoOptions& options, int rank, int part, int64_t element, int64_t place) {
   if (options.operation == Operation::kBarrier) return 1;
+  if (!options.values.empty()) {
+    const int value = options.values[options.operation == Operation::kScatter ? part : rank];
+    if (Reduces(options.operation)) return static_cast<float>(value);
+    return static_cast<float>(value + static_cast<double>(element) / 10);
+  }
   if (Reduces(options.operation)) {
     // Small for products, so that those of 16 ranks are exact.
     return static_cast<float>(options.reduce_op == ReduceOp::kProduct ? 1 + (rank + place) % 3
@@ -97,21 +116,47 @@ Parts PartsOf(const Tensor& tensor, const std::vector<int64_t>& sizes) {
   return parts;
 }
 
-// One rank's side; returns what it got. `arrived`: how many ranks have come to a barrier.
-absl::StatusOr<Parts> RunRank(const Demo& demo, Communicator& comm, std::atomic<int>& arrived) {
+// The movement of the whole: that of each group, among its ranks.
+Movement MovementOfGroups(const DemoOptions& options) {
+  const std::vector<int64_t> counts = CountsOf(options);
+  Movement whole;
+  whole.before.resize(counts.size());
+  whole.after.resize(counts.size());
+  for (const std::vector<int>& members : options.members()) {
+    std::vector<int64_t> own;
+    for (const int rank : members) own.push_back(counts[rank]);
+    Movement group = MovementOf(options.operation, own, options.root);
+    for (size_t i = 0; i < members.size(); ++i) {
+      whole.before[members[i]] = std::move(group.before[i]);
+      whole.after[members[i]] = std::move(group.after[i]);
+    }
+    for (Flow& flow : group.flows) {
+      for (Cell& cell : flow.from) cell.rank = members[cell.rank];
+      flow.to.rank = members[flow.to.rank];
+      whole.flows.push_back(std::move(flow));
+    }
+  }
+  std::ranges::sort(whole.flows, {},
+                    [](const Flow& flow) { return std::pair(flow.to.rank, flow.to.part); });
+  return whole;
+}
+
+// One rank's side in its group `comm`; returns what it got. `rank`: among all. `arrived`: how many
+// ranks of the group have come to a barrier.
+absl::StatusOr<Parts> RunRank(const Demo& demo, int rank, Communicator& comm,
+                              std::atomic<int>& arrived) {
   if (demo.options.operation == Operation::kBarrier) {
     std::this_thread::sleep_for(std::chrono::milliseconds(comm.rank()));  // one after another
     ++arrived;
     LS_RETURN_IF_ERROR(comm.Barrier(kLabel).Wait());
     return Parts{{static_cast<float>(arrived.load())}};
   }
-  const int rank = comm.rank();
   CpuAllocator allocator;
   const Tensor input = TensorOf(demo.before[rank], allocator);
   const bool brings_in_place = demo.options.operation == Operation::kBroadcast && input.defined();
   const Tensor output = brings_in_place ? input : Unwritten(demo.movement.after[rank], allocator);
   LS_RETURN_IF_ERROR(CallOnce(comm, demo.options.operation, input, output, demo.options.reduce_op,
-                              demo.options.root, kLabel, CountsOf(demo.options)));
+                              demo.options.root, kLabel, CountsOfGroup(demo.options, rank)));
   return PartsOf(output, demo.movement.after[rank]);
 }
 
@@ -136,23 +181,46 @@ std::vector<float> Expected(const Flow& flow, ReduceOp op, const RankData& befor
 
 }  // namespace
 
+std::vector<std::vector<int>> DemoOptions::members() const {
+  std::map<int, std::vector<int>> by_number;
+  for (int rank = 0; rank < ranks; ++rank) {
+    by_number[groups.empty() ? 0 : groups[rank]].push_back(rank);
+  }
+  std::vector<std::vector<int>> result;
+  for (auto& [number, ranks_of_group] : by_number) result.push_back(std::move(ranks_of_group));
+  return result;
+}
+
 absl::StatusOr<Demo> RunDemo(const DemoOptions& options) {
   CHECK(options.ranks >= 1 && options.ranks <= kMaxDemoRanks) << options.ranks;
   CHECK(options.count >= 1 && options.count <= kMaxDemoCount) << options.count;
-  CHECK(options.root >= 0 && options.root < options.ranks) << options.root;
+  for (const std::vector<int>& members : options.members()) {
+    CHECK(options.root >= 0 && options.root < static_cast<int>(members.size())) << options.root;
+  }
   CHECK(!options.uneven || AllowsUneven(options.operation)) << Name(options.operation);
   Demo demo;
   demo.options = options;
-  demo.movement = MovementOf(options.operation, CountsOf(options), options.root);
+  demo.movement = MovementOfGroups(options);
   demo.before = InitialData(options, demo.movement);
   demo.after.resize(options.ranks);
   demo.ledgers.resize(options.ranks);
 
-  std::atomic<int> arrived = 0;
+  std::vector<std::atomic<int>> arrived(options.ranks);  // by a group's first rank
   const auto run = [&](RankHandle& handle) -> absl::Status {
     const int rank = handle.rank();  // writes its own places only
-    LS_ASSIGN_OR_RETURN(demo.after[rank], RunRank(demo, handle.comm(), arrived));
+    std::unique_ptr<Communicator> group;
+    int first = 0;
+    if (!options.groups.empty()) {
+      const int color = options.groups[rank];
+      LS_ASSIGN_OR_RETURN(group, handle.comm().Split(color, rank, "group"));
+      first = static_cast<int>(std::ranges::find(options.groups, color) - options.groups.begin());
+    }
+    Communicator& comm = group == nullptr ? handle.comm() : *group;
+    LS_ASSIGN_OR_RETURN(demo.after[rank], RunRank(demo, rank, comm, arrived[first]));
     demo.ledgers[rank] = handle.ledger().Recent();
+    std::erase_if(demo.ledgers[rank], [](const LedgerEntry& entry) {
+      return entry.signature.operation == Operation::kSplit;
+    });
     return absl::OkStatus();
   };
   LS_RETURN_IF_ERROR(RunRanks(options.ranks, {}, run));

@@ -23,6 +23,15 @@ struct DemoOptions {
   int root = 0;                                 // where there is one
   int64_t count = 1;                            // elements of each part, 1 to kMaxDemoCount
   bool uneven = false;                          // parts of count, count + 1, count + 2, count, ...
+  // What each rank brings, by rank, or of a scatter what the root has for each; empty: numbers that
+  // tell where they come from. Reductions of them must be exact in fp32.
+  std::vector<int> values = {};
+  // A number for each rank: those of the same number are a group, which runs the operation by
+  // itself; `root` counts inside it. Empty: all ranks are one.
+  std::vector<int> groups = {};
+
+  // The ranks of each group, in order.
+  std::vector<std::vector<int>> members() const;
 };
 
 // Elements by part, and by rank and part, as many as Movement says.

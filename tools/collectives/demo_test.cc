@@ -52,6 +52,43 @@ TEST(DemoTest, Reduce) {
   EXPECT_EQ(After(options), (RankData{{}, {{6}}, {}}));
 }
 
+TEST(DemoTest, RanksBringWhatTheyAreTold) {
+  const DemoOptions options = {.operation = Operation::kAllReduce, .values = {4, 1, 2, 2}};
+  EXPECT_EQ(After(options), (RankData(4, {{9}})));
+  EXPECT_EQ(After({.operation = Operation::kAllReduce,
+                   .ranks = 3,
+                   .reduce_op = ReduceOp::kProduct,
+                   .values = {-3, 5, 7}}),
+            (RankData(3, {{-105}})));
+  EXPECT_EQ(After({.operation = Operation::kGather, .ranks = 2, .values = {40, 3}}),
+            (RankData{{{40}, {3}}, {}}));
+  EXPECT_EQ(After({.operation = Operation::kScatter, .ranks = 2, .values = {40, 3}}),
+            (RankData{{{40}}, {{3}}}));
+}
+
+// Ranks 0 and 2, and ranks 1, 3 and 4.
+TEST(DemoTest, GroupsRunTheOperationByThemselves) {
+  DemoOptions options = {.operation = Operation::kAllReduce,
+                         .ranks = 5,
+                         .values = {4, 1, 2, 20, 300},
+                         .groups = {7, 1, 7, 1, 1}};
+  EXPECT_EQ(After(options), (RankData{{{6}}, {{321}}, {{6}}, {{321}}, {{321}}}));
+  options.operation = Operation::kBroadcast;
+  options.root = 1;  // of each group: ranks 2 and 3
+  EXPECT_EQ(After(options), (RankData{{{2}}, {{20}}, {{2}}, {{20}}, {{20}}}));
+  options.operation = Operation::kAllGather;
+  options.root = 0;
+  EXPECT_EQ(
+      After(options),
+      (RankData{
+          {{4}, {2}}, {{1}, {20}, {300}}, {{4}, {2}}, {{1}, {20}, {300}}, {{1}, {20}, {300}}}));
+  options.operation = Operation::kBarrier;
+  const RankData arrived = After(options);
+  EXPECT_EQ(arrived[0], (Parts{{2}}));
+  EXPECT_EQ(arrived[1], (Parts{{3}}));
+  for (const auto& ledger : DemoOf(options).ledgers) EXPECT_EQ(ledger.size(), 1u);
+}
+
 TEST(DemoTest, AllReduceWithEachReduction) {
   const auto result = [](ReduceOp op) {
     const Demo demo =

@@ -73,6 +73,12 @@ std::string Title(const DemoOptions& options) {
   absl::StrAppend(&title, ", ", options.ranks, options.ranks == 1 ? " rank" : " ranks");
   if (HasRoot(options.operation)) absl::StrAppend(&title, ", root ", options.root);
   if (options.uneven) title += ", uneven parts";
+  if (!options.groups.empty()) {
+    const auto group = [](std::string* text, const std::vector<int>& members) {
+      absl::StrAppend(text, "[", absl::StrJoin(members, " "), "]");
+    };
+    absl::StrAppend(&title, ", in groups ", absl::StrJoin(options.members(), " ", group));
+  }
   return title;
 }
 

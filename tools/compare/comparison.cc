@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,9 +15,22 @@ namespace lockstep {
 namespace {
 
 // Tables that say how a workload is run, not what it is.
-constexpr const char* kTablesOfTheRun[] = {
-    "mesh",   "run",      "trace",         "checkpoint", "validation",
-    "memory", "pipeline", "data_parallel", "recompute",  "tensor_parallel"};
+constexpr const char* kTablesOfTheRun[] = {"mesh",
+                                           "run",
+                                           "trace",
+                                           "checkpoint",
+                                           "validation",
+                                           "memory",
+                                           "pipeline",
+                                           "data_parallel",
+                                           "recompute",
+                                           "tensor_parallel",
+                                           "context_parallel",
+                                           "comm",
+                                           "hashes",
+                                           "probe",
+                                           "metrics",
+                                           "guard"};
 
 bool BelongsToTheRun(const std::string& key) {
   // Compared as the summaries tell them, which know those that the mesh has given.
@@ -39,9 +53,11 @@ ComparedRun CompareRun(const RunRecord& run, const std::vector<RunRecord>& runs)
   result.differences.resize(result.curve->compared);
   result.same_length = run.losses.size() == reference->losses.size();
   result.same_parameters = run.parameter_hash == reference->parameter_hash;
-  result.differences_of_config = run.config.Differences(reference->config);
-  std::erase_if(result.differences_of_config,
-                [](const auto& difference) { return BelongsToTheRun(difference.key); });
+  for (Config::Difference& difference : run.config.Differences(reference->config)) {
+    auto& side =
+        BelongsToTheRun(difference.key) ? result.differences_of_run : result.differences_of_config;
+    side.push_back(std::move(difference));
+  }
   return result;
 }
 

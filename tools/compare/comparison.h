@@ -28,6 +28,13 @@ struct ComparedRun {
   // What their configurations differ in beyond the strategy, e.g. train.steps: then the curves may
   // part for that reason.
   std::vector<Config::Difference> differences_of_config;
+  // What else they differ in, which by itself moves no curve: threads, the mesh, what is measured.
+  std::vector<Config::Difference> differences_of_run;
+
+  // Whether its curve or its parameters are not the reference's.
+  bool parts() const {
+    return curve && (curve->first_outside.has_value() || !same_parameters || !same_length);
+  }
 };
 
 // The runs of one workload.

@@ -57,6 +57,19 @@ void AddNotes(const ComparedWorkload& workload, Section& section) {
                           List(compared.differences_of_config), ": their curves need not agree");
     }
     if (!note.empty()) section.items.push_back(Paragraph{note, Paragraph::Tone::kWarning});
+    if (compared.parts() && !compared.differences_of_run.empty()) {
+      section.items.push_back(Paragraph{
+          absl::StrCat(compared.label, " parts from its reference, and was run with other ",
+                       List(compared.differences_of_run), ", which should move no curve"),
+          Paragraph::Tone::kWarning});
+    }
+    if (run.complete() && run.is_warm_up) {
+      section.items.push_back(
+          Paragraph{absl::StrCat(compared.label,
+                                 ": its times are of the first steps, which warm up; a run "
+                                 "of three steps or more measures those behind them"),
+                    Paragraph::Tone::kWarning});
+    }
   }
 }
 

@@ -111,6 +111,29 @@ TEST(ComparisonReportTest, ShowsWhatAdaptersCostAndGain) {
   EXPECT_THAT(Report({full, ddp}), HasSubstr("no lora of 2 x 3"));
 }
 
+// Threads move no curve: they are named where a curve has moved, and only there.
+TEST(ComparisonReportTest, NamesHowRunsDifferWhoseCurvesPart) {
+  RunRecord single = MakeRun("single"), ddp = MakeRun("ddp");
+  single.config = Config::FromString("run.threads = 1\ntrain.seed = 1", "test").value();
+  ddp.config = Config::FromString("run.threads = 3\ntrain.seed = 1", "test").value();
+  EXPECT_THAT(Report({single, ddp}), Not(HasSubstr("run.threads")));
+  ddp.losses[1].loss = 1.26;
+  EXPECT_THAT(Report({single, ddp}), HasSubstr("ddp parts from its reference, and was run with "
+                                               "other run.threads (3, not 1)"));
+  ddp = MakeRun("ddp");
+  ddp.config = Config::FromString("run.threads = 1\ntrain.seed = 2", "test").value();
+  EXPECT_THAT(Report({single, ddp}),
+              AllOf(HasSubstr("differs from its reference in train.seed (2, not 1)"),
+                    Not(HasSubstr("parts from its reference"))));
+}
+
+TEST(ComparisonReportTest, SaysWhatTimesAreOfTheWarmUp) {
+  RunRecord run = MakeRun("single");
+  EXPECT_THAT(Report({run}), Not(HasSubstr("warm up")));
+  run.is_warm_up = true;
+  EXPECT_THAT(Report({run}), HasSubstr("single: its times are of the first steps, which warm up"));
+}
+
 TEST(ComparisonReportTest, ShowsRunsThatFailed) {
   RunRecord ddp = MakeRun("ddp");
   ddp.state = RunRecord::State::kUnfinished;

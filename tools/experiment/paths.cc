@@ -28,6 +28,18 @@ std::string FindOnPath(const std::string& name) {
   return "";
 }
 
+std::string AbsolutePath(const std::string& path) {
+  std::error_code deleted;
+  return (fs::current_path(deleted) / path).lexically_normal().string();
+}
+
+absl::StatusOr<std::string> OwnProgram() {
+  std::error_code error;
+  const fs::path path = fs::read_symlink("/proc/self/exe", error);
+  if (!error) return path.string();
+  return absl::ErrnoToStatus(error.value(), "cannot tell which program this is");
+}
+
 absl::Status WriteOutput(const std::string& path, const std::string& contents) {
   LS_RETURN_IF_ERROR(MakeDirectories(fs::path(path).parent_path().string()));
   return WriteFileAtomically(path, contents);

@@ -14,6 +14,13 @@ namespace lockstep {
 // name has a slash; empty if there is none.
 std::string FindOnPath(const std::string& name);
 
+// `path` from the directory that this program runs in, which under `bazel run` is not the user's;
+// an absolute one as it is. Without "." and "..". A relative path where that directory is gone.
+std::string AbsolutePath(const std::string& path);
+
+// The path of this very program.
+absl::StatusOr<std::string> OwnProgram();
+
 // Writes a file that a user asked for, and makes its folder where that is missing.
 absl::Status WriteOutput(const std::string& path, const std::string& contents);
 

@@ -103,7 +103,12 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.micro_batches = Integer(summary, "micro_batches");
   record.tokens = Integer(summary, "tokens");
   record.features = Integer(summary, "features");
-  if (const int64_t steps = Integer(summary, "steps"); steps != record.steps) {
+  const int64_t steps = Integer(summary, "steps");
+  // validation.patience may have ended it before the last step.
+  const bool ended_early = summary.contains("ended_early_of_steps") &&
+                           Integer(summary, "ended_early_of_steps") == record.steps;
+  if (ended_early) record.steps = steps;
+  if (steps != record.steps) {
     return absl::NotFoundError(absl::StrCat(path, ": is of an earlier run of ", steps, " steps"));
   }
   record.loss = Number(summary, "loss");
@@ -119,6 +124,7 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   if (summary.contains("loss_floor")) record.loss_floor = Number(summary, "loss_floor");
   *scales_losses = summary.contains("loss_scale");
   record.step_seconds = Number(summary, "step_seconds");
+  record.is_warm_up = summary.value("step_times_are_of_warm_up", Json()) == true;
   record.predicted_step_seconds =
       Number(Member(Member(summary, "time_of_step"), "slowest rank"), "predicted");
   record.memory_peak = Number(summary, "memory_peak");

@@ -43,7 +43,7 @@ struct RunRecord {
   std::string workload;  // empty where unknown
   std::string strategy;  // of a complete run; else the directory's last name
   std::vector<LossPoint> losses;
-  int64_t steps = 0;  // that were asked for
+  int64_t steps = 0;  // that were asked for; of a run that ended early, those that it has
 
   // The rest is from the summary; of a complete run only.
   std::string mesh;  // "pp=1,dp=2,tp=1"
@@ -67,6 +67,7 @@ struct RunRecord {
   int64_t checkpoint_bytes = 0;      // of the newest; 0: none is kept
   std::optional<double> loss_floor;  // that the data allows
   double step_seconds = 0;
+  bool is_warm_up = false;                 // the times are of the first steps: it had no others
   double predicted_step_seconds = 0;       // 0: not predicted
   std::string unit;                        // "samples" or "tokens"
   double units_per_second = 0;             // of all ranks together

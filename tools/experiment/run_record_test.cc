@@ -150,6 +150,24 @@ TEST_F(RunRecordTest, TheSummaryOfAnEarlierRunDoesNotCount) {
   EXPECT_EQ(ReadRunRecord(run_).problem, "stopped after 2 of 9 steps");
 }
 
+TEST_F(RunRecordTest, ARunThatEndedEarlyIsComplete) {
+  WriteRun();
+  Write("config.toml", "name = 'gpt_markov'\n[train]\nsteps = 9\n");
+  Write("summary.json", R"({"steps": 2, "ended_early_of_steps": 9})");
+  const RunRecord record = ReadRunRecord(run_);
+  EXPECT_TRUE(record.complete()) << record.problem;
+  EXPECT_EQ(record.steps, 2);
+  Write("losses.csv", "step,loss\n0,2.5\n");
+  EXPECT_FALSE(ReadRunRecord(run_).complete());
+}
+
+TEST_F(RunRecordTest, TimesMayBeOfTheWarmUp) {
+  WriteRun();
+  EXPECT_FALSE(ReadRunRecord(run_).is_warm_up);
+  Write("summary.json", R"({"steps": 2, "step_times_are_of_warm_up": true})");
+  EXPECT_TRUE(ReadRunRecord(run_).is_warm_up);
+}
+
 TEST_F(RunRecordTest, FewerLossesThanTheSummarySaysIsUnfinished) {
   WriteRun();
   Write("losses.csv", "step,loss\n0,2.5\n");

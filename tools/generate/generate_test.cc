@@ -109,7 +109,7 @@ TEST_F(GenerateTest, ContinuesWithAdapters) {
   // Of another base they are refused.
   std::string config;
   std::getline(std::ifstream(Path("run/config.toml")), config, '\0');
-  Write("run/config.toml", absl::StrReplaceAll(config, {{"[train]", "[train]\nseed = 9"}}));
+  Write("run/config.toml", absl::StrReplaceAll(config, {{"seed = 1\n", "seed = 9\n"}}));
   EXPECT_THAT(Problem({run, "--prompt=bad"}), HasSubstr("were trained on another base"));
 }
 

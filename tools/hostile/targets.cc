@@ -73,7 +73,7 @@ timeout_seconds = 10
 
 // Without waiting for the disk, as tries write many.
 void Write(const std::string& path, const std::string& contents) {
-  fs::create_directories(fs::path(path).parent_path());
+  MakeDirectories(fs::path(path).parent_path().string()).IgnoreError();
   std::ofstream(path, std::ios::binary) << contents;
 }
 
@@ -107,7 +107,7 @@ CommandLine RunIn(const std::string& folder, const std::string& path) {
   CommandLine command_line;
   command_line.configs = {path};
   command_line.out = folder + "/out";
-  fs::remove_all(command_line.out);
+  RemoveTree(command_line.out);
   return command_line;
 }
 

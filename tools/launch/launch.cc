@@ -3,7 +3,6 @@
 //   launch --strategy ddp --ranks 4 -- --config workload.toml --out DIR
 
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +23,7 @@
 #include "core/run/training_run.h"
 #include "models/models.h"
 #include "strategies/presets.h"
+#include "tools/experiment/paths.h"
 #include "tools/launch/agent.h"
 #include "tools/launch/mesh_choice.h"
 
@@ -77,7 +77,7 @@ class Formations {
           "a run with legs says itself how its mesh changes; leave train.legs out");
     }
     formations.mesh_ = run.settings.mesh;
-    formations.out_ = std::filesystem::absolute(run.out).lexically_normal().string();
+    formations.out_ = AbsolutePath(run.out);
     formations.steps_ = run.settings.steps;
     LS_RETURN_IF_ERROR(formations.ChooseFullMesh());
     LS_RETURN_IF_ERROR(formations.ReadPreferred());
@@ -173,7 +173,7 @@ class Formations {
                            .formation = absl::StrCat(formation.strategy, " ", mesh.ToString()),
                            .program = {}};
     placement.program.push_back(
-        std::filesystem::absolute(absl::StrCat("strategies/", formation.strategy, "/main")));
+        AbsolutePath(absl::StrCat("strategies/", formation.strategy, "/main")));
     placement.program.insert(placement.program.end(), arguments_.begin(), arguments_.end());
     if (command_line_.out.empty()) {
       placement.program.insert(placement.program.end(), {"--out", out_});
@@ -224,7 +224,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
                    .min_ranks = least == 0 ? ranks : least,
                    .max_restarts = absl::GetFlag(FLAGS_max_restarts),
                    .launcher = launcher,
-                   .worker = std::filesystem::absolute("tools/launch/worker"),
+                   .worker = AbsolutePath("tools/launch/worker"),
                    .slots = [&]() -> absl::StatusOr<Slots> {
                      if (script.empty()) return Slots{.ranks = ranks, .hosts = ""};
                      return Discover(UserPath(script));

@@ -3,6 +3,7 @@
 //   ./bazelw run //tools/plan:fit_rows -- --cluster a100_80g --rows ONE.csv=vtrain_profile --rows
 //   MANY.csv=megatron_2021 --weights 1,3.5 --halves
 
+#include <cmath>  // std::isfinite
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -45,7 +46,8 @@ absl::StatusOr<std::vector<FitParameter>> Parameters(const std::string& text) {
     const std::vector<std::string> parts = absl::StrSplit(one, ':');
     FitParameter& parameter = parameters.emplace_back();
     if (parts.size() != 3 || !absl::SimpleAtod(parts[1], &parameter.low) ||
-        !absl::SimpleAtod(parts[2], &parameter.high)) {
+        !absl::SimpleAtod(parts[2], &parameter.high) || !std::isfinite(parameter.low) ||
+        !std::isfinite(parameter.high)) {
       return InvalidArgument("--parameters: '", one, "' is not NAME:LOW:HIGH");
     }
     parameter.name = parts[0];
@@ -83,8 +85,9 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
     FitRows& fitted = rows.emplace_back();
     fitted.dialect = std::move(dialect);
     if (rows.size() <= weights.size() && !weights[rows.size() - 1].empty() &&
-        !absl::SimpleAtod(weights[rows.size() - 1], &fitted.weight)) {
-      return InvalidArgument("--weights: '", weights[rows.size() - 1], "' is no number");
+        !(absl::SimpleAtod(weights[rows.size() - 1], &fitted.weight) &&
+          std::isfinite(fitted.weight))) {
+      return InvalidArgument("--weights: '", weights[rows.size() - 1], "' is no finite number");
     }
   }
   if (rows.empty()) return InvalidArgument("--rows FILE.csv=DIALECT is missing");

@@ -33,8 +33,8 @@
 #include "tools/plan/questions.h"
 #include "tools/plan/scenario.h"
 #include "tools/plan/search.h"
-#include "tools/report/write_page.h"
 #include "tools/report/text.h"
+#include "tools/report/write_page.h"
 
 ABSL_FLAG(std::string, workload, "", "the workload's configuration file, or a shipped workload");
 ABSL_FLAG(lockstep::RepeatedFlag, set, {}, "key=value over the workload; may be repeated");
@@ -264,7 +264,12 @@ absl::StatusOr<int> Run(const std::vector<std::string>&) {
                                 contents.npos;
                        }});
   }
-  LS_RETURN_IF_ERROR(CheckOutputs(outputs));
+  std::vector<std::string> inputs = {
+      ShippedPath("tools/plan/workloads", absl::GetFlag(FLAGS_workload))};
+  for (const std::string& cluster : absl::GetFlag(FLAGS_cluster).values) {
+    inputs.push_back(ShippedPath("foresight/clusters", cluster));
+  }
+  LS_RETURN_IF_ERROR(CheckOutputs(outputs, inputs));
 
   std::vector<PlannedScenario> planned;
   Report text = {.title = "", .sections = {}}, page = text;

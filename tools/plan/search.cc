@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -12,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/program.h"
 #include "core/base/status.h"
 
 namespace lockstep {
@@ -29,13 +31,23 @@ class Workers {
   // Calls work(i) for all i below `count`. The work plans with Plan, and has told Expect how much.
   void ForAll(size_t count, const std::function<void(size_t)>& work) {
     std::atomic<size_t> next = 0;
+    std::mutex failing;
+    absl::Status failure;  // the first
     const auto take = [&] {
-      for (size_t i = next++; i < count; i = next++) work(i);
+      try {
+        for (size_t i = next++; i < count; i = next++) work(i);
+      } catch (const std::exception&) {
+        next = count;
+        const std::lock_guard lock(failing);
+        failure.Update(StatusOfException());
+      }
     };
-    std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()) - 1);
-    for (std::thread& thread : threads) thread = std::thread(take);
-    take();
-    for (std::thread& thread : threads) thread.join();
+    {
+      std::vector<std::jthread> threads(std::max(1u, std::thread::hardware_concurrency()) - 1);
+      for (std::jthread& thread : threads) thread = std::jthread(take);
+      take();
+    }
+    ThrowIfError(failure);
   }
   void PlanAll(const std::vector<Candidate>& candidates) {
     Expect(static_cast<int64_t>(candidates.size()));

@@ -6,11 +6,14 @@
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/browser/browser.h"
+#include "tools/experiment/outputs.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kScale = 2;
+
+constexpr char kPngBeginning[] = "\x89PNG";
 
 constexpr char kBegin[] = "data:image/png;base64,";
 
@@ -33,7 +36,7 @@ absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,
       const std::string page,
       PictureOf(html, kPageWidth, found.at("height").get<int>(), {.scale = kScale}));
   std::vector<std::string> paths = {path + ".png"};
-  LS_RETURN_IF_ERROR(WriteFileAtomically(paths[0], page));
+  std::vector<std::string> pictures = {page};
   for (const auto& [id, url] : found.at("pictures").items()) {
     const std::string data = url.get<std::string>();
     std::string png;
@@ -41,7 +44,15 @@ absl::StatusOr<std::vector<std::string>> WritePictures(const std::string& html,
       return absl::InternalError(absl::StrCat("the browser's picture of ", id, " is none"));
     }
     paths.push_back(absl::StrCat(path, "-", id, ".png"));
-    LS_RETURN_IF_ERROR(WriteFileAtomically(paths.back(), png));
+    pictures.push_back(std::move(png));
+  }
+  std::vector<OutputFile> outputs;
+  for (const std::string& each : paths) {
+    outputs.push_back(OutputThatBeginsWith(each, "a PNG picture", kPngBeginning));
+  }
+  LS_RETURN_IF_ERROR(CheckOutputs(outputs));
+  for (size_t i = 0; i < paths.size(); ++i) {
+    LS_RETURN_IF_ERROR(WriteFileAtomically(paths[i], pictures[i]));
   }
   return paths;
 }

@@ -1,9 +1,11 @@
 #include "core/comm/device/call_queue.h"
 
+#include <exception>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "core/base/clock.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 
@@ -118,8 +120,8 @@ void CallQueue::Carry(InFlight& call) {
       call.mark = carrier_->Move(call.call);
       if (call.mark == nullptr) call.status = owner_.WorldStatus();
       CHECK(call.mark != nullptr || !call.status.ok()) << "a call was given up in a sound world";
-    } catch (const StatusException& error) {
-      call.status = Annotate(error.status(), owner_.book().Describe(call.ledger_entry));
+    } catch (const std::exception&) {
+      call.status = Annotate(StatusOfException(), owner_.book().Describe(call.ledger_entry));
       owner_.Fail(call.status);
     }
   } else {

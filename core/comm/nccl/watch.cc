@@ -1,9 +1,11 @@
 #include "core/comm/nccl/watch.h"
 
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 
 namespace lockstep::nccl {
@@ -60,8 +62,8 @@ absl::Status Watch::Look() {
         at = under_way_.erase(at);
         continue;
       }
-    } catch (const StatusException& error) {
-      return Annotate(error.status(), at->call);
+    } catch (const std::exception&) {
+      return Annotate(StatusOfException(), at->call);
     }
     LS_RETURN_IF_ERROR(Annotate(at->comm->Check(), at->call));
     if (std::chrono::steady_clock::now() >= at->deadline) {

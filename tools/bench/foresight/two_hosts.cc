@@ -2,11 +2,10 @@
 
 #include <unistd.h>  // geteuid
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 
@@ -15,7 +14,7 @@ absl::StatusOr<TwoHosts> TwoHosts::Create(const std::string& script, const std::
     return absl::PermissionDeniedError("two hosts are made by root alone: network namespaces");
   }
   // Hosts know no working directory.
-  TwoHosts hosts(std::filesystem::absolute(script).string());
+  TwoHosts hosts(AbsolutePath(script));
   LS_ASSIGN_OR_RETURN(const ProcessResult result,
                       RunProcess({.arguments = {hosts.script_, "up", rate}}));
   if (result.interrupted) return absl::CancelledError("interrupted");

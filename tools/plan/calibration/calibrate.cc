@@ -17,6 +17,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "foresight/cluster.h"
 #include "foresight/machine_file.h"
 #include "tools/bench/core_binding.h"
+#include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
 #include "tools/plan/calibration/timed_calls.h"
 #include "tools/plan/calibration/timed_training.h"
@@ -302,6 +304,12 @@ absl::StatusOr<int> Run() {
   } else {
     path = UserPath(path);
   }
+  LS_RETURN_IF_ERROR(CheckOutputs({{.path = path,
+                                    .kind = "a machine's description",
+                                    .is_of_kind = [](std::string_view contents) {
+                                      return contents.starts_with("name = \"") &&
+                                             contents.find("\n[device]\n") != contents.npos;
+                                    }}}));
   // Nobody should wait 90 s to learn that the file cannot be written.
   constexpr char kAdvice[] = "no place for this machine's description, choose another with --out";
   LS_RETURN_IF_ERROR(Annotate(MakeDirectories(std::filesystem::path(path).parent_path()), kAdvice));
@@ -336,6 +344,6 @@ int main(int argc, char** argv) {
       argc, argv,
       {.usage = "Measures this machine, for runs to predict the time of their steps; see "
                 "docs/planning.md.",
-       .files = {__FILE__}},
+       .files = {__FILE__, lockstep::kOverwriteFlagFile}},
       [](const auto&) { return lockstep::Run(); });
 }

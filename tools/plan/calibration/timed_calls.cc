@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "core/tensor/allocator.h"
 #include "tools/bench/call_timing.h"
 #include "tools/collectives/call_once.h"
+#include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfThreads(int ranks, double s
 
 absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfProcesses(const std::string& mpirun,
                                                                int ranks) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  LS_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
   const std::vector<std::string> command = {mpirun, "-n", absl::StrCat(ranks),
                                             "--allow-run-as-root", self};
   LS_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess({.arguments = command}));

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Habits of this repository's sources that no compiler holds us to. Prints what breaks one, as
+file:line: what, and ends with 1 then.
+
+    python3 tools/habits/check_source.py
+"""
+
+import re
+import subprocess
+import sys
+
+# Files whose purpose is to call what the rule is about.
+FILE_SYSTEM = {
+    "core/base/file.cc",
+    "core/base/user_path.cc",
+    "foresight/prediction.cc",
+    "tools/experiment/paths.cc",
+}
+TESTS = re.compile(r"(_test\.(cc|cu)|/testing(/|\.h)|/failing_\w+\.cc)")
+
+# Each rule: name, what breaks it, which files it is about.
+RULES = [
+    # These throw where no error_code is given: a name that is too long, a loop of links, a folder
+    # that may not be searched. Callers use core/base/file.h; the files above give an error_code.
+    ("a std::filesystem function outside core/base/file",
+     re.compile(r"\b(fs|filesystem)::(absolute|canonical|weakly_canonical|relative|proximate|copy\w*"
+                r"|create_\w+|current_path|exists|equivalent|file_size|hard_link_count|is_\w+"
+                r"|last_write_time|permissions|read_symlink|remove\w*|rename|resize_file|space"
+                r"|(symlink_)?status|temp_directory_path|(recursive_)?directory_iterator)\b"),
+     lambda path: path not in FILE_SYSTEM and not TESTS.search(path)),
+    # A reader must find the subject of a sentence.
+    ("a comment that begins with \"Of\"",
+     re.compile(r"^\s*(//|#) Of [a-z]"),
+     lambda path: True),
+]
+
+
+def main():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True, capture_output=True).stdout.decode().split("\0")
+    sources = [path for path in listed
+               if re.search(r"(\.(cc|h|cu|cuh|py|sh|bzl)|(^|/)(BUILD|WORKSPACE))$", path)]
+    wrong = 0
+    for path in sources:
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:  # deleted, and not yet committed
+            continue
+        before = ""
+        for number, line in enumerate(lines, 1):
+            for name, pattern, is_about in RULES:
+                is_comment_rule = name.startswith("a comment")
+                # A comment line that goes on with the sentence of the line before may begin so.
+                goes_on = re.match(r"^\s*(//|#)", before) and not re.search(r"[.:;]$", before)
+                if is_about(path) and pattern.search(line) and not (is_comment_rule and goes_on):
+                    print(f"{path}:{number}: {name}")
+                    wrong += 1
+            before = line
+    if wrong:
+        print(f"check_source: {wrong} lines")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
