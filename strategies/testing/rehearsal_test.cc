@@ -149,7 +149,9 @@ TEST(RehearsalOfExpertsTest, OfUnevenLoads) {
         const auto memory_class = static_cast<MemoryClass>(i);
         SCOPED_TRACE(absl::StrCat(Name(memory_class), " of rank ", rank));
         const int64_t measured = ran[rank].memory.peak(memory_class);
-        EXPECT_EQ(rehearsed[rank].memory.peak(memory_class), measured);
+        // Scratch of single products is not quite a function of the counts of rows.
+        const int64_t margin = memory_class == MemoryClass::kWorkspace ? measured / 500 : 0;
+        EXPECT_NEAR(rehearsed[rank].memory.peak(memory_class), measured, margin);
         uneven += even[rank].memory.peak(memory_class) != measured ? 1 : 0;
       }
     }
