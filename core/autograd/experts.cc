@@ -26,6 +26,20 @@ std::vector<int32_t> ChoicesOf(Kernels& kernels, const Routing& routing, const T
   return choices;
 }
 
+// Choices that name the experts so often in each leaf: counts [experts * leaves], by (expert,
+// leaf), of which each leaf has as many together.
+std::vector<int32_t> ChoicesWith(const std::vector<int64_t>& counts, int64_t leaves) {
+  std::vector<int32_t> choices;
+  const int64_t experts = std::ssize(counts) / leaves;
+  for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      choices.insert(choices.end(), static_cast<size_t>(counts[expert * leaves + leaf]),
+                     static_cast<int32_t>(expert));
+    }
+  }
+  return choices;
+}
+
 Tensor Uploaded(Kernels& kernels, const Shape& shape, const std::vector<int32_t>& values) {
   Tensor tensor = kernels.Empty(shape, DType::kI32);
   kernels.CopyFromHost(values.data(), tensor);
@@ -91,7 +105,8 @@ void FillUnused(Kernels& kernels, const ExpertRanges& rows, const Tensor& x) {
 // The gradient of the auxiliary loss by each row's normalised scores.
 Tensor BalanceOf(Kernels& kernels, const ExpertRows& rows, const RouteOptions& options) {
   if (options.auxiliary == 0) return {};
-  const int64_t experts = rows.experts(), all_rows = rows.rows() * options.ranks.size;
+  const int64_t experts = rows.experts(),
+                all_rows = rows.rows() * options.run_ranks.size * options.ranks.size;
   const int64_t choices = all_rows * options.routing.chosen;
   std::vector<float> slopes;
   for (const int64_t count : rows.counts_of_all()) {
@@ -103,6 +118,23 @@ Tensor BalanceOf(Kernels& kernels, const ExpertRows& rows, const RouteOptions& o
   Tensor balance = kernels.Empty({experts});
   kernels.CopyFromHost(slopes.data(), balance);
   return balance;
+}
+
+// Rows x [dispatched, width] in the order that one of the two names; the other is its inverse.
+using Places = const Tensor& (ReceivedRows::*)() const;
+Variable Permute(Tape& tape, const Variable& x, const SharedReceivedRows& rows, Places places,
+                 Places inverse) {
+  Kernels& k = tape.kernels();
+  const auto take = [&k, rows](const Tensor& from, Places in_order) {
+    const Shape shape = {rows->dispatched(), from.shape()[-1]};
+    Tensor to = k.Empty(shape, from.dtype());
+    k.Embedding(((*rows).*in_order)(), from.Reshape(shape), to);
+    return to;
+  };
+  Variable out = tape.Result(take(x.value, places), x.needs_gradient());
+  tape.Record(
+      out, [&k, take, inverse, x = x.gradient](const Tensor& dy) { x->Add(k, take(dy, inverse)); });
+  return out;
 }
 
 std::optional<int64_t> CapacityOf(const RouteOptions& options, int64_t rows) {
@@ -133,18 +165,29 @@ Range ExpertRanges::Of(int64_t expert, int64_t leaf) const {
 }
 
 ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen,
-                       int64_t leaf_rows, std::optional<int64_t> capacity, const RowRanks& ranks)
+                       int64_t leaf_rows, std::optional<int64_t> capacity, const RowRanks& ranks,
+                       const RowRanks& run_ranks, RoutingNotes* notes)
     : counts_(static_cast<size_t>(routing.experts)) {
-  const std::vector<int32_t> choices = ChoicesOf(kernels, routing, chosen);
+  std::vector<int32_t> choices = ChoicesOf(kernels, routing, chosen);
   const int64_t rows = chosen.shape()[0], k = routing.chosen;
   const int64_t leaves = leaf_rows > 0 ? rows / leaf_rows : 1;
   const auto leaf_of = [&](int64_t choice) { return leaves == 1 ? 0 : choice / k / leaf_rows; };
-  for (const int32_t expert : choices) ++counts_[expert];
-  // Choices of the ranks before, which come first.
+  std::vector<int64_t> named(
+      static_cast<size_t>(routing.experts * leaves));  // before any is dropped
+  for (int64_t i = 0; i < std::ssize(choices); ++i) ++named[choices[i] * leaves + leaf_of(i)];
+  counts_of_run_ranks_ = run_ranks.size > 1 ? run_ranks.gather(named) : named;
+  if (notes != nullptr) notes->Meet(counts_of_run_ranks_);
+  const auto own = counts_of_run_ranks_.begin() + run_ranks.index * std::ssize(named);
+  if (SkipsLoops()) choices = ChoicesWith({own, own + std::ssize(named)}, leaves);
+  for (int64_t i = 0; i < std::ssize(counts_of_run_ranks_); ++i) {
+    counts_[i / leaves % routing.experts] += counts_of_run_ranks_[i];
+  }
+  // Choices of the runs before, which come first.
   std::vector<int64_t> before(counts_.size());
   counts_of_all_ = counts_;
   if (ranks.size > 1) {
-    const std::vector<int64_t> gathered = ranks.gather(counts_);
+    std::vector<int64_t> gathered = ranks.gather(counts_);
+    if (notes != nullptr) notes->Meet(gathered);
     std::fill(counts_of_all_.begin(), counts_of_all_.end(), 0);
     for (size_t i = 0; i < gathered.size(); ++i) {
       const size_t expert = i % counts_.size();
@@ -152,12 +195,21 @@ ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& c
       if (i / counts_.size() < static_cast<size_t>(ranks.index)) before[expert] += gathered[i];
     }
   }
-  std::vector<char> is_kept(choices.size());
-  std::vector<int64_t> kept(static_cast<size_t>(routing.experts * leaves));
-  for (int64_t i = 0; i < std::ssize(choices); ++i) {
-    is_kept[i] = !capacity || before[choices[i]]++ < *capacity;
-    if (is_kept[i]) ++kept[choices[i] * leaves + leaf_of(i)];
+  // By rank of the run: the first choices of all are kept.
+  std::vector<int64_t> before_here(counts_.size());
+  for (int64_t i = 0; capacity && i < std::ssize(counts_of_run_ranks_); ++i) {
+    const int64_t expert = i / leaves % routing.experts;
+    if (i == run_ranks.index * std::ssize(named)) before_here = before;
+    int64_t& count = counts_of_run_ranks_[i];
+    const int64_t kept = std::clamp<int64_t>(*capacity - before[expert], 0, count);
+    before[expert] += count;
+    count = kept;
   }
+  std::vector<char> is_kept(choices.size());
+  for (int64_t i = 0; i < std::ssize(choices); ++i) {
+    is_kept[i] = !capacity || before_here[choices[i]]++ < *capacity;
+  }
+  const std::vector<int64_t> kept(own, own + std::ssize(named));
   ExpertRanges::operator=(ExpertRanges(routing.experts, leaves, kept, std::ssize(choices)));
   std::vector<int64_t> next;
   for (int64_t i = 0; i < std::ssize(kept); ++i) next.push_back(Of(i / leaves, i % leaves).first);
@@ -173,7 +225,8 @@ ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& c
 }
 
 ReceivedRows::ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int64_t leaves,
-                           const std::vector<int64_t>& counts) {
+                           const std::vector<int64_t>& counts,
+                           std::optional<int64_t> rows_of_rank) {
   CHECK_EQ(std::ssize(counts), ranks * experts * leaves);
   std::vector<int64_t> ordered(counts.size());
   int64_t all = 0;
@@ -186,10 +239,13 @@ ReceivedRows::ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int
         all += count;
       }
     }
+    CHECK_LE(all - first, rows_of_rank.value_or(all)) << "rows that have not come";
+    if (rows_of_rank) all = first + *rows_of_rank;
     from_.push_back({.first = first, .count = all - first});
   }
   ExpertRanges::operator=(ExpertRanges(experts, ranks * leaves, ordered, all));
   std::vector<int32_t> arrivals(static_cast<size_t>(all)), places;
+  int64_t unused = used();
   for (int64_t rank = 0; rank < ranks; ++rank) {
     for (int64_t expert = 0; expert < experts; ++expert) {
       for (int64_t leaf = 0; leaf < leaves; ++leaf) {
@@ -200,6 +256,10 @@ ReceivedRows::ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int
         }
       }
     }
+    while (std::ssize(places) < from_[rank].first + from_[rank].count) {
+      arrivals[unused] = static_cast<int32_t>(places.size());
+      places.push_back(static_cast<int32_t>(unused++));
+    }
   }
   arrivals_ = Uploaded(kernels, {all}, arrivals);
   places_ = Uploaded(kernels, {all}, places);
@@ -208,11 +268,12 @@ ReceivedRows::ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int
 RoutedRows Route(Tape& tape, const Variable& logits, const RouteOptions& options) {
   Kernels& k = tape.kernels();
   const Shape shape = {logits.shape().rows(), options.routing.chosen};
+  const int64_t all_rows = shape[0] * options.run_ranks.size * options.ranks.size;
   const Tensor chosen = k.Empty(shape, DType::kI32), weights = k.Empty(shape);
   k.Route(options.routing, logits.value, options.bias, chosen, weights);
   auto rows = std::make_shared<const ExpertRows>(k, options.routing, chosen, tape.leaf_rows(),
-                                                 CapacityOf(options, shape[0] * options.ranks.size),
-                                                 options.ranks);
+                                                 CapacityOf(options, all_rows), options.ranks,
+                                                 options.run_ranks, options.notes);
   Variable out = tape.Result(weights, logits.needs_gradient());
   const Tensor balance = out.needs_gradient() ? BalanceOf(k, *rows, options) : Tensor();
   tape.Record(out, [&k, logits, chosen, balance, routing = options.routing](const Tensor& dy) {
@@ -235,6 +296,14 @@ Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows) {
     x->Add(k, std::move(dx));
   });
   return out;
+}
+
+Variable OrderArrivals(Tape& tape, const Variable& x, const SharedReceivedRows& rows) {
+  return Permute(tape, x, rows, &ReceivedRows::arrivals, &ReceivedRows::places);
+}
+
+Variable BackToArrivals(Tape& tape, const Variable& x, const SharedReceivedRows& rows) {
+  return Permute(tape, x, rows, &ReceivedRows::places, &ReceivedRows::arrivals);
 }
 
 Variable ExpertLinear(Tape& tape, const Variable& x, Leaf& w, const SharedRanges& rows,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/autograd/leaf.h"
+#include "core/autograd/routing_notes.h"
 #include "core/autograd/tape.h"
 #include "core/autograd/variable.h"
 #include "core/kernels/kernels.h"
@@ -61,21 +62,26 @@ struct RowRanks {
 // Which rows go to which experts. A dispatched tensor has one row for each of a row's choices,
 // ordered by (expert, row, choice); rows stand for tokens in the order of memory, so that those of
 // a token leaf are together: these are the leaves. Choices that exceed an expert's capacity are
-// dropped, and leave rows that are not in use.
+// dropped, and leave rows that are not in use. Several ranks may each have some leaves of a run of
+// rows, whose counts all of them know.
 class ExpertRows : public ExpertRanges {
  public:
   // chosen [rows, k], i32, as Kernels::Route writes it. `leaf_rows`: rows of a token leaf; 0: they
   // are not cut. `capacity`: the most choices that an expert takes, the first ones of all; none:
-  // as many as there are. `ranks`: those that have the rows before and behind these, where choices
-  // of all of them are to be compared. Waits for the device.
+  // as many as there are. `run_ranks`: those that divide the run of rows; `ranks`: those that have
+  // the runs before and behind it, where choices of all of them are to be compared. `notes` meets
+  // the counts; null: nobody does. Waits for the device.
   ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& chosen, int64_t leaf_rows,
-             std::optional<int64_t> capacity, const RowRanks& ranks = {});
+             std::optional<int64_t> capacity, const RowRanks& ranks = {},
+             const RowRanks& run_ranks = {}, RoutingNotes* notes = nullptr);
 
   int64_t rows() const { return places_.shape()[0]; }
-  // By expert, how many choices named it, dropped ones included.
+  // By expert, how many choices of the run named it, dropped ones included.
   const std::vector<int64_t>& counts() const { return counts_; }
-  // The same of the rows of all ranks.
+  // The same of all runs.
   const std::vector<int64_t>& counts_of_all() const { return counts_of_all_; }
+  // By (rank, expert, leaf), how many rows the ranks of the run have dispatched.
+  const std::vector<int64_t>& counts_of_run_ranks() const { return counts_of_run_ranks_; }
 
   // i32 [dispatched]: the row that each dispatched row comes from; -1 where it is not in use.
   const Tensor& sources() const { return sources_; }
@@ -83,7 +89,7 @@ class ExpertRows : public ExpertRanges {
   const Tensor& places() const { return places_; }
 
  private:
-  std::vector<int64_t> counts_, counts_of_all_;
+  std::vector<int64_t> counts_, counts_of_all_, counts_of_run_ranks_;
   Tensor sources_, places_;
 };
 
@@ -93,9 +99,11 @@ class ExpertRows : public ExpertRanges {
 class ReceivedRows : public ExpertRanges {
  public:
   // `counts` [ranks * experts * leaves]: how many rows have come, by (rank, expert, leaf), with as
-  // many leaves of each rank.
+  // many leaves of each rank. `rows_of_rank`: how many have come from each rank, those behind the
+  // counts not in use; none: as many as are counted.
   ReceivedRows(Kernels& kernels, int64_t ranks, int64_t experts, int64_t leaves,
-               const std::vector<int64_t>& counts);
+               const std::vector<int64_t>& counts,
+               std::optional<int64_t> rows_of_rank = std::nullopt);
 
   // Rows of a rank among those that arrive.
   const Range& From(int rank) const { return from_[rank]; }
@@ -120,9 +128,10 @@ struct RouteOptions {
   // its mean normalised score, the loss is experts * sum(f * p), which is 1 where the choices are
   // even (Fedus et al., "Switch Transformers", 2022).
   float auxiliary = 0;
-  // The ranks that have the rows of the micro-batch, where there is a capacity or an auxiliary
-  // loss.
-  RowRanks ranks = {};
+  // The ranks that have the rows of the micro-batch, each a run of them, where there is a capacity
+  // or an auxiliary loss; and those that divide the run which the logits are of.
+  RowRanks ranks = {}, run_ranks = {};
+  RoutingNotes* notes = nullptr;  // see ExpertRows
 };
 
 struct RoutedRows {
@@ -136,6 +145,12 @@ using SharedRows = std::shared_ptr<const ExpertRows>;
 
 // x [..., width] to [dispatched, width]; zeros in rows that are not in use.
 Variable Dispatch(Tape& tape, const Variable& x, const SharedRows& rows);
+
+// Arrived rows x [..., width] in the order (expert, rank, leaf), and rows in this order as they
+// have arrived: [dispatched, width].
+using SharedReceivedRows = std::shared_ptr<const ReceivedRows>;
+Variable OrderArrivals(Tape& tape, const Variable& x, const SharedReceivedRows& rows);
+Variable BackToArrivals(Tape& tape, const Variable& x, const SharedReceivedRows& rows);
 
 // x w(e)^T for the rows of each expert e: x [dispatched, in], w [experts * out, in], result
 // [dispatched, out]. `outputs`: the leaves of the sum over an expert's output features, the input's

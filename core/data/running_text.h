@@ -19,6 +19,7 @@ class RunningText : public TokenDataset {
       : TokenDataset(context), separator_(separator) {}
 
   bool packs_documents() const final { return separator_.has_value(); }
+  std::optional<int32_t> separator() const { return separator_; }
 
   int64_t size(Split split) const final;
 

@@ -21,6 +21,10 @@ class PlannedMember : public SplitGroup {
   Variable GatherColumns(Pass&, const Variable&, const std::vector<int64_t>&) override {
     return Refuse();
   }
+  std::vector<int64_t> GatherNumbers(const std::vector<int64_t>&) const override {
+    Refuse();
+    return {};
+  }
   void Reduce(const Tensor&, Reduction) override { Refuse(); }
   void SumGradient(const Tensor&) override { Refuse(); }
 
@@ -39,7 +43,7 @@ class PlannedExperts : public ExpertGroup {
   PlannedExperts(int size, int index) : size_(size), index_(index) {}
   int size() const override { return size_; }
   int index() const override { return index_; }
-  Received ToExperts(Pass&, const std::string&, const Variable&, const SharedRows&) override {
+  Received ToExperts(Pass&, const std::string&, const Variable&, const SharedRanges&) override {
     LOG(FATAL) << "the model was divided to describe its tensors, not to run";
     return {};
   }

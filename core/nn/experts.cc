@@ -50,7 +50,14 @@ RouterLayer::RouterLayer(std::string name, int64_t width, const ExpertsOptions& 
 RoutedRows RouterLayer::operator()(Pass& pass, const Variable& x) {
   const Variable logits = Linear(pass.tape, x, weight_, nullptr);
   const bool trains = pass.training();
-  RowRanks ranks;
+  RowRanks ranks, run_ranks;
+  if (pass.sequence != nullptr) {
+    run_ranks = {.size = pass.sequence->size(),
+                 .index = pass.sequence->index(),
+                 .gather = [sequence = pass.sequence](const std::vector<int64_t>& numbers) {
+                   return sequence->GatherNumbers(numbers);
+                 }};
+  }
   if (trains && pass.context != nullptr && options_.counts_choices()) {
     ranks = {.size = pass.context->size(),
              .index = pass.context->index(),
@@ -59,15 +66,17 @@ RoutedRows RouterLayer::operator()(Pass& pass, const Variable& x) {
              }};
   }
   // The auxiliary loss of a micro-batch weighs as much as the losses of its tokens.
-  const double weight =
-      static_cast<double>(pass.loss_factor) * static_cast<double>(x.shape().rows() * ranks.size);
+  const double weight = static_cast<double>(pass.loss_factor) *
+                        static_cast<double>(x.shape().rows() * run_ranks.size * ranks.size);
   RoutedRows routed =
       Route(pass.tape, logits,
             {.routing = options_.routing,
              .bias = load_.bias(),
              .capacity_factor = trains ? options_.capacity_factor : 0,
              .auxiliary = static_cast<float>(trains ? options_.auxiliary_loss * weight : 0),
-             .ranks = ranks});
+             .ranks = ranks,
+             .run_ranks = run_ranks,
+             .notes = pass.routing});
   if (trains && !load_.frozen && !pass.is_recomputing()) load_.Count(pass.kernels(), *routed.rows);
   return routed;
 }
@@ -88,15 +97,25 @@ ExpertsLayer::ExpertsLayer(std::string name, int64_t width, const ExpertsOptions
 Variable ExpertsLayer::operator()(Pass& pass, const Variable& x, const RoutedRows& routed,
                                   const Variable& residual) {
   Tape& tape = pass.tape;
-  const Variable sent = cut_.Enter(pass, Dispatch(tape, x, routed.rows));
+  Variable sent = cut_.Enter(pass, Dispatch(tape, x, routed.rows));
   Variable made;
-  if (group_ == nullptr) {
-    made = Run(tape, sent, routed.rows);
+  if (pass.sequence == nullptr) {
+    made = Make(pass, sent, routed.rows);
   } else {
-    const ExpertGroup::Received received = group_->ToExperts(pass, name(), sent, routed.rows);
-    made = group_->ToTokens(pass, Run(tape, received.x, received.rows), received);
+    const ExpertRows& own = *routed.rows;
+    const auto gathered = std::make_shared<const ReceivedRows>(
+        pass.kernels(), pass.sequence->size(), experts_, own.leaves(), own.counts_of_run_ranks(),
+        own.dispatched());
+    sent = OrderArrivals(tape, sent, gathered);
+    made = BackToArrivals(tape, Make(pass, sent, gathered), gathered);
   }
   return Combine(tape, cut_.Leave(pass, std::move(made)), routed, residual);
+}
+
+Variable ExpertsLayer::Make(Pass& pass, const Variable& sent, const SharedRanges& rows) {
+  if (group_ == nullptr) return Run(pass.tape, sent, rows);
+  const ExpertGroup::Received received = group_->ToExperts(pass, name(), sent, rows);
+  return group_->ToTokens(pass, Run(pass.tape, received.x, received.rows), received);
 }
 
 Variable ExpertsLayer::Run(Tape& tape, const Variable& x, const SharedRanges& rows) {

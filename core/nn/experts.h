@@ -81,12 +81,12 @@ class ExpertGroup {
   struct Received {
     Variable x;  // [rows->dispatched(), width]
     std::shared_ptr<const ReceivedRows> rows;
-    SharedRows sent;  // of this member's tokens
+    SharedRanges sent;  // of this member's tokens
   };
   // From each member's dispatched tokens, sent [rows->dispatched(), width], to the members that
   // have the experts. `layer` makes the call.
   virtual Received ToExperts(Pass& pass, const std::string& layer, const Variable& sent,
-                             const SharedRows& rows) = 0;
+                             const SharedRanges& rows) = 0;
   // What the experts made of these rows, made [received.rows->dispatched(), width], back to the
   // members of the tokens: [received.sent->dispatched(), width], zeros in rows that are not in use.
   virtual Variable ToTokens(Pass& pass, const Variable& made, const Received& received) = 0;
@@ -94,8 +94,9 @@ class ExpertGroup {
 
 // The experts, each an MLP with SwiGLU: gate_up.weight [experts * 2 * hidden, width], of which an
 // expert has gate, then up, and down.weight [experts * hidden, width], an expert's rows being its
-// hidden features. Split by column each rank has some of the hidden features of every expert; and
-// of ranks that divide experts each has some of these.
+// hidden features. Split by column each rank has some of the hidden features of every expert, and
+// gathers the dispatched rows of all ranks where these divide the tokens; of ranks that divide
+// experts each has some of these.
 class ExpertsLayer : public Module {
  public:
   ExpertsLayer(std::string name, int64_t width, const ExpertsOptions& options, Init init,
@@ -117,6 +118,9 @@ class ExpertsLayer : public Module {
  private:
   // Says which rows of the weights are here.
   void Slice();
+  // What the experts make of dispatched rows, wherever the experts are; but for the sum over ranks
+  // that have some of the hidden features.
+  Variable Make(Pass& pass, const Variable& sent, const SharedRanges& rows);
   Variable Run(Tape& tape, const Variable& x, const SharedRanges& rows);
   // The leaves of sums over one expert's hidden features, and over its gate and up; none where one
   // leaf is here.

@@ -25,9 +25,6 @@ struct Model {
   // Whether what lies between split layers is made of tokens that know nothing of each other there,
   // so that ranks may divide them (SplitGroup::splits_sequence, ContextGroup).
   bool splits_sequence = false;
-  // Whether rows go to experts that are chosen row by row: layers then need whole rows of tokens
-  // that are not divided along tp.
-  bool routes_tokens = false;
   // Whether layers compare what all tokens of a micro-batch chose (capacity, auxiliary loss).
   bool counts_choices = false;
   // Experts of each layer that has some; 0: there are none.

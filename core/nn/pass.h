@@ -15,6 +15,7 @@ class ContextGroup;
 class KeyValueCache;
 struct LossInRuns;
 class PassProbe;
+class RoutingNotes;
 class SplitGroup;
 
 // Logits of which each member of a group has some of the classes, or whose sums over classes are
@@ -61,6 +62,9 @@ struct Pass {
   const SplitGroup* sequence = nullptr;
   // Receives what passes through blocks and layers (probe.h); null: nothing is probed.
   PassProbe* probe = nullptr;
+  // Meets what says how many rows go to which experts (core/autograd/routing_notes.h); null: nobody
+  // does.
+  RoutingNotes* routing = nullptr;
 
   // Kinds of operations that the block which is running recomputes (recompute.h); null: none.
   const std::vector<std::string>* recomputed_operations = nullptr;

@@ -65,7 +65,8 @@ class SplitGroup : public GradientGroup {
 
   // The way into a column-split layer: the value itself, whose gradient is the sum of all members'.
   // A group that splits the sequence gathers the tokens, [own tokens, width] to [leaves x samples,
-  // tokens of a leaf, width], and sums and scatters the gradient.
+  // tokens of a leaf, width], and sums and scatters the gradient. Every member may have several
+  // rows a token, [own tokens x n, width]: then [leaves x samples, tokens of a leaf x n, width].
   virtual Variable Enter(Pass& pass, const Variable& x) = 0;
 
   // The way out of a row-split layer: the sum of all members' values, whose gradient is
@@ -77,6 +78,10 @@ class SplitGroup : public GradientGroup {
   // gradient of the own columns goes back.
   virtual Variable GatherColumns(Pass& pass, const Variable& x,
                                  const std::vector<int64_t>& widths) = 0;
+
+  // The numbers of all members, one member's behind those of the one before. Called by all members
+  // in the same order, with as many.
+  virtual std::vector<int64_t> GatherNumbers(const std::vector<int64_t>& numbers) const = 0;
 
   // In place, without a gradient: the statistics of a cross entropy over split classes.
   enum class Reduction { kSum, kMax, kMin };

@@ -31,6 +31,9 @@ class LoneMember : public SplitGroup {
   Variable GatherColumns(Pass&, const Variable& x, const std::vector<int64_t>&) override {
     return x;
   }
+  std::vector<int64_t> GatherNumbers(const std::vector<int64_t>& numbers) const override {
+    return numbers;
+  }
   void Reduce(const Tensor&, Reduction) override {}
   void SumGradient(const Tensor&) override {}
 

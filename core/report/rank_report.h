@@ -31,6 +31,13 @@ struct MeshChange {
   int64_t planned_bytes = 0, sent_bytes = 0;
 };
 
+// The routing of a training step, or of a batch that was evaluated: see RoutingNotes.
+struct RoutedStep {
+  enum class Kind { kTraining, kEvaluation };
+  Kind kind = Kind::kTraining;
+  std::vector<std::vector<int64_t>> numbers;
+};
+
 // What a rank reports when training is over. Of a run with legs, times, memory, traffic and
 // prediction are those of the last one.
 struct RankReport {
@@ -40,6 +47,8 @@ struct RankReport {
   double median_step_seconds = 0;
   int64_t kernel_nanos = 0;  // of `times`: inside kernels
   MemoryBooks memory;        // peaks over the steps
+  // Of a mixture of experts: the steps in which classes of memory came to their peaks.
+  std::vector<RoutedStep> routed;
   CommTotals traffic;        // of all steps
   CommTotals start_traffic;  // before the first step of this attempt
   int64_t steps = 0;         // run here

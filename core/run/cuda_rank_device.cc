@@ -68,6 +68,8 @@ class CudaRankDevices final : public RankDevices {
             "SwiGlu",          "SwiGluBackward"};
   }
 
+  bool masks_documents() const override { return false; }
+
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
                                                    const Options& options) override {
     const bool shared = places_.kind == GpuPlaces::Kind::kShared;

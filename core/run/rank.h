@@ -5,6 +5,7 @@
 #include "core/kernels/kernels.h"
 #include "core/report/step_timer.h"
 #include "core/report/trace.h"
+#include "core/run/routed_steps.h"
 #include "core/run/run_probe.h"
 #include "core/run/step_recorder.h"
 
@@ -23,6 +24,7 @@ struct Rank {
   RunProbe* probe = nullptr;         // writes down what passes through the rank; null: nothing
   PassProbe* search = nullptr;       // looks at a step that is repeated, in place of `probe`
   StepRecorder* recorder = nullptr;  // records steps of a rehearsal; else null
+  RoutedSteps* routing = nullptr;    // hears which rows go to which experts; null: nobody does
   const int rank = mesh.world().rank();
   const int size = mesh.world().size();
 
@@ -32,6 +34,11 @@ struct Rank {
 // What writes down the present step; null: it is not probed.
 inline RunProbe* RunProbeOf(const Rank& rank) {
   return rank.probe != nullptr && rank.probe->is_on() ? rank.probe : nullptr;
+}
+
+// What hears of the routing of the rank's passes; null: nothing.
+inline RoutingNotes* RoutingNotesOf(const Rank& rank) {
+  return rank.routing != nullptr ? &rank.routing->notes() : nullptr;
 }
 
 // What watches the rank's passes; null: nothing.

@@ -42,6 +42,8 @@ class RankDevices {
 
   // Names the kernels that these devices lack (Kernels::Lack), as the interface has them.
   virtual std::set<std::string> lacking_kernels() const { return {}; }
+  // Whether their attention knows documents (Attention::documents).
+  virtual bool masks_documents() const { return true; }
 
   struct Options {
     std::chrono::nanoseconds timeout;  // of waits for other ranks

@@ -19,6 +19,7 @@
 #include "core/run/batches.h"
 #include "core/run/model_weights.h"
 #include "core/run/profile_blocks.h"
+#include "core/run/routed_steps.h"
 #include "core/run/step_recorder.h"
 #include "core/run/validation.h"
 #include "core/tensor/rehearsal_allocator.h"
@@ -41,14 +42,46 @@ TrainingRun WithShortValidation(TrainingRun run, const Mesh& mesh) {
   return run;
 }
 
+// The most steps of a kind that a rank repeats, at least `least`. All ranks go through as many.
+int64_t StepsOf(const RehearsalOptions& options, RoutedStep::Kind kind, int64_t least) {
+  for (const std::vector<RoutedStep>& of_rank : options.routed) {
+    least = std::max(least, CountOf(of_rank, kind));
+  }
+  return least;
+}
+
 // The beginning of a run, and its end.
-void GoThrough(const TrainingRun& run, Rank& rank, Strategy& strategy) {
+void GoThrough(const TrainingRun& run, const RehearsalOptions& options, Rank& rank,
+               Strategy& strategy) {
   PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
   rank.allocator().ResetPeaks();
-  for (int64_t step = 0; step < std::min<int64_t>(2, run.settings.steps); ++step) {
-    strategy.TrainStep(step, batches);
+  const std::vector<RoutedStep> noted =
+      options.routed.empty() ? std::vector<RoutedStep>() : options.routed.at(rank.rank);
+  RepeatedSteps repeated(noted);
+  rank.routing = &repeated;
+  const int64_t steps =
+      StepsOf(options, RoutedStep::Kind::kTraining, std::min<int64_t>(2, run.settings.steps));
+  const auto train = [&] {
+    for (int64_t step = 0; step < steps; ++step) {
+      repeated.Begin(RoutedStep::Kind::kTraining);
+      strategy.TrainStep(step, batches);
+    }
+  };
+  const auto validate = [&] {
+    for (int64_t i = StepsOf(options, RoutedStep::Kind::kEvaluation, 1); i > 0; --i) {
+      Validate(run, rank, strategy);
+    }
+  };
+  if (StepsOf(options, RoutedStep::Kind::kTraining, 0) == 0) {
+    train();
+    validate();
+  } else {
+    // Where no peak was that of an evaluation, even loads of one must not make one.
+    validate();
+    if (CountOf(noted, RoutedStep::Kind::kEvaluation) == 0) rank.allocator().ResetPeaks();
+    train();
   }
-  Validate(run, rank, strategy);
+  rank.routing = nullptr;
 }
 
 // The memory that copies of the state take throughout a run.
@@ -96,9 +129,9 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
                            [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<Rehearsed> {
                              const auto copy = CopyOfState(run, rank, strategy);
                              const TrainingRun shorter = WithShortValidation(run, rank.mesh);
-                             GoThrough(shorter, rank, strategy);
+                             GoThrough(shorter, options, rank, strategy);
                              if (options.shapes == RehearsalOptions::Shapes::kKnown) {
-                               GoThrough(shorter, rank, strategy);  // books anew
+                               GoThrough(shorter, options, rank, strategy);  // books anew
                              }
                              return Rehearsed{.memory = allocator.books(),
                                               .prediction = strategy.Predict(),
@@ -167,6 +200,11 @@ absl::StatusOr<std::vector<RecordedStep>> RecordStep(const TrainingRun& run,
 }
 
 absl::Status CheckKernels(const TrainingRun& run) {
+  if (run.dataset->packs_documents() && !run.devices->masks_documents()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the data packs documents, whose masks attention on --device ", Name(run.device),
+        " lacks; use another --device, or leave data.separator or data.document_tokens out"));
+  }
   const std::set<std::string> lacking = run.devices->lacking_kernels();
   if (lacking.empty()) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(const std::vector<Rehearsed> ranks, Rehearse(run));
@@ -183,7 +221,9 @@ absl::Status CheckKernels(const TrainingRun& run) {
 
 void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports) {
-  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run, options);
+  RehearsalOptions as_routed = options;
+  for (const RankReport& report : reports) as_routed.routed.push_back(report.routed);
+  const absl::StatusOr<std::vector<Rehearsed>> ranks = Rehearse(run, as_routed);
   if (!ranks.ok()) {
     LOG(WARNING) << "activations, communication and workspace are not predicted: "
                  << ranks.status();

@@ -33,6 +33,9 @@ struct RehearsalOptions {
   // them from an earlier one.
   enum class Shapes { kTold, kKnown };
   Shapes shapes = Shapes::kTold;
+  // By rank, the routing of steps that a run has noted (RankReport::routed), each of which is gone
+  // through; empty: mixtures of experts have even loads.
+  std::vector<std::vector<RoutedStep>> routed = {};
 };
 
 // Goes through the first steps of a run and a validation over shapes alone: all ranks, as
@@ -52,12 +55,14 @@ absl::StatusOr<std::vector<RecordedStep>> RecordStep(const TrainingRun& run,
                                                      const RehearsalOptions& options = {});
 
 // Unimplemented if a run calls kernels that its devices lack: names all of them. Rehearses the run
-// to see that, but only where devices lack any. Called before ranks start.
+// to see that, but only where devices lack any. Also where its data packs documents and its devices
+// cannot mask them. Called before ranks start.
 absl::Status CheckKernels(const TrainingRun& run);
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
-// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them. Where
-// the rehearsal fails, nothing is added, and the log says why.
+// communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them, given
+// which experts the run's tokens chose. Where the rehearsal fails, nothing is added, and the log
+// says why.
 void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports);
 

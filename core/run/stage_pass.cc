@@ -95,6 +95,7 @@ Pass StagePass::Begin(Tape::Recording recording, Pass::Replay replay) {
           .replay = replay,
           .sequence = local_model_.model().sequence,
           .probe = PassProbeOf(local_model_.rank()),
+          .routing = RoutingNotesOf(local_model_.rank()),
           .loss_in_runs = loss_in_runs_ ? &*loss_in_runs_ : nullptr};
 }
 
@@ -164,6 +165,8 @@ StageVariables EvaluateStage(LocalModel& local_model, const BlockRange& blocks, 
                .positions = PositionsIn(kernels, tokens, batch.documents),
                .documents = batch.documents,
                .context = local_model.model().context,
+               .sequence = local_model.model().sequence,
+               .routing = RoutingNotesOf(local_model.rank()),
                .loss_in_runs = is_in_runs ? &in_runs : nullptr};
   StageVariables outputs = RunBetween(local_model, pass, blocks,
                                       SkipEndsOf(local_model.model(), blocks), std::move(inputs));

@@ -27,6 +27,7 @@
 #include "core/run/rehearsal.h"
 #include "core/run/replica_guard.h"
 #include "core/run/resume.h"
+#include "core/run/routed_steps.h"
 #include "core/run/run_probe.h"
 #include "core/run/straggler_watch.h"
 #include "core/run/trace_communication.h"
@@ -138,6 +139,8 @@ class Trainer {
       saver_.Enter(*here_);
       batches.emplace(*leg_, rank(), step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
+      peaks_.emplace(rank().allocator().books());
+      rank().routing = &*peaks_;
     }
     for (; step < leg_->end_step && !best_.ends_run(); ++step) {
       LS_ASSIGN_OR_RETURN(const bool begins, MayBegin(step));
@@ -223,6 +226,7 @@ class Trainer {
     report_.prediction.traffic = strategy().Predict().traffic;
     report_.trace = tools_.trace.Record();
     report_.memory = rank().allocator().books();
+    report_.routed = peaks_->steps();
     report_.checkpoints = saver_.costs();
     report_.slow_ranks = stragglers_.slow_ranks();
     report_.median_step_seconds = Median(step_seconds_);
@@ -282,7 +286,9 @@ class Trainer {
       rank().allocator().StartHistory();
     }
     if (rank().probe != nullptr) rank().probe->BeginStep(step, strategy().State());
+    peaks_->Begin(RoutedStep::Kind::kTraining);
     const StepResult result = strategy().TrainStep(step, batches);
+    peaks_->End(RoutedStep::Kind::kTraining, rank().allocator().books());
     if (RunProbe* probe = RunProbeOf(rank())) LS_RETURN_IF_ERROR(EndProbedStep(*probe, result));
     if (tools_.trace.enabled()) {
       TraceCommunication(ledger_.StopTrace(), tools_.trace);
@@ -386,6 +392,7 @@ class Trainer {
   LossWatch watch_{run_.settings};
   StragglerWatch stragglers_{run_.settings.guard};
   BestWatch best_{BestSettingsOf(run_.config)};
+  std::optional<StepsOfPeaks> peaks_;  // of the leg; none before its first step
   CheckpointSaver saver_{run_, tools_, base_, guard_};
 };
 

@@ -126,13 +126,6 @@ absl::Status CheckLossRuns(const Model& model, int64_t rows) {
                          ", but this model makes no logits of tokens; leave it out");
 }
 
-absl::Status CheckDocuments(const Dataset& dataset, DeviceType device) {
-  if (device == DeviceType::kCpu || !dataset.packs_documents()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "the data packs documents, whose masks attention on the GPU lacks; train on the CPU, or "
-      "leave data.separator or data.document_tokens out");
-}
-
 // Bytes that this process may use at most: the machine's memory, or a limit below it (ulimit -v).
 int64_t MemoryHere() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
@@ -235,7 +228,6 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   LS_RETURN_IF_ERROR(CheckProbedPlaces(run.settings.probe, model));
   LS_RETURN_IF_ERROR(CheckTokens(model, *run.dataset, run.settings.cut.tokens));
   LS_RETURN_IF_ERROR(CheckLossRuns(model, run.settings.loss.rows));
-  LS_RETURN_IF_ERROR(CheckDocuments(*run.dataset, run.device));
   run.parameters = model.ParameterCount();
   run.trained_parameters = model.TrainedCount();
   // A run that is resumed hardly ever needs them, and they may be gone by now; but the base of

@@ -31,7 +31,11 @@ ValidationResult Validate(const TrainingRun& run, Rank& rank, Strategy& strategy
     if (i % ranks.size() != ranks.rank()) continue;
     Batch batch = EmptyBatch(*run.dataset, size, host.allocator(), MemoryClass::kActivations);
     ThrowIfError(run.dataset->Fill(Split::kValidation, keys, batch));
+    if (rank.routing != nullptr) rank.routing->Begin(RoutedStep::Kind::kEvaluation);
     const EvaluationSums evaluated = strategy.Evaluate(host.Deliver(std::move(batch)));
+    if (rank.routing != nullptr) {
+      rank.routing->End(RoutedStep::Kind::kEvaluation, rank.allocator().books());
+    }
     if (i >= batches) continue;
     loss.Add(evaluated.loss);
     correct += evaluated.correct;

@@ -1,6 +1,8 @@
 #include "core/tensor/allocator.h"
 
 #include <cstdint>
+#include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,23 @@ TEST(AllocatorTest, AFreedBlockIsHandedOutAgain) {
   void* second = allocator.Allocate(4096, MemoryClass::kGradients);
   EXPECT_EQ(first, second);
   allocator.Free(second, 4096, MemoryClass::kGradients);
+}
+
+// Blocks of sizes that differ from step to step are not kept for nobody.
+TEST(AllocatorTest, AFreedBlockServesSizesThatDifferLittle) {
+  CpuAllocator allocator;
+  for (const int64_t most : {1000, 100'000, 50'000'000}) {
+    std::set<void*> blocks;
+    for (int64_t i = 0; i < 100; ++i) {
+      const int64_t bytes = most - i * most / 400;  // down to three quarters
+      void* block = allocator.Allocate(bytes, MemoryClass::kWorkspace);
+      std::memset(block, 1, static_cast<size_t>(bytes));
+      allocator.Free(block, bytes, MemoryClass::kWorkspace);
+      blocks.insert(block);
+    }
+    EXPECT_LE(blocks.size(), 6u) << most;
+  }
+  EXPECT_EQ(allocator.books().live_total(), 0);
 }
 
 TEST(AllocatorTest, TheLimitIsKeptAndTheMessageSaysWhatIsHeld) {

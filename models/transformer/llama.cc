@@ -160,7 +160,6 @@ void StateExperts(const LlamaOptions& options, DecoderSizes& sizes, Model& model
                       3 * options.width * options.shared_width;
   sizes.chosen_experts = experts.routing.chosen;
   if (options.shared_width == 0) sizes.first_of_mlp.clear();
-  model.routes_tokens = true;
   model.experts = experts.routing.experts;
   model.counts_choices = experts.counts_choices();
   model.idle_parameters =

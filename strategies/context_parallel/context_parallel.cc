@@ -6,7 +6,6 @@
 
 #include "core/base/status.h"
 #include "core/config/config_reader.h"
-#include "core/nn/experts.h"
 #include "core/nn/layers.h"
 #include "strategies/context_parallel/gathered_attention.h"
 #include "strategies/context_parallel/ring_attention.h"
@@ -81,26 +80,6 @@ AttentionElements ElementsPerToken(const LocalModel& local_model, int forwards) 
   return sum;
 }
 
-// Numbers of choices that a local model's routers gather for a micro-batch: one for each expert,
-// recomputed ones each time. None where they compare no choices.
-int64_t GatheredChoices(const LocalModel& local_model, int forwards) {
-  const Model& model = local_model.model();
-  int64_t numbers = 0;
-  if (!model.counts_choices) return numbers;
-  for (const BlockRange& blocks : local_model.ranges()) {
-    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-      for (Module* module : model.blocks[i]->Modules()) {
-        const auto* router = dynamic_cast<RouterLayer*>(module);
-        if (router == nullptr) continue;
-        const int again =
-            ForwardsAgain(model, *model.blocks[i], OperationOf(model, router->name()));
-        numbers += (forwards + again) * router->experts();
-      }
-    }
-  }
-  return numbers;
-}
-
 // Whether the heads of each rank along tp divide among those along cp.
 absl::Status CheckHeads(const QkvLayer& layer, const MeshShape& mesh) {
   const Widths widths(layer);
@@ -165,11 +144,11 @@ void ContextParallel::AddTraffic(const LocalModel& local_model, int micro_batche
   struct Elements {
     double queries = 0, keys_and_values = 0;
   } forward, backward;
-  int64_t choices = 0;
+  int64_t choices = 0;  // numbers that routers gather
   for (int i = 0; i < micro_batches; ++i) {
     const int forwards = Forwards(i, micro_batches, checkpointing);
     const AttentionElements token = ElementsPerToken(local_model, forwards);
-    choices += GatheredChoices(local_model, forwards);
+    if (local_model.model().counts_choices) choices += RoutedExperts(local_model, forwards);
     const auto tokens = static_cast<double>(settings_.samples_of(i) * time_);
     const auto add = [tokens](const TokenElements& of_token, Elements& to) {
       to.queries += tokens * static_cast<double>(of_token.queries);

@@ -65,6 +65,10 @@ std::vector<Workload> Workloads() {
                      "model.experts.scores=sigmoid", "model.experts.bias_rate=0.02"}),
         3);
     workloads.back().has_experts = true;
+    // Experts and routers are frozen; attention and the shared expert have adapters.
+    add("ExpertsAdapters", SmallModel::kLlama,
+        With(With(llama, adapters), {"model.experts.count=4", "model.experts.shared=1"}), 11);
+    workloads.back().has_experts = true;
     add("ResNet", SmallModel::kResNet, images);
     add("UNet", SmallModel::kUNet, images);
     add("Adapters", SmallModel::kGpt, With(gpt, adapters));
@@ -215,6 +219,13 @@ std::vector<MeshCase> ExpertMeshes() {
   meshes.back().replicas = 2;
   meshes.push_back(mesh(1, 2, 2, "parameters"));
   meshes.back().pp = meshes.back().tp = 2;
+  // Ranks along tp divide tokens too, with groups of experts over dp, cp and both.
+  for (MeshCase split : {mesh(2, 1, 2, "none", 2), mesh(2, 1, 2, "parameters", 2),
+                         mesh(1, 2, 2, "optimizer", 2), mesh(2, 2, 4, "gradients")}) {
+    split.tp = 2;
+    split.splits_sequence = true;
+    meshes.push_back(split);
+  }
   for (size_t i = 0; i < meshes.size(); ++i) {
     meshes[i].options = OptionsOf(i, meshes[i]);
     if (i % 3 == 0) meshes[i].options.push_back("recompute.operations=['mlp']");
@@ -239,8 +250,7 @@ class MeshMatrixTest : public ::testing::TestWithParam<Workload> {
     return With(cut, GetParam().assignments);
   }
   Assignments Mesh(const MeshCase& mesh) const {
-    if (!mesh.splits_sequence || !GetParam().has_tokens() || GetParam().has_experts)
-      return mesh.assignments();
+    if (!mesh.splits_sequence || !GetParam().has_tokens()) return mesh.assignments();
     return With(mesh.assignments(), {"tensor_parallel.sequence_parallel=true"});
   }
 
@@ -373,17 +383,18 @@ TEST(LlamaRefusalTest, HeadsOfKeysThatDoNotDivide) {
   EXPECT_THAT(problem({"mesh.tp=2", "model.mlp_width=45"}), HasSubstr("45 hidden features"));
 }
 
-TEST(ExpertsRefusalTest, WhatNeedsAllTokens) {
+TEST(ExpertsRefusalTest, WhatDoesNotDivide) {
   const auto problem = [](const Assignments& assignments) {
     return std::string(FailStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
                                     With({"model.experts.count=4"}, assignments))
                            .message());
   };
-  EXPECT_THAT(problem({"mesh.tp=2", "cut.tokens=2", "tensor_parallel.sequence_parallel=true"}),
-              HasSubstr("this model has experts"));
   EXPECT_THAT(problem({"mesh.tp=2", "model.experts.width=45"}),
               HasSubstr("45 hidden features of an expert, which do not divide among 2 ranks"));
   EXPECT_THAT(problem({"model.experts.top_k=5"}), HasSubstr("there are 4 experts"));
+  for (const char* layers : {"lora.layers=['*.experts']", "lora.layers=['*.router']"}) {
+    EXPECT_THAT(problem({layers}), HasSubstr("no layer that can be adapted matches"));
+  }
 }
 
 // What compares the choices of a whole micro-batch: capacities and the auxiliary loss.
@@ -394,17 +405,21 @@ TEST(ExpertsTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
                                "model.experts.auxiliary_loss=0.5",
                                "cut.shards=2",
                                "cut.micro_batches=2",
-                               "cut.tokens=2",
+                               "cut.tokens=4",
                                "cut.features=2"};
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, experts);
-  for (const Assignments& mesh :
-       std::vector<Assignments>{{"mesh.dp=2"},
-                                {"mesh.tp=2"},
-                                {"mesh.pp=2", "mesh.dp=2"},
-                                {"mesh.dp=2", "data_parallel.shard=parameters"},
-                                {"mesh.cp=2", "recompute.operations=['mlp']"},
-                                {"mesh.pp=2", "mesh.cp=2", "recompute.micro_batches=always"},
-                                {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4"}}) {
+  for (const Assignments& mesh : std::vector<Assignments>{
+           {"mesh.dp=2"},
+           {"mesh.tp=2"},
+           {"mesh.pp=2", "mesh.dp=2"},
+           {"mesh.dp=2", "data_parallel.shard=parameters"},
+           {"mesh.cp=2", "recompute.operations=['mlp']"},
+           {"mesh.pp=2", "mesh.cp=2", "recompute.micro_batches=always"},
+           {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4"},
+           {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
+           {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true",
+            "recompute.operations=['mlp']"},
+           {"mesh.cp=2", "mesh.tp=2", "tensor_parallel.sequence_parallel=true"}}) {
     SCOPED_TRACE(absl::StrJoin(mesh, " "));
     const auto ranks = RunStrategy(Engine(), MakeModel, config, With(experts, mesh));
     ExpectSameBits(ranks, single);
@@ -424,6 +439,9 @@ TEST(ExpertsTest, MemoryIsPredictedToTheByte) {
        std::vector<Assignments>{{"mesh.dp=2"},
                                 {"mesh.pp=2"},
                                 {"mesh.cp=2"},
+                                {"mesh.tp=2", "tensor_parallel.sequence_parallel=true"},
+                                {"mesh.cp=2", "mesh.tp=2", "recompute.operations=['mlp']",
+                                 "tensor_parallel.sequence_parallel=true"},
                                 {"mesh.dp=2", "data_parallel.shard=parameters"}}) {
     SCOPED_TRACE(absl::StrJoin(mesh, " "));
     ExpectPredictedCosts(RunStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),

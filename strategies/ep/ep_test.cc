@@ -61,6 +61,7 @@ TEST(EpTest, CostsArePredictedToTheByteWhereLoadsAreEven) {
            {"mesh.dp=4", "mesh.ep=4", "cut.shards=8"},
            {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "cut.micro_batches=2"},
            {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2"},
+           {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"},
            {"mesh.dp=4", "mesh.ep=2", "precision.compute=bf16", "recompute.granularity=full"}}) {
     SCOPED_TRACE(absl::StrJoin(mesh, " "));
     ExpectPredictedCosts(Train(With({"model.experts.top_k=4", "batch.size=16"}, mesh)));
@@ -107,15 +108,16 @@ TEST(EpTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
 // Who holds which expert is the layout's to say: checkpoints go from mesh to mesh.
 TEST(EpTest, AnyMeshResumesAnyOther) {
   const std::string config = SmallLlamaConfig() + "[checkpoint]\nevery = 1\n";
-  const Assignments cut = {kExperts, "cut.shards=4", "cut.tokens=2"};
+  const Assignments cut = {kExperts, "cut.shards=4", "cut.tokens=2", "cut.features=2"};
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
   RunStrategy(EpStrategy(), MakeModel, config,
               With(cut, {"mesh.dp=4", "mesh.ep=2", "train.steps=1"}));
   ResumeStrategy(FsdpStrategy(), MakeModel, config,
                  With(cut, {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "train.steps=2"}));
   ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
-  const auto last = ResumeStrategy(EpStrategy(), MakeModel, config,
-                                   With(cut, {"mesh.dp=2", "mesh.cp=2", "mesh.ep=2"}));
+  const auto last = ResumeStrategy(
+      EpStrategy(), MakeModel, config,
+      With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"}));
   EXPECT_EQ(last[0].losses, std::vector<double>{single[0].losses[3]});
   EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
 }

@@ -13,7 +13,7 @@ namespace {
 
 // How many rows each expert gets of each leaf, by (expert, leaf): what the ranks of experts get
 // lies one behind the other.
-std::vector<int64_t> CountsOf(const ExpertRows& rows) {
+std::vector<int64_t> CountsOf(const ExpertRanges& rows) {
   std::vector<int64_t> counts;
   for (int64_t expert = 0; expert < rows.experts(); ++expert) {
     for (int64_t leaf = 0; leaf < rows.leaves(); ++leaf) {
@@ -29,7 +29,7 @@ Tensor Like(Kernels& kernels, const Tensor& x, int64_t rows, MemoryClass memory_
 
 }  // namespace
 
-Range ExpertRanks::To(int rank, const ExpertRows& rows) const {
+Range ExpertRanks::To(int rank, const ExpertRanges& rows) const {
   const int64_t experts = rows.experts() / size();
   const int64_t first = rows.Of(rank * experts).first;
   const Range last = rows.Of((rank + 1) * experts - 1);
@@ -79,7 +79,7 @@ Tensor ExpertRanks::ToTokens(Kernels& kernels, const Tensor& x, const Received& 
   const ReceivedRows& rows = *received.rows;
   const Tensor leaving = Like(kernels, x, rows.dispatched(), MemoryClass::kCommunication);
   kernels.Embedding(rows.places(), x, leaving);
-  const ExpertRows& sent = *received.sent;
+  const ExpertRanges& sent = *received.sent;
   const Tensor result = Like(kernels, x, sent.dispatched(), MemoryClass::kActivations);
   Move(
       kernels, leaving, [&](int rank) { return rows.From(rank); }, result,
@@ -94,11 +94,12 @@ Tensor ExpertRanks::ToTokens(Kernels& kernels, const Tensor& x, const Received& 
 }
 
 ExpertGroup::Received ExpertRanks::ToExperts(Pass& pass, const std::string& layer,
-                                             const Variable& sent, const SharedRows& rows) {
+                                             const Variable& sent, const SharedRanges& rows) {
   Kernels& k = pass.kernels();
   const std::vector<int64_t> counts = CountsOf(*rows);
   std::vector<int64_t> coming(counts.size());
   ThrowIfError(ExchangeNumbers(ranks_, counts, absl::MakeSpan(coming), kExpertCounts));
+  if (pass.routing != nullptr) pass.routing->Meet(coming);
   Received received = {.x = {},
                        .rows = std::make_shared<const ReceivedRows>(
                            k, size(), rows->experts() / size(), rows->leaves(), coming),

@@ -29,7 +29,7 @@ class ExpertRanks : public ExpertGroup {
   int size() const override { return ranks_.size(); }
   int index() const override { return ranks_.rank(); }
   Received ToExperts(Pass& pass, const std::string& layer, const Variable& sent,
-                     const SharedRows& rows) override;
+                     const SharedRanges& rows) override;
   Variable ToTokens(Pass& pass, const Variable& made, const Received& received) override;
 
   // Rows that a rank has sent to the experts of others, and has got from others for its own.
@@ -46,7 +46,7 @@ class ExpertRanks : public ExpertGroup {
   };
 
   // Rows of a dispatched tensor that go to a rank.
-  Range To(int rank, const ExpertRows& rows) const;
+  Range To(int rank, const ExpertRanges& rows) const;
   // Moves rows from their place in `from` to their place in `to` of other ranks, all at once.
   void Move(Kernels& kernels, const Tensor& from, const std::function<Range(int rank)>& out,
             const Tensor& to, const std::function<Range(int rank)>& in, const char* label);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/nn/experts.h"
+
 namespace lockstep {
 
 bool IsIn(const Block& block, const std::string& layer) {
@@ -36,6 +38,23 @@ SplitTraffic::PartOf OperationOf(const Model& model, const std::string& layer) {
     if (!module.empty() && layer.starts_with(module + ".")) return traffic.operation;
   }
   return {};
+}
+
+int64_t RoutedExperts(const LocalModel& local_model, int forwards) {
+  const Model& model = local_model.model();
+  int64_t experts = 0;
+  for (const BlockRange& blocks : local_model.ranges()) {
+    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+      for (Module* module : model.blocks[i]->Modules()) {
+        const auto* router = dynamic_cast<RouterLayer*>(module);
+        if (router == nullptr) continue;
+        const int again =
+            ForwardsAgain(model, *model.blocks[i], OperationOf(model, router->name()));
+        experts += (forwards + again) * router->experts();
+      }
+    }
+  }
+  return experts;
 }
 
 }  // namespace lockstep

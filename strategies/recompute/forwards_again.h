@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/nn/model.h"
 #include "core/nn/split.h"
+#include "core/run/local_model.h"
 
 namespace lockstep {
 
@@ -24,5 +26,9 @@ int ForwardsAgain(const Model& model, const Block& block, const SplitTraffic::Pa
 // The operation that a layer, by its full name, is a part of; none where the model's traffic names
 // none around it.
 SplitTraffic::PartOf OperationOf(const Model& model, const std::string& layer);
+
+// Experts of the routers of a local model, each router counted as often as it chooses for a micro-
+// batch: that the local model runs forward `forwards` times, and recomputed parts once more.
+int64_t RoutedExperts(const LocalModel& local_model, int forwards);
 
 }  // namespace lockstep

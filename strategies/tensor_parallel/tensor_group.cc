@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
+#include "core/comm/host_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +44,8 @@ Variable TensorGroup::Enter(Pass& pass, const Variable& x) {
     return out;
   }
   const TokenOrder& tokens = pass.tokens;
-  const Shape all = {tokens.held_leaves() * tokens.samples, tokens.leaf_time(), x.shape()[-1]};
+  const int64_t sequences = tokens.held_leaves() * tokens.samples;
+  const Shape all = {sequences, x.shape().rows() * size() / sequences, x.shape()[-1]};
   Variable out = pass.tape.Result(Gather(k, x.value, all, kActivations), x.needs_gradient());
   pass.tape.Record(
       out, [this, &k, x = x.gradient](Tensor dy) { x->Add(k, Scatter(k, dy, kGradients)); });
@@ -105,6 +108,12 @@ Variable TensorGroup::GatherColumns(Pass& pass, const Variable& x,
     x->Add(k, dx);
   });
   return out;
+}
+
+std::vector<int64_t> TensorGroup::GatherNumbers(const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(size()));
+  ThrowIfError(lockstep::GatherNumbers(ranks_, numbers, absl::MakeSpan(all), kRoutedRows));
+  return all;
 }
 
 void TensorGroup::Reduce(const Tensor& x, Reduction reduction) {

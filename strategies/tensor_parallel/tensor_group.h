@@ -9,6 +9,8 @@ namespace lockstep {
 
 // The ledger's label for sums of the gradients of parameters that all ranks hold.
 inline constexpr char kReplicatedGradients[] = "replicated gradients";
+// Its label for how many rows of each rank's tokens go to each expert.
+inline constexpr char kRoutedRows[] = "routed rows";
 
 // Ranks that compute layers together (Shoeybi et al., "Megatron-LM", 2019), over a communicator:
 // what moves in forward is booked as "activations", in backward as "activation gradients", what a
@@ -29,6 +31,7 @@ class TensorGroup : public SplitGroup {
   Variable Leave(Pass& pass, Variable x) override;
   Variable GatherColumns(Pass& pass, const Variable& x,
                          const std::vector<int64_t>& widths) override;
+  std::vector<int64_t> GatherNumbers(const std::vector<int64_t>& numbers) const override;
   void Reduce(const Tensor& x, Reduction reduction) override;
   void SumGradient(const Tensor& gradient) override;
 

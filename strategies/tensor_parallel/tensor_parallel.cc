@@ -66,11 +66,6 @@ absl::Status CheckTensorParallelModel(const Config& config, const Settings& sett
         "tensor_parallel.sequence_parallel is true, but this model has no sequence of tokens to "
         "divide; leave it out");
   }
-  if (sequence_parallel && model.routes_tokens) {
-    return absl::InvalidArgumentError(
-        "tensor_parallel.sequence_parallel is true, but this model has experts, whose routers see "
-        "all tokens of a rank along tp; leave it out");
-  }
   const absl::Status divides = model.CheckSplit(settings.mesh.tp);
   if (divides.ok()) return divides;
   return InvalidArgument("mesh.tp is ", settings.mesh.tp, ", but ", divides.message(),
@@ -109,9 +104,11 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
     double sums = 0, gathers = 0, scatters = 0;
   } forward, back;
   double logit_sums = 0;
+  int64_t routed = 0;  // experts, by router and forward pass
   for (int i = 0; i < micro_batches; ++i) {
-    const StageTraffic sample =
-        TrafficPerSample(local_model, Forwards(i, micro_batches, checkpointing));
+    const int forwards = Forwards(i, micro_batches, checkpointing);
+    const StageTraffic sample = TrafficPerSample(local_model, forwards);
+    routed += RoutedExperts(local_model, forwards);
     // Along cp each rank has its tokens of a sample.
     const auto samples = static_cast<double>(settings_.samples_of(i)) / settings_.mesh.cp;
     const double bytes = samples * static_cast<double>(SizeOf(settings_.precision.compute));
@@ -138,6 +135,10 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
     add(Operation::kReduceScatter, "activations", forward.scatters);
     add(Operation::kAllGather, "activation gradients", back.gathers);
     add(Operation::kReduceScatter, "activation gradients", back.scatters);
+    // Each rank counts the rows of its own token leaves for each expert.
+    const int64_t leaves = settings_.cut.tokens / settings_.mesh.cp;
+    add(Operation::kAllGather, kRoutedRows,
+        (n - 1) / n * static_cast<double>(routed * leaves) * sizeof(int64_t));
   }
   add(Operation::kAllReduce, "cross entropy", logit_sums);
   int64_t replicated = 0;  // parts of gradients, once for each shard or each of its token leaves

@@ -78,6 +78,26 @@ TEST(LackingKernelsTest, ARunThatCallsThemIsRefusedAtTheStart) {
   }
 }
 
+// Devices that have all kernels, but whose attention knows no documents.
+class DevicesWithoutDocuments final : public RankDevices {
+ public:
+  bool masks_documents() const override { return false; }
+  absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world, const Options&) override {
+    return std::make_unique<Device>(world);
+  }
+};
+
+TEST(LackingKernelsTest, DocumentsThatCannotBeMaskedAreRefusedAtTheStart) {
+  const absl::Status status = FailStrategy(DdpStrategy(), MakeModel, SmallGptConfig(),
+                                           {"mesh.dp=2", "data.document_tokens=5"},
+                                           std::make_shared<DevicesWithoutDocuments>());
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("the data packs documents, whose masks attention on --device cpu"),
+                    HasSubstr("data.document_tokens"), Not(HasSubstr("rank "))));
+  EXPECT_FALSE(std::filesystem::exists(RunFolder() + "/losses.csv"));
+}
+
 TEST(LackingKernelsTest, AllOtherRunsTrain) {
   const Assignments assignments = {"train.steps=1"};
   const auto ran = RunStrategy(SingleStrategy(), MakeModel, SmallResNetConfig(), assignments,

@@ -11,6 +11,9 @@
 // Adapters are those of a run that has trained such, or for weights in a file --adapter names a
 // folder of PEFT's; they are computed beside the weights, or with --merge become a part of them.
 //
+// A model of packed documents (data.separator) continues the last document of the prompt, to its
+// end.
+//
 // The same seed gives the same text.
 
 #include <algorithm>
@@ -105,11 +108,16 @@ absl::StatusOr<TextCodec> MakeCodec(const LoadedModel& loaded) {
   return MakeBytePairCodec(std::move(pairs));
 }
 
-// The tokens to continue: at least one.
-absl::StatusOr<std::vector<int32_t>> EncodePrompt(const TextCodec& codec) {
+// The tokens to continue: at least one. `separator`: see LastDocument; none: all is one document.
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const TextCodec& codec,
+                                                  std::optional<int32_t> separator) {
   const std::string prompt = absl::GetFlag(FLAGS_prompt);
   absl::StatusOr<std::vector<int32_t>> tokens = codec.encode(prompt);
   if (!tokens.ok()) return Annotate(tokens.status(), "--prompt");
+  if (separator) {
+    absl::StatusOr<std::vector<int32_t>> last = LastDocument(*tokens, *separator);
+    return last.ok() ? last : Annotate(last.status(), "--prompt");
+  }
   if (!tokens->empty()) return tokens;
   if (codec.document_border) return std::vector<int32_t>{*codec.document_border};
   return absl::InvalidArgumentError(
@@ -133,7 +141,9 @@ absl::StatusOr<int> RunMain() {
   std::optional<MergedAdapters> merged;
   if (absl::GetFlag(FLAGS_merge)) merged.emplace(loaded.model, kernels);
   LS_ASSIGN_OR_RETURN(const TextCodec codec, MakeCodec(loaded));
-  LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(codec));
+  const std::optional<int32_t> separator =
+      loaded.dataset == nullptr ? std::nullopt : SeparatorOf(*loaded.dataset);
+  LS_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, EncodePrompt(codec, separator));
   Print(absl::GetFlag(FLAGS_prompt));
   Continue(loaded.model, kernels, prompt,
            {.context = loaded.context,
@@ -141,7 +151,7 @@ absl::StatusOr<int> RunMain() {
             .sampling = {.temperature = absl::GetFlag(FLAGS_temperature),
                          .top_k = absl::GetFlag(FLAGS_top_k)},
             .seed = absl::GetFlag(FLAGS_seed),
-            .stop = codec.document_border},
+            .stop = separator ? separator : codec.document_border},
            [&codec](int32_t token) { Print(codec.decode(absl::MakeConstSpan(&token, 1))); });
   Print("\n");
   return 0;

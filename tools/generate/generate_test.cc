@@ -113,6 +113,35 @@ TEST_F(GenerateTest, ContinuesWithAdapters) {
   EXPECT_THAT(Problem({run, "--prompt=bad"}), HasSubstr("were trained on another base"));
 }
 
+// A model of packed documents sees none but the last one, and its text ends with that.
+TEST_F(GenerateTest, ContinuesTheLastDocument) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i) lines += i % 3 == 0 ? "abab\n" : "cdcdcd\n";
+  Write("text.txt", lines);
+  Write("workload.toml", absl::StrReplaceAll(kWorkload, {{"kind = \"markov\"",
+                                                          "kind = \"text\"\npath = \"text.txt\"\n"
+                                                          "separator = \"\\n\""},
+                                                         {"validation_samples = 4\n", ""}}));
+  const ProcessResult trained =
+      Run("strategies/single/main",
+          {"--config", Path("workload.toml"), "--data", folder_, "--out", Path("run")});
+  ASSERT_TRUE(trained.ok()) << trained.err;
+  const auto continued = [&](const std::string& prompt) {
+    const std::string text = Text({"--run=" + Path("run"), "--data=" + folder_,
+                                   "--prompt=" + prompt, "--tokens=200", "--seed=4"});
+    EXPECT_EQ(text.substr(0, prompt.size()), prompt);
+    return text.substr(prompt.size());
+  };
+  const std::string text = continued("cd");
+  EXPECT_EQ(continued("ab\nabab\ncd"), text);
+  EXPECT_NE(continued("ab"), text);
+  // Within 200 tokens of a vocabulary of five, hardly trained, a document ends.
+  EXPECT_EQ(text.find('\n'), text.size() - 1);
+  EXPECT_LT(text.size(), 200u);
+  EXPECT_THAT(Problem({"--run=" + Path("run"), "--data=" + folder_, "--prompt=ab\n"}),
+              HasSubstr("behind the last separator"));
+}
+
 TEST_F(GenerateTest, ContinuesWithPublishedWeights) {
   Write("model.safetensors",
         Gpt2File({.layers = 1, .heads = 2, .width = 8, .context = 5, .vocabulary = 257}).Bytes());
@@ -135,7 +164,8 @@ TEST_F(GenerateTest, SaysWhatIsWrong) {
   EXPECT_THAT(Problem({"--run=a", "--weights=b"}), HasSubstr("either --run or --weights"));
   EXPECT_THAT(Problem({"--run=a", "--adapter=b"}), HasSubstr("--adapter goes with --weights"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
-  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature nan: give a finite"));
+  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}),
+              HasSubstr("--temperature nan: give a finite"));
   EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));
   EXPECT_THAT(Problem({"--run=" + Path("none")}), HasSubstr("/none/config.toml"));
 }

@@ -1,5 +1,6 @@
 #include "tools/generate/text_codec.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/data/markov.h"
+#include "core/data/running_text.h"
 #include "core/data/text.h"
 #include "core/text/utf8.h"
 
@@ -101,6 +103,21 @@ absl::StatusOr<TextCodec> MakeCodecOf(const Dataset& dataset) {
   }
   return TextCodec{.encode = [=](const std::string& text) { return EncodeNumbers(classes, text); },
                    .decode = DecodeNumbers};
+}
+
+std::optional<int32_t> SeparatorOf(const Dataset& dataset) {
+  const auto* text = dynamic_cast<const RunningText*>(&dataset);
+  return text == nullptr ? std::nullopt : text->separator();
+}
+
+absl::StatusOr<std::vector<int32_t>> LastDocument(const std::vector<int32_t>& text,
+                                                  int32_t separator) {
+  const auto behind = std::find(text.rbegin(), text.rend(), separator).base();
+  if (behind != text.end()) return Tokens(behind, text.end());
+  return absl::InvalidArgumentError(
+      "no token of a document is there to continue: the model was trained on packed documents "
+      "(data.separator), none of whose tokens sees the document before; give at least one token "
+      "behind the last separator");
 }
 
 }  // namespace lockstep

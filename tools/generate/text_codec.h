@@ -32,4 +32,13 @@ TextCodec MakeBytePairCodec(BytePairs pairs);
 // data set outlives the codec.
 absl::StatusOr<TextCodec> MakeCodecOf(const Dataset& dataset);
 
+// The token that ends each document of a data set whose samples are packed from documents; nothing
+// for others. A model that was trained on such samples has seen no token beyond a border.
+std::optional<int32_t> SeparatorOf(const Dataset& dataset);
+
+// The tokens behind the last separator: all that a model of packed documents sees of a text.
+// InvalidArgument where there are none.
+absl::StatusOr<std::vector<int32_t>> LastDocument(const std::vector<int32_t>& text,
+                                                  int32_t separator);
+
 }  // namespace lockstep

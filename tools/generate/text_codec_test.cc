@@ -70,6 +70,29 @@ TEST(TextCodecTest, BytePairs) {
   EXPECT_EQ(codec.document_border, 257);
 }
 
+TEST(TextCodecTest, ASeparatorEndsDocuments) {
+  TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "abc\n";
+  directory.Write("text.txt", text);
+  const auto separator = [&](const std::string& character) {
+    const auto dataset =
+        Text::Load(directory.path(), {.path = "text.txt", .context = 4, .separator = character});
+    EXPECT_TRUE(dataset.ok()) << dataset.status();
+    return SeparatorOf(**dataset);
+  };
+  EXPECT_EQ(separator("\n"), 0);
+  EXPECT_EQ(separator(""), std::nullopt);
+  EXPECT_EQ(SeparatorOf(**Markov::Create({.source = {.vocabulary = 5}})), std::nullopt);
+
+  EXPECT_THAT(LastDocument({1, 2}, 0).value(), ElementsAre(1, 2));
+  EXPECT_THAT(LastDocument({1, 0, 2, 0, 3, 1}, 0).value(), ElementsAre(3, 1));
+  for (const std::vector<int32_t>& none : {std::vector<int32_t>(), {0}, {1, 2, 0}}) {
+    EXPECT_THAT(std::string(LastDocument(none, 0).status().message()),
+                HasSubstr("behind the last separator"));
+  }
+}
+
 TEST(TextCodecTest, OtherDataHasNone) {
   const auto shapes = Shapes::Create({});
   ASSERT_TRUE(shapes.ok()) << shapes.status();

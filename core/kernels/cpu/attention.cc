@@ -90,14 +90,16 @@ void AttendToKeys(const Head& keys, int64_t before, int64_t count, const FloatRo
     const int64_t rows = std::min(kTile, count - first);
     // Whole blocks of keys; what a query does not see has the probability 0.
     const int64_t blocks = (before + first + rows + kTile - 1) / kTile;
-    const int64_t seen = std::min(blocks * kTile, keys.time);
+    const cpu::SeenKeys seen =
+        cpu::SeenFrom(keys, keys.attention.documents.FirstOf(keys.batch, before + first),
+                      std::min(blocks * kTile, keys.time));
     cpu::Against(keys, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
                  buffers.tile_row);
     for (int64_t i = first; i < first + rows; ++i) {
       float* row = tile + (i - first) * buffers.tile_row;
       const int64_t visible = before + i + 1;
       const int64_t first_seen = keys.attention.documents.FirstOf(keys.batch, before + i);
-      row_done(i, SoftmaxRow(row, first_seen, visible, seen, keys.scale), row, visible);
+      row_done(i, SoftmaxRow(row, first_seen, visible, seen.end, keys.scale), row, visible);
     }
     cpu::Weigh(keys, tile, buffers.tile_row, rows, seen, at(buffers.values), result.At(first),
                result.stride);
@@ -174,7 +176,9 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
   // Tiles from the last to the first: the last sees every key, and overwrites what the others, and
   // the other heads of the group, add to.
   for (int64_t first = (head.time - 1) / kTile * kTile; first >= 0; first -= kTile) {
-    const int64_t rows = std::min(kTile, head.time - first), seen = first + rows;
+    const int64_t rows = std::min(kTile, head.time - first);
+    const cpu::SeenKeys seen =
+        cpu::SeenFrom(head, head.attention.documents.FirstOf(head.batch, first), first + rows);
     cpu::Against(head, queries.At(first), queries.stride, rows, at(buffers.keys), seen, tile,
                  tile_row);
     cpu::Against(head, doutputs.At(first), doutputs.stride, rows, at(buffers.values), seen, dtile,
@@ -187,11 +191,11 @@ void BackwardHead(const Head& head, const Head& next, const Buffers& buffers, in
         cpu::DropoutFactors(head.attention.dropout, FirstProbability(head, i), count, factors);
       }
       cpu::SoftmaxRowBackward(tile + r * tile_row, dtile + r * tile_row,
-                              head.attention.documents.FirstOf(head.batch, i), count, seen,
+                              head.attention.documents.FirstOf(head.batch, i), count, seen.end,
                               head.scale, log_sum_exp.data<float>()[head.sums() + i], product,
                               factors);
     }
-    const bool is_first = head.begins_group && seen == head.time;
+    const bool is_first = head.begins_group && seen.end == head.time;
     const Write write = is_first ? Write::kOverwrite : Write::kAccumulate;
     const auto add_transposed = [&](const float* from, const FloatRows& by, const FloatRows& to) {
       cpu::PackRight({by.At(first), by.stride}, rows, width, at(buffers.right));

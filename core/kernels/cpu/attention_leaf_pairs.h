@@ -51,8 +51,8 @@ struct LeafPair {
            key_leaf * order.leaf_time();
   }
 
-  // Calls run(first query, count, keys seen by the last of them) for tiles of queries, from the
-  // last to the first. No tile has queries of both chunks, which are far apart.
+  // Calls run(first query, count, SeenKeys) for tiles of queries, from the last to the first. No
+  // tile has queries of both chunks, which are far apart.
   template <typename Run>
   void ForTiles(Run&& run) const {
     const int64_t chunk = order.chunk();
@@ -60,7 +60,8 @@ struct LeafPair {
       for (int64_t at = (chunk - 1) / kAttentionTile * kAttentionTile; at >= 0;
            at -= kAttentionTile) {
         const int64_t rows = std::min(kAttentionTile, chunk - at);
-        run(begin + at, rows, Visible(begin + at + rows - 1));
+        run(begin + at, rows,
+            SeenFrom(keys, FirstVisible(begin + at), Visible(begin + at + rows - 1)));
       }
     }
   }
@@ -196,7 +197,7 @@ void ForwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
   const Dropout& dropout = pair.queries.attention.dropout;
   float* tile = buffers.scratch.At(chunk, buffers.tile);
   float* factors = buffers.scratch.At(chunk, buffers.factors);
-  pair.ForTiles([&](int64_t first, int64_t rows, int64_t seen) {
+  pair.ForTiles([&](int64_t first, int64_t rows, const SeenKeys& seen) {
     Against(pair.keys, queries.At(first), queries.stride, rows, keys, seen, tile, buffers.tile_row);
     for (int64_t i = first; i < first + rows; ++i) {
       float* row = tile + (i - first) * buffers.tile_row;
@@ -205,7 +206,7 @@ void ForwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
       if (first_seen == count) {  // all are of earlier documents
         result.largest[i] = std::numeric_limits<float>::lowest();
         result.sum[i] = 0;
-        std::fill(row, row + seen, 0.0f);
+        std::fill(row + seen.first, row + seen.end, 0.0f);
         continue;
       }
       const RowExponentials exponentials =
@@ -216,7 +217,7 @@ void ForwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
         DropoutFactors(dropout, pair.FirstProbability(i), count, factors);
         for (int64_t j = 0; j < count; ++j) row[j] *= factors[j];
       }
-      std::fill(row + count, row + seen, 0.0f);
+      std::fill(row + count, row + seen.end, 0.0f);
     }
     Weigh(pair.keys, tile, buffers.tile_row, rows, seen, values, result.output.At(first),
           result.output.stride);
@@ -271,10 +272,10 @@ void BackwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
   float* tile = at(buffers.tile);
   float* dtile = at(buffers.dtile);
   float* factors = dropout.probability > 0 ? at(buffers.factors) : nullptr;
-  // The first tile, of the last queries, sees every key that any tile sees: it overwrites what the
-  // others add to.
+  // No tile sees a key behind those of the first tile, which has the last queries: it overwrites
+  // what the others add to.
   Write write = pair.queries.begins_group ? Write::kOverwrite : Write::kAccumulate;
-  pair.ForTiles([&](int64_t first, int64_t rows, int64_t seen) {
+  pair.ForTiles([&](int64_t first, int64_t rows, const SeenKeys& seen) {
     Against(pair.keys, queries.queries.At(first), queries.queries.stride, rows, keys.keys, seen,
             tile, tile_row);
     Against(pair.keys, queries.doutputs.At(first), queries.doutputs.stride, rows, keys.values, seen,
@@ -286,7 +287,7 @@ void BackwardPair(const LeafPair& pair, const PairBuffers& buffers, int chunk,
         DropoutFactors(dropout, pair.FirstProbability(i), count, factors);
       }
       SoftmaxRowBackward(tile + (i - first) * tile_row, dtile + (i - first) * tile_row,
-                         pair.FirstVisible(i), count, seen, pair.queries.scale,
+                         pair.FirstVisible(i), count, seen.end, pair.queries.scale,
                          queries.log_sum_exp[i], queries.products[i], factors);
     }
     WeighTransposed(pair.keys, tile, tile_row, rows, seen,

@@ -90,32 +90,47 @@ class HeadRows {
   FloatRows rows_;
 };
 
+// The keys that a tile of queries is computed with: `first` begins a block and `end` ends one, or
+// both are the same. No query of the tile sees a key before or behind them. Those before are of
+// earlier documents (Documents): their probabilities are 0, so leaving their products out moves no
+// bit of a sum, whose chains and blocks stay where they are.
+struct SeenKeys {
+  int64_t first, end;
+
+  bool empty() const { return first == end; }
+};
+// For a tile of queries whose first one sees the keys from `first_visible` on, and whose last one
+// those up to `end`; the others see no earlier and no later ones.
+SeenKeys SeenFrom(const AttentionHead& keys, int64_t first_visible, int64_t end);
+
 // Keys or values [time, width] packed for Against: transposed, in blocks of kAttentionTile, the
 // last block of a chunk perhaps smaller. `packed` takes PackedBlocksSize floats.
 int64_t PackedBlocksSize(int64_t time, int64_t chunk, int64_t width);
 void PackBlocks(const AttentionHead& head, const FloatRows& from, float* packed);
 
-// tile[rows, seen] = a[rows, width] blocks^T; `seen` ends a block.
+// Columns [seen.first, seen.end) of tile = a[rows, width] blocks^T.
 void Against(const AttentionHead& head, const float* a, int64_t a_row, int64_t rows,
-             const float* blocks, int64_t seen, float* tile, int64_t tile_row);
+             const float* blocks, const SeenKeys& seen, float* tile, int64_t tile_row);
 
-// out[rows, width] = tile[rows, seen] times the first `seen` of head.time steps, packed by
+// out[rows, width] = these columns of tile[rows, ...] times as many of head.time steps, packed by
 // PackRight.
 void Weigh(const AttentionHead& head, const float* tile, int64_t tile_row, int64_t rows,
-           int64_t seen, const float* steps, float* out, int64_t out_row);
+           const SeenKeys& seen, const float* steps, float* out, int64_t out_row);
 
-// to[seen, width] (+)= tile[rows, seen]^T by[rows, width], `by` packed by PackRight. `left` takes
-// PackedLeftSize(seen, rows) floats.
+// Rows [seen.first, seen.end) of to[..., width] (+)= these columns of tile[rows, ...]^T by[rows,
+// width], `by` packed by PackRight; rows before them (+)= 0. `left` takes PackedLeftSize(seen.end,
+// rows) floats.
 void WeighTransposed(const AttentionHead& head, const float* tile, int64_t tile_row, int64_t rows,
-                     int64_t seen, const float* packed_by, float* left, Write write,
+                     const SeenKeys& seen, const float* packed_by, float* left, Write write,
                      const FloatRows& to);
 
 // factors[j]: 1 / (1 - p) where element first + j of the unsharded probabilities is kept, else 0.
 void DropoutFactors(const Dropout& dropout, int64_t first, int64_t count, float* factors);
 
 // Puts exp((logit - largest) * scale) in place of a row's logits [first, count), first < count, and
-// zeros before them. What follows them up to a whole vector is undefined afterwards. The sum has a
-// place for each of the first `count` keys: what is masked there counts as zero.
+// zeros before them, which need not be there. What follows them up to a whole vector is undefined
+// afterwards. The sum has a place for each of the first `count` keys: what is masked there counts
+// as zero.
 struct RowExponentials {
   float largest;  // of the logits, which are not scaled
   float sum;
