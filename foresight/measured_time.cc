@@ -51,6 +51,23 @@ double SolveForFirst(std::vector<std::vector<double>> rows) {
 
 double Apart(double a, double b) { return std::abs(std::log2(a / b)); }
 
+// What was measured of the number of ranks that is nearest to `ranks`.
+const std::map<double, double>& NearestTo(int ranks,
+                                          const std::map<int, std::map<double, double>>& by_ranks) {
+  return std::min_element(by_ranks.begin(), by_ranks.end(),
+                          [&](const auto& a, const auto& b) {
+                            return Apart(a.first, ranks) < Apart(b.first, ranks);
+                          })
+      ->second;
+}
+
+// The value at x of the power law through the points on both sides of it, which are (x, y).
+double Between(const std::pair<const double, double>& below,
+               const std::pair<const double, double>& above, double x) {
+  const double share = std::log(x / below.first) / std::log(above.first / below.first);
+  return below.second * std::pow(above.second / below.second, share);
+}
+
 }  // namespace
 
 MeasuredKernelTime::MeasuredKernelTime(const Measurements& measured, int ranks, int threads) {
@@ -104,23 +121,30 @@ MeasuredCommTime::MeasuredCommTime(const Measurements& measured, Transport trans
   for (const MeasuredCall& call : measured.calls) {
     if (call.transport == transport) times_[call.operation][call.ranks][call.bytes] = call.seconds;
   }
+  for (const MeasuredWait& wait : measured.waits) {
+    if (wait.transport == transport) waits_[wait.ranks][wait.apart] = wait.seconds;
+  }
 }
 
 double MeasuredCommTime::Seconds(Operation operation, int ranks, double bytes) const {
   auto of_operation = times_.find(operation);
   if (of_operation == times_.end()) of_operation = times_.find(Operation::kAllReduce);
   if (of_operation == times_.end()) return 0;
-  const auto& by_ranks = of_operation->second;
-  const std::map<double, double>& times =
-      std::min_element(by_ranks.begin(), by_ranks.end(), [&](const auto& a, const auto& b) {
-        return Apart(a.first, ranks) < Apart(b.first, ranks);
-      })->second;
+  const std::map<double, double>& times = NearestTo(ranks, of_operation->second);
   const auto above = times.lower_bound(bytes);
   if (above == times.begin()) return above->second;
   const auto below = std::prev(above);
   if (above == times.end()) return below->second * bytes / below->first;
-  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
-  return below->second * std::pow(above->second / below->second, share);
+  return Between(*below, *above, bytes);
+}
+
+double MeasuredCommTime::Wait(double apart, const GroupPlacement& placement) const {
+  if (waits_.empty() || placement.ranks == 1) return 0;
+  const std::map<double, double>& waits = NearestTo(placement.ranks, waits_);
+  const auto above = waits.lower_bound(apart);
+  if (above == waits.begin()) return above->second;
+  const auto below = std::prev(above);
+  return above == waits.end() ? below->second : Between(*below, *above, apart);
 }
 
 double MeasuredCommTime::Collective(Operation operation, double payload_bytes,
