@@ -61,11 +61,9 @@ const std::map<double, double>& NearestTo(int ranks,
       ->second;
 }
 
-// The value at x of the power law through the points on both sides of it, which are (x, y).
-double Between(const std::pair<const double, double>& below,
-               const std::pair<const double, double>& above, double x) {
-  const double share = std::log(x / below.first) / std::log(above.first / below.first);
-  return below.second * std::pow(above.second / below.second, share);
+// Where log(x) lies between those of the points on both sides of it: 0 at the one below, 1 above.
+double ShareOf(double x, double below, double above) {
+  return std::log(x / below) / std::log(above / below);
 }
 
 }  // namespace
@@ -135,7 +133,8 @@ double MeasuredCommTime::Seconds(Operation operation, int ranks, double bytes) c
   if (above == times.begin()) return above->second;
   const auto below = std::prev(above);
   if (above == times.end()) return below->second * bytes / below->first;
-  return Between(*below, *above, bytes);
+  const double share = ShareOf(bytes, below->first, above->first);
+  return below->second * std::pow(above->second / below->second, share);
 }
 
 double MeasuredCommTime::Wait(double apart, const GroupPlacement& placement) const {
@@ -144,7 +143,9 @@ double MeasuredCommTime::Wait(double apart, const GroupPlacement& placement) con
   const auto above = waits.lower_bound(apart);
   if (above == waits.begin()) return above->second;
   const auto below = std::prev(above);
-  return above == waits.end() ? below->second : Between(*below, *above, apart);
+  if (above == waits.end()) return below->second;
+  // Waits may be next to nothing: their logarithms would let that count too much.
+  return std::lerp(below->second, above->second, ShareOf(apart, below->first, above->first));
 }
 
 double MeasuredCommTime::Collective(Operation operation, double payload_bytes,

@@ -36,9 +36,9 @@ class MeasuredKernelTime {
 
 // How long communication takes among ranks of this machine: between two measured sizes of a call
 // the logarithm of its time is linear in that of its bytes; above the largest, time grows as bytes
-// do. The time that ranks wait for the last of them is interpolated in the same way over how long
-// they have computed; beyond the measured range it is that of the range's end. A number of ranks
-// that was not measured takes the times of the nearest one.
+// do. The time that ranks wait for the last of them is linear in the logarithm of the time that
+// they have computed, and beyond the measured range that of the range's end. A number of ranks that
+// was not measured takes the times of the nearest one.
 class MeasuredCommTime final : public CommTime {
  public:
   MeasuredCommTime(const Measurements& measured, Transport transport);

@@ -45,7 +45,7 @@ namespace {
 
 constexpr double kSecondsOfCalls = 4;     // for each kind of ranks and number of them
 constexpr double kSecondsOfMemory = 0.5;  // of three
-constexpr double kSecondsOfAll = 84;      // and a model that is begun then is brought to its end
+constexpr double kSecondsOfAll = 80;      // and a model that is begun then is brought to its end
 // How often each model is measured. What disturbs a machine often lasts a few seconds: the visits
 // lie farther apart.
 constexpr int kVisits = 2;
