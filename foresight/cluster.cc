@@ -99,6 +99,7 @@ absl::Status ReadMeasurements(ConfigReader reader, Measurements& measured) {
   };
   read("kernels", ParseMeasuredKernel, measured.kernels);
   read("calls", ParseMeasuredCall, measured.calls);
+  read("waits", ParseMeasuredWait, measured.waits);
   return reader.Finish();
 }
 
@@ -157,6 +158,7 @@ std::string ToToml(const Cluster& cluster) {
   text += "\n[measured]\n";
   rows("kernels", cluster.measured.kernels);
   rows("calls", cluster.measured.calls);
+  rows("waits", cluster.measured.waits);
   return text;
 }
 

@@ -21,6 +21,10 @@ double ClusterCommTime::Message(double bytes, bool within_node, int at_once) con
   return network_.Message(bytes, within_node, at_once);
 }
 
+double ClusterCommTime::Wait(double apart, const GroupPlacement& placement) const {
+  return HoldsUpCompute(placement) ? within_node_->Wait(apart, placement) : 0;
+}
+
 bool ClusterCommTime::HoldsUpCompute(const GroupPlacement& placement) const {
   return within_node_.has_value() && placement.ranks <= placement.per_node;
 }

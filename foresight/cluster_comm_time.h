@@ -20,6 +20,7 @@ class ClusterCommTime final : public CommTime {
   double Collective(Operation operation, double payload_bytes,
                     const GroupPlacement& placement) const override;
   double Message(double bytes, bool within_node, int at_once) const override;
+  double Wait(double apart, const GroupPlacement& placement) const override;
   bool HoldsUpCompute(const GroupPlacement& placement) const override;
 
  private:

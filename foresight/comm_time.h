@@ -28,6 +28,10 @@ class CommTime {
   // the node send one each.
   virtual double Message(double bytes, bool within_node, int at_once) const = 0;
 
+  // Seconds by which a call takes longer because members that have computed for `apart` seconds
+  // since they last met wait for the last of them.
+  virtual double Wait(double /*apart*/, const GroupPlacement& /*placement*/) const { return 0; }
+
   // Whether members move data with the cores that they compute with, so that nothing overlaps.
   virtual bool HoldsUpCompute(const GroupPlacement& /*placement*/) const { return false; }
 };

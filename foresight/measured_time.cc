@@ -51,6 +51,21 @@ double SolveForFirst(std::vector<std::vector<double>> rows) {
 
 double Apart(double a, double b) { return std::abs(std::log2(a / b)); }
 
+// What was measured of the number of ranks that is nearest to `ranks`.
+const std::map<double, double>& NearestTo(int ranks,
+                                          const std::map<int, std::map<double, double>>& by_ranks) {
+  return std::min_element(by_ranks.begin(), by_ranks.end(),
+                          [&](const auto& a, const auto& b) {
+                            return Apart(a.first, ranks) < Apart(b.first, ranks);
+                          })
+      ->second;
+}
+
+// Where log(x) lies between those of the points on both sides of it: 0 at the one below, 1 above.
+double ShareOf(double x, double below, double above) {
+  return std::log(x / below) / std::log(above / below);
+}
+
 }  // namespace
 
 MeasuredKernelTime::MeasuredKernelTime(const Measurements& measured, int ranks, int threads) {
@@ -104,23 +119,33 @@ MeasuredCommTime::MeasuredCommTime(const Measurements& measured, Transport trans
   for (const MeasuredCall& call : measured.calls) {
     if (call.transport == transport) times_[call.operation][call.ranks][call.bytes] = call.seconds;
   }
+  for (const MeasuredWait& wait : measured.waits) {
+    if (wait.transport == transport) waits_[wait.ranks][wait.apart] = wait.seconds;
+  }
 }
 
 double MeasuredCommTime::Seconds(Operation operation, int ranks, double bytes) const {
   auto of_operation = times_.find(operation);
   if (of_operation == times_.end()) of_operation = times_.find(Operation::kAllReduce);
   if (of_operation == times_.end()) return 0;
-  const auto& by_ranks = of_operation->second;
-  const std::map<double, double>& times =
-      std::min_element(by_ranks.begin(), by_ranks.end(), [&](const auto& a, const auto& b) {
-        return Apart(a.first, ranks) < Apart(b.first, ranks);
-      })->second;
+  const std::map<double, double>& times = NearestTo(ranks, of_operation->second);
   const auto above = times.lower_bound(bytes);
   if (above == times.begin()) return above->second;
   const auto below = std::prev(above);
   if (above == times.end()) return below->second * bytes / below->first;
-  const double share = std::log(bytes / below->first) / std::log(above->first / below->first);
+  const double share = ShareOf(bytes, below->first, above->first);
   return below->second * std::pow(above->second / below->second, share);
+}
+
+double MeasuredCommTime::Wait(double apart, const GroupPlacement& placement) const {
+  if (waits_.empty() || placement.ranks == 1) return 0;
+  const std::map<double, double>& waits = NearestTo(placement.ranks, waits_);
+  const auto above = waits.lower_bound(apart);
+  if (above == waits.begin()) return above->second;
+  const auto below = std::prev(above);
+  if (above == waits.end()) return below->second;
+  // Waits may be next to nothing: their logarithms would let that count too much.
+  return std::lerp(below->second, above->second, ShareOf(apart, below->first, above->first));
 }
 
 double MeasuredCommTime::Collective(Operation operation, double payload_bytes,

@@ -36,7 +36,9 @@ class MeasuredKernelTime {
 
 // How long communication takes among ranks of this machine: between two measured sizes of a call
 // the logarithm of its time is linear in that of its bytes; above the largest, time grows as bytes
-// do. A number of ranks that was not measured takes the times of the nearest one.
+// do. The time that ranks wait for the last of them is linear in the logarithm of the time that
+// they have computed, and beyond the measured range that of the range's end. A number of ranks that
+// was not measured takes the times of the nearest one.
 class MeasuredCommTime final : public CommTime {
  public:
   MeasuredCommTime(const Measurements& measured, Transport transport);
@@ -45,6 +47,7 @@ class MeasuredCommTime final : public CommTime {
   double Collective(Operation operation, double payload_bytes,
                     const GroupPlacement& placement) const override;
   double Message(double bytes, bool within_node, int at_once) const override;
+  double Wait(double apart, const GroupPlacement& placement) const override;
   bool HoldsUpCompute(const GroupPlacement& /*placement*/) const override { return true; }
 
  private:
@@ -52,6 +55,8 @@ class MeasuredCommTime final : public CommTime {
 
   // Seconds by bytes, by operation and number of ranks.
   std::map<Operation, std::map<int, std::map<double, double>>> times_;
+  // Seconds of a wait by seconds apart, by number of ranks.
+  std::map<int, std::map<double, double>> waits_;
 };
 
 }  // namespace lockstep

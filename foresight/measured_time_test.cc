@@ -179,5 +179,40 @@ TEST(MeasuredCommTimeTest, TransportsAreApart) {
   EXPECT_EQ(time.Collective(Operation::kAllReduce, 100, {.ranks = 2, .per_node = 2}), 0);
 }
 
+TEST(MeasuredCommTimeTest, WaitsByTheTimeBetweenMeetings) {
+  Measurements measured;
+  measured.waits = {{.ranks = 2, .apart = 1e-3, .seconds = 1e-5},
+                    {.ranks = 2, .apart = 1e-1, .seconds = 1e-4},
+                    {.ranks = 8, .apart = 1e-3, .seconds = 3e-5}};
+  const MeasuredCommTime time(measured, Transport::kThreads);
+  const auto wait = [&](double apart, int ranks) {
+    return time.Wait(apart, {.ranks = ranks, .per_node = ranks});
+  };
+  EXPECT_NEAR(wait(1e-3, 2), 1e-5, 1e-12);
+  EXPECT_NEAR(wait(1e-2, 2), (1e-5 + 1e-4) / 2, 1e-12);
+  EXPECT_NEAR(wait(0, 2), 1e-5, 1e-12);
+  EXPECT_NEAR(wait(1, 2), 1e-4, 1e-12);
+  EXPECT_NEAR(wait(1e-3, 7), 3e-5, 1e-12);
+  EXPECT_EQ(wait(1e-3, 1), 0);
+  const MeasuredCommTime others(measured, Transport::kMpi);
+  EXPECT_EQ(others.Wait(1e-3, {.ranks = 2, .per_node = 2}), 0);
+}
+
+TEST(MeasurementsTest, AWaitIsALine) {
+  const MeasuredWait wait = {
+      .transport = Transport::kMpi, .ranks = 4, .apart = 2.5e-3, .seconds = 3e-5};
+  EXPECT_EQ(ToText(wait), "wait mpi 4 : 0.0025 in 3e-05");
+  const auto read = ParseMeasuredWait(ToText(wait));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->transport, wait.transport);
+  EXPECT_EQ(read->ranks, wait.ranks);
+  EXPECT_EQ(read->apart, wait.apart);
+  EXPECT_EQ(read->seconds, wait.seconds);
+  for (const char* wrong : {"wait mpi 4 : 0.0025", "wait mpi 1 : 0.0025 in 3e-05",
+                            "wait tcp 4 : 0.0025 in 3e-05", "rest mpi 4 : 0.0025 in 3e-05"}) {
+    EXPECT_FALSE(ParseMeasuredWait(wrong).ok()) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

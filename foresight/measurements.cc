@@ -84,6 +84,11 @@ std::string ToText(const MeasuredCall& row) {
                          row.ranks, row.bytes, row.seconds);
 }
 
+std::string ToText(const MeasuredWait& row) {
+  return absl::StrFormat("wait %s %d : %.4g in %.4g", Name(row.transport), row.ranks, row.apart,
+                         row.seconds);
+}
+
 absl::StatusOr<MeasuredKernel> ParseMeasuredKernel(const std::string& text) {
   const auto wrong = [&] {
     return Wrong(text, "Linear f32 1x2 w=768x256 x=1024x256 y=1024x768 : 4.03e+08 in 0.00212");
@@ -105,6 +110,21 @@ absl::StatusOr<MeasuredKernel> ParseMeasuredKernel(const std::string& text) {
     }
     row.extents[parts[0]] = extent;
   }
+  return row;
+}
+
+absl::StatusOr<MeasuredWait> ParseMeasuredWait(const std::string& text) {
+  const std::optional<Line> line = ParseLine(text);
+  MeasuredWait row;
+  const bool is_wait = line && line->words.size() == 3 && line->words[0] == "wait" &&
+                       absl::SimpleAtoi(line->words[2], &row.ranks) && row.ranks >= 2;
+  const bool is_mpi = is_wait && line->words[1] == Name(Transport::kMpi);
+  if (!is_wait || (!is_mpi && line->words[1] != Name(Transport::kThreads))) {
+    return Wrong(text, "wait threads 2 : 0.0025 in 3.1e-05");
+  }
+  row.transport = is_mpi ? Transport::kMpi : Transport::kThreads;
+  row.apart = line->amount;
+  row.seconds = line->seconds;
   return row;
 }
 

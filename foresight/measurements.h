@@ -39,21 +39,35 @@ struct MeasuredCall {
   double seconds = 0;
 };
 
+// How much later than a rank that meets nobody ranks of this machine go on that meet after they
+// have computed for `apart` seconds: all wait for the last one. The call that they meet in is not
+// counted.
+struct MeasuredWait {
+  Transport transport = Transport::kThreads;
+  int ranks = 2;
+  double apart = 0;
+  double seconds = 0;
+};
+
 // What //tools/plan:calibrate has measured, as a cluster file keeps it: one line of text each.
 //
 //   Linear f32 1x2 bias=1x768 w=768x256 x=1024x256 y=1024x768 : 4.03e+08 in 0.00212
 //   all_reduce threads 2 : 65536 in 1.2e-05
+//   wait threads 2 : 0.0025 in 3.1e-05
 struct Measurements {
   std::vector<MeasuredKernel> kernels = {};
   std::vector<MeasuredCall> calls = {};
+  std::vector<MeasuredWait> waits = {};
 
   bool empty() const { return kernels.empty(); }
 };
 
 std::string ToText(const MeasuredKernel& row);
 std::string ToText(const MeasuredCall& row);
+std::string ToText(const MeasuredWait& row);
 // InvalidArgument says what is wrong with a line.
 absl::StatusOr<MeasuredKernel> ParseMeasuredKernel(const std::string& text);
 absl::StatusOr<MeasuredCall> ParseMeasuredCall(const std::string& text);
+absl::StatusOr<MeasuredWait> ParseMeasuredWait(const std::string& text);
 
 }  // namespace lockstep

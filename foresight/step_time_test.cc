@@ -9,6 +9,7 @@
 #include "core/comm/operation.h"
 #include "core/comm/signature.h"
 #include "foresight/cluster.h"
+#include "foresight/comm_time.h"
 #include "foresight/dialect.h"
 #include "foresight/network_time.h"
 #include "foresight/recorded_run.h"
@@ -150,6 +151,33 @@ TEST(StepTimeTest, GradientsOverlapWhereTheDialectSaysSo) {
   EXPECT_NEAR(apart.ranks[0].exposed.at("gradients"), reduction, 1e-6);
   EXPECT_LT(beside.seconds, apart.seconds);
   EXPECT_GT(beside.seconds, 2 * 4 * 3);
+}
+
+// Calls take no time, but ranks that meet lose a tenth of the time since they last met.
+class LateRanks final : public CommTime {
+ public:
+  double Collective(Operation, double, const GroupPlacement&) const override { return 0; }
+  double Message(double, bool, int) const override { return 0; }
+  double Wait(double apart, const GroupPlacement& placement) const override {
+    return placement.ranks > 1 ? apart / 10 : 0;
+  }
+  bool HoldsUpCompute(const GroupPlacement&) const override { return true; }
+};
+
+TEST(StepTimeTest, RanksThatMeetWaitForTheLast) {
+  const Dialect dialect = Of("");
+  const Cluster cluster = Simple();
+  // Two layers of a micro-batch, a second forward and two backward each; the last kernel that takes
+  // time is followed by a meeting, and so all of it counts, however many meetings there are.
+  for (const Assignments& mesh : {Assignments{"mesh.dp=2"}, Assignments{"mesh.tp=2"},
+                                  Assignments{"mesh.dp=2", "data_parallel.first_bucket_bytes=1",
+                                              "data_parallel.bucket_bytes=60000"}}) {
+    const StepTime step = Record(Gpt(2, With({"cut.micro_batches=1"}, mesh)), dialect, cluster);
+    const auto estimate = step.Estimate(dialect, cluster, LateRanks());
+    ASSERT_TRUE(estimate.ok()) << estimate.status();
+    EXPECT_NEAR(estimate->seconds, 6 * 1.1, 1e-5) << mesh.front();
+    EXPECT_NEAR(estimate->ranks[0].compute, 6, 1e-5) << mesh.front();
+  }
 }
 
 TEST(StepTimeTest, AHostThatIsSlowBindsAndGapsShow) {

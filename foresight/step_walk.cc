@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "foresight/device_time.h"
@@ -90,6 +91,8 @@ class Walk {
     Kind kind;
     double seconds = 0;
     int call = 0;
+    // Of compute in which ranks meet: seconds behind the last meeting.
+    std::optional<double> since_meeting = {};
   };
   struct Folded {
     std::vector<Op> operations;
@@ -112,6 +115,7 @@ class Walk {
     std::vector<Queue> pending;         // by call
     size_t stretch = 0, operation = 0;  // where it is
     double now = 0;
+    double met_at = 0;            // when it last met ranks that do the same
     double stream = 0;            // when the stream of collectives is free
     std::vector<double> exposed;  // by label
     RankEstimate estimate;
@@ -150,12 +154,16 @@ class Walk {
     Folded folded = {.operations = {}, .exposed = std::vector<double>(step_.labels.size(), 0.0)};
     KernelQueue queue(dialect_);
     double compute = 0;
+    double apart = 0;  // seconds of kernels since ranks met
+    bool has_met = false;
     bool queue_is_backward = false, is_apart = false;
     const auto end_compute = [&] {
       compute += queue.Take();
       if (compute > 0) {
-        folded.operations.push_back({Op::Kind::kCompute, compute});
+        folded.operations.push_back({.kind = Op::Kind::kCompute, .seconds = compute});
+        if (has_met) folded.operations.back().since_meeting = apart;
         compute = 0;
+        has_met = false;
       }
     };
     for (const Item& item : items) {
@@ -163,14 +171,19 @@ class Walk {
         end_compute();
         folded.operations.push_back(
             {item.kind == Item::Kind::kBegin ? Op::Kind::kBegin : Op::Kind::kWait, 0, item.index});
+        const bool meets =
+            item.kind == Item::Kind::kWait && calls[item.index].kind == Call::Kind::kLocal;
+        if (meets) apart = 0;
         continue;
       }
       if (item.is_backward != queue_is_backward) compute += queue.Take();
       queue_is_backward = item.is_backward;
       if (item.kind == Item::Kind::kBlocking) {
-        const double seconds = call_seconds[item.index];
-        folded.exposed[calls[item.index].label] += seconds;
         const Call& call = calls[item.index];
+        const double seconds = call_seconds[item.index] + network_.Wait(apart, call.placement);
+        apart = 0;
+        has_met = true;
+        folded.exposed[call.label] += seconds;
         const double share = call.operation == Operation::kAllReduce ? 1 : 0.5;
         if (is_apart) {
           compute += seconds + queue.Beside(call.placement.ranks, share);
@@ -180,10 +193,13 @@ class Walk {
         continue;
       }
       const KernelCost& cost = costs_[item.index];
-      if (item.is_optimizer) {
+      if (!item.is_optimizer) {
+        for (const double kernel : seconds_[item.index]) apart += kernel;
+      } else {
         end_compute();
         double seconds = cost.host_seconds;
         for (const double kernel : seconds_[item.index]) seconds += kernel;
+        apart += seconds;
         folded.operations.push_back({Op::Kind::kOptimizer, seconds});
         continue;
       }
@@ -241,6 +257,7 @@ class Walk {
         switch (operation.kind) {
           case Op::Kind::kCompute:
             Spend(rank, Interval::Kind::kCompute, rank.now + operation.seconds);
+            if (operation.since_meeting) rank.met_at = rank.now - *operation.since_meeting;
             break;
           case Op::Kind::kOptimizer:
             Spend(rank, Interval::Kind::kOptimizer, rank.now + operation.seconds);
@@ -320,9 +337,11 @@ class Walk {
     if (call.kind == Call::Kind::kLocal) {
       double end = first.seconds;
       if (!Overlaps(call)) {
-        end = rank.stream = std::max(rank.now, rank.stream) + rank.call_seconds[call_index];
+        end = rank.stream = std::max(rank.now, rank.stream) + rank.call_seconds[call_index] +
+                            network_.Wait(rank.now - rank.met_at, call.placement);
       }
       Spend(rank, Interval::Kind::kCommunication, end, call.label);
+      rank.met_at = rank.now;
     } else {
       Channel& channel = channels_[call.channel];
       const bool is_known = call.kind == Call::Kind::kMeeting

@@ -33,8 +33,9 @@ absl::Status Check(const MarkovSourceOptions& options) {
   const auto error = [](const auto&... parts) {
     return InvalidArgument("the markov source's ", parts...);
   };
-  if (options.vocabulary < 2 || options.vocabulary > 65536) {
-    return error("vocabulary must be between 2 and 65536, but is ", options.vocabulary);
+  if (options.vocabulary < 2 || options.vocabulary > kMaxContexts) {
+    return error("vocabulary must be between 2 and ", kMaxContexts, ", but is ",
+                 options.vocabulary);
   }
   if (options.order < 0) return error("order must be at least 0, but is ", options.order);
   if (options.successors < 1 || options.successors > options.vocabulary) {

@@ -37,7 +37,7 @@ struct MarkovSourceOptions {
 // one token between steps 300 and 600 and are within 0.05 nat of the rate before step 2000.
 class MarkovSource {
  public:
-  // InvalidArgument for options outside of their range: vocabulary 2 to 65536, order at least 0,
+  // InvalidArgument for options outside of their range: vocabulary 2 to 2^18, order at least 0,
   // successors 1 to vocabulary, smoothing above 0 and at most 1, at most 2^18 contexts and 2^24
   // probabilities; and for a source that mixes too slowly. The default takes about 5 ms.
   static absl::StatusOr<MarkovSource> Create(const MarkovSourceOptions& options);

@@ -261,7 +261,7 @@ TEST(MarkovSource, RefusesOptionsOutOfRange) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(error({.vocabulary = 1}), HasSubstr("vocabulary must be between 2 and 65536"));
+  EXPECT_THAT(error({.vocabulary = 1}), HasSubstr("vocabulary must be between 2 and 262144"));
   EXPECT_THAT(error({.order = -1}), HasSubstr("order must be at least 0"));
   EXPECT_THAT(error({.successors = 17}), HasSubstr("between 1 and its vocabulary, 16"));
   EXPECT_THAT(error({.smoothing = 0}), HasSubstr("smoothing must be above 0"));

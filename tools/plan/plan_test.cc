@@ -70,6 +70,29 @@ TEST(PlanTest, CountsSamplesOfImages) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("samples/s"), Not(HasSubstr("tokens/s"))));
 }
 
+// The workloads that are shipped for plans alone and that no measurement is compared with. Small
+// batches: few micro-batches are quickly planned.
+TEST(PlanTest, KnowsPublishedModels) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string line;
+  };
+  for (const Case& one : std::vector<Case>{
+           {{"llama3_8b", "--mesh", "dp=8,tp=8"}, "pp=1,dp=8,tp=8,b=1 zero1, sp .* yes"},
+           {{"llama3_8b", "--mesh", "dp=8,cp=4,tp=8"}, "pp=1,dp=8,cp=4,tp=8,b=1 zero1, sp .* yes"},
+           {{"llama3_70b", "--mesh", "pp=4,dp=16,tp=8", "--set", "batch.size=32"},
+            "pp=4,dp=16,tp=8,b=1 "},
+           {{"llama3_405b", "--mesh", "pp=16,dp=64,tp=8", "--set", "batch.size=64"},
+            "pp=16,dp=64,tp=8,b=1 "},
+           {{"mixtral_8x7b", "--mesh", "dp=32,ep=8,tp=4", "--set", "data.context=4096"},
+            "pp=1,dp=32,tp=4,ep=8,b=1 zero1 .* yes"}}) {
+    std::vector<std::string> arguments = {"--cluster", "h100", "--workload"};
+    arguments.insert(arguments.end(), one.arguments.begin(), one.arguments.end());
+    const ProcessResult result = Plan(arguments);
+    EXPECT_THAT(result.out, ContainsRegex(one.line)) << result.err;
+  }
+}
+
 TEST(PlanTest, SaysWhyAMeshIsRefused) {
   const ProcessResult result =
       Plan({"--workload", kWorkload, "--cluster", "laptop", "--ranks", "8", "--explain", "pp=8"});

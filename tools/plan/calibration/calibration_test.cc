@@ -65,10 +65,11 @@ TEST(TimedTrainingTest, SaysWhyAModelCannotBe) {
 }
 
 TEST(TimedCallsTest, ThreadsMakeEachCall) {
-  const auto rows = TimeCallsOfThreads(2, 0.01);
-  ASSERT_TRUE(rows.ok()) << rows.status();
+  const auto measured = TimeCallsOfThreads(2, 0.01);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_LE(measured->calls.size(), CallsToTime());
   std::set<std::pair<Operation, double>> calls;
-  for (const MeasuredCall& row : *rows) {
+  for (const MeasuredCall& row : measured->calls) {
     EXPECT_EQ(row.ranks, 2);
     EXPECT_EQ(row.transport, Transport::kThreads);
     EXPECT_TRUE(ParseMeasuredCall(ToText(row)).ok()) << ToText(row);
@@ -76,6 +77,16 @@ TEST(TimedCallsTest, ThreadsMakeEachCall) {
   }
   EXPECT_THAT(calls, AllOf(Contains(std::pair(Operation::kAllReduce, 65536.)),
                            Contains(std::pair(Operation::kSend, 64.))));
+  // Each wait lies behind a longer time of kernels than the one before it.
+  double apart = 0;
+  EXPECT_GT(measured->waits.size(), 2);
+  for (const MeasuredWait& wait : measured->waits) {
+    EXPECT_GT(wait.apart, 0);
+    EXPECT_GT(wait.seconds, 0);
+    EXPECT_TRUE(ParseMeasuredWait(ToText(wait)).ok()) << ToText(wait);
+    apart = std::max(apart, wait.apart);
+  }
+  EXPECT_EQ(apart, measured->waits.back().apart);
 }
 
 // At once, not behind the measurements.

@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "core/comm/launch.h"
@@ -17,15 +19,19 @@
 #include "tools/bench/call_timing.h"
 #include "tools/collectives/call_once.h"
 #include "tools/experiment/paths.h"
+#include "tools/plan/calibration/timed_waits.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kSizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 32 << 20};
-// Those of training; all others take about as long as one of these.
+// Calls of training; all others take about as long as one of these.
 constexpr Operation kOperationsTimed[] = {Operation::kAllReduce, Operation::kReduceScatter,
                                           Operation::kAllGather, Operation::kBroadcast,
                                           Operation::kSend};
+
+// Seconds after which a busy machine leaves out the calls that remain: those of the largest sizes.
+constexpr double kMostSeconds = 10;
 
 // What a core's nearest cache holds, about.
 constexpr int64_t kCacheBytes = 1 << 20;
@@ -52,9 +58,10 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
   CpuAllocator allocator;
   const double each =
       seconds / static_cast<double>(std::size(kSizes) * std::size(kOperationsTimed));
+  const int64_t begin = NowNanos();
   std::vector<MeasuredCall> rows;
-  for (const Operation operation : kOperationsTimed) {
-    for (const int64_t size : kSizes) {
+  for (const int64_t size : kSizes) {
+    for (const Operation operation : kOperationsTimed) {
       const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
       const CallTensors memory = MakeRankMemory(allocator, call.dtype, call.elements);
       const CallTensors tensors = TensorsOf(call, handle.rank(), memory);
@@ -64,6 +71,9 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
       };
       KernelLikeWork work(tensors.input);
       const MaxOverRanks max = MaxOver(handle.comm());
+      // All ranks see the same time, and stop together.
+      LS_ASSIGN_OR_RETURN(const double spent, max(SecondsSince(begin)));
+      if (spent > kMostSeconds) return rows;
       const auto time = [&](const RunCall& timed) { return TimeCall(timed, each / 3, max); };
       LS_ASSIGN_OR_RETURN(const double alone, time(run));
       LS_ASSIGN_OR_RETURN(const double without, time([&] {
@@ -84,21 +94,28 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Tr
   return rows;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfThreads(int ranks, double seconds) {
-  std::vector<MeasuredCall> rows;
-  LS_RETURN_IF_ERROR(RunRanks(ranks, {}, [&](RankHandle& handle) -> absl::Status {
-    LS_ASSIGN_OR_RETURN(std::vector<MeasuredCall> own,
-                        TimeCallsOfRank(handle, Transport::kThreads, seconds));
-    if (handle.rank() == 0) rows = std::move(own);
-    return absl::OkStatus();
-  }));
-  return rows;
+absl::StatusOr<Measurements> TimeOfRank(RankHandle& handle, Transport transport, double seconds) {
+  Measurements measured;
+  LS_ASSIGN_OR_RETURN(measured.calls, TimeCallsOfRank(handle, transport, 0.7 * seconds));
+  LS_ASSIGN_OR_RETURN(measured.waits, TimeWaits(handle, transport, 0.3 * seconds));
+  return measured;
 }
 
-absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfProcesses(const std::string& mpirun,
-                                                               int ranks) {
+}  // namespace
+
+int CallsToTime() { return static_cast<int>(std::size(kSizes) * std::size(kOperationsTimed)); }
+
+absl::StatusOr<Measurements> TimeCallsOfThreads(int ranks, double seconds) {
+  Measurements measured;
+  LS_RETURN_IF_ERROR(RunRanks(ranks, {}, [&](RankHandle& handle) -> absl::Status {
+    LS_ASSIGN_OR_RETURN(Measurements own, TimeOfRank(handle, Transport::kThreads, seconds));
+    if (handle.rank() == 0) measured = std::move(own);
+    return absl::OkStatus();
+  }));
+  return measured;
+}
+
+absl::StatusOr<Measurements> TimeCallsOfProcesses(const std::string& mpirun, int ranks) {
   LS_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
   const std::vector<std::string> command = {mpirun, "-n", absl::StrCat(ranks),
                                             "--allow-run-as-root", self};
@@ -107,23 +124,25 @@ absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfProcesses(const std::string
   if (!result.ok()) {
     return absl::AbortedError(absl::StrCat(mpirun, " ended with ", result.Describe()));
   }
-  std::vector<MeasuredCall> rows;
-  for (const absl::string_view line : absl::StrSplit(result.out, '\n')) {
+  Measurements measured;
+  const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
+  for (const std::string& line : lines) {
     // Other lines are the launcher's.
-    if (const auto row = ParseMeasuredCall(std::string(line)); row.ok()) rows.push_back(*row);
+    if (const auto call = ParseMeasuredCall(line); call.ok()) measured.calls.push_back(*call);
+    if (const auto wait = ParseMeasuredWait(line); wait.ok()) measured.waits.push_back(*wait);
   }
-  return rows;
+  return measured;
 }
 
 absl::Status TimeCallsOfProcess(double seconds) {
   LS_ASSIGN_OR_RETURN(const auto process, mpi::Process::Start());
   const absl::Status status =
       mpi::RunRank(*process, process->size(), {}, [&](RankHandle& handle) -> absl::Status {
-        LS_ASSIGN_OR_RETURN(const std::vector<MeasuredCall> rows,
-                            TimeCallsOfRank(handle, Transport::kMpi, seconds));
-        for (const MeasuredCall& row : rows) {
-          if (handle.rank() == 0) std::puts(ToText(row).c_str());
-        }
+        LS_ASSIGN_OR_RETURN(const Measurements measured,
+                            TimeOfRank(handle, Transport::kMpi, seconds));
+        if (handle.rank() != 0) return absl::OkStatus();
+        for (const MeasuredCall& row : measured.calls) std::puts(ToText(row).c_str());
+        for (const MeasuredWait& row : measured.waits) std::puts(ToText(row).c_str());
         return absl::OkStatus();
       }).status;
   if (!status.ok()) process->Abandon();
