@@ -403,23 +403,25 @@ TEST_F(EmulationTest, CommunicatorsUsedAtOnceInDifferentOrders) {
               "kernels of several NCCL communicators begin in different orders");
 }
 
+// Makes a communicator on a GPU on which a kernel of another one waits.
+ncclResult_t MakeACommunicatorLate() {
+  setenv("LOCKSTEP_EMULATED_NCCL_KERNELS", "1", 1);
+  const Pair pair;
+  const Gpu gpu(0);
+  float* const x = gpu.Floats(8);
+  ncclAllReduce(x, x, 8, ncclFloat32, ncclSum, pair.comms[0], gpu.stream());
+  LetBegin(gpu.stream());
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t late = nullptr;
+  return ncclCommInitRankConfig(&late, 2, id, 0, &config);
+}
+
 TEST_F(EmulationTest, ACommunicatorMadeWhileAKernelOfNcclWaits) {
-  EXPECT_EXIT(
-      {
-        setenv("LOCKSTEP_EMULATED_NCCL_KERNELS", "1", 1);
-        const Pair pair;
-        const Gpu gpu(0);
-        float* const x = gpu.Floats(8);
-        ncclAllReduce(x, x, 8, ncclFloat32, ncclSum, pair.comms[0], gpu.stream());
-        LetBegin(gpu.stream());
-        ncclUniqueId id;
-        ncclGetUniqueId(&id);
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        ncclComm_t late = nullptr;
-        std::_Exit(ncclCommInitRankConfig(&late, 2, id, 0, &config));
-      },
-      testing::ExitedWithCode(ncclInvalidUsage), "made while a kernel of NCCL waits on GPU 0");
+  EXPECT_EXIT(std::_Exit(MakeACommunicatorLate()), testing::ExitedWithCode(ncclInvalidUsage),
+              "made while a kernel of NCCL waits on GPU 0");
 }
 
 TEST_F(EmulationTest, TwoRanksOnOneGpu) {
