@@ -31,7 +31,8 @@ NcclOccupancy::Entry NcclOccupancy::Enter(const Kernel& kernel) {
     return Entry::kBegun;
   }
   blocked_.push_back(&kernel);
-  return IsDeadlocked(kernel.device) ? Entry::kDeadlock : Entry::kNoRoom;
+  FindDeadlocks();
+  return deadlocked_.contains(kernel.device) ? Entry::kDeadlock : Entry::kNoRoom;
 }
 
 void NcclOccupancy::Leave(const Kernel& kernel) {
@@ -68,7 +69,7 @@ bool NcclOccupancy::WaitsForBlocked(const Kernel& kernel, const std::vector<int>
 
 // GPUs on which a kernel is blocked are stuck, but for those on which one that has begun waits for
 // no GPU that is stuck: it ends, and makes room.
-bool NcclOccupancy::IsDeadlocked(int device) const {
+void NcclOccupancy::FindDeadlocks() {
   std::vector<int> stuck;
   for (const Kernel* blocked : blocked_) stuck.push_back(blocked->device);
   const auto goes_on = [&](int candidate) {
@@ -78,7 +79,7 @@ bool NcclOccupancy::IsDeadlocked(int device) const {
   };
   while (std::erase_if(stuck, goes_on) > 0) {
   }
-  return std::find(stuck.begin(), stuck.end(), device) != stuck.end();
+  deadlocked_.insert(stuck.begin(), stuck.end());
 }
 
 }  // namespace lockstep::emulation

@@ -2,6 +2,7 @@
 
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,12 @@ class NcclOccupancy {
   bool HasRoom(const Kernel& kernel) const;
   // Whether `kernel` waits for one of the blocked kernels on a GPU in `stuck`.
   bool WaitsForBlocked(const Kernel& kernel, const std::vector<int>& stuck) const;
-  bool IsDeadlocked(int device) const;
+  // Finds the GPUs that are stuck, for good.
+  void FindDeadlocks();
 
   const size_t room_;  // kernels a GPU; 0: any number
   std::list<const Kernel*> begun_, blocked_;
+  std::set<int> deadlocked_;  // GPUs
 };
 
 }  // namespace lockstep::emulation
