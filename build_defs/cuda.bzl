@@ -133,10 +133,13 @@ _translated = rule(
 
 # The compiler calls the emulation before each access to memory (core/cuda/emulation/access_hooks.cc).
 # nvcc knows other pragmas, and lets one type's memory be read as another's, as kernels do.
-_EMULATED_COPTS = [
+EMULATED_COPTS = [
     "-Wno-unknown-pragmas",
     "-Wno-sizeof-array-div",
     "-fno-strict-aliasing",
+    # The emulation checks each access itself, in more ways than AddressSanitizer, and the compiler
+    # takes one of the two.
+    "-fno-sanitize=address",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
 ]
@@ -176,7 +179,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
                 hdrs = hdrs + headers,
                 deps = deps,
                 target_compatible_with = CUDA_EMULATED_ONLY,
-                visibility = ["//visibility:private"],
+                visibility = ["//core/cuda/emulation/faults:__pkg__"],
             )
     ls_cc_library(
         name = name,
@@ -186,7 +189,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         }),
         hdrs = hdrs,
         copts = select({
-            "//build_defs:cuda_emulated": _EMULATED_COPTS,
+            "//build_defs:cuda_emulated": EMULATED_COPTS,
             "//conditions:default": [],
         }),
         deps = deps + ["//third_party/cuda:cudart"],
@@ -194,7 +197,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         **kwargs
     )
 
-def ls_gpu_test(name, srcs, deps, size = "small"):
+def ls_gpu_test(name, srcs, deps, size = "small", **kwargs):
     """A test that needs a GPU; it fails where there is none.
 
     Its cases, :<name>_cases, are a library too, for programs that take tests to a GPU (//tools/portable).
@@ -204,6 +207,7 @@ def ls_gpu_test(name, srcs, deps, size = "small"):
       srcs: of GoogleTest's tests.
       deps: without GoogleTest.
       size: Bazel's size of the test.
+      **kwargs: as for ls_cc_test.
     """
     ls_cc_library(
         name = name + "_cases",
@@ -222,4 +226,5 @@ def ls_gpu_test(name, srcs, deps, size = "small"):
             ":%s_cases" % name,
             "//third_party/gtest:gtest_main",
         ],
+        **kwargs
     )

@@ -14,6 +14,16 @@ constexpr int kOldestMajor = 8;  // of the compute capability; build_defs/cuda.b
 
 std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
+// What CUDA reads from the environment when it starts, where the user has not chosen otherwise.
+void SetDefaults() {
+  constexpr int kKeep = 0;
+  // A kernel that is loaded when it is first started may wait for kernels of NCCL's, which wait for
+  // other ranks.
+  setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
+  // Queues of the hardware: with fewer than there are streams, one waits for another.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
+}
+
 }  // namespace
 
 absl::StatusOr<int> JudgeDevices(cudaError_t error, int count, int driver, const char* visible) {
@@ -44,6 +54,7 @@ absl::StatusOr<int> JudgeDevices(cudaError_t error, int count, int driver, const
 }
 
 absl::StatusOr<int> CountDevices() {
+  SetDefaults();
   int count = 0, driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;

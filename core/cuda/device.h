@@ -6,8 +6,10 @@
 
 namespace lockstep::cuda {
 
-// How many GPUs this process can use, at least 1. Unavailable, with what to do, where there is no
-// GPU, no driver, or one too old for the CUDA that this program was built with.
+// How many GPUs this process can use, at least 1. To be called before anything else of CUDA: it
+// sets CUDA_MODULE_LOADING=EAGER and CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment unless they
+// are set. Unavailable, with what to do, where there is no GPU, no driver, or one too old for the
+// CUDA that this program was built with.
 absl::StatusOr<int> CountDevices();
 
 // What CountDevices says when cudaGetDeviceCount ends with `error` or finds `count` devices.

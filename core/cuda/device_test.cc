@@ -2,6 +2,7 @@
 
 #include "core/cuda/device.h"
 
+#include <cstdlib>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -22,6 +23,17 @@ std::string Message(cudaError_t error, int count, int driver, const char* visibl
 
 TEST(DeviceTest, CountsWhatIsThere) {
   EXPECT_EQ(JudgeDevices(cudaSuccess, 3, CUDART_VERSION, nullptr).value(), 3);
+}
+
+TEST(DeviceTest, TellsCudaToLoadKernelsAtOnceUnlessTheUserSaysOtherwise) {
+  unsetenv("CUDA_MODULE_LOADING");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+  static_cast<void>(CountDevices());
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
+  EXPECT_STREQ(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  static_cast<void>(CountDevices());
+  EXPECT_STREQ(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
 }
 
 TEST(DeviceTest, NoDriver) {

@@ -49,9 +49,6 @@ struct KernelsBackend {
   // Whether attention over token leaves is the plain kernel on rows in the order of positions:
   // dropout's elements then follow positions.
   bool attention_by_positions = false;
-  // False where RMS normalisation, SwiGLU, rotations, grouped-query attention and mixtures of
-  // experts are still missing.
-  bool is_complete = true;
 
   friend void PrintTo(const KernelsBackend& backend, std::ostream* out) { *out << backend.name; }
 };

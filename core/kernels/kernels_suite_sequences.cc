@@ -79,7 +79,6 @@ TEST_P(KernelsSuite, Positions) {
 }
 
 TEST_P(KernelsSuite, Rotate) {
-  if (!GetParam().is_complete) return;
   struct {
     int64_t rows, heads, head_width, rest, positions;
   } const cases[] = {{1, 1, 2, 0, 1}, {3, 2, 6, 5, 4}, {130, 3, 20, 20, 70}, {700, 5, 64, 64, 900}};
@@ -157,7 +156,6 @@ TEST_P(KernelsSuite, Attention) {
     for (const absl::Span<const int32_t> documents :
          {absl::Span<const int32_t>(), absl::MakeConstSpan(first)}) {
       for (float dropout : {0.0f, 0.25f}) {
-        if ((c.group > 1 || !documents.empty()) && !GetParam().is_complete) continue;
         SCOPED_TRACE(testing::Message()
                      << "time " << c.time << ", groups of " << c.group << ", dropout " << dropout
                      << (documents.empty() ? "" : ", within documents"));
@@ -290,15 +288,12 @@ TEST_P(KernelsSuite, AttentionByTokenLeaves) {
   for (const TokenLeavesCase& c : kTokenLeaves) {
     for (float dropout : {0.0f, 0.25f}) {
       if (dropout > 0 && GetParam().attention_by_positions) continue;
-      if (c.of.group > 1 && !GetParam().is_complete) continue;
       SCOPED_TRACE(testing::Message()
                    << c.leaves << " leaves of time " << c.of.time << ", dropout " << dropout);
       Attention attention = Options(c.of, dropout);
       // With and without documents in turn.
       const std::vector<int32_t> first = GrowingDocuments(c.of);
-      if (dropout > 0 && GetParam().is_complete) {
-        attention.documents = {first.data(), c.of.time};
-      }
+      if (dropout > 0) attention.documents = {first.data(), c.of.time};
       const Input qkv = Normal(TokenLeavesShape(c, c.of.packed_width())),
                   dy = Normal(TokenLeavesShape(c, c.of.width()));
       Tensor y = Output(dy.shape), dqkv = Output(qkv.shape);
@@ -339,7 +334,6 @@ TEST_P(KernelsSuite, AttentionByTokenLeavesWithLargeLogits) {
 // dropout, the bits of the plain kernels on rows in the order of positions.
 TEST_P(KernelsSuite, AttentionByTokenLeavesOfPlainKernels) {
   for (const TokenLeavesCase& c : kTokenLeaves) {
-    if (c.of.group > 1 && !GetParam().is_complete) continue;
     SCOPED_TRACE(testing::Message() << c.leaves << " leaves of time " << c.of.time);
     const TokenOrder order{.samples = c.of.batch, .time = c.of.time, .leaves = c.leaves};
     const int64_t width = c.of.width();

@@ -59,13 +59,8 @@ class CudaRankDevices final : public RankDevices {
   }
 
   std::set<std::string> lacking_kernels() const override {
-    return {"AddAttention",    "AttentionOfFurtherTokens",
-            "AttentionOfPart", "AttentionOfPartBackward",
-            "CombineRows",     "CombineRowsBackward",
-            "FinishAttention", "RmsNorm",
-            "RmsNormBackward", "Rotate",
-            "Route",           "RouteBackward",
-            "SwiGlu",          "SwiGluBackward"};
+    return {"AddAttention", "AttentionOfFurtherTokens", "AttentionOfPart",
+            "AttentionOfPartBackward", "FinishAttention"};
   }
 
   bool masks_documents() const override { return false; }
@@ -80,7 +75,8 @@ class CudaRankDevices final : public RankDevices {
           std::move(context), options.fp32_products,
           [&](CudaContext& gpu) -> std::unique_ptr<CommDevice> {
             if (shared) return std::make_unique<SharedGpu>(gpu, boards_);
-            return std::make_unique<NcclGpu>(gpu, options.timeout, options.nccl_reductions, world);
+            return std::make_unique<NcclGpu>(gpu, options.timeout, options.nccl_reductions, world,
+                                             are_threads_ ? boards_ : nullptr);
           });
       LS_RETURN_IF_ERROR(device->Connect(world));
       return device;

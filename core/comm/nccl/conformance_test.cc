@@ -30,21 +30,27 @@ int Ranks() {
   return std::min(*gpus, 8);
 }
 
-template <NcclReductions kReductions>
+// How messages travel: as between processes, or as between threads.
+enum class Messages { kOverNccl, kByCopies };
+
+template <NcclReductions kReductions, Messages kMessages>
 class NcclBackend final : public BackendUnderTest {
  public:
   int max_ranks() const override { return ranks_; }
   int own_calls() const override { return 1; }  // the split for names of NCCL's communicators
-  // Where sums are exact, members tell one another their nodes behind it.
+  // Behind it the communicator's name goes to all members; where sums are exact, nodes do before.
   std::string last_own_call() const override {
-    return kReductions == NcclReductions::kExact ? "all_gather #0" : "split #0";
+    return kReductions == NcclReductions::kExact ? "broadcast #1" : "broadcast #0";
   }
   absl::Status Run(int ranks, absl::Duration timeout, const RankBody& body) override {
+    const auto boards =
+        kMessages == Messages::kByCopies ? std::make_shared<RoundBoards>() : nullptr;
     return RunRanks(ranks, {.timeout = timeout}, [&](RankHandle& handle) -> absl::Status {
       LS_ASSIGN_OR_RETURN(const std::unique_ptr<CudaContext> context,
                           CudaContext::Create(handle.rank()));
       GpuMemory memory(*context);
-      NcclGpu device(*context, absl::ToChronoNanoseconds(timeout), kReductions, handle.comm());
+      NcclGpu device(*context, absl::ToChronoNanoseconds(timeout), kReductions, handle.comm(),
+                     boards);
       LS_ASSIGN_OR_RETURN(const auto comm, DeviceCommunicator::Create(handle.comm(), device));
       constexpr bool kExact = kReductions == NcclReductions::kExact;
       RankUnderTest rank(*comm, memory, kExact ? Arithmetic::kTree : Arithmetic::kAnyOrder);
@@ -56,14 +62,16 @@ class NcclBackend final : public BackendUnderTest {
   const int ranks_ = Ranks();
 };
 
-template <NcclReductions kReductions>
+template <NcclReductions kReductions, Messages kMessages>
 std::unique_ptr<BackendUnderTest> MakeBackend() {
-  return std::make_unique<NcclBackend<kReductions>>();
+  return std::make_unique<NcclBackend<kReductions, kMessages>>();
 }
 
-INSTANTIATE_TEST_SUITE_P(Nccl, CommConformance,
-                         testing::Values(&MakeBackend<NcclReductions::kFast>,
-                                         &MakeBackend<NcclReductions::kExact>));
+INSTANTIATE_TEST_SUITE_P(
+    Nccl, CommConformance,
+    testing::Values(&MakeBackend<NcclReductions::kFast, Messages::kOverNccl>,
+                    &MakeBackend<NcclReductions::kExact, Messages::kOverNccl>,
+                    &MakeBackend<NcclReductions::kExact, Messages::kByCopies>));
 
 }  // namespace
 }  // namespace lockstep

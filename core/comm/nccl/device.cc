@@ -70,11 +70,26 @@ absl::StatusOr<int> FindRanksANode(Communicator& ids) {
   return RanksANode(all.span<int64_t>());
 }
 
+// The communicator of all members, each of which calls this, on the calling thread's GPU. Waits for
+// them.
+absl::StatusOr<std::shared_ptr<nccl::Comm>> ConnectAll(Communicator& ids,
+                                                       const nccl::Patience& patience) {
+  TravellingId id;
+  if (ids.rank() == 0) {
+    LS_ASSIGN_OR_RETURN(const ncclUniqueId made, nccl::Comm::NewId());
+    id.Set(made);
+  }
+  LS_RETURN_IF_ERROR(ids.Broadcast(id.tensor(), 0, kIdLabel).Wait());
+  return nccl::Comm::Create(id.Get(), ids.size(), ids.rank(), patience);
+}
+
 // One group as its carriers share it.
 struct NcclGroup {
-  NcclGroup(std::unique_ptr<Communicator> ids_of_group, nccl::Patience for_others,
-            NcclReductions reductions_of_group, int ranks_a_node, nccl::Watch& over_gpu)
+  NcclGroup(std::unique_ptr<Communicator> ids_of_group, std::shared_ptr<nccl::Comm> comm_of_members,
+            nccl::Patience for_others, NcclReductions reductions_of_group, int ranks_a_node,
+            nccl::Watch& over_gpu)
       : ids(std::move(ids_of_group)),
+        comm(std::move(comm_of_members)),
         patience(std::move(for_others)),
         reductions(reductions_of_group),
         member{.size = ids->size(), .rank = ids->rank(), .ranks_a_node = ranks_a_node},
@@ -92,6 +107,7 @@ struct NcclGroup {
   }
 
   const std::unique_ptr<Communicator> ids;  // the group's, for names alone
+  const std::shared_ptr<nccl::Comm> comm;   // of all members
   const nccl::Patience patience;
   const NcclReductions reductions;
   const DeviceMember member;
@@ -124,7 +140,6 @@ class NcclCarrier : public DeviceCarrier {
   DeviceMarkPtr GiveUp(const DeviceCall&) final { return nullptr; }
 
  protected:
-  // Made where it is first needed, with all that have a part in it.
   virtual std::shared_ptr<nccl::Comm> Connected() = 0;
   virtual void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) = 0;
 
@@ -146,18 +161,7 @@ class NcclCollectives final : public NcclCarrier {
   }
 
  private:
-  std::shared_ptr<nccl::Comm> Connected() override {
-    if (comm_ != nullptr) return comm_;
-    TravellingId id;
-    const int rank = group().ids->rank();
-    if (rank == 0) id.Set(ValueOrThrow(nccl::Comm::NewId()));
-    ThrowIfError(
-        group()
-            .Call([&](Communicator& ids) { return ids.Broadcast(id.tensor(), 0, kIdLabel); })
-            .Wait());
-    comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), group().ids->size(), rank, group().patience));
-    return comm_;
-  }
+  std::shared_ptr<nccl::Comm> Connected() override { return group().comm; }
   void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) override {
     const DeviceMember& member = group().member;
     if (!group().ReducesExactly(call.call.signature)) {
@@ -167,10 +171,9 @@ class NcclCollectives final : public NcclCarrier {
     QueueExactReduction(call.call, member, call.held == nullptr ? nullptr : call.held->raw(),
                         stream, peers);
   }
-
-  std::shared_ptr<nccl::Comm> comm_;
 };
 
+// Between processes, which cannot reach each other's GPUs by copies.
 class NcclMessages final : public NcclCarrier {
  public:
   NcclMessages(std::shared_ptr<NcclGroup> group, std::unique_ptr<DeviceStream> stream,
@@ -180,6 +183,7 @@ class NcclMessages final : public NcclCarrier {
         member_(member) {}
 
  private:
+  // Made for the first message, by the two that have a part in it.
   std::shared_ptr<nccl::Comm> Connected() override {
     if (comm_ != nullptr) return comm_;
     TravellingId id;
@@ -202,19 +206,24 @@ class NcclMessages final : public NcclCarrier {
   std::shared_ptr<nccl::Comm> comm_;
 };
 
-// NCCL where there is somebody else; what a rank does with itself needs no more than a stream.
+// NCCL for collectives. Messages go by copies between GPUs where all members are threads of this
+// process, and what a rank sends itself always does.
 class NcclRoutes final : public DeviceRoutes {
  public:
-  NcclRoutes(std::shared_ptr<NcclGroup> group, DeviceStreamFactory make_stream)
+  // `threads`: routes among the members; null where some are other processes.
+  NcclRoutes(std::shared_ptr<NcclGroup> group, DeviceStreamFactory make_stream,
+             std::unique_ptr<DeviceRoutes> threads)
       : group_(std::move(group)),
         rank_(group_->ids->rank()),
         make_stream_(std::move(make_stream)),
-        alone_(std::make_shared<RoundBoard>(), group_->ids->size(), rank_, make_stream_) {}
+        alone_(std::make_shared<RoundBoard>(), group_->ids->size(), rank_, make_stream_),
+        threads_(std::move(threads)) {}
 
   std::unique_ptr<DeviceCarrier> Collectives() override {
     return std::make_unique<NcclCollectives>(group_, make_stream_());
   }
   std::unique_ptr<DeviceCarrier> Messages(Direction direction, int member) override {
+    if (threads_ != nullptr) return threads_->Messages(direction, member);
     if (member == rank_) return alone_.Messages(direction, member);
     return std::make_unique<NcclMessages>(group_, make_stream_(), direction, member);
   }
@@ -224,17 +233,20 @@ class NcclRoutes final : public DeviceRoutes {
   const int rank_;
   const DeviceStreamFactory make_stream_;
   SharedDeviceRoutes alone_;
+  const std::unique_ptr<DeviceRoutes> threads_;
 };
 
 }  // namespace
 
 NcclGpu::NcclGpu(CudaContext& context, std::chrono::nanoseconds timeout, NcclReductions reductions,
-                 Communicator& world)
+                 Communicator& world, std::shared_ptr<RoundBoards> boards)
     : GpuDevice(context),
       patience_{.timeout = std::max<std::chrono::nanoseconds>(timeout, kLeastTimeout),
                 .world_status = [&world] { return world.status(); }},
       reductions_(reductions),
-      watch_(context.ordinal(), patience_) {}
+      watch_(context.ordinal(), patience_) {
+  if (boards != nullptr) threads_.emplace(std::move(boards));
+}
 
 absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& group) {
   if (group.size() == 1) {
@@ -247,9 +259,13 @@ absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& gro
   if (reductions_ == NcclReductions::kExact) {
     LS_ASSIGN_OR_RETURN(ranks_a_node, FindRanksANode(*ids));
   }
-  auto shared =
-      std::make_shared<NcclGroup>(std::move(ids), patience_, reductions_, ranks_a_node, watch_);
-  return std::make_unique<NcclRoutes>(std::move(shared), StreamFactory());
+  context().MakeCurrent();
+  LS_ASSIGN_OR_RETURN(std::shared_ptr<nccl::Comm> comm, ConnectAll(*ids, patience_));
+  auto shared = std::make_shared<NcclGroup>(std::move(ids), std::move(comm), patience_, reductions_,
+                                            ranks_a_node, watch_);
+  return std::make_unique<NcclRoutes>(
+      std::move(shared), StreamFactory(),
+      threads_.has_value() ? threads_->Connect(group.group(), StreamFactory()) : nullptr);
 }
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@ namespace lockstep::emulation {
 namespace {
 
 constexpr int kLanes = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
 
 // What a thread waits for.
 enum class Waits { kNothing, kBlock, kWarp, kIsOver };
@@ -41,11 +42,20 @@ struct Thread {
   std::vector<PendingCopy> copies;
 };
 
+// What a lane brings to a shuffle or a vote, and takes from it.
+struct Exchange {
+  uint64_t bits = 0;
+  int lane = 0;
+  uint64_t result = 0;
+};
+
 // What the lanes of a warp do together at present.
 struct Warp {
   WarpFunction function = nullptr;
   unsigned mask = 0, arrived = 0;
-  std::array<void*, kLanes> operands = {};
+  void* operands[kLanes] = {};  // null: the lane is not in the mask
+  // Side by side: on 32 stacks they would be as many cache misses.
+  std::array<Exchange, kLanes> exchanges = {};
   uint32_t epoch = 0;  // counts __syncwarp
 };
 
@@ -64,6 +74,8 @@ class BlockRunner {
 
   unsigned SyncThreads(unsigned bits);
   void TogetherAsWarp(unsigned mask, WarpFunction function, void* operands);
+  // The calling thread's; keeps what it holds up to its next use by that thread.
+  Exchange& exchange() { return warp().exchanges[static_cast<size_t>(thread_->number % kLanes)]; }
   void SyncWarp(unsigned mask);
   void Check(Access access, const void* address, size_t bytes, size_t alignment);
   void FinishCopies();
@@ -244,17 +256,16 @@ void BlockRunner::TogetherAsWarp(unsigned mask, WarpFunction function, void* ope
   if (together.arrived == 0) {
     together.function = function;
     together.mask = mask;
+    if (mask != kAllLanes)
+      std::fill(std::begin(together.operands), std::end(together.operands), nullptr);
   } else if (together.function != function || together.mask != mask) {
     Fail(cudaErrorLaunchFailure, "does something else than the other lanes of its warp");
   }
   together.arrived |= 1u << lane;
   together.operands[lane] = operands;
   if (together.arrived != mask) return Wait(Waits::kWarp);
-  void* all[kLanes];
-  std::copy(together.operands.begin(), together.operands.end(), all);
-  function(all);
+  function(together.operands);
   together.arrived = 0;
-  together.operands = {};
   const size_t first = static_cast<size_t>(thread_->number / kLanes) * kLanes;
   for (size_t i = 0; i < kLanes; ++i) {
     if ((mask >> i & 1) != 0) threads_[first + i].waits = Waits::kNothing;
@@ -285,7 +296,7 @@ void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t
   // A fiber's own stack: local variables.
   if (begin - reinterpret_cast<uintptr_t>(thread_->fiber->stack()) < Fiber::kStackBytes) return;
   const char* const verb = access == Access::kRead ? "reads " : "writes ";
-  if (begin % alignment != 0) {
+  if ((begin & (alignment - 1)) != 0) {
     Fail(cudaErrorMisalignedAddress,
          absl::StrCat(verb, bytes, " bytes at ", absl::Hex(begin), ", no multiple of ", alignment));
   }
@@ -363,47 +374,43 @@ int Lane() { return running->thread().number % kLanes; }
 unsigned SyncThreads(unsigned bits) { return running->SyncThreads(bits); }
 void SyncWarp(unsigned mask) { running->SyncWarp(mask); }
 void TogetherAsWarp(WarpFunction f, void* operands) {
-  running->TogetherAsWarp(0xffffffffu, f, operands);
+  running->TogetherAsWarp(kAllLanes, f, operands);
 }
 
 unsigned Ballot(unsigned mask, bool predicate) {
-  struct Operands {
-    bool predicate;
-    unsigned votes;
-  } own = {predicate, 0};
+  Exchange& own = running->exchange();
+  own.bits = predicate;
   running->TogetherAsWarp(
       mask,
       [](void* const(&lanes)[kLanes]) {
         unsigned votes = 0;
         for (unsigned i = 0; i < kLanes; ++i) {
-          const auto* const lane = static_cast<const Operands*>(lanes[i]);
-          if (lane != nullptr && lane->predicate) votes |= 1u << i;
+          const auto* const lane = static_cast<const Exchange*>(lanes[i]);
+          if (lane != nullptr && lane->bits != 0) votes |= 1u << i;
         }
         for (void* const lane : lanes) {
-          if (lane != nullptr) static_cast<Operands*>(lane)->votes = votes;
+          if (lane != nullptr) static_cast<Exchange*>(lane)->result = votes;
         }
       },
       &own);
-  return own.votes;
+  return static_cast<unsigned>(own.result);
 }
 
 uint64_t ShuffleBits(unsigned mask, uint64_t bits, int lane) {
-  struct Operands {
-    uint64_t bits;
-    int lane;
-    uint64_t result;
-  } own = {bits, lane, 0};
   if ((mask >> lane & 1) == 0) {
     running->Fail(cudaErrorLaunchFailure,
                   absl::StrCat("shuffles with lane ", lane, ", which is not in the mask"));
   }
+  Exchange& own = running->exchange();
+  own.bits = bits;
+  own.lane = lane;
   running->TogetherAsWarp(
       mask,
       [](void* const(&lanes)[kLanes]) {
         for (void* const each : lanes) {
           if (each == nullptr) continue;
-          auto& to = *static_cast<Operands*>(each);
-          to.result = static_cast<const Operands*>(lanes[to.lane])->bits;
+          auto& to = *static_cast<Exchange*>(each);
+          to.result = static_cast<const Exchange*>(lanes[to.lane])->bits;
         }
       },
       &own);

@@ -362,6 +362,68 @@ TEST_F(EmulationTest, RanksThatCallCollectivesOfTwoSizes) {
   cudaStreamSynchronize(second.stream());
 }
 
+// Lets the GPU come to what is queued on the stream, which may wait for other GPUs.
+void LetBegin(cudaStream_t stream) {
+  cudaEvent_t end = nullptr;
+  cudaEventCreateWithFlags(&end, cudaEventDisableTiming);
+  cudaEventRecord(end, stream);
+  for (int i = 0; i < 20; ++i) cudaEventQuery(end);
+  cudaEventDestroy(end);
+}
+
+// Two communicators of the same two GPUs, on two streams of each GPU: `first_of_second` is the one
+// that the second GPU's streams come to first. The first GPU's come to communicator 0.
+cudaError_t ReduceOverTwoCommunicators(int first_of_second) {
+  setenv("LOCKSTEP_EMULATED_NCCL_KERNELS", "1", 1);
+  const Pair pairs[2];
+  for (int device = 0; device < 2; ++device) {
+    const Gpu gpu(device);
+    const int first = device == 0 ? 0 : first_of_second;
+    for (const int which : {first, 1 - first}) {
+      float* const x = gpu.Floats(8);
+      cudaStreamSynchronize(gpu.stream());
+      const cudaStream_t stream = gpu.NewStream();
+      ncclAllReduce(x, x, 8, ncclFloat32, ncclSum, pairs[which].comms[device], stream);
+      LetBegin(stream);
+    }
+  }
+  cudaSetDevice(0);
+  const cudaError_t first = cudaDeviceSynchronize();
+  cudaSetDevice(1);
+  const cudaError_t second = cudaDeviceSynchronize();
+  return first != cudaSuccess ? first : second;
+}
+
+TEST_F(EmulationTest, CommunicatorsUsedInOneOrderOnAllGpus) {
+  EXPECT_EXIT(std::_Exit(ReduceOverTwoCommunicators(0)), testing::ExitedWithCode(cudaSuccess), "");
+}
+
+TEST_F(EmulationTest, CommunicatorsUsedAtOnceInDifferentOrders) {
+  ExpectFound([] { return ReduceOverTwoCommunicators(1); }, cudaErrorLaunchTimeout,
+              "kernels of several NCCL communicators begin in different orders");
+}
+
+// Makes a communicator on a GPU on which a kernel of another one waits.
+ncclResult_t MakeACommunicatorLate() {
+  setenv("LOCKSTEP_EMULATED_NCCL_KERNELS", "1", 1);
+  const Pair pair;
+  const Gpu gpu(0);
+  float* const x = gpu.Floats(8);
+  ncclAllReduce(x, x, 8, ncclFloat32, ncclSum, pair.comms[0], gpu.stream());
+  LetBegin(gpu.stream());
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t late = nullptr;
+  return ncclCommInitRankConfig(&late, 2, id, 0, &config);
+}
+
+TEST_F(EmulationTest, ACommunicatorMadeWhileAKernelOfNcclWaits) {
+  EXPECT_EXIT(std::_Exit(MakeACommunicatorLate()), testing::ExitedWithCode(ncclInvalidUsage),
+              "made while a kernel of NCCL waits on GPU 0");
+}
+
 TEST_F(EmulationTest, TwoRanksOnOneGpu) {
   ncclUniqueId id;
   ncclGetUniqueId(&id);

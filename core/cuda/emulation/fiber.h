@@ -29,6 +29,7 @@ class Fiber {
   static void Enter(Fiber* fiber);
 
   char* stack_;
+  size_t offset_;            // bytes at the stack's top that are left unused
   void* own_ = nullptr;      // stack pointer while it does not run
   void* resumer_ = nullptr;  // stack pointer of who resumed it
   void (*function_)(void*) = nullptr;

@@ -1,10 +1,13 @@
 #include "core/cuda/emulation/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -19,6 +22,11 @@ constexpr size_t kKept = 64;
 // Never read or written: an access a little behind a block is in no other.
 constexpr size_t kGapBytes = 256;
 
+// Blocks from this size on share pages of NaN until they are written.
+constexpr size_t kLargeBytes = 64 << 20;
+// What these pages are shared of.
+constexpr size_t kPatternBytes = 8 << 20;
+
 size_t RoomFor(size_t bytes) {
   const size_t wanted = bytes + kGapBytes;
   const size_t unit = wanted < kPage ? Memory::kAlignment : kPage;
@@ -26,6 +34,26 @@ size_t RoomFor(size_t bytes) {
 }
 
 uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+// A file of kPatternBytes of NaN of every width, in memory.
+int OpenPattern() {
+  const int file = memfd_create("nan", MFD_CLOEXEC);
+  PCHECK(file >= 0);
+  const std::vector<unsigned char> bytes(kPatternBytes, 0xff);
+  PCHECK(write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  return file;
+}
+
+// Fills whole pages with NaN by mapping the pattern there over and over: a table of gigabytes of
+// which a test touches a few rows takes the memory of these rows.
+void MapPattern(void* block, size_t bytes) {
+  static const int file = OpenPattern();
+  for (size_t at = 0; at < bytes; at += kPatternBytes) {
+    void* const part = static_cast<char*>(block) + at;
+    PCHECK(mmap(part, std::min(kPatternBytes, bytes - at), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == part);
+  }
+}
 
 }  // namespace
 
@@ -70,6 +98,7 @@ void Memory::Begin(void* block) {
     Block& begun = arenas_[static_cast<size_t>(DeviceOf(block))].blocks.at(Number(block));
     begun.state = State::kLive;
     bytes = begun.bytes;
+    if (bytes >= kLargeBytes) return MapPattern(block, begun.room);
   }
   std::memset(block, 0xff, bytes);
 }

@@ -14,12 +14,14 @@
 #include "absl/strings/str_cat.h"
 #include "core/cuda/emulation/handles.h"
 #include "core/cuda/emulation/nccl_group.h"
+#include "core/cuda/emulation/nccl_occupancy.h"
 #include "glog/logging.h"
 
 using lockstep::emulation::Fault;
 using lockstep::emulation::Machine;
 using lockstep::emulation::NcclCall;
 using lockstep::emulation::NcclGroup;
+using lockstep::emulation::NcclOccupancy;
 using lockstep::emulation::NcclOperation;
 using lockstep::emulation::NcclTransfer;
 
@@ -61,17 +63,28 @@ thread_local int depth = 0;
 // One rank's part in several transfers, as work of a stream.
 class Kernel {
  public:
-  Kernel(std::shared_ptr<NcclGroup> group, std::vector<std::shared_ptr<NcclTransfer>> transfers)
-      : group_(std::move(group)), transfers_(std::move(transfers)) {}
+  Kernel(std::shared_ptr<NcclGroup> group, int device,
+         std::vector<std::shared_ptr<NcclTransfer>> transfers)
+      : group_(std::move(group)),
+        kernel_{.group = group_.get(), .device = device, .transfers = std::move(transfers)} {}
 
   // Under the machine's lock, when the stream has come here.
   bool IsReady() {
-    if (!has_arrived_) {
-      has_arrived_ = true;
-      for (const auto& transfer : transfers_) ++transfer->arrived;
-    }
     if (group_->is_aborted()) return true;
-    for (const auto& transfer : transfers_) {
+    if (!has_begun_) {
+      switch (NcclOccupancy::Get().Enter(kernel_)) {
+        case NcclOccupancy::Entry::kNoRoom:
+          return false;
+        case NcclOccupancy::Entry::kDeadlock:
+          is_deadlocked_ = true;
+          return true;
+        case NcclOccupancy::Entry::kBegun:
+          break;
+      }
+      has_begun_ = true;
+      for (const auto& transfer : kernel_.transfers) ++transfer->arrived;
+    }
+    for (const auto& transfer : kernel_.transfers) {
       if (transfer->arrived < transfer->expected) return false;
     }
     return true;
@@ -80,8 +93,16 @@ class Kernel {
   std::optional<Fault> Run() {
     std::optional<Fault> fault;
     Machine::Get().Change([&] {
+      NcclOccupancy::Get().Leave(kernel_);
       if (group_->is_aborted()) return;
-      for (const auto& transfer : transfers_) {
+      if (is_deadlocked_) {
+        fault = {cudaErrorLaunchTimeout,
+                 absl::StrCat("GPU ", kernel_.device,
+                              ": kernels of several NCCL communicators begin in different orders "
+                              "on the GPUs, and wait for each other")};
+        return;
+      }
+      for (const auto& transfer : kernel_.transfers) {
         if (transfer->is_done || fault.has_value()) continue;
         fault = RunTransfer(*group_, *transfer);
         transfer->is_done = true;
@@ -92,8 +113,8 @@ class Kernel {
 
  private:
   const std::shared_ptr<NcclGroup> group_;
-  const std::vector<std::shared_ptr<NcclTransfer>> transfers_;
-  bool has_arrived_ = false;
+  const NcclOccupancy::Kernel kernel_;
+  bool has_begun_ = false, is_deadlocked_ = false;
 };
 
 ncclResult_t JudgeCall(const PendingCall& pending_call) {
@@ -128,7 +149,7 @@ ncclResult_t QueueCalls(ncclComm_t comm, cudaStream_t stream, const std::vector<
     comm->error = RefuseCall(ncclInvalidUsage, problem);
     return comm->error;
   }
-  const auto kernel = std::make_shared<Kernel>(comm->group, std::move(transfers));
+  const auto kernel = std::make_shared<Kernel>(comm->group, comm->device, std::move(transfers));
   QueueOn(stream, {.name = calls.front().ToString(),
                    .run = [kernel] { return kernel->Run(); },
                    .is_ready = [kernel] { return kernel->IsReady(); }});
@@ -205,6 +226,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     for (int other = 0; other < group->ranks(); ++other) {
       if (group->device(other) != device) continue;
       problem = absl::StrCat("ranks ", other, " and ", rank, " have GPU ", device, " both");
+    }
+    if (NcclOccupancy::Get().Spins(device)) {
+      problem = absl::StrCat("a communicator is made while a kernel of NCCL waits on GPU ", device);
     }
     if (group->ranks() != ranks) problem = "ranks that name different sizes of a communicator";
     if (problem.empty() && !group->Join(rank, device)) problem = "a rank that joins twice";

@@ -21,15 +21,6 @@ constexpr int64_t kMost = 65535;
 
 void CheckAttention(const Attention& attention, const Tensor& qkv) {
   CHECK_EQ(qkv.shape()[2], attention.packed_width()) << qkv.shape();
-  if (attention.documents.first != nullptr) {
-    throw StatusException(
-        absl::UnimplementedError("attention on the GPU: there are no masks of documents"));
-  }
-  if (attention.group() > 1) {
-    throw StatusException(absl::UnimplementedError(
-        absl::StrCat("attention on the GPU: ", attention.heads_of_keys(), " heads of keys for ",
-                     attention.heads, " heads of queries; there must be as many")));
-  }
   if (attention.head_width > cuda::kWidestHead) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: heads of ", attention.head_width,
@@ -42,6 +33,27 @@ void CheckAttention(const Attention& attention, const Tensor& qkv) {
   }
 }
 
+// `attention` with its documents [batch, time] in the GPU's memory, where they stay as long as the
+// object.
+class OnGpu {
+ public:
+  OnGpu(Kernels& kernels, const Attention& attention, const Tensor& qkv) : attention_(attention) {
+    Documents& documents = attention_.documents;
+    if (documents.first == nullptr) return;
+    const Shape shape = {qkv.shape()[0], qkv.shape()[1]};
+    CHECK_EQ(documents.time, shape[1]);
+    first_ = kernels.Empty(shape, DType::kI32, MemoryClass::kWorkspace);
+    kernels.CopyFromHost(documents.first, first_);
+    documents.first = first_.data<int32_t>();
+  }
+
+  const Attention& attention() const { return attention_; }
+
+ private:
+  Attention attention_;
+  Tensor first_;
+};
+
 }  // namespace
 
 void CudaKernels::AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
@@ -49,8 +61,9 @@ void CudaKernels::AttentionForward(const Attention& attention, const Tensor& qkv
   Span span(this);
   CheckAttention(attention, qkv);
   if (qkv.elements() == 0) return;
-  LS_CUDA(cuda::AttentionForward(stream(), attention, qkv.shape()[0], qkv.shape()[1], Of(qkv),
-                                 Of(y), log_sum_exp.data<float>()));
+  const OnGpu on_gpu(*this, attention, qkv);
+  LS_CUDA(cuda::AttentionForward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],
+                                 Of(qkv), Of(y), log_sum_exp.data<float>()));
 }
 
 void CudaKernels::AttentionBackward(const Attention& attention, const Tensor& qkv, const Tensor& y,
@@ -60,9 +73,10 @@ void CudaKernels::AttentionBackward(const Attention& attention, const Tensor& qk
   CheckAttention(attention, qkv);
   if (qkv.elements() == 0) return;
   const Tensor products = Workspace(log_sum_exp.shape());
-  LS_CUDA(cuda::AttentionBackward(stream(), attention, qkv.shape()[0], qkv.shape()[1], Of(qkv),
-                                  Of(y), log_sum_exp.data<float>(), Of(dy), products.data<float>(),
-                                  Of(dqkv)));
+  const OnGpu on_gpu(*this, attention, qkv);
+  LS_CUDA(cuda::AttentionBackward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],
+                                  Of(qkv), Of(y), log_sum_exp.data<float>(), Of(dy),
+                                  products.data<float>(), Of(dqkv)));
 }
 
 }  // namespace lockstep

@@ -97,7 +97,9 @@ __global__ void ForwardKernel(Attention attention, int64_t time, Array qkv, Arra
     largest[r] = -INFINITY;
     sum[r] = 0;
   }
-  for (int64_t begin = 0; begin <= first; begin += kTile) {
+  // Documents ascend: no query of the tile sees an earlier key than the first one.
+  const int64_t first_key = head.FirstKeyOf(first) / kTile * kTile;
+  for (int64_t begin = first_key; begin <= first; begin += kTile) {
     __syncthreads();  // the tiles before have been read
     LoadTile(qkv, begin, time, width, offset(1), keys);
     LoadTile(qkv, begin, time, width, offset(2), values);
@@ -107,11 +109,11 @@ __global__ void ForwardKernel(Attention attention, int64_t time, Array qkv, Arra
       const int row = warp * kRows + r;
       const int64_t query = first + row, key = begin + lane;
       if (query >= time) continue;  // the whole warp's
-      const bool seen = key <= query;
+      const bool seen = key <= query && key >= head.FirstKeyOf(query);
       const float logit =
           seen ? Dot(queries.At(row), keys.At(lane), width) * head.scale : -INFINITY;
-      // Key 0 of the first tile is seen by all: the largest is finite from there on.
       const float above = fmaxf(largest[r], WarpReduce(logit, Larger{}));
+      if (above == -INFINITY) continue;  // keys of earlier documents alone; the whole warp's
       const float shrink = expf(largest[r] - above);
       const float p = seen ? expf(logit - above) : 0.0f;
       largest[r] = above;
@@ -147,13 +149,15 @@ __global__ void ProductsKernel(Attention attention, int64_t time, Array y, Array
 
 // A block has a tile of rows and meets one tile of columns after the other. Rows are queries with
 // their dy, columns keys with their values, and what is summed are the queries' gradients; or, with
-// kOfKeys, the other way about, and the gradients of keys and values are summed.
+// kOfKeys, the other way about, and the gradients of keys and values are summed, over the heads of
+// queries in order that have them. Block (tile of rows, head of the rows, sequence).
 template <bool kOfKeys>
 __global__ void BackwardKernel(Attention attention, int64_t time, Array qkv,
                                const float* log_sum_exp, Array dy, const float* products,
                                Array dqkv) {
   extern __shared__ float shared[];
-  const Head head(attention, time);
+  Head head(attention, time);
+  if (kOfKeys) head.key_head = static_cast<int>(blockIdx.y);
   const int width = head.width(), lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const TileOfRows row_a = TileInShared(shared, 0, width);  // queries or keys
   const TileOfRows row_b = TileInShared(shared, 1, width);  // dy or values
@@ -175,26 +179,31 @@ __global__ void BackwardKernel(Attention attention, int64_t time, Array qkv,
   kOfKeys ? keys(first, row_a, row_b) : queries(first, row_a, row_b);
 
   float sum_a[kRows][kSegments] = {}, sum_b[kRows][kSegments] = {};
-  const int64_t begin = kOfKeys ? first : 0, end = kOfKeys ? time : first + 1;
-  for (int64_t column_first = begin; column_first < end; column_first += kTile) {
-    __syncthreads();  // the tiles before have been read
-    kOfKeys ? queries(column_first, column_a, column_b) : keys(column_first, column_a, column_b);
-    __syncthreads();
+  const int64_t begin = kOfKeys ? first : head.FirstKeyOf(first) / kTile * kTile;
+  const int64_t end = kOfKeys ? time : first + 1;
+  const int members = kOfKeys ? head.group() : 1;
+  for (int member = 0; member < members; ++member) {
+    if (kOfKeys) head.head = head.key_head * members + member;
+    for (int64_t column_first = begin; column_first < end; column_first += kTile) {
+      __syncthreads();  // the tiles before have been read
+      kOfKeys ? queries(column_first, column_a, column_b) : keys(column_first, column_a, column_b);
+      __syncthreads();
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int row = warp * kRows + r;
-      const int64_t query = kOfKeys ? column_first + lane : first + row;
-      const int64_t key = kOfKeys ? first + row : column_first + lane;
-      float p = 0, slope = 0, dropout = 0;
-      if (key <= query && query < time) {
-        const float logit = Dot(row_a.At(row), column_a.At(lane), width) * head.scale;
-        p = expf(logit - log_sum_exp[head.InSums(query)]);
-        dropout = head.DropoutOf(query, key);
-        const float gradient = Dot(row_b.At(row), column_b.At(lane), width) * dropout;
-        slope = p * (gradient - products[head.InSums(query)]);
+      for (int r = 0; r < kRows; ++r) {
+        const int row = warp * kRows + r;
+        const int64_t query = kOfKeys ? column_first + lane : first + row;
+        const int64_t key = kOfKeys ? first + row : column_first + lane;
+        float p = 0, slope = 0, dropout = 0;
+        if (key <= query && query < time && key >= head.FirstKeyOf(query)) {
+          const float logit = Dot(row_a.At(row), column_a.At(lane), width) * head.scale;
+          p = expf(logit - log_sum_exp[head.InSums(query)]);
+          dropout = head.DropoutOf(query, key);
+          const float gradient = Dot(row_b.At(row), column_b.At(lane), width) * dropout;
+          slope = p * (gradient - products[head.InSums(query)]);
+        }
+        AddWeighted(slope, column_a, width, sum_a[r]);
+        if constexpr (kOfKeys) AddWeighted(p * dropout, column_b, width, sum_b[r]);
       }
-      AddWeighted(slope, column_a, width, sum_a[r]);
-      if constexpr (kOfKeys) AddWeighted(p * dropout, column_b, width, sum_b[r]);
     }
   }
 #pragma unroll
@@ -213,9 +222,9 @@ cudaError_t AllowShared(Kernel kernel, size_t bytes) {
                               static_cast<int>(bytes));
 }
 
-dim3 Blocks(const Attention& attention, int64_t batch, int64_t rows, int64_t rows_of_block) {
-  return dim3(static_cast<unsigned>(BlocksFor(rows, rows_of_block)),
-              static_cast<unsigned>(attention.heads), static_cast<unsigned>(batch));
+dim3 Blocks(int64_t heads, int64_t batch, int64_t rows, int64_t rows_of_block) {
+  return dim3(static_cast<unsigned>(BlocksFor(rows, rows_of_block)), static_cast<unsigned>(heads),
+              static_cast<unsigned>(batch));
 }
 
 }  // namespace
@@ -228,7 +237,7 @@ cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t b
   const size_t shared = SharedBytes(3, attention.head_width);
   const cudaError_t error = AllowShared(ForwardKernel, shared);
   if (error != cudaSuccess) return error;
-  ForwardKernel<<<Blocks(attention, batch, time, kTile), kWarps * kWarp, shared, stream>>>(
+  ForwardKernel<<<Blocks(attention.heads, batch, time, kTile), kWarps * kWarp, shared, stream>>>(
       attention, time, qkv, y, log_sum_exp);
   return cudaGetLastError();
 }
@@ -240,16 +249,17 @@ cudaError_t AttentionBackward(cudaStream_t stream, Attention attention, int64_t 
     return TensorCoreAttentionBackward(stream, attention, batch, time, qkv, y, log_sum_exp, dy,
                                        products, dqkv);
   }
-  ProductsKernel<<<Blocks(attention, batch, time, kWarps), kWarps * kWarp, 0, stream>>>(
+  ProductsKernel<<<Blocks(attention.heads, batch, time, kWarps), kWarps * kWarp, 0, stream>>>(
       attention, time, y, dy, products);
   const size_t shared = SharedBytes(4, attention.head_width);
-  const dim3 blocks = Blocks(attention, batch, time, kTile);
   cudaError_t error = AllowShared(BackwardKernel<false>, shared);
   if (error != cudaSuccess) return error;
-  BackwardKernel<false><<<blocks, kWarps * kWarp, shared, stream>>>(
-      attention, time, qkv, log_sum_exp, dy, products, dqkv);
+  BackwardKernel<false>
+      <<<Blocks(attention.heads, batch, time, kTile), kWarps * kWarp, shared, stream>>>(
+          attention, time, qkv, log_sum_exp, dy, products, dqkv);
   error = AllowShared(BackwardKernel<true>, shared);
   if (error != cudaSuccess) return error;
+  const dim3 blocks = Blocks(attention.heads_of_keys(), batch, time, kTile);
   BackwardKernel<true><<<blocks, kWarps * kWarp, shared, stream>>>(attention, time, qkv,
                                                                    log_sum_exp, dy, products, dqkv);
   return cudaGetLastError();

@@ -13,6 +13,7 @@ namespace lockstep::cuda {
 // The widest head that there are kernels for.
 inline constexpr int64_t kWidestHead = 256;
 
+// The documents of `attention` lie in the GPU's memory.
 cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                              Array qkv, Array y, float* log_sum_exp);
 

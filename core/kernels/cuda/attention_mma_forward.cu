@@ -190,6 +190,7 @@ cudaError_t Forward(cudaStream_t stream, const Attention& attention, int64_t bat
 bool FitsTensorCores(const Attention& attention, int64_t time,
                      std::initializer_list<Array> tensors) {
   if (attention.head_width != 64 && attention.head_width != 128) return false;
+  if (attention.group() != 1 || attention.documents.first != nullptr) return false;
   constexpr int64_t kLongest = int64_t{1} << 30;  // what tiles are counted with
   if (time > kLongest) return false;
   const DType dtype = tensors.begin()->dtype;

@@ -54,8 +54,8 @@ class CudaKernels final : public Kernels {
   void ReluBackward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
   void Gelu(const Tensor& x, const Tensor& y) override;
   void GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
-  void SwiGlu(const Tensor&, const Tensor&) override { Lack(); }
-  void SwiGluBackward(const Tensor&, const Tensor&, const Tensor&) override { Lack(); }
+  void SwiGlu(const Tensor& x, const Tensor& y) override;
+  void SwiGluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) override;
   void ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,
                     const Tensor& y) override;
 
@@ -110,13 +110,11 @@ class CudaKernels final : public Kernels {
                          const Tensor& inverse_stddev, const Tensor& dy, const Tensor& residual,
                          const Tensor& dx, Write write, const Tensor& dscale,
                          const Tensor& dshift) override;
-  void RmsNorm(const Tensor&, const Tensor&, float, const Tensor&, const Tensor&) override {
-    Lack();
-  }
-  void RmsNormBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                       const Tensor&, Write, const Tensor&) override {
-    Lack();
-  }
+  void RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
+               const Tensor& inverse_rms) override;
+  void RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
+                       const Tensor& dy, const Tensor& residual, const Tensor& dx, Write write,
+                       const Tensor& dscale) override;
 
   void Embedding(const Tensor& ids, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(const Tensor& ids, const Tensor& dy, Write write,
@@ -124,25 +122,17 @@ class CudaKernels final : public Kernels {
   void LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) override;
   void AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) override;
   void AddPositionsBackward(const Tensor& dy, Write write, const Tensor& dtable) override;
-  void Rotate(const Rotation&, const Tensor&, const Tensor&, const Tensor&,
-              const Tensor&) override {
-    Lack();
-  }
-  void Route(const Routing&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
-    Lack();
-  }
-  void RouteBackward(const Routing&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                     const Tensor&) override {
-    Lack();
-  }
-  void CombineRows(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                   const Tensor&) override {
-    Lack();
-  }
-  void CombineRowsBackward(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                           const Tensor&, const Tensor&) override {
-    Lack();
-  }
+  void Rotate(const Rotation& rotation, const Tensor& x, const Tensor& positions,
+              const Tensor& table, const Tensor& y) override;
+  void Route(const Routing& routing, const Tensor& logits, const Tensor& bias, const Tensor& chosen,
+             const Tensor& weights) override;
+  void RouteBackward(const Routing& routing, const Tensor& logits, const Tensor& chosen,
+                     const Tensor& dweights, const Tensor& balance, const Tensor& dlogits) override;
+  void CombineRows(const Tensor& x, const Tensor& places, const Tensor& weights,
+                   const Tensor& residual, const Tensor& sums) override;
+  void CombineRowsBackward(const Tensor& dsums, const Tensor& x, const Tensor& places,
+                           const Tensor& weights, const Tensor& dx,
+                           const Tensor& dweights) override;
   void AttentionForward(const Attention& attention, const Tensor& qkv, const Tensor& y,
                         const Tensor& log_sum_exp) override;
   void AttentionOfFurtherTokens(const Attention&, int64_t, const Tensor&, const Tensor&,

@@ -3,6 +3,7 @@
 #include "core/kernels/cuda/cuda_kernels.h"
 
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/kernels/kernels_suite.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -49,8 +51,7 @@ KernelsBackend Computing(const char* name, DType dtype) {
               },
           .dtype = dtype,
           .batch_norm_of_library = true,
-          .attention_by_positions = true,
-          .is_complete = false};
+          .attention_by_positions = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, KernelsSuite,
@@ -73,6 +74,25 @@ TEST(CudaKernelsTest, WorkspaceIsBookedAndGivenBack) {
   kernels.ColumnSums(x, Write::kOverwrite, sums);
   EXPECT_GT(allocator.books().peak(MemoryClass::kWorkspace), 0);
   EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 0);
+}
+
+// An index of 32 bits would wrap around. The table takes 4 GiB.
+TEST(CudaKernelsTest, EmbeddingOfATableOfMoreThan2To31Elements) {
+  constexpr int64_t kWidth = 4096, kWords = (int64_t{1} << 31) / kWidth + 1;
+  constexpr uint16_t kThree = 0x4040;  // 3 in bf16
+  const std::unique_ptr<CudaContext> context = CudaContext::Create(0).value();
+  CudaAllocator allocator(*context);
+  CudaKernels kernels(*context, allocator);
+  const Tensor table = kernels.Empty({kWords, kWidth}, DType::kBF16);
+  const Tensor y = kernels.Empty({1, kWidth}, DType::kBF16);
+  const Tensor ids = kernels.Empty({1}, DType::kI32);
+  const int32_t last = kWords - 1;
+  kernels.Fill(table.View(last * kWidth, {kWidth}), 3);
+  kernels.CopyFromHost(&last, ids);
+  kernels.Embedding(ids, table, y);
+  std::vector<uint16_t> word(kWidth);
+  kernels.CopyToHost(y, word.data());
+  EXPECT_THAT(word, testing::Each(kThree));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
+#include "core/kernels/cuda/llama_elements.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
 
@@ -96,6 +97,18 @@ void CudaKernels::Gelu(const Tensor& x, const Tensor& y) {
 void CudaKernels::GeluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
   Span span(this);
   LS_CUDA(cuda::GeluBackward(stream(), Elements(dx, x, dy), Of(x), Of(dy), Of(dx)));
+}
+
+void CudaKernels::SwiGlu(const Tensor& x, const Tensor& y) {
+  Span span(this);
+  CHECK_EQ(x.elements(), 2 * y.elements());
+  LS_CUDA(cuda::SwiGlu(stream(), y.shape().rows(), y.shape()[-1], Of(x), Of(y)));
+}
+
+void CudaKernels::SwiGluBackward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  Span span(this);
+  CHECK_EQ(Elements(dx, x), 2 * dy.elements());
+  LS_CUDA(cuda::SwiGluBackward(stream(), dy.shape().rows(), dy.shape()[-1], Of(x), Of(dy), Of(dx)));
 }
 
 void CudaKernels::ApplyDropout(const Dropout& dropout, int64_t first_element, const Tensor& x,

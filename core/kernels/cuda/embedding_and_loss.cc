@@ -4,6 +4,7 @@
 #include "core/kernels/cuda/cross_entropy.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/embedding.h"
+#include "core/kernels/cuda/llama_elements.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
 
@@ -42,6 +43,15 @@ void CudaKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y
   Span span(this);
   LS_CUDA(cuda::LocalIds(stream(), ids.elements(), ids.data<int32_t>(), rows.first, rows.count,
                          y.data<int32_t>()));
+}
+
+void CudaKernels::Rotate(const Rotation& rotation, const Tensor& x, const Tensor& positions,
+                         const Tensor& table, const Tensor& y) {
+  Span span(this);
+  CHECK_EQ(positions.elements(), x.shape().rows());
+  CHECK_EQ(table.shape()[-1], rotation.head_width);
+  LS_CUDA(cuda::Rotate(stream(), rotation, x.shape().rows(), x.shape()[-1], Of(x),
+                       positions.data<int32_t>(), table.data<float>(), Of(y)));
 }
 
 void CudaKernels::AddPositions(const Tensor& x, const Tensor& table, const Tensor& y) {

@@ -4,20 +4,10 @@
 #include "core/kernels/cuda/elements.cuh"
 #include "core/kernels/cuda/layer_norm.h"
 #include "core/kernels/cuda/reduce.cuh"
+#include "core/kernels/cuda/warp_rows.cuh"
 
 namespace lockstep::cuda {
 namespace {
-
-constexpr int kRowsOfBlock = 4;  // a warp each
-
-// The row of the calling warp.
-__device__ int64_t WarpRow() { return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp; }
-
-// Calls f(column) for the columns that the calling lane has, kCount from each.
-template <int kCount, typename Function>
-__device__ void ForColumns(int64_t width, Function&& f) {
-  for (int64_t c = threadIdx.x % kWarp * kCount; c < width; c += kWarp * kCount) f(c);
-}
 
 template <int kCount>
 __global__ void ForwardKernel(int64_t rows, int64_t width, Array x, Array scale, Array shift,

@@ -7,6 +7,7 @@
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/elementwise.h"
 #include "core/kernels/cuda/layer_norm.h"
+#include "core/kernels/cuda/rms_norm.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
 
@@ -148,6 +149,32 @@ void CudaKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const 
   LS_CUDA(cuda::LayerNormSums(stream(), inputs, scratch.data<double>(), sums));
   if (dscale.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums, write, Of(dscale)));
   if (dshift.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums + width, write, Of(dshift)));
+}
+
+void CudaKernels::RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
+                          const Tensor& inverse_rms) {
+  Span span(this);
+  LS_CUDA(cuda::RmsNorm(stream(), x.shape().rows(), x.shape()[-1], Of(x), Of(scale), epsilon, Of(y),
+                        inverse_rms.data<float>()));
+}
+
+void CudaKernels::RmsNormBackward(const Tensor& x, const Tensor& scale, const Tensor& inverse_rms,
+                                  const Tensor& dy, const Tensor& residual, const Tensor& dx,
+                                  Write write, const Tensor& dscale) {
+  Span span(this);
+  const int64_t width = x.shape()[-1];
+  const cuda::RmsNormInputs inputs = {.rows = x.shape().rows(),
+                                      .width = width,
+                                      .x = Of(x),
+                                      .scale = Of(scale),
+                                      .inverse_rms = inverse_rms.data<float>(),
+                                      .dy = Of(dy)};
+  LS_CUDA(cuda::RmsNormInputGradient(stream(), inputs, Of(residual), Of(dx)));
+  if (!dscale.defined()) return;
+  const Tensor scratch = Workspace({cuda::ColumnScratch(width)}, DType::kF64);
+  double* const sums = SumsIn(scratch, width);
+  LS_CUDA(cuda::RmsNormSums(stream(), inputs, scratch.data<double>(), sums));
+  LS_CUDA(cuda::WriteSums(stream(), width, sums, write, Of(dscale)));
 }
 
 }  // namespace lockstep

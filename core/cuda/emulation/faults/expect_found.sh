@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# expect_found.sh PROGRAM TESTS MESSAGE: runs the GoogleTest tests TESTS of PROGRAM, which has a fault
+# in it, and passes if they fail and their output has a line that matches MESSAGE.
+set -uo pipefail
+output="$("$1" --gtest_filter="$2" 2>&1)"
+status=$?
+if ((status == 0)); then
+  echo "the fault was not found: all of these tests passed"
+elif ! grep -Eq "$3" <<<"${output}"; then
+  echo "exit code ${status}, but no line matches: $3"
+else
+  exit 0
+fi
+head -c 20000 <<<"${output}"
+exit 1

@@ -1,0 +1,107 @@
+// Every preset on GPUs has the bits of `single` on one GPU: four ranks that share a GPU, or that
+// have one each and reduce over NCCL along the tree (docs/numerics.md). The BUILD file makes a test
+// of each, by the number of GPUs that may be seen.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/kernels/cpu/instruction_set.h"
+#include "core/run/rank_device.h"
+#include "gtest/gtest.h"
+#include "models/models.h"
+#include "strategies/presets.h"
+#include "strategies/single/single.h"
+#include "strategies/testing/run_strategy.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 4;
+
+// A model so small that emulated GPUs take about a second for a step.
+const Assignments kTiny = {"model.width=16",          "data.context=8",
+                           "train.steps=2",           "batch.size=8",
+                           "cut.micro_batches=2",     "validation.batches=1",
+                           "validation.batch_size=2", "comm.nccl_reductions=exact"};
+
+// How a preset divides the work among kRanks, and the cut that `single` needs for the same bits.
+struct Division {
+  Assignments cut, mesh;
+};
+
+// Empty cut and mesh: the preset runs on one rank.
+const std::map<std::string, Division>& Divisions() {
+  static const auto& divisions = *new std::map<std::string, Division>{
+      {"single", {}},
+      {"naive_ddp", {{"cut.shards=4"}, {"mesh.dp=4"}}},
+      {"ddp", {{"cut.shards=4"}, {"mesh.dp=4"}}},
+      {"zero1", {{"cut.shards=4"}, {"mesh.dp=4"}}},
+      {"zero2", {{"cut.shards=4"}, {"mesh.dp=4"}}},
+      {"fsdp", {{"cut.shards=4"}, {"mesh.dp=4"}}},
+      {"layerwise", {{}, {"mesh.pp=4"}}},
+      {"gpipe", {{}, {"mesh.pp=4"}}},
+      {"fsdp_pipe", {{"cut.shards=2"}, {"mesh.dp=2", "mesh.pp=2"}}},
+      {"tp", {{"cut.shards=2", "cut.features=2"}, {"mesh.dp=2", "mesh.tp=2"}}},
+      {"cp",
+       {{"cut.shards=2", "cut.tokens=2"},
+        {"mesh.dp=2", "mesh.cp=2", "context_parallel.attention=ulysses"}}},
+      {"ep", {{"cut.shards=4", "model.experts.count=4"}, {"mesh.dp=4", "mesh.ep=2"}}},
+      {"lora", {{"cut.shards=4", "lora.layers=[\"*.attention\"]"}, {"mesh.dp=4"}}},
+      {"mesh", {{"cut.features=2"}, {"mesh.pp=2", "mesh.tp=2"}}},
+  };
+  return divisions;
+}
+
+std::vector<RankReport> OnGpus(const StrategyDefinition& strategy, const std::string& config,
+                               const Assignments& assignments, int ranks) {
+  auto devices = RankDevices::Create(DeviceType::kCuda, {.ranks = ranks}, WidestInstructionSet());
+  if (!devices.ok()) {
+    ADD_FAILURE() << devices.status();
+    return std::vector<RankReport>(1);
+  }
+  return RunStrategy(strategy, MakeModel, config, assignments, *std::move(devices));
+}
+
+// The preset's table of LoRA is a table of `single` too, but its strategy is another.
+const StrategyDefinition& ReferenceFor(const StrategyDefinition& strategy) {
+  static const auto& single = *new StrategyDefinition(SingleStrategy());
+  return strategy.name == "lora" ? strategy : single;
+}
+
+class GpusTest : public testing::TestWithParam<StrategyDefinition> {
+ protected:
+  // A GPT; for experts a Llama, since a GPT has none.
+  static std::string Gpt() {
+    return std::string(GetParam().name) == "ep" ? SmallLlamaConfig() : SmallGptConfig();
+  }
+
+  void ExpectBitsOfOneGpu(const std::string& config, const Assignments& workload) {
+    const StrategyDefinition& strategy = GetParam();
+    const auto found = Divisions().find(strategy.name);
+    ASSERT_NE(found, Divisions().end()) << strategy.name << " has no division in this test";
+    const auto& [cut, mesh] = found->second;
+    const Assignments reference = With(workload, cut);
+    ExpectSameBits(OnGpus(strategy, config, With(reference, mesh), mesh.empty() ? 1 : kRanks),
+                   OnGpus(ReferenceFor(strategy), config, reference, 1));
+  }
+};
+
+TEST_P(GpusTest, HasTheBitsOfSingleInFp32) { ExpectBitsOfOneGpu(Gpt(), kTiny); }
+
+TEST_P(GpusTest, HasTheBitsOfSingleInBf16) {
+  ExpectBitsOfOneGpu(Gpt(), With(kTiny, {"precision.compute=bf16", "train.steps=1"}));
+}
+
+// With grouped-query attention, rotary positions, RMS normalisation and SwiGLU.
+TEST_P(GpusTest, HasTheBitsOfSingleOnALlama) {
+  ExpectBitsOfOneGpu(SmallLlamaConfig(), With(kTiny, {"train.steps=1"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, GpusTest, testing::ValuesIn(AllStrategies()),
+                         [](const auto& preset) { return std::string(preset.param.name); });
+
+}  // namespace
+}  // namespace lockstep
