@@ -166,7 +166,7 @@ class Bisection {
     LS_ASSIGN_OR_RETURN(const std::string good, history_.Describe(good_));
     table.Add({"first commit whose curve moved", described});
     table.Add({"curve", absl::StrCat(options_.workload, " under ", options_.strategy)});
-    table.Add({"moved at", move.ToString()});
+    table.Add({"moved in losses.csv at", move.ToString()});
     table.Add({"good commit", good});
     table.Add({"tried", absl::StrCat(found.tried, " between good and bad; ", skipped_,
                                      " could not be built or run")});
