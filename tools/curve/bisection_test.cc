@@ -144,11 +144,19 @@ class BisectionTest : public testing::Test {
   BisectionHooks Hooks() {
     return {.run =
                 [this](const ProcessOptions& options) {
-                  if (absl::StrContains(absl::StrJoin(options.arguments, " "), " build "))
-                    ++builds_;
-                  absl::StatusOr<ProcessResult> result = RunProcess(options);
-                  if (builds_ == interrupted_build_) result->interrupted = true;
-                  return result;
+                  const std::string command = absl::StrJoin(options.arguments, " ");
+                  if (absl::StrContains(command, " build ")) ++builds_;
+                  // With the build, what tidies up first gets the signal, too.
+                  const bool tidies = absl::StrContains(command, " clean ") ||
+                                      absl::StrContains(command, " worktree remove ");
+                  if (builds_ == interrupted_build_ &&
+                      (tidies || absl::StrContains(command, " build "))) {
+                    ProcessResult interrupted;
+                    interrupted.signal = SIGINT;
+                    interrupted.interrupted = true;
+                    return absl::StatusOr<ProcessResult>(interrupted);
+                  }
+                  return RunProcess(options);
                 },
             .say = [this](const std::string& line) { said_.push_back(line); }};
   }
