@@ -109,11 +109,16 @@ TEST_F(ReorderedRunsTest, ATransformerAdmitsAllCutsAndOrders) {
                                 Not(Contains("cut.shards=3")), Not(Contains("cut.features=3"))));
 }
 
-TEST_F(ReorderedRunsTest, DropoutKeepsTheOrderOfSamples) {
-  const Reorderings gpt = Admitted(Options(kGpt, {"model.dropout=0.1"}));
-  EXPECT_EQ(gpt.count(), 10 * 3 * 2);
-  EXPECT_FALSE(gpt.reorders_samples());
+// Masks belong to places in a micro-batch: two shards of one micro-batch, or one of two; features.
+TEST_F(ReorderedRunsTest, DropoutKeepsMicroBatchesAndTheirRows) {
+  const ReorderedRunsOptions options = Options(kGpt, {"model.dropout=0.1"});
+  const Reorderings gpt = Admitted(options);
+  EXPECT_EQ(gpt.count(), 2 * 2);
   EXPECT_FALSE(gpt.Draw(1, 0).sample_order.has_value());
+  const std::vector<LossPoint> own = Train(options, {});
+  for (uint64_t number = 0; number < 8; ++number) {
+    EXPECT_NEAR(Train(options, gpt.Draw(1, number))[0].loss, own[0].loss, 1e-6 * own[0].loss);
+  }
 }
 
 TEST_F(ReorderedRunsTest, SixteenBitsAdmitOtherPointsOfRounding) {

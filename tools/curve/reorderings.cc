@@ -69,9 +69,11 @@ std::string Reordering::ToString() const {
 absl::StatusOr<Reorderings> Reorderings::Of(const TrainingRun& run) {
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
   const Settings& settings = run.settings;
-  const bool keeps_micro_batches = !model.Statistics().empty() || model.counts_choices;
+  const bool has_dropout = HasDropout(run);
+  const bool keeps_micro_batches =
+      !model.Statistics().empty() || model.counts_choices || has_dropout;
   Reorderings all;
-  all.reorders_samples_ = !HasDropout(run) && !model.counts_choices;
+  all.reorders_samples_ = !has_dropout && !model.counts_choices;
 
   const int64_t batch = settings.batch.size;
   const int64_t own = settings.cut.shards * settings.cut.micro_batches;
@@ -86,7 +88,7 @@ absl::StatusOr<Reorderings> Reorderings::Of(const TrainingRun& run) {
   }
   if (of_batch.empty()) of_batch.emplace_back();  // micro-batches of unequal size stay as they are
 
-  if (model.splits_sequence && !model.counts_choices) {
+  if (model.splits_sequence && !model.counts_choices && !has_dropout) {
     Choice& of_tokens = all.choices_.emplace_back();
     const int64_t time = run.dataset->target_shape().elements();
     for (int64_t leaves = 1; leaves <= std::min(time / 4, kMostLeaves); leaves *= 2) {

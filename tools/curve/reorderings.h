@@ -28,15 +28,16 @@ struct Reordering {
 // All that a workload admits. Each choice keeps what is computed and changes the order of additions
 // or a point of rounding:
 //
-//   cut.shards, cut.micro_batches  that divide the batch. With batch statistics, or experts that
-//                                  count the choices of a micro-batch, only those with the
+//   cut.shards, cut.micro_batches  that divide the batch. With batch statistics, dropout, or experts
+//                                  that count the choices of a micro-batch, only those with the
 //                                  workload's own micro-batches.
-//   cut.tokens                     that cut the sequences of a transformer evenly
+//   cut.tokens                     that cut the sequences of a transformer evenly, without dropout
 //   cut.features                   that divide the model's split layers
-//   order of samples               in a micro-batch, where no dropout mask belongs to a place in it
+//   order of samples               in a micro-batch, without dropout
 //   precision.reduce               fp32 or the compute dtype, where that has 16 bits
 //
-// Experts that count choices take the tokens of a micro-batch in the order of memory, so that the
+// Dropout masks belong to a micro-batch's number and to the place of a row in memory. Experts that
+// count choices take the tokens of a micro-batch in the order of memory, so that the
 // order of samples and cut.tokens stay as they are there.
 class Reorderings {
  public:
