@@ -102,7 +102,11 @@ absl::StatusOr<Subprocess> Subprocess::Start(const ProcessOptions& options) {
   if (err.write >= 0) posix_spawn_file_actions_adddup2(&files, err.write, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setsigmask(&attributes, &old_mask);
+  // A caller that holds these signals back until it has tidied up still hands them on.
+  sigset_t mask = old_mask;
+  sigdelset(&mask, SIGINT);
+  sigdelset(&mask, SIGTERM);
+  posix_spawnattr_setsigmask(&attributes, &mask);
   // A background job of a shell ignores SIGINT, and so would all that it starts.
   posix_spawnattr_setsigdefault(&attributes, &stopping);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);

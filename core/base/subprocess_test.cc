@@ -1,8 +1,9 @@
 #include "core/base/subprocess.h"
 
-#include <signal.h>  // kill
-#include <stdlib.h>  // setenv
-#include <unistd.h>  // getpid
+#include <pthread.h>  // pthread_sigmask
+#include <signal.h>   // kill, sigset_t
+#include <stdlib.h>   // setenv
+#include <unistd.h>   // getpid
 
 #include <string>
 
@@ -83,6 +84,19 @@ TEST(SubprocessTest, PassesAnInterruptOn) {
   const ProcessResult result = process->Wait();
   EXPECT_TRUE(result.interrupted);
   EXPECT_EQ(result.signal, SIGINT);
+}
+
+// A caller that holds interrupts back, to tidy up later, still ends the program.
+TEST(SubprocessTest, ProgramsDoNotInheritThatInterruptsAreHeldBack) {
+  sigset_t held, before;
+  sigemptyset(&held);
+  sigaddset(&held, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &held, &before);
+  auto process = Subprocess::Start(Shell("exec sleep 100"));
+  ASSERT_TRUE(process.ok()) << process.status();
+  process->Signal(SIGINT);
+  EXPECT_EQ(process->Wait().signal, SIGINT);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST(SubprocessTest, ProgramsThatNobodyWaitedForAreKilled) {

@@ -17,11 +17,14 @@
 #include "core/base/status.h"
 #include "core/base/user_path.h"
 #include "tools/compare/show.h"
+#include "tools/curve/loss_band.h"
 #include "tools/experiment/outputs.h"
 #include "tools/experiment/run_all.h"
 
 ABSL_FLAG(std::string, base, "", "the first of the runs, whose model the others start from");
 ABSL_FLAG(std::string, out, "runs", "directory that gets a run directory for each");
+ABSL_FLAG(std::string, band, "",
+          "a band of losses (//tools/curve:band): says which losses lie in it");
 ABSL_FLAG(bool, png, false, "the page and each of its charts as pictures too (by Chromium)");
 
 namespace lockstep {
@@ -48,8 +51,12 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
     run.arguments = {"--set", absl::StrCat("model.init=", options.out, "/", base)};
   }
 
+  ShowOptions show = {.pictures = absl::GetFlag(FLAGS_png)};
+  if (const std::string band = absl::GetFlag(FLAGS_band); !band.empty()) {
+    LS_ASSIGN_OR_RETURN(show.band, ReadBand(UserPath(band)));
+  }
   const RunAllResult result = RunAll(options);
-  LS_RETURN_IF_ERROR(ShowComparison(result.records, /*html=*/"", absl::GetFlag(FLAGS_png)));
+  LS_RETURN_IF_ERROR(ShowComparison(result.records, show));
   if (result.interrupted) return kInterruptedExitCode;
   return std::ranges::all_of(result.records, &RunRecord::complete) ? 0 : 1;
 }

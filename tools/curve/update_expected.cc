@@ -7,7 +7,6 @@
 // file is replaced when the run has come to its end.
 
 #include <cstdio>
-#include <cstdlib>  // std::getenv
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "core/report/metrics.h"
 #include "tools/curve/curve_check.h"
 #include "tools/experiment/run_record.h"
+#include "tools/experiment/source_tree.h"
 
 namespace lockstep {
 namespace {
@@ -30,17 +30,6 @@ constexpr char kReminder[] =
     "This curve is what all strategies are held to. Rule out a regression before you keep another "
     "one:\nwhich change moved it, was it meant to, and does the workload still learn what it "
     "did?\n";
-
-// `path` in the source tree from which `bazel run` was called.
-absl::StatusOr<std::string> WorkspacePath(const std::string& path) {
-  const char* workspace = std::getenv("BUILD_WORKSPACE_DIRECTORY");
-  if (workspace == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot tell where the source tree with ",
-                                                      path,
-                                                      " is; start this program with ./bazelw run"));
-  }
-  return (std::filesystem::path(workspace) / path).string();
-}
 
 std::string Change(const absl::StatusOr<std::vector<LossPoint>>& before,
                    const std::vector<LossPoint>& now) {
@@ -56,7 +45,8 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
   if (words.size() < 2) {
     return absl::InvalidArgumentError("name the file and the program; --help says more");
   }
-  LS_ASSIGN_OR_RETURN(const std::string path, WorkspacePath(words[0]));
+  LS_ASSIGN_OR_RETURN(const std::string tree, SourceTree());
+  const std::string path = (std::filesystem::path(tree) / words[0]).string();
   const std::string workload = std::filesystem::path(words[0]).parent_path().filename().string();
   const std::string out = UserPath(absl::StrCat("runs/", workload, "/expected"));
   std::fprintf(stderr, "%s\n", kReminder);
