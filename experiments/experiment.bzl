@@ -93,7 +93,7 @@ def _curve_test(
         size = size,
         binary = "//tools/curve",
         arguments = arguments,
-        data = {programs[strategy]: None, programs[reference]: None}.keys() + [":expected_loss.csv"],
+        data = [programs[name] for name in programs if name in [strategy, reference]] + [":expected_loss.csv"],
         tags = tags,
         **kwargs
     )
