@@ -1,5 +1,6 @@
 // Files of probes: written and read, damaged and refused; digests that add up.
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/base/parallel.h"
 #include "core/checkpoint/tensor_slice.h"
 #include "core/probe/element_values.h"
 #include "core/probe/probe_file.h"
@@ -59,6 +61,55 @@ TEST(TensorDigestTest, CountsWhatIsNotFinite) {
   EXPECT_EQ(digest.not_finite, 2);
   EXPECT_EQ(digest.norm(), 5);
   EXPECT_EQ(digest.largest, 4);
+}
+
+// The definition, element by element.
+std::array<uint64_t, 2> HashByDefinition(const std::vector<float>& elements) {
+  const auto mix = [](uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  };
+  std::array<uint64_t, 2> hash = {0, 0};
+  for (size_t i = 0; i < elements.size(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &elements[i], sizeof(bits));
+    const uint64_t first = mix(mix(i + 0x9e3779b97f4a7c15) ^ bits);
+    hash[0] += first;
+    hash[1] += mix(first + 0xd1b54a32d192ed03);
+  }
+  return hash;
+}
+
+TEST(TensorDigestTest, HasTheSameBitsForAnyNumberOfThreads) {
+  std::vector<float> elements(100'003);
+  for (size_t i = 0; i < elements.size(); ++i) elements[i] = std::sin(static_cast<float>(i));
+  const TensorSlice whole = WholeSlice({static_cast<int64_t>(elements.size())});
+  const int before = MaxThreads();
+  SetThreads(1);
+  const TensorDigest one = Digest(elements, whole);
+  SetThreads(3);
+  const TensorDigest three = Digest(elements, whole);
+  SetThreads(before);
+  EXPECT_EQ(one.hash, HashByDefinition(elements));
+  EXPECT_EQ(three.hash, one.hash);
+  EXPECT_EQ(three.squares, one.squares);
+  EXPECT_EQ(three.largest, one.largest);
+}
+
+TEST(TensorDigestTest, KnowsAllTypes) {
+  const auto largest = [](DType dtype, uint64_t bits) {
+    uint8_t bytes[8];
+    std::memcpy(bytes, &bits, sizeof(bits));
+    return DigestOf(dtype, bytes, WholeSlice({1})).largest;
+  };
+  EXPECT_EQ(largest(DType::kF64, 0xc008000000000000), 3);
+  EXPECT_EQ(largest(DType::kF32, 0xc0400000), 3);
+  EXPECT_EQ(largest(DType::kF16, 0xc200), 3);
+  EXPECT_EQ(largest(DType::kBF16, 0xc040), 3);
+  EXPECT_EQ(largest(DType::kI64, ~uint64_t{2}), 3);
+  EXPECT_EQ(largest(DType::kI32, 0xfffffffd), 3);
+  EXPECT_EQ(largest(DType::kU8, 3), 3);
 }
 
 TEST(UlpDistanceTest, CountsNumbersInBetween) {

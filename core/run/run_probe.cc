@@ -153,12 +153,17 @@ void RunProbe::State(ProbeKind kind, const std::vector<StateTensor>& state) {
 void RunProbe::Add(ProbeRecord record, const Tensor& tensor) {
   if (record.held.elements == 0) return;
   record.dtype = tensor.dtype();
-  bytes_.resize(static_cast<size_t>(tensor.bytes()));
-  kernels_.CopyToHost(tensor, bytes_.data());
   const bool is_of_pass = record.kind == ProbeKind::kForward || record.kind == ProbeKind::kBackward;
   const int64_t width = is_of_pass ? tensor.shape()[-1] * SizeOf(tensor.dtype()) : 0;
   const int64_t bytes = record.held.elements * SizeOf(tensor.dtype());
-  if (is_of_pass && bytes < tensor.bytes()) {
+  const bool has_padding = is_of_pass && bytes < tensor.bytes();
+  if (tensor.device().type == DeviceType::kCpu && !has_padding) {
+    ThrowIfError(writer_->Add(std::move(record), reinterpret_cast<const uint8_t*>(tensor.raw())));
+    return;
+  }
+  bytes_.resize(static_cast<size_t>(tensor.bytes()));
+  kernels_.CopyToHost(tensor, bytes_.data());
+  if (has_padding) {
     const int64_t rows = tensor.bytes() / width, kept = bytes / rows;
     for (int64_t row = 0; row < rows; ++row) {
       std::memmove(bytes_.data() + row * kept, bytes_.data() + row * width,

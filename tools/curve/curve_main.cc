@@ -3,11 +3,13 @@
 //
 //   curve --candidate=PROGRAM --candidate_steps=N [--device=cuda] [--repeat]
 //         [--reference=PROGRAM]
-//         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X
-//          [--all=NAME=PROGRAM,...]]
+//         [--golden=expected_loss.csv --golden_steps=N --golden_tolerance=X]
 //
-// When a lane fails, all the workload's strategies (--all) are run and held to the kept curve: who
-// moved tells where to look. Their curves are left as loss_curves.html among the test's outputs.
+// When a lane fails, the programs run again with probes. Where two of them part, the first tensor
+// that differs is printed; the probes of both sides, and the page divergence.html, are left among
+// the test's outputs. Where the strategy has the bits of `single` and the kept curve has moved,
+// what all strategies share has changed: the probes that are left are to be compared with those of
+// an older commit.
 
 #include "tools/curve/curve_main.h"
 
@@ -23,8 +25,7 @@
 #include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/config/device_flag.h"
-#include "core/report/metrics.h"
-#include "tools/curve/failure_report.h"
+#include "tools/curve/first_tensor.h"
 #include "tools/curve/strategy_check.h"
 #include "tools/experiment/paths.h"
 #include "tools/report/html.h"
@@ -37,8 +38,6 @@ ABSL_FLAG(std::string, reference, "", "program that runs single; empty: no exact
 ABSL_FLAG(std::string, golden, "", "file with the kept curve; empty: no golden lane");
 ABSL_FLAG(int32_t, golden_steps, 0, "how many of the steps are held to the kept curve");
 ABSL_FLAG(double, golden_tolerance, 0, "relative");
-ABSL_FLAG(std::vector<std::string>, all, {},
-          "NAME=PROGRAM of each of the workload's strategies, which tell who moved");
 
 namespace lockstep {
 namespace {
@@ -58,31 +57,51 @@ StrategyCheckOptions OptionsOfFlags(const std::string& scratch) {
           .scratch = scratch};
 }
 
-std::vector<NamedProgram> AllStrategies() {
-  std::vector<NamedProgram> programs;
-  for (const std::string& flag : absl::GetFlag(FLAGS_all)) {
-    const size_t equals = flag.find('=');
-    programs.push_back({.strategy = flag.substr(0, equals), .program = flag.substr(equals + 1)});
-  }
-  return programs;
+// Prints the first tensor at which two programs part, and leaves the page in `outputs`.
+absl::Status ShowFirstTensor(const StrategyCheckOptions& options, const LaneResult& lane,
+                             const std::string& outputs) {
+  const std::string expected = lane.lane == "repeat" ? options.candidate : options.reference;
+  std::printf("Both once more, with probes, to see where they part:\n");
+  std::fflush(stdout);
+  LS_ASSIGN_OR_RETURN(
+      const Report report,
+      FindFirstTensor(options,
+                      {.a = expected, .b = options.candidate, .last_step = *lane.failed_step},
+                      outputs + "/probes"));
+  std::fputs(TextOf(report).c_str(), stdout);
+  const std::string page = outputs + "/divergence.html";
+  LS_RETURN_IF_ERROR(WriteFileAtomically(page, HtmlOf(report)));
+  std::printf("  The page: %s; probes of both sides: %s/probes (in test.outputs)\n", page.c_str(),
+              outputs.c_str());
+  return absl::OkStatus();
 }
 
-// Says which strategies moved, and leaves their curves among the test's outputs.
-absl::Status ShowWhoMoved(const StrategyCheckOptions& options) {
-  const std::vector<NamedProgram> programs = AllStrategies();
-  if (options.golden.empty() || programs.empty()) return absl::OkStatus();
-  std::printf("All strategies of this workload, to see which moved:\n");
-  std::fflush(stdout);
-  LS_ASSIGN_OR_RETURN(const std::vector<LossPoint> golden, ReadLossCurve(options.golden));
-  const std::filesystem::path folder = std::filesystem::path(options.golden).parent_path();
-  const Report report = FailureReport(folder.filename().string(), golden,
-                                      HoldToGolden(options, programs), options.golden_tolerance);
-  std::fputs(TextOf(report).c_str(), stdout);
-  const char* outputs = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
-  if (outputs == nullptr) return absl::OkStatus();
-  const std::string page = absl::StrCat(outputs, "/loss_curves.html");
-  LS_RETURN_IF_ERROR(WriteFileAtomically(page, HtmlOf(report)));
-  std::printf("  The curves: %s (in test.outputs, or outputs.zip there)\n", page.c_str());
+// Says how to find what moved all strategies alike.
+absl::Status ShowHowToBisect(const StrategyCheckOptions& options, const LaneResult& lane,
+                             const std::string& outputs) {
+  const std::string probes = outputs + "/probes/b";
+  LS_RETURN_IF_ERROR(LeaveProbes(options, options.candidate, *lane.failed_step, probes));
+  std::printf(
+      "  Only the kept curve differs: what all strategies share has changed. The commit and the "
+      "tensor:\n"
+      "    ./bazelw run //tools/curve:bisect -- --good REV --workload %s --strategy %s\n"
+      "  Probes of this side, to compare with those of an older commit: %s (in test.outputs)\n",
+      std::filesystem::path(options.golden).parent_path().filename().c_str(),
+      std::filesystem::path(options.candidate).filename().c_str(), probes.c_str());
+  return absl::OkStatus();
+}
+
+// Prints where the programs of a lane that failed part.
+absl::Status ShowWhatDiffers(const StrategyCheckOptions& options,
+                             const std::vector<LaneResult>& lanes) {
+  const char* variable = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
+  const std::string outputs = variable != nullptr ? variable : options.scratch + "/outputs";
+  LS_RETURN_IF_ERROR(MakeDirectories(outputs));
+  for (const LaneResult& lane : lanes) {
+    if (lane.status.ok() || !lane.failed_step) continue;
+    return lane.lane == "golden" ? ShowHowToBisect(options, lane, outputs)
+                                 : ShowFirstTensor(options, lane, outputs);
+  }
   return absl::OkStatus();
 }
 
@@ -101,7 +120,7 @@ absl::StatusOr<int> RunTest() {
     std::printf("%s: FAIL, %s\n%s", lane.lane.c_str(), std::string(lane.status.message()).c_str(),
                 lane.lane == "golden" ? kGoldenHint : "");
   }
-  if (!passed) LS_RETURN_IF_ERROR(ShowWhoMoved(options));
+  if (!passed) LS_RETURN_IF_ERROR(ShowWhatDiffers(options, lanes));
   return passed ? 0 : 1;
 }
 

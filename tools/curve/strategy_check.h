@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/report/metrics.h"
 #include "tools/experiment/run_record.h"
 
 namespace lockstep {
@@ -43,29 +43,18 @@ struct LaneResult {
   std::string lane;  // "repeat", "exact", "golden"
   absl::Status status;
   std::string summary = {};
+  // Of a lane that failed: the first step outside; the last step, where parameters alone differ.
+  std::optional<int64_t> failed_step = {};
 };
 
 // Runs the programs, one thread a rank, without validating, and compares. An error where a program
 // fails, with its own message.
 absl::StatusOr<std::vector<LaneResult>> CheckStrategy(const StrategyCheckOptions& options);
 
-// A strategy of the workload, and the program that runs it.
-struct NamedProgram {
-  std::string strategy;
-  std::string program;
-};
-
-// A strategy's first steps, held to the kept curve.
-struct HeldCurve {
-  std::string strategy;
-  std::vector<LossPoint> losses = {};
-  // OutOfRange where the curve has moved, with the step; any other error: it could not be run.
-  absl::Status status;
-};
-
-// Runs each program as CheckStrategy does and holds it to the golden curve of `options`, to tell
-// who moved. What is said of the candidate and the reference there is not asked for.
-std::vector<HeldCurve> HoldToGolden(const StrategyCheckOptions& options,
-                                    const std::vector<NamedProgram>& programs);
+// Runs a program as CheckStrategy does, into the directory `out`. `assignments`: further
+// "key=value", as --set takes them.
+absl::StatusOr<RunRecord> RunForCheck(const StrategyCheckOptions& options,
+                                      const std::string& program, const std::string& out,
+                                      const std::vector<std::string>& assignments = {});
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
   ./bazelw build //strategies/single:main //tools/batches //tools/language_model:export //tools/divergence
   python3 tools/divergence/check_torch_probe.py
 
-Without a fault nothing may be reported; each of six faults must be found at its module. Also trains under DDP, FSDP2 and
+Without a fault nothing may be reported; each of six faults, and two of the optimizer, must be found at its module. Also trains under DDP, FSDP2 and
 tensor parallelism of DTensor, on two processes. Needs torch and transformers; no part of CI. docs/debugging.md has its output.
 """
 import argparse
@@ -107,6 +107,21 @@ FAULTS = {"an epsilon of 2e-5": (wrong_epsilon, "blocks.1.network.norm"),
           "an MLP that is added twice": (doubled_residual, "blocks.1.network.down")}
 
 
+def decay_all(optimizer):
+    for group in optimizer.param_groups:
+        group["weight_decay"] = 0.1
+
+
+def wrong_beta(optimizer):
+    for group in optimizer.param_groups:
+        group["betas"] = (0.9, 0.98)
+
+
+# Faults of the optimizer, and the module whose state is wrong first.
+OPTIMIZER_FAULTS = {"weight decay on the norms": (decay_all, "blocks.0.attention.norm"),
+                    "a second beta of 0.98": (wrong_beta, "optimizer.second_moment.embedding.token")}
+
+
 # --- training ----------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +134,18 @@ def load(name, weights):
     return model
 
 
-def train(name, weights, batches, out, spoil=None, wrap=lambda model: model):
+def clip(model, most):
+    """clip_grad_norm_ for mixtures of DTensors and tensors, which PyTorch does not clip."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    whole = [each.full_tensor() if hasattr(each, "placements") else each for each in gradients]
+    factor = torch.clamp(most / (torch.stack([each.norm() for each in whole]).norm() + 1e-6), max=1.0).item()
+    for each in gradients:
+        each.mul_(factor)
+
+
+def train(name, weights, batches, out, spoil=None, wrap=lambda model: model, *, spoil_optimizer=None, steps=STEPS):
+    """Trains `steps` steps and leaves their probes in `out`. `spoil` puts a fault into the model, and `spoil_optimizer`
+    into the optimizer."""
     model = load(name, weights)
     if spoil:
         spoil(model)
@@ -130,8 +156,10 @@ def train(name, weights, batches, out, spoil=None, wrap=lambda model: model):
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], lr=1e-2,
                                   weight_decay=0.1, foreach=False)
-    probe = TorchProbe(model, optimizer, out, os.path.join(HERE, "names", name + ".json"), batches, steps=STEPS)
-    for step in range(STEPS):
+    if spoil_optimizer:
+        spoil_optimizer(optimizer)
+    probe = TorchProbe(model, optimizer, out, os.path.join(HERE, "names", name + ".json"), batches, steps=steps)
+    for step in range(steps):
         with probe.step(step):
             for number, inputs, targets in batches.of(step):
                 if shares and number % ranks != rank:
@@ -141,8 +169,10 @@ def train(name, weights, batches, out, spoil=None, wrap=lambda model: model):
                     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
                     (loss / batches.targets(step)).backward()
             probe.gradients()
-            if shares:  # PyTorch clips no mixture of DTensors and tensors
+            if shares:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            else:
+                clip(model, 1.0)
             optimizer.step()
             optimizer.zero_grad()
 
@@ -233,6 +263,10 @@ def main():
             for number, (what, (spoil, expected)) in enumerate(FAULTS.items()):
                 out = os.path.join(folder, f"{name}_fault{number}")
                 train(name, weights, Batches(batches), out, spoil)
+                compare(what, out, expected)
+            for number, (what, (spoil, expected)) in enumerate(OPTIMIZER_FAULTS.items()):
+                out = os.path.join(folder, f"{name}_optimizer_fault{number}")
+                train(name, weights, Batches(batches), out, spoil_optimizer=spoil)
                 compare(what, out, expected)
             for wrapper in WRAPPERS:
                 if wrapper == "DTensor" and name == "gpt2":

@@ -1,9 +1,11 @@
 // Faults of training programs, put into a run by hooks that only this test has: each is found at
 // the right operation and tensor. And runs that agree, of which none is reported.
 
-#include <algorithm>  // std::swap_ranges
+#include "tools/divergence/testing/faults.h"
+
+#include <algorithm>  // std::copy_if, std::find_if
 #include <filesystem>
-#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,99 +21,12 @@
 #include "strategies/testing/run_strategy.h"
 #include "tools/divergence/divergence.h"
 #include "tools/divergence/judgement.h"
+#include "tools/divergence/testing/injection.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-
-// What goes wrong, and when. All members may be left out.
-struct Fault {
-  std::function<void(Rank&, Model&)> of_model = [](Rank&, Model&) {};
-  std::function<Batch(std::vector<Batch>& read, BatchSource&)> next_batch = nullptr;
-  std::function<int64_t(int64_t)> step = [](int64_t step) { return step; };
-  std::function<void(std::vector<StateTensor>& before, std::vector<StateTensor>& after)>
-      after_step = nullptr;
-  std::function<void(std::vector<StateTensor>)> restored = [](std::vector<StateTensor>) {};
-};
-
-float* Elements(const StateTensor& tensor) { return tensor.tensor.data<float>(); }
-
-StateTensor& Named(std::vector<StateTensor>& state, const std::string& name) {
-  return *std::find_if(state.begin(), state.end(),
-                       [&name](const StateTensor& tensor) { return tensor.name == name; });
-}
-
-Parameter& Named(const Model& model, const std::string& name) {
-  const std::vector<Parameter*> parameters = model.Parameters();
-  return **std::find_if(parameters.begin(), parameters.end(),
-                        [&name](const Parameter* parameter) { return parameter->name == name; });
-}
-
-Block& BlockNamed(Model& model, const std::string& name) {
-  return **std::find_if(model.blocks.begin(), model.blocks.end(),
-                        [&name](const auto& block) { return block->name() == name; });
-}
-
-void Scale(const Tensor& tensor, float factor) {
-  for (float& x : tensor.span<float>()) x *= factor;
-}
-
-// A strategy with a fault.
-class Faulty : public Strategy, private BatchSource {
- public:
-  Faulty(std::unique_ptr<Strategy> strategy, const Fault& fault)
-      : strategy_(std::move(strategy)), fault_(fault) {}
-
-  std::vector<int64_t> micro_batches() const override { return strategy_->micro_batches(); }
-  StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    batches_ = &batches;
-    read_.clear();
-    std::vector<std::vector<float>> kept;
-    std::vector<StateTensor> state = strategy_->State();
-    for (const StateTensor& tensor : state) {
-      kept.emplace_back(Elements(tensor), Elements(tensor) + tensor.tensor.elements());
-    }
-    const StepResult result = strategy_->TrainStep(fault_.step(step), *this);
-    if (fault_.after_step == nullptr) return result;
-    CpuAllocator allocator;
-    std::vector<StateTensor> before = state;
-    for (size_t i = 0; i < before.size(); ++i) {
-      before[i].tensor =
-          Tensor::Empty(allocator, state[i].tensor.shape(), DType::kF32, MemoryClass::kWorkspace);
-      std::copy(kept[i].begin(), kept[i].end(), Elements(before[i]));
-    }
-    fault_.after_step(before, state);
-    return result;
-  }
-  EvaluationSums Evaluate(const Batch& batch) override { return strategy_->Evaluate(batch); }
-  const ModelLayout& layout() const override { return strategy_->layout(); }
-  std::vector<StateTensor> State() override { return strategy_->State(); }
-  void Restored() override {
-    fault_.restored(strategy_->State());
-    strategy_->Restored();
-  }
-  CostPrediction Predict() const override { return strategy_->Predict(); }
-
- private:
-  Batch Next() override {
-    return fault_.next_batch ? fault_.next_batch(read_, *batches_) : batches_->Next();
-  }
-
-  std::unique_ptr<Strategy> strategy_;
-  Fault fault_;
-  BatchSource* batches_ = nullptr;
-  std::vector<Batch> read_;
-};
-
-StrategyDefinition WithFault(const StrategyDefinition& strategy, const Fault& fault) {
-  StrategyDefinition faulty = strategy;
-  faulty.make = [make = strategy.make, fault](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
-    fault.of_model(inputs.rank, inputs.model);
-    return std::make_unique<Faulty>(make(std::move(inputs)), fault);
-  };
-  return faulty;
-}
 
 StrategyDefinition Engine() { return EnginePreset("engine", {}); }
 
@@ -148,153 +63,173 @@ Found Find(const ProbedRun& a, const ProbedRun& b) {
   return {first.key().ToString(), judgement->kind, judgement->text, judgement->first};
 }
 
+// Whether a key belongs to what is trained, and not to how.
+bool IsOfWorkload(const std::string& assignment) { return assignment.starts_with("cut."); }
+
 // What the tool finds between `single` and a run with the fault.
-Found FindFault(const StrategyDefinition& strategy, const Fault& fault,
-                const Assignments& mesh = {}, const Assignments& workload = {}) {
-  const Assignments both = With(kWorkload, workload);
-  RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), both);
+Found FindFault(const InjectedFault& fault, const std::string& config,
+                const Assignments& workload = {}) {
+  Assignments sound = With(With(kWorkload, workload), fault.needs);
+  const Assignments faulty = With(sound, fault.assignments);
+  std::copy_if(fault.assignments.begin(), fault.assignments.end(), std::back_inserter(sound),
+               IsOfWorkload);
+  RunStrategy(SingleStrategy(), MakeModel, config, sound);
   const ProbedRun single = Keep("a");
-  RunStrategy(WithFault(strategy, fault), MakeModel, SmallGptConfig(), With(both, mesh));
+  RunStrategy(fault.strategy, MakeModel, config, faulty);
   return Find(single, Keep("b"));
 }
 
-TEST(FaultsTest, SwappedMicroBatches) {
-  const auto swap = [](std::vector<Batch>& read, BatchSource& batches) {
-    if (read.empty()) {
-      read.push_back(batches.Next());
-      read.push_back(batches.Next());
-    }
-    Batch next = read.back();
-    read.pop_back();
-    return next;
-  };
-  const Found found = FindFault(SingleStrategy(), {.next_batch = swap});
-  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of batch.inputs");
-  EXPECT_EQ(found.kind, DifferenceKind::kOtherPlace);
-  EXPECT_THAT(found.text, HasSubstr("micro-batch 1"));
+Found FindInGpt(const std::string& name, const Assignments& workload = {}) {
+  return FindFault(FaultNamed(name), SmallGptConfig(), workload);
 }
 
-TEST(FaultsTest, GradientsOfABlockScaledTwice) {
-  const auto scale = [](Rank&, Model& model) {
-    Block& block = BlockNamed(model, "blocks.1");
-    block.AddHooks({.after_backward = [&block] {
-      for (const Parameter* each : block.Parameters()) Scale(each->gradient, 2);
-    }});
-  };
-  const Found found = FindFault(SingleStrategy(), {.of_model = scale});
-  EXPECT_THAT(found.where, HasSubstr("step 1, shard 0, shard gradient of blocks.1."));
+TEST(FaultsTest, MeanOfMeans) {
+  const Found found = FindInGpt("mean of means over uneven micro-batches");
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, backward of head.logits");
   EXPECT_EQ(found.kind, DifferenceKind::kFactor);
-  EXPECT_THAT(found.text, HasSubstr("A times 2"));
+  // 8 samples in 6 micro-batches, of which the first has 2.
+  EXPECT_THAT(found.text, HasSubstr("A times 0.66666"));
+}
+
+TEST(FaultsTest, AFactorOfAnAdapterIsNotSummed) {
+  const Found found = FindInGpt("missing sum of a replicated LoRA factor's gradient",
+                                {R"(lora.layers=["blocks.*"])", "lora.rank=2", "lora.alpha=4"});
+  EXPECT_THAT(found.where, HasSubstr("step 1, shard 0, shard gradient of blocks.1.network.down."));
+  EXPECT_EQ(found.kind, DifferenceKind::kCopiesDiffer);
 }
 
 TEST(FaultsTest, GradientOfATiedEmbeddingIsLost) {
-  const auto lose = [](Rank&, Model& model) {
-    Parameter& head = Named(model, "head.logits.weight");
-    BlockNamed(model, "head").AddHooks({.after_backward = [&head] { Scale(head.gradient, 0); }});
-  };
-  const Found found = FindFault(Engine(), {.of_model = lose}, {"mesh.pp=2"});
+  const Found found = FindInGpt("tied embedding's gradient not summed across stages");
   EXPECT_EQ(found.where, "step 1, gradient of embedding.token.weight");
 }
 
-// The hook runs when the shard's gradient is complete, and before it is summed over ranks.
-TEST(FaultsTest, OneRanksContributionIsLost) {
-  const auto lose = [](Rank& rank, Model& model) {
-    if (rank.rank != 1) return;
-    Parameter& bias = Named(model, "blocks.0.attention.projection.bias");
-    BlockNamed(model, "blocks.0").AddHooks({.after_backward = [&bias] {
-      Scale(bias.gradient, 0);
-    }});
-  };
-  const Found found = FindFault(Engine(), {.of_model = lose}, {"mesh.dp=2"});
+TEST(FaultsTest, LossIsScaledTwice) {
+  const Found found = FindInGpt("loss scaled twice in a pipeline");
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, backward of head.logits");
+  EXPECT_EQ(found.kind, DifferenceKind::kFactor);
+  EXPECT_THAT(found.text, HasSubstr("A times 0.5"));
+}
+
+TEST(FaultsTest, QueriesAndKeysOfAPackedProjectionAreSwapped) {
+  const Found found = FindInGpt("wrong slice of a packed qkv");
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of blocks.1.attention.qkv");
+  EXPECT_EQ(found.kind, DifferenceKind::kOtherOrder);
+}
+
+TEST(FaultsTest, RunsOfContextParallelismAreOffByOne) {
+  const Found found = FindInGpt("off-by-one in the runs of context parallelism");
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of blocks.0.attention.core");
+}
+
+TEST(FaultsTest, DropoutMaskByLocalIndex) {
+  const Found found = FindInGpt("dropout mask by local index");
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of embedding.dropout");
+  EXPECT_EQ(found.kind, DifferenceKind::kOtherMask);
+}
+
+TEST(FaultsTest, ABucketIsReducedTooEarly) {
+  const Found found = FindInGpt("bucket reduced before its last gradient");
   EXPECT_EQ(found.where, "step 1, gradient of blocks.0.attention.projection.bias");
   EXPECT_EQ(found.kind, DifferenceKind::kOneShare);
   EXPECT_THAT(found.text, HasSubstr("shard 0"));
 }
 
-TEST(FaultsTest, AParameterStaysStale) {
-  const std::string name = "blocks.1.network.down.weight";
-  const auto restore = [name](std::vector<StateTensor>& before, std::vector<StateTensor>& after) {
-    const StateTensor& old = Named(before, name);
-    std::copy(Elements(old), Elements(old) + old.tensor.elements(), Elements(Named(after, name)));
-  };
-  const Found found = FindFault(SingleStrategy(), {.after_step = restore});
-  EXPECT_EQ(found.where, "step 1, state after of " + name);
-  EXPECT_EQ(found.kind, DifferenceKind::kStale);
+TEST(FaultsTest, AnUnshardedParameterIsStale) {
+  const Found found = FindInGpt("stale unsharded parameter");
+  EXPECT_EQ(found.where, "step 2, micro-batch 0, forward of blocks.1.network.down");
 }
 
-TEST(FaultsTest, NormalisationsDecay) {
-  const std::string name = "blocks.0.network.norm.weight";
-  const auto decay = [name](std::vector<StateTensor>&, std::vector<StateTensor>& after) {
-    Scale(Named(after, name).tensor, 0.999f);
-  };
-  const Found found = FindFault(SingleStrategy(), {.after_step = decay});
-  EXPECT_EQ(found.where, "step 1, state after of " + name);
-  EXPECT_EQ(found.kind, DifferenceKind::kFactor);
-  EXPECT_THAT(found.text, HasSubstr("A times 0.999"));
-}
-
-TEST(FaultsTest, DropoutMasksOfAnotherStep) {
-  const Found found = FindFault(SingleStrategy(), {.step = [](int64_t step) { return step + 7; }});
-  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of embedding.dropout");
-  EXPECT_EQ(found.kind, DifferenceKind::kOtherMask);
-}
-
-TEST(FaultsTest, AdamCountsItsStepsFromOneTooMany) {
-  const Found found = FindFault(SingleStrategy(), {.step = [](int64_t step) { return step + 1; }},
-                                {}, {"model.dropout=0"});
-  // Moments agree: what differs first is a parameter.
-  EXPECT_EQ(found.where, "step 1, state after of embedding.token.weight");
+TEST(FaultsTest, NormOverLocalShards) {
+  const Found found = FindInGpt("norm over local shards only");
+  EXPECT_EQ(found.where, "step 1, number of gradient_norm");
+  EXPECT_EQ(found.kind, DifferenceKind::kCopiesDiffer);
 }
 
 TEST(FaultsTest, ABiasIsAddedOnEachTensorParallelRank) {
-  const auto twice = [](Rank&, Model& model) {
-    Parameter& bias = Named(model, "blocks.0.attention.projection.bias");
-    BlockNamed(model, "blocks.0")
-        .AddHooks({.before_forward = [&bias](Pass&) { Scale(bias.value, 2); },
-                   .after_forward = [&bias](Pass&) { Scale(bias.value, 0.5); }});
-  };
   // It starts at zero.
-  const Found found = FindFault(Engine(), {.of_model = twice}, {"mesh.tp=2"});
+  const Found found = FindInGpt("bias added on each tensor-parallel rank");
   EXPECT_EQ(found.where, "step 2, micro-batch 0, forward of blocks.0.attention.projection");
   ASSERT_TRUE(found.element.has_value());
   EXPECT_EQ(found.element->index.size(), 2u);
 }
 
-TEST(FaultsTest, QueriesAndKeysOfAPackedProjectionAreSwapped) {
-  const auto swap = [](Rank&, Model& model) {
-    const auto exchange = [&weight = Named(model, "blocks.1.attention.qkv.weight")](Pass&) {
-      float* rows = weight.value.data<float>();
-      const int64_t third = weight.value.elements() / 3;
-      std::swap_ranges(rows, rows + third, rows + third);
-    };
-    BlockNamed(model, "blocks.1").AddHooks({.before_forward = exchange, .after_forward = exchange});
-  };
-  const Found found = FindFault(Engine(), {.of_model = swap}, {"mesh.tp=2"});
-  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of blocks.1.attention.qkv");
+TEST(FaultsTest, BatchStatisticsOfTheWrongMicroBatch) {
+  const Found found = FindFault(FaultNamed("batch statistics of the wrong micro-batch"),
+                                SmallResNetConfig(), {"cut.tokens=1"});
+  EXPECT_EQ(found.where, "step 1, micro-batch 1, forward of stem.unit.norm");
+}
+
+TEST(FaultsTest, AnExpertGetsTheGradientOfAnother) {
+  const Found found = FindFault(FaultNamed("wrong expert's gradient"), SmallLlamaConfig(),
+                                {"model.experts.count=4", "model.experts.top_k=2"});
+  EXPECT_EQ(found.where, "step 1, gradient of blocks.0.network.experts.down.weight");
   EXPECT_EQ(found.kind, DifferenceKind::kOtherOrder);
+}
+
+TEST(FaultsTest, NormalisationsDecay) {
+  // Biases, which decay too, start at zero.
+  const Found found = FindInGpt("weight decay on the norms' parameters");
+  EXPECT_EQ(found.where, "step 1, state after of blocks.0.attention.norm.weight");
+}
+
+TEST(FaultsTest, AdamCountsItsStepsFromOneTooMany) {
+  const Found found = FindInGpt("Adam's step count off by one");
+  // Moments agree: what differs first is a parameter.
+  EXPECT_EQ(found.where, "step 1, state after of embedding.token.weight");
 }
 
 TEST(FaultsTest, ACheckpointMissesOptimizerState) {
   const Assignments longer =
       With(kWorkload, {"train.steps=4", "schedule.total_steps=4", "probe.first_step=2"});
   const Assignments first = With(longer, {"train.steps=2"});
-  const auto forget = [](std::vector<StateTensor> state) {
-    for (const StateTensor& tensor : state) {
-      if (IsOptimizerState(tensor.name)) Scale(tensor.tensor, 0);
-    }
-  };
+  const StrategyDefinition faulty = FaultNamed("checkpoint without optimizer state").strategy;
   RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), longer);
   const ProbedRun whole = Keep("a");
   RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), first);
   ResumeStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), longer);
   EXPECT_EQ(Find(whole, Keep("b")).where, "nowhere");
   RunStrategy(SingleStrategy(), MakeModel, SmallGptConfig(), first);
-  ResumeStrategy(WithFault(SingleStrategy(), {.restored = forget}), MakeModel, SmallGptConfig(),
-                 longer);
+  ResumeStrategy(faulty, MakeModel, SmallGptConfig(), longer);
   const Found found = Find(whole, Keep("b"));
   EXPECT_THAT(found.where, HasSubstr("step 3, state before of optimizer."));
   EXPECT_EQ(found.kind, DifferenceKind::kZero);
 }
+
+// Beyond the 16.
+TEST(FaultsTest, SwappedMicroBatches) {
+  const auto swap = [](const StrategyInputs&, Injection& injection) {
+    injection.batches = [](std::vector<Batch>& batches) { std::swap(batches[0], batches[1]); };
+  };
+  const Found found =
+      FindFault({.name = "swapped", .workload = "", .strategy = WithFault(SingleStrategy(), swap)},
+                SmallGptConfig());
+  EXPECT_EQ(found.where, "step 1, micro-batch 0, forward of batch.inputs");
+  EXPECT_EQ(found.kind, DifferenceKind::kOtherPlace);
+  EXPECT_THAT(found.text, HasSubstr("micro-batch 1"));
+}
+
+TEST(FaultsTest, AnUpdateOfAParameterIsLost) {
+  const std::string name = "blocks.1.network.down.weight";
+  // Undoes the update of the first step before the second one: what is probed last is right.
+  const auto lose = [name](const StrategyInputs&, Injection& injection) {
+    auto kept = std::make_shared<std::vector<float>>();
+    injection.before_step = [name, kept](int64_t step, const std::vector<StateTensor>& state) {
+      const Tensor& tensor =
+          std::find_if(state.begin(), state.end(), [&name](const StateTensor& each) {
+            return each.name == name;
+          })->tensor;
+      float* values = tensor.data<float>();
+      if (step == 0) kept->assign(values, values + tensor.elements());
+      if (step == 1) std::copy(kept->begin(), kept->end(), values);
+    };
+  };
+  const Found found =
+      FindFault({.name = "lost", .workload = "", .strategy = WithFault(SingleStrategy(), lose)},
+                SmallGptConfig());
+  EXPECT_EQ(found.where, "step 2, micro-batch 0, forward of blocks.1.network.down");
+}
+
+TEST(FaultsTest, ThereAre16) { EXPECT_EQ(AllFaults().size(), 16u); }
 
 // 11 runs, each pair of which is compared: 55 pairs.
 TEST(AgreementTest, NoPairOfMeshesIsReported) {

@@ -1,13 +1,16 @@
 #include "tools/divergence/foreign.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/checkpoint/state_tensor.h"
 #include "core/config/config_reader.h"
+#include "core/config/settings.h"
 #include "core/nn/positions.h"
 #include "tools/divergence/divergence.h"
 
@@ -73,6 +76,26 @@ absl::StatusOr<DecoderSemantics> ReadDecoderSemantics(const Config& config) {
   return semantics;
 }
 
+absl::StatusOr<std::optional<AdamWSemantics>> ReadAdamWSemantics(const Config& config) {
+  LS_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(config));
+  const auto* rule = std::get_if<AdamW>(&settings.optimizer.rule);
+  if (rule == nullptr) return std::nullopt;
+  // The nearest float of 0.999 is 1e-8 off, and that of 1 - 0.999 so much more.
+  const auto decimal = [](float number) {
+    double exact = number;
+    (void)absl::SimpleAtod(absl::StrCat(number), &exact);
+    return exact;
+  };
+  return AdamWSemantics{.beta1 = decimal(rule->beta1),
+                        .beta2 = decimal(rule->beta2),
+                        .epsilon = decimal(rule->epsilon),
+                        .weight_decay = decimal(settings.optimizer.weight_decay),
+                        .clip_norm = settings.clip_norm,
+                        .learning_rate = [schedule = settings.schedule](int64_t step) {
+                          return schedule.RateAt(step);
+                        }};
+}
+
 absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Config& config,
                                                  const ProbedRun& theirs) {
   if (!theirs.has_values()) {
@@ -81,6 +104,7 @@ absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Co
                            "with values=True");
   }
   LS_ASSIGN_OR_RETURN(const DecoderSemantics semantics, ReadDecoderSemantics(config));
+  LS_ASSIGN_OR_RETURN(const std::optional<AdamWSemantics> optimizer, ReadAdamWSemantics(config));
   LS_ASSIGN_OR_RETURN(const Divergence divergence, FindDivergence(ours, theirs));
   const auto& differences = divergence.differences;
   const auto start = std::find_if(differences.begin(), differences.end(),
@@ -92,7 +116,7 @@ absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Co
                              " differs; export weights (//tools/language_model:export "
                              "--checkpoint=initial) and batches (//tools/batches) from A\n")};
   }
-  LS_ASSIGN_OR_RETURN(const OwnErrors errors, JudgeOwnErrors(theirs, semantics));
+  LS_ASSIGN_OR_RETURN(const OwnErrors errors, JudgeOwnErrors(theirs, semantics, optimizer));
   if (errors.judged == 0) {
     return InvalidArgument(theirs.folder,
                            ": has no operation together with its inputs; probe more places");

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,10 @@ bool IsForeign(const ProbedRun& run);
 // What the decoder that [model] and [data] describe computes. Unimplemented for other models, and
 // for dropout, whose masks other programs draw in their own way.
 absl::StatusOr<DecoderSemantics> ReadDecoderSemantics(const Config& config);
+
+// What the optimizer that the configuration describes does, with the decimal numbers that it says.
+// None for another optimizer than AdamW, whose update is not judged.
+absl::StatusOr<std::optional<AdamWSemantics>> ReadAdamWSemantics(const Config& config);
 
 // A run of another program beside one of ours.
 struct ForeignComparison {

@@ -11,7 +11,7 @@
 #include "core/base/status.h"
 #include "core/base/token_order.h"
 #include "core/kernels/reference.h"
-#include "core/probe/element_values.h"
+#include "tools/divergence/held_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -34,15 +34,7 @@ class Recorded {
     return tensor == nullptr ? Array() : Read(*tensor);
   }
 
-  absl::StatusOr<Array> Read(const ProbedWhole& tensor) const {
-    LS_ASSIGN_OR_RETURN(const std::string bytes, run_.Values(tensor));
-    Array array(Shape(absl::MakeConstSpan(tensor.shape)));
-    const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-    for (int64_t i = 0; i < array.elements(); ++i) {
-      array.value[static_cast<size_t>(i)] = ValueOf(tensor.dtype, BitsAt(tensor.dtype, data, i));
-    }
-    return array;
-  }
+  absl::StatusOr<Array> Read(const ProbedWhole& tensor) const { return ReadArray(run_, tensor); }
 
  private:
   const ProbedRun& run_;
@@ -68,7 +60,11 @@ std::vector<int32_t> Ids(const Array& ids) { return {ids.value.begin(), ids.valu
 class StepJudge {
  public:
   StepJudge(const ProbedRun& run, const DecoderSemantics& model, int64_t step, OwnErrors& errors)
-      : model_(model), recorded_(run, step), leaves_(run.header().tokens), errors_(errors) {
+      : run_(run),
+        model_(model),
+        recorded_(run, step),
+        leaves_(run.header().tokens),
+        errors_(errors) {
     const ProbeHeader& header = run.header();
     micro_batches_ = header.shards * header.micro_batches;
     for (const std::string& block : header.blocks) {
@@ -97,6 +93,13 @@ class StepJudge {
     const auto found = weights_->find(name);
     return found == weights_->end() ? Array() : found->second;
   }
+  bool Has(const std::string& parameter) const { return weights_->contains(parameter); }
+  // Whether the parameters of a block were recorded: patterns of places may leave a block out.
+  bool HasBlock(const std::string& block) const {
+    return Has(block + ".attention.norm.weight") && Has(block + ".attention.qkv.weight") &&
+           Has(block + ".attention.projection.weight") && Has(block + ".network.norm.weight") &&
+           Has(block + ".network.down.weight");
+  }
   absl::StatusOr<Array> Forward(const std::string& place) const {
     return recorded_.Read(ProbeKind::kForward, place, number_);
   }
@@ -109,32 +112,7 @@ class StepJudge {
                     const Result& expected) {
     const ProbedWhole* tensor = recorded_.Find(kind, place, number);
     if (tensor == nullptr || !expected.defined()) return absl::OkStatus();
-    LS_ASSIGN_OR_RETURN(const Array values, recorded_.Read(*tensor));
-    if (values.elements() != expected.elements()) {
-      return InvalidArgument(tensor->key.ToString(), " has ", values.elements(), " elements where ",
-                             expected.elements(),
-                             " should be: the file of names is another model's");
-    }
-    OwnError worst = {.tensor = tensor};
-    for (int64_t i = 0; i < values.elements(); ++i) {
-      const double unit = EpsilonOf(tensor->dtype) * expected.magnitude[static_cast<size_t>(i)];
-      const double off = std::abs(values[i] - expected[i]);
-      // Where nothing is added up, nothing is off.
-      const double units = off == 0 ? 0 : off / std::max(unit, 1e-300);
-      if (units <= worst.units) continue;
-      worst = {.tensor = tensor,
-               .element = i,
-               .recorded = values[i],
-               .expected = expected[i],
-               .units = units};
-    }
-    ++errors_.judged;
-    if (worst.units > kOwnErrorUnits) {
-      errors_.errors.push_back(worst);
-    } else {
-      errors_.most_units = std::max(errors_.most_units, worst.units);
-    }
-    return absl::OkStatus();
+    return HoldTensor(run_, *tensor, expected, errors_);
   }
 
   Result Norm(const Array& x, const std::string& place) const {
@@ -164,7 +142,9 @@ class StepJudge {
   }
 
   Attention Heads() const {
-    const Array qkv = W(blocks_.front() + ".attention.qkv.weight");
+    const auto has_weight = [this](const std::string& block) { return HasBlock(block); };
+    const auto block = std::find_if(blocks_.begin(), blocks_.end(), has_weight);
+    const Array qkv = W(*block + ".attention.qkv.weight");
     const int64_t heads = model_.heads + 2 * model_.key_heads;
     return {.heads = model_.heads,
             .head_width = qkv.shape[0] / heads,
@@ -249,11 +229,13 @@ class StepJudge {
       return Hold(ProbeKind::kForward, place, number_, expected);
     };
     LS_ASSIGN_OR_RETURN(const Array inputs, Forward("batch.inputs"));
-    const Result tokens = reference::Embedding(Ids(inputs), W("embedding.token.weight"));
-    LS_RETURN_IF_ERROR(hold("embedding.token", tokens));
-    std::string before = "embedding.token";
-    if (is_gpt()) {
-      before = "embedding.position";
+    Result tokens;
+    if (Has("embedding.token.weight")) {
+      tokens = reference::Embedding(Ids(inputs), W("embedding.token.weight"));
+      LS_RETURN_IF_ERROR(hold("embedding.token", tokens));
+    }
+    std::string before = is_gpt() ? "embedding.position" : "embedding.token";
+    if (is_gpt() && tokens.defined() && Has("embedding.position.weight")) {
       const std::vector<int32_t> positions = Positions(inputs.elements());
       const Result added = reference::Embedding(positions, W("embedding.position.weight"));
       LS_RETURN_IF_ERROR(hold(before, reference::Add(tokens, added)));
@@ -268,6 +250,10 @@ class StepJudge {
       const auto linear = [&](const Array& in, const std::string& place, const Array& addend) {
         return reference::Linear(in, W(place + ".weight"), W(place + ".bias"), addend);
       };
+      if (!HasBlock(block)) {  // only some places are probed
+        before = block + ".network.down";
+        continue;
+      }
       if (x.defined()) {
         LS_RETURN_IF_ERROR(hold(block + ".attention.norm", Norm(x, block + ".attention.norm")));
       }
@@ -300,8 +286,10 @@ class StepJudge {
     }
     LS_ASSIGN_OR_RETURN(const Array last, Forward(before));
     LS_ASSIGN_OR_RETURN(const Array norm, Forward("head.norm"));
-    if (last.defined()) LS_RETURN_IF_ERROR(hold("head.norm", Norm(last, "head.norm")));
-    if (norm.defined()) {
+    if (last.defined() && Has("head.norm.weight")) {
+      LS_RETURN_IF_ERROR(hold("head.norm", Norm(last, "head.norm")));
+    }
+    if (norm.defined() && Has(Head())) {
       LS_RETURN_IF_ERROR(hold("head.logits", reference::Linear(norm, W(Head()), Array(), Array())));
     }
     return absl::OkStatus();
@@ -330,7 +318,11 @@ class StepJudge {
     LS_ASSIGN_OR_RETURN(const Array dlogits, Backward("head.logits"));
     LS_ASSIGN_OR_RETURN(const Array head_norm, Forward("head.norm"));
     LS_ASSIGN_OR_RETURN(const Array dhead_norm, Backward("head.norm"));
-    if (!logits.defined() || !dlogits.defined() || !dhead_norm.defined() || !head_norm.defined()) {
+    const bool has_blocks =
+        std::all_of(blocks_.begin(), blocks_.end(),
+                    [this](const std::string& block) { return HasBlock(block); });
+    if (!logits.defined() || !dlogits.defined() || !dhead_norm.defined() || !head_norm.defined() ||
+        !has_blocks || !Has(Head()) || !Has("embedding.token.weight")) {
       return absl::OkStatus();  // only some places are probed
     }
     LS_RETURN_IF_ERROR(
@@ -416,6 +408,7 @@ class StepJudge {
     return hold(in, before);
   }
 
+  const ProbedRun& run_;
   const DecoderSemantics& model_;
   const Recorded recorded_;
   const int64_t leaves_;
@@ -426,7 +419,7 @@ class StepJudge {
   std::map<std::string, Result> gradients_;  // of parameters, over the step
 };
 
-// The parameters that are recorded as `kind` of a step.
+// Parameters and optimizer state that are recorded as `kind` of a step.
 absl::Status ReadWeights(const ProbedRun& run, ProbeKind kind, int64_t step,
                          std::map<std::string, Array>& weights) {
   const Recorded recorded(run, step);
@@ -439,7 +432,8 @@ absl::Status ReadWeights(const ProbedRun& run, ProbeKind kind, int64_t step,
 
 }  // namespace
 
-absl::StatusOr<OwnErrors> JudgeOwnErrors(const ProbedRun& run, const DecoderSemantics& model) {
+absl::StatusOr<OwnErrors> JudgeOwnErrors(const ProbedRun& run, const DecoderSemantics& model,
+                                         const std::optional<AdamWSemantics>& optimizer) {
   OwnErrors errors;
   std::vector<int64_t> steps;
   for (const ProbeFile& file : run.files) steps.push_back(file.header.step);
@@ -449,6 +443,7 @@ absl::StatusOr<OwnErrors> JudgeOwnErrors(const ProbedRun& run, const DecoderSema
   LS_RETURN_IF_ERROR(ReadWeights(run, ProbeKind::kStateBefore, steps.front(), weights));
   for (const int64_t step : steps) {
     LS_RETURN_IF_ERROR(StepJudge(run, model, step, errors).Judge(weights));
+    if (optimizer) LS_RETURN_IF_ERROR(JudgeOwnUpdate(run, step, *optimizer, weights, errors));
     LS_RETURN_IF_ERROR(ReadWeights(run, ProbeKind::kStateAfter, step, weights));
   }
   return errors;

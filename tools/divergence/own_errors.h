@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/probe/probed_run.h"
+#include "tools/divergence/held_tensors.h"
+#include "tools/divergence/own_updates.h"
 
 namespace lockstep {
 
@@ -24,27 +27,11 @@ struct DecoderSemantics {
   std::vector<double> frequencies = {};  // of rotary positions, one for each plane; Llama only
 };
 
-// A recorded tensor whose own error is larger than rounding explains.
-struct OwnError {
-  const ProbedWhole* tensor = nullptr;
-  int64_t element = 0;  // row-major, the one that is furthest off
-  double recorded = 0, expected = 0;
-  // The error in units of the rounding of its type times the sum of the magnitudes of the terms
-  // that the element is added up from.
-  double units = 0;
-};
-
-struct OwnErrors {
-  int64_t judged = 0;            // tensors that were recomputed
-  double most_units = 0;         // of those that are not listed
-  std::vector<OwnError> errors;  // in the order of computation
-};
-
-// Errors of fewer units are rounding (docs/debugging.md has what was measured).
-inline constexpr double kOwnErrorUnits = 16;
-
 // Judges all forward and backward tensors and the gradients of parameters that the run has recorded
-// with values, together with their inputs. The errors of ReadProbedValues.
-absl::StatusOr<OwnErrors> JudgeOwnErrors(const ProbedRun& run, const DecoderSemantics& model);
+// with values, together with their inputs; and, where `optimizer` is given, norm, optimizer state
+// and parameters after each step (JudgeOwnUpdate). The errors of ReadProbedValues.
+absl::StatusOr<OwnErrors> JudgeOwnErrors(
+    const ProbedRun& run, const DecoderSemantics& model,
+    const std::optional<AdamWSemantics>& optimizer = std::nullopt);
 
 }  // namespace lockstep

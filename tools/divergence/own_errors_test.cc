@@ -2,6 +2,7 @@
 
 #include "tools/divergence/own_errors.h"
 
+#include <optional>
 #include <string>
 
 #include "core/nn/positions.h"
@@ -80,6 +81,34 @@ TEST(OwnErrorsTest, AnEpsilonTenTimesTooLargeIsFound) {
   ASSERT_FALSE(errors.errors.empty());
   EXPECT_THAT(errors.errors.front().tensor->key.ToString(),
               HasSubstr("step 1, micro-batch 0, forward of blocks.0.attention.norm"));
+}
+
+// What was not recorded is not judged.
+TEST(OwnErrorsTest, SomePlacesAloneAreJudgedAsFarAsTheyGo) {
+  const Recorded recorded =
+      Record({R"(probe.places=["blocks.1", "blocks.0.network.down"])", "train.steps=1"});
+  const OwnErrors errors = Judge(recorded.run, SemanticsOf(recorded));
+  EXPECT_GE(errors.judged, 8);
+  EXPECT_TRUE(errors.errors.empty());
+}
+
+// Lockstep computes with the floats next to the numbers of the configuration.
+TEST(OwnErrorsTest, TheUpdateOfAdamWIsWhatGradientsAndMomentsGive) {
+  const Recorded recorded = Record({});
+  std::optional<AdamWSemantics> optimizer = ReadAdamWSemantics(recorded.config).value();
+  ASSERT_TRUE(optimizer.has_value());
+  optimizer->beta1 = static_cast<float>(optimizer->beta1);
+  optimizer->beta2 = static_cast<float>(optimizer->beta2);
+  const DecoderSemantics semantics = SemanticsOf(recorded);
+  const auto judge = [&] { return *JudgeOwnErrors(recorded.run, semantics, optimizer); };
+  const OwnErrors right = judge();
+  EXPECT_GT(right.judged, Judge(recorded.run, semantics).judged + 100);
+  for (const OwnError& each : right.errors) {
+    ADD_FAILURE() << each.tensor->key.ToString() << ": " << each.units << " units";
+  }
+  optimizer->clip_norm = 0.01;
+  EXPECT_THAT(judge().errors.front().tensor->key.ToString(),
+              HasSubstr("step 1, state after of optimizer.first_moment.embedding.token.weight"));
 }
 
 TEST(ReadDecoderSemanticsTest, RefusesWhatIsNotRecomputed) {

@@ -16,7 +16,7 @@
           optimizer.zero_grad()
 
 //tools/divergence then compares /tmp/torch with a run of Lockstep. The file of names says which modules and parameters
-are which of Lockstep's places; names/ holds those of GPT-2 and Llama of transformers.
+are which of Lockstep's places; names/ holds those of GPT-2 and Llama of transformers and of ResNet of torchvision.
 
 Works under DistributedDataParallel, FSDP2 (fully_shard) and DTensor: each rank makes its own TorchProbe, after the model is
 wrapped, and writes its own files; shards are described by their DTensor. Modules that are recomputed in backward are
@@ -135,10 +135,13 @@ def _shard_of(tensor):
 
 
 def _put_together(pieces, transposed):
-    """One tensor of ours from theirs, one below the other: (local tensor, Held)."""
+    """One tensor of ours from theirs, one below the other: (local tensor, Held). Of convolutions, channels come last."""
     locals_, ranges, rows, dimension, width = [], [], 0, None, None
     for tensor in pieces:
         local, whole, split, first = _shard_of(tensor)
+        if local.dim() == 4:
+            local, whole = local.permute(0, 2, 3, 1), [whole[i] for i in (0, 2, 3, 1)]
+            split = None if split is None else (0, 3, 1, 2)[split]
         if transposed:
             local, whole, split = local.t(), whole[::-1], None if split is None else 1 - split
         dimension = split
@@ -296,7 +299,8 @@ class TorchProbe:
         self.probed = range(first_step, first_step + steps)
         self.patterns = places
         self.modules = {_theirs(name): module for name, module in model.named_modules()}
-        self.weights = {_theirs(name): parameter for name, parameter in model.named_parameters()}
+        # Running estimates, too: they have no gradients and no optimizer state.
+        self.weights = {_theirs(name): tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         self.names = Names(names, self.modules, self.weights)
         self.writer = self.number_ = None
         self.pieces = {}
@@ -327,6 +331,8 @@ class TorchProbe:
         self.number_ = number
         if self.writer is not None:
             for place, tensor in (("batch.inputs", inputs), ("batch.targets", targets)):
+                if tensor.dim() == 4:  # images, whose channels come last in Batches
+                    tensor = tensor.permute(0, 3, 1, 2)
                 ids = tensor.dtype == torch.int64
                 self._observe("forward", place, tensor.to(torch.int32) if ids else tensor)
         self.pieces = {}
@@ -404,7 +410,7 @@ class TorchProbe:
     def _observe(self, kind, place, tensor, features=None, ranges=None):
         """Writes a tensor of a pass as [rows, features], rows by token leaf, sample and position."""
         if tensor.dim() == 4:  # images: channels last
-            tensor = tensor.permute(0, 2, 3, 1)
+            tensor, features = tensor.permute(0, 2, 3, 1), None
         elif tensor.dim() >= 2 and tensor.dtype.is_floating_point or tensor.dim() == 2:
             tensor = self._in_order_of_leaves(tensor)
         width = tensor.shape[-1] if tensor.dtype.is_floating_point and tensor.dim() > 1 else 1
