@@ -24,6 +24,7 @@
 #include "core/run/rank_device.h"
 #include "core/run/rank_in_leg.h"
 #include "core/run/rehearsal.h"
+#include "core/run/repeat_guard.h"
 #include "core/run/replica_guard.h"
 #include "core/run/resume.h"
 #include "core/run/run_probe.h"
@@ -172,6 +173,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(saver_.Leave(steps));
       held.push_back(strategy().State());
     }
+    repeats_.Forget();
     here_.reset();
     leg_ = &next;
     BeginReport();
@@ -262,6 +264,7 @@ class Trainer {
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
+    LS_RETURN_IF_ERROR(repeats_.Begin(step, *here_));
     const CommTotals before = ledger_.Mark();
     const int64_t busy = tools_.kernels.busy_nanos();
     tools_.timer.BeginStep(step);
@@ -289,6 +292,7 @@ class Trainer {
       report_.measured_steps += 1;
       step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
     }
+    LS_RETURN_IF_ERROR(repeats_.End(step, result, *here_, [&] { return Again(step); }));
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -297,6 +301,15 @@ class Trainer {
     LS_RETURN_IF_ERROR(saver_.Finish(step + 1));
     if (!LossWatch::IsFinite(result)) judged = Locate(judged, step);
     return AgreeOnFirst(judged, here_->ranks());
+  }
+
+  // Trains a step once more, whose times and traffic are not reported.
+  StepResult Again(int64_t step) {
+    PrefetchedBatches batches(*leg_, rank(), step, strategy().micro_batches());
+    tools_.timer.BeginStep(step);
+    StepResult result = strategy().TrainStep(step, batches);
+    tools_.timer.EndStep(0);
+    return result;
   }
 
   absl::Status EndProbedStep(RunProbe& probe, const StepResult& result) {
@@ -348,6 +361,7 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
+  RepeatGuard repeats_{run_.settings.guard.every, tools_.kernels};
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
   LossWatch watch_{run_.settings};
   CheckpointSaver saver_{run_, tools_, base_, guard_};

@@ -12,24 +12,28 @@
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/engine/preset.h"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/testing/flipping.h"
 #include "strategies/testing/run_strategy.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A bit of the state of one rank that is another after a step, counted from 0.
-struct Flip {
+// A bit of the state of one rank that is another after a step, counted from 0, and after each
+// repetition of it, as if the optimizer's arithmetic were wrong.
+struct LastingFlip {
   int rank = 0;
   int64_t step = 0;
   std::string tensor;
 };
 
-// A strategy on a machine whose memory loses a bit.
-class Flipping : public Strategy {
+// A strategy on such a machine.
+class LastinglyFlipping : public Strategy {
  public:
-  Flipping(std::unique_ptr<Strategy> strategy, int rank, Flip flip)
+  LastinglyFlipping(std::unique_ptr<Strategy> strategy, int rank, LastingFlip flip)
       : strategy_(std::move(strategy)), rank_(rank), flip_(std::move(flip)) {}
 
   std::vector<int64_t> micro_batches() const override { return strategy_->micro_batches(); }
@@ -50,21 +54,21 @@ class Flipping : public Strategy {
  private:
   std::unique_ptr<Strategy> strategy_;
   int rank_;
-  Flip flip_;
+  LastingFlip flip_;
 };
 
-StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip) {
+StrategyDefinition WithLastingFlip(StrategyDefinition strategy, const LastingFlip& flip) {
   strategy.make = [make = strategy.make, flip](StrategyInputs inputs) -> std::unique_ptr<Strategy> {
     const int rank = inputs.rank.rank;
-    return std::make_unique<Flipping>(make(std::move(inputs)), rank, flip);
+    return std::make_unique<LastinglyFlipping>(make(std::move(inputs)), rank, flip);
   };
   return strategy;
 }
 
 constexpr char kWeight[] = "blocks.0.attention.qkv.weight";
 
-std::string Failure(const Flip& flip, const Assignments& assignments) {
-  return std::string(FailStrategy(WithFlip(DdpStrategy(), flip), MakeModel, SmallGptConfig(),
+std::string Failure(const LastingFlip& flip, const Assignments& assignments) {
+  return std::string(FailStrategy(WithLastingFlip(DdpStrategy(), flip), MakeModel, SmallGptConfig(),
                                   With({"cut.micro_batches=1"}, assignments))
                          .message());
 }
@@ -89,6 +93,40 @@ TEST(GuardTest, ReplicasThatHavePartedAreSeenWithinTheInterval) {
 TEST(GuardTest, TwoReplicasAreBothNamed) {
   EXPECT_THAT(Failure({.rank = 1, .step = 1, .tensor = kWeight}, {"mesh.dp=2", "guard.every=1"}),
               HasSubstr("differs between its replicas on the ranks 0, 1, of which none has a"));
+}
+
+// The error of a run of three ranks whose steps are all repeated. 10 is the index of some tensor
+// of a pass that has 20 or more.
+std::string FailureOfRepeated(const StrategyDefinition& strategy, Flip flip) {
+  flip.rank = 1;
+  flip.step = 1;
+  flip.tensor = 10;
+  flip.bit = 12345;
+  return std::string(
+      FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
+                   {"cut.micro_batches=1", "mesh.dp=3", "guard.every=1", "validation.every=1"})
+          .message());
+}
+
+TEST(GuardTest, AFlipInAPassIsSeenInItsStepAndOnItsRank) {
+  for (const StrategyDefinition& strategy : {DdpStrategy(), FsdpStrategy()}) {
+    EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass}),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(" on rank 1 came out differently in the step, as two")));
+    EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass, .time = 1}),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(" on rank 1 came out differently in its repetition, as")));
+  }
+}
+
+TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {
+  EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kState}),
+              AllOf(HasSubstr("step 2: wrong bits: the gradient or the update of '"),
+                    HasSubstr("' on rank 1 came out differently in the step, as two")));
+  // Between two steps.
+  EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kIdleState}),
+              AllOf(HasSubstr("step 3: wrong bits: '"),
+                    HasSubstr("' on rank 1 has changed in memory since the step before")));
 }
 
 TEST(GuardTest, NothingIsReportedThatDidNotHappen) {
