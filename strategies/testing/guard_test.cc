@@ -146,5 +146,20 @@ TEST(GuardTest, NothingIsReportedThatDidNotHappen) {
   }
 }
 
+TEST(GuardTest, RepeatedStepsChangeNoRunOfAnyKindOfModel) {
+  const Assignments mesh = {"mesh.dp=2", "mesh.pp=2", "data_parallel.shard=optimizer",
+                            "cut.micro_batches=3"};
+  for (const SmallModel model :
+       {SmallModel::kGpt, SmallModel::kLlama, SmallModel::kResNet, SmallModel::kUNet}) {
+    SCOPED_TRACE(Name(model));
+    const StrategyDefinition engine = EnginePreset("engine", {});
+    const auto plain = RunStrategy(engine, MakeModel, SmallConfig(model), mesh);
+    const auto guarded =
+        RunStrategy(engine, MakeModel, SmallConfig(model), With(mesh, {"guard.every=2"}));
+    EXPECT_EQ(guarded[0].losses, plain[0].losses);
+    EXPECT_EQ(guarded[0].parameter_hash, plain[0].parameter_hash);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
