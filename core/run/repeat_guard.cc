@@ -46,6 +46,13 @@ int64_t FirstDifference(const std::vector<uint64_t>& a, const std::vector<uint64
   return at == a.end() ? -1 : at - a.begin();
 }
 
+// Whether ranks hold parts of weights, which they may have to send each other.
+bool SendsWeights(const std::vector<StateTensor>& state) {
+  return std::ranges::any_of(state, [](const StateTensor& part) {
+    return !IsOptimizerState(part.name) && part.tensor.elements() != part.full_shape.elements();
+  });
+}
+
 }  // namespace
 
 void ObservedStep::Observe(const ProbedTensor& tensor, const Tensor& value) {
@@ -194,14 +201,28 @@ absl::Status RepeatGuard::Explain(int64_t step, const Outcome& wrong, const Outc
   }
   absl::Status error = absl::OkStatus();
   if (speaker - all.begin() == here.rank().rank) {
-    const std::string rank = absl::StrCat(" on rank ", here.rank().rank);
-    const std::string what =
-        is_anywhere_observed ? absl::StrCat(at->what, rank)
-        : own[4] < 0         ? absl::StrCat("the loss or the norm of the gradients", rank)
-                             : absl::StrCat("the gradient or the update of '",
-                                            here.strategy().State()[static_cast<size_t>(own[4])].name,
-                                    parted.size() == 1 ? "' on rank " : "' on one of the ranks ",
-                                            absl::StrJoin(parted, ", "));
+    const std::vector<StateTensor> state = here.strategy().State();
+    std::vector<int64_t> first_seen;
+    for (int64_t rank = 0; rank < std::ssize(all); ++rank) {
+      if (order_of(all[static_cast<size_t>(rank)]) == order_of(*speaker)) {
+        first_seen.push_back(rank);
+      }
+    }
+    std::string what;
+    if (is_anywhere_observed) {
+      // A wrong weight shows wherever it was sent, not only where it lies.
+      const bool is_certain = first_seen.size() == 1 && !SendsWeights(state);
+      what = absl::StrCat(at->what, is_certain ? "" : ", seen first",
+                          first_seen.size() == 1 ? " on rank " : " on the ranks ",
+                          absl::StrJoin(first_seen, ", "));
+    } else if (own[4] < 0) {
+      what = "the loss or the norm of the gradients";
+    } else {
+      what =
+          absl::StrCat("the gradient or the update of '", state[static_cast<size_t>(own[4])].name,
+                       parted.size() == 1 ? "' on rank " : "' on one of the ranks ",
+                       absl::StrJoin(parted, ", "));
+    }
     error = absl::DataLossError(absl::StrCat("step ", step + 1, ": wrong bits: ", what,
                                              " came out differently ", verdict, kAdvice));
   }

@@ -109,13 +109,16 @@ std::string FailureOfRepeated(const StrategyDefinition& strategy, Flip flip) {
 }
 
 TEST(GuardTest, AFlipInAPassIsSeenInItsStepAndOnItsRank) {
-  for (const StrategyDefinition& strategy : {DdpStrategy(), FsdpStrategy()}) {
+  for (const bool shards : {false, true}) {
+    const StrategyDefinition strategy = shards ? FsdpStrategy() : DdpStrategy();
+    // Where ranks send each other weights, a wrong one shows on others too.
+    const std::string rank = absl::StrCat(shards ? ", seen first" : "", " on rank 1");
     EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass}),
                 AllOf(HasSubstr("step 2: wrong bits: the output of "),
-                      HasSubstr(" on rank 1 came out differently in the step, as two")));
+                      HasSubstr(rank + " came out differently in the step, as two")));
     EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass, .time = 1}),
                 AllOf(HasSubstr("step 2: wrong bits: the output of "),
-                      HasSubstr(" on rank 1 came out differently in its repetition, as")));
+                      HasSubstr(rank + " came out differently in its repetition, as")));
   }
 }
 

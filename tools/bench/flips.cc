@@ -115,7 +115,7 @@ void Judge(const Flip& flip, bool changed, const absl::Status& watched, FlipCoun
   counts.changed += changed ? 1 : 0;
   counts.seen += seen ? 1 : 0;
   counts.missed += changed && !seen ? 1 : 0;
-  if (!seen) return;
+  if (!seen || absl::StrContains(message, "seen first")) return;  // no rank is accused
   for (int rank = 0; rank < kRanks; ++rank) {
     if (!absl::StrContains(message, absl::StrCat(" on rank ", rank, " "))) continue;
     (rank == flip.rank ? counts.named : counts.misnamed) += 1;
