@@ -56,7 +56,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"data_parallel.shard", "what ranks divide: ZeRO-1, 2 and 3 are optimizer to parameters"},
     {"data_parallel.unshard", "parameters are gathered for each pass, or once a step"},
 
-    {"guard.every", "steps between comparisons of what several ranks hold; 0: none"},
+    {"guard.every", "steps between repetitions of a step and comparisons of replicas; 0: none"},
     {"guard.loss_jump", "times the mean loss before, above which a run stops; 0: none"},
     {"guard.straggler_factor",
      "times what others take for the same work, above which a rank is named; 0: none"},

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include "core/comm/communicator.h"
 #include "core/kernels/kernels.h"
 #include "core/nn/probe.h"
+#include "core/run/pass_order.h"
 
 namespace lockstep {
 
@@ -30,15 +30,11 @@ class NonFiniteSearch final : public PassProbe {
   absl::Status Explain(const absl::Status& error, Communicator& ranks) const;
 
  private:
-  // Direction, micro-batch, block in the order of the direction, and how many tensors the rank had
-  // seen: what comes first is less.
-  using Order = std::array<int64_t, 4>;
   struct Finding {
-    Order order;
+    PassOrder order;
     std::string what;
   };
 
-  Order OrderOf(const ProbedTensor& tensor) const;
   bool IsFinite(const ProbedTensor& tensor, const Tensor& value);
 
   const std::vector<std::string>& blocks_;

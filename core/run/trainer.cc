@@ -25,6 +25,7 @@
 #include "core/run/rank_device.h"
 #include "core/run/rank_in_leg.h"
 #include "core/run/rehearsal.h"
+#include "core/run/repeat_guard.h"
 #include "core/run/replica_guard.h"
 #include "core/run/resume.h"
 #include "core/run/routed_steps.h"
@@ -182,6 +183,7 @@ class Trainer {
       LS_RETURN_IF_ERROR(saver_.Leave(steps));
       held.push_back(strategy().State());
     }
+    repeats_.Forget();
     here_.reset();
     leg_ = &next;
     BeginReport();
@@ -278,6 +280,7 @@ class Trainer {
   }
 
   absl::Status Step(int64_t step, BatchSource& batches) {
+    LS_RETURN_IF_ERROR(repeats_.Begin(step, *here_));
     const CommTotals before = ledger_.Mark();
     const int64_t busy = tools_.kernels.busy_nanos();
     tools_.timer.BeginStep(step);
@@ -312,6 +315,7 @@ class Trainer {
     report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
     report_.measured_steps += 1;
     step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
+    LS_RETURN_IF_ERROR(repeats_.End(step, result, *here_, [&] { return Again(step); }));
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -331,6 +335,15 @@ class Trainer {
       if (reporter_ != nullptr) LS_RETURN_IF_ERROR(reporter_->Slow(straggler));
     }
     return absl::OkStatus();
+  }
+
+  // Trains a step once more, whose times and traffic are not reported.
+  StepResult Again(int64_t step) {
+    PrefetchedBatches batches(*leg_, rank(), step, strategy().micro_batches());
+    tools_.timer.BeginStep(step);
+    StepResult result = strategy().TrainStep(step, batches);
+    tools_.timer.EndStep(0);
+    return result;
   }
 
   absl::Status EndProbedStep(RunProbe& probe, const StepResult& result) {
@@ -388,6 +401,7 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
+  RepeatGuard repeats_{run_.settings.guard.every, tools_.kernels};
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
   LossWatch watch_{run_.settings};
   StragglerWatch stragglers_{run_.settings.guard};

@@ -12,25 +12,29 @@
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"
 #include "strategies/engine/preset.h"
+#include "strategies/fsdp/fsdp.h"
+#include "strategies/testing/flipping.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A bit of the state of one rank that is another after a step, counted from 0.
-struct Flip {
+// A bit of the state of one rank that is another after a step, counted from 0, and after each
+// repetition of it, as if the optimizer's arithmetic were wrong.
+struct LastingFlip {
   int rank = 0;
   int64_t step = 0;
   std::string tensor;
 };
 
-// A strategy on a machine whose memory loses a bit.
-class Flipping final : public WrappedStrategy {
+// A strategy on such a machine.
+class LastinglyFlipping final : public WrappedStrategy {
  public:
-  Flipping(std::unique_ptr<Strategy> strategy, int rank, Flip flip)
+  LastinglyFlipping(std::unique_ptr<Strategy> strategy, int rank, LastingFlip flip)
       : WrappedStrategy(std::move(strategy)), rank_(rank), flip_(std::move(flip)) {}
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
@@ -44,19 +48,19 @@ class Flipping final : public WrappedStrategy {
 
  private:
   int rank_;
-  Flip flip_;
+  LastingFlip flip_;
 };
 
-StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip) {
+StrategyDefinition WithLastingFlip(StrategyDefinition strategy, const LastingFlip& flip) {
   return Wrapped(std::move(strategy), [flip](std::unique_ptr<Strategy> made, Rank& rank) {
-    return std::make_unique<Flipping>(std::move(made), rank.rank, flip);
+    return std::make_unique<LastinglyFlipping>(std::move(made), rank.rank, flip);
   });
 }
 
 constexpr char kWeight[] = "blocks.0.attention.qkv.weight";
 
-std::string Failure(const Flip& flip, const Assignments& assignments) {
-  return std::string(FailStrategy(WithFlip(DdpStrategy(), flip), MakeModel, SmallGptConfig(),
+std::string Failure(const LastingFlip& flip, const Assignments& assignments) {
+  return std::string(FailStrategy(WithLastingFlip(DdpStrategy(), flip), MakeModel, SmallGptConfig(),
                                   With({"cut.micro_batches=1"}, assignments))
                          .message());
 }
@@ -83,6 +87,43 @@ TEST(GuardTest, TwoReplicasAreBothNamed) {
               HasSubstr("differs between its replicas on the ranks 0, 1, of which none has a"));
 }
 
+// The error of a run of three ranks whose steps are all repeated. 10 is the index of some tensor
+// of a pass that has 20 or more.
+std::string FailureOfRepeated(const StrategyDefinition& strategy, Flip flip) {
+  flip.rank = 1;
+  flip.step = 1;
+  flip.tensor = 10;
+  flip.bit = 12345;
+  return std::string(
+      FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
+                   {"cut.micro_batches=1", "mesh.dp=3", "guard.every=1", "validation.every=1"})
+          .message());
+}
+
+TEST(GuardTest, AFlipInAPassIsSeenInItsStepAndOnItsRank) {
+  for (const bool shards : {false, true}) {
+    const StrategyDefinition strategy = shards ? FsdpStrategy() : DdpStrategy();
+    // Where ranks send each other weights, a wrong one shows on others too.
+    const std::string rank = absl::StrCat(shards ? ", seen first" : "", " on rank 1");
+    EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass}),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(rank + " came out differently in the step, as two")));
+    EXPECT_THAT(FailureOfRepeated(strategy, {.target = Flip::Target::kPass, .time = 1}),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(rank + " came out differently in its repetition, as")));
+  }
+}
+
+TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {
+  EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kState}),
+              AllOf(HasSubstr("step 2: wrong bits: the gradient or the update of '"),
+                    HasSubstr("' on rank 1 came out differently in the step, as two")));
+  // Between two steps.
+  EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kIdleState}),
+              AllOf(HasSubstr("step 3: wrong bits: '"),
+                    HasSubstr("' on rank 1 has changed in memory since the step before")));
+}
+
 TEST(GuardTest, NothingIsReportedThatDidNotHappen) {
   const std::string config = SmallGptConfig();
   for (const Assignments& mesh :
@@ -95,6 +136,21 @@ TEST(GuardTest, NothingIsReportedThatDidNotHappen) {
         RunStrategy(EnginePreset("engine", {}), MakeModel, config, With(common, mesh));
     const auto guarded = RunStrategy(EnginePreset("engine", {}), MakeModel, config,
                                      With(With(common, mesh), {"guard.every=1"}));
+    EXPECT_EQ(guarded[0].losses, plain[0].losses);
+    EXPECT_EQ(guarded[0].parameter_hash, plain[0].parameter_hash);
+  }
+}
+
+TEST(GuardTest, RepeatedStepsChangeNoRunOfAnyKindOfModel) {
+  const Assignments mesh = {"mesh.dp=2", "mesh.pp=2", "data_parallel.shard=optimizer",
+                            "cut.micro_batches=3"};
+  for (const SmallModel model :
+       {SmallModel::kGpt, SmallModel::kLlama, SmallModel::kResNet, SmallModel::kUNet}) {
+    SCOPED_TRACE(Name(model));
+    const StrategyDefinition engine = EnginePreset("engine", {});
+    const auto plain = RunStrategy(engine, MakeModel, SmallConfig(model), mesh);
+    const auto guarded =
+        RunStrategy(engine, MakeModel, SmallConfig(model), With(mesh, {"guard.every=2"}));
     EXPECT_EQ(guarded[0].losses, plain[0].losses);
     EXPECT_EQ(guarded[0].parameter_hash, plain[0].parameter_hash);
   }
