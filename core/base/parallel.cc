@@ -28,7 +28,7 @@ void HappensAfter([[maybe_unused]] char& edge) {
 #endif
 }
 
-// Of a thread, as the number of its OpenMP threads is.
+// Each thread has its own, as it has its own number of OpenMP threads.
 thread_local int skips = 0;
 
 }  // namespace

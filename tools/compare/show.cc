@@ -11,8 +11,8 @@
 #include "tools/compare/report.h"
 #include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
-#include "tools/report/write_page.h"
 #include "tools/report/text.h"
+#include "tools/report/write_page.h"
 
 namespace lockstep {
 namespace {

@@ -106,7 +106,7 @@ TEST_F(GenerateTest, ContinuesWithAdapters) {
   const std::string text = Text({run, "--prompt=bad", "--tokens=20", "--top_k=1"});
   EXPECT_EQ(Text({run, "--prompt=bad", "--tokens=20", "--top_k=1", "--merge"}), text);
 
-  // Of another base they are refused.
+  // Adapters of another base are refused.
   std::string config;
   std::getline(std::ifstream(Path("run/config.toml")), config, '\0');
   Write("run/config.toml", absl::StrReplaceAll(config, {{"seed = 1\n", "seed = 9\n"}}));
@@ -135,7 +135,8 @@ TEST_F(GenerateTest, SaysWhatIsWrong) {
   EXPECT_THAT(Problem({"--run=a", "--weights=b"}), HasSubstr("either --run or --weights"));
   EXPECT_THAT(Problem({"--run=a", "--adapter=b"}), HasSubstr("--adapter goes with --weights"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
-  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}), HasSubstr("--temperature nan: give a finite"));
+  EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}),
+              HasSubstr("--temperature nan: give a finite"));
   EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));
   EXPECT_THAT(Problem({"--run=" + Path("none")}), HasSubstr("/none/config.toml"));
 }
