@@ -125,8 +125,8 @@ void ForLeaves(Tape& tape, Tape::Half half, std::initializer_list<Leaf*> leaves,
   }
   std::vector<std::unique_ptr<Contributions>> contributions;
   for (Leaf* leaf : leaves) {
-    contributions.push_back(
-        Trains(leaf) ? std::make_unique<Contributions>(kernels, *leaf, count) : nullptr);
+    contributions.push_back(Trains(leaf) ? std::make_unique<Contributions>(kernels, *leaf, count)
+                                         : nullptr);
   }
   for (int64_t own = 0; own < count; ++own) {
     std::vector<Destination> all;

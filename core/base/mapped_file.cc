@@ -19,7 +19,7 @@ absl::Status ReadError(const std::string& path, int error_number) {
   return absl::ErrnoToStatus(error_number, absl::StrCat("cannot read \"", path, "\""));
 }
 
-// Of an open file, which stays mapped when it is closed.
+// Maps an open file, which stays mapped when it is closed.
 absl::StatusOr<std::span<const std::byte>> Map(const std::string& path, int descriptor) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ReadError(path, errno);

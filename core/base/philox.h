@@ -50,8 +50,8 @@ class Philox {
 
   // The bulk forms: element i of `out` is element first_index + i of the tensor, and gets the very
   // bits that the form for one element gives, wherever the slice begins and however long it is.
-  // One thread each (about 0.7 ns a word for bits, 1.5 to 3 ns an element for normals): callers cut a
-  // large tensor with ParallelFor.
+  // One thread each (about 0.7 ns a word for bits, 1.5 to 3 ns an element for normals): callers cut
+  // a large tensor with ParallelFor.
 
   void FillBits(std::span<uint32_t> out, uint64_t first_index, uint64_t hi = 0) const;
 

@@ -21,7 +21,7 @@
 namespace lockstep {
 
 std::string CheckpointPath(const std::string& folder, int64_t step, CheckpointFiles files);
-// Of shard 0, 1, ... shards - 1; names count from 1.
+// The path of shard 0, 1, ... shards - 1; names count from 1.
 std::string ShardPath(const std::string& checkpoint, int64_t shard, int64_t shards);
 
 struct FoundCheckpoint {

@@ -71,7 +71,7 @@ bool Fits(const Slice& slice, const std::vector<int64_t>& whole) {
   return true;
 }
 
-// Of a slice that fits.
+// Number of elements of a slice that fits.
 int64_t Elements(const std::vector<int64_t>& whole, const Slice& slice) {
   const int64_t extent = whole[slice.dimension];
   return extent == 0 ? 0 : *Elements(whole) / extent * slice.extent();

@@ -61,7 +61,7 @@ TEST(TensorSliceTest, SlicesComeBack) {
 }
 
 TEST(TensorSliceTest, RangesOfSlicesComeBack) {
-  // Of columns 1 and 2 of 3 rows of 4, elements 1 to 4: the second of row 0, row 1, the first of 2.
+  // Elements 1 to 4 of columns 1 and 2 of 3 rows of 4: the second of row 0, row 1, the first of 2.
   const TensorSlice part = {.whole = {3, 4},
                             .first = 1,
                             .elements = 4,

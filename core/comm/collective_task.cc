@@ -60,7 +60,7 @@ ByteRange ShareOf(CollectiveTask task, int64_t bytes) {
   return {.begin = boundary(task.index), .end = boundary(task.index + 1)};
 }
 
-// Of one collective: what there is to read and to write, and what moves it.
+// What one collective reads and writes, and what moves it.
 struct Collective {
   const Signature& signature;
   absl::Span<const MemberBuffers> members;

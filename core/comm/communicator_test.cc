@@ -41,7 +41,7 @@ class CommunicatorTest : public testing::Test {
     return Tensor::Empty(allocator_, {count}, DType::kF32, MemoryClass::kWorkspace);
   }
   const Call& Last() { return comm_.calls.back(); }
-  // Of a call that needs no waiting.
+  // Checks a call that needs no waiting.
   static void Over(Work work) { EXPECT_TRUE(work.Wait().ok()); }
 
   CpuAllocator allocator_;

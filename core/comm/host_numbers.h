@@ -26,7 +26,8 @@ absl::Status BroadcastNumbers(Communicator& ranks, absl::Span<double> values, in
 absl::Status BroadcastNumbers(Communicator& ranks, absl::Span<int64_t> values, int root,
                               absl::string_view label);
 
-// Chunk j of each member's `received` = its chunk of member j's `sent`; all chunks are equal. Waits.
+// Chunk j of each member's `received` = its chunk of member j's `sent`; all chunks are equal.
+// Waits.
 absl::Status ExchangeNumbers(Communicator& ranks, absl::Span<const int64_t> sent,
                              absl::Span<int64_t> received, absl::string_view label);
 // `received` = what all members sent, one behind the other, each as many. Waits.

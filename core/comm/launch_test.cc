@@ -79,9 +79,8 @@ TEST(RunRanksTest, AFailureLeavesAPostMortem) {
 // There is no memory to make JSON of.
 TEST(RunRanksTest, WithoutMemoryThePostMortemIsText) {
   const std::string folder = testing::TempDir() + "/post_mortem_without_memory";
-  const absl::Status status =
-      RunRanks(2, {.post_mortem = [&folder] { return folder; }},
-               [](RankHandle&) -> absl::Status { throw std::bad_alloc(); });
+  const absl::Status status = RunRanks(2, {.post_mortem = [&folder] { return folder; }},
+                                       [](RankHandle&) -> absl::Status { throw std::bad_alloc(); });
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_TRUE(ReadFile(folder + "/rank0.txt").ok());
   EXPECT_FALSE(ReadFile(folder + "/rank0.json").ok());

@@ -54,9 +54,11 @@ absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, Communicator& world) {
     return world.SplitBy(choice_of, name);
   };
   LS_ASSIGN_OR_RETURN(
-      mesh.ep_, split_experts([&](MeshCoordinate&, int group, int) { return group * shape.ep; }, "ep"));
-  LS_ASSIGN_OR_RETURN(mesh.expert_dp_,
-                      split_experts([](MeshCoordinate&, int, int place) { return place; }, "expert_dp"));
+      mesh.ep_,
+      split_experts([&](MeshCoordinate&, int group, int) { return group * shape.ep; }, "ep"));
+  LS_ASSIGN_OR_RETURN(
+      mesh.expert_dp_,
+      split_experts([](MeshCoordinate&, int, int place) { return place; }, "expert_dp"));
   if (shape.replicas == 1) return mesh;
   const auto of_all_replicas = [](MeshCoordinate& first, int, int place) {
     first.replicas = 0;

@@ -48,8 +48,8 @@ class Mesh {
     return dp_cp_ != nullptr ? *dp_cp_ : dp();
   }
 
-  // Where ep > 1: the ranks that hold all experts together, "ep"; those that hold the same experts as
-  // this one, in the same replica, "expert_dp", and in all replicas, "expert_batch".
+  // Where ep > 1: the ranks that hold all experts together, "ep"; those that hold the same experts
+  // as this one, in the same replica, "expert_dp", and in all replicas, "expert_batch".
   Communicator& ep() const { return *ep_; }
   Communicator& expert_dp() const { return *expert_dp_; }
   Communicator& expert_batch() const {
@@ -67,9 +67,9 @@ class Mesh {
   MeshCoordinate coordinate_;
   Communicator* world_;
   std::array<std::unique_ptr<Communicator>, kMeshAxes.size()> axes_;
-  std::unique_ptr<Communicator> data_;   // null: one replica
-  std::unique_ptr<Communicator> batch_;  // null: one rank along cp
-  std::unique_ptr<Communicator> dp_cp_;  // null: one rank along cp, or one replica
+  std::unique_ptr<Communicator> data_;            // null: one replica
+  std::unique_ptr<Communicator> batch_;           // null: one rank along cp
+  std::unique_ptr<Communicator> dp_cp_;           // null: one rank along cp, or one replica
   std::unique_ptr<Communicator> ep_, expert_dp_;  // null: experts are not divided
   std::unique_ptr<Communicator> expert_batch_;    // null: experts are not divided, or one replica
 };

@@ -73,7 +73,7 @@ DatasetOr MakeTokens(ConfigReader& reader, const std::string& data_directory) {
   return Tokens::Load(data_directory, options);
 }
 
-// Of either data set of shapes.
+// Makes either data set of shapes.
 template <typename ShapesDataset>
 DatasetOr MakeShapes(ConfigReader& reader, const std::string& /*data_directory*/) {
   ShapesOptions options;

@@ -52,7 +52,7 @@ class Cifar10 final : public ImageDataset {
   int64_t size(Split split) const override;
   std::optional<uint64_t> file_checksum() const override;
 
-  // Of each channel, on the scale of [0, 1].
+  // Mean and standard deviation of each channel, on the scale of [0, 1].
   const std::array<double, kChannels>& mean() const { return mean_; }
   const std::array<double, kChannels>& standard_deviation() const { return standard_deviation_; }
 

@@ -61,8 +61,8 @@ TEST(CopiesTest, AShortContextReadsTheSameTexts) {
   EXPECT_EQ(text, Inputs(**whole, Split::kTrain, 5));
 }
 
-// Tokens 1, 2, 8, 9, 10 and 16 of the 16 targets are of passages. The window of 16 has copies of the
-// last four before them; windows of 8 or 4 none but token 8's and token 16's for windows of 8,
+// Tokens 1, 2, 8, 9, 10 and 16 of the 16 targets are of passages. The window of 16 has copies of
+// the last four before them; windows of 8 or 4 none but token 8's and token 16's for windows of 8,
 // whose first token is the copy.
 TEST(CopiesTest, KnowsTheLowestLoss) {
   CopiesOptions options = kSmall;

@@ -63,8 +63,8 @@ class Dataset {
 
   virtual Task task() const = 0;
 
-  // Of one sample, without the batch: [height, width, channels] and [] or [height, width]; or
-  // [time] and [time].
+  // Shapes of one sample, without the batch: [height, width, channels] and [] or [height, width];
+  // or [time] and [time].
   virtual Shape input_shape() const = 0;
   virtual Shape target_shape() const = 0;
   virtual DType input_dtype() const = 0;

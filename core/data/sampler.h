@@ -50,7 +50,7 @@ class Sampler {
 
   const SamplerOptions& options() const { return options_; }
   int64_t micro_batches_per_step() const { return options_.shards * options_.micro_batches; }
-  // Of a micro-batch in [0, micro_batches_per_step()).
+  // Number of samples of a micro-batch in [0, micro_batches_per_step()).
   int64_t samples_of(int64_t micro_batch) const { return SamplesOf(micro_batch).count; }
 
   // With kEpochs, how many steps make one; nothing with kDraws.

@@ -65,7 +65,7 @@ TEST_P(KernelsSuite, EmbeddingOfAPartOfTheVocabulary) {
   kernels().EmbeddingBackward(ids, dy.tensor, Write::kOverwrite, dwhole);
   std::vector<float> sum(kRows * kWidth), dtable;
   for (const Range& part : {Range{0, 4}, Range{4, 4}, Range{8, 3}}) {
-    // Of the last part one row is padding.
+    // One row of the last part is padding.
     std::vector<float> rows(4 * kWidth, 7.0f);
     for (int64_t i = 0; i < part.count * kWidth; ++i) {
       rows[i] = static_cast<float>(table[part.first * kWidth + i]);

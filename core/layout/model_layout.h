@@ -58,14 +58,16 @@ struct TensorPlacement {
 //
 // Stages place blocks on ranks along pp, tensor parallelism slices parameters along tp, and ranks
 // along dp and cp keep all of that, or a shard of each unit of it (Unit). Ranks along replicas hold
-// copies. Ranks along ep each have some of the experts; ranks with the same experts take the place of
-// those along dp and cp. Optimizer state lies where its parameter is trained, element by element.
+// copies. Ranks along ep each have some of the experts; ranks with the same experts take the place
+// of those along dp and cp. Optimizer state lies where its parameter is trained, element by
+// element.
 class ModelLayout {
  public:
   // What is divided into shards together, in one flat buffer: the frozen or the trained parameters
-  // of a block, those of experts apart where ranks along ep divide them. A parameter to which others are tied has a unit by itself, by which the gradient of
-  // each of its uses is divided; on another rank with such uses lies a copy of this unit: a tied
-  // copy, whose values come from the owner.
+  // of a block, those of experts apart where ranks along ep divide them. A parameter to which
+  // others are tied has a unit by itself, by which the gradient of each of its uses is divided; on
+  // another rank with such uses lies a copy of this unit: a tied copy, whose values come from the
+  // owner.
   struct Unit {
     int pp = 0;  // the rank along pp that holds it
     bool is_tied_copy = false;
@@ -74,7 +76,8 @@ class ModelLayout {
     std::vector<FlatLayout> flat;  // as ModelTensor::splits
   };
 
-  // `tensors` are split for mesh.tp ranks and divided for mesh.ep ranks. Blocks in none of the ranges are on no rank.
+  // `tensors` are split for mesh.tp ranks and divided for mesh.ep ranks. Blocks in none of the
+  // ranges are on no rank.
   ModelLayout(std::vector<ModelTensor> tensors, ModelLayoutOptions options);
 
   const MeshShape& mesh() const { return options_.mesh; }

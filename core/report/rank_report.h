@@ -65,7 +65,7 @@ struct RankReport {
   std::optional<ValidationResult> validation_at_start;  // if asked for, and the run began here
   ValidationResult validation;
   CheckpointCosts checkpoints;  // of those written beside the steps
-  // Of the bits of the parameters and buffers that this rank holds at the end.
+  // Hash of the bits of the parameters and buffers that this rank holds at the end.
   std::string parameter_hash;
 };
 

@@ -120,8 +120,8 @@ TEST(UpdaterTest, AnOverflowOnOneRankOfAnyAxisSkipsTheStepOnAll) {
   }
 }
 
-// Without a loss scale the run stops behind such a step, with what it had before it, or goes on with
-// what the update makes of it.
+// Without a loss scale the run stops behind such a step, with what it had before it, or goes on
+// with what the update makes of it.
 TEST(UpdaterTest, GradientsThatAreNotFiniteUpdateNothingInARunThatStops) {
   Settings settings = Fp16({});
   settings.precision.loss_scale = {};

@@ -40,7 +40,7 @@ struct Slice {
 
   // Indices in all ranges together.
   int64_t extent() const;
-  // Of the slice.
+  // The shape of the slice.
   Shape ShapeOf(const Shape& whole) const { return whole.With(Dimension(), extent()); }
   // All of its elements in their order; no range is empty, none continues the one before.
   std::vector<ElementRange> ElementRanges(absl::Span<const int64_t> whole) const;

@@ -13,7 +13,7 @@ namespace lockstep {
 // A vocabulary of characters: token i is the i-th smallest code point that it was built from.
 class CharacterVocabulary {
  public:
-  // Of the distinct characters of a text.
+  // Has the distinct characters of a text.
   explicit CharacterVocabulary(std::u32string_view text);
 
   int64_t size() const { return static_cast<int64_t>(characters_.size()); }

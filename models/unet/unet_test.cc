@@ -18,7 +18,7 @@ const UNetOptions kSizes[] = {{.levels = 1, .width = 8, .classes = 2, .image = 6
                               {.levels = 3, .width = 16, .classes = 11, .image = 32},
                               {.levels = 4, .width = 10, .classes = 3, .image = 48}};
 
-// Of a level of width w: down, 9 (w / 2) w + 9 w^2 weights (the first from three colours), and up,
+// A level of width w has down 9 (w / 2) w + 9 w^2 weights (the first from three colours), and up
 // 9 (2 w + w) w + 9 w^2; each convolution with two numbers a channel for its normalisation. Summed
 // over the levels, whose w^2 are a geometric series of 4.
 TEST(UNetTest, HasTheParametersOfTheFormula) {

@@ -13,7 +13,7 @@ constexpr int kBatches = 5;       // that the budget is divided into
 constexpr int kLeastBatches = 3;  // that are made however long they take
 constexpr int64_t kMostCalls = 1'000'000;
 
-// Of each of `count` calls in a row, on average.
+// Seconds of each of `count` calls in a row, on average.
 absl::StatusOr<double> TimeBatch(const RunCall& run, int64_t count, const MaxOverRanks& max) {
   LS_RETURN_IF_ERROR(max(0).status());  // all begin together
   const int64_t begin = NowNanos();

@@ -42,7 +42,7 @@ absl::StatusOr<GpuLimits> MeasureGpuLimits() try {
     constexpr int64_t n = 8192;
     const Tensor x = kernels.Empty({n, n}, DType::kBF16), w = kernels.Empty({n, n}, DType::kBF16);
     const Tensor y = kernels.Empty({n, n}, DType::kBF16);
-    // Of random numbers: zeros cost less power, and run at a higher clock.
+    // Random numbers: zeros cost less power, and run at a higher clock.
     std::vector<float> values(n * n);
     Philox(PhiloxKey(1, "bench", "matrix")).FillNormal(values, 0, 0, 1);
     const Tensor full = kernels.Empty({n, n});

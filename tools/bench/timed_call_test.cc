@@ -68,7 +68,7 @@ std::ostream& operator<<(std::ostream& out, const Bytes& bytes) {
   return out << bytes.read << " read, " << bytes.written << " written";
 }
 
-// Of all ranks together.
+// Bytes that all ranks together move.
 Bytes Moved(Operation operation, bool in_place) {
   const TimedCall call = Call(operation, 4, 4096, in_place);
   const Traffic traffic = LeastTraffic(call);

@@ -30,8 +30,8 @@ std::string PageOfAll() {
   return Page(demos);
 }
 
-// Of each section with a picture: how large that is, what has a place in it, and which words in the
-// browser's own font stick out of it. And by how much the page is wider than the window.
+// For each section with a picture: how large that is, what has a place in it, and which words in
+// the browser's own font stick out of it. And by how much the page is wider than the window.
 constexpr char kLook[] = R"(
   const sections = {};
   for (const section of document.querySelectorAll('section:has(svg)')) {

@@ -96,8 +96,9 @@ constexpr Collective kCollectives[] = {
         .notation = "part j of rank i → part i of rank j",
         .time = "(n−1) α + (n−1)/n · Bβ",
         .sends = "every rank (n−1)/n · B",
-        .users = "cp: with Ulysses attention, tokens for heads and back. ep: how many rows of tokens "
-                 "come to each expert, before the rows themselves go as messages.",
+        .users =
+            "cp: with Ulysses attention, tokens for heads and back. ep: how many rows of tokens "
+            "come to each expert, before the rows themselves go as messages.",
     },
     {
         .operation = Operation::kBarrier,

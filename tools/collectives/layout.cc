@@ -27,7 +27,7 @@ double PartsWidth(const std::vector<int64_t>& parts, double element_width) {
   return width - kCellGap;
 }
 
-// Of the widest rank.
+// Width of the widest rank.
 double SideWidth(const std::vector<std::vector<int64_t>>& side, double element_width) {
   double width = 2 * kPadding + element_width;  // a place for a part, also where there is none
   for (const auto& parts : side) width = std::max(width, PartsWidth(parts, element_width));

@@ -44,7 +44,7 @@ double Peak(const StepTrace::Rank& rank) {
   return peak;
 }
 
-// Of each of many equal stretches of time the sample with most, so that no peak is lost; and the
+// The sample with most in each of many equal stretches of time, so that no peak is lost; and the
 // first and last of all.
 std::vector<StepTrace::Memory> Thinned(const std::vector<StepTrace::Memory>& samples,
                                        double seconds) {

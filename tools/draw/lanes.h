@@ -12,7 +12,7 @@ namespace lockstep {
 struct Lanes {
   struct Bar {
     double begin, end;
-    const WorkKind* work;       // what it is, for its colour and the key
+    const WorkKind* work;   // what it is, for its colour and the key
     std::string number;     // in the bar, where that is wide enough; may be empty
     std::string tooltip;    // under the pointer
     double paleness = 0.8;  // share of white in its colour

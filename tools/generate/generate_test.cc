@@ -106,7 +106,7 @@ TEST_F(GenerateTest, ContinuesWithAdapters) {
   const std::string text = Text({run, "--prompt=bad", "--tokens=20", "--top_k=1"});
   EXPECT_EQ(Text({run, "--prompt=bad", "--tokens=20", "--top_k=1", "--merge"}), text);
 
-  // Of another base they are refused.
+  // Adapters of another base are refused.
   std::string config;
   std::getline(std::ifstream(Path("run/config.toml")), config, '\0');
   Write("run/config.toml", absl::StrReplaceAll(config, {{"seed = 1\n", "seed = 9\n"}}));

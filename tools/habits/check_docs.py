@@ -16,7 +16,6 @@ import subprocess
 import sys
 
 FLAG = re.compile(r"ABSL_FLAG\(\s*(?:[\w:<>, ]|\n)*?,\s*(\w+)\s*,")
-# Of other programs: Bazel, mpirun, Python scripts of this repository, the system's tools.
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 LABEL = re.compile(r"//[\w./-]*(?::[\w./-]+)?")
 

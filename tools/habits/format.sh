@@ -22,19 +22,22 @@ fi
 
 mapfile -d '' -t sources < <(git ls-files -z --cached --others --exclude-standard -- \
   '*.cc' '*.h' '*.cu' '*.cuh')
-wrong=0
+existing=()
 for source in "${sources[@]}"; do
-  [[ -e "${source}" ]] || continue
-  if [[ "${1:-}" == --check ]]; then
-    if ! "${formatter}" "${source}" | cmp -s - "${source}"; then
-      echo "${source} is not formatted"
-      wrong=$((wrong + 1))
-    fi
-  else
-    "${formatter}" -i "${source}"
-  fi
+  if [[ -e "${source}" ]]; then existing+=("${source}"); fi
 done
-if ((wrong > 0)); then
-  echo "format: ${wrong} files; ./bazelw run //tools:format mends them"
+# each ARGUMENT...: the formatter with these arguments, on all sources, some at a time.
+each() {
+  printf '%s\0' "${existing[@]}" | xargs -0 -n 32 -P "$(nproc)" "${formatter}" "$@"
+}
+if [[ "${1:-}" != --check ]]; then
+  each -i
+  exit
+fi
+mapfile -t wrong < <(each --dry-run 2>&1 |
+  sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: warning: code should be clang-formatted.*/\1/p' | sort -u)
+if ((${#wrong[@]} > 0)); then
+  printf '%s is not formatted\n' "${wrong[@]}"
+  echo "format: ${#wrong[@]} files; ./bazelw run //tools:format mends them"
   exit 1
 fi

@@ -109,7 +109,7 @@ TEST_F(LoadedModelTest, WhatIsExportedIsWhatWasLoaded) {
   EXPECT_EQ(Values(again->model), Values(loaded->model));
 }
 
-// Of whatever strategy and precision: the same weights, those that the run ended with.
+// Whatever the strategy and precision: the same weights, those that the run ended with.
 TEST_F(LoadedModelTest, ARunShowsItsModel) {
   std::vector<std::vector<std::vector<float>>> values;
   for (const bool sharded : {false, true}) {

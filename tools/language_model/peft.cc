@@ -234,7 +234,7 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
                        {"target_modules", modules},
                        {"rank_pattern", ranks},
                        {"alpha_pattern", alphas},
-                       // Of a rank that was stabilised, the scale is in lora_alpha.
+                       // The scale of a stabilised rank is in lora_alpha.
                        {"use_rslora", false},
                        {"fan_in_fan_out", is_transposed},
                        {"bias", "none"},

@@ -201,7 +201,7 @@ TEST_P(CommConformance, SplitByColorOrderedByKey) {
                  .seed = even ? 1u : 2u};
     RunningCase(c, *group, handle).WaitAndCheck();
 
-    // Of the group a group, without rank 2.
+    // A group inside the group, without rank 2.
     LS_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> inner,
                         group->Split(self == 2 ? -1 : 0, self, "inner"));
     if (self == 2) {

@@ -57,7 +57,7 @@ class Round {
 // The rounds of one group that are under way, for its members to find.
 class RoundBoard {
  public:
-  // Of a message between two members; both -1 for collectives.
+  // The two members of a message; both -1 for collectives.
   struct Pair {
     int from = -1, to = -1;
     friend auto operator<=>(const Pair&, const Pair&) = default;

@@ -34,7 +34,7 @@ struct Transfer {
   alignas(64) std::atomic<int64_t> taken = 0;
   std::atomic<int64_t> arrived = 0;
 
-  // Of the side that came first: its call.
+  // The call of the side that came first.
   Signature signature;
   std::string label;
 

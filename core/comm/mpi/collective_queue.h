@@ -75,7 +75,7 @@ class CollectiveQueue final : public InFlight,
   std::deque<std::shared_ptr<Collective>> calls_;
   int64_t next_sequence_ = 0;
   HeldMemory held_;
-  // Of the first call.
+  // The phase of the first call.
   Phase phase_ = Phase::kQueued;
   std::vector<Member> members_;
   std::unique_ptr<Movement> movement_;

@@ -14,7 +14,7 @@ namespace lockstep::mpi {
 // reductions follow the tree over the ranks.
 class MpiCommunicator final : public Communicator {
  public:
-  // Of all ranks of the world.
+  // Makes the communicator of all ranks of the world.
   explicit MpiCommunicator(std::shared_ptr<RankState> rank);
 
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,

@@ -4,7 +4,7 @@
 
 #include "absl/types/span.h"
 #include "core/kernels/cpu/tile_gemm.h"  // kLeafGroup
-#include "core/kernels/options.h"  // Transpose
+#include "core/kernels/options.h"        // Transpose
 
 namespace lockstep::cpu {
 

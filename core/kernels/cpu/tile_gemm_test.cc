@@ -206,13 +206,8 @@ TEST_P(TileGemmTest, LeavesAreAddedAsATree) {
       std::vector<Matrix> products(leaves, Matrix(m, n, 0));
       const int64_t left = PackedLeftSize(m, k), right = PackedRightSize(k, n);
       std::vector<float> packed_a(leaves * left, NAN), packed_b(leaves * right, NAN);
-      TileProduct product = {.m = m,
-                             .n = n,
-                             .k = k,
-                             .a = nullptr,
-                             .packed_b = nullptr,
-                             .c = nullptr,
-                             .c_stride = n};
+      TileProduct product = {
+          .m = m, .n = n, .k = k, .a = nullptr, .packed_b = nullptr, .c = nullptr, .c_stride = n};
       for (int leaf = 0; leaf < leaves; ++leaf) {
         PackLeftTransposed(&a.at(leaf * k, 0), a.stride, m, k, &packed_a[leaf * left]);
         PackRight({&b.at(leaf * k, 0), b.stride}, k, n, &packed_b[leaf * right]);

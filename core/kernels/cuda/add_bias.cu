@@ -1,5 +1,4 @@
 #include "core/kernels/cuda/add_bias.h"
-
 #include "core/kernels/cuda/elements.cuh"
 
 namespace lockstep::cuda {

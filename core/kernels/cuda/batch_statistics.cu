@@ -1,5 +1,4 @@
 #include "core/kernels/cuda/batch_statistics.h"
-
 #include "core/kernels/cuda/elements.cuh"
 
 namespace lockstep::cuda {

@@ -1,6 +1,5 @@
-#include "core/kernels/cuda/upsample.h"
-
 #include "core/kernels/cuda/elements.cuh"
+#include "core/kernels/cuda/upsample.h"
 
 namespace lockstep::cuda {
 namespace {

@@ -174,7 +174,7 @@ class TraceCheck {
   std::set<Thread> threads_;
   std::map<Thread, std::vector<Slice>> slices_;
   std::map<Thread, std::vector<int64_t>> open_;
-  // Of each counter the time of its last sample, and its series.
+  // The time of each counter's last sample, and its series.
   std::map<std::pair<int64_t, std::string>, std::pair<int64_t, std::set<std::string>>> counters_;
   std::map<std::pair<std::string, std::string>, std::vector<ArrowEnd>> arrows_;  // category, id
 };

@@ -29,8 +29,8 @@ class Mail {
   std::map<Route, std::deque<Bytes>> messages_;
 };
 
-// A device whose collectives go by mail, reductions as QueueExactReduction says, on nodes of so many
-// ranks. Messages of ranks go as on a shared device.
+// A device whose collectives go by mail, reductions as QueueExactReduction says, on nodes of so
+// many ranks. Messages of ranks go as on a shared device.
 class MadeUpPeerDevice final : public CommDevice {
  public:
   MadeUpPeerDevice(std::shared_ptr<RoundBoards> boards, std::shared_ptr<Mail> mail,
