@@ -126,7 +126,7 @@ void NormaliseByTheBatchBefore(const StrategyInputs&, Injection& injection) {
 
 // The first two experts of each rank get each other's gradients.
 void SwapExperts(const StrategyInputs& inputs, Injection&) {
-  Parameter& down = ParameterNamed(inputs.model, "blocks.0.experts.down.weight");
+  Parameter& down = ParameterNamed(inputs.model, "blocks.0.network.experts.down.weight");
   const int64_t experts = inputs.model.experts / inputs.settings.mesh.ep;
   BlockNamed(inputs.model, "blocks.0").AddHooks({.after_backward = [&down, experts] {
     for (int64_t leaf = 0; leaf < down.accumulators(); ++leaf) {
@@ -189,7 +189,8 @@ std::vector<InjectedFault> AllFaults() {
       fault("norm over local shards only", kGpt, LoseNormSums,
             {"mesh.dp=2", "data_parallel.shard=optimizer"}),
       fault("bias added on each tensor-parallel rank", kGpt, AddBiasOnEachRank, {"mesh.tp=2"}),
-      fault("batch statistics of the wrong micro-batch", kResNet, NormaliseByTheBatchBefore, {}),
+      fault("batch statistics of the wrong micro-batch", kResNet, NormaliseByTheBatchBefore,
+            {"train.on_nan=continue"}),
       fault("wrong expert's gradient", kMixture, SwapExperts, {"mesh.dp=2", "mesh.ep=2"}),
       fault("weight decay on the norms' parameters", kGpt, DecayAll, {}),
       fault("checkpoint without optimizer state", kGpt, RestoreWithoutOptimizer, {}),
