@@ -47,7 +47,7 @@ struct RankReport {
   double median_step_seconds = 0;
   int64_t kernel_nanos = 0;  // of `times`: inside kernels
   MemoryBooks memory;        // peaks over the steps
-  // Of a mixture of experts: the steps in which classes of memory came to their peaks.
+  // Steps of a mixture of experts in which classes of memory came to their peaks.
   std::vector<RoutedStep> routed;
   CommTotals traffic;        // of all steps
   CommTotals start_traffic;  // before the first step of this attempt

@@ -1,6 +1,5 @@
 #include "tools/bench/flips.h"
 
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <utility>
@@ -86,7 +85,7 @@ Outcome Train(const StrategyDefinition& strategy, const Layout& layout, int guar
   command_line.assignments = layout.mesh;
   command_line.assignments.push_back(absl::StrCat("guard.every=", guard));
   command_line.out = folder + "/out";
-  std::filesystem::remove_all(command_line.out);
+  RemoveTree(command_line.out);
   const auto run = PrepareRun(command_line, strategy, MakeModel);
   if (!run.ok()) return {.status = run.status()};
   const auto reports = TrainRanks(*run);

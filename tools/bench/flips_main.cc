@@ -3,34 +3,39 @@
 //   ./bazelw run //tools/bench:flips -- --flips 1000
 
 #include <cstdio>
-#include <filesystem>
-#include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
+#include "core/base/flags.h"
+#include "core/base/status.h"
 #include "tools/bench/flips.h"
+#include "tools/experiment/paths.h"
 
 ABSL_FLAG(int64_t, flips, 1000, "how many bits flip, each in a run of its own");
 ABSL_FLAG(uint64_t, seed, 1, "of the places");
 
+namespace lockstep {
+namespace {
+
+void ShowProgress(const FlipCounts& so_far) {
+  if (so_far.flips % 50 == 0) std::fprintf(stderr, "%s\n", ToString(so_far).c_str());
+}
+
+absl::StatusOr<int> RunBenchmark() {
+  LS_ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
+  LS_ASSIGN_OR_RETURN(const FlipCounts counts,
+                      CountFlips(absl::GetFlag(FLAGS_flips), absl::GetFlag(FLAGS_seed),
+                                 folder.path(), ShowProgress));
+  std::printf("%s\n", ToString(counts).c_str());
+  return counts.missed + counts.misnamed + counts.false_alarms == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  std::string folder = std::filesystem::temp_directory_path() / "lockstep_flips_XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) {
-    std::perror("a folder for the runs");
-    return 1;
-  }
-  const auto counts =
-      lockstep::CountFlips(absl::GetFlag(FLAGS_flips), absl::GetFlag(FLAGS_seed), folder,
-                           [](const lockstep::FlipCounts& so_far) {
-                             if (so_far.flips % 50 == 0)
-                               std::fprintf(stderr, "%s\n", ToString(so_far).c_str());
-                           });
-  std::filesystem::remove_all(folder);
-  if (!counts.ok()) {
-    std::fprintf(stderr, "%s\n", counts.status().ToString().c_str());
-    return 1;
-  }
-  std::printf("%s\n", ToString(*counts).c_str());
-  return counts->missed + counts->misnamed + counts->false_alarms == 0 ? 0 : 1;
+  return lockstep::RunProgram(argc, argv,
+                              {.usage = "Flips bits in runs that watch for them, and counts which "
+                                        "are seen; see docs/checkpoints.md.",
+                               .files = {__FILE__}},
+                              [](const auto&) { return lockstep::RunBenchmark(); });
 }

@@ -1,8 +1,6 @@
 #include "tools/curve/first_tensor.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,16 +21,15 @@ absl::StatusOr<ProbedRun> RunProbed(const StrategyCheckOptions& options, const s
                                     const std::string& folder) {
   const std::string out = options.scratch + "/probed";
   LS_RETURN_IF_ERROR(RunForCheck(options, program, out, assignments).status());
-  LS_RETURN_IF_ERROR(MakeDirectories(folder));
-  std::error_code error;
-  const auto copy =
-      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing;
-  for (const char* name : {"probes", "config.toml"}) {
-    std::filesystem::copy(absl::StrCat(out, "/", name), absl::StrCat(folder, "/", name), copy,
-                          error);
-    if (error) return InvalidArgument(folder, ": cannot be written: ", error.message());
+  LS_ASSIGN_OR_RETURN(std::vector<std::string> files, ListFolder(out + "/probes"));
+  for (std::string& file : files) file = "probes/" + file;
+  files.push_back("config.toml");
+  LS_RETURN_IF_ERROR(MakeDirectories(folder + "/probes"));
+  for (const std::string& file : files) {
+    LS_ASSIGN_OR_RETURN(const std::string contents, ReadFile(absl::StrCat(out, "/", file)));
+    LS_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", file), contents));
   }
-  std::filesystem::remove_all(out, error);
+  RemoveTree(out);
   return ReadProbedRun(folder);
 }
 

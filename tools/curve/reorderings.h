@@ -28,7 +28,8 @@ struct Reordering {
 // All that a workload admits. Each choice keeps what is computed and changes the order of additions
 // or a point of rounding:
 //
-//   cut.shards, cut.micro_batches  that divide the batch. With batch statistics, dropout, or experts
+//   cut.shards, cut.micro_batches  that divide the batch. With batch statistics, dropout, or
+//   experts
 //                                  that count the choices of a micro-batch, only those with the
 //                                  workload's own micro-batches.
 //   cut.tokens                     that cut the sequences of a transformer evenly, without dropout
@@ -41,7 +42,8 @@ struct Reordering {
 // order of samples and cut.tokens stay as they are there.
 class Reorderings {
  public:
-  // Of a run that has been checked (CheckRun). Errors are those of making its model.
+  // The reorderings of a run that has been checked (CheckRun). Errors are those of making its
+  // model.
   static absl::StatusOr<Reorderings> Of(const TrainingRun& run);
 
   // Draws each choice with equal probability, and independently of other numbers. The same seed and

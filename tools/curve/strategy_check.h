@@ -43,7 +43,7 @@ struct LaneResult {
   std::string lane;  // "repeat", "exact", "golden"
   absl::Status status;
   std::string summary = {};
-  // Of a lane that failed: the first step outside; the last step, where parameters alone differ.
+  // Where a lane failed: the first step outside; the last step, where parameters alone differ.
   std::optional<int64_t> failed_step = {};
 };
 

@@ -41,7 +41,7 @@ struct Outcome {
   bool agrees = true;
 };
 
-// Of a run of another program: words alone.
+// A run of another program has a report in words alone.
 absl::StatusOr<Outcome> CompareWithForeign(const ProbedRun& ours, const std::string& directory,
                                            const ProbedRun& theirs) {
   if (IsForeign(ours)) {
