@@ -15,6 +15,8 @@ struct CommandLine {
   std::string data;                      // --data DIR, else LOCKSTEP_DATA; may be empty
   DeviceType device = DeviceType::kCpu;  // --device cpu|cuda
   bool resume = false;                   // --resume
+  bool elastic = false;                  // --elastic
+  std::string elastic_prefer = {};       // --elastic_prefer "ddp dp=2; single"
   // --allow_change KEY: what a resumed run may have other than the run before.
   std::vector<std::string> allowed_changes = {};
   bool help = false;          // --help

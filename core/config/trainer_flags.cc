@@ -22,6 +22,13 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, out, "", "run directory; default runs/<workload>/<strategy>");
 ABSL_FLAG(std::string, data, "", "folder of data sets; default: the environment's LOCKSTEP_DATA");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint of the run directory");
+ABSL_FLAG(
+    bool, elastic, false,
+    "ranks as threads: where one is lost, the others go on from the newest checkpoint, on the "
+    "same curve (for ranks as processes //tools/launch does it)");
+ABSL_FLAG(std::string, elastic_prefer, "",
+          "with --elastic, what to go on with, the first that the ranks which are left are enough "
+          "for: \"ddp dp=2; single\"; default: the largest mesh that divides the cut");
 ABSL_FLAG(lockstep::RepeatedFlag, allow_change, {},
           "with --resume: KEY, such as train.seed or data, may differ from the run before; "
           "repeatable");
@@ -76,6 +83,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
   line.allowed_changes = absl::GetFlag(FLAGS_allow_change).values;
   if (!line.allowed_changes.empty() && !line.resume) {
     return InvalidArgument("--allow_change goes with --resume, which is not given");
+  }
+  line.elastic = absl::GetFlag(FLAGS_elastic);
+  line.elastic_prefer = absl::GetFlag(FLAGS_elastic_prefer);
+  if (!line.elastic_prefer.empty() && !line.elastic) {
+    return InvalidArgument("--elastic_prefer goes with --elastic, which is not given");
   }
   line.print_config = absl::GetFlag(FLAGS_print_config);
   line.dry_run = absl::GetFlag(FLAGS_dry_run);

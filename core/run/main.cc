@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@
 #include "core/report/rank_report.h"
 #include "core/report/summary.h"
 #include "core/run/config_listing.h"
+#include "core/run/elastic.h"
 #include "core/run/exit_codes.h"
 #include "core/run/rehearsal.h"
 #include "core/run/run_signals.h"
@@ -45,8 +47,9 @@ void PrintStopped(const TrainingRun& run, int64_t steps) {
                static_cast<long long>(run.settings.steps), rest);
 }
 
-absl::StatusOr<int> TrainThreads(const TrainingRun& run, const TimePredictor& predict_time) {
-  LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(run));
+// Writes the summary of a run that has ended. Returns the exit code.
+absl::StatusOr<int> ReportThreads(const TrainingRun& run, std::vector<RankReport> reports,
+                                  const TimePredictor& predict_time) {
   const int64_t steps = reports[0].steps_behind;
   if (steps < run.settings.steps && !reports[0].ended_early) {
     PrintStopped(run, steps);
@@ -64,14 +67,26 @@ absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
                                  const TimePredictor& predict_time,
                                  const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kSignalsOfThreads);
+  const RunSignals signals(stop, kStopSignals);
   absl::StatusOr<TrainingRun> run =
       PrepareRun(command_line, strategy, make_model, /*here=*/{}, strategies);
   if (run.ok()) {
     run->stop = stop;
     run->speaks = true;
   }
-  absl::StatusOr<int> code = run.ok() ? TrainThreads(*run, predict_time) : run.status();
+  const auto train = [&]() -> absl::StatusOr<int> {
+    LS_RETURN_IF_ERROR(run.status());
+    if (!command_line.elastic) {
+      LS_ASSIGN_OR_RETURN(std::vector<RankReport> reports, TrainRanks(*run));
+      return ReportThreads(*run, std::move(reports), predict_time);
+    }
+    LS_ASSIGN_OR_RETURN(EndedRun ended, TrainElastic(*run, {.command_line = command_line,
+                                                            .strategy = strategy,
+                                                            .make_model = make_model,
+                                                            .strategies = strategies}));
+    return ReportThreads(*ended.run, std::move(ended.reports), predict_time);
+  };
+  absl::StatusOr<int> code = train();
   if (!code.ok()) LeaveError(command_line, run, code.status());
   return code;
 }
@@ -86,6 +101,11 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
                                                    .own_number = process.number_here(),
                                                    .has_first = process.rank() == 0},
                                                   strategies));
+  if (command_line.elastic) {
+    return absl::InvalidArgumentError(
+        "--elastic is for ranks that are threads; start processes by //tools/launch, which starts "
+        "them again when one dies");
+  }
   if (run.next != nullptr && WorldSize(run) != process.size()) {
     return InvalidArgument("the largest mesh of train.legs has ", WorldSize(run),
                            " ranks, but the launcher has started ", process.size(),
@@ -142,7 +162,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const ModelFactory& make_model, const TimePredictor& predict_time,
                                   const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kSignalsOfProcesses);
+  const RunSignals signals(stop, kStopSignals);
   LS_ASSIGN_OR_RETURN(
       const auto process,
       mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line)))));

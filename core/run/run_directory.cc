@@ -131,11 +131,15 @@ absl::Status RunDirectory::Begin() {
   }
   LS_RETURN_IF_ERROR(MakeDirectories(out_));
   LS_RETURN_IF_ERROR(MarkAndLock());
+  Tidy();
+  has_begun_ = true;
+  return absl::OkStatus();
+}
+
+void RunDirectory::Tidy() const {
   RemoveTemporaryFiles(out_);
   RemoveDrafts(out_ + "/checkpoints");
   RemoveTree(absl::StrCat(out_, "/", kPostMortem));
-  has_begun_ = true;
-  return absl::OkStatus();
 }
 
 absl::Status RunDirectory::SetAside() {

@@ -40,6 +40,10 @@ class RunDirectory {
   // a directory of another process.
   absl::Status Begin();
 
+  // Removes what ranks that were lost have left half written, and what they left to look at. After
+  // Begin, while no rank runs.
+  void Tidy() const;
+
   // Whether the run's files may be written: Begin has succeeded, here or, as Agreed says, on rank
   // 0.
   bool has_begun() const { return has_begun_; }

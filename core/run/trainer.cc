@@ -1,6 +1,7 @@
 #include "core/run/trainer.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -43,6 +44,22 @@ constexpr int64_t kWarmUpSteps = 2;
 
 constexpr char kLegLabel[] = "leg";
 
+// Tells of each micro-batch before it goes to the strategy.
+class ToldBatches final : public BatchSource {
+ public:
+  ToldBatches(BatchSource& batches, std::function<void()> tell)
+      : batches_(batches), tell_(std::move(tell)) {}
+
+  Batch Next() override {
+    tell_();
+    return batches_.Next();
+  }
+
+ private:
+  BatchSource& batches_;
+  const std::function<void()> tell_;
+};
+
 // The loop of one rank.
 class Trainer {
  public:
@@ -76,6 +93,9 @@ class Trainer {
   bool has_base() const { return !base_.empty(); }
   Rank& rank() { return here_->rank(); }
   Strategy& strategy() { return here_->strategy(); }
+  void Visit(RunPlace::Where where, int64_t step) const {
+    if (run_.visit) run_.visit({.rank = tools_.world.rank(), .step = step, .where = where});
+  }
   bool is_first() const { return tools_.world.rank() == 0; }  // which no leg leaves idle
 
   // Makes everything ready for the first step of this attempt, and returns how many are behind it.
@@ -147,7 +167,10 @@ class Trainer {
       LS_ASSIGN_OR_RETURN(const bool begins, MayBegin(step));
       if (!begins) break;
       if (here_ != nullptr) {
-        LS_RETURN_IF_ERROR(Step(step, *batches));
+        Visit(RunPlace::Where::kStepBegin, step);
+        ToldBatches told(*batches, [&] { Visit(RunPlace::Where::kMicroBatch, step); });
+        LS_RETURN_IF_ERROR(Step(step, told));
+        Visit(RunPlace::Where::kStepEnd, step);
         if (IsDue(step, run_.settings.hash_every)) LS_RETURN_IF_ERROR(WriteHashes(step));
         LS_RETURN_IF_ERROR(saver_.Advance(step));
         LS_RETURN_IF_ERROR(guard_.AfterSteps(step + 1, strategy().State(), here_->ranks()));
@@ -188,6 +211,7 @@ class Trainer {
     leg_ = &next;
     BeginReport();
     LS_RETURN_IF_ERROR(Enter());
+    Visit(RunPlace::Where::kMeshChange, steps);
     const HeldState wanted = here_ == nullptr ? HeldState() : strategy().State();
     LS_ASSIGN_OR_RETURN(const MovedBytes bytes,
                         MoveState(held, wanted, tools_.kernels, tools_.world));
@@ -388,7 +412,10 @@ class Trainer {
     }
     if (last) return saver_.SaveAndWait(step + 1);
     const bool is_due = IsDue(step, run_.settings.checkpoint.every);
-    return is_due ? saver_.Save(step + 1) : absl::OkStatus();
+    if (!is_due) return absl::OkStatus();
+    LS_RETURN_IF_ERROR(saver_.Save(step + 1));
+    Visit(RunPlace::Where::kCheckpoint, step);
+    return absl::OkStatus();
   }
 
   const TrainingRun& run_;

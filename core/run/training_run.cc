@@ -380,6 +380,39 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
   return run;
 }
 
+absl::StatusOr<TrainingRun> PrepareNext(const CommandLine& command_line, const Formation& formation,
+                                        const ModelFactory& make_model,
+                                        const std::vector<StrategyDefinition>& strategies,
+                                        const TrainingRun& before) {
+  ConfigRecord record;
+  LS_ASSIGN_OR_RETURN(Config given, LoadConfig(command_line));
+  const CutSettings& cut = before.settings.cut;
+  const auto keep = [&given](const char* key, bool is_of_mesh, int64_t number) {
+    return is_of_mesh ? given.Set(absl::StrCat("cut.", key, "=", number)) : absl::OkStatus();
+  };
+  LS_RETURN_IF_ERROR(keep("shards", cut.shards_are_of_mesh, cut.shards));
+  LS_RETURN_IF_ERROR(keep("tokens", cut.tokens_are_of_mesh, cut.tokens));
+  LS_RETURN_IF_ERROR(keep("features", cut.features_are_of_mesh, cut.features));
+  for (const std::string& assignment : formation.assignments) {
+    LS_RETURN_IF_ERROR(given.Set(assignment));
+  }
+  const StrategyDefinition* strategy = &before.strategy;
+  if (formation.strategy != before.strategy_name) {
+    LS_ASSIGN_OR_RETURN(strategy, FindStrategy(formation.strategy, strategies));
+  }
+  RunChecker checker(command_line, before.strategy_name, make_model, RanksHere());
+  LS_ASSIGN_OR_RETURN(TrainingRun run, checker.Check(*strategy, given, &record));
+  LS_RETURN_IF_ERROR(CheckSameCut(before, run));
+  LS_ASSIGN_OR_RETURN(run.keys, KeysOfRun(record, *run.dataset));
+  run.keys["strategy"] = run.strategy_name;
+  run.allowed_changes = before.allowed_changes;
+  run.out = before.out;
+  run.directory = before.directory;
+  run.stop = before.stop;
+  run.speaks = before.speaks;
+  return run;
+}
+
 absl::Status CheckFits(const TrainingRun& run) {
   if (run.next != nullptr) LS_RETURN_IF_ERROR(CheckFits(*run.next));
   if (run.device != DeviceType::kCpu) return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
 #include "core/config/config.h"
+#include "core/config/legs.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
 #include "core/nn/model.h"
@@ -15,6 +16,7 @@
 #include "core/run/rank_device.h"
 #include "core/run/run_directory.h"
 #include "core/run/run_identity.h"
+#include "core/run/run_place.h"
 #include "core/run/stop_request.h"
 #include "core/run/strategy.h"
 
@@ -43,6 +45,7 @@ struct TrainingRun : RunDescription {
   int64_t end_step = 0;
   std::shared_ptr<const TrainingRun> next = nullptr;
   std::shared_ptr<StopRequest> stop = std::make_shared<StopRequest>();
+  PlaceVisitor visit = nullptr;  // told where ranks are; the first leg's counts. Null: nobody is
 };
 
 // The leg of a run that has step `step`, or else its last one.
@@ -79,6 +82,13 @@ absl::StatusOr<TrainingRun> PrepareRun(const CommandLine& command_line,
                                        const StrategyDefinition& strategy,
                                        const ModelFactory& make_model, RanksHere here = {},
                                        const std::vector<StrategyDefinition>& strategies = {});
+
+// The run that goes on with `before`, which has no legs, as another formation: with its cut, in its
+// directory, which stays claimed. InvalidArgument where the formation does not divide that cut.
+absl::StatusOr<TrainingRun> PrepareNext(const CommandLine& command_line, const Formation& formation,
+                                        const ModelFactory& make_model,
+                                        const std::vector<StrategyDefinition>& strategies,
+                                        const TrainingRun& before);
 
 // Refuses a run that cannot fit into this machine however it is divided, by its own count of bytes
 // and before anything is allocated: together, the ranks here hold their share of each weight and

@@ -53,27 +53,32 @@ TEST_F(LegsMpiTest, ProcessesThatALegLeavesIdleComeBack) {
                                  "started 2 processes"));
 }
 
-// A batch system's warning to one of the processes: all stop after the same step.
+// A batch system's warning to one of the processes, or its request to end: all stop after the same
+// step.
 TEST_F(LegsMpiTest, ASignalToOneProcessStopsAllWithACheckpoint) {
   const std::vector<std::string> steps = {
       "--set", "train.steps=400", "--set", "schedule.total_steps=400", "--set", "mesh.dp=2"};
   const ProcessResult undisturbed = Run(MpiRun(2), "undisturbed", steps);
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.err;
-  const std::string program = absl::StrCat(
-      "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (until [ \"$(wc -l < ", path("out/losses.csv"),
-      ")\" -gt 20 ]; do sleep 0.02; done; kill -USR1 $$) 2>/dev/null & fi; exec \"$@\"");
-  std::vector<std::string> launcher = MpiRun(2);
-  launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
-  const ProcessResult stopped = Run(launcher, "out", steps);
-  EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.Describe() << stopped.err;
-  EXPECT_THAT(stopped.err, HasSubstr(" of 400; its checkpoint is whole: --resume goes on"));
-  EXPECT_NE(File("out/losses.csv"), File("undisturbed/losses.csv"));
-  std::vector<std::string> rest = steps;
-  rest.push_back("--resume");
-  const ProcessResult resumed = Run(MpiRun(2), "out", rest);
-  ASSERT_TRUE(resumed.ok()) << resumed.err;
-  EXPECT_EQ(File("out/losses.csv"), File("undisturbed/losses.csv"));
-  EXPECT_EQ(Summary("out")["parameter_hash"], Summary("undisturbed")["parameter_hash"]);
+  for (const std::string signal : {"USR1", "TERM", "INT"}) {
+    SCOPED_TRACE(signal);
+    const std::string out = "out_" + signal;
+    const std::string program = absl::StrCat(
+        "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then (until [ \"$(wc -l < ", path(out + "/losses.csv"),
+        ")\" -gt 20 ]; do sleep 0.02; done; kill -", signal, " $$) 2>/dev/null & fi; exec \"$@\"");
+    std::vector<std::string> launcher = MpiRun(2);
+    launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
+    const ProcessResult stopped = Run(launcher, out, steps);
+    EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.Describe() << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr(" of 400; its checkpoint is whole: --resume goes on"));
+    EXPECT_NE(File(out + "/losses.csv"), File("undisturbed/losses.csv"));
+    std::vector<std::string> rest = steps;
+    rest.push_back("--resume");
+    const ProcessResult resumed = Run(MpiRun(2), out, rest);
+    ASSERT_TRUE(resumed.ok()) << resumed.err;
+    EXPECT_EQ(File(out + "/losses.csv"), File("undisturbed/losses.csv"));
+    EXPECT_EQ(Summary(out)["parameter_hash"], Summary("undisturbed")["parameter_hash"]);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 //   launch --strategy ddp --ranks 4 -- --config workload.toml --out DIR
 
+#include <algorithm>  // std::max
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -20,12 +21,12 @@
 #include "core/base/user_path.h"
 #include "core/config/legs.h"
 #include "core/config/trainer_flags.h"
+#include "core/run/mesh_choice.h"
 #include "core/run/training_run.h"
 #include "models/models.h"
 #include "strategies/presets.h"
 #include "tools/experiment/paths.h"
 #include "tools/launch/agent.h"
-#include "tools/launch/mesh_choice.h"
 
 ABSL_FLAG(std::string, strategy, "", "the preset that trains: ddp, fsdp, gpipe, ...");
 ABSL_FLAG(int, ranks, 0, "processes of the run; default: as many as its mesh has ranks");
@@ -72,13 +73,13 @@ class Formations {
           "strategy's own program");
     }
     LS_ASSIGN_OR_RETURN(const TrainingRun run, formations.Check(OwnStrategy()));
-    if (!run.settings.legs.empty()) {
-      return absl::InvalidArgumentError(
-          "a run with legs says itself how its mesh changes; leave train.legs out");
-    }
     formations.mesh_ = run.settings.mesh;
     formations.out_ = AbsolutePath(run.out);
     formations.steps_ = run.settings.steps;
+    if (!run.settings.legs.empty()) {
+      LS_RETURN_IF_ERROR(formations.ReadLegsOf(run));
+      return formations;
+    }
     LS_RETURN_IF_ERROR(formations.ChooseFullMesh());
     LS_RETURN_IF_ERROR(formations.ReadPreferred());
     return formations;
@@ -86,18 +87,24 @@ class Formations {
 
   const std::string& out() const { return out_; }
   int64_t steps() const { return steps_; }
-  int ranks() const { return mesh_.ranks(); }
+  int ranks() const { return legs_ranks_ > 0 ? legs_ranks_ : mesh_.ranks(); }
 
   // What to start where so many ranks have a place.
   absl::StatusOr<Placement> Place(int ranks) const {
-    if (ranks >= mesh_.ranks()) return PlacementOf(With(mesh_), mesh_);
+    if (legs_ranks_ > 0) {
+      if (ranks < legs_ranks_) return Placement();
+      return PlacementOf(OwnStrategy(), legs_ranks_, "legs");
+    }
+    if (ranks >= mesh_.ranks()) return PlacementOf(With(mesh_), mesh_.ranks(), mesh_.ToString());
     for (const auto& [formation, its_mesh] : preferred_) {
-      if (its_mesh.ranks() <= ranks) return PlacementOf(formation, its_mesh);
+      if (its_mesh.ranks() <= ranks) {
+        return PlacementOf(formation, its_mesh.ranks(), its_mesh.ToString());
+      }
     }
     const std::optional<MeshShape> mesh = LargestMesh(
         mesh_, ranks, [this](const MeshShape& smaller) { return Check(With(smaller)).ok(); });
     if (!mesh) return Placement();
-    return PlacementOf(With(*mesh), *mesh);
+    return PlacementOf(With(*mesh), mesh->ranks(), mesh->ToString());
   }
 
  private:
@@ -157,6 +164,25 @@ class Formations {
     return Annotate(first, absl::StrCat("--ranks ", ranks, ": no mesh fits"));
   }
 
+  // A run with legs says itself how its mesh changes: it needs the ranks of its largest mesh, and
+  // waits where these have no place.
+  absl::Status ReadLegsOf(const TrainingRun& run) {
+    const int wanted = absl::GetFlag(FLAGS_ranks), least = absl::GetFlag(FLAGS_min_ranks);
+    LS_ASSIGN_OR_RETURN(const std::vector<Leg> legs, ReadLegs(run.config));
+    for (const Leg& leg : legs) {
+      const absl::StatusOr<TrainingRun> its = Check(leg.formation);
+      LS_RETURN_IF_ERROR(Annotate(its.status(), absl::StrCat("leg ", leg.formation.ToString())));
+      legs_ranks_ = std::max(legs_ranks_, static_cast<int>(its->settings.mesh.ranks()));
+    }
+    const bool has_choice = (wanted != 0 && wanted != legs_ranks_) ||
+                            (least != 0 && least != legs_ranks_) ||
+                            !absl::GetFlag(FLAGS_prefer).empty();
+    if (!has_choice) return absl::OkStatus();
+    return InvalidArgument("a run with legs says itself how its mesh changes, and needs ",
+                           legs_ranks_,
+                           " ranks: leave --prefer, --ranks and --min_ranks out, or train.legs");
+  }
+
   absl::Status ReadPreferred() {
     for (const auto text : absl::StrSplit(absl::GetFlag(FLAGS_prefer), ';', absl::SkipEmpty())) {
       LS_ASSIGN_OR_RETURN(const Formation formation,
@@ -168,10 +194,9 @@ class Formations {
     return absl::OkStatus();
   }
 
-  Placement PlacementOf(const Formation& formation, const MeshShape& mesh) const {
-    Placement placement = {.ranks = mesh.ranks(),
-                           .formation = absl::StrCat(formation.strategy, " ", mesh.ToString()),
-                           .program = {}};
+  Placement PlacementOf(const Formation& formation, int ranks, const std::string& mesh) const {
+    Placement placement = {
+        .ranks = ranks, .formation = absl::StrCat(formation.strategy, " ", mesh), .program = {}};
     placement.program.push_back(
         AbsolutePath(absl::StrCat("strategies/", formation.strategy, "/main")));
     placement.program.insert(placement.program.end(), arguments_.begin(), arguments_.end());
@@ -190,6 +215,7 @@ class Formations {
   CommandLine command_line_;            // the same, read
   std::string out_;
   int64_t steps_ = 0;
+  int legs_ranks_ = 0;            // of the largest mesh of the run's legs; 0: it has none
   MeshShape configured_, mesh_;   // as the configuration has it; of all ranks
   std::vector<std::string> cut_;  // what the full mesh says of the cut, as --set takes it
   std::vector<std::pair<Formation, MeshShape>> preferred_;

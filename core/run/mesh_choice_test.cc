@@ -1,4 +1,4 @@
-#include "tools/launch/mesh_choice.h"
+#include "core/run/mesh_choice.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "tools/launch/mesh_choice.h"
+#include "core/run/mesh_choice.h"
 
 #include <algorithm>
 #include <tuple>

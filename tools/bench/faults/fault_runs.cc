@@ -1,0 +1,111 @@
+#include "tools/bench/faults/fault_runs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr char kUndisturbed[] = "undisturbed";
+
+constexpr char kGpt[] = R"(
+tokens = 2
+[model]
+kind = "transformer"
+layers = 2
+heads = 4
+width = 32
+dropout = 0.1
+[data]
+kind = "markov"
+context = 16
+validation_samples = 16
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.005
+)";
+
+constexpr char kResNet[] = R"(
+[model]
+kind = "resnet"
+width = 8
+[data]
+kind = "shapes"
+validation_samples = 16
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+[schedule]
+learning_rate = 0.02
+)";
+
+// The hash of the parameters in a run's summary; empty where there is none.
+std::string HashOf(const std::string& out) {
+  const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
+                                             /*allow_exceptions=*/false);
+  if (!summary.is_object() || !summary.contains("parameter_hash")) return "";
+  return summary["parameter_hash"].dump();
+}
+
+}  // namespace
+
+std::string FaultWorkloadText(const FaultWorkload& workload) {
+  return absl::StrCat("name = \"faults\"\n[train]\nsteps = ", workload.steps,
+                      "\n[batch]\nsize = 16\n[run]\nthreads = 1\n[precision]\ncompute = \"",
+                      workload.is_bf16 ? "bf16" : "fp32",
+                      "\"\n[checkpoint]\nevery = ", workload.checkpoint_every,
+                      "\n[cut]\nshards = 4\nmicro_batches = 2\nfeatures = 2",
+                      workload.model == FaultModel::kGpt ? kGpt : kResNet);
+}
+
+absl::StatusOr<std::string> PrepareFaultRuns(const FaultWorkload& workload,
+                                             const std::string& folder) {
+  LS_RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::string path = folder + "/workload.toml";
+  LS_RETURN_IF_ERROR(WriteFileAtomically(path, FaultWorkloadText(workload)));
+  LS_ASSIGN_OR_RETURN(const ProcessResult result,
+                      RunProcess({.arguments = {"strategies/single/main", "--config", path, "--out",
+                                                absl::StrCat(folder, "/", kUndisturbed)}}));
+  if (result.ok()) return path;
+  return absl::InternalError(
+      absl::StrCat("the undisturbed run: ", result.Describe(), "\n", result.err));
+}
+
+std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder) {
+  const std::string undisturbed = absl::StrCat(folder, "/", kUndisturbed);
+  const auto losses = ReadFile(undisturbed + "/losses.csv");
+  if (!losses.ok()) return std::string(losses.status().message());
+  if (ReadFile(out + "/losses.csv").value_or("") != *losses) return out + "/losses.csv differs";
+  const std::string hash = HashOf(undisturbed);
+  if (hash.empty() || HashOf(out) != hash) return out + ": the parameters' hash differs";
+  return "";
+}
+
+std::string LeftoversOf(const std::string& out) {
+  if (PathExists(out + ".1")) return out + ".1 was set aside";
+  std::error_code error;
+  std::filesystem::recursive_directory_iterator files(out, error);
+  for (; !error && files != std::filesystem::recursive_directory_iterator();
+       files.increment(error)) {
+    if (absl::StrContains(files->path().filename().string(), ".tmp")) {
+      return files->path().string() + " was left";
+    }
+  }
+  return error ? absl::StrCat(out, ": ", error.message()) : "";
+}
+
+int64_t StepsLogged(const std::string& out) {
+  const std::string text = ReadFile(out + "/losses.csv").value_or("");
+  return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);
+}
+
+}  // namespace lockstep

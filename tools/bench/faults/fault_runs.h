@@ -1,0 +1,47 @@
+// Runs that faults are brought about in, and the undisturbed runs that they must equal.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lockstep {
+
+enum class FaultModel {
+  kGpt,     // a small GPT with dropout and AdamW
+  kResNet,  // a small ResNet with batch normalisation
+};
+
+// Keys that lie over a workload of a fault's runs, as TOML tables and as --set takes them.
+struct FaultWorkload {
+  FaultModel model = FaultModel::kGpt;
+  int64_t steps = 200;
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  bool is_bf16 = false;          // else fp32
+};
+
+// The workload as TOML text: one thread a rank, a cut that meshes of up to eight ranks divide
+// (cut.shards = 4, cut.features = 2, for the GPT cut.tokens = 2), data that need no file.
+std::string FaultWorkloadText(const FaultWorkload& workload);
+
+// Writes the workload into `folder` and trains it with `single` there, undisturbed. Returns the
+// workload's path. An error where that run fails.
+absl::StatusOr<std::string> PrepareFaultRuns(const FaultWorkload& workload,
+                                             const std::string& folder);
+
+// What differs between a run in `out` and the undisturbed run of PrepareFaultRuns: losses.csv by
+// its bytes, and the hash of the parameters. Empty: nothing.
+std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder);
+
+// What a run has left that nobody needs: temporary files, and earlier attempts set aside (out.1).
+// Empty: nothing.
+std::string LeftoversOf(const std::string& out);
+
+// Rows of a run's losses.csv.
+int64_t StepsLogged(const std::string& out);
+
+}  // namespace lockstep
