@@ -1,8 +1,6 @@
 #include "tools/bench/faults/fault_runs.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -92,15 +90,19 @@ std::string DifferenceFromUndisturbed(const std::string& out, const std::string&
 
 std::string LeftoversOf(const std::string& out) {
   if (PathExists(out + ".1")) return out + ".1 was set aside";
-  std::error_code error;
-  std::filesystem::recursive_directory_iterator files(out, error);
-  for (; !error && files != std::filesystem::recursive_directory_iterator();
-       files.increment(error)) {
-    if (absl::StrContains(files->path().filename().string(), ".tmp")) {
-      return files->path().string() + " was left";
+  std::vector<std::string> folders = {out};
+  while (!folders.empty()) {
+    const std::string folder = folders.back();
+    folders.pop_back();
+    const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder);
+    if (!names.ok()) return std::string(names.status().message());
+    for (const std::string& name : *names) {
+      const std::string path = absl::StrCat(folder, "/", name);
+      if (absl::StrContains(name, ".tmp")) return path + " was left";
+      if (IsDirectory(path)) folders.push_back(path);
     }
   }
-  return error ? absl::StrCat(out, ": ", error.message()) : "";
+  return "";
 }
 
 int64_t StepsLogged(const std::string& out) {

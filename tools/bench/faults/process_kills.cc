@@ -8,7 +8,6 @@ extern "C" {            // which glibc 2.36 leaves out
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
