@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -175,42 +174,6 @@ TEST_P(KernelsSuite, Attention) {
         EXPECT_TRUE(
             Agrees(reference::AttentionBackward(attention, qkv, dy), dqkv, Roundings(c), 1));
       }
-    }
-  }
-}
-
-// Tokens that come one by one, or several at once, behind others whose keys and values are kept:
-// rows of the attention of the whole sequence.
-TEST_P(KernelsSuite, AttentionOfFurtherTokens) {
-  if (!GetParam().is_complete) return;
-  for (const AttentionCase& c :
-       {AttentionCase{1, 1, 1, 1}, AttentionCase{1, 3, 17, 65}, AttentionCase{1, 2, 20, 130},
-        AttentionCase{1, 4, 64, 65, 4}, AttentionCase{1, 6, 16, 259, 3}}) {
-    const Attention attention = Options(c, 0);
-    const Input qkv = Normal({1, c.time, c.packed_width()});
-    const reference::Attended whole = reference::AttentionForward(attention, qkv);
-    const std::vector<float> rows = Download(qkv.tensor);
-    const int64_t row = c.packed_width(), queries = c.width(), kept = row - queries;
-    // Rows behind the last token are not read.
-    std::vector<float> keys(static_cast<size_t>((c.time + 2) * kept),
-                            std::numeric_limits<float>::quiet_NaN());
-    for (int64_t t = 0; t < c.time; ++t) {
-      std::copy_n(rows.begin() + t * row + queries, kept, keys.begin() + t * kept);
-    }
-    const Tensor kept_keys = Upload({c.time + 2, kept}, keys);
-    for (const int64_t count : {int64_t{1}, std::min<int64_t>(c.time, 50), c.time}) {
-      const int64_t before = c.time - count;
-      SCOPED_TRACE(testing::Message() << count << " behind " << before << " tokens");
-      const std::vector<float> further(rows.begin() + before * row, rows.end());
-      const Tensor y = Output({1, count, queries});
-      kernels().AttentionOfFurtherTokens(attention, before, Upload({1, count, row}, further),
-                                         kept_keys, y);
-      reference::Result expected(Shape{1, count, queries});
-      std::copy(whole.y.value.begin() + before * queries, whole.y.value.end(),
-                expected.value.begin());
-      std::copy(whole.y.magnitude.begin() + before * queries, whole.y.magnitude.end(),
-                expected.magnitude.begin());
-      EXPECT_TRUE(Agrees(expected, y, Roundings(c), 1));
     }
   }
 }

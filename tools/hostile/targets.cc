@@ -88,10 +88,14 @@ const StrategyDefinition& AnyStrategy(HostileRandom& random) {
 // Whether training it takes no time and no memory to speak of: what is large and right is left out.
 bool IsSmall(const TrainingRun& run) {
   const Settings& settings = run.settings;
+  const int64_t validated = run.dataset->size(Split::kValidation);
+  const int64_t targets = run.dataset->target_shape().elements();
   return settings.steps <= 4 && settings.batch.size <= 64 && settings.threads <= 4 &&
-         settings.mesh.ranks() <= 8 && run.parameters <= 1'000'000 &&
-         run.dataset->target_shape().elements() <= 4096 &&
-         run.dataset->size(Split::kValidation) <= 1000 && settings.timeout_seconds >= 1;
+         settings.mesh.ranks() <= 8 && run.parameters <= 1'000'000 && targets <= 4096 &&
+         validated <= 1000 &&
+         // Long sequences are few: what attention takes grows with the square of their length.
+         (settings.batch.size * settings.steps + validated) * targets <= 1 << 16 &&
+         settings.timeout_seconds >= 1;
 }
 
 absl::Status Train(const CommandLine& command_line, const StrategyDefinition& strategy) {

@@ -3,9 +3,13 @@
 
 #include "core/kernels/cpu/cpu_kernels.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/parallel.h"
@@ -51,6 +55,59 @@ INSTANTIATE_TEST_SUITE_P(Cpu, KernelsSuite16,
                          testing::Values(OnThreads("TwoThreadsF16", 2, DType::kF16),
                                          OnThreads("ThreeThreadsBF16", 3, DType::kBF16)),
                          testing::PrintToStringParamName());
+
+// Generation, which runs on the CPU.
+class KeyValueCacheSuite : public KernelsSuite {};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, KeyValueCacheSuite,
+                         testing::Values(OnThreads("OneThread", 1), OnThreads("ThreeThreads", 3),
+                                         OnThreads("TwoThreadsF16", 2, DType::kF16),
+                                         OnThreads("ThreeThreadsBF16", 3, DType::kBF16)),
+                         testing::PrintToStringParamName());
+
+// Tokens that come one by one, or several at once, behind others whose keys and values are kept:
+// rows of the attention of the whole sequence.
+TEST_P(KeyValueCacheSuite, AttentionOfFurtherTokens) {
+  struct {
+    int64_t heads, head_width, time, key_heads;
+  } const cases[] = {
+      {1, 1, 1, 1}, {3, 17, 65, 3}, {2, 20, 130, 2}, {4, 64, 65, 1}, {6, 16, 259, 2}};
+  for (const auto& c : cases) {
+    const Attention attention = {.heads = c.heads,
+                                 .head_width = c.head_width,
+                                 .total_heads = c.heads,
+                                 .key_heads = c.key_heads};
+    const int64_t queries = c.heads * c.head_width, kept = 2 * c.key_heads * c.head_width;
+    const int64_t row = queries + kept;
+    // Roundings of two sums, over the head's width and over the keys, and of the factors of
+    // products.
+    const double roundings = SumRoundings(c.head_width + c.time) + 8;
+    const Input qkv = Normal({1, c.time, row});
+    const reference::Attended whole = reference::AttentionForward(attention, qkv);
+    const std::vector<float> rows = Download(qkv.tensor);
+    // Rows behind the last token are not read.
+    std::vector<float> keys(static_cast<size_t>((c.time + 2) * kept),
+                            std::numeric_limits<float>::quiet_NaN());
+    for (int64_t t = 0; t < c.time; ++t) {
+      std::copy_n(rows.begin() + t * row + queries, kept, keys.begin() + t * kept);
+    }
+    const Tensor kept_keys = Upload({c.time + 2, kept}, keys);
+    for (const int64_t count : {int64_t{1}, std::min<int64_t>(c.time, 50), c.time}) {
+      const int64_t before = c.time - count;
+      SCOPED_TRACE(testing::Message() << count << " behind " << before << " tokens");
+      const std::vector<float> further(rows.begin() + before * row, rows.end());
+      const Tensor y = Output({1, count, queries});
+      kernels().AttentionOfFurtherTokens(attention, before, Upload({1, count, row}, further),
+                                         kept_keys, y);
+      reference::Result expected(Shape{1, count, queries});
+      std::copy(whole.y.value.begin() + before * queries, whole.y.value.end(),
+                expected.value.begin());
+      std::copy(whole.y.magnitude.begin() + before * queries, whole.y.magnitude.end(),
+                expected.magnitude.begin());
+      EXPECT_TRUE(Agrees(expected, y, roundings, 1));
+    }
+  }
+}
 
 TEST(CpuKernelsTest, BooksTheTimeOfNestedKernelsOnce) {
   CpuAllocator allocator;
