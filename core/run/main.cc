@@ -67,7 +67,7 @@ absl::StatusOr<int> TrainThreads(const CommandLine& command_line,
                                  const TimePredictor& predict_time,
                                  const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kStopSignals);
+  const RunSignals signals(stop, kSignalsOfThreads);
   absl::StatusOr<TrainingRun> run =
       PrepareRun(command_line, strategy, make_model, /*here=*/{}, strategies);
   if (run.ok()) {
@@ -162,7 +162,7 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const ModelFactory& make_model, const TimePredictor& predict_time,
                                   const std::vector<StrategyDefinition>& strategies) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kStopSignals);
+  const RunSignals signals(stop, kSignalsOfProcesses);
   LS_ASSIGN_OR_RETURN(
       const auto process,
       mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line)))));

@@ -14,9 +14,11 @@ namespace lockstep {
 // failure" of sysexits.h.
 inline constexpr int kStoppedExitCode = 75;
 
-// What stops a run. mpirun and srun also send SIGTERM to the ranks that are left when one has died,
-// and SIGKILL soon after: these cannot stop well any more, and the latter ends them.
-inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+// What stops a run of threads, and what stops one of processes: launchers send SIGTERM to the ranks
+// that are left when one has died, and SIGKILL soon after. These have just the time to say who died
+// (core/comm/mpi/process.h).
+inline constexpr int kSignalsOfThreads[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+inline constexpr int kSignalsOfProcesses[] = {SIGINT, SIGHUP, SIGUSR1};
 
 // Stops a run on some signals (SIGUSR1 is a batch system's warning): the
 // first after the step that ranks are at, or at once where none has begun; a second at once, with

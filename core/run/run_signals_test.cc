@@ -34,7 +34,7 @@ void Wait() { std::this_thread::sleep_for(std::chrono::minutes(1)); }
 
 void SignalTwice(std::chrono::milliseconds between) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kStopSignals);
+  const RunSignals signals(stop, kSignalsOfThreads);
   stop->MayBegin(0);
   kill(getpid(), SIGTERM);
   std::this_thread::sleep_for(between);
@@ -48,7 +48,7 @@ void SignalTwice(std::chrono::milliseconds between) {
 }
 
 void SignalBeforeTheFirstStep() {
-  const RunSignals signals(std::make_shared<StopRequest>(), kStopSignals);
+  const RunSignals signals(std::make_shared<StopRequest>(), kSignalsOfThreads);
   kill(getpid(), SIGHUP);
   Wait();
 }

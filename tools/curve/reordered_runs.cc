@@ -33,7 +33,7 @@ CommandLine CommandLineOf(const ReorderedRunsOptions& options) {
 absl::Status Train(const CommandLine& line, const StrategyDefinition& strategy,
                    const Reordering& reordering) {
   const auto stop = std::make_shared<StopRequest>();
-  const RunSignals signals(stop, kStopSignals);
+  const RunSignals signals(stop, kSignalsOfThreads);
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(line, strategy, MakeModel));
   run.stop = stop;
   if (reordering.sample_order) run.dataset = ReorderSamples(run.dataset, *reordering.sample_order);
