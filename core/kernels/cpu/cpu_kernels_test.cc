@@ -75,6 +75,7 @@ TEST_P(KeyValueCacheSuite, AttentionOfFurtherTokens) {
   for (const auto& c : cases) {
     const Attention attention = {.heads = c.heads,
                                  .head_width = c.head_width,
+                                 .dropout = {},
                                  .total_heads = c.heads,
                                  .key_heads = c.key_heads};
     const int64_t queries = c.heads * c.head_width, kept = 2 * c.key_heads * c.head_width;
