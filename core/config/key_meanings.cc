@@ -58,8 +58,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"guard.every", "steps between repetitions of a step and comparisons of replicas; 0: none"},
     {"guard.loss_jump", "times the mean loss before, above which a run stops; 0: none"},
-    {"guard.straggler_factor",
-     "times what others take for the same work, above which a rank is named; 0: none"},
+    {"guard.straggler_factor", "times what others take, above which a rank is named slow; 0: none"},
     {"guard.straggler_steps", "steps over which ranks are compared for that"},
 
     {"hashes.every", "steps between rows of hashes.csv; 0: never"},
