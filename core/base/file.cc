@@ -1,5 +1,6 @@
 #include "core/base/file.h"
 
+#include <dirent.h>    // opendir, readdir
 #include <fcntl.h>     // open
 #include <stdio.h>     // rename
 #include <sys/stat.h>  // fstat, mkdir, stat
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -126,15 +128,21 @@ absl::StatusOr<int64_t> FileBytes(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
+  const auto error = [&path](int number) {
+    return absl::ErrnoToStatus(number, absl::StrCat("cannot list folder ", Quoted(path)));
+  };
+  // Not std::filesystem's iterator: where memory runs out inside of it, it ends the program.
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+  if (folder == nullptr) return error(errno);
   std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
+  while (true) {
+    errno = 0;
+    const dirent* entry = readdir(folder.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
   }
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list folder ", Quoted(path)));
-  }
+  if (errno != 0) return error(errno);
   std::sort(names.begin(), names.end());
   return names;
 }
