@@ -91,6 +91,26 @@ TEST(MeasuredKernelTimeTest, PartOfAVectorCounts) {
   EXPECT_NEAR(*time.Seconds(Linear(256, 96), Flops(256, 96)) / Flops(256, 96) * 1e9, 1.0, 0.05);
 }
 
+// A rate that has its best at a middling size, as where a cache is outgrown: what lies between
+// samples follows its neighbours, not the line through all.
+TEST(MeasuredKernelTimeTest, NeighboursCount) {
+  const auto seconds = [](double width) {
+    const double from_best = std::log2(width / 256);
+    return Flops(256, static_cast<int64_t>(width)) / 1e9 * std::exp(0.1 * from_best * from_best);
+  };
+  Measurements measured;
+  for (const int64_t width : {32, 64, 128, 256, 512, 1024, 2048}) {
+    measured.kernels.push_back(Row(256, width, seconds(static_cast<double>(width))));
+  }
+  const MeasuredKernelTime time(measured, 1, 1);
+  for (const int64_t width : {192, 256, 384}) {
+    EXPECT_NEAR(*time.Seconds(Linear(256, width), Flops(256, width)) /
+                    seconds(static_cast<double>(width)),
+                1, 0.08)
+        << width;
+  }
+}
+
 // Along an extent in which measured shapes do not differ, the rate stays.
 TEST(MeasuredKernelTimeTest, OneShapeHasOneRate) {
   Measurements measured;

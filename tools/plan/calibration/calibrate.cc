@@ -110,7 +110,7 @@ std::vector<std::vector<std::string>> Models() {
   resnet(16, 8);
   resnet(16, 32);
   resnet(24, 16);
-  resnet(28, 8);
+  resnet(20, 12);
   resnet(32, 4);
   resnet(32, 16);
   resnet(40, 12);
@@ -204,16 +204,27 @@ void Describe(const std::vector<MeasuredKernel>& kernels, int cores, Cluster& ma
   if (cores == 1) machine.node.link_bandwidth = machine.device.bandwidth;
 }
 
-// Every model in every placement, in an order in which any first part of them spans the sizes, and
-// in which a machine that grows warm favours no size.
+// Whether ranks may divide the model's layers: adapters and leaves are measured undivided.
+bool MayBeDivided(const std::vector<std::string>& model) {
+  return std::none_of(model.begin(), model.end(), [](const std::string& assignment) {
+    return assignment.starts_with("lora.") || assignment.starts_with("cut.");
+  });
+}
+
+// Every model in every placement, and those that ranks may divide among one rank a core, in an
+// order in which any first part of them spans the sizes, and in which a machine that grows warm
+// favours no size.
 std::vector<TrainingToTime> Trainings(int cores) {
   std::vector<TrainingToTime> trainings;
   for (const std::vector<std::string>& model : Models()) {
     for (const auto& [ranks, threads] : Placements(cores)) {
-      for (const char* compute : {"fp32", "bf16"}) {
-        TrainingToTime& training = trainings.emplace_back(
-            TrainingToTime{.assignments = model, .ranks = ranks, .threads = threads});
-        training.assignments.push_back(absl::StrCat("precision.compute=", compute));
+      for (const bool together : {false, true}) {
+        if (together && (ranks == 1 || !MayBeDivided(model))) continue;
+        for (const char* compute : {"fp32", "bf16"}) {
+          TrainingToTime& training = trainings.emplace_back(TrainingToTime{
+              .assignments = model, .ranks = ranks, .threads = threads, .together = together});
+          training.assignments.push_back(absl::StrCat("precision.compute=", compute));
+        }
       }
     }
   }
@@ -288,10 +299,13 @@ absl::StatusOr<Calibration> Measure() {
     if (left < 0) break;
     Show(absl::StrFormat("kernels: model %d of %d", visit + 1, planned),
          0.1 + 0.9 * visit / planned);
-    LS_ASSIGN_OR_RETURN(const auto rows, TimeTraining(trainings[visit % trainings.size()],
-                                                      left / (planned - visit)));
-    kernels.Add(rows);
+    const TrainingToTime& training = trainings[visit % trainings.size()];
+    const auto rows = TimeTraining(training, left / (planned - visit));
     calibration.visits = (visit + 1.) / static_cast<double>(trainings.size());
+    // Not every model can be divided among as many ranks as there are cores.
+    if (training.together && absl::IsInvalidArgument(rows.status())) continue;
+    LS_RETURN_IF_ERROR(rows.status());
+    kernels.Add(*rows);
   }
   machine.measured.kernels = kernels.Rows();
   Describe(machine.measured.kernels, cores, machine);

@@ -58,6 +58,19 @@ TEST(TimedTrainingTest, ARowForEachCall) {
   EXPECT_EQ(found->work, 2. * 32 * 16 * 48);
 }
 
+// Ranks that divide each layer call kernels of their share.
+TEST(TimedTrainingTest, RanksTogetherCallKernelsOfTheirShare) {
+  TrainingToTime training = SmallGpt(2);
+  training.together = true;
+  const auto rows = TimeTraining(training, 0);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  // Of [48, 16] weights of queries, keys and values, a rank has the rows of one of two heads.
+  const auto qkv = [](const MeasuredKernel& row) {
+    return row.kernel == "Linear" && row.extents.at("w") == std::pair(24., 16.);
+  };
+  EXPECT_TRUE(std::any_of(rows->begin(), rows->end(), qkv));
+}
+
 TEST(TimedTrainingTest, SaysWhyAModelCannotBe) {
   TrainingToTime training = SmallGpt(2);
   training.assignments.push_back("model.heads=3");

@@ -1,8 +1,10 @@
 #include "tools/plan/calibration/timed_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
+#include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "core/comm/launch.h"
@@ -20,6 +23,7 @@
 #include "tools/collectives/call_once.h"
 #include "tools/experiment/paths.h"
 #include "tools/plan/calibration/timed_waits.h"
+#include "tools/plan/calibration/training_kernels.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +36,9 @@ constexpr Operation kOperationsTimed[] = {Operation::kAllReduce, Operation::kRed
 
 // Seconds after which a busy machine leaves out the calls that remain: those of the largest sizes.
 constexpr double kMostSeconds = 10;
+
+// Rounds of kernels beside a call, at most.
+constexpr int kMostRounds = 32;
 
 // What a core's nearest cache holds, about.
 constexpr int64_t kCacheBytes = 1 << 20;
@@ -52,43 +59,85 @@ class KernelLikeWork {
   std::vector<char> other_;
 };
 
+// Times calls as training makes them.
+class CallsOfTraining {
+ public:
+  // A round of `kernels` takes `round_seconds`. Both outlive this.
+  CallsOfTraining(RankHandle& handle, TrainingKernels& kernels, double round_seconds)
+      : handle_(handle),
+        kernels_(kernels),
+        round_seconds_(round_seconds),
+        max_(MaxOver(handle.comm())) {}
+
+  // The longest that a call takes in three places: behind calls like it, behind what kernels do to
+  // the caches, and beside kernels. Most calls of the engine are made so: it begins them, computes,
+  // and waits then. What ranks take from kernels meanwhile is the call's time, too.
+  absl::StatusOr<double> Seconds(const TimedCall& call, double budget) {
+    const CallTensors memory = MakeRankMemory(allocator_, call.dtype, call.elements);
+    const CallTensors tensors = TensorsOf(call, handle_.rank(), memory);
+    const auto begin = [&] {
+      return BeginOnce(handle_.comm(), call.operation, tensors.input, tensors.output,
+                       ReduceOp::kSum, /*root=*/0, "calibration");
+    };
+    // The seconds of a call that is begun before `meanwhile`, or behind it.
+    enum class Begins { kNever, kBefore, kBehind };
+    const auto time = [&](Begins begins, const std::function<void()>& meanwhile) {
+      const auto run = [&] {
+        std::array<Work, 2> works;
+        if (begins == Begins::kBefore) works = begin();
+        meanwhile();
+        if (begins == Begins::kBehind) works = begin();
+        return WaitAll(absl::MakeSpan(works));
+      };
+      return TimeCall(run, budget / 5, max_);
+    };
+    LS_ASSIGN_OR_RETURN(const double alone, time(Begins::kBefore, [] {}));
+    const std::function<void()> passes = KernelLikeWork(tensors.input);
+    LS_ASSIGN_OR_RETURN(const double passes_alone, time(Begins::kNever, passes));
+    LS_ASSIGN_OR_RETURN(const double with_passes, time(Begins::kBehind, passes));
+    const int rounds = std::clamp(static_cast<int>(alone / round_seconds_), 1, kMostRounds);
+    const std::function<void()> kernels = [&] { kernels_.Run(rounds); };
+    LS_ASSIGN_OR_RETURN(const double kernels_alone, time(Begins::kNever, kernels));
+    LS_ASSIGN_OR_RETURN(const double with_kernels, time(Begins::kBefore, kernels));
+    return std::max({alone, with_passes - passes_alone, with_kernels - kernels_alone});
+  }
+
+ private:
+  RankHandle& handle_;
+  TrainingKernels& kernels_;
+  const double round_seconds_;
+  const MaxOverRanks max_;
+  CpuAllocator allocator_;
+};
+
 absl::StatusOr<std::vector<MeasuredCall>> TimeCallsOfRank(RankHandle& handle, Transport transport,
                                                           double seconds) {
   const int ranks = handle.size();
-  CpuAllocator allocator;
   const double each =
       seconds / static_cast<double>(std::size(kSizes) * std::size(kOperationsTimed));
   const int64_t begin = NowNanos();
+  const MaxOverRanks max = MaxOver(handle.comm());
+  SetThreads(1);
+  TrainingKernels kernels;
+  const auto round = [&] {
+    kernels.Run(1);
+    return absl::OkStatus();
+  };
+  LS_ASSIGN_OR_RETURN(const double round_seconds, TimeCall(round, /*budget=*/0.01, max));
+  CallsOfTraining calls(handle, kernels, round_seconds);
   std::vector<MeasuredCall> rows;
   for (const int64_t size : kSizes) {
     for (const Operation operation : kOperationsTimed) {
-      const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
-      const CallTensors memory = MakeRankMemory(allocator, call.dtype, call.elements);
-      const CallTensors tensors = TensorsOf(call, handle.rank(), memory);
-      const auto run = [&] {
-        return CallOnce(handle.comm(), operation, tensors.input, tensors.output, ReduceOp::kSum,
-                        /*root=*/0, "calibration");
-      };
-      KernelLikeWork work(tensors.input);
-      const MaxOverRanks max = MaxOver(handle.comm());
       // All ranks see the same time, and stop together.
       LS_ASSIGN_OR_RETURN(const double spent, max(SecondsSince(begin)));
       if (spent > kMostSeconds) return rows;
-      const auto time = [&](const RunCall& timed) { return TimeCall(timed, each / 3, max); };
-      LS_ASSIGN_OR_RETURN(const double alone, time(run));
-      LS_ASSIGN_OR_RETURN(const double without, time([&] {
-                            work();
-                            return absl::OkStatus();
-                          }));
-      LS_ASSIGN_OR_RETURN(const double with, time([&] {
-                            work();
-                            return run();
-                          }));
+      const TimedCall call = CallOfSize(operation, DType::kF32, ranks, size, /*in_place=*/false);
+      LS_ASSIGN_OR_RETURN(const double call_seconds, calls.Seconds(call, each));
       rows.push_back({.operation = operation,
                       .transport = transport,
                       .ranks = ranks,
                       .bytes = static_cast<double>(call.bytes()),
-                      .seconds = std::max(alone, with - without)});
+                      .seconds = call_seconds});
     }
   }
   return rows;

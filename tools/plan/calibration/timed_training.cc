@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -28,6 +29,7 @@ namespace {
 
 constexpr int kWarmUpSteps = 2;  // compile primitives and fill the allocator
 constexpr int kLeastSteps = 4;
+constexpr int kNoEnd = std::numeric_limits<int>::max();
 // Seconds that making tensors and walking the tape takes beside a kernel, at most.
 constexpr double kMostBetween = 2e-6;
 // Kernels that take a smaller share of a step are left out.
@@ -60,8 +62,8 @@ absl::StatusOr<TrainingRun> Prepare(const TrainingToTime& training) {
   CommandLine command_line;
   command_line.configs = {folder.path() + "/calibration.toml"};
   LS_RETURN_IF_ERROR(WriteFileAtomically(command_line.configs[0], "name = 'calibration'\n"));
-  command_line.assignments = {"train.steps=1000000",
-                              absl::StrCat("run.threads=", training.threads)};
+  command_line.assignments = {"train.steps=1000000", absl::StrCat("run.threads=", training.threads),
+                              absl::StrCat("mesh.tp=", training.together ? training.ranks : 1)};
   command_line.assignments.insert(command_line.assignments.end(), training.assignments.begin(),
                                   training.assignments.end());
   return CheckRun(command_line, EnginePreset("calibrate", {}), MakeModel);
@@ -109,11 +111,11 @@ std::vector<MeasuredKernel> RowsOf(const KernelTimer& timer, size_t observed, do
   return rows;
 }
 
-// Trains alone until `stop`, which the rank that measures sets.
+// Trains up to the step `last`, which the rank that measures sets.
 absl::StatusOr<std::vector<MeasuredKernel>> TimeRank(const TrainingToTime& training,
                                                      const TrainingRun& run, RankHandle& handle,
                                                      double seconds, bool measures,
-                                                     std::atomic<bool>& stop) {
+                                                     std::atomic<int>& last) {
   SetThreads(static_cast<int>(run.settings.threads));
   CpuAllocator allocator;
   CpuKernels kernels(allocator, run.settings.instructions);
@@ -128,16 +130,22 @@ absl::StatusOr<std::vector<MeasuredKernel>> TimeRank(const TrainingToTime& train
   size_t observed = 0;
   std::vector<double> steps;
   const int64_t begin = NowNanos();
-  for (int step = 0; !stop; ++step) {
+  const auto waited = [&] { return handle.ledger().Mark().All().exposed_nanos; };
+  for (int step = 0; step <= last; ++step) {
     // Kernels are observed in every other step: the others say what lies between them.
     const bool observes = measures && step >= kWarmUpSteps && step % 2 == 0;
     kernels.Observe(observes ? &kernel_timer : nullptr);
-    const int64_t step_begin = NowNanos();
+    const int64_t step_begin = NowNanos(), waited_before = waited();
     strategy->TrainStep(step, batches);
     observed += observes;
-    if (step >= kWarmUpSteps && !observes) steps.push_back(SecondsSince(step_begin));
-    if (measures && step + 1 >= kWarmUpSteps + kLeastSteps && SecondsSince(begin) > seconds) {
-      stop = true;
+    if (step >= kWarmUpSteps && !observes) {
+      steps.push_back(SecondsSince(step_begin) -
+                      1e-9 * static_cast<double>(waited() - waited_before));
+    }
+    if (measures && last == kNoEnd && step + 1 >= kWarmUpSteps + kLeastSteps &&
+        SecondsSince(begin) > seconds) {
+      // Ranks of the same world are in this step or the next one, which needs all of them.
+      last = step + 1;
     }
   }
   if (!measures) return std::vector<MeasuredKernel>();
@@ -154,19 +162,19 @@ absl::StatusOr<std::vector<MeasuredKernel>> TimeTraining(const TrainingToTime& t
                                                          double seconds) {
   LS_ASSIGN_OR_RETURN(const TrainingRun run, Prepare(training));
   std::vector<MeasuredKernel> rows;
-  std::atomic<bool> stop = false;
-  // Each is the only rank of a world of its own.
+  std::atomic<int> last = kNoEnd;
+  const int world = training.together ? training.ranks : 1;
   const auto train = [&](RankHandle& outer) -> absl::Status {
-    const absl::Status status = RunRanks(1, {}, [&](RankHandle& handle) -> absl::Status {
-      LS_ASSIGN_OR_RETURN(auto own,
-                          TimeRank(training, run, handle, seconds, outer.rank() == 0, stop));
-      if (outer.rank() == 0) rows = std::move(own);
+    const absl::Status status = RunRanks(world, {}, [&](RankHandle& handle) -> absl::Status {
+      const bool measures = outer.rank() == 0 && handle.rank() == 0;
+      LS_ASSIGN_OR_RETURN(auto own, TimeRank(training, run, handle, seconds, measures, last));
+      if (measures) rows = std::move(own);
       return absl::OkStatus();
     });
-    if (!status.ok()) stop = true;
+    if (!status.ok()) last = -1;
     return status;
   };
-  LS_RETURN_IF_ERROR(RunRanks(training.ranks, {}, train));
+  LS_RETURN_IF_ERROR(RunRanks(training.ranks / world, {}, train));
   return rows;
 }
 

@@ -8,46 +8,17 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/comm/communicator.h"
-#include "core/kernels/cpu/cpu_kernels.h"
-#include "core/kernels/cpu/instruction_set.h"
 #include "core/tensor/allocator.h"
+#include "tools/plan/calibration/training_kernels.h"
 
 namespace lockstep {
 namespace {
 
 // Rounds of kernels between two meetings.
 constexpr int kRounds[] = {1, 4, 16, 64};
-// Rows and width of what the kernels of a round take: a part of a small transformer's layer.
-constexpr int64_t kRows = 256, kWidth = 256;
 constexpr size_t kLeastTimes = 5;
 // A machine file has no zeros.
 constexpr double kLeastSeconds = 1e-9;
-
-// A product, its gradients and a nonlinearity: bound by arithmetic and by memory in turn.
-class KernelsOfTraining {
- public:
-  KernelsOfTraining() : kernels_(allocator_, WidestInstructionSet()) {
-    for (const Tensor& tensor : {x_, w_, y_, dy_, dx_, dw_}) kernels_.Fill(tensor, 0.5F);
-  }
-
-  void Run(int rounds) {
-    for (int round = 0; round < rounds; ++round) {
-      kernels_.Linear(x_, w_, Tensor(), Tensor(), y_);
-      kernels_.Gelu(y_, dy_);
-      kernels_.LinearBackward(dy_, x_, w_, Write::kOverwrite, dx_, dw_, Tensor());
-    }
-  }
-
- private:
-  Tensor Make(int64_t rows) {
-    return Tensor::Empty(allocator_, {rows, kWidth}, DType::kF32, MemoryClass::kActivations);
-  }
-
-  CpuAllocator allocator_;
-  CpuKernels kernels_;
-  const Tensor x_ = Make(kRows), w_ = Make(kWidth), y_ = Make(kRows), dy_ = Make(kRows),
-               dx_ = Make(kRows), dw_ = Make(kWidth);
-};
 
 double MedianOf(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -60,7 +31,7 @@ double MedianOf(std::vector<double> values) {
 absl::StatusOr<std::vector<MeasuredWait>> TimeWaits(RankHandle& handle, Transport transport,
                                                     double seconds) {
   SetThreads(1);
-  KernelsOfTraining kernels;
+  TrainingKernels kernels;
   const auto meet = [&] { return handle.comm().Barrier("calibration").Wait(); };
   // The median over `times` repetitions of the seconds that `rounds` rounds take.
   const auto time = [&](int rounds, size_t times, bool meets) -> absl::StatusOr<double> {
