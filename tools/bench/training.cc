@@ -35,7 +35,7 @@ ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compa
 ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
           "the script of the PyTorch side; empty: no comparison");
 ABSL_FLAG(std::vector<std::string>, tables, {},
-          "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora, probes; "
+          "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora, probes, guard; "
           "default: all");
 ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py", "the same of a Llama");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
@@ -264,6 +264,31 @@ absl::Status CompareProbes() {
   return absl::OkStatus();
 }
 
+// What a guarded step costs beyond a plain one, and so one of 100: runs in which each step is
+// guarded against runs in which none is, as a guard works between the times of steps.
+absl::Status CompareGuard() {
+  std::printf("\nguard.every: repeated and compared steps\n%-36s %9s %9s %9s %9s\n", "", "step ms",
+              "guard ms", "every=1", "every=100");
+  for (const bool has_replicas : {false, true}) {
+    const TrainingWorkload workload = GptWorkload();
+    Contender plain = {.strategy = has_replicas ? DdpStrategy() : SingleStrategy(),
+                       .ranks = has_replicas ? 2 : 1,
+                       .threads = has_replicas ? 1 : 2,
+                       .assignments = {"checkpoint.keep=0"}};
+    Contender ways[] = {plain, plain};
+    ways[1].assignments.push_back("guard.every=1");
+    LS_RETURN_IF_ERROR(MeasureInTurn(workload, RoundsWith({}), absl::MakeSpan(ways)));
+    const double steps = absl::GetFlag(FLAGS_steps) + kWarmUpSteps;
+    const double step = ways[0].best.step_seconds;
+    const double guard = (ways[1].best.run_seconds - ways[0].best.run_seconds) / steps;
+    std::printf("%s\n  %-34s %9.1f %9.1f %9.2f %8.2f%%\n", workload.name.c_str(),
+                has_replicas ? "two replicas of one thread" : "one rank of two threads", 1e3 * step,
+                1e3 * guard, 1 + guard / step, 100 * guard / step / 100);
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunBenchmark() {
   const auto peer_at = [](const std::string& script) {
     return FindTorchPeer(absl::GetFlag(FLAGS_python), script);
@@ -292,7 +317,8 @@ absl::StatusOr<int> RunBenchmark() {
       {"cp", [] { return CompareContextParallel(); }},
       {"cuts", [] { return CompareCuts(); }},
       {"lora", [] { return CompareAdapters(); }},
-      {"probes", [] { return CompareProbes(); }}};
+      {"probes", [] { return CompareProbes(); }},
+      {"guard", [] { return CompareGuard(); }}};
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_tables);
   for (const std::string& name : wanted) {
     LS_RETURN_IF_ERROR(

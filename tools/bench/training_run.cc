@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/run/trainer.h"
@@ -13,8 +14,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
 
 absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int steps,
                                        const Contender& contender) {
@@ -41,7 +40,9 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
   };
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, contender.strategy, make_model));
   if (workload.dataset != nullptr) run.dataset = workload.dataset;
+  const int64_t begin = NowNanos();
   LS_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, TrainRanks(run));
+  const double run_seconds = SecondsSince(begin);
   const double macs =
       static_cast<double>(MakeModel(run.config, *run.dataset)->ForwardMacsPerSample());
   const RankReport& first = reports.front();
@@ -49,6 +50,7 @@ absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int ste
                                                       static_cast<double>(first.times.total),
                            .memory = first.memory,
                            .checkpoints = first.checkpoints};
+  timing.run_seconds = run_seconds;
   const auto ranks = static_cast<double>(reports.size());
   for (const RankReport& report : reports) {
     timing.step_seconds = std::max(timing.step_seconds, report.median_step_seconds);

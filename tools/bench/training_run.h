@@ -45,9 +45,12 @@ TrainingWorkload WideGptWorkload();
 // The model of experiments/gpt_markov, whose kernels take microseconds.
 TrainingWorkload SmallGptWorkload();
 
+inline constexpr int kWarmUpSteps = 2;  // the trainer leaves them out of its times
+
 struct TrainingTiming {
   double step_seconds = 0;       // median, of the slowest rank
   double mean_step_seconds = 0;  // of the slowest rank
+  double run_seconds = 0;        // from before the first step to behind the last, warm-up included
   int64_t peak_bytes = 0;        // of the rank that holds most
   double gflops = 0;             // model GFLOP/s over all ranks: 6 multiply-adds of forward
   double outside_kernels = 0;    // fraction of a step
