@@ -1,5 +1,7 @@
 #include "foresight/cluster.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/config/config_reader.h"
+#include "core/config/config_toml.h"
 #include "foresight/quantity.h"
 
 namespace lockstep {
@@ -79,9 +82,18 @@ absl::Status ReadNetwork(ConfigReader reader, Cluster::Network& network) {
     quantities.Read("bandwidth", Dimension::kBytesPerSecond, &network.bandwidth);
   }
   quantities.Read("latency", Dimension::kSeconds, &network.latency);
-  reader.Read("oversubscription", &network.oversubscription, {.at_least = 1});
+  reader.Read("oversubscription", &network.oversubscription, {.at_least = 1, .at_most = 1e6});
   reader.Read("nodes_a_switch", &network.nodes_a_switch, {.at_least = 0});
   return reader.Finish();
+}
+
+// What counts devices counts in int.
+absl::Status CheckDevices(const std::string& path, const Cluster& cluster) {
+  const int64_t devices = int64_t{cluster.node.devices} * cluster.network.nodes;
+  if (devices <= std::numeric_limits<int>::max()) return absl::OkStatus();
+  return InvalidArgument(path, ": node.devices times network.nodes are ", devices,
+                         " devices; at most ", std::numeric_limits<int>::max(),
+                         " can be planned for");
 }
 
 absl::Status ReadMeasurements(ConfigReader reader, Measurements& measured) {
@@ -115,8 +127,9 @@ absl::StatusOr<Cluster> ReadCluster(const std::string& path) {
   status = Both(status, ReadNetwork(ConfigReader(whole.Table("network")), cluster.network));
   ConfigReader fitted(whole.Table("fitted"));
   for (const std::string& key : fitted.Keys()) {
-    fitted.Read(key, &cluster.fitted[key], {.at_least = 0});
+    fitted.Read(key, &cluster.fitted[key], {.at_least = 0, .at_most = kLargestQuantity});
   }
+  status = Both(status, CheckDevices(path, cluster));
   status = Both(status, ReadMeasurements(ConfigReader(whole.Table("measured")), cluster.measured));
   LS_RETURN_IF_ERROR(Both(Both(status, fitted.Finish()), whole.Finish()));
   return cluster;
@@ -127,8 +140,8 @@ std::string ToToml(const Cluster& cluster) {
     return absl::StrFormat("%s = \"%.4g %s\"\n", key, value, unit);
   };
   const Cluster::Device& device = cluster.device;
-  std::string text = absl::StrCat("name = \"", cluster.name, "\"\n\n[device]\n",
-                                  quantity("memory", device.memory, "B"),
+  std::string text = absl::StrCat("name = ", FormatTomlValue({.data = cluster.name, .origin = ""}),
+                                  "\n\n[device]\n", quantity("memory", device.memory, "B"),
                                   quantity("bandwidth", device.bandwidth, "B/s"));
   for (const auto& [dtype, rate] : device.peak) {
     text += quantity(absl::StrCat("peak.", Name(dtype)), rate, "FLOP/s");
@@ -147,12 +160,14 @@ std::string ToToml(const Cluster& cluster) {
   }
   if (!cluster.fitted.empty()) text += "\n[fitted]\n";
   for (const auto& [name, value] : cluster.fitted) {
-    absl::StrAppendFormat(&text, "%s = %.6g\n", name, value);
+    absl::StrAppendFormat(&text, "%s = %.6g\n", FormatTomlKey(name), value);
   }
   if (cluster.measured.empty()) return text;
   const auto rows = [&text](const char* key, const auto& measured) {
     absl::StrAppend(&text, key, " = [\n");
-    for (const auto& row : measured) absl::StrAppend(&text, "  \"", ToText(row), "\",\n");
+    for (const auto& row : measured) {
+      absl::StrAppend(&text, "  ", FormatTomlValue({.data = ToText(row), .origin = ""}), ",\n");
+    }
     text += "]\n";
   };
   text += "\n[measured]\n";

@@ -98,12 +98,39 @@ TEST(ClusterTest, MeasurementsGoRoundTheFile) {
   EXPECT_EQ(again->measured.calls[0].seconds, 1.25e-5);
 }
 
+// Names go round the file whatever characters they have.
+TEST(ClusterTest, NamesGoRoundTheFile) {
+  auto cluster = Read(kSmall);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const std::string name = "a \"b\" \\ \n c";
+  cluster->name = name;
+  cluster->fitted = {{name, 0.5}};
+  const auto again = Read(ToToml(*cluster));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->name, name);
+  EXPECT_EQ(again->fitted, cluster->fitted);
+}
+
+TEST(ClusterTest, RefusesMoreDevicesThanCanBeCounted) {
+  std::string text = kSmall;
+  text.replace(text.find("devices = 2"), 11, "devices = 2147483647");
+  text += "[network]\nbandwidth = \"1 GB/s\"\nnodes = ";
+  EXPECT_EQ(Read(text + "1\n").value().devices(), 2147483647);
+  EXPECT_THAT(std::string(Read(text + "2\n").status().message()),
+              AllOf(HasSubstr("cluster.toml"), HasSubstr("node.devices"),
+                    HasSubstr("network.nodes"), HasSubstr("4294967294")));
+}
+
 TEST(ClusterTest, NamesAMeasurementThatIsNone) {
   for (const char* line :
        {"kernels = ['Linear f32 1x2 x=8x8 : 12 in']",
         "kernels = ['Linear f31 1x2 x=8x8 : 12 in 1']",
-        "kernels = ['Linear f32 1x2 x=8 : 12 in 1']", "calls = ['all_reduce threads 1 : 8 in 1']",
-        "calls = ['all_reduce pigeons 2 : 8 in 1']", "calls = ['all_reduce mpi 2 : 8 in -1']"}) {
+        "kernels = ['Linear f32 1x2 x=8 : 12 in 1']",
+        "kernels = ['Linear f32 1e10x2 x=8x8 : 12 in 1']",
+        "kernels = ['Linear f32 1x1.5 x=8x8 : 12 in 1']",
+        "kernels = ['Linear f32 1x2 x=0.5x8 : 12 in 1']", "calls = ['all_reduce mpi 2 : inf in 1']",
+        "calls = ['all_reduce threads 1 : 8 in 1']", "calls = ['all_reduce pigeons 2 : 8 in 1']",
+        "calls = ['all_reduce mpi 2 : 8 in -1']"}) {
     EXPECT_THAT(std::string(Read(absl::StrCat(kSmall, "[measured]\n", line)).status().message()),
                 AllOf(HasSubstr("cluster.toml"), HasSubstr("is no measurement"),
                       HasSubstr("tools/plan:calibrate")))

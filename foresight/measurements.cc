@@ -1,6 +1,7 @@
 #include "foresight/measurements.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "foresight/kernel_tensors.h"
+#include "foresight/quantity.h"
 
 namespace lockstep {
 namespace {
@@ -22,8 +24,18 @@ struct Line {
 bool ParsePair(const std::string& text, const char* between, double* first, double* second) {
   const std::vector<std::string> parts = absl::StrSplit(text, between);
   return parts.size() == 2 && absl::SimpleAtod(parts[0], first) &&
-         absl::SimpleAtod(parts[1], second) && *first > 0 && *second > 0;
+         absl::SimpleAtod(parts[1], second) && *first > 0 && *second > 0 &&
+         *first <= kLargestQuantity && *second <= kLargestQuantity;
 }
+
+// Whether it is a whole number from 1 to `most`.
+bool IsCount(double number, double most) {
+  return number >= 1 && number <= most && number == std::floor(number);
+}
+
+constexpr double kMostRanks = 1 << 20;  // and threads
+// Rows, columns and bytes: whole numbers up to here are exact.
+constexpr double kMostElements = 0x1p53;
 
 absl::Status Wrong(const std::string& text, const char* example) {
   return InvalidArgument("'", text, "' is no measurement, such as '", example,
@@ -99,13 +111,15 @@ absl::StatusOr<MeasuredKernel> ParseMeasuredKernel(const std::string& text) {
   const std::optional<DType> dtype = DTypeNamed(line->words[1]);
   double ranks = 0, threads = 0;
   if (!dtype || !ParsePair(line->words[2], "x", &ranks, &threads)) return wrong();
+  if (!IsCount(ranks, kMostRanks) || !IsCount(threads, kMostRanks)) return wrong();
   row.dtype = *dtype;
   row.ranks = static_cast<int>(ranks);
   row.threads = static_cast<int>(threads);
   for (size_t i = 3; i < line->words.size(); ++i) {
     const std::vector<std::string> parts = absl::StrSplit(line->words[i], '=');
     std::pair<double, double> extent;
-    if (parts.size() != 2 || !ParsePair(parts[1], "x", &extent.first, &extent.second)) {
+    if (parts.size() != 2 || !ParsePair(parts[1], "x", &extent.first, &extent.second) ||
+        !IsCount(extent.first, kMostElements) || !IsCount(extent.second, kMostElements)) {
       return wrong();
     }
     row.extents[parts[0]] = extent;
@@ -131,7 +145,7 @@ absl::StatusOr<MeasuredWait> ParseMeasuredWait(const std::string& text) {
 absl::StatusOr<MeasuredCall> ParseMeasuredCall(const std::string& text) {
   const auto wrong = [&] { return Wrong(text, "all_reduce threads 2 : 65536 in 1.2e-05"); };
   const std::optional<Line> line = ParseLine(text);
-  if (!line || line->words.size() != 3) return wrong();
+  if (!line || line->words.size() != 3 || !IsCount(line->amount, kMostElements)) return wrong();
   MeasuredCall row = {.bytes = line->amount, .seconds = line->seconds};
   int operation = 0;
   while (operation < kOperations && line->words[0] != Name(static_cast<Operation>(operation))) {

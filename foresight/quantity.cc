@@ -105,10 +105,12 @@ absl::StatusOr<double> ParseQuantity(absl::string_view text, Dimension dimension
   if (!factor || !absl::SimpleAtod(trimmed.substr(0, end), &number)) {
     return InvalidArgument("'", text, "' is no such quantity; write it as ", Examples(dimension));
   }
-  if (!std::isfinite(number) || number < 0) {
-    return InvalidArgument("'", text, "' must be finite and not below zero");
+  // The unit may be what makes it too large: "1e300 EB".
+  const double value = number * *factor;
+  if (!(value >= 0 && value <= kLargestQuantity)) {
+    return InvalidArgument("'", text, "' must be finite and not below zero, and at most 1e300");
   }
-  return number * *factor;
+  return value;
 }
 
 std::string FormatQuantity(double value, Dimension dimension) {

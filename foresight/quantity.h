@@ -16,9 +16,13 @@ enum class Dimension {
   kBytesPerSecond,  // B/s, or bit/s, which may be written without "/s", as networks are: "100Gbit"
 };
 
+// The largest number that is read: rounded to fewer digits it is still finite.
+inline constexpr double kLargestQuantity = 1e300;
+
 // "80 GB", "2.04TB/s", "1e21FLOP", "5 us", "100Gbit" in the base unit of the dimension: bytes,
 // seconds, operations, and these a second. InvalidArgument, with the units that fit, where the unit
-// is unknown or of something else, and where the number is not finite or below zero.
+// is unknown or of something else, and where the number is below zero or, in the
+// base unit, above kLargestQuantity.
 absl::StatusOr<double> ParseQuantity(absl::string_view text, Dimension dimension);
 
 // "312 TFLOP/s", "1.50 GB/s": three digits, with the prefix that fits.

@@ -30,6 +30,7 @@ TEST(QuantityTest, RefusesWhatIsNone) {
   EXPECT_FALSE(ParseQuantity("312 TFLOP", Dimension::kFlopsPerSecond).ok());
   EXPECT_FALSE(ParseQuantity("-1 GB", Dimension::kBytes).ok());
   EXPECT_FALSE(ParseQuantity("1e400 GB", Dimension::kBytes).ok());
+  EXPECT_FALSE(ParseQuantity("1e300 PB", Dimension::kBytes).ok());
 }
 
 TEST(QuantityTest, WritesThreeDigits) {

@@ -60,6 +60,11 @@ absl::StatusOr<ConfigValue> ParseSetValue(const std::string& assignment, const s
   }
   ConfigValue value;
   value.data = text;
+  // A run writes its configuration into its folder, and whoever reads that is strict.
+  if (!ParseToml("value = " + FormatTomlValue(value), kSetOrigin).ok()) {
+    return InvalidArgument(kSetOrigin, " ", assignment.substr(0, assignment.find('=')),
+                           ": the value is not UTF-8, as configurations are");
+  }
   return value;
 }
 

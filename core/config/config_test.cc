@@ -102,6 +102,16 @@ TEST(ConfigTest, KeepsTheOriginOfEachValue) {
   EXPECT_EQ(config.Table("model").value->origin, "a.toml:2");
 }
 
+// What a run writes of its configuration can be read again.
+TEST(ConfigTest, SetRefusesBytesThatAreNotUtf8) {
+  for (const char* assignment : {"a=\xff", "a=2\"\xc3", "data.file=caf\xe9.txt", "a=\"\xff\""}) {
+    EXPECT_NE(SetError(assignment), "") << assignment;
+  }
+  EXPECT_EQ(SetError("data.file=caf\xe9.txt"),
+            "--set data.file: the value is not UTF-8, as configurations are");
+  EXPECT_EQ(AfterSet("a=caf\xc3\xa9"), "a = \"caf\xc3\xa9\"\n");
+}
+
 TEST(ConfigTest, SetReadsTomlAndBareWords) {
   EXPECT_EQ(AfterSet("a=3"), "a = 3\n");
   EXPECT_EQ(AfterSet(" a = -1.5e-3 "), "a = -0.0015\n");

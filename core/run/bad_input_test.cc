@@ -194,7 +194,9 @@ TEST_F(BadInputTest, SizesThatNoMachineHas) {
         "batch.size=4611686018427387904", "data.context=2305843009213693952",
         "model.layers=1000000000", "run.threads=2147483648",
         "data.train_samples=9223372036854775807", "run.timeout_seconds=9.3e9",
-        "schedule.learning_rate=1e300", "lora={layers=[\"*\"], alpha=1e300}"}) {
+        "schedule.learning_rate=1e300",
+        "schedule={kind=\"cosine\", learning_rate=0.1, total_steps=4, floor=1e300}",
+        "lora={layers=[\"*\"], alpha=1e300}"}) {
     EXPECT_THAT(Fail(kSingle, {"--set", assignment}), HasSubstr("at most"));
   }
   // Each by itself is in range.

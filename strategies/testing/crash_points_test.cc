@@ -12,12 +12,14 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/run/main.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,15 +68,36 @@ keep = 1
 
 using Arguments = std::vector<std::string>;
 
-// What a run has left: losses, what its summary says of them, and the names of all files.
+// So that the best checkpoint is replaced in each of the first steps: the loss falls.
+const Arguments kKeepBest = {"--set", "checkpoint.best=true", "--set", "validation.every=1"};
+
+// What a run has left: losses, what its summary says of them, the tensors of the best checkpoint,
+// and the names of all files.
 struct Outcome {
   std::string losses;
   std::string parameter_hash;
   nlohmann::json validation_loss;
+  std::map<std::string, std::string> best;  // bytes by file and tensor
   std::set<std::string> files;
 
   bool operator==(const Outcome&) const = default;
 };
+
+// What could not be removed is named so first.
+bool IsDeleted(const std::string& path) { return absl::StrContains(path, ".tmp-deleted"); }
+
+// Adds the tensors of a file of a checkpoint. Its metadata says which files were saved together,
+// which is another number each time.
+void ReadTensors(const std::string& path, const std::string& name,
+                 std::map<std::string, std::string>& tensors) {
+  const auto reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (const SafetensorsTensor& tensor : reader->tensors()) {
+    std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
+    ASSERT_EQ(reader->Read(tensor, std::as_writable_bytes(std::span(bytes))), absl::OkStatus());
+    tensors[absl::StrCat(name, " ", tensor.name)] = bytes;
+  }
+}
 
 class CrashPointsTest : public testing::TestWithParam<const char*> {
  protected:
@@ -106,6 +129,7 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
                            std::string(GetParam()) == "single" ? "mesh.dp=1" : "mesh.dp=2",
                            "--set",
                            "cut.shards=2"};
+    arguments.insert(arguments.end(), settings_.begin(), settings_.end());
     arguments.insert(arguments.end(), more.begin(), more.end());
     *calls_ = 0;
     const pid_t child = fork();
@@ -128,6 +152,7 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
     Outcome outcome = {.losses = ReadFile(out() + "/losses.csv").value_or("none"),
                        .parameter_hash = "none",
                        .validation_loss = {},
+                       .best = {},
                        .files = {}};
     const auto summary = nlohmann::json::parse(ReadFile(out() + "/summary.json").value_or(""),
                                                nullptr, /*allow_exceptions=*/false);
@@ -136,6 +161,11 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
       outcome.validation_loss = summary.value("validation_loss", nlohmann::json());
     }
     for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      const std::string path = entry.path().string();
+      if (absl::StrContains(path, "/out/best/") && path.ends_with(".safetensors") &&
+          entry.is_regular_file() && !IsDeleted(path)) {
+        ReadTensors(path, fs::relative(path, out()).string(), outcome.best);
+      }
       outcome.files.insert(fs::relative(entry.path(), folder_).string());
     }
     return outcome;
@@ -178,36 +208,55 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
         // What the system refuses to remove stays, under a name that nobody reads and that whoever
         // saves the next checkpoint removes.
         if (code == 0) {
-          std::erase_if(outcome.files, [](const std::string& file) {
-            return absl::StrContains(file, ".tmp-deleted");
-          });
+          std::erase_if(outcome.files, IsDeleted);
         }
         EXPECT_EQ(outcome.losses, undisturbed.losses);
         EXPECT_EQ(outcome.parameter_hash, undisturbed.parameter_hash);
         EXPECT_EQ(outcome.validation_loss, undisturbed.validation_loss);
         EXPECT_EQ(outcome.files, undisturbed.files);
+        EXPECT_TRUE(outcome.best == undisturbed.best) << "the best checkpoint has other tensors";
         if (HasFailure()) return;
       }
     }
   }
 
+  void FailEachCallOfARun() {
+    FailEachCall({}, [this] { fs::remove_all(out()); });
+  }
+
+  void FailEachCallOfAResumedRun() {
+    fs::remove_all(out());
+    ASSERT_EQ(Run({"--set", "train.steps=1"}), 0) << Message();
+    fs::rename(out(), folder_ + "/stopped");
+    FailEachCall({"--resume"}, [this] {
+      fs::remove_all(out());
+      fs::copy(folder_ + "/stopped", out(), fs::copy_options::recursive);
+      fs::remove(out() + "/summary.json");
+    });
+  }
+
+  // Both must have kept a checkpoint, or nothing was tried of how it is kept.
+  void ExpectABestCheckpoint() const { EXPECT_THAT(Look().best, testing::Not(testing::IsEmpty())); }
+
   const std::string folder_;
+  Arguments settings_;  // of all runs
   int64_t* calls_;
 };
 
-TEST_P(CrashPointsTest, OfARun) {
-  FailEachCall({}, [this] { fs::remove_all(out()); });
+TEST_P(CrashPointsTest, OfARun) { FailEachCallOfARun(); }
+
+TEST_P(CrashPointsTest, OfAResumedRun) { FailEachCallOfAResumedRun(); }
+
+TEST_P(CrashPointsTest, OfARunThatKeepsItsBest) {
+  settings_ = kKeepBest;
+  FailEachCallOfARun();
+  ExpectABestCheckpoint();
 }
 
-TEST_P(CrashPointsTest, OfAResumedRun) {
-  fs::remove_all(out());
-  ASSERT_EQ(Run({"--set", "train.steps=1"}), 0) << Message();
-  fs::rename(out(), folder_ + "/stopped");
-  FailEachCall({"--resume"}, [this] {
-    fs::remove_all(out());
-    fs::copy(folder_ + "/stopped", out(), fs::copy_options::recursive);
-    fs::remove(out() + "/summary.json");
-  });
+TEST_P(CrashPointsTest, OfAResumedRunThatKeepsItsBest) {
+  settings_ = kKeepBest;
+  FailEachCallOfAResumedRun();
+  ExpectABestCheckpoint();
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, CrashPointsTest, testing::Values("single", "fsdp"),

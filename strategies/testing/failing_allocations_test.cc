@@ -187,6 +187,10 @@ class FailingAllocationsTest : public testing::TestWithParam<size_t> {
     EXPECT_TRUE(WriteFileAtomically(command_line.configs[0], workload).ok());
     if (strategy.name == "fsdp") command_line.assignments = {"mesh.dp=4"};
     if (strategy.name == "lora") command_line.assignments = {"lora.layers=[\"*\"]"};
+    // The engine by itself: stages, replicas, and blocks that backward computes once more.
+    if (strategy.name == "mesh") {
+      command_line.assignments = {"mesh={pp=2, dp=2}", "recompute.blocks=[\"*\"]"};
+    }
     return command_line;
   }
 

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "core/base/clock.h"
 #include "core/base/flags.h"
 #include "core/base/parallel.h"
 #include "core/base/philox.h"
+#include "core/base/status.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 
 ABSL_FLAG(int, batch, 8, "samples");
@@ -94,7 +96,41 @@ class Operands {
   Times best_;
 };
 
-int RunBenchmark() {
+// The numbers of token leaves that the flags ask for, each of which divides the time.
+absl::StatusOr<std::vector<int64_t>> Leaves() {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : absl::GetFlag(FLAGS_leaves)) {
+    int64_t leaves = 0;
+    if (!absl::SimpleAtoi(text, &leaves) || leaves < 1 || absl::GetFlag(FLAGS_time) % leaves != 0) {
+      return InvalidArgument("--leaves ", text, ": give numbers that divide --time");
+    }
+    numbers.push_back(leaves);
+  }
+  return numbers;
+}
+
+absl::Status CheckFlags() {
+  LS_RETURN_IF_ERROR(CheckRange("batch", absl::GetFlag(FLAGS_batch), 1, 1 << 16));
+  LS_RETURN_IF_ERROR(CheckRange("time", absl::GetFlag(FLAGS_time), 1, 1 << 20));
+  LS_RETURN_IF_ERROR(CheckRange("heads", absl::GetFlag(FLAGS_heads), 1, 4096));
+  LS_RETURN_IF_ERROR(CheckRange("head_width", absl::GetFlag(FLAGS_head_width), 1, 4096));
+  LS_RETURN_IF_ERROR(CheckRange("threads", absl::GetFlag(FLAGS_threads), 1, 4096));
+  LS_RETURN_IF_ERROR(CheckRange("rounds", absl::GetFlag(FLAGS_rounds), 1, 1'000'000));
+  const int heads = absl::GetFlag(FLAGS_heads), key_heads = absl::GetFlag(FLAGS_key_heads);
+  LS_RETURN_IF_ERROR(CheckRange("key_heads", key_heads, 0, heads));
+  if (key_heads > 0 && heads % key_heads != 0) {
+    return InvalidArgument("--key_heads ", key_heads, ": give a divisor of --heads ", heads);
+  }
+  const double dropout = absl::GetFlag(FLAGS_dropout);
+  if (!(dropout >= 0 && dropout < 1)) {
+    return InvalidArgument("--dropout ", dropout, ": give a number from 0 on and below 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunBenchmark() {
+  LS_RETURN_IF_ERROR(CheckFlags());
+  LS_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers_of_leaves, Leaves());
   SetThreads(absl::GetFlag(FLAGS_threads));
   CpuAllocator allocator;
   CpuKernels kernels(allocator);
@@ -103,9 +139,7 @@ int RunBenchmark() {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     std::vector<Operands> all;
     all.emplace_back(kernels, dtype, 1);
-    for (const std::string& leaves : absl::GetFlag(FLAGS_leaves)) {
-      all.emplace_back(kernels, dtype, std::stoi(leaves));
-    }
+    for (const int64_t leaves : numbers_of_leaves) all.emplace_back(kernels, dtype, leaves);
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       for (Operands& operands : all) operands.Measure();
     }

@@ -290,6 +290,8 @@ absl::Status CompareGuard() {
 }
 
 absl::StatusOr<int> RunBenchmark() {
+  LS_RETURN_IF_ERROR(CheckRange("rounds", absl::GetFlag(FLAGS_rounds), 1, 1'000'000));
+  LS_RETURN_IF_ERROR(CheckRange("steps", absl::GetFlag(FLAGS_steps), 1, 1'000'000));
   const auto peer_at = [](const std::string& script) {
     return FindTorchPeer(absl::GetFlag(FLAGS_python), script);
   };

@@ -18,7 +18,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,6 +32,7 @@
 #include "core/base/parallel.h"
 #include "core/base/status.h"
 #include "core/base/user_path.h"
+#include "core/config/key_ranges.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/nn/lora.h"
 #include "core/text/byte_pairs.h"
@@ -66,14 +69,10 @@ absl::Status CheckFlags() {
   if (!std::isfinite(temperature) || temperature < 0) {
     return InvalidArgument("--temperature is ", temperature, ", but must be 0 or more");
   }
-  for (const auto& [name, value] : {std::pair("tokens", absl::GetFlag(FLAGS_tokens)),
-                                    {"top_k", absl::GetFlag(FLAGS_top_k)},
-                                    {"threads", absl::GetFlag(FLAGS_threads)}}) {
-    if (value < 0) {
-      return InvalidArgument("--", name, " is ", value, ", but must be 0 or more");
-    }
-  }
-  return absl::OkStatus();
+  LS_RETURN_IF_ERROR(CheckRange("tokens", absl::GetFlag(FLAGS_tokens), 0, kMostTokensOfSample));
+  LS_RETURN_IF_ERROR(
+      CheckRange("top_k", absl::GetFlag(FLAGS_top_k), 0, std::numeric_limits<int64_t>::max()));
+  return CheckRange("threads", absl::GetFlag(FLAGS_threads), 0, kMostThreads);
 }
 
 absl::StatusOr<LoadedModel> Load(Kernels& kernels) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -170,6 +172,28 @@ TEST_F(CommandLinesTest, NumbersThatAreNone) {
     EXPECT_THAT(Refusal({"tools/plan/plan", "--workload", "gpt3_175b", "--cluster", "h100",
                          "--memory", value}),
                 Not(HasSubstr("internal")));
+  }
+}
+
+TEST_F(CommandLinesTest, NumbersOutOfTheirRange) {
+  const std::map<std::string, Words> flags = {
+      {"tools/bench/attention",
+       {"batch", "time", "heads", "head_width", "threads", "rounds", "key_heads"}},
+      {"tools/bench/training", {"rounds", "steps"}},
+      {"tools/generate/generate", {"threads", "tokens"}},
+      {"tools/hostile/hostile", {"tries"}},
+  };
+  for (const auto& [program, names] : flags) {
+    for (const std::string& name : names) {
+      for (const char* value : {"-1", "2147483647", "2147483648", "9223372036854775807"}) {
+        Words arguments = {program, "--" + name, value};
+        if (program == "tools/generate/generate") {
+          arguments.insert(arguments.end(), {"--run", Path("run")});
+        }
+        EXPECT_THAT(Refusal(arguments), AllOf(HasSubstr("--" + name), HasSubstr("give a")))
+            << absl::StrCat(program, " --", name, " ", value);
+      }
+    }
   }
 }
 

@@ -7,11 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -19,8 +17,8 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/nearest.h"
-#include "core/base/program.h"
 #include "core/base/status.h"
+#include "tools/hostile/judgement.h"
 
 namespace lockstep {
 namespace {
@@ -33,29 +31,9 @@ struct Board {
   char what[2048];
 };
 
-std::string Shortened(const std::string& text, size_t most) {
-  return text.size() <= most ? text : text.substr(0, most) + "...";
-}
-
-// What is wrong with how a try ended; empty: nothing.
-std::string Problem(const absl::Status& status, const HostileOptions& options) {
-  if (status.ok()) return "";
-  const std::string message(status.message());
-  if (absl::IsInternal(status)) return absl::StrCat("an internal error: ", Shortened(message, 500));
-  if (message.empty()) return "an error without a message";
-  const auto lines = 1 + std::count(message.begin(), message.end(), '\n');
-  if (lines <= options.most_lines && message.size() <= 200 * 100) return "";
-  return absl::StrCat("a message of ", lines, " lines and ", message.size(),
-                      " bytes: ", Shortened(message, 500));
-}
-
 absl::Status Attempt(const HostileTarget& target, uint64_t seed, const std::string& folder) {
   HostileRandom random(seed);
-  try {
-    return target.attempt(random, folder);
-  } catch (const std::exception&) {
-    return StatusOfException();
-  }
+  return StatusOfAttempt([&] { return target.attempt(random, folder); });
 }
 
 // The child: makes tries from board->next on, until all are done or one has failed.
@@ -80,7 +58,8 @@ absl::Status Attempt(const HostileTarget& target, uint64_t seed, const std::stri
       if (!prepared.ok()) problem = absl::StrCat("not prepared: ", prepared.message());
       is_prepared[target.name] = true;
     }
-    if (problem.empty()) problem = Problem(Attempt(target, attempt.seed, folder), options);
+    if (problem.empty())
+      problem = ProblemOfError(Attempt(target, attempt.seed, folder), options.message);
     if (problem.empty()) continue;
     problem.copy(board->what, sizeof(board->what) - 1);
     board->has_failed = true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/hostile/judgement.h"
 #include "tools/hostile/target.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ struct HostileFailure {
 struct HostileOptions {
   std::string folder;         // for the files of tries; made if missing, and emptied
   double limit_seconds = 20;  // of a try
-  int64_t most_lines = 12;    // of a message: several keys may be wrong, a line each
+  MessageLimit message = {};
 };
 
 // Makes the tries in child processes, many in each: one that ends early fails its try, and the next
