@@ -175,25 +175,3 @@ cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t activatio
   activation->mode = mode;
   return CUDNN_STATUS_SUCCESS;
 }
-
-cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t* pooling) {
-  return Create(pooling);
-}
-cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t pooling) {
-  return Destroy(pooling);
-}
-cudnnStatus_t cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t pooling, cudnnPoolingMode_t mode,
-                                          cudnnNanPropagation_t nan, int height, int width,
-                                          int pad_h, int pad_w, int stride_h, int stride_w) {
-  if (nan != CUDNN_PROPAGATE_NAN) {
-    return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED, "pooling that drops NaN is not emulated");
-  }
-  *pooling = {.mode = mode,
-              .height = height,
-              .width = width,
-              .pad_h = pad_h,
-              .pad_w = pad_w,
-              .stride_h = stride_h,
-              .stride_w = stride_w};
-  return CUDNN_STATUS_SUCCESS;
-}

@@ -1,9 +1,9 @@
-// Convolutions and pooling, by cuDNN; the opposite of pooling.
+// Convolutions, by cuDNN; pooling and its opposite.
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/cudnn_convolutions.h"
-#include "core/kernels/cuda/poolings.h"
+#include "core/kernels/cuda/pooling.h"
 #include "core/kernels/cuda/span.h"
 #include "core/kernels/cuda/upsample.h"
 #include "glog/logging.h"
@@ -18,6 +18,19 @@ namespace {
 
 void CheckUpsampled(const Shape& small, const Shape& large) {
   CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
+}
+
+cuda::Pooling PoolingOf(const Tensor& x, const Window& window, const Tensor& y) {
+  CHECK(0 <= window.padding && window.padding < window.kernel &&
+        window.kernel <= cuda::kWidestPooling)
+      << "windows of " << window.kernel << " with a padding of " << window.padding;
+  CHECK_EQ(y.shape(), Shape({x.shape()[0], window.Output(x.shape()[1]), window.Output(x.shape()[2]),
+                             x.shape()[3]}));
+  return {.in = ImagesOf(x),
+          .out = ImagesOf(y),
+          .kernel = window.kernel,
+          .stride = window.stride,
+          .padding = window.padding};
 }
 
 }  // namespace
@@ -56,23 +69,25 @@ void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, c
 
 void CudaKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
   Span span(this);
-  poolings_->Max(x, window, y);
+  LS_CUDA(cuda::MaxPool(stream(), PoolingOf(x, window, y), Of(x), Of(y)));
 }
 
 void CudaKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
                                   const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  poolings_->MaxBackward(x, window, y, dy, dx);
+  const Tensor places = Workspace(y.shape(), DType::kU8);
+  LS_CUDA(cuda::MaxPoolBackward(stream(), PoolingOf(x, window, y), Of(x), places.data<uint8_t>(),
+                                Of(dy), Of(dx)));
 }
 
 void CudaKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
   Span span(this);
-  poolings_->GlobalAverage(x, y);
+  LS_CUDA(cuda::GlobalAveragePool(stream(), ImagesOf(x), Of(x), Of(y)));
 }
 
 void CudaKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  poolings_->GlobalAverageBackward(dy, dx);
+  LS_CUDA(cuda::GlobalAveragePoolBackward(stream(), ImagesOf(dx), Of(dy), Of(dx)));
 }
 
 void CudaKernels::Upsample(const Tensor& x, const Tensor& y) {
