@@ -40,29 +40,32 @@ void CudaKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bi
   Span span(this);
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
-  convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
+  const bool is_whole = convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
+  if (!is_whole) AddBias(y, bias, Tensor(), y);
 }
 
 void CudaKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
                                            const Tensor& dx) {
   Span span(this);
-  convolutions_->Run(allocator_, Pass::kBackwardInput, window, dx, w, Tensor(), dy);
+  CHECK(convolutions_->Run(allocator_, Pass::kBackwardInput, window, dx, w, Tensor(), dy));
 }
 
 void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                             Write write, const Tensor& dw, const Tensor& dbias) {
   Span span(this);
   if (dbias.defined()) ColumnSums(dy, write, dbias);
-  if (dy.dtype() != DType::kF32) {
+  const bool direct = write == Write::kOverwrite && dw.dtype() == DType::kF32;
+  const Tensor fresh = direct ? dw : Workspace(dw.shape());
+  if (dy.dtype() == DType::kF32) {
+    CHECK(convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy));
+  } else {
     // cuDNN writes the gradient in its operands' dtype; ours is a sum in fp32.
     const Tensor wide_dy = Workspace(dy.shape()), wide_x = Workspace(x.shape());
     Cast(dy, wide_dy);
     Cast(x, wide_x);
-    return ConvolutionBackwardWeight(wide_dy, wide_x, window, write, dw, Tensor());
+    CHECK(convolutions_->Run(allocator_, Pass::kBackwardWeightOfWidened, window, wide_x, fresh,
+                             Tensor(), wide_dy));
   }
-  const bool direct = write == Write::kOverwrite && dw.dtype() == DType::kF32;
-  const Tensor fresh = direct ? dw : Workspace(dw.shape());
-  convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy);
   if (direct) return;
   write == Write::kAccumulate ? Add(dw, fresh, dw) : Cast(fresh, dw);
 }

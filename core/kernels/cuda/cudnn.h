@@ -56,7 +56,8 @@ cudnnDataType_t CudnnType(DType dtype);
 // The extents of a tensor of rank 4.
 Images ImagesOf(const Tensor& x);
 
-// Images in channels-last layout.
+// Images in channels-last layout. Throws a StatusException, Unimplemented, where they have 2^31
+// elements or more: cuDNN's offsets have 32 bits.
 void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images);
 
 }  // namespace lockstep::cuda
