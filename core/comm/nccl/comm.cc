@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/cuda/libraries/libraries.h"
 #include "glog/logging.h"
 
 namespace lockstep::nccl {
@@ -21,6 +22,7 @@ absl::StatusOr<ncclUniqueId> Comm::NewId() {
   const ncclResult_t result = ncclGetUniqueId(&id);
   if (result == ncclSuccess) return id;
   return absl::UnavailableError(absl::StrCat("NCCL: ncclGetUniqueId: ", ncclGetErrorString(result),
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
                                              ": ", ncclGetLastError(nullptr),
                                              "; NCCL_DEBUG=INFO says more"));
 }
@@ -31,6 +33,7 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::Create(const ncclUniqueId& id, int s
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const ncclResult_t result = ncclCommInitRankConfig(&comm->comm_, size, id, rank, &config);
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   Lock lock(comm->mutex_);
   absl::Status status = result == ncclInProgress ? absl::OkStatus()
                                                  : comm->StatusOf(result, "ncclCommInitRankConfig");

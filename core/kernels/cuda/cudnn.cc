@@ -40,6 +40,7 @@ Cudnn::~Cudnn() {
 
 cudnnHandle_t Cudnn::handle() {
   if (handle_ == nullptr) {
+    ThrowIfError(LoadCudnn());
     LS_CUDNN(cudnnCreate(&handle_));
     LS_CUDNN(cudnnSetStream(handle_, context_.stream()));
   }
@@ -61,7 +62,6 @@ Images ImagesOf(const Tensor& x) {
 }
 
 void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images) {
-  LS_CUDNN(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NHWC, CudnnType(dtype),
   if (!HasAtMost(images, std::numeric_limits<int>::max())) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("cuDNN: images [", images.batch, ", ", images.height, ", ", images.width, ", ",
@@ -69,6 +69,7 @@ void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& ima
                      "] have 2^31 elements or more, which it cannot count; use smaller "
                      "micro-batches (cut.micro_batches or cut.shards)")));
   }
+  LS_CUDNN(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NHWC, CudnnType(dtype),
                                       Extent(images.batch), Extent(images.channels),
                                       Extent(images.height), Extent(images.width)));
 }

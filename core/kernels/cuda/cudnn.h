@@ -4,7 +4,9 @@
 
 #include <cudnn.h>  // NVIDIA's: in quotation marks it would be this file
 
+#include "core/base/status.h"
 #include "core/cuda/context.h"
+#include "core/cuda/libraries/libraries.h"
 #include "core/kernels/cuda/images.h"
 #include "core/tensor/tensor.h"
 
@@ -36,7 +38,10 @@ class Cudnn {
 template <typename Handle, cudnnStatus_t (*kCreate)(Handle*), cudnnStatus_t (*kDestroy)(Handle)>
 class CudnnDescriptor {
  public:
-  CudnnDescriptor() { LS_CUDNN(kCreate(&handle_)); }
+  CudnnDescriptor() {
+    ThrowIfError(LoadCudnn());
+    LS_CUDNN(kCreate(&handle_));
+  }
   ~CudnnDescriptor() { kDestroy(handle_); }
   CudnnDescriptor(const CudnnDescriptor&) = delete;
   CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
