@@ -15,25 +15,30 @@ namespace {
 // NCCL works in threads of its own; this often they are looked at.
 constexpr std::chrono::microseconds kLook(20);
 
+// The multiprocessors of a GPU that a communicator's kernels may take from those that compute
+// meanwhile: an H100 has 132. NCCL_MAX_CTAS in the environment goes before it.
+constexpr int kMostCtas = 16;
+
 }  // namespace
 
 absl::StatusOr<ncclUniqueId> Comm::NewId() {
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   ncclUniqueId id;
   const ncclResult_t result = ncclGetUniqueId(&id);
   if (result == ncclSuccess) return id;
   return absl::UnavailableError(absl::StrCat("NCCL: ncclGetUniqueId: ", ncclGetErrorString(result),
-  LS_RETURN_IF_ERROR(cuda::LoadNccl());
                                              ": ", ncclGetLastError(nullptr),
                                              "; NCCL_DEBUG=INFO says more"));
 }
 
 absl::StatusOr<std::shared_ptr<Comm>> Comm::Create(const ncclUniqueId& id, int size, int rank,
                                                    Patience patience) {
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   const std::shared_ptr<Comm> comm(new Comm(std::move(patience)));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = kMostCtas;
   const ncclResult_t result = ncclCommInitRankConfig(&comm->comm_, size, id, rank, &config);
-  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   Lock lock(comm->mutex_);
   absl::Status status = result == ncclInProgress ? absl::OkStatus()
                                                  : comm->StatusOf(result, "ncclCommInitRankConfig");
