@@ -263,7 +263,7 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
     cudnnTensorDescriptor_t y_tensor, void* y) {
   const Geometry g = {*x_tensor, *y_tensor, *w_filter, *convolution};
   if (const cudnnStatus_t status = JudgeCall(g, alpha1, workspace_bytes)) return status;
-  if (!HasBias()) return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED, "no convolution with a bias");
+  if (!HasBias()) return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "no convolution with a bias");
   if (activation->mode != CUDNN_ACTIVATION_IDENTITY ||
       algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) {
     return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED,

@@ -178,7 +178,8 @@ bool CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& windo
     case Pass::kForward:
       if (bias.defined()) {
         const cudnnStatus_t status = ForwardWithBias(plan, workspace, x, w, bias, y);
-        plan.refuses_bias = status == CUDNN_STATUS_NOT_SUPPORTED;
+        // cuDNN may say more closely what it does not support.
+        plan.refuses_bias = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
         if (plan.refuses_bias) return Run(allocator, pass, window, x, w, bias, y);
         LS_CUDNN(status);
       } else {
