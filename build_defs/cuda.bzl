@@ -28,8 +28,8 @@ CUDA_EMULATED_ONLY = select({
     "//conditions:default": ["//build_defs:skip"],
 })
 
-# The same for what nvcc compiles.
-_NVCC_ONLY = select({
+# The same for what nvcc compiles, and what needs NVIDIA's libraries.
+NVCC_ONLY = select({
     "//build_defs:cuda": [],
     "//conditions:default": ["//build_defs:skip"],
 })
@@ -169,7 +169,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
                 }),
                 hdrs = hdrs + headers,
                 deps = deps,
-                target_compatible_with = _NVCC_ONLY,
+                target_compatible_with = NVCC_ONLY,
                 visibility = ["//visibility:private"],
             )
             translated.append(objects[-1] + "_emulated")

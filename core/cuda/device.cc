@@ -1,6 +1,7 @@
 #include "core/cuda/device.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,18 @@ absl::StatusOr<int> CountDevices() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   return JudgeDevices(error, count, driver, std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+absl::StatusOr<std::vector<std::array<int64_t, 2>>> DeviceIds() {
+  LS_ASSIGN_OR_RETURN(const int devices, CountDevices());
+  std::vector<std::array<int64_t, 2>> ids(static_cast<size_t>(devices));
+  for (int ordinal = 0; ordinal < devices; ++ordinal) {
+    cudaDeviceProp properties;
+    LS_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, ordinal));
+    static_assert(sizeof(properties.uuid) == sizeof(ids[0]));
+    std::memcpy(ids[static_cast<size_t>(ordinal)].data(), &properties.uuid, sizeof(ids[0]));
+  }
+  return ids;
 }
 
 absl::Status CheckDevice(int ordinal) {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
@@ -16,6 +20,9 @@ absl::StatusOr<int> CountDevices();
 // `driver` is the newest CUDA that the driver supports, as cudaDriverGetVersion writes it (13000
 // is 13.0; 0: there is no driver); `visible` is the environment's CUDA_VISIBLE_DEVICES or null.
 absl::StatusOr<int> JudgeDevices(cudaError_t error, int count, int driver, const char* visible);
+
+// The UUIDs of the GPUs that this process can use, in the order of their ordinals.
+absl::StatusOr<std::vector<std::array<int64_t, 2>>> DeviceIds();
 
 // Whether GPU `ordinal`, below CountDevices(), can run this program's kernels: compute capability
 // 8.0 (A100) or later.

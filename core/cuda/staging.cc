@@ -7,12 +7,11 @@
 
 namespace lockstep {
 
-CudaStaging::CudaStaging(const CudaContext& context) : context_(context) {
+CudaStaging::CudaStaging(const CudaContext& context, int64_t most_bytes)
+    : context_(context),
+      most_slots_(static_cast<size_t>(std::max<int64_t>(1, most_bytes / kSlotBytes))) {
   context.MakeCurrent();
-  for (Slot& slot : slots_) {
-    LS_CUDA(cudaMallocHost(reinterpret_cast<void**>(&slot.memory), kSlotBytes));
-    LS_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
-  }
+  slots_.push_back(NewSlot());
 }
 
 CudaStaging::~CudaStaging() {
@@ -23,9 +22,25 @@ CudaStaging::~CudaStaging() {
   }
 }
 
+CudaStaging::Slot CudaStaging::NewSlot() {
+  Slot slot;
+  LS_CUDA(cudaMallocHost(reinterpret_cast<void**>(&slot.memory), kSlotBytes));
+  LS_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
+  return slot;
+}
+
 CudaStaging::Slot& CudaStaging::NextSlot() {
+  if (slots_.size() < most_slots_) {
+    const cudaError_t error = cudaEventQuery(slots_[next_].done);
+    if (error == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // no failure
+      slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(next_), NewSlot());
+    } else {
+      LS_CUDA(error);
+    }
+  }
   Slot& slot = slots_[next_];
-  next_ = (next_ + 1) % kSlots;
+  next_ = (next_ + 1) % slots_.size();
   LS_CUDA(cudaEventSynchronize(slot.done));
   return slot;
 }

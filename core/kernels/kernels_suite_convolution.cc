@@ -143,27 +143,42 @@ TEST_P(KernelsSuite, MaxPool) {
   }
 }
 
-// Where all of a window is equal, and where it is infinite, its first element gets the gradient.
+// Where all of a window is equal, and where it is infinite, its first element gets the gradient;
+// padding never does. Channels that are moved one at a time, and several.
 TEST_P(KernelsSuite, MaxPoolOfEqualElements) {
-  constexpr Window kHalve = {2, 2, 0};
-  for (double value : {0.0, -std::numeric_limits<double>::infinity()}) {
-    const Input x = Given(reference::Array({1, 4, 6, 2}, std::vector<double>(48, value)));
-    const Input dy = Normal({1, 2, 3, 2});
-    const Tensor y = Output(dy.shape), dx = Output(x.shape);
-    kernels().MaxPool(x.tensor, kHalve, y);
-    EXPECT_EQ(Download(y), std::vector<float>(12, static_cast<float>(value)));
-    kernels().MaxPoolBackward(x.tensor, kHalve, y, dy.tensor, dx);
-    EXPECT_TRUE(Agrees(reference::MaxPoolBackward(x, kHalve, dy), dx, 0));
+  constexpr Window kHalve = {2, 2, 0}, kPadded = {3, 2, 1};
+  for (const Window& window : {kHalve, kPadded}) {
+    for (const int64_t channels : {2, 8}) {
+      for (double value : {0.0, -std::numeric_limits<double>::infinity()}) {
+        SCOPED_TRACE(testing::Message()
+                     << window.kernel << ", " << channels << " channels, " << value);
+        const Input x = Given(reference::Array(
+            {1, 4, 6, channels}, std::vector<double>(static_cast<size_t>(24 * channels), value)));
+        const Input dy = Normal({1, 2, 3, channels});
+        const Tensor y = Output(dy.shape), dx = Output(x.shape);
+        kernels().MaxPool(x.tensor, window, y);
+        EXPECT_EQ(Download(y),
+                  std::vector<float>(static_cast<size_t>(y.elements()), static_cast<float>(value)));
+        kernels().MaxPoolBackward(x.tensor, window, y, dy.tensor, dx);
+        EXPECT_TRUE(Agrees(reference::MaxPoolBackward(x, window, dy), dx, SumRoundings(9)));
+      }
+    }
   }
 }
 
+// The first NaN of a window gets the gradient.
 TEST_P(KernelsSuite, MaxPoolPassesNaN) {
+  constexpr Window kHalve = {2, 2, 0};
   for (int64_t at = 0; at < 4; ++at) {
-    std::vector<float> elements = {1, 2, 3, 4};
+    std::vector<float> elements = {1, 2, 3, 4}, expected = {0, 0, 0, 0};
     elements[at] = std::numeric_limits<float>::quiet_NaN();
-    Tensor y = Output({1, 1, 1, 1});
-    kernels().MaxPool(Upload({1, 2, 2, 1}, elements), {2, 2, 0}, y);
+    expected[at] = 5;
+    const Tensor x = Upload({1, 2, 2, 1}, elements), y = Output({1, 1, 1, 1});
+    kernels().MaxPool(x, kHalve, y);
     EXPECT_TRUE(std::isnan(Download(y)[0])) << at;
+    const Tensor dx = Output(x.shape());
+    kernels().MaxPoolBackward(x, kHalve, y, Upload({1, 1, 1, 1}, {5}), dx);
+    EXPECT_EQ(Download(dx), expected) << at;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/comm/cuda/gpu_device.h"
@@ -13,7 +14,9 @@
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/cuda/device.h"
+#include "core/cuda/libraries/libraries.h"
 #include "core/kernels/cuda/cuda_kernels.h"
+#include "core/run/own_gpu.h"
 
 namespace lockstep {
 namespace {
@@ -47,12 +50,12 @@ class CudaRankDevice final : public RankDevice {
 
 class CudaRankDevices final : public RankDevices {
  public:
-  CudaRankDevices(const GpuPlaces& places, bool are_threads)
+  CudaRankDevices(GpuPlaces places, bool are_threads)
       : places_(places), are_threads_(are_threads) {}
 
   HeldBytes held_bytes(NcclReductions reductions) const override {
     const bool exact = reductions == NcclReductions::kExact;
-    if (!exact || places_.kind == GpuPlaces::Kind::kShared) return nullptr;
+    if (!exact || places_ == GpuPlaces::kShared) return nullptr;
     return [](const Signature& signature, int size, bool /*in_place*/) {
       return ExactReductionBytes(signature, {.size = size, .rank = 0, .ranks_a_node = size});
     };
@@ -67,8 +70,8 @@ class CudaRankDevices final : public RankDevices {
 
   absl::StatusOr<std::unique_ptr<RankDevice>> Make(Communicator& world,
                                                    const Options& options) override {
-    const bool shared = places_.kind == GpuPlaces::Kind::kShared;
-    const int ordinal = places_.first + (shared || !are_threads_ ? 0 : world.rank());
+    const bool shared = places_ == GpuPlaces::kShared;
+    LS_ASSIGN_OR_RETURN(const int ordinal, OrdinalOf(world));
     LS_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context, CudaContext::Create(ordinal));
     try {
       auto device = std::make_unique<CudaRankDevice>(
@@ -86,6 +89,14 @@ class CudaRankDevices final : public RankDevices {
   }
 
  private:
+  // The GPU of the calling rank, as its process counts those that it sees.
+  absl::StatusOr<int> OrdinalOf(Communicator& world) const {
+    if (places_ == GpuPlaces::kShared) return 0;
+    if (are_threads_) return world.rank();
+    LS_ASSIGN_OR_RETURN(const std::vector<GpuId> gpus, cuda::DeviceIds());
+    return ChooseOwnGpu(gpus, world);
+  }
+
   const GpuPlaces places_;
   const bool are_threads_;
   const std::shared_ptr<RoundBoards> boards_ = std::make_shared<RoundBoards>();
@@ -95,7 +106,10 @@ class CudaRankDevices final : public RankDevices {
 
 absl::StatusOr<std::shared_ptr<RankDevices>> CreateCudaRankDevices(const RanksHere& ranks) {
   LS_ASSIGN_OR_RETURN(const int gpus, cuda::CountDevices());
-  LS_ASSIGN_OR_RETURN(const GpuPlaces places, PlaceOnGpus(gpus, ranks));
+  const GpuPlaces places = PlaceOnGpus(gpus, ranks);
+  // What every run needs; cuDNN, which transformers do without, is loaded by its first use.
+  LS_RETURN_IF_ERROR(cuda::LoadCublasLt());
+  if (places == GpuPlaces::kOwn) LS_RETURN_IF_ERROR(cuda::LoadNccl());
   return std::make_shared<CudaRankDevices>(places, ranks.processes == 0);
 }
 

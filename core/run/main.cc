@@ -98,7 +98,6 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
                                             const std::vector<StrategyDefinition>& strategies) {
   LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(command_line, strategy, make_model,
                                                   {.processes = process.ranks_here(),
-                                                   .own_number = process.number_here(),
                                                    .has_first = process.rank() == 0},
                                                   strategies));
   if (command_line.elastic) {

@@ -18,7 +18,8 @@
 #   --torch_peer SCRIPT  of the PyTorch side of the benchmarks; without it nothing is compared
 #
 # A command that fails does not keep the others from running. Each leaves its output in DIR/<name>.txt,
-# and DIR/summary.txt says how all of them went. Exit code 0 only if all passed.
+# and DIR/summary.txt says how all of them went; DIR/table.md has that with commit, GPU and date as a table
+# to paste, which is printed last. Exit code 0 only if all passed.
 set -uo pipefail
 
 root="$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")" && pwd)"
@@ -63,6 +64,8 @@ mkdir -p "${results}" || exit 1
 results="$(realpath "${results}")"
 summary="${results}/summary.txt"
 : >"${summary}" || exit 1
+rows="${results}/rows"
+: >"${rows}" || exit 1
 
 # record NAME COMMAND...: runs it, shows and keeps its output, and notes how it went.
 record() {
@@ -80,6 +83,7 @@ record() {
   ((code != 124 && code != 137)) || verdict="FAIL, not done after ${limit} s"
   echo "exit code ${code}" >>"${log}"
   echo "${name}: ${verdict} (exit code ${code}, $((SECONDS - start)) s)" >>"${summary}"
+  echo "| ${name} | ${verdict} | $((SECONDS - start)) |" >>"${rows}"
 }
 
 # note WORDS...: what a reader of the summary should know.
@@ -142,4 +146,12 @@ for part in "${parts[@]}"; do "${part}"; done
 
 printf '\n== summary, %s\n' "${results}"
 cat "${summary}"
+{
+  printf '\n%s, commit %s, %s\n\n' "$(date --iso-8601)" "$(cat "${root}/commit")" \
+    "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c |
+      awk '{ $1 = $1 " x"; print }' | paste -sd ';')"
+  printf '| what | result | seconds |\n|---|---|---|\n'
+  cat "${rows}"
+} | tee "${results}/table.md"
+rm -f "${rows}"
 grep -q ': PASS' "${summary}" && ! grep -q ': FAIL' "${summary}"

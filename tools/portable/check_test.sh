@@ -18,6 +18,10 @@ fail() {
 stand_in() {
   cat >"${box}/$1" <<'END'
 #!/usr/bin/env bash
+if [[ "$1" == --query-gpu=* ]]; then  # for the table's head, whatever was asked for
+  for _ in $(seq "${GPUS}"); do echo "NVIDIA Made Up, 580.1"; done
+  exit
+fi
 echo "$(basename "$0") $*" >>"${BOX}/calls"
 if [[ "$1" == --list-gpus ]]; then seq -f 'GPU %g' "${GPUS}"; fi
 if [[ -n "${SLEEPING}" && "$*" == *"${SLEEPING}"* ]]; then sleep 60; fi
@@ -53,6 +57,11 @@ for tool in memcheck racecheck initcheck synccheck; do
 done
 grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
 [[ "$(grep -c ': PASS' <<<"${summary}")" == 12 ]] || fail "all: ${summary}"
+# The table to paste: a head, and a row for each command.
+table="$(cat "${box}/results/table.md")"
+grep -q "^20..-..-.., commit 1234567, 1 x NVIDIA Made Up, 580.1$" <<<"${table}" || fail "no head: ${table}"
+[[ "$(grep -cE '^\| [a-z]+ \| PASS \| [0-9]+ \|$' <<<"${table}")" == 12 ]] || fail "table: ${table}"
+[[ "${output}" == *"${table}" ]] || fail "the table is not printed last: ${output}"
 
 GPUS=2 check tests
 grep -qFx "run lockstep gpu_tests --gtest_filter=*" <<<"${calls}" || fail "two GPUs: ${calls}"
@@ -65,6 +74,7 @@ for failing in "lockstep gpu_tests --gtest_filter" "--jobs" "gpu_training" "--to
   grep -qF -- "--tool synccheck" <<<"${calls}" || fail "${failing}: the end was not reached"
 done
 grep -q 'racecheck: FAIL' <<<"${output}" || fail "the summary is not shown"
+grep -qE '^\| racecheck \| FAIL \|' <<<"${output}" || fail "the table hides a failure"
 grep -qx 'exit code 1' "${box}/results/racecheck.txt" || fail "no exit code in the output's file"
 
 # One that never ends.

@@ -1,5 +1,9 @@
 #include <cstdio>
+#include <functional>
+#include <string>
 
+#include "absl/status/status.h"
+#include "core/cuda/libraries/libraries.h"
 #include "cublasLt.h"
 #include "cuda_runtime_api.h"
 #include "cudnn.h"
@@ -12,17 +16,29 @@
 namespace lockstep {
 namespace {
 
+// What an optional part of the machine says of itself: its version, or that it is missing.
+std::string VersionOr(const absl::Status& loaded, const std::function<size_t()>& version) {
+  return loaded.ok() ? std::to_string(version()) : "missing";
+}
+
 // Prints the versions of NVIDIA's driver and libraries that this program meets when it runs, which
 // benchmarks are recorded with. Returns the exit code: 1 where there is no driver.
 int PrintGpuVersions(int /*argc*/, char** /*argv*/) {
   // What goes wrong leaves 0; a driver that is missing does too, without an error.
-  int driver = 0, runtime = 0, nccl = 0;
+  int driver = 0, runtime = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
-  static_cast<void>(ncclGetVersion(&nccl));
   std::printf("driver for CUDA %d.%d, CUDA runtime %d.%d\n", driver / 1000, driver % 1000 / 10,
               runtime / 1000, runtime % 1000 / 10);
-  std::printf("cuBLASLt %zu, cuDNN %zu, NCCL %d\n", cublasLtGetVersion(), cudnnGetVersion(), nccl);
+  const auto nccl = [] {
+    int version = 0;
+    static_cast<void>(ncclGetVersion(&version));
+    return static_cast<size_t>(version);
+  };
+  std::printf("cuBLASLt %s, cuDNN %s, NCCL %s\n",
+              VersionOr(cuda::LoadCublasLt(), cublasLtGetVersion).c_str(),
+              VersionOr(cuda::LoadCudnn(), cudnnGetVersion).c_str(),
+              VersionOr(cuda::LoadNccl(), nccl).c_str());
   return driver == 0 ? 1 : 0;
 }
 

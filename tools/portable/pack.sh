@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # pack PROGRAM... DIR: lays programs, the shared libraries that a bare machine lacks, the experiments'
 # configurations and their curve tests on GPUs into the folder DIR, which then runs where there is a
-# Linux of glibc 2.36 or later: with `DIR/run PROGRAM`, `DIR/curves` and `DIR/check`. CUDA's libraries
-# are taken to be there.
+# Linux of glibc 2.36 or later: with `DIR/run PROGRAM`, `DIR/curves` and `DIR/check`. NVIDIA's libraries
+# are opened by what computes on a GPU (core/cuda/libraries), and are the machine's.
 #
 #   ./bazelw run --config=cuda --config=portable //tools/portable:pack -- DIR
 set -euo pipefail
@@ -30,9 +30,8 @@ for program in "${programs[@]}"; do
   install -m 755 "${program}" "${parts}/bin/"
   while read -r name arrow path _; do
     case "${name}" in
-      # glibc's and the kernel's own, which every machine has; CUDA's, which are large.
+      # glibc's and the kernel's own, which every machine has.
       linux-vdso.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | /*/ld-linux*) ;;
-      libcuda.so.* | libcublas*.so.* | libcudnn*.so.* | libnccl.so.*) ;;
       *)
         [[ "${arrow}" == "=>" && "${path}" == /* ]] || fail "${program} needs ${name}, which this machine lacks"
         install -m 644 "${path}" "${parts}/lib/${name}"

@@ -103,7 +103,6 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout) 
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   MPI_Comm_size(host, &process->ranks_here_);
-  MPI_Comm_rank(host, &process->number_here_);
   MPI_Comm_free(&host);
   process->has_own_core_ = process->ranks_here_ <= sysconf(_SC_NPROCESSORS_ONLN);
   return process;

@@ -31,8 +31,7 @@ class Process {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int ranks_here() const { return ranks_here_; }    // on this machine
-  int number_here() const { return number_here_; }  // of this process among those
+  int ranks_here() const { return ranks_here_; }  // on this machine
   // Whether this machine has a core for each of its ranks: then a wait may poll.
   bool has_own_core() const { return has_own_core_; }
 
@@ -51,7 +50,6 @@ class Process {
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;
-  int number_here_ = 0;
   bool has_own_core_ = false;
   bool abandoned_ = false;
   bool stopped_ = false;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/cuda/libraries/libraries.h"
 #include "glog/logging.h"
 
 namespace lockstep::nccl {
@@ -14,9 +15,14 @@ namespace {
 // NCCL works in threads of its own; this often they are looked at.
 constexpr std::chrono::microseconds kLook(20);
 
+// The multiprocessors of a GPU that a communicator's kernels may take from those that compute
+// meanwhile: an H100 has 132. NCCL_MAX_CTAS in the environment goes before it.
+constexpr int kMostCtas = 16;
+
 }  // namespace
 
 absl::StatusOr<ncclUniqueId> Comm::NewId() {
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   ncclUniqueId id;
   const ncclResult_t result = ncclGetUniqueId(&id);
   if (result == ncclSuccess) return id;
@@ -27,9 +33,11 @@ absl::StatusOr<ncclUniqueId> Comm::NewId() {
 
 absl::StatusOr<std::shared_ptr<Comm>> Comm::Create(const ncclUniqueId& id, int size, int rank,
                                                    Patience patience) {
+  LS_RETURN_IF_ERROR(cuda::LoadNccl());
   const std::shared_ptr<Comm> comm(new Comm(std::move(patience)));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = kMostCtas;
   const ncclResult_t result = ncclCommInitRankConfig(&comm->comm_, size, id, rank, &config);
   Lock lock(comm->mutex_);
   absl::Status status = result == ncclInProgress ? absl::OkStatus()

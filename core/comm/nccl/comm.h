@@ -20,6 +20,11 @@ struct Patience {
 
 // NCCL's communicator of one member: an ncclComm_t that never blocks in NCCL, so that waits end
 // when the world fails or the timeout has passed. Thread-safe.
+//
+// NCCL starts a thread for each call of a communicator that does not block. One that blocks would
+// need none, but could not be aborted while a call waits for a peer that is gone (the first call
+// between two members connects them): NCCL allows one thread at a time to use a communicator
+// ("NCCL User Guide", "Thread Safety").
 class Comm {
  public:
   // A new group's name, which one member makes and tells the others.

@@ -5,6 +5,7 @@
 #include <algorithm>   // std::max
 #include <cstring>     // std::memcpy
 #include <functional>  // std::hash
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/comm/device/exact_reduction.h"
+#include "core/comm/mesh_shape.h"
 #include "core/comm/nccl/calls.h"
 #include "core/tensor/allocator.h"
 
@@ -173,35 +175,69 @@ class NcclCollectives final : public NcclCarrier {
   }
 };
 
+using Direction = DeviceRoutes::Direction;
+
+// The communicator for messages to or from another member, who calls this for the other direction
+// at the same time. On the calling thread's GPU. Waits for that member.
+absl::StatusOr<std::shared_ptr<nccl::Comm>> ConnectTwo(NcclGroup& group, Direction direction,
+                                                       int member) {
+  const bool sends = direction == Direction::kTo;
+  TravellingId id;
+  if (sends) {
+    LS_ASSIGN_OR_RETURN(const ncclUniqueId made, nccl::Comm::NewId());
+    id.Set(made);
+  }
+  Work work = group.Call([&](Communicator& ids) {
+    return sends ? ids.Send(id.tensor(), member, kIdLabel)
+                 : ids.Recv(id.tensor(), member, kIdLabel);
+  });
+  LS_RETURN_IF_ERROR(work.Wait());
+  return nccl::Comm::Create(id.Get(), 2, sends ? 0 : 1, group.patience);
+}
+
+// Communicators for messages that are made with the group.
+using MessageComms = std::map<std::pair<Direction, int>, std::shared_ptr<nccl::Comm>>;
+
+// Those between neighbours on the ring of members, both ways, which all members make in one order:
+// that of the pairs. No member waits for one that waits for a later pair.
+absl::StatusOr<MessageComms> ConnectRing(NcclGroup& group) {
+  const int size = group.ids->size(), rank = group.ids->rank();
+  MessageComms comms;
+  for (int first = 0; first < (size == 2 ? 1 : size); ++first) {
+    const int second = (first + 1) % size;
+    if (rank != first && rank != second) continue;
+    const int other = rank == first ? second : first;
+    const bool is_first = rank == first;
+    for (const bool forward : {true, false}) {
+      const Direction direction = forward == is_first ? Direction::kTo : Direction::kFrom;
+      LS_ASSIGN_OR_RETURN(comms[std::pair(direction, other)], ConnectTwo(group, direction, other));
+    }
+  }
+  return comms;
+}
+
 // Between processes, which cannot reach each other's GPUs by copies.
 class NcclMessages final : public NcclCarrier {
  public:
+  // `comm`: null where it is yet to be made.
   NcclMessages(std::shared_ptr<NcclGroup> group, std::unique_ptr<DeviceStream> stream,
-               DeviceRoutes::Direction direction, int member)
+               Direction direction, int member, std::shared_ptr<nccl::Comm> comm)
       : NcclCarrier(std::move(group), std::move(stream)),
-        sends_(direction == DeviceRoutes::Direction::kTo),
-        member_(member) {}
+        direction_(direction),
+        member_(member),
+        comm_(std::move(comm)) {}
 
  private:
-  // Made for the first message, by the two that have a part in it.
+  // Made for the first message, by the two that have a part in it, if it was not with the group.
   std::shared_ptr<nccl::Comm> Connected() override {
-    if (comm_ != nullptr) return comm_;
-    TravellingId id;
-    if (sends_) id.Set(ValueOrThrow(nccl::Comm::NewId()));
-    ThrowIfError(group()
-                     .Call([&](Communicator& ids) {
-                       return sends_ ? ids.Send(id.tensor(), member_, kIdLabel)
-                                     : ids.Recv(id.tensor(), member_, kIdLabel);
-                     })
-                     .Wait());
-    comm_ = ValueOrThrow(nccl::Comm::Create(id.Get(), 2, sends_ ? 0 : 1, group().patience));
+    if (comm_ == nullptr) comm_ = ValueOrThrow(ConnectTwo(group(), direction_, member_));
     return comm_;
   }
   void Queue(nccl::Comm& comm, const DeviceCall& call, cuda::GpuStream& stream) override {
     nccl::QueueMessage(comm, call.call, stream);
   }
 
-  const bool sends_;
+  const Direction direction_;
   const int member_;
   std::shared_ptr<nccl::Comm> comm_;
 };
@@ -210,12 +246,14 @@ class NcclMessages final : public NcclCarrier {
 // process, and what a rank sends itself always does.
 class NcclRoutes final : public DeviceRoutes {
  public:
-  // `threads`: routes among the members; null where some are other processes.
+  // `messages`: what is connected already. `threads`: routes among the members; null where some are
+  // other processes.
   NcclRoutes(std::shared_ptr<NcclGroup> group, DeviceStreamFactory make_stream,
-             std::unique_ptr<DeviceRoutes> threads)
+             MessageComms messages, std::unique_ptr<DeviceRoutes> threads)
       : group_(std::move(group)),
         rank_(group_->ids->rank()),
         make_stream_(std::move(make_stream)),
+        messages_(std::move(messages)),
         alone_(std::make_shared<RoundBoard>(), group_->ids->size(), rank_, make_stream_),
         threads_(std::move(threads)) {}
 
@@ -225,13 +263,16 @@ class NcclRoutes final : public DeviceRoutes {
   std::unique_ptr<DeviceCarrier> Messages(Direction direction, int member) override {
     if (threads_ != nullptr) return threads_->Messages(direction, member);
     if (member == rank_) return alone_.Messages(direction, member);
-    return std::make_unique<NcclMessages>(group_, make_stream_(), direction, member);
+    const auto found = messages_.find(std::pair(direction, member));
+    return std::make_unique<NcclMessages>(group_, make_stream_(), direction, member,
+                                          found == messages_.end() ? nullptr : found->second);
   }
 
  private:
   const std::shared_ptr<NcclGroup> group_;
   const int rank_;
   const DeviceStreamFactory make_stream_;
+  const MessageComms messages_;
   SharedDeviceRoutes alone_;
   const std::unique_ptr<DeviceRoutes> threads_;
 };
@@ -263,8 +304,12 @@ absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& gro
   LS_ASSIGN_OR_RETURN(std::shared_ptr<nccl::Comm> comm, ConnectAll(*ids, patience_));
   auto shared = std::make_shared<NcclGroup>(std::move(ids), std::move(comm), patience_, reductions_,
                                             ranks_a_node, watch_);
+  MessageComms messages;
+  if (!threads_.has_value() && group.name() == Name(MeshAxis::kPp)) {
+    LS_ASSIGN_OR_RETURN(messages, ConnectRing(*shared));
+  }
   return std::make_unique<NcclRoutes>(
-      std::move(shared), StreamFactory(),
+      std::move(shared), StreamFactory(), std::move(messages),
       threads_.has_value() ? threads_->Connect(group.group(), StreamFactory()) : nullptr);
 }
 

@@ -23,8 +23,9 @@ struct Fault {
 std::optional<Fault> RunKernel(const KernelLaunch& launch, int device, const Memory& memory,
                                uint64_t seed);
 
-// Shared memory that a block has, static and what its launch asks for.
-inline constexpr int64_t kSharedBytesOfBlock = 227 << 10;
+// Shared memory that a block may have, static and what its launch asks for: an H100's, or
+// LOCKSTEP_EMULATED_SHARED_BYTES of the environment, which counts from the next call.
+int64_t SharedBytesOfBlock();
 // Without cudaFuncSetAttribute.
 inline constexpr int64_t kUsualSharedBytes = 48 << 10;
 

@@ -2,6 +2,7 @@
 // rounded once.
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/cuda/emulation/cudnn_descriptors.h"
@@ -162,6 +163,13 @@ cudnnStatus_t JudgeCall(const Geometry& g, const void* alpha, size_t workspace_b
   return CUDNN_STATUS_SUCCESS;
 }
 
+// Whether there is a convolution with a bias, which cuDNN documents for some shapes alone: not if
+// LOCKSTEP_EMULATED_CUDNN_BIAS of the environment is 0.
+bool HasBias() {
+  const char* const has = std::getenv("LOCKSTEP_EMULATED_CUDNN_BIAS");
+  return has == nullptr || std::strcmp(has, "0") != 0;
+}
+
 }  // namespace
 }  // namespace lockstep::emulation
 
@@ -170,6 +178,7 @@ using lockstep::emulation::BackwardFilter;
 using lockstep::emulation::FloatAt;
 using lockstep::emulation::Forward;
 using lockstep::emulation::Geometry;
+using lockstep::emulation::HasBias;
 using lockstep::emulation::JudgeCall;
 using lockstep::emulation::Propose;
 using lockstep::emulation::QueueDnn;
@@ -254,6 +263,7 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
     cudnnTensorDescriptor_t y_tensor, void* y) {
   const Geometry g = {*x_tensor, *y_tensor, *w_filter, *convolution};
   if (const cudnnStatus_t status = JudgeCall(g, alpha1, workspace_bytes)) return status;
+  if (!HasBias()) return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "no convolution with a bias");
   if (activation->mode != CUDNN_ACTIVATION_IDENTITY ||
       algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) {
     return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED,

@@ -91,6 +91,8 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
       return "CUDNN_STATUS_BAD_PARAM";
     case CUDNN_STATUS_NOT_SUPPORTED:
       return "CUDNN_STATUS_NOT_SUPPORTED";
+    case CUDNN_STATUS_NOT_SUPPORTED_SHAPE:
+      return "CUDNN_STATUS_NOT_SUPPORTED_SHAPE";
     case CUDNN_STATUS_EXECUTION_FAILED:
       return "CUDNN_STATUS_EXECUTION_FAILED";
   }
@@ -173,27 +175,5 @@ cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t activatio
                                            cudnnActivationMode_t mode, cudnnNanPropagation_t,
                                            double) {
   activation->mode = mode;
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t* pooling) {
-  return Create(pooling);
-}
-cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t pooling) {
-  return Destroy(pooling);
-}
-cudnnStatus_t cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t pooling, cudnnPoolingMode_t mode,
-                                          cudnnNanPropagation_t nan, int height, int width,
-                                          int pad_h, int pad_w, int stride_h, int stride_w) {
-  if (nan != CUDNN_PROPAGATE_NAN) {
-    return RefuseDnn(CUDNN_STATUS_NOT_SUPPORTED, "pooling that drops NaN is not emulated");
-  }
-  *pooling = {.mode = mode,
-              .height = height,
-              .width = width,
-              .pad_h = pad_h,
-              .pad_w = pad_w,
-              .stride_h = stride_h,
-              .stride_w = stride_w};
   return CUDNN_STATUS_SUCCESS;
 }

@@ -49,11 +49,6 @@ struct EmulatedActivation {
   cudnnActivationMode_t mode = CUDNN_ACTIVATION_IDENTITY;
 };
 
-struct EmulatedPooling {
-  cudnnPoolingMode_t mode = CUDNN_POOLING_MAX;
-  int64_t height = 0, width = 0, pad_h = 0, pad_w = 0, stride_h = 1, stride_w = 1;
-};
-
 namespace lockstep::emulation {
 
 // Logs why.

@@ -306,7 +306,24 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device < 0 || device >= TheMachine().devices()) return Result(cudaErrorInvalidDevice);
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(lockstep::emulation::SharedBytesOfBlock());
+      break;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= TheMachine().devices()) return Result(cudaErrorInvalidDevice);
+  *properties = {};
+  properties->uuid.bytes[0] = static_cast<char>(device + 1);
   return cudaSuccess;
 }
 
@@ -479,7 +496,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   LS_RETURN_IF_DEVICE_FAILED();
-  if (value < 0 || value > lockstep::emulation::kSharedBytesOfBlock) {
+  if (value < 0 || value > lockstep::emulation::SharedBytesOfBlock()) {
     return Refuse(cudaErrorInvalidValue,
                   absl::StrCat("cudaFuncSetAttribute: ", value, " bytes of shared memory"));
   }

@@ -19,12 +19,29 @@ namespace {
 // What a launch can carry in its second and third dimension: heads and samples.
 constexpr int64_t kMost = 65535;
 
+// The shared memory in bytes that blocks on the current GPU may ask for.
+int64_t SharedBytesOfBlocks() {
+  int device = 0, bytes = 0;
+  LS_CUDA(cudaGetDevice(&device));
+  LS_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
 void CheckAttention(const Attention& attention, const Tensor& qkv) {
   CHECK_EQ(qkv.shape()[2], attention.packed_width()) << qkv.shape();
   if (attention.head_width > cuda::kWidestHead) {
     throw StatusException(absl::UnimplementedError(
         absl::StrCat("attention on the GPU: heads of ", attention.head_width,
                      " elements; there are kernels for up to ", cuda::kWidestHead)));
+  }
+  const int64_t shared_bytes = cuda::AttentionSharedBytes(attention.head_width);
+  if (const int64_t most = SharedBytesOfBlocks(); shared_bytes > most) {
+    int64_t widest = attention.head_width;
+    while (cuda::AttentionSharedBytes(widest) > most) --widest;
+    throw StatusException(absl::UnimplementedError(
+        absl::StrCat("attention on the GPU: heads of ", attention.head_width, " elements need ",
+                     shared_bytes, " bytes of shared memory, and a block has at most ", most,
+                     " on this GPU; heads have up to ", widest, " elements there")));
   }
   if (qkv.shape()[0] > kMost || attention.heads > kMost) {
     throw StatusException(absl::UnimplementedError(

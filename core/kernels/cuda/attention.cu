@@ -35,6 +35,8 @@ size_t SharedBytes(int tiles, int64_t width) {
   return sizeof(float) * static_cast<size_t>(tiles * kTile * (width + 1));
 }
 
+constexpr int kForwardTiles = 3, kBackwardTiles = 4;
+
 // Fills a tile with the rows first, first + 1, ... of `x`; row t begins at offset(t). Zeros behind
 // the last one.
 template <typename Offset>
@@ -229,12 +231,16 @@ dim3 Blocks(int64_t heads, int64_t batch, int64_t rows, int64_t rows_of_block) {
 
 }  // namespace
 
+int64_t AttentionSharedBytes(int64_t head_width) {
+  return static_cast<int64_t>(SharedBytes(kBackwardTiles, head_width));
+}
+
 cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                              Array qkv, Array y, float* log_sum_exp) {
   if (FitsTensorCores(attention, time, {qkv, y})) {
     return TensorCoreAttentionForward(stream, attention, batch, time, qkv, y, log_sum_exp);
   }
-  const size_t shared = SharedBytes(3, attention.head_width);
+  const size_t shared = SharedBytes(kForwardTiles, attention.head_width);
   const cudaError_t error = AllowShared(ForwardKernel, shared);
   if (error != cudaSuccess) return error;
   ForwardKernel<<<Blocks(attention.heads, batch, time, kTile), kWarps * kWarp, shared, stream>>>(
@@ -251,7 +257,7 @@ cudaError_t AttentionBackward(cudaStream_t stream, Attention attention, int64_t 
   }
   ProductsKernel<<<Blocks(attention.heads, batch, time, kWarps), kWarps * kWarp, 0, stream>>>(
       attention, time, y, dy, products);
-  const size_t shared = SharedBytes(4, attention.head_width);
+  const size_t shared = SharedBytes(kBackwardTiles, attention.head_width);
   cudaError_t error = AllowShared(BackwardKernel<false>, shared);
   if (error != cudaSuccess) return error;
   BackwardKernel<false>

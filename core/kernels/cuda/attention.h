@@ -13,6 +13,10 @@ namespace lockstep::cuda {
 // The widest head that there are kernels for.
 inline constexpr int64_t kWidestHead = 256;
 
+// Shared memory in bytes of a block of the kernels that take any head, for heads of `head_width`
+// elements.
+int64_t AttentionSharedBytes(int64_t head_width);
+
 // The documents of `attention` lie in the GPU's memory.
 cudaError_t AttentionForward(cudaStream_t stream, Attention attention, int64_t batch, int64_t time,
                              Array qkv, Array y, float* log_sum_exp);

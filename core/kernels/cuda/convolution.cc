@@ -1,9 +1,9 @@
-// Convolutions and pooling, by cuDNN; the opposite of pooling.
+// Convolutions, by cuDNN; pooling and its opposite.
 
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/cudnn_convolutions.h"
-#include "core/kernels/cuda/poolings.h"
+#include "core/kernels/cuda/pooling.h"
 #include "core/kernels/cuda/span.h"
 #include "core/kernels/cuda/upsample.h"
 #include "glog/logging.h"
@@ -20,6 +20,19 @@ void CheckUpsampled(const Shape& small, const Shape& large) {
   CHECK_EQ(large, Shape({small[0], 2 * small[1], 2 * small[2], small[3]}));
 }
 
+cuda::Pooling PoolingOf(const Tensor& x, const Window& window, const Tensor& y) {
+  CHECK(0 <= window.padding && window.padding < window.kernel &&
+        window.kernel <= cuda::kWidestPooling)
+      << "windows of " << window.kernel << " with a padding of " << window.padding;
+  CHECK_EQ(y.shape(), Shape({x.shape()[0], window.Output(x.shape()[1]), window.Output(x.shape()[2]),
+                             x.shape()[3]}));
+  return {.in = ImagesOf(x),
+          .out = ImagesOf(y),
+          .kernel = window.kernel,
+          .stride = window.stride,
+          .padding = window.padding};
+}
+
 }  // namespace
 
 void CudaKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -27,52 +40,57 @@ void CudaKernels::Convolution(const Tensor& x, const Tensor& w, const Tensor& bi
   Span span(this);
   CHECK_EQ(x.shape()[-1], w.shape()[-1]);
   CHECK_EQ(y.shape()[1], window.Output(x.shape()[1]));
-  convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
+  const bool is_whole = convolutions_->Run(allocator_, Pass::kForward, window, x, w, bias, y);
+  if (!is_whole) AddBias(y, bias, Tensor(), y);
 }
 
 void CudaKernels::ConvolutionBackwardInput(const Tensor& dy, const Tensor& w, const Window& window,
                                            const Tensor& dx) {
   Span span(this);
-  convolutions_->Run(allocator_, Pass::kBackwardInput, window, dx, w, Tensor(), dy);
+  CHECK(convolutions_->Run(allocator_, Pass::kBackwardInput, window, dx, w, Tensor(), dy));
 }
 
 void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                             Write write, const Tensor& dw, const Tensor& dbias) {
   Span span(this);
   if (dbias.defined()) ColumnSums(dy, write, dbias);
-  if (dy.dtype() != DType::kF32) {
+  const bool direct = write == Write::kOverwrite && dw.dtype() == DType::kF32;
+  const Tensor fresh = direct ? dw : Workspace(dw.shape());
+  if (dy.dtype() == DType::kF32) {
+    CHECK(convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy));
+  } else {
     // cuDNN writes the gradient in its operands' dtype; ours is a sum in fp32.
     const Tensor wide_dy = Workspace(dy.shape()), wide_x = Workspace(x.shape());
     Cast(dy, wide_dy);
     Cast(x, wide_x);
-    return ConvolutionBackwardWeight(wide_dy, wide_x, window, write, dw, Tensor());
+    CHECK(convolutions_->Run(allocator_, Pass::kBackwardWeightOfWidened, window, wide_x, fresh,
+                             Tensor(), wide_dy));
   }
-  const bool direct = write == Write::kOverwrite && dw.dtype() == DType::kF32;
-  const Tensor fresh = direct ? dw : Workspace(dw.shape());
-  convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy);
   if (direct) return;
   write == Write::kAccumulate ? Add(dw, fresh, dw) : Cast(fresh, dw);
 }
 
 void CudaKernels::MaxPool(const Tensor& x, const Window& window, const Tensor& y) {
   Span span(this);
-  poolings_->Max(x, window, y);
+  LS_CUDA(cuda::MaxPool(stream(), PoolingOf(x, window, y), Of(x), Of(y)));
 }
 
 void CudaKernels::MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
                                   const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  poolings_->MaxBackward(x, window, y, dy, dx);
+  const Tensor places = Workspace(y.shape(), DType::kU8);
+  LS_CUDA(cuda::MaxPoolBackward(stream(), PoolingOf(x, window, y), Of(x), places.data<uint8_t>(),
+                                Of(dy), Of(dx)));
 }
 
 void CudaKernels::GlobalAveragePool(const Tensor& x, const Tensor& y) {
   Span span(this);
-  poolings_->GlobalAverage(x, y);
+  LS_CUDA(cuda::GlobalAveragePool(stream(), ImagesOf(x), Of(x), Of(y)));
 }
 
 void CudaKernels::GlobalAveragePoolBackward(const Tensor& dy, const Tensor& dx) {
   Span span(this);
-  poolings_->GlobalAverageBackward(dy, dx);
+  LS_CUDA(cuda::GlobalAveragePoolBackward(stream(), ImagesOf(dx), Of(dy), Of(dx)));
 }
 
 void CudaKernels::Upsample(const Tensor& x, const Tensor& y) {

@@ -4,7 +4,6 @@
 #include "core/kernels/cuda/cudnn.h"
 #include "core/kernels/cuda/cudnn_convolutions.h"
 #include "core/kernels/cuda/matrix_products.h"
-#include "core/kernels/cuda/poolings.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -16,7 +15,6 @@ CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Product
       products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),
       convolutions_(std::make_unique<cuda::CudnnConvolutions>(*cudnn_, fp32_products)),
-      poolings_(std::make_unique<cuda::Poolings>(*cudnn_)),
       batch_norms_(std::make_unique<cuda::BatchNorms>(*cudnn_)) {
   CHECK(allocator.device() == (Device{DeviceType::kCuda, context.ordinal()}));
 }

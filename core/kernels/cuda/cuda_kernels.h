@@ -14,12 +14,11 @@ class BatchNorms;
 class CudnnConvolutions;
 class Cudnn;
 class MatrixProducts;
-class Poolings;
 }  // namespace cuda
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
-// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for;
-// pooling and batch normalisation stand on cuDNN too; the others are our own.
+// products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for or
+// holds all operands exactly; batch normalisation stands on cuDNN too; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -195,7 +194,6 @@ class CudaKernels final : public Kernels {
   std::unique_ptr<cuda::MatrixProducts> products_;
   std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::CudnnConvolutions> convolutions_;
-  std::unique_ptr<cuda::Poolings> poolings_;
   std::unique_ptr<cuda::BatchNorms> batch_norms_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls

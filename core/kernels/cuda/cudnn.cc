@@ -11,8 +11,19 @@ namespace lockstep::cuda {
 namespace {
 
 int Extent(int64_t extent) {
-  CHECK(extent > 0 && extent <= std::numeric_limits<int>::max()) << extent;
+  CHECK_GT(extent, 0);
   return static_cast<int>(extent);
+}
+
+// Multiplies without overflow: each extent is at most the whole, which is bounded before the next.
+bool HasAtMost(const Images& images, int64_t most) {
+  int64_t elements = 1;
+  for (const int64_t extent : {images.batch, images.height, images.width, images.channels}) {
+    if (extent > most / elements) return false;
+    elements *= extent;
+    if (elements == 0) return true;
+  }
+  return true;
 }
 
 }  // namespace
@@ -29,6 +40,7 @@ Cudnn::~Cudnn() {
 
 cudnnHandle_t Cudnn::handle() {
   if (handle_ == nullptr) {
+    ThrowIfError(LoadCudnn());
     LS_CUDNN(cudnnCreate(&handle_));
     LS_CUDNN(cudnnSetStream(handle_, context_.stream()));
   }
@@ -50,6 +62,13 @@ Images ImagesOf(const Tensor& x) {
 }
 
 void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images) {
+  if (!HasAtMost(images, std::numeric_limits<int>::max())) {
+    throw StatusException(absl::UnimplementedError(
+        absl::StrCat("cuDNN: images [", images.batch, ", ", images.height, ", ", images.width, ", ",
+                     images.channels,
+                     "] have 2^31 elements or more, which it cannot count; use smaller "
+                     "micro-batches (cut.micro_batches or cut.shards)")));
+  }
   LS_CUDNN(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NHWC, CudnnType(dtype),
                                       Extent(images.batch), Extent(images.channels),
                                       Extent(images.height), Extent(images.width)));

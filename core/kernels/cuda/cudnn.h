@@ -4,7 +4,9 @@
 
 #include <cudnn.h>  // NVIDIA's: in quotation marks it would be this file
 
+#include "core/base/status.h"
 #include "core/cuda/context.h"
+#include "core/cuda/libraries/libraries.h"
 #include "core/kernels/cuda/images.h"
 #include "core/tensor/tensor.h"
 
@@ -36,7 +38,10 @@ class Cudnn {
 template <typename Handle, cudnnStatus_t (*kCreate)(Handle*), cudnnStatus_t (*kDestroy)(Handle)>
 class CudnnDescriptor {
  public:
-  CudnnDescriptor() { LS_CUDNN(kCreate(&handle_)); }
+  CudnnDescriptor() {
+    ThrowIfError(LoadCudnn());
+    LS_CUDNN(kCreate(&handle_));
+  }
   ~CudnnDescriptor() { kDestroy(handle_); }
   CudnnDescriptor(const CudnnDescriptor&) = delete;
   CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
@@ -56,7 +61,8 @@ cudnnDataType_t CudnnType(DType dtype);
 // The extents of a tensor of rank 4.
 Images ImagesOf(const Tensor& x);
 
-// Images in channels-last layout.
+// Images in channels-last layout. Throws a StatusException, Unimplemented, where they have 2^31
+// elements or more: cuDNN's offsets have 32 bits.
 void Describe(const TensorDescriptor& descriptor, DType dtype, const Images& images);
 
 }  // namespace lockstep::cuda

@@ -50,16 +50,22 @@ struct CudnnConvolutions::Plan {
   cudnnConvolutionBwdDataAlgo_t backward_input = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
   cudnnConvolutionBwdFilterAlgo_t backward_weight = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
   size_t workspace = 0;
+  bool refuses_bias = false;  // cuDNN has been asked, and has no such convolution with a bias
 };
+
+bool CudnnConvolutions::AllowsTf32(Pass pass, DType dtype, Fp32Products fp32_products) {
+  return dtype == DType::kF32 &&
+         (fp32_products == Fp32Products::kTf32 || pass == Pass::kBackwardWeightOfWidened);
+}
 
 CudnnConvolutions::CudnnConvolutions(Cudnn& cudnn, Fp32Products fp32_products)
     : cudnn_(cudnn), fp32_products_(fp32_products) {}
 
 CudnnConvolutions::~CudnnConvolutions() = default;
 
-const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window& window,
-                                                         const Tensor& x, const Tensor& w,
-                                                         bool has_bias, const Tensor& y) {
+CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window& window, const Tensor& x,
+                                                   const Tensor& w, bool has_bias,
+                                                   const Tensor& y) {
   std::unique_ptr<Plan>& kept =
       plans_[Key{pass, x.dtype(), has_bias, x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3],
                  w.shape()[0], window.kernel, window.stride, window.padding}];
@@ -77,7 +83,7 @@ const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window
                                            window.stride, window.stride, 1, 1,
                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
   // The default takes TF32 for fp32.
-  const bool exact = dtype == DType::kF32 && fp32_products_ == Fp32Products::kFp32;
+  const bool exact = dtype == DType::kF32 && !AllowsTf32(pass, dtype, fp32_products_);
   LS_CUDNN(cudnnSetConvolutionMathType(plan->convolution, exact ? CUDNN_FMA_MATH
                                                           : dtype == DType::kF32
                                                               ? CUDNN_DEFAULT_MATH
@@ -109,7 +115,8 @@ const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window
       plan->backward_input = chosen.algo;
       break;
     }
-    case Pass::kBackwardWeight: {
+    case Pass::kBackwardWeight:
+    case Pass::kBackwardWeightOfWidened: {
       std::array<cudnnConvolutionBwdFilterAlgoPerf_t, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT>
           proposals;
       LS_CUDNN(cudnnGetConvolutionBackwardFilterAlgorithm_v7(
@@ -134,6 +141,7 @@ const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window
           &plan->workspace));
       break;
     case Pass::kBackwardWeight:
+    case Pass::kBackwardWeightOfWidened:
       LS_CUDNN(cudnnGetConvolutionBackwardFilterWorkspaceSize(
           handle, plan->x, plan->y, plan->convolution, plan->w, plan->backward_weight,
           &plan->workspace));
@@ -143,22 +151,37 @@ const CudnnConvolutions::Plan& CudnnConvolutions::PlanOf(Pass pass, const Window
   return *kept;
 }
 
-void CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& window, const Tensor& x,
+cudnnStatus_t CudnnConvolutions::ForwardWithBias(const Plan& plan, const Tensor& workspace,
+                                                 const Tensor& x, const Tensor& w,
+                                                 const Tensor& bias, const Tensor& y) {
+  const float one = 1, zero = 0;
+  // cuDNN adds zero times a tensor of y's shape: y itself, which it does not read then.
+  return cudnnConvolutionBiasActivationForward(
+      cudnn_.handle(), &one, plan.x, x.raw(), plan.w, w.raw(), plan.convolution, plan.forward,
+      workspace.raw(), plan.workspace, &zero, plan.y, y.raw(), plan.bias, bias.raw(), plan.identity,
+      plan.y, y.raw());
+}
+
+bool CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& window, const Tensor& x,
                             const Tensor& w, const Tensor& bias, const Tensor& y) {
   CHECK(x.dtype() == w.dtype() && w.dtype() == y.dtype());
   const cudnnHandle_t handle = cudnn_.handle();
-  const Plan& plan = PlanOf(pass, window, x, w, bias.defined(), y);
+  Plan& plan = PlanOf(pass, window, x, w, bias.defined(), y);
+  if (plan.refuses_bias) {
+    static_cast<void>(Run(allocator, pass, window, x, w, Tensor(), y));
+    return false;
+  }
   const Tensor workspace = Tensor::Empty(allocator, {static_cast<int64_t>(plan.workspace)},
                                          DType::kU8, MemoryClass::kWorkspace);
   const float one = 1, zero = 0;
   switch (pass) {
     case Pass::kForward:
       if (bias.defined()) {
-        // cuDNN adds zero times a tensor of y's shape: y itself, which it does not read then.
-        LS_CUDNN(cudnnConvolutionBiasActivationForward(
-            handle, &one, plan.x, x.raw(), plan.w, w.raw(), plan.convolution, plan.forward,
-            workspace.raw(), plan.workspace, &zero, plan.y, y.raw(), plan.bias, bias.raw(),
-            plan.identity, plan.y, y.raw()));
+        const cudnnStatus_t status = ForwardWithBias(plan, workspace, x, w, bias, y);
+        // cuDNN may say more closely what it does not support.
+        plan.refuses_bias = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+        if (plan.refuses_bias) return Run(allocator, pass, window, x, w, bias, y);
+        LS_CUDNN(status);
       } else {
         LS_CUDNN(cudnnConvolutionForward(handle, &one, plan.x, x.raw(), plan.w, w.raw(),
                                          plan.convolution, plan.forward, workspace.raw(),
@@ -171,11 +194,13 @@ void CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& windo
                                             plan.workspace, &zero, plan.x, x.raw()));
       break;
     case Pass::kBackwardWeight:
+    case Pass::kBackwardWeightOfWidened:
       LS_CUDNN(cudnnConvolutionBackwardFilter(
           handle, &one, plan.x, x.raw(), plan.y, y.raw(), plan.convolution, plan.backward_weight,
           workspace.raw(), plan.workspace, &zero, plan.w, w.raw()));
       break;
   }
+  return true;
 }
 
 }  // namespace lockstep::cuda

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/cuda/libraries/libraries.h"
 #include "glog/logging.h"
 
 namespace lockstep::cuda {
@@ -81,6 +82,7 @@ struct MatrixProducts::Plan {
 
 MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products)
     : context_(context), fp32_products_(fp32_products) {
+  ThrowIfError(LoadCublasLt());
   context.MakeCurrent();
   LS_CUBLASLT(cublasLtCreate(&handle_));
 }

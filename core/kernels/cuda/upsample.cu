@@ -1,22 +1,9 @@
 #include "core/kernels/cuda/elements.cuh"
+#include "core/kernels/cuda/for_each.cuh"
 #include "core/kernels/cuda/upsample.h"
 
 namespace lockstep::cuda {
 namespace {
-
-// Calls f(i) in a thread for each i below `count`.
-template <typename Function>
-__global__ void ForEachKernel(int64_t count, Function f) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count) f(i);
-}
-
-template <typename Function>
-cudaError_t ForEach(cudaStream_t stream, int64_t count, Function f) {
-  if (count == 0) return cudaSuccess;
-  ForEachKernel<<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(count, f);
-  return cudaGetLastError();
-}
 
 // The element of the large images at row 2 r + down, column 2 c + right of what is element i, at
 // row r and column c, of the small ones.

@@ -11,8 +11,10 @@ enum cudnnStatus_t {
   CUDNN_STATUS_SUCCESS = 0,
   CUDNN_STATUS_BAD_PARAM = 2000,
   CUDNN_STATUS_NOT_SUPPORTED = 3000,
+  CUDNN_STATUS_NOT_SUPPORTED_SHAPE = 3002,
   CUDNN_STATUS_EXECUTION_FAILED = 5000,
 };
+#define CUDNN_STATUS_CATEGORY(full_error_code) ((full_error_code) / 1000 * 1000)
 enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_HALF = 2, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 };
 enum cudnnNanPropagation_t { CUDNN_NOT_PROPAGATE_NAN = 0, CUDNN_PROPAGATE_NAN = 1 };
@@ -25,12 +27,6 @@ enum cudnnMathType_t {
 };
 enum cudnnConvolutionMode_t { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 };
 enum cudnnActivationMode_t { CUDNN_ACTIVATION_RELU = 1, CUDNN_ACTIVATION_IDENTITY = 5 };
-enum cudnnPoolingMode_t {
-  CUDNN_POOLING_MAX = 0,
-  CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING = 1,
-  CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING = 2,
-  CUDNN_POOLING_MAX_DETERMINISTIC = 3,
-};
 enum cudnnBatchNormMode_t {
   CUDNN_BATCHNORM_PER_ACTIVATION = 0,
   CUDNN_BATCHNORM_SPATIAL = 1,
@@ -58,7 +54,6 @@ typedef struct EmulatedTensor* cudnnTensorDescriptor_t;
 typedef struct EmulatedFilter* cudnnFilterDescriptor_t;
 typedef struct EmulatedConvolution* cudnnConvolutionDescriptor_t;
 typedef struct EmulatedActivation* cudnnActivationDescriptor_t;
-typedef struct EmulatedPooling* cudnnPoolingDescriptor_t;
 
 const char* cudnnGetErrorString(cudnnStatus_t status);
 size_t cudnnGetVersion();
@@ -88,11 +83,6 @@ cudnnStatus_t cudnnDestroyActivationDescriptor(cudnnActivationDescriptor_t activ
 cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t activation,
                                            cudnnActivationMode_t mode, cudnnNanPropagation_t nan,
                                            double coefficient);
-cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t* pooling);
-cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t pooling);
-cudnnStatus_t cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t pooling, cudnnPoolingMode_t mode,
-                                          cudnnNanPropagation_t nan, int height, int width,
-                                          int pad_h, int pad_w, int stride_h, int stride_w);
 
 // Convolutions.
 template <typename Algorithm>
@@ -160,17 +150,6 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(
     cudnnTensorDescriptor_t dy_tensor, const void* dy, cudnnConvolutionDescriptor_t convolution,
     cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace, size_t workspace_bytes,
     const void* beta, cudnnFilterDescriptor_t dw_filter, void* dw);
-
-// Pooling.
-cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, cudnnPoolingDescriptor_t pooling,
-                                  const void* alpha, cudnnTensorDescriptor_t x_tensor,
-                                  const void* x, const void* beta, cudnnTensorDescriptor_t y_tensor,
-                                  void* y);
-cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, cudnnPoolingDescriptor_t pooling,
-                                   const void* alpha, cudnnTensorDescriptor_t y_tensor,
-                                   const void* y, cudnnTensorDescriptor_t dy_tensor, const void* dy,
-                                   cudnnTensorDescriptor_t x_tensor, const void* x,
-                                   const void* beta, cudnnTensorDescriptor_t dx_tensor, void* dx);
 
 // Batch normalisation.
 cudnnStatus_t cudnnDeriveBNTensorDescriptor(cudnnTensorDescriptor_t parameters,
