@@ -5,6 +5,7 @@
 #include <iterator>  // std::ssize
 #include <utility>
 
+#include "core/autograd/expert_weights.h"
 #include "core/autograd/weight_gradients.h"
 #include "core/base/parallel.h"
 #include "glog/logging.h"
@@ -44,62 +45,6 @@ Tensor Uploaded(Kernels& kernels, const Shape& shape, const std::vector<int32_t>
   Tensor tensor = kernels.Empty(shape, DType::kI32);
   kernels.CopyFromHost(values.data(), tensor);
   return tensor;
-}
-
-// Calls run(expert, rows) for each expert that has dispatched rows, of all leaves or of one. Calls
-// none(expert) for the others.
-template <typename Run, typename None>
-void ForExperts(const ExpertRanges& rows, std::optional<int64_t> leaf, Run&& run, None&& none) {
-  for (int64_t expert = 0; expert < rows.experts(); ++expert) {
-    const Range own = leaf ? rows.Of(expert, *leaf) : rows.Of(expert);
-    if (own.count > 0) {
-      run(expert, own);
-    } else {
-      none(expert);
-    }
-  }
-}
-
-// One expert's rows of a weight that has those of all experts.
-LeafRows WeightRows(const Tensor& w, const ExpertRanges& rows, int64_t expert) {
-  const int64_t of_expert = w.shape()[0] / rows.experts();
-  return Range{.first = expert * of_expert, .count = of_expert};
-}
-
-// One expert's rows of a weight's gradient, for a kernel to write or to add to.
-class ExpertGradient {
- public:
-  // `whole` may be undefined: then so is the gradient.
-  ExpertGradient(Kernels& kernels, const Destinations& all, const ExpertRanges& rows,
-                 int64_t expert)
-      : own_(kernels, all[0], all[0].defined() ? WeightRows(all[0], rows, expert) : LeafRows()) {
-    if (!all[0].defined() || all.write == Write::kOverwrite) return;
-    if (own_.tensor().same_storage(all[0])) return;
-    kernels.Copy(RowsOf(kernels, all[0], WeightRows(all[0], rows, expert)), own_.tensor());
-  }
-  const Tensor& tensor() const { return own_.tensor(); }
-  void Put() const { own_.Put(); }
-
- private:
-  RowsToFill own_;
-};
-
-// An expert without rows adds nothing: -0.0 changes no sum.
-void AddNothing(Kernels& kernels, const Destinations& all, const ExpertRanges& rows,
-                int64_t expert) {
-  if (!all[0].defined() || all.write == Write::kAccumulate) return;
-  const ExpertGradient own(kernels, all, rows, expert);
-  kernels.Fill(own.tensor(), -0.0f);
-  own.Put();
-}
-
-// Fills the rows of a dispatched tensor that are not in use.
-void FillUnused(Kernels& kernels, const ExpertRanges& rows, const Tensor& x) {
-  if (rows.used() == rows.dispatched()) return;
-  const RowsToFill unused(kernels, x,
-                          Range{.first = rows.used(), .count = rows.dispatched() - rows.used()});
-  kernels.Fill(unused.tensor(), 0);
-  unused.Put();
 }
 
 // The gradient of the auxiliary loss by each row's normalised scores.

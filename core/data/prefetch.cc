@@ -41,7 +41,6 @@ Prefetcher::~Prefetcher() {
 }
 
 void Prefetcher::Enqueue() {
-  if (next_step_ >= options_.end_step) return;
   Slot slot;
   slot.item.step = next_step_;
   slot.item.micro_batch = options_.micro_batches[next_micro_batch_];
@@ -57,7 +56,9 @@ void Prefetcher::Enqueue() {
 void Prefetcher::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || rendered_ < std::ssize(queue_); });
+    changed_.wait(lock, [this] {
+      return stop_ || (rendered_ < std::ssize(queue_) && IsWanted(queue_[rendered_]));
+    });
     if (stop_) return;
     Slot& slot = queue_[rendered_];
     // Next touches no slot that is not ready, and only adds others behind this one.
@@ -108,7 +109,7 @@ void Prefetcher::Render(Slot& slot) {
 absl::StatusOr<Prefetcher::Item> Prefetcher::Next() {
   std::unique_lock lock(mutex_);
   if (!failure_.ok()) return failure_;
-  if (queue_.empty()) {
+  if (!IsWanted(queue_.front())) {
     return absl::OutOfRangeError(
         absl::StrCat("no more data: the run's last step, ", options_.end_step - 1, ", is over"));
   }

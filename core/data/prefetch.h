@@ -82,10 +82,12 @@ class Prefetcher {
   // Counts the targets of a step's global batch, the micro-batches of other ranks included, where
   // this is not the step that was counted last. On the thread.
   absl::Status CountTargets(int64_t step);
-  // Puts an unrendered slot with a batch of its own at the end of the queue, unless the last step's
-  // last is there already. Call with the mutex held, or before the thread runs. Throws
-  // StatusException when there is no room.
+  // Puts an unrendered slot with a batch of its own at the end of the queue. Behind the last step's
+  // last batch slots are never rendered: they only keep a rank's memory from depending on how many
+  // steps are left. Call with the mutex held, or before the thread runs. Throws StatusException
+  // when there is no room.
   void Enqueue();
+  bool IsWanted(const Slot& slot) const { return slot.item.step < options_.end_step; }
 
   const std::shared_ptr<const Dataset> dataset_;
   const Sampler sampler_;

@@ -183,6 +183,19 @@ TEST(Prefetcher, BooksAreExact) {
   EXPECT_EQ(allocator.books().live_total(), 0);
 }
 
+// What a step takes does not depend on how many are left.
+TEST(Prefetcher, MemoryIsThatOfTheQueueUpToTheLastStep) {
+  const auto dataset = std::make_shared<GatedImages>();
+  CpuAllocator allocator;
+  Prefetcher prefetcher(dataset, MakeSampler(*dataset), allocator, {.end_step = 2, .depth = 3});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 3 * BatchBytes());
+    EXPECT_TRUE(prefetcher.Next().ok());
+  }
+  EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 3 * BatchBytes());
+  EXPECT_TRUE(absl::IsOutOfRange(prefetcher.Next().status()));
+}
+
 TEST(Prefetcher, ErrorsOfTheDataSetComeInTheirTurn) {
   const auto dataset = std::make_shared<GatedImages>();
   dataset->fail_after = 4;

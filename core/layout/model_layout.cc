@@ -136,9 +136,14 @@ std::vector<TensorPlacement> ModelLayout::Of(int rank) const {
     } else {
       const TensorSplit& split = tensor.splits[SplitAt(tensor.is_of_experts, at)];
       if (!flat_[i]) placement.padding = split.padding;
+      // Ranks along tp may have the same slice, where only the experts are divided.
+      MeshCoordinate first = at;
+      first.tp = 0;
+      const bool is_split =
+          split.slice != tensor.splits[SplitAt(tensor.is_of_experts, first)].slice;
       placement.is_writer = at.replicas == 0 &&
                             (flat_[i] || ShardAt(tensor.is_of_experts, at) == 0) &&
-                            (split.slice || at.tp == 0);
+                            (at.tp == 0 || is_split);
     }
     (tensor.statistic   ? statistics
      : tensor.is_frozen ? frozen

@@ -22,6 +22,11 @@ void AdaptableLayer::AddAdapter(const Target& target, const AdapterShape& shape)
   adapters_.emplace_back(a, b, shape, target.outputs, window_);
 }
 
+std::vector<LowRank> AdaptableLayer::AddedToWeight(const Adapter& adapter,
+                                                   Kernels& /*kernels*/) const {
+  return {{.rows = adapter.outputs(), .left = adapter.b().value, .right = adapter.a().value}};
+}
+
 Variable AdaptableLayer::Adapt(Pass& pass, const Variable& x, Variable y) const {
   for (const Adapter& adapter : adapters_) y = adapter.Add(pass, x, std::move(y));
   return y;

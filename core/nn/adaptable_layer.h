@@ -10,6 +10,14 @@
 
 namespace lockstep {
 
+// What an adapter adds to some rows of its layer's weight, without the scale: left right, with
+// left [rows.count, rank] and right [rank, ..., columns], or its transpose.
+struct LowRank {
+  Range rows;
+  Tensor left, right;
+  Transpose right_is = Transpose::kNo;
+};
+
 // A layer with a weight that adapters can be added to (lora.h).
 class AdaptableLayer : public Module {
  public:
@@ -23,11 +31,19 @@ class AdaptableLayer : public Module {
 
   // Adds the parameters `<target>.lora_A` and `<target>.lora_B`, which start Kaiming-uniform with
   // a = sqrt(5), as PyTorch's linear layers do, and as zeros. Before the layer is split.
-  void AddAdapter(const Target& target, const AdapterShape& shape);
+  virtual void AddAdapter(const Target& target, const AdapterShape& shape);
+  // Whether adapters may have dropout.
+  virtual bool adapters_drop_inputs() const { return true; }
+
+  // What an adapter of this layer, which has all of its memory here, adds to the weight.
+  virtual std::vector<LowRank> AddedToWeight(const Adapter& adapter, Kernels& kernels) const;
+  // Whether the weight's rows are input features, and its columns outputs.
+  virtual bool has_inputs_as_rows() const { return false; }
 
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }
   std::deque<Adapter>& adapters() { return adapters_; }
+  const std::deque<Adapter>& adapters() const { return adapters_; }
 
  protected:
   // `window`: of a convolution.

@@ -58,6 +58,7 @@ class Adapter {
 
   // A merged adapter is in the layer's weight, and adds nothing (lora.h).
   void set_merged(bool merged) { merged_ = merged; }
+  bool is_merged() const { return merged_; }
 
  private:
   Variable Drop(Pass& pass, const Variable& x) const;

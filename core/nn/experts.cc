@@ -5,7 +5,6 @@
 #include "core/autograd/operations.h"
 #include "core/base/status.h"
 #include "core/nn/context.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 
@@ -87,10 +86,8 @@ ExpertsLayer::ExpertsLayer(std::string name, int64_t width, const ExpertsOptions
       experts_(options.routing.experts),
       chosen_(options.routing.chosen),
       hidden_(options.hidden),
-      gate_up_(AddParameter("gate_up.weight", {experts_ * 2 * hidden_, width}, init)),
-      down_(AddParameter("down.weight", {experts_ * hidden_, width}, last_init)) {
-  gate_up_.is_of_experts = down_.is_of_experts = true;
-}
+      gate_up_(AddChild<ExpertGateUpLayer>("gate_up", experts_, hidden_, width, init)),
+      down_(AddChild<ExpertDownLayer>("down", experts_, hidden_, width, last_init)) {}
 
 // Ranks along tp sum what they have of each dispatched row on the rank of its token, so that what
 // they send does not depend on the choice.
@@ -119,8 +116,7 @@ Variable ExpertsLayer::Make(Pass& pass, const Variable& sent, const SharedRanges
 }
 
 Variable ExpertsLayer::Run(Tape& tape, const Variable& x, const SharedRanges& rows) {
-  const Variable pre = ExpertLinear(tape, x, gate_up_, rows, GateUpLeaves());
-  return ExpertSwiGluLinear(tape, pre, down_, rows, HiddenLeaves());
+  return down_.OfSwiGlu(tape, gate_up_(tape, x, rows), rows);
 }
 
 absl::Status ExpertsLayer::CheckSplit(SplitStyle style, int count,
@@ -141,37 +137,8 @@ void ExpertsLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kColumn) return;
   cut_.style = style;
   cut_.group = &group;
-  Slice();
 }
 
-void ExpertsLayer::DivideExperts(ExpertGroup& group) {
-  CHECK_EQ(experts_ % group.size(), 0) << name();
-  group_ = &group;
-  Slice();
-}
-
-void ExpertsLayer::Slice() {
-  const Range features = cut_.Own(hidden_);
-  const Range experts =
-      group_ == nullptr ? Range{0, experts_} : EvenRange(experts_, group_->size(), group_->index());
-  lockstep::Slice gate_up = {.dimension = 0, .ranges = {}}, down = gate_up;
-  for (int64_t expert = experts.first; expert < experts.first + experts.count; ++expert) {
-    for (const int64_t half : {2 * expert, 2 * expert + 1}) {
-      gate_up.ranges.push_back({half * hidden_ + features.first, features.count});
-    }
-    down.ranges.push_back({expert * hidden_ + features.first, features.count});
-  }
-  gate_up_.slice = std::move(gate_up);
-  down_.slice = std::move(down);
-}
-
-FeatureLeaves ExpertsLayer::GateUpLeaves() const {
-  FeatureLeaves leaves = HiddenLeaves();
-  const int64_t own = cut_.Own(hidden_).count;
-  for (std::vector<Range>& leaf : leaves) {
-    leaf.push_back({.first = own + leaf[0].first, .count = leaf[0].count});
-  }
-  return leaves;
-}
+void ExpertsLayer::DivideExperts(ExpertGroup& group) { group_ = &group; }
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "core/autograd/experts.h"
+#include "core/nn/expert_group.h"
+#include "core/nn/expert_products_layer.h"
 #include "core/nn/module.h"
 
 namespace lockstep {
@@ -67,36 +69,9 @@ class RouterLayer : public Module {
   ExpertLoad& load_;
 };
 
-// The ranks that divide the experts of each layer among them, as one of them sees them: each has as
-// many consecutive experts. Moves are differentiable, and called by all members in the same order.
-// They throw StatusException when a peer fails.
-class ExpertGroup {
- public:
-  virtual ~ExpertGroup() = default;
-
-  virtual int size() const = 0;
-  virtual int index() const = 0;
-
-  // What the experts here get.
-  struct Received {
-    Variable x;  // [rows->dispatched(), width]
-    std::shared_ptr<const ReceivedRows> rows;
-    SharedRanges sent;  // of this member's tokens
-  };
-  // From each member's dispatched tokens, sent [rows->dispatched(), width], to the members that
-  // have the experts. `layer` makes the call.
-  virtual Received ToExperts(Pass& pass, const std::string& layer, const Variable& sent,
-                             const SharedRanges& rows) = 0;
-  // What the experts made of these rows, made [received.rows->dispatched(), width], back to the
-  // members of the tokens: [received.sent->dispatched(), width], zeros in rows that are not in use.
-  virtual Variable ToTokens(Pass& pass, const Variable& made, const Received& received) = 0;
-};
-
-// The experts, each an MLP with SwiGLU: gate_up.weight [experts * 2 * hidden, width], of which an
-// expert has gate, then up, and down.weight [experts * hidden, width], an expert's rows being its
-// hidden features. Split by column each rank has some of the hidden features of every expert, and
-// gathers the dispatched rows of all ranks where these divide the tokens; of ranks that divide
-// experts each has some of these.
+// The experts, each an MLP with SwiGLU. Split by column each rank has some of the hidden features
+// of every expert, and gathers the dispatched rows of all ranks where these divide the tokens; of
+// ranks that divide experts each has some of these.
 class ExpertsLayer : public Module {
  public:
   ExpertsLayer(std::string name, int64_t width, const ExpertsOptions& options, Init init,
@@ -108,7 +83,7 @@ class ExpertsLayer : public Module {
 
   int64_t experts() const { return experts_; }
   int64_t chosen() const { return chosen_; }  // experts of a row
-  int64_t width() const { return gate_up_.shape[1]; }
+  int64_t width() const { return gate_up_.weight().shape[1]; }
 
   absl::Status CheckSplit(SplitStyle style, int count, const std::string& slices) const override;
   void CutFeatures(SplitStyle style, int features) override;
@@ -116,22 +91,16 @@ class ExpertsLayer : public Module {
   void DivideExperts(ExpertGroup& group) override;
 
  private:
-  // Says which rows of the weights are here.
-  void Slice();
   // What the experts make of dispatched rows, wherever the experts are; but for the sum over ranks
   // that have some of the hidden features.
   Variable Make(Pass& pass, const Variable& sent, const SharedRanges& rows);
   Variable Run(Tape& tape, const Variable& x, const SharedRanges& rows);
-  // The leaves of sums over one expert's hidden features, and over its gate and up; none where one
-  // leaf is here.
-  FeatureLeaves HiddenLeaves() const { return cut_.Leaves(hidden_); }
-  FeatureLeaves GateUpLeaves() const;
 
   int64_t experts_, chosen_, hidden_;
   FeatureCut cut_;
   ExpertGroup* group_ = nullptr;  // null: all experts are here
-  Parameter& gate_up_;
-  Parameter& down_;
+  ExpertGateUpLayer& gate_up_;
+  ExpertDownLayer& down_;
 };
 
 }  // namespace lockstep

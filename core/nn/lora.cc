@@ -57,29 +57,41 @@ absl::Status CheckUsed(const std::vector<std::string>& patterns, const std::set<
   return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(problems);
 }
 
-// weight [out, in] += scale b a, in fp32, in the rows that the adapter has; in: all but the first
-// dimension.
-void AddTo(const Tensor& weight, const Adapter& adapter, Kernels& kernels) {
-  const Tensor& a = adapter.a().value;
-  const Tensor& b = adapter.b().value;
-  const int64_t rank = a.shape()[0], in = a.elements() / rank;
-  const auto [first, count] = adapter.outputs();
-  const Tensor wide_a = kernels.Empty({rank, in}), wide_b = kernels.Empty({count, rank});
-  kernels.Cast(a.Reshape({rank, in}), wide_a);
-  kernels.Cast(b, wide_b);
-  kernels.Scale(wide_b, adapter.scale(), wide_b);
-  const Tensor rows = kernels.Empty({count, in});
+Tensor Wide(const Tensor& x, Kernels& kernels) {
+  const Tensor wide = kernels.Empty({x.shape()[0], x.elements() / x.shape()[0]});
+  kernels.Cast(x.Reshape(wide.shape()), wide);
+  return wide;
+}
+
+// weight [rows, ..., columns] += scale left right, in fp32, for all that an adapter adds.
+void AddTo(const Tensor& weight, const std::vector<LowRank>& added, float scale, Kernels& kernels) {
   // Rows of the weight lie one behind the other, but on a boundary of their own only as a copy.
-  const Tensor all = weight.Reshape({weight.shape()[0], in});
-  const Tensor sum = kernels.Empty({all.shape()[0], in});
-  kernels.Cast(all, sum);
-  kernels.MatMul(wide_b, Transpose::kNo, wide_a, Transpose::kNo, Write::kOverwrite, rows);
-  std::vector<float> host(sum.elements()), added(rows.elements());
+  const Tensor sum = Wide(weight, kernels);
+  const int64_t columns = sum.shape()[1];
+  std::vector<float> host(sum.elements());
   kernels.CopyToHost(sum, host.data());
-  kernels.CopyToHost(rows, added.data());
-  for (int64_t i = 0; i < rows.elements(); ++i) host[first * in + i] += added[i];
+  for (const LowRank& product : added) {
+    const Tensor left = Wide(product.left, kernels), right = Wide(product.right, kernels);
+    kernels.Scale(left, scale, left);
+    const Tensor rows = kernels.Empty({product.rows.count, columns});
+    kernels.MatMul(left, Transpose::kNo, right, product.right_is, Write::kOverwrite, rows);
+    std::vector<float> own(rows.elements());
+    kernels.CopyToHost(rows, own.data());
+    for (int64_t i = 0; i < rows.elements(); ++i) {
+      host[product.rows.first * columns + i] += own[i];
+    }
+  }
   kernels.CopyFromHost(host.data(), sum);
-  kernels.Cast(sum, all);
+  kernels.Cast(sum, weight.Reshape(sum.shape()));
+}
+
+// Experts' rows lie in another order on each mesh: a mask has no place of its own there, and PEFT
+// refuses dropout of experts too.
+absl::Status CheckDropout(const LoraOptions& options, const AdaptableLayer& layer) {
+  if (options.dropout == 0 || layer.adapters_drop_inputs()) return absl::OkStatus();
+  return InvalidArgument("adapters of experts have no dropout, and there would be one in layer '",
+                         layer.name(), "' with lora.dropout=", options.dropout,
+                         "; set lora.dropout=0, or name other layers");
 }
 
 }  // namespace
@@ -90,6 +102,9 @@ absl::Status AddAdapters(Model& model, const LoraOptions& options) {
   std::vector<std::vector<AdaptableLayer::Target>> chosen;
   for (const AdaptableLayer* layer : layers) chosen.push_back(Choose(*layer, options.layers, used));
   LS_RETURN_IF_ERROR(CheckUsed(options.layers, used, layers));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (!chosen[i].empty()) LS_RETURN_IF_ERROR(CheckDropout(options, *layers[i]));
+  }
   for (Parameter* parameter : model.Parameters()) parameter->trainable = false;
   for (RunningStatistics* statistics : model.Statistics()) statistics->frozen = true;
   const AdapterShape shape = {.rank = options.rank,
@@ -115,7 +130,7 @@ MergedAdapters::MergedAdapters(Model& model, Kernels& kernels) : model_(model), 
     kernels.Copy(weight, before);
     kept_.push_back({weight, before});
     for (Adapter& adapter : layer->adapters()) {
-      AddTo(weight, adapter, kernels);
+      AddTo(weight, layer->AddedToWeight(adapter, kernels), adapter.scale(), kernels);
       adapter.set_merged(true);
     }
   }

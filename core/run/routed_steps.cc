@@ -1,6 +1,7 @@
 #include "core/run/routed_steps.h"
 
 #include <algorithm>
+#include <iterator>  // std::ssize
 
 namespace lockstep {
 namespace {
@@ -33,8 +34,13 @@ void StepsOfPeaks::End(Kind kind, const MemoryBooks& books) {
 std::vector<RoutedStep> StepsOfPeaks::steps() const {
   std::vector<RoutedStep> steps;
   for (const auto& of_kind : kept_) {
+    const auto first = std::ssize(steps);
     for (const RoutedStep& step : of_kind) {
-      if (!step.numbers.empty()) steps.push_back(step);
+      // One step may be that of several classes: a rehearsal has no more steps than the run.
+      const bool is_there =
+          std::any_of(steps.begin() + first, steps.end(),
+                      [&step](const RoutedStep& kept) { return kept.numbers == step.numbers; });
+      if (!step.numbers.empty() && !is_there) steps.push_back(step);
     }
   }
   return steps;

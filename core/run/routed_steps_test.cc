@@ -41,6 +41,18 @@ TEST(RoutedStepsTest, KeepsTheStepsOfPeaks) {
   EXPECT_THAT(steps.steps()[1].numbers, ElementsAre(Numbers{6}));
 }
 
+TEST(RoutedStepsTest, NamesAStepOfSeveralClassesOnce) {
+  MemoryBooks books;
+  StepsOfPeaks steps(books);
+  steps.Begin(Kind::kTraining);
+  Numbers numbers = {1};
+  steps.notes().Meet(numbers);
+  books.Add(MemoryClass::kActivations, 10);
+  books.Add(MemoryClass::kWorkspace, 10);
+  steps.End(Kind::kTraining, books);
+  EXPECT_EQ(steps.steps().size(), 1u);
+}
+
 TEST(RoutedStepsTest, RepeatsThem) {
   RepeatedSteps steps({{.kind = Kind::kTraining, .numbers = {{1, 2}, {3}}},
                        {.kind = Kind::kTraining, .numbers = {{4, 5}, {6}}}});

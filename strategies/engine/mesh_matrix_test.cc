@@ -65,9 +65,12 @@ std::vector<Workload> Workloads() {
                      "model.experts.scores=sigmoid", "model.experts.bias_rate=0.02"}),
         3);
     workloads.back().has_experts = true;
-    // Experts and routers are frozen; attention and the shared expert have adapters.
+    // Routers are frozen; attention, experts and the shared expert have adapters. Those of experts
+    // have no dropout.
     add("ExpertsAdapters", SmallModel::kLlama,
-        With(With(llama, adapters), {"model.experts.count=4", "model.experts.shared=1"}), 11);
+        With(With(llama, adapters),
+             {"lora.dropout=0", "model.experts.count=4", "model.experts.shared=1"}),
+        5);
     workloads.back().has_experts = true;
     add("ResNet", SmallModel::kResNet, images);
     add("UNet", SmallModel::kUNet, images);
@@ -392,9 +395,11 @@ TEST(ExpertsRefusalTest, WhatDoesNotDivide) {
   EXPECT_THAT(problem({"mesh.tp=2", "model.experts.width=45"}),
               HasSubstr("45 hidden features of an expert, which do not divide among 2 ranks"));
   EXPECT_THAT(problem({"model.experts.top_k=5"}), HasSubstr("there are 4 experts"));
-  for (const char* layers : {"lora.layers=['*.experts']", "lora.layers=['*.router']"}) {
-    EXPECT_THAT(problem({layers}), HasSubstr("no layer that can be adapted matches"));
-  }
+  EXPECT_THAT(problem({"lora.layers=['*.router']"}),
+              HasSubstr("no layer that can be adapted matches"));
+  EXPECT_THAT(problem({"lora.layers=['*.experts.down']", "lora.dropout=0.1"}),
+              AllOf(HasSubstr("adapters of experts have no dropout"),
+                    HasSubstr("layer 'blocks.0.network.experts.down' with lora.dropout=0.1")));
 }
 
 // What compares the choices of a whole micro-batch: capacities and the auxiliary loss.

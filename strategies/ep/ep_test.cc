@@ -122,6 +122,57 @@ TEST(EpTest, AnyMeshResumesAnyOther) {
   EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
 }
 
+// Each expert has a pair of factors, one of them whole on every rank along tp.
+TEST(EpTest, AdaptersOfExpertsHaveTheBitsOfSingle) {
+  const Assignments adapters = {"lora.layers=['*.experts', '*.qkv']", "lora.rank=2", "cut.shards=4",
+                                "cut.tokens=2", "cut.features=2"};
+  for (const Assignments& cut : std::vector<Assignments>{
+           {"precision.compute=fp32"}, {"precision.compute=bf16", "cut.micro_batches=2"}}) {
+    const Assignments workload = With(adapters, cut);
+    const auto single = TrainSingle(workload);
+    for (const Assignments& mesh : std::vector<Assignments>{
+             {"mesh.dp=4", "mesh.ep=4"},
+             {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4"},
+             {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2"},
+             {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"}}) {
+      SCOPED_TRACE(absl::StrJoin(With(cut, mesh), " "));
+      const auto ranks = Train(With(workload, mesh));
+      ExpectSameBits(ranks, single);
+      for (const RankReport& rank : ranks) ExpectPredictedTraffic(rank);
+    }
+  }
+}
+
+TEST(EpTest, AdaptersOfExpertsCostWhatIsPredicted) {
+  for (const Assignments& mesh : std::vector<Assignments>{
+           {"mesh.dp=4", "mesh.ep=2", "cut.shards=8"},
+           {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "cut.micro_batches=2"},
+           {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "precision.compute=bf16"}}) {
+    SCOPED_TRACE(absl::StrJoin(mesh, " "));
+    ExpectPredictedCosts(Train(
+        With({"model.experts.top_k=4", "batch.size=16", "lora.layers=['*.experts']", "lora.rank=2"},
+             mesh)));
+  }
+}
+
+TEST(EpTest, AdaptersOfExpertsGoFromMeshToMesh) {
+  const std::string config = SmallLlamaConfig() + "[checkpoint]\nevery = 1\n";
+  const Assignments cut = {kExperts,       "lora.layers=['*.experts']",
+                           "lora.rank=2",  "cut.shards=4",
+                           "cut.tokens=2", "cut.features=2"};
+  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
+  RunStrategy(EpStrategy(), MakeModel, config,
+              With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "train.steps=1"}));
+  ResumeStrategy(FsdpStrategy(), MakeModel, config,
+                 With(cut, {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "train.steps=2"}));
+  ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
+  const auto last = ResumeStrategy(
+      EpStrategy(), MakeModel, config,
+      With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"}));
+  EXPECT_EQ(last[0].losses, std::vector<double>{single[0].losses[3]});
+  EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
+}
+
 TEST(EpTest, RefusesWhatDoesNotDivide) {
   const auto problem = [](const std::string& config, const Assignments& assignments) {
     return std::string(FailStrategy(EpStrategy(), MakeModel, config, assignments).message());

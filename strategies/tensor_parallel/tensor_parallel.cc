@@ -143,9 +143,11 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
   add(Operation::kAllReduce, "cross entropy", logit_sums);
   int64_t replicated = 0;  // parts of gradients, once for each shard or each of its token leaves
   for (const Parameter* use : local_model.uses()) {
+    // Of experts also for the token leaves that come from other ranks.
+    const int64_t leaves =
+        settings_.cut.tokens / settings_.mesh.cp * use->token_sources * use->shard_sources;
     const int64_t parts =
-        (use->features_over != nullptr ? settings_.cut.tokens / settings_.mesh.cp : 0) +
-        (use->tokens_over != nullptr ? 1 : 0);
+        (use->features_over != nullptr ? leaves : 0) + (use->tokens_over != nullptr ? 1 : 0);
     replicated += parts * settings_.shards_of_rank() * use->held_shape().elements() *
                   SizeOf(settings_.precision.reduce);
   }

@@ -77,24 +77,48 @@ Range Common(const Range& a, const Range& b) {
   return {first, std::max<int64_t>(0, end - first)};
 }
 
+// The values of a matrix [rows, columns], as [columns, rows].
+std::vector<float> Transposed(const std::vector<float>& values, int64_t columns) {
+  std::vector<float> transposed;
+  const int64_t rows = static_cast<int64_t>(values.size()) / columns;
+  for (int64_t column = 0; column < columns; ++column) {
+    for (int64_t row = 0; row < rows; ++row) transposed.push_back(values[row * columns + column]);
+  }
+  return transposed;
+}
+
+// Of a layer whose weight has inputs as rows: a module has all rows of one product, x left right,
+// whose factors are left^T and right^T.
+Joined OfInputs(const LowRank& product, Kernels& kernels) {
+  const int64_t rank = product.left.shape()[1];
+  std::vector<float> right = Values(product.right, kernels);
+  if (product.right_is == Transpose::kNo) {
+    right = Transposed(right, product.right.elements() / rank);
+  }
+  return {rank, Transposed(Values(product.left, kernels), rank), std::move(right)};
+}
+
 Joined Join(const NamedLayer& named, Kernels& kernels) {
-  std::vector<const Adapter*> adapters;
+  std::vector<LowRank> products;
   Joined joined;
   for (const Adapter& adapter : named.layer->adapters()) {
-    if (Common(adapter.outputs(), named.outputs).count == 0) continue;
-    adapters.push_back(&adapter);
-    joined.rank += adapter.a().shape[0];
+    for (LowRank& product : named.layer->AddedToWeight(adapter, kernels)) {
+      if (Common(product.rows, named.outputs).count == 0) continue;
+      if (named.layer->has_inputs_as_rows()) return OfInputs(product, kernels);
+      joined.rank += product.left.shape()[1];
+      products.push_back(std::move(product));
+    }
   }
   joined.b.assign(named.outputs.count * joined.rank, 0);
   int64_t column = 0;
-  for (const Adapter* adapter : adapters) {
-    const std::vector<float> a = Values(adapter->a().value, kernels);
-    const std::vector<float> b = Values(adapter->b().value, kernels);
+  for (const LowRank& product : products) {
+    const std::vector<float> a = Values(product.right, kernels);
+    const std::vector<float> b = Values(product.left, kernels);
     joined.a.insert(joined.a.end(), a.begin(), a.end());
-    const int64_t rank = adapter->a().shape[0];
-    const Range common = Common(adapter->outputs(), named.outputs);
+    const int64_t rank = product.left.shape()[1];
+    const Range common = Common(product.rows, named.outputs);
     for (int64_t row = common.first; row < common.first + common.count; ++row) {
-      std::copy_n(b.begin() + (row - adapter->outputs().first) * rank, rank,
+      std::copy_n(b.begin() + (row - product.rows.first) * rank, rank,
                   joined.b.begin() + (row - named.outputs.first) * joined.rank + column);
     }
     column += rank;
@@ -170,6 +194,7 @@ struct Pair {
 // Faults of a pair, "" for none.
 std::string FaultOf(const Pair& pair, const NamedLayer& named) {
   const Shape& weight = named.layer->weight().shape;
+  if (!named.layer->adapters_drop_inputs()) return "is of an expert, whose adapters are not read";
   if (pair.a == nullptr || pair.b == nullptr) return "has one of lora_A and lora_B only";
   for (const SafetensorsTensor* tensor : {pair.a, pair.b}) {
     if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16") {
@@ -203,8 +228,12 @@ absl::Status ExportPeft(const Model& model, const std::string& folder, Kernels& 
     }
     Joined joined = Join(named, kernels);
     if (joined.rank == 0) continue;
-    const int64_t out = named.outputs.count, in = named.layer->weight().shape[1];
-    is_transposed |= named.is_transposed;
+    // A weight whose rows are inputs is published transposed, as [out, in].
+    const bool by_inputs = named.layer->has_inputs_as_rows();
+    const int64_t columns = named.layer->weight().shape[1];
+    const int64_t in = by_inputs ? named.outputs.count : columns;
+    const int64_t out = by_inputs ? columns : named.outputs.count;
+    is_transposed |= named.is_transposed != by_inputs;
     tensors.push_back({.name = absl::StrCat(kBase, named.module, kA),
                        .dtype = "F32",
                        .shape = {joined.rank, in}});

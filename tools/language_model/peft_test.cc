@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/nn/lora.h"
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -106,6 +108,65 @@ TEST_F(PeftTest, ProjectionsThatAreModulesHaveAdaptersOfTheirOwn) {
   ASSERT_NE(b, nullptr);
   EXPECT_EQ(b->shape, (std::vector<int64_t>{16, 2}));
   ExpectNear(Logits(trained.model), Logits(BaseAnd(trained, Path("peft")).model));
+}
+
+// Each expert's projections are modules too. Gate and up have one A, and the rows of the weight
+// between hidden features and outputs are its inputs.
+TEST_F(PeftTest, ExpertsAreModulesWithAdaptersOfTheirOwn) {
+  LoadedModel trained =
+      Trained(R"(["blocks.1.network.experts"])", {"model.experts.count=2"}, SmallLlamaConfig());
+  ASSERT_EQ(ExportPeft(trained.model, Path("peft"), kernels_), absl::OkStatus());
+  const auto config = nlohmann::json::parse(*ReadFile(Path("peft/adapter_config.json")));
+  EXPECT_EQ(config["fan_in_fan_out"], false);
+  const std::string experts = "model.layers.1.block_sparse_moe.experts.";
+  EXPECT_THAT(config["target_modules"],
+              UnorderedElementsAre(experts + "0.w1", experts + "0.w3", experts + "0.w2",
+                                   experts + "1.w1", experts + "1.w3", experts + "1.w2"));
+  const auto reader = SafetensorsReader::Open(Path("peft/adapter_model.safetensors"));
+  ASSERT_TRUE(reader.ok());
+  const auto values = [&](const std::string& name) {
+    const SafetensorsTensor* tensor = reader->Find("base_model.model." + experts + name);
+    CHECK(tensor != nullptr) << name;
+    std::vector<float> numbers(tensor->bytes / sizeof(float));
+    const absl::Status read = reader->Read(*tensor, std::as_writable_bytes(std::span(numbers)));
+    CHECK(read.ok()) << read;
+    return std::pair(tensor->shape, numbers);
+  };
+  EXPECT_EQ(values("1.w1.lora_A.weight"), values("1.w3.lora_A.weight"));
+  // What a merge adds to w2 of the second expert, [out, in], from the file's factors.
+  const auto [a_shape, a] = values("1.w2.lora_A.weight");
+  const auto [b_shape, b] = values("1.w2.lora_B.weight");
+  const int64_t in = a_shape[1], out = b_shape[0];
+  EXPECT_EQ(a_shape, (std::vector<int64_t>{2, in}));
+  EXPECT_EQ(b_shape, (std::vector<int64_t>{out, 2}));
+  const auto weight = [&] {
+    std::vector<float> all;
+    for (const Parameter* parameter : trained.model.Parameters()) {
+      if (parameter->name != "blocks.1.network.experts.down.weight") continue;
+      all.resize(static_cast<size_t>(parameter->value.elements()));
+      kernels_.CopyToHost(parameter->value, all.data());
+    }
+    return all;
+  };
+  const std::vector<float> before = weight(), unmerged = Logits(trained.model);
+  MergedAdapters merged(trained.model, kernels_);
+  const std::vector<float> after = weight();
+  double largest = 0;
+  for (int64_t i = 0; i < in; ++i) {
+    for (int64_t o = 0; o < out; ++o) {
+      const double added = 1.5 * (double{a[i]} * b[o * 2] + double{a[in + i]} * b[o * 2 + 1]);
+      const size_t at = (in + i) * out + o;
+      EXPECT_NEAR(after[at] - before[at], added, 1e-6);
+      largest = std::max(largest, std::abs(added));
+    }
+  }
+  EXPECT_GT(largest, 1e-5) << "nothing was trained";
+  ExpectNear(unmerged, Logits(trained.model));
+  EXPECT_EQ(ExportModel(trained, Path("base"), kFileBytes, kernels_), absl::OkStatus());
+  auto base = LoadPublished(Path("base/model.safetensors"), kernels_);
+  ASSERT_TRUE(base.ok()) << base.status();
+  EXPECT_THAT(std::string(AddPeftAdapters(base->model, Path("peft"), kernels_).message()),
+              HasSubstr("is of an expert, whose adapters are not read"));
 }
 
 // Queries and values as one adapter of the packed module, with nothing for the keys.
