@@ -31,7 +31,7 @@ _with_fault = rule(
     },
 )
 
-def fault_test(name, source, was, becomes, library, suite, tests, message = "\\[  FAILED  \\]"):
+def fault_test(name, source, was, becomes, library, suite, tests, message = "\\[  FAILED  \\]", env = {}):
     """A test that passes if `tests` fail once `was` is replaced by `becomes` in `source`.
 
     The program is linked with the faulty copy before `library`, whose own object of the source is
@@ -46,6 +46,7 @@ def fault_test(name, source, was, becomes, library, suite, tests, message = "\\[
       suite: the library of test cases (ls_gpu_test's ":..._cases").
       tests: GoogleTest's filter.
       message: an extended regular expression that a line of the output must match.
+      env: the tests' environment.
     """
     _with_fault(
         name = name + "_source",
@@ -68,6 +69,7 @@ def fault_test(name, source, was, becomes, library, suite, tests, message = "\\[
         srcs = ["expect_found.sh"],
         args = ["$(rootpath %s_program)" % name, "'%s'" % tests, "'%s'" % message],
         data = [name + "_program"],
+        env = env,
         tags = ["gpu"],
         target_compatible_with = CUDA_EMULATED_ONLY,
     )
