@@ -192,7 +192,7 @@ void ExpectLayout(const Case& c, SmallModel model, const Assignments& more = {})
   for (const ModelTensor& tensor : ranks.layout->tensors()) {
     const int of_experts = tensor.is_of_experts ? mesh.ep : 1;
     const int of_shards = is_sharded && !tensor.statistic ? 1 : mesh.dp * mesh.cp / of_experts;
-    const bool is_split = mesh.tp > 1 && tensor.splits[0].slice;
+    const bool is_split = mesh.tp > 1 && tensor.splits[0].slice != tensor.splits[1].slice;
     copies[tensor.name] = mesh.replicas * of_shards * (is_split ? 1 : mesh.tp);
   }
   const auto copies_of = [&](const std::string& name) {
@@ -251,7 +251,11 @@ TEST(LayoutOfTransformersTest, WithDividedExperts) {
         Case{Zero1Strategy(), {"mesh.dp=4", "mesh.ep=2"}, 4},
         Case{FsdpStrategy(), {"mesh.dp=2", "mesh.cp=2", "mesh.tp=2", "mesh.ep=2"}, 2, 2},
         Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2", "mesh.ep=2"}, 2}}) {
-    ExpectLayout(c, SmallModel::kLlama, {"cut.tokens=2", "model.experts.count=4"});
+    const Assignments experts = {"cut.tokens=2", "model.experts.count=4"};
+    ExpectLayout(c, SmallModel::kLlama, experts);
+    // One factor of an adapter is divided among experts alone: ranks along tp hold the same.
+    ExpectLayout(c, SmallModel::kLlama,
+                 With(experts, {"lora.rank=2", "lora.layers=['*.experts']"}));
   }
 }
 
