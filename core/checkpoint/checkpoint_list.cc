@@ -1,10 +1,12 @@
 #include "core/checkpoint/checkpoint_list.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_metadata.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/safetensors.h"
 
 namespace lockstep {
@@ -23,10 +25,7 @@ absl::StatusOr<int64_t> StepOf(const std::string& path) {
   return metadata.info.step;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<FoundCheckpoint>> CheckpointsByStep(const std::string& folder) {
-  LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+std::vector<FoundCheckpoint> ByOwnSteps(std::vector<FoundCheckpoint> all) {
   for (FoundCheckpoint& found : all) {
     const absl::StatusOr<int64_t> step = StepOf(found.path);
     if (step.ok()) found.step = *step;
@@ -34,6 +33,19 @@ absl::StatusOr<std::vector<FoundCheckpoint>> CheckpointsByStep(const std::string
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.step < b.step; });
   return all;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FoundCheckpoint>> CheckpointsByStep(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> all, ListCheckpoints(folder));
+  return ByOwnSteps(std::move(all));
+}
+
+absl::StatusOr<std::vector<FoundCheckpoint>> RunCheckpointsByStep(
+    const std::string& run_directory) {
+  LS_ASSIGN_OR_RETURN(std::vector<FoundCheckpoint> all, ListRunCheckpoints(run_directory));
+  return ByOwnSteps(std::move(all));
 }
 
 }  // namespace lockstep

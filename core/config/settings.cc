@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/config/best_settings.h"
 #include "core/config/config_reader.h"
+#include "core/config/in_memory_settings.h"
 #include "core/config/key_ranges.h"
 #include "core/kernels/optimizers/registry.h"
 #include "core/kernels/options.h"  // kRowLeaf
@@ -168,6 +169,8 @@ void ReadCheckpoint(ConfigReader& reader, Settings& settings) {
                     {{"go_back", OnDamage::kGoBack}, {"stop", OnDamage::kStop}});
   BestSettings best;
   ReadBest(reader, best);
+  InMemorySettings in_memory;  // whoever saves checkpoints reads them again
+  ReadInMemory(reader, in_memory);
 }
 
 void ReadTrace(ConfigReader& reader, Settings& settings) {

@@ -55,8 +55,8 @@ TEST(BannerTest, ARunThatGoesOnSaysFromWhereAndWhatHasChanged) {
       Banner(SomeRun(), 300,
              {{.key = "schedule.learning_rate", .ours = "0.05", .theirs = "0.1"},
               {.key = "train.clip_norm", .ours = "1.0", .theirs = ""}});
-  EXPECT_THAT(text, HasSubstr("; goes on with step 301, from the newest of "
-                              "runs/gpt/fsdp/checkpoints\n"));
+  EXPECT_THAT(text, HasSubstr("; goes on with step 301, from the newest checkpoint of "
+                              "runs/gpt/fsdp\n"));
   EXPECT_THAT(text, EndsWith("changed since: schedule.learning_rate 0.1 -> 0.05, "
                              "train.clip_norm not set -> 1.0"));
   EXPECT_THAT(Banner(SomeRun(), 300, {}), Not(HasSubstr("changed")));

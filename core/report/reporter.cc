@@ -167,6 +167,13 @@ absl::Status Reporter::Checkpoint(int64_t step, int64_t steps, const CheckpointC
   return files_.metrics.Append(row.dump());
 }
 
+absl::Status Reporter::Copy(int64_t steps, double seconds, int64_t bytes) {
+  const nlohmann::ordered_json row = {
+      {"step", steps - 1},
+      {"copy_in_memory", {{"steps", steps}, {"bytes", bytes}, {"seconds", seconds}}}};
+  return files_.metrics.Append(row.dump());
+}
+
 absl::Status Reporter::Validation(int64_t step, const ValidationResult& result) {
   Note(absl::StrFormat("step %d  validation loss %.4f  accuracy %.2f %%", step + 1, result.loss,
                        100 * result.accuracy));

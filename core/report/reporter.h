@@ -40,6 +40,8 @@ class Reporter {
   absl::Status Slow(const Straggler& straggler);
   // A checkpoint with `steps` behind it got its name after step `step`.
   absl::Status Checkpoint(int64_t step, int64_t steps, const CheckpointCosts& costs);
+  // The state after `steps` steps was copied into the machine's memory, all ranks together.
+  absl::Status Copy(int64_t steps, double seconds, int64_t bytes);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return files_.hashes->Append(hashes.ToRows()); }
   // Forces what was reported to the disk. May be called beside the other members.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,26 @@ std::string PathOf(const std::string& out) { return absl::StrCat(out, "/", kRest
 
 }  // namespace
 
+std::string Restart::Describe() const {
+  return absl::StrCat(cause, ": going on with ", formation, " from step ", steps,
+                      state == "memory" ? " in memory" : "");
+}
+
+Restart RestartNow(std::string cause) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts;
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {.time = text, .cause = std::move(cause)};
+}
+
+bool RestartLimit::IsPassed(std::optional<int64_t> steps) {
+  in_vain_ = steps > best_ ? 0 : in_vain_ + 1;
+  best_ = std::max(best_, steps);
+  return in_vain_ > most_;
+}
+
 absl::Status BeginRestarts(const std::string& out, const std::string& formation) {
   if (PathExists(PathOf(out))) return absl::OkStatus();
   const nlohmann::ordered_json row = {{kLaunched, formation}};
@@ -34,6 +56,7 @@ absl::Status AppendRestart(const std::string& out, const Restart& restart) {
   nlohmann::ordered_json row = {{"time", restart.time},
                                 {"cause", restart.cause},
                                 {"steps", restart.steps},
+                                {"state", restart.state},
                                 {"formation", restart.formation}};
   if (restart.seconds >= 0) row["seconds"] = restart.seconds;
   // A row that a killed launcher has left incomplete gets its end first.
@@ -68,6 +91,7 @@ absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
                        .cause = row["cause"].get<std::string>(),
                        .steps = row["steps"].get<int64_t>(),
                        .formation = row["formation"].get<std::string>()};
+    if (has("state", &nlohmann::json::is_string)) restart.state = row["state"].get<std::string>();
     if (has("seconds", &nlohmann::json::is_number)) restart.seconds = row["seconds"].get<double>();
     restarts.push_back(std::move(restart));
   }
@@ -76,13 +100,14 @@ absl::StatusOr<std::vector<Restart>> ReadRestarts(const std::string& out) {
 
 std::string RestartsTable(const std::vector<Restart>& restarts) {
   if (restarts.empty()) return "no restarts\n";
-  std::string text = absl::StrFormat("%-20s  %9s  %12s  %-20s  %s\n", "time", "from step",
-                                     "next step in", "formation", "cause");
+  std::string text = absl::StrFormat("%-20s  %9s  %-6s  %12s  %-20s  %s\n", "time", "from step",
+                                     "in", "next step in", "formation", "cause");
   std::vector<double> seconds;
   for (const Restart& restart : restarts) {
     const bool went_on = restart.seconds >= 0;
     if (went_on) seconds.push_back(restart.seconds);
-    absl::StrAppendFormat(&text, "%-20s  %9d  %12s  %-20s  %s\n", restart.time, restart.steps,
+    absl::StrAppendFormat(&text, "%-20s  %9d  %-6s  %12s  %-20s  %s\n", restart.time, restart.steps,
+                          restart.state.empty() ? "-" : restart.state,
                           went_on ? FormatDuration(restart.seconds) : "none", restart.formation,
                           restart.cause);
   }

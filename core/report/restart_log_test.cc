@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/base/file.h"
 #include "gmock/gmock.h"
@@ -29,6 +30,7 @@ class RestartLogTest : public ::testing::Test {
   const Restart killed_ = {.time = "2026-11-24T12:00:00Z",
                            .cause = "rank 2: killed by signal 9 (Killed)",
                            .steps = 40,
+                           .state = "memory",
                            .formation = "ddp dp=4",
                            .seconds = 1.5};
   const Restart again_ = {.time = "2026-11-24T12:00:09Z",
@@ -60,6 +62,23 @@ TEST_F(RestartLogTest, RefusesOtherRows) {
   Append("{\"time\": 3}\n");
   EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),
               HasSubstr("is no row of a restart"));
+}
+
+TEST(RestartLimitTest, IsPassedByLossesInARowWithoutANewCheckpoint) {
+  RestartLimit limit(/*most=*/1, std::nullopt);
+  EXPECT_FALSE(limit.IsPassed(std::nullopt));
+  EXPECT_FALSE(limit.IsPassed(0));  // a first checkpoint
+  EXPECT_FALSE(limit.IsPassed(0));
+  EXPECT_FALSE(limit.IsPassed(5));
+  EXPECT_FALSE(limit.IsPassed(3));  // the newest is gone: nothing new
+  EXPECT_TRUE(limit.IsPassed(5));
+  EXPECT_EQ(limit.in_vain(), 2);
+}
+
+TEST(RestartTest, NowIsInUtc) {
+  const Restart restart = RestartNow("rank 1 is lost");
+  EXPECT_THAT(restart.time, ::testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  EXPECT_EQ(restart.cause, "rank 1 is lost");
 }
 
 TEST_F(RestartLogTest, TheTableHasTheMedianOfThoseThatWentOn) {

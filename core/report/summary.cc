@@ -16,6 +16,7 @@
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/report/chrome_trace.h"
 #include "core/report/metrics.h"
+#include "core/report/restart_log.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
@@ -244,6 +245,12 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
+// What ranks the run has lost so far.
+std::vector<Restart> RestartsOf(const RunDescription& run) {
+  return ReadRestarts(run.out).value_or(
+      std::vector<Restart>());  // damaged: whoever appends says so
+}
+
 Json SummaryJson(const RunDescription& run, const Reports& reports,
                  const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -321,6 +328,14 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
          {"to", change.to},
          {"seconds", change.seconds},
          {"bytes", {{"predicted", change.planned_bytes}, {"measured", change.sent_bytes}}}});
+  }
+  for (const Restart& restart : RestartsOf(run)) {
+    summary["restarts"].push_back({{"time", restart.time},
+                                   {"cause", restart.cause},
+                                   {"steps", restart.steps},
+                                   {"state", restart.state},
+                                   {"formation", restart.formation},
+                                   {"seconds", restart.seconds}});
   }
   for (const SlowRank& slow : first.slow_ranks) {
     summary["stragglers"].push_back({{"rank", slow.worst.rank},
@@ -432,6 +447,11 @@ void AddSlowRanks(const RankReport& first, std::string& text) {
   }
 }
 
+void AddRestarts(const RunDescription& run, std::string& text) {
+  const std::vector<Restart> restarts = RestartsOf(run);
+  if (!restarts.empty()) absl::StrAppend(&text, "  lost ranks\n", RestartsTable(restarts));
+}
+
 std::string SummaryText(const RunDescription& run, const Reports& reports,
                         const std::optional<TimePrediction>& time) {
   const RankReport& first = reports[0];
@@ -496,6 +516,7 @@ std::string SummaryText(const RunDescription& run, const Reports& reports,
   AddTraffic(reports, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
   AddChanges(first, text);
   AddSlowRanks(first, text);
+  AddRestarts(run, text);
   return text;
 }
 

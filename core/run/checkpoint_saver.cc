@@ -14,6 +14,15 @@ namespace lockstep {
 
 std::string BestFolder(const RunDescription& run) { return run.out + "/best"; }
 
+CheckpointInfo CheckpointInfoOf(const TrainingRun& run, const std::string& strategy,
+                                const std::string& base, int64_t steps) {
+  return {.step = steps,
+          .model = ModelFingerprint(run.config),
+          .strategy = strategy,
+          .base = base,
+          .keys = KeysOfCurve(run.keys)};
+}
+
 void RemoveBestBehind(const RunDescription& run, int64_t steps) {
   const auto found = ListCheckpoints(BestFolder(run));
   if (!found.ok()) return;  // whoever saves the next one will say so
@@ -81,11 +90,7 @@ CheckpointCosts CheckpointSaver::costs() const {
 }
 
 CheckpointInfo CheckpointSaver::InfoOf(int64_t steps) const {
-  return {.step = steps,
-          .model = ModelFingerprint(run_.config),
-          .strategy = here_->leg().strategy_name,
-          .base = base_,
-          .keys = KeysOfCurve(run_.keys)};
+  return CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps);
 }
 
 std::vector<StateTensor> CheckpointSaver::State() const {

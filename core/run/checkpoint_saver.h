@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "core/checkpoint/checkpoint_costs.h"
+#include "core/checkpoint/checkpoint_metadata.h"
 #include "core/checkpoint/checkpoint_writer.h"
 #include "core/comm/communicator.h"
 #include "core/report/reporter.h"
@@ -20,6 +21,10 @@ namespace lockstep {
 
 // The folder of a run's best checkpoint.
 std::string BestFolder(const RunDescription& run);
+
+// What a checkpoint of the run with `steps` steps behind it says of itself; `base` as below.
+CheckpointInfo CheckpointInfoOf(const TrainingRun& run, const std::string& strategy,
+                                const std::string& base, int64_t steps);
 
 // Removes best checkpoints that an earlier attempt has saved behind more than `steps` steps: the
 // run comes to these steps again. For rank 0, before the run goes on.

@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <cstdio>
-#include <ctime>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/config/legs.h"
 #include "core/report/restart_log.h"
 #include "core/run/exit_codes.h"
@@ -22,16 +23,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMostInVain = 3;
-
-std::string UtcNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts;
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
+constexpr int64_t kMostInVain = 3;
 
 std::string FirstLine(absl::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
@@ -42,25 +34,36 @@ std::string FormationOf(const TrainingRun& run) {
   return absl::StrCat(run.strategy_name, " ", run.settings.mesh.ToString());
 }
 
-// Steps behind the newest checkpoint; nullopt: there is none.
+// Steps behind the newest checkpoint, on the disk or in memory; nullopt: there is none.
 std::optional<int64_t> NewestStep(const TrainingRun& run) {
-  const auto found = ListCheckpoints(run.checkpoints());
+  const auto found = ListRunCheckpoints(run.out);
   if (!found.ok() || found->empty()) return std::nullopt;
   return found->back().step;
 }
 
-// When the first rank ended a step.
-class FirstStep {
+// A loss of a rank, which is written down when the first of the others has ended a step.
+class PendingRestart {
  public:
-  void Take(const RunPlace& place) {
-    if (place.where != RunPlace::Where::kStepEnd) return;
-    int64_t none = 0;
-    ended_.compare_exchange_strong(none, NowNanos());
+  PendingRestart(std::string out, Restart restart)
+      : out_(std::move(out)), restart_(std::move(restart)), lost_nanos_(NowNanos()) {}
+
+  // On the threads of ranks.
+  void Visit(const RunPlace& place) {
+    if (place.where != RunPlace::Where::kStepEnd || is_written_.exchange(true)) return;
+    restart_.seconds = SecondsSince(lost_nanos_);
+    written_ = AppendRestart(out_, restart_);
   }
-  int64_t ended_nanos() const { return ended_; }  // 0: no rank has
+  // When the ranks have ended: writes it down if none has come to the end of a step.
+  absl::Status Finish() {
+    return is_written_.exchange(true) ? written_ : AppendRestart(out_, restart_);
+  }
 
  private:
-  std::atomic<int64_t> ended_ = 0;
+  const std::string out_;
+  Restart restart_;
+  const int64_t lost_nanos_;
+  std::atomic<bool> is_written_ = false;
+  absl::Status written_;  // of whoever has set is_written_; read when the ranks have ended
 };
 
 class ElasticRun {
@@ -73,24 +76,19 @@ class ElasticRun {
 
   absl::StatusOr<EndedRun> Run() {
     LS_RETURN_IF_ERROR(ReadPreferred());
-    std::optional<int64_t> best = NewestStep(*current_);
-    int in_vain = 0;
+    RestartLimit limit(kMostInVain, NewestStep(*current_));
     while (true) {
-      const auto first_step = std::make_shared<FirstStep>();
-      current_->visit = [first_step, visit = first_.visit](const RunPlace& place) {
-        first_step->Take(place);
+      current_->visit = [restart = restart_, visit = first_.visit](const RunPlace& place) {
+        if (restart != nullptr) restart->Visit(place);
         if (visit) visit(place);
       };
       absl::StatusOr<std::vector<RankReport>> reports = TrainRanks(*current_);
-      LS_RETURN_IF_ERROR(Record(first_step->ended_nanos()));
+      if (restart_ != nullptr) LS_RETURN_IF_ERROR(restart_->Finish());
       if (reports.ok()) return EndedRun{.run = current_, .reports = *std::move(reports)};
       if (ExitCodeOfFailure(reports.status()) != kRankLostExitCode) return reports.status();
-      const std::optional<int64_t> newest = NewestStep(*current_);
-      in_vain = newest > best ? 0 : in_vain + 1;
-      best = newest;
-      if (in_vain > kMostInVain) {
+      if (limit.IsPassed(NewestStep(*current_))) {
         return Annotate(reports.status(),
-                        absl::StrCat("ranks were lost ", in_vain,
+                        absl::StrCat("ranks were lost ", limit.in_vain(),
                                      " times without a new checkpoint (checkpoint.every); the "
                                      "last time"));
       }
@@ -120,8 +118,8 @@ class ElasticRun {
   // Makes the run that the others go on with after the failure `cause`, which is returned where
   // none is left.
   absl::Status GoOn(const absl::Status& cause) {
-    lost_nanos_ = NowNanos();
-    const std::optional<int64_t> steps = NewestStep(*current_);
+    Restart restart = RestartNow(FirstLine(cause.message()));
+    LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListRunCheckpoints(first_.out));
     std::shared_ptr<TrainingRun> next;
     if (first_.next != nullptr) {
       next = std::make_shared<TrainingRun>(first_);
@@ -129,16 +127,17 @@ class ElasticRun {
       ranks_ -= 1;
       LS_ASSIGN_OR_RETURN(next, Choose(cause));
     }
-    next->resume = steps.has_value();
+    next->resume = !found.empty();
     next->directory->Tidy();
     current_ = std::move(next);
     LS_RETURN_IF_ERROR(BeginRestarts(first_.out, FormationOf(first_)));
-    restart_ = Restart{.time = UtcNow(),
-                       .cause = FirstLine(cause.message()),
-                       .steps = steps.value_or(0),
-                       .formation = FormationOf(*current_)};
-    std::fprintf(stderr, "%s: going on with %s from step %lld\n", restart_->cause.c_str(),
-                 restart_->formation.c_str(), static_cast<long long>(restart_->steps));
+    restart.formation = FormationOf(*current_);
+    if (!found.empty()) {
+      restart.steps = found.back().step;
+      restart.state = IsInMemory(found.back().path) ? "memory" : "disk";
+    }
+    std::fprintf(stderr, "%s\n", restart.Describe().c_str());
+    restart_ = std::make_shared<PendingRestart>(first_.out, std::move(restart));
     return absl::OkStatus();
   }
 
@@ -174,24 +173,13 @@ class ElasticRun {
     return formation;
   }
 
-  // Writes the last loss down, with what became of it.
-  absl::Status Record(int64_t first_step_nanos) {
-    if (!restart_) return absl::OkStatus();
-    if (first_step_nanos > 0) {
-      restart_->seconds = static_cast<double>(first_step_nanos - lost_nanos_) * 1e-9;
-    }
-    LS_RETURN_IF_ERROR(AppendRestart(first_.out, *restart_));
-    restart_.reset();
-    return absl::OkStatus();
-  }
-
   const RunSource& source_;
   const TrainingRun first_;               // as it was asked for
   std::shared_ptr<TrainingRun> current_;  // as it is
   int ranks_;                             // that are left
   std::vector<Formation> preferred_;
-  std::optional<Restart> restart_;  // that has not been written down
-  int64_t lost_nanos_ = 0;          // when the last rank was lost
+  // The last loss; null: there was none. Shared with visitors.
+  std::shared_ptr<PendingRestart> restart_;
 };
 
 }  // namespace

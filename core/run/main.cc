@@ -16,6 +16,7 @@
 #include "core/comm/mpi/collective_queue.h"
 #include "core/comm/mpi/launch.h"
 #include "core/comm/mpi/process.h"
+#include "core/config/in_memory_settings.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/report/banner.h"
@@ -116,6 +117,12 @@ absl::StatusOr<TrainingRun> PrepareLaunched(const mpi::Process& process,
         " ranks, but the launcher has started ", process.size(),
         " processes: start as many, or change [mesh], for instance by --set mesh.dp=",
         process.size());
+  }
+  if (InMemorySettingsOf(run.config).every > 0 && process.ranks_here() != process.size()) {
+    return absl::InvalidArgumentError(
+        "checkpoint.in_memory_every keeps copies in the memory of one machine, and the ranks of "
+        "this run are on several: set it to 0, and save checkpoints to a disk that all of them see "
+        "(checkpoint.every)");
   }
   LS_RETURN_IF_ERROR(CheckFits(run));
   LS_ASSIGN_OR_RETURN(run.keys["program"], ProgramChecksum());

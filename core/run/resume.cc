@@ -10,6 +10,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/checkpoint/stored_checkpoint.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
@@ -23,14 +24,10 @@ namespace {
 absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingRun& run,
                                         RankInLeg& here, const std::string& base,
                                         Kernels& kernels) {
-  absl::StatusOr<CheckpointInfo> info =
-      LoadCheckpoint(path,
-                     {.model = ModelFingerprint(run.config),
-                      .base = base,
-                      .keys = KeysOfCurve(run.keys),
-                      .allowed_changes = run.allowed_changes},
-                     TrainedState(here.strategy().State()), kernels);
-  if (run.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status())) {
+  absl::StatusOr<CheckpointInfo> info = LoadCheckpoint(
+      path, CheckpointOriginOf(run, base), TrainedState(here.strategy().State()), kernels);
+  if (run.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status()) ||
+      IsInMemory(path)) {
     return info;
   }
   return Annotate(info.status(),
@@ -38,12 +35,16 @@ absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingR
                   "goes on from the newest checkpoint that is sound");
 }
 
-// The first rank that found damage in a checkpoint which all ranks then pass over; the number of
-// ranks: none. `loaded`: how it went here.
-absl::StatusOr<int> FindsDamage(const absl::Status& loaded, const TrainingRun& run,
-                                Communicator& ranks) {
-  if (run.settings.checkpoint.on_damage == OnDamage::kStop) return ranks.size();
-  int64_t first = IsDamage(loaded) ? ranks.rank() : ranks.size();
+// Whether a checkpoint is passed over, given what this rank found in it: where it is damaged; one
+// in memory, which comes on top of those on the disk, also where the run cannot go on behind it.
+bool IsPassedOver(const std::string& path, const absl::Status& found, const TrainingRun& run) {
+  if (IsInMemory(path)) return !found.ok();
+  return run.settings.checkpoint.on_damage == OnDamage::kGoBack && IsDamage(found);
+}
+
+// The first rank that passes a checkpoint over, as all ranks then do; the number of ranks: none.
+absl::StatusOr<int> FirstToPass(bool is_passed_over, Communicator& ranks) {
+  int64_t first = is_passed_over ? ranks.rank() : ranks.size();
   LS_RETURN_IF_ERROR(
       AllReduceNumbers(ranks, absl::MakeSpan(&first, 1), ReduceOp::kMin, "damaged checkpoint"));
   return static_cast<int>(first);
@@ -67,32 +68,48 @@ absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingR
 
 }  // namespace
 
+CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& base) {
+  return {.model = ModelFingerprint(run.config),
+          .base = base,
+          .keys = KeysOfCurve(run.keys),
+          .allowed_changes = run.allowed_changes};
+}
+
 const TrainingRun& FirstLegOf(const TrainingRun& run) {
   if (!run.resume || run.next == nullptr) return run;
-  const auto path = NewestCheckpoint(run.checkpoints());
-  if (!path.ok() || !*path) return run;
-  const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(**path);
+  const auto found = RunCheckpointsByStep(run.out);
+  if (!found.ok() || found->empty()) return run;
+  const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(found->back().path);
   return info.ok() ? LegAt(run, info->step) : run;
 }
 
 absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
                                Kernels& kernels) {
   Communicator& ranks = here.ranks();
-  const absl::StatusOr<std::vector<FoundCheckpoint>> found = CheckpointsByStep(run.checkpoints());
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = RunCheckpointsByStep(run.out);
   LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), ranks));
   absl::Status first_damage;
   Resumed resumed;
   for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
     const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
-    LS_ASSIGN_OR_RETURN(const int finder, FindsDamage(info.status(), run, ranks));
+    absl::Status here_found = info.status();
+    if (here_found.ok() && IsInMemory(newest->path)) {
+      here_found = CheckGoesOn(newest->path, info->step, run, ranks.rank());
+    }
+    LS_ASSIGN_OR_RETURN(const int finder,
+                        FirstToPass(IsPassedOver(newest->path, here_found, run), ranks));
     if (finder < ranks.size()) {
       const bool has_older = std::next(newest) != found->rend();  // else the error below tells
       if (finder == ranks.rank() && has_older) {
         std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
-                     std::string(info.status().message()).c_str());
+                     std::string(here_found.message()).c_str());
       }
-      if (first_damage.ok()) first_damage = info.status();
-      resumed.damaged.push_back(newest->path);
+      if (first_damage.ok()) first_damage = here_found;
+      if (!IsInMemory(newest->path)) {
+        resumed.damaged.push_back(newest->path);
+      } else if (ranks.rank() == 0) {
+        RemoveTree(newest->path);  // nobody will want it
+      }
       continue;
     }
     LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), ranks));

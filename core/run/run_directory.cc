@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/report/error_file.h"
 #include "core/report/metrics.h"
 #include "core/report/restart_log.h"
@@ -86,8 +87,7 @@ absl::Status CheckUnmarked(const std::string& out) {
 }
 
 absl::Status CheckResumable(const std::string& out) {
-  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> checkpoints,
-                      ListCheckpoints(out + "/checkpoints"));
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> checkpoints, ListRunCheckpoints(out));
   if (!checkpoints.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("--resume: ", out,

@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/parallel.h"
 #include "core/base/status.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/comm/agree.h"
 #include "core/comm/host_numbers.h"
 #include "core/report/metrics.h"
@@ -18,6 +19,7 @@
 #include "core/run/batches.h"
 #include "core/run/best_watch.h"
 #include "core/run/checkpoint_saver.h"
+#include "core/run/in_memory_saver.h"
 #include "core/run/loss_watch.h"
 #include "core/run/mesh_change.h"
 #include "core/run/model_weights.h"
@@ -72,12 +74,12 @@ class Trainer {
       LS_RETURN_IF_ERROR(TrainLeg(step));
       report_.steps_behind = step;
       if (best_.ends_run()) break;
-      if (step < leg_->end_step) return StopAfter(step);
+      if (step < leg_->end_step) return EndCopies(StopAfter(step));
       if (leg_->next == nullptr) break;
       LS_RETURN_IF_ERROR(ChangeTo(*leg_->next, step));
     }
     report_.ended_early = step < run_.settings.steps;
-    return here_ == nullptr ? absl::OkStatus() : Finish(step);
+    return EndCopies(here_ == nullptr ? absl::OkStatus() : Finish(step));
   }
 
  private:
@@ -142,6 +144,7 @@ class Trainer {
   absl::Status OpenReporter(int64_t step) {
     LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
     saver_.set_reporter(reporter_.get());
+    copies_.set_reporter(reporter_.get());
     const CutSettings& cut = run_.settings.cut;
     const auto note_of_mesh = [&](const char* key, int64_t count) {
       reporter_->Note(absl::StrCat(key, " = ", count,
@@ -158,6 +161,7 @@ class Trainer {
     std::optional<PrefetchedBatches> batches;
     if (here_ != nullptr) {
       saver_.Enter(*here_);
+      LS_RETURN_IF_ERROR(copies_.Enter(*here_));
       batches.emplace(*leg_, rank(), step, strategy().micro_batches());
       rank().allocator().ResetPeaks();
       peaks_.emplace(rank().allocator().books());
@@ -167,6 +171,7 @@ class Trainer {
       LS_ASSIGN_OR_RETURN(const bool begins, MayBegin(step));
       if (!begins) break;
       if (here_ != nullptr) {
+        LS_RETURN_IF_ERROR(copies_.Compare(step));
         Visit(RunPlace::Where::kStepBegin, step);
         ToldBatches told(*batches, [&] { Visit(RunPlace::Where::kMicroBatch, step); });
         LS_RETURN_IF_ERROR(Step(step, told));
@@ -204,6 +209,7 @@ class Trainer {
     std::vector<HeldState> held;
     if (here_ != nullptr) {
       LS_RETURN_IF_ERROR(saver_.Leave(steps));
+      copies_.Leave();
       held.push_back(strategy().State());
     }
     repeats_.Forget();
@@ -244,6 +250,14 @@ class Trainer {
     report_.traffic = {};
     report_.steps = 0;
     step_seconds_.clear();
+  }
+
+  // Where the run has ended well, its newest checkpoint is on the disk, if any is wanted there.
+  absl::Status EndCopies(const absl::Status& ended) const {
+    const bool is_complete = report_.steps_behind == run_.settings.steps || report_.ended_early;
+    const bool are_wanted = !is_complete && run_.settings.checkpoint.keep == 0;
+    if (ended.ok() && is_first() && !are_wanted) RemoveInMemoryFolder(run_.out);
+    return ended;
   }
 
   absl::Status Finish(int64_t step) {
@@ -289,6 +303,7 @@ class Trainer {
   // Begins to change the run directory.
   absl::Status BeginDirectory(const Resumed& resumed) {
     LS_RETURN_IF_ERROR(run_.directory->Begin());
+    if (!run_.resume) RemoveInMemoryFolder(run_.out);  // an earlier run's
     RemoveBestBehind(run_, resumed.steps);
     return SetAside(resumed.damaged);
   }
@@ -411,6 +426,7 @@ class Trainer {
       last = last || best_.ends_run();
     }
     if (last) return saver_.SaveAndWait(step + 1);
+    LS_RETURN_IF_ERROR(copies_.AfterSteps(step + 1));
     const bool is_due = IsDue(step, run_.settings.checkpoint.every);
     if (!is_due) return absl::OkStatus();
     LS_RETURN_IF_ERROR(saver_.Save(step + 1));
@@ -435,6 +451,7 @@ class Trainer {
   BestWatch best_{BestSettingsOf(run_.config)};
   std::optional<StepsOfPeaks> peaks_;  // of the leg; none before its first step
   CheckpointSaver saver_{run_, tools_, base_, guard_};
+  InMemorySaver copies_{run_, tools_, base_};
 };
 
 }  // namespace

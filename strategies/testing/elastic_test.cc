@@ -2,7 +2,10 @@
 
 #include "core/run/elastic.h"
 
+#include <atomic>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "core/run/trainer.h"
 #include "gmock/gmock.h"
@@ -20,12 +25,36 @@
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
+#include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 using Where = RunPlace::Where;
+
+// A strategy whose state a test can reach.
+class Reachable final : public WrappedStrategy {
+ public:
+  Reachable(std::unique_ptr<Strategy> strategy, Rank& rank, std::shared_ptr<Strategy*[]> reached)
+      : WrappedStrategy(std::move(strategy)) {
+    reached[static_cast<size_t>(rank.rank)] = this;
+  }
+};
+
+// Flips a bit of the newest checkpoint in the memory of the machine.
+void DamageCopy(const std::string& out) {
+  const auto copies = ListCheckpoints(InMemoryFolder(out)).value();
+  ASSERT_FALSE(copies.empty());
+  const std::string path = IsDirectory(copies.back().path)
+                               ? ListShards(copies.back().path).value()[0]
+                               : copies.back().path;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char last = static_cast<char>(file.get());
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
+}
 
 // Throws on the rank that comes to a place, once for each place.
 class Losses {
@@ -70,7 +99,13 @@ class ElasticTest : public ::testing::Test {
       if (preset.name != strategy) continue;
       LS_ASSIGN_OR_RETURN(TrainingRun run,
                           PrepareRun(line, preset, MakeModel, {}, LegStrategies()));
-      run.visit = [&losses](const RunPlace& place) { losses.Visit(place); };
+      run.strategy = Wrapped(run.strategy, [this](std::unique_ptr<Strategy> made, Rank& rank) {
+        return std::make_unique<Reachable>(std::move(made), rank, reached_);
+      });
+      run.visit = [&losses, this](const RunPlace& place) {
+        if (also_at_) also_at_(place);
+        losses.Visit(place);
+      };
       const ModelFactory make_model = MakeModel;
       const std::vector<StrategyDefinition> presets = LegStrategies();
       return TrainElastic(std::move(run), {.command_line = line,
@@ -92,6 +127,8 @@ class ElasticTest : public ::testing::Test {
   }
 
   const std::string folder_ = ::testing::TempDir() + "/elastic";
+  PlaceVisitor also_at_;  // told where ranks are
+  const std::shared_ptr<Strategy*[]> reached_ = std::make_shared<Strategy*[]>(4);  // by rank
 };
 
 TEST_F(ElasticTest, TheOthersGoOnWithTheLargestMeshThatDividesTheCut) {
@@ -142,6 +179,88 @@ TEST_F(ElasticTest, WithoutACheckpointARunStartsOver) {
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(ReadRestarts(folder_ + "/out").value().at(0).steps, 0);
   ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, GoesOnFromTheCopyInMemoryOnAnotherMesh) {
+  Losses losses({{.rank = 2, .step = 3, .where = Where::kMicroBatch}});
+  const auto ended = Train(
+      "fsdp", Line({"mesh.dp=4", "checkpoint.every=0", "checkpoint.in_memory_every=1"}), losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->run->settings.mesh.dp, 2);
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_EQ(restarts[0].steps, 3);  // no step is lost
+  EXPECT_EQ(restarts[0].state, "memory");
+  EXPECT_FALSE(PathExists(InMemoryFolder(folder_ + "/out")));
+  ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, TakesTheNewerOfMemoryAndDisk) {
+  Losses losses({{.rank = 1, .step = 3, .where = Where::kStepBegin}});
+  const auto ended = Train("fsdp",
+                           Line({"mesh.dp=2", "checkpoint.every=3", "checkpoint.write=step",
+                                 "checkpoint.in_memory_every=2"}),
+                           losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_EQ(restarts[0].steps, 3);
+  EXPECT_EQ(restarts[0].state, "disk");
+  ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, PassesADamagedCopyOver) {
+  Losses losses({{.rank = 0, .step = 3, .where = Where::kStepBegin}});
+  also_at_ = [this](const RunPlace& place) {
+    if (place.rank == 0 && place.step == 3 && place.where == Where::kStepBegin &&
+        !PathExists(folder_ + "/damaged")) {
+      ASSERT_EQ(WriteFileAtomically(folder_ + "/damaged", ""), absl::OkStatus());
+      DamageCopy(folder_ + "/out");
+    }
+  };
+  const auto ended = Train("fsdp",
+                           Line({"mesh.dp=2", "checkpoint.every=2", "checkpoint.write=step",
+                                 "checkpoint.in_memory_every=1"}),
+                           losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->reports[0].steps, 2);  // from the checkpoint on the disk
+  ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, DamageOfStateThatNoOtherRankHoldsIsSeenBesideItsCopy) {
+  std::atomic<bool> has_flipped = false;
+  also_at_ = [&](const RunPlace& place) {
+    if (place.rank != 1 || place.step != 1 || place.where != Where::kCheckpoint) return;
+    if (has_flipped.exchange(true)) return;
+    for (const StateTensor& part : reached_[1]->State()) {
+      if (part.tensor.elements() == 0) continue;
+      part.tensor.raw()[0] ^= std::byte{1};
+      return;
+    }
+  };
+  Losses none({});
+  const auto ended =
+      Train("fsdp", Line({"mesh.dp=2", "guard.every=100", "checkpoint.in_memory_every=1"}), none);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  const std::vector<Restart> restarts = ReadRestarts(folder_ + "/out").value();
+  ASSERT_EQ(restarts.size(), 1u);
+  EXPECT_THAT(restarts[0].cause, HasSubstr("step 2: wrong bits"));
+  EXPECT_THAT(restarts[0].cause, HasSubstr("on rank 1 is not what its copy in memory holds"));
+  EXPECT_EQ(restarts[0].steps, 2);
+  ExpectCurveOfSingle(*ended);
+}
+
+TEST_F(ElasticTest, ARestartIsWrittenDownWhenTheNextStepComes) {
+  Losses losses({{.rank = 1, .step = 1, .where = Where::kStepBegin}});
+  std::atomic<int> rows_at_last_step = -1;
+  also_at_ = [&](const RunPlace& place) {
+    if (place.step != 3 || place.where != Where::kStepBegin) return;
+    rows_at_last_step = static_cast<int>(ReadRestarts(folder_ + "/out").value().size());
+  };
+  const auto ended = Train("ddp", Line({"mesh.dp=2"}), losses);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(rows_at_last_step, 1);
+  EXPECT_GE(ReadRestarts(folder_ + "/out").value()[0].seconds, 0);
 }
 
 TEST_F(ElasticTest, TheLastRankEndsTheRun) {

@@ -45,6 +45,24 @@ std::string Report(const std::vector<RunRecord>& runs) {
   return TextOf(ComparisonReport(CompareRuns(runs)));
 }
 
+TEST(ComparisonReportTest, ShowsLostRanksAndThatTheCurveGoesOn) {
+  RunRecord run = MakeRun("ddp");
+  run.restarts = {{.time = "2026-11-24T12:00:00Z",
+                   .cause = "rank 2: killed by signal 9 (Killed)",
+                   .steps = 1,
+                   .state = "memory",
+                   .formation = "ddp dp=2",
+                   .seconds = 1.5}};
+  const std::string report = Report({MakeRun("single"), run});
+  EXPECT_THAT(report, ContainsRegex("ddp +2026-11-24T12:00:00Z +rank 2: killed by signal 9 "
+                                    "\\(Killed\\) +1, memory +ddp dp=2 +1.5 s"));
+  EXPECT_THAT(report, HasSubstr("ddp has each loss of its reference, to the bit"));
+  run.losses[1].loss = 1.375;
+  EXPECT_THAT(Report({MakeRun("single"), run}),
+              HasSubstr("ddp has not all losses of its reference"));
+  EXPECT_THAT(Report({MakeRun("single"), MakeRun("ddp")}), Not(HasSubstr("lost")));
+}
+
 TEST(ComparisonReportTest, ShowsARunInEachTable) {
   const std::string report = Report({MakeRun("single"), MakeRun("ddp")});
   EXPECT_THAT(report, AllOf(HasSubstr("\ngpt_markov\n"),

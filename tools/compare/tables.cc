@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/clock.h"
+#include "core/report/restart_log.h"
 #include "tools/compare/costs.h"
 
 namespace lockstep {
@@ -258,6 +259,37 @@ std::string LossScaleLine(const RunRecord& run) {
   if (!all) skipped.resize(kNamedSteps);
   absl::StrAppend(&line, ": ", absl::StrJoin(skipped, ", "), all ? "" : ", ...");
   return line;
+}
+
+std::vector<Section::Item> LostRanks(const ComparedWorkload& workload) {
+  Table table = {.title = "Ranks that were lost",
+                 .columns = {{"strategy", kLeft},
+                             {"when", kLeft},
+                             {"what", kLeft},
+                             {"went on from step"},
+                             {"as", kLeft},
+                             {"next step after"}}};
+  std::vector<std::string> curves;
+  for (const ComparedRun& compared : workload.runs) {
+    for (const Restart& restart : compared.run.restarts) {
+      table.Add({compared.label, restart.time, restart.cause,
+                 absl::StrCat(restart.steps,
+                              restart.state.empty() ? "" : absl::StrCat(", ", restart.state)),
+                 restart.formation,
+                 restart.seconds < 0 ? "none" : FormatDuration(restart.seconds)});
+    }
+    if (compared.run.restarts.empty() || !compared.curve) continue;
+    const bool is_same = !compared.curve->largest && compared.same_length;
+    curves.push_back(absl::StrCat(
+        compared.label, is_same ? " has each loss of its reference, to the bit"
+                                : " has not all losses of its reference: see the table above"));
+  }
+  if (table.rows.empty()) return {};
+  std::vector<Section::Item> items = {std::move(table)};
+  if (!curves.empty()) {
+    items.push_back(Paragraph{absl::StrJoin(curves, "; "), Paragraph::Tone::kNote});
+  }
+  return items;
 }
 
 std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload) {

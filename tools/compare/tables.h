@@ -16,6 +16,10 @@ namespace lockstep {
 // where no run came to its end.
 std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload);
 
+// The ranks that runs have lost: when, what happened to them, from where the others went on and how
+// long that took; and whether the curve is still the reference's. Nothing where none was lost.
+std::vector<Section::Item> LostRanks(const ComparedWorkload& workload);
+
 // The loss scale of a run over its steps as one line of block characters, each an eighth of the way
 // from the lowest to the highest power of two, with both ends and the steps that were skipped:
 //

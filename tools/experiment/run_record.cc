@@ -225,6 +225,7 @@ absl::Status ReadFiles(RunRecord& record) {
   }
   LS_RETURN_IF_ERROR(summary);
   LS_RETURN_IF_ERROR(ReadMetrics(scales_losses, record));
+  LS_ASSIGN_OR_RETURN(record.restarts, ReadRestarts(record.directory));
   record.step_trace = LastTracedStep(record.directory);
   record.state = RunRecord::State::kComplete;
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include "core/config/config.h"
 #include "core/report/metrics.h"
+#include "core/report/restart_log.h"
 #include "tools/timeline/step_trace.h"
 
 namespace lockstep {
@@ -24,7 +25,8 @@ struct RunRank {
   std::map<std::string, double> memory_at_peak;  // by class; these add up to it
 };
 
-// A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed, and, when
+// A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed,
+// restarts.jsonl of one that has lost ranks, and, when
 // it came to its end, summary.json, loss scales and the load of experts in metrics.jsonl and
 // the last step of trace.json.
 struct RunRecord {
@@ -92,6 +94,9 @@ struct RunRecord {
     std::vector<double> fractions = {};
   };
   std::vector<LayerLoad> expert_load;
+
+  // Ranks that were lost, in order (restarts.jsonl).
+  std::vector<Restart> restarts;
 
   bool complete() const { return state == State::kComplete; }
 };

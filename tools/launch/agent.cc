@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ctime>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +22,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "core/run/exit_codes.h"
 #include "core/run/run_signals.h"
@@ -42,15 +43,6 @@ int64_t FileTimeNow() {
   timespec now;
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
-
-std::string UtcNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts;
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
 }
 
 // What losses.csv tells of a run from outside.
@@ -80,16 +72,29 @@ Losses LookAtLosses(const std::string& out) {
   return losses;
 }
 
-int64_t StepsOfNewestCheckpoint(const std::string& out) {
+// Steps behind the newest checkpoint on the disk; 0: there is none.
+int64_t StepsOnDisk(const std::string& out) {
   const auto found = ListCheckpoints(out + "/checkpoints");
   return found.ok() && !found->empty() ? found->back().step : 0;
+}
+
+// What ranks go on from, on the disk or in memory; nullopt: from the first step.
+std::optional<FoundCheckpoint> Newest(const std::string& out) {
+  const auto found = ListRunCheckpoints(out);
+  if (!found.ok() || found->empty()) return std::nullopt;
+  return found->back();
+}
+
+std::optional<int64_t> NewestStep(const std::string& out) {
+  const auto newest = Newest(out);
+  return newest ? std::optional<int64_t>(newest->step) : std::nullopt;
 }
 
 bool IsComplete(const std::string& out, int64_t steps) {
   const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
                                              /*allow_exceptions=*/false);
   return summary.is_object() && summary.contains("steps") && summary["steps"].is_number_integer() &&
-         summary["steps"].get<int64_t>() == steps && StepsOfNewestCheckpoint(out) == steps;
+         summary["steps"].get<int64_t>() == steps && StepsOnDisk(out) == steps;
 }
 
 // Whether starting the ranks again may help.
@@ -119,27 +124,33 @@ class Agent {
     if (PathExists(absl::StrCat(options_.out, "/", kRestartsFile))) {
       Ended("the launcher was started again");
     }
-    int in_vain = 0;
-    int64_t best = StepsOfNewestCheckpoint(options_.out);
+    RestartLimit limit(options_.max_restarts, NewestStep(options_.out));
     while (true) {
       LS_ASSIGN_OR_RETURN(const std::optional<Placement> placement, AwaitPlacement());
       if (!placement) return Finish(128 + stop_signal_);
       LS_ASSIGN_OR_RETURN(const GroupEnd end, RunGroup(*placement, folder));
       LS_RETURN_IF_ERROR(Record());
       const bool is_whole = end.ranks.empty() && end.signal == 0;
+      if (!grows_to_.empty()) {
+        // Whatever the ranks that were asked to stop have done, more of them have a place.
+        const std::string cause = std::exchange(grows_to_, "");
+        const bool has_stopped = is_whole && end.exit_code == kStoppedExitCode;
+        if (has_stopped && stop_signal_ == 0) {
+          Ended(cause);
+          continue;
+        }
+      }
       if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
         return Finish(end.exit_code);
       }
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
-      const int64_t steps = StepsOfNewestCheckpoint(options_.out);
-      in_vain = steps > best ? 0 : in_vain + 1;
-      best = std::max(best, steps);
-      if (in_vain > options_.max_restarts) {
+      if (limit.IsPassed(NewestStep(options_.out))) {
         Finish(0);
         return absl::UnavailableError(absl::StrCat(
-            "the ranks have ended ", in_vain, " times without a new checkpoint, the last time by ",
-            end.Describe(), "; their messages stand above. Look at ", options_.out,
+            "the ranks have ended ", limit.in_vain(),
+            " times without a new checkpoint, the last time by ", end.Describe(),
+            "; their messages stand above. Look at ", options_.out,
             "/error.txt, save checkpoints more often (checkpoint.every), or raise --max_restarts"));
       }
       Ended(end.Describe());
@@ -149,7 +160,7 @@ class Agent {
  private:
   // The ranks have ended; what becomes of it, Record writes down.
   void Ended(const std::string& cause) {
-    restart_ = Restart{.time = UtcNow(), .cause = cause};
+    restart_ = RestartNow(cause);
     ended_nanos_ = NowNanos();
   }
 
@@ -191,6 +202,24 @@ class Agent {
     }
   }
 
+  // Asks which hosts are at hand, and decides whether the run is to go on with more ranks than
+  // `now` has. A discovery script that fails while ranks are at work is passed over.
+  absl::Status LookForMore(const Placement& now) {
+    if (now.ranks >= options_.most_ranks) return absl::OkStatus();
+    const absl::StatusOr<Slots> slots = options_.slots();
+    if (!slots.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(slots.status().message()).c_str());
+      return absl::OkStatus();
+    }
+    if (slots->ranks <= now.ranks) return absl::OkStatus();
+    LS_ASSIGN_OR_RETURN(const Placement larger, options_.place(slots->ranks));
+    if (larger.ranks <= now.ranks) return absl::OkStatus();
+    grows_to_ = absl::StrCat("hosts with ", slots->ranks, " slots are at hand");
+    std::fprintf(stderr, "%s: stopping the ranks to go on with %s\n", grows_to_.c_str(),
+                 larger.formation.c_str());
+    return absl::OkStatus();
+  }
+
   // Waits for a moment. Whether the run is to be stopped for the first or for another time.
   bool TakeSignal() {
     const sigset_t watched = WatchedSignals();
@@ -205,15 +234,14 @@ class Agent {
 
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
-    const int64_t steps = StepsOfNewestCheckpoint(options_.out);
-    const auto checkpoints = ListCheckpoints(options_.out + "/checkpoints");
-    const bool resumes = checkpoints.ok() && !checkpoints->empty();
-    if (resumes) program.push_back("--resume");
+    const std::optional<FoundCheckpoint> newest = Newest(options_.out);
+    const int64_t steps = newest ? newest->step : 0;
+    if (newest) program.push_back("--resume");
     if (restart_) {
       restart_->steps = steps;
+      if (newest) restart_->state = IsInMemory(newest->path) ? "memory" : "disk";
       restart_->formation = placement.formation;
-      std::fprintf(stderr, "%s: going on with %s from step %lld\n", restart_->cause.c_str(),
-                   placement.formation.c_str(), static_cast<long long>(steps));
+      std::fprintf(stderr, "%s\n", restart_->Describe().c_str());
     }
     const std::vector<std::string> launcher = absl::StrSplit(
         absl::StrReplaceAll(options_.launcher,
@@ -224,7 +252,16 @@ class Agent {
                         WorkerGroup::Start(launcher, options_.worker, folder, program));
     bool is_marked = false;
     int stops = 0;
+    int64_t looked_at = StepsOnDisk(options_.out);
     do {
+      // Hosts that have come back are taken in where a checkpoint has been saved.
+      if (const int64_t saved = StepsOnDisk(options_.out); saved > looked_at) {
+        looked_at = saved;
+        if (stops == 0 && grows_to_.empty() && saved < options_.steps) {
+          LS_RETURN_IF_ERROR(LookForMore(placement));
+          if (!grows_to_.empty()) group.Signal(SIGUSR1);
+        }
+      }
       if (TakeSignal()) {
         stops += 1;
         std::fprintf(stderr, "SIG%s: %s\n", sigabbrev_np(stop_signal_),
@@ -247,6 +284,7 @@ class Agent {
 
   const AgentOptions& options_;
   std::string hosts_;
+  std::string grows_to_;            // why ranks were asked to stop for a larger mesh; empty: no
   std::optional<Restart> restart_;  // that has not been written down
   int64_t ended_nanos_ = 0;         // when the ranks ended last
   int stop_signal_ = 0;             // 0: none has come

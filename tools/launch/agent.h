@@ -31,6 +31,7 @@ struct AgentOptions {
   std::string out;       // run directory, absolute
   int64_t steps = 0;     // train.steps
   int min_ranks = 1;     // with fewer it waits
+  int most_ranks = 1;    // with as many it looks for no more
   int max_restarts = 3;  // one after another without a new checkpoint in between
   std::string launcher;  // "mpirun -n {ranks} --host {hosts}"
   std::string worker;    // path of :worker
@@ -43,8 +44,10 @@ struct AgentOptions {
 // has the ranks write a checkpoint, and 128 + signal after a second one; and that of ranks which
 // ended with an error that no restart mends, and that they have told. An error of its own:
 // Unavailable after max_restarts, or where fewer than min_ranks were at hand for ten minutes.
-// Tells the standard error stream of each restart, and at the end prints the table of all.
-// For the only thread of a process without children.
+// Where the ranks are fewer than most_ranks, it asks for slots whenever they have saved a
+// checkpoint, and where a larger formation has a place, has them stop after their step with a
+// checkpoint, and starts that formation. Tells the standard error stream of each restart, and at
+// the end prints the table of all. For the only thread of a process without children.
 absl::StatusOr<int> RunAgent(const AgentOptions& options);
 
 }  // namespace lockstep

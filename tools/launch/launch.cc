@@ -40,7 +40,8 @@ ABSL_FLAG(std::string, prefer, "",
           "dp=2\"; default: the largest mesh that divides the cut");
 ABSL_FLAG(std::string, host_discovery_script, "",
           "program that prints \"host:slots\" a line for each host at hand, called before each "
-          "start; default: all ranks always have a place");
+          "start, and after each checkpoint of a run that lacks ranks; default: all ranks always "
+          "have a place");
 ABSL_FLAG(std::string, launcher, "",
           "command that starts {ranks} processes, for Slurm \"srun --mpi=pmix -n {ranks} "
           "--kill-on-bad-exit=1\"; {hosts} is host:slots,...; default \"mpirun -n {ranks}\", with "
@@ -248,6 +249,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   return RunAgent({.out = formations.out(),
                    .steps = formations.steps(),
                    .min_ranks = least == 0 ? ranks : least,
+                   .most_ranks = ranks,
                    .max_restarts = absl::GetFlag(FLAGS_max_restarts),
                    .launcher = launcher,
                    .worker = AbsolutePath("tools/launch/worker"),

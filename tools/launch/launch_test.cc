@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
+#include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "core/run/run_signals.h"
 #include "gmock/gmock.h"
@@ -169,6 +170,49 @@ TEST_F(LaunchTest, GoesOnWithFewerRanksOnTheSameCurve) {
   const auto restarts = ReadRestarts(out()).value();
   ASSERT_THAT(restarts, SizeIs(1));
   EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=2,tp=1");
+}
+
+TEST_F(LaunchTest, CopiesInMemoryOutliveRanksAndTheLauncher) {
+  const std::vector<std::string> copies = {"--set", "checkpoint.every=0", "--set",
+                                           "checkpoint.in_memory_every=10"};
+  {
+    Subprocess launcher = Start({"--ranks", "2"}, copies);
+    AwaitSteps(60);
+    Kill(Kind::kRank);
+    AwaitSteps(120);
+    launcher.Signal(SIGKILL);
+    launcher.Wait();
+    AwaitNoProcess();
+  }
+  ExpectTheRunOfSingle(Start({"--ranks", "2"}, copies).Wait());
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(2));
+  EXPECT_THAT(restarts, Each(Field(&Restart::state, "memory")));
+  EXPECT_GE(restarts[0].steps, 50);
+  EXPECT_GE(restarts[1].steps, 110);
+  EXPECT_FALSE(PathExists(InMemoryFolder(out())));
+}
+
+TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
+  const std::string script = path("hosts.sh"), back = path("host_is_back");
+  ASSERT_EQ(WriteFileAtomically(
+                script, absl::StrCat("#!/bin/sh\nif [ -e ", back,
+                                     " ]; then echo localhost:4; else echo localhost:2; fi\n")),
+            absl::OkStatus());
+  fs::permissions(script, fs::perms::owner_all);
+  Subprocess launcher =
+      Start({"--ranks", "4", "--min_ranks", "2", "--host_discovery_script", script});
+  AwaitSteps(30);
+  EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());  // without more slots nothing is stopped
+  ASSERT_EQ(WriteFileAtomically(back, ""), absl::OkStatus());
+  ExpectTheRunOfSingle(launcher.Wait());
+  EXPECT_EQ(Summary("out")["ranks"], 4);
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].cause, "hosts with 4 slots are at hand");
+  EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
+  EXPECT_GE(restarts[0].steps, 50);
+  EXPECT_GE(restarts[0].seconds, 0);
 }
 
 TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {

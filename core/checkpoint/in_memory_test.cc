@@ -1,0 +1,72 @@
+#include "core/checkpoint/in_memory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>  // symlink
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class InMemoryTest : public ::testing::Test {
+ protected:
+  InMemoryTest() {
+    RemoveTree(run_);
+    EXPECT_EQ(MakeDirectories(run_ + "/checkpoints"), absl::OkStatus());
+  }
+  ~InMemoryTest() override { RemoveInMemoryFolder(run_); }
+
+  const std::string run_ = ::testing::TempDir() + "/in_memory_test_run";
+};
+
+TEST_F(InMemoryTest, EveryPathOfADirectoryHasTheSameFolder) {
+  const std::string other = run_ + "_by_another_name";
+  RemoveTree(other);
+  ASSERT_EQ(symlink(run_.c_str(), other.c_str()), 0);
+  EXPECT_EQ(InMemoryFolder(other), InMemoryFolder(run_ + "/../in_memory_test_run"));
+  EXPECT_NE(InMemoryFolder(run_), InMemoryFolder(run_ + "/checkpoints"));
+  EXPECT_EQ(InMemoryFolder(run_ + "/nothing"), "");
+}
+
+TEST_F(InMemoryTest, NobodyElseReadsIt) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());  // a resumed run's
+  struct stat found;
+  ASSERT_EQ(stat(InMemoryFolder(run_).c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777u, 0700u);
+  RemoveInMemoryFolder(run_);
+  EXPECT_FALSE(PathExists(InMemoryFolder(run_)));
+}
+
+TEST_F(InMemoryTest, ALackOfRoomIsSeenBeforeAnythingIsWritten) {
+  const absl::Status status = MakeInMemoryFolder(run_, std::numeric_limits<int64_t>::max());
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is room for"));
+}
+
+TEST_F(InMemoryTest, TheNewestOfMemoryAndDiskComesLast) {
+  ASSERT_EQ(MakeInMemoryFolder(run_, 1), absl::OkStatus());
+  const auto make = [](const std::string& folder, int64_t step) {
+    EXPECT_EQ(MakeDirectories(CheckpointPath(folder, step, CheckpointFiles::kSharded)),
+              absl::OkStatus());
+  };
+  make(run_ + "/checkpoints", 10);
+  make(run_ + "/checkpoints", 20);
+  make(InMemoryFolder(run_), 17);
+  EXPECT_EQ(ListRunCheckpoints(run_)->back().step, 20);
+  EXPECT_FALSE(IsInMemory(ListRunCheckpoints(run_)->back().path));
+  make(InMemoryFolder(run_), 20);
+  EXPECT_TRUE(IsInMemory(ListRunCheckpoints(run_)->back().path));
+  EXPECT_EQ(ListRunCheckpoints(run_)->size(), 4u);
+}
+
+}  // namespace
+}  // namespace lockstep
