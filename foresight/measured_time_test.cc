@@ -104,9 +104,9 @@ TEST(MeasuredKernelTimeTest, NeighboursCount) {
   }
   const MeasuredKernelTime time(measured, 1, 1);
   for (const int64_t width : {192, 256, 384}) {
-    EXPECT_NEAR(*time.Seconds(Linear(256, width), Flops(256, width)) /
-                    seconds(static_cast<double>(width)),
-                1, 0.08)
+    EXPECT_NEAR(
+        *time.Seconds(Linear(256, width), Flops(256, width)) / seconds(static_cast<double>(width)),
+        1, 0.08)
         << width;
   }
 }

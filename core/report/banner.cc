@@ -34,7 +34,8 @@ std::string Steps(const RunDescription& run, int64_t first_step) {
     absl::StrAppend(&text, " (", FormatCount(units), " ", run.unit(), ")");
   }
   if (first_step > 0) {
-    absl::StrAppend(&text, "; goes on with step ", first_step + 1, ", from the newest checkpoint of ", run.out);
+    absl::StrAppend(&text, "; goes on with step ", first_step + 1,
+                    ", from the newest checkpoint of ", run.out);
   }
   return text;
 }

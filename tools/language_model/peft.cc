@@ -87,8 +87,8 @@ std::vector<float> Transposed(const std::vector<float>& values, int64_t columns)
   return transposed;
 }
 
-// Of a layer whose weight has inputs as rows: a module has all rows of one product, x left right,
-// whose factors are left^T and right^T.
+// The factors of a layer whose weight has inputs as rows: a module has all rows of one product,
+// x left right, whose factors are left^T and right^T.
 Joined OfInputs(const LowRank& product, Kernels& kernels) {
   const int64_t rank = product.left.shape()[1];
   std::vector<float> right = Values(product.right, kernels);
