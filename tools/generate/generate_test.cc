@@ -166,7 +166,8 @@ TEST_F(GenerateTest, SaysWhatIsWrong) {
   EXPECT_THAT(Problem({"--run=a", "--temperature=-1"}), HasSubstr("--temperature is -1"));
   EXPECT_THAT(Problem({"--run=a", "--temperature=nan"}),
               HasSubstr("--temperature nan: give a finite"));
-  EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}), HasSubstr("--top_k is -1"));
+  EXPECT_THAT(Problem({"--run=a", "--top_k=-1"}),
+              HasSubstr("--top_k -1: give a whole number from 0"));
   EXPECT_THAT(Problem({"--run=" + Path("none")}), HasSubstr("/none/config.toml"));
 }
 
