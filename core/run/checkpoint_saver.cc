@@ -17,7 +17,7 @@ std::string BestFolder(const RunDescription& run) { return run.out + "/best"; }
 CheckpointInfo CheckpointInfoOf(const TrainingRun& run, const std::string& strategy,
                                 const std::string& base, int64_t steps) {
   return {.step = steps,
-          .model = ModelFingerprint(run.config),
+          .model = run.model_fingerprint,
           .strategy = strategy,
           .base = base,
           .keys = KeysOfCurve(run.keys)};

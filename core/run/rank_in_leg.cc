@@ -14,7 +14,7 @@ ProbeHeader ProbeHeaderOf(const TrainingRun& run, const Model& model, const Rank
   const Settings& settings = run.settings;
   ProbeHeader header = {.program = "lockstep " + run.strategy_name,
                         .workload = run.workload,
-                        .model = ModelFingerprint(run.config),
+                        .model = run.model_fingerprint,
                         .rank = rank.rank,
                         .ranks = rank.size,
                         .batch = settings.batch.size,

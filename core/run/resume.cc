@@ -69,7 +69,7 @@ absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingR
 }  // namespace
 
 CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& base) {
-  return {.model = ModelFingerprint(run.config),
+  return {.model = run.model_fingerprint,
           .base = base,
           .keys = KeysOfCurve(run.keys),
           .allowed_changes = run.allowed_changes};

@@ -24,6 +24,7 @@
 #include "core/nn/lora.h"
 #include "core/report/error_file.h"
 #include "core/run/epochs.h"
+#include "core/run/model_fingerprint.h"
 #include "core/run/model_weights.h"
 #include "core/run/resolved_config.h"
 #include "core/run/run_probe.h"
@@ -162,16 +163,6 @@ class RunChecker {
 
 }  // namespace
 
-std::string ModelFingerprint(const Config& config) {
-  Config part = config.Only({"model", "lora"}).Without("model.init");
-  const ConfigValue* lora = part.Table("lora").value;
-  if (lora != nullptr && lora->As<ConfigValue::Table>() == nullptr) part = part.Without("lora");
-  for (const char* key : {"lora.learning_rate", "lora.weight_decay", "lora.dropout"}) {
-    part = part.Without(key);
-  }
-  return part.Fingerprint();
-}
-
 std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model model,
                                        std::vector<BlockProfile> profiles) {
   return run.strategy.make({.rank = rank,
@@ -253,6 +244,7 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   // What is not recorded, as ranks read it at the same time.
   LS_ASSIGN_OR_RETURN(run.config,
                       ResolvedConfig(run.config, *record, TablesOf(strategy), run.settings));
+  run.model_fingerprint = ModelFingerprint(run.config, *record);
   return run;
 }
 

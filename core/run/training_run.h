@@ -31,6 +31,7 @@ using ModelFactory = std::function<absl::StatusOr<Model>(const Config&, const Da
 struct TrainingRun : RunDescription {
   StrategyDefinition strategy;
   ModelFactory make_model;  // prepared for the strategy; has succeeded once for this configuration
+  std::string model_fingerprint;  // of what make_model makes (core/run/model_fingerprint.h)
   std::shared_ptr<const Sampler> sampler;
   std::shared_ptr<RankDevices> devices;
   int64_t ranks_here = 1;  // on this machine
@@ -58,10 +59,6 @@ int WorldSize(const TrainingRun& run);
 // ranks (ProfilesOfRun). Throws StatusException.
 std::unique_ptr<Strategy> MakeStrategy(const TrainingRun& run, Rank& rank, Model model,
                                        std::vector<BlockProfile> profiles);
-
-// What must be equal between a run and a checkpoint that it goes on from: the table [model], but
-// for what it started from, and what [lora] says of what adapters compute.
-std::string ModelFingerprint(const Config& config);
 
 // Reads and checks everything that a command line names: configuration, data, model. `here` says
 // which ranks prepare the run, but for their number, which the configuration has. `record` notes

@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/config/config_reader.h"
 #include "core/run/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/presets.h"
+#include "strategies/single/single.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +67,7 @@ TEST_P(ResolvedConfigTest, MeansTheSameRun) {
     const auto second = CheckRun(again, strategy, MakeModel, {}, &record);
     ASSERT_TRUE(second.ok()) << strategy.name << ": " << second.status();
     EXPECT_EQ(second->config.ToToml(), first->config.ToToml());
-    EXPECT_EQ(ModelFingerprint(second->config), ModelFingerprint(first->config));
+    EXPECT_EQ(second->model_fingerprint, first->model_fingerprint);
     EXPECT_EQ(second->settings.cut.shards, first->settings.cut.shards);
     EXPECT_EQ(second->settings.threads, first->settings.threads);
     // No key is left to a default but those that may not stand beside others, and one that is asked
@@ -81,6 +83,32 @@ TEST_P(ResolvedConfigTest, MeansTheSameRun) {
         << strategy.name;
   }
   EXPECT_GT(accepted, 0) << strategy.name;
+}
+
+// A model with one key more than MakeModel knows.
+absl::StatusOr<Model> MakeModelWithANewKey(const Config& config, const Dataset& dataset) {
+  int64_t added = 3;
+  ConfigReader(config.Table("model")).Read("added", &added);
+  return MakeModel(config.Without("model.added"), dataset);
+}
+
+TEST(AddedKeyTest, MovesNoFingerprintOfAModelThatLeavesItAlone) {
+  const std::string folder = testing::TempDir() + "/added_key";
+  std::filesystem::create_directories(folder);
+  CommandLine given;
+  given.configs = {folder + "/workload.toml"};
+  given.assignments = kVariants[0];
+  ASSERT_TRUE(WriteFileAtomically(given.configs[0], kWorkload).ok());
+  const StrategyDefinition strategy = SingleStrategy();
+  const auto before = CheckRun(given, strategy, MakeModel);
+  const auto after = CheckRun(given, strategy, MakeModelWithANewKey);
+  ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
+  EXPECT_NE(before->config.ToToml(), after->config.ToToml());
+  EXPECT_EQ(before->model_fingerprint, after->model_fingerprint);
+  given.assignments.push_back("model.added=4");
+  const auto changed = CheckRun(given, strategy, MakeModelWithANewKey);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_NE(before->model_fingerprint, changed->model_fingerprint);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, ResolvedConfigTest,

@@ -27,7 +27,7 @@
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
-#include "core/run/training_run.h"
+#include "core/run/model_fingerprint.h"
 #include "core/tensor/allocator.h"
 #include "models/models.h"
 #include "nlohmann/json.hpp"
@@ -87,7 +87,9 @@ absl::StatusOr<int> Run() {
   LS_RETURN_IF_ERROR(CheckRange("steps", absl::GetFlag(FLAGS_steps), 1, 1'000'000));
   const std::string run = UserPath(absl::GetFlag(FLAGS_run));
   const std::string output = UserPath(absl::GetFlag(FLAGS_output));
-  LS_ASSIGN_OR_RETURN(const Config config, Config::FromFile(run + "/config.toml"));
+  LS_ASSIGN_OR_RETURN(Config config, Config::FromFile(run + "/config.toml"));
+  ConfigRecord record;
+  config.RecordInto(&record);
   LS_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(config));
   const char* data = std::getenv("LOCKSTEP_DATA");
   const std::string named = absl::GetFlag(FLAGS_data);
@@ -109,7 +111,7 @@ absl::StatusOr<int> Run() {
   ConfigReader top(config.Table(""));
   top.Read("name", &workload);
   nlohmann::ordered_json header = {{"workload", workload},
-                                   {"model", ModelFingerprint(config)},
+                                   {"model", ModelFingerprint(config, record)},
                                    {"batch", settings.batch.size},
                                    {"shards", settings.cut.shards},
                                    {"micro_batches", settings.cut.micro_batches},
