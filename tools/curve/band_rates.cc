@@ -127,8 +127,8 @@ absl::Status FalseAlarms(const std::string& scratch) {
   return absl::OkStatus();
 }
 
-// Each fault against the band of its workload. The runs with faults are resumed half-way, since one
-// fault shows only then; what resumes rightly has the losses of a run that does not stop.
+// Each fault against the band of its workload. Where the fault lies in resuming, the run is resumed
+// half-way; what resumes rightly has the losses of a run that does not stop.
 absl::Status Power(const std::string& scratch) {
   using Align = Table::Align;
   Table table = {
@@ -150,7 +150,7 @@ absl::Status Power(const std::string& scratch) {
       LS_ASSIGN_OR_RETURN(const Curves curves, TrainAllReordered(options, SingleStrategy()));
       LS_ASSIGN_OR_RETURN(bands[key], MakeBand(fault.workload, curves, kSettingOfFaults.rate));
     }
-    options.resumed_at = kStepsOfFaults / 2;
+    if (fault.acts_on_resume) options.resumed_at = kStepsOfFaults / 2;
     const absl::StatusOr<std::vector<LossPoint>> losses =
         TrainReordered(options, fault.strategy, {.assignments = fault.assignments});
     if (!losses.ok()) return Annotate(losses.status(), fault.name);

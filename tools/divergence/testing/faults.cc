@@ -171,6 +171,9 @@ std::vector<InjectedFault> AllFaults() {
                          .assignments = std::move(assignments),
                          .needs = std::move(needs)};
   };
+  InjectedFault checkpoint =
+      fault("checkpoint without optimizer state", kGpt, RestoreWithoutOptimizer, {});
+  checkpoint.acts_on_resume = true;
   return {
       fault("mean of means over uneven micro-batches", kGpt, AverageMeans,
             {"mesh.dp=2", "cut.micro_batches=3"}),
@@ -186,14 +189,15 @@ std::vector<InjectedFault> AllFaults() {
       fault("bucket reduced before its last gradient", kGpt, ReduceTooEarly, {"mesh.dp=2"}),
       fault("stale unsharded parameter", kGpt, KeepUnshardedParameter,
             {"mesh.dp=2", "data_parallel.shard=parameters"}),
+      // Gradients must be clipped for the norm to act on losses.
       fault("norm over local shards only", kGpt, LoseNormSums,
-            {"mesh.dp=2", "data_parallel.shard=optimizer"}),
+            {"mesh.dp=2", "data_parallel.shard=optimizer"}, {"train.clip_norm=0.1"}),
       fault("bias added on each tensor-parallel rank", kGpt, AddBiasOnEachRank, {"mesh.tp=2"}),
       fault("batch statistics of the wrong micro-batch", kResNet, NormaliseByTheBatchBefore,
             {"train.on_nan=continue"}),
       fault("wrong expert's gradient", kMixture, SwapExperts, {"mesh.dp=2", "mesh.ep=2"}),
       fault("weight decay on the norms' parameters", kGpt, DecayAll, {}),
-      fault("checkpoint without optimizer state", kGpt, RestoreWithoutOptimizer, {}),
+      checkpoint,
       fault("Adam's step count off by one", kGpt, CountStepsFromTwo, {}),
   };
 }

@@ -19,6 +19,7 @@ struct InjectedFault {
   std::vector<std::string> assignments = {};
   // Keys that the run with the fault and the one without both need, such as dropout.
   std::vector<std::string> needs = {};
+  bool acts_on_resume = false;  // the fault lies in what a resumed run restores
 };
 
 // All 16 faults. Each acts in the first or second step.
