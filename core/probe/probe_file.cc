@@ -1,12 +1,15 @@
 #include "core/probe/probe_file.h"
 
 #include <array>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "core/base/mapped_file.h"
 #include "core/base/status.h"
 #include "core/checkpoint/checksums.h"
 #include "nlohmann/json.hpp"
@@ -204,14 +207,16 @@ absl::StatusOr<ProbeFile> ReadProbeFile(const std::string& path) {
 absl::StatusOr<std::string> ReadProbedValues(const ProbeFile& file, const ProbeRecord& record) {
   const std::string path =
       file.path.substr(0, file.path.size() - (sizeof(kRowsEnding) - 1)) + kValuesEnding;
-  LS_ASSIGN_OR_RETURN(const std::string all, ReadFile(path));
-  const int64_t size = record.held.elements * SizeOf(record.dtype);
+  // Mapped, because a file may have gigabytes and only the pages of this record are needed.
+  LS_ASSIGN_OR_RETURN(const MappedFile file_of_values, MappedFile::Open(path));
+  const std::span<const std::byte> all = file_of_values.bytes();
+  const auto size = static_cast<size_t>(record.held.elements * SizeOf(record.dtype));
   const auto begin = static_cast<size_t>(record.values_at);
-  if (record.values_at < 0 || begin + static_cast<size_t>(size) > all.size()) {
+  if (record.values_at < 0 || begin > all.size() || size > all.size() - begin) {
     return InvalidArgument(path, ": has no values of ", record.place,
                            "; run again with --set probe.values=true");
   }
-  std::string values = all.substr(begin, static_cast<size_t>(size));
+  std::string values(reinterpret_cast<const char*>(all.data()) + begin, size);
   const TensorDigest digest =
       DigestOf(record.dtype, reinterpret_cast<const uint8_t*>(values.data()), record.held);
   if (digest.hash != record.digest.hash) {

@@ -208,6 +208,17 @@ TEST_F(ProbeFilesTest, DamagedValuesAreRefused) {
               HasSubstr("is damaged: the values of block.layer are not those of their hash"));
 }
 
+TEST_F(ProbeFilesTest, ValuesThatAreCutShortAreRefused) {
+  WriteBoth();
+  const std::string values = ReadFile(Path(1, "values")).value();
+  for (const size_t length : {values.size() - 1, size_t{0}}) {
+    ASSERT_TRUE(WriteFileAtomically(Path(1, "values"), values.substr(0, length)).ok());
+    const ProbedRun run = ReadProbedRun(run_).value();
+    EXPECT_THAT(run.Values(run.tensors[0]).status().message(),
+                HasSubstr("has no values of block.layer; run again with --set probe.values=true"));
+  }
+}
+
 TEST_F(ProbeFilesTest, WhatIsCutShortIsRefused) {
   WriteBoth();
   const std::string text = ReadFile(Path(0)).value();
