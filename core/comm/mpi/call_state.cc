@@ -9,14 +9,6 @@
 #include "glog/logging.h"
 
 namespace lockstep::mpi {
-namespace {
-
-// A process that comes to the end of a wait so much too late has not run meanwhile.
-constexpr std::chrono::milliseconds kLate(200);
-// How long such a process listens before it says that others do not answer.
-constexpr std::chrono::seconds kHearing(1);
-
-}  // namespace
 
 CallState::CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const GroupInfo> group,
                      std::shared_ptr<const InFlight> queue, Call call, int64_t sequence,
@@ -36,13 +28,7 @@ absl::Status CallState::Wait() {
   if (!over_) {
     const int64_t begin_nanos = NowNanos();
     const auto is_over = [this] { return over_; };
-    const auto deadline = std::chrono::steady_clock::now() + rank_->timeout();
-    bool has_ended = rank_->WaitUntil(lock, is_over, deadline);
-    // A process that stood still itself (SIGSTOP) first hears what others have said meanwhile.
-    if (const auto now = std::chrono::steady_clock::now(); !has_ended && now > deadline + kLate) {
-      has_ended = rank_->WaitUntil(lock, is_over, now + kHearing);
-    }
-    if (!has_ended) {
+    if (!rank_->WaitUntil(lock, is_over, std::chrono::steady_clock::now() + rank_->timeout())) {
       rank_->FailCall(absl::DeadlineExceededError(
           absl::StrCat("no answer within ",
                        FormatDuration(std::chrono::duration<double>(rank_->timeout()).count()),
