@@ -27,8 +27,8 @@ namespace lockstep {
 Variable ExpertOutputs(Tape& tape, const Variables& x, Leaf& w, const SharedRanges& rows,
                        const FeatureLeaves& outputs);
 
-// The same for the readers of each leaf: all outputs for each of them, one value. Of several leaves
-// each has accumulators of its own in w.
+// The same for the readers of each leaf: all outputs for each of them, one value. Several leaves
+// have an accumulator each in w.
 Variables ExpertProduct(Tape& tape, const Variables& x, Leaf& w, const SharedRanges& rows);
 
 // y + x w(e)^T, w [experts * out, in]: leaf i reads x[i] and adds to the outputs outputs[i] of
@@ -40,8 +40,8 @@ Variable AddExpertProduct(Tape& tape, const Variable& y, const Variables& x, Lea
 LeafSum ExpertInputs(Tape& tape, const Variable& x, Leaf& w, const SharedRanges& rows,
                      const FeatureLeaves& inputs);
 
-// y + x w(e)^T for each leaf of a sum, w [experts * out, in]. Of several leaves each has
-// accumulators of its own in w. Uses y up.
+// y + x w(e)^T for each leaf of a sum, w [experts * out, in]. Several leaves have an accumulator
+// each in w. Uses y up.
 LeafSum AddExpertProduct(Tape& tape, LeafSum y, const LeafSum& x, Leaf& w,
                          const SharedRanges& rows);
 

@@ -60,6 +60,10 @@ Parameter& ExpertProductsLayer::Whole(const Adapter& adapter) const {
   return split_factor_ == SplitFactor::kB ? adapter.a() : adapter.b();
 }
 
+Parameter& ExpertProductsLayer::Sliced(const Adapter& adapter) const {
+  return split_factor_ == SplitFactor::kB ? adapter.b() : adapter.a();
+}
+
 void ExpertProductsLayer::CutFeatures(SplitStyle style, int features) {
   if (style != SplitStyle::kColumn || features == 1) return;
   cut_.features = features;
@@ -89,8 +93,8 @@ void ExpertProductsLayer::Slice() {
   AddRows(of_weight.ranges, {experts.first * parts_, experts.count * parts_}, hidden_, own);
   weight().slice = of_weight;
   for (const Adapter& adapter : adapters()) {
+    Sliced(adapter).slice = of_weight;
     Parameter& whole = Whole(adapter);
-    (&whole == &adapter.a() ? adapter.b() : adapter.a()).slice = of_weight;
     whole.feature_leaves = cut_.leaves();
     if (group_ == nullptr) continue;
     const int64_t of_expert = whole.shape[0] / experts_;

@@ -46,7 +46,9 @@ class ExpertProductsLayer : public AdaptableLayer {
   // Says which rows of the weight and of the factors are here, and how many leaves contribute to
   // the whole factor's gradient.
   void Slice();
+  // The factor that is whole here, and the one that is split as the weight is.
   Parameter& Whole(const Adapter& adapter) const;
+  Parameter& Sliced(const Adapter& adapter) const;
 
   int64_t experts_, parts_, hidden_;
   SplitFactor split_factor_;

@@ -31,6 +31,16 @@ std::string Restart::Describe() const {
                       state == "memory" ? " in memory" : "");
 }
 
+std::string Restart::ToRow() const {
+  nlohmann::ordered_json row = {{"time", time},
+                                {"cause", cause},
+                                {"steps", steps},
+                                {"state", state},
+                                {"formation", formation}};
+  if (went_on()) row["seconds"] = seconds;
+  return row.dump();
+}
+
 Restart RestartNow(std::string cause) {
   const std::time_t now = std::time(nullptr);
   std::tm parts;
@@ -40,12 +50,6 @@ Restart RestartNow(std::string cause) {
   return {.time = text, .cause = std::move(cause)};
 }
 
-bool RestartLimit::IsPassed(std::optional<int64_t> steps) {
-  in_vain_ = steps > best_ ? 0 : in_vain_ + 1;
-  best_ = std::max(best_, steps);
-  return in_vain_ > most_;
-}
-
 absl::Status BeginRestarts(const std::string& out, const std::string& formation) {
   if (PathExists(PathOf(out))) return absl::OkStatus();
   const nlohmann::ordered_json row = {{kLaunched, formation}};
@@ -53,16 +57,10 @@ absl::Status BeginRestarts(const std::string& out, const std::string& formation)
 }
 
 absl::Status AppendRestart(const std::string& out, const Restart& restart) {
-  nlohmann::ordered_json row = {{"time", restart.time},
-                                {"cause", restart.cause},
-                                {"steps", restart.steps},
-                                {"state", restart.state},
-                                {"formation", restart.formation}};
-  if (restart.seconds >= 0) row["seconds"] = restart.seconds;
   // A row that a killed launcher has left incomplete gets its end first.
   LS_ASSIGN_OR_RETURN(const std::string before, ReadFile(PathOf(out)));
   const bool is_whole = before.empty() || before.back() == '\n';
-  const std::string text = absl::StrCat(is_whole ? "" : "\n", row.dump(), "\n");
+  const std::string text = absl::StrCat(is_whole ? "" : "\n", restart.ToRow(), "\n");
   LS_ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(PathOf(out), O_WRONLY | O_APPEND));
   if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write \"", PathOf(out), "\""));
@@ -104,12 +102,11 @@ std::string RestartsTable(const std::vector<Restart>& restarts) {
                                      "in", "next step in", "formation", "cause");
   std::vector<double> seconds;
   for (const Restart& restart : restarts) {
-    const bool went_on = restart.seconds >= 0;
-    if (went_on) seconds.push_back(restart.seconds);
+    if (restart.went_on()) seconds.push_back(restart.seconds);
     absl::StrAppendFormat(&text, "%-20s  %9d  %-6s  %12s  %-20s  %s\n", restart.time, restart.steps,
                           restart.state.empty() ? "-" : restart.state,
-                          went_on ? FormatDuration(restart.seconds) : "none", restart.formation,
-                          restart.cause);
+                          restart.went_on() ? FormatDuration(restart.seconds) : "none",
+                          restart.formation, restart.cause);
   }
   absl::StrAppendFormat(&text, "%d restarts", restarts.size());
   if (!seconds.empty()) {

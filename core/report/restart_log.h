@@ -1,10 +1,8 @@
-// What //tools/launch and --elastic write down of a run: each restart of its ranks; and when they
-// give up.
+// What //tools/launch and --elastic write down of a run: each restart of its ranks.
 
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,33 +21,21 @@ struct Restart {
   int64_t steps = 0;           // behind the checkpoint that the run went on from; 0: none
   std::string state = {};      // where that lay: "memory", "disk"; empty: there was none
   std::string formation = {};  // that went on: "ddp dp=4"
-  double seconds = -1;  // from the end to the next step; below 0: the ranks ended again before it
+  double seconds = -1;         // from the end to the next step; below 0: it never came
+
+  // Whether the ranks came to the next step before they ended again.
+  bool went_on() const { return seconds >= 0; }
 
   // "rank 2: killed by signal 9 (Killed): going on with ddp dp=4 from step 40 in memory"
   std::string Describe() const;
+  // A row of the file, JSON without the end of the line; seconds are left out where there are none.
+  std::string ToRow() const;
 
   friend bool operator==(const Restart&, const Restart&) = default;
 };
 
 // A restart whose ranks end now.
 Restart RestartNow(std::string cause);
-
-// Bounds restarts one after another without a new checkpoint in between.
-class RestartLimit {
- public:
-  // `steps`: behind the newest checkpoint at the start; nullopt: there is none.
-  RestartLimit(int64_t most, std::optional<int64_t> steps) : most_(most), best_(steps) {}
-
-  // The ranks have ended, and the newest checkpoint is that of `steps`. Whether it is time to give
-  // up.
-  bool IsPassed(std::optional<int64_t> steps);
-  int64_t in_vain() const { return in_vain_; }  // ends without a new checkpoint, so far
-
- private:
-  const int64_t most_;
-  std::optional<int64_t> best_;
-  int64_t in_vain_ = 0;
-};
 
 // Begins the file, if it is not there.
 absl::Status BeginRestarts(const std::string& out, const std::string& formation);

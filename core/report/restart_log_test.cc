@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 #include "core/base/file.h"
 #include "gmock/gmock.h"
@@ -62,17 +61,6 @@ TEST_F(RestartLogTest, RefusesOtherRows) {
   Append("{\"time\": 3}\n");
   EXPECT_THAT(std::string(ReadRestarts(out_).status().message()),
               HasSubstr("is no row of a restart"));
-}
-
-TEST(RestartLimitTest, IsPassedByLossesInARowWithoutANewCheckpoint) {
-  RestartLimit limit(/*most=*/1, std::nullopt);
-  EXPECT_FALSE(limit.IsPassed(std::nullopt));
-  EXPECT_FALSE(limit.IsPassed(0));  // a first checkpoint
-  EXPECT_FALSE(limit.IsPassed(0));
-  EXPECT_FALSE(limit.IsPassed(5));
-  EXPECT_FALSE(limit.IsPassed(3));  // the newest is gone: nothing new
-  EXPECT_TRUE(limit.IsPassed(5));
-  EXPECT_EQ(limit.in_vain(), 2);
 }
 
 TEST(RestartTest, NowIsInUtc) {

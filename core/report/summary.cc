@@ -245,10 +245,10 @@ void AddCheckpoints(const Reports& reports, std::string& text) {
                   FormatDuration(PerCheckpoint(reports, &CheckpointCosts::written_nanos)), "\n");
 }
 
-// What ranks the run has lost so far.
+// The ranks that the run has lost so far; none where the file is damaged, as whoever adds to it
+// says.
 std::vector<Restart> RestartsOf(const RunDescription& run) {
-  return ReadRestarts(run.out).value_or(
-      std::vector<Restart>());  // damaged: whoever appends says so
+  return ReadRestarts(run.out).value_or(std::vector<Restart>());
 }
 
 Json SummaryJson(const RunDescription& run, const Reports& reports,
@@ -330,12 +330,7 @@ Json SummaryJson(const RunDescription& run, const Reports& reports,
          {"bytes", {{"predicted", change.planned_bytes}, {"measured", change.sent_bytes}}}});
   }
   for (const Restart& restart : RestartsOf(run)) {
-    summary["restarts"].push_back({{"time", restart.time},
-                                   {"cause", restart.cause},
-                                   {"steps", restart.steps},
-                                   {"state", restart.state},
-                                   {"formation", restart.formation},
-                                   {"seconds", restart.seconds}});
+    summary["restarts"].push_back(Json::parse(restart.ToRow()));
   }
   for (const SlowRank& slow : first.slow_ranks) {
     summary["stragglers"].push_back({{"rank", slow.worst.rank},

@@ -18,6 +18,7 @@
 #include "core/report/restart_log.h"
 #include "core/run/exit_codes.h"
 #include "core/run/mesh_choice.h"
+#include "core/run/restart_limit.h"
 #include "core/run/trainer.h"
 
 namespace lockstep {
@@ -44,8 +45,9 @@ std::optional<int64_t> NewestStep(const TrainingRun& run) {
 // A loss of a rank, which is written down when the first of the others has ended a step.
 class PendingRestart {
  public:
-  PendingRestart(std::string out, Restart restart)
-      : out_(std::move(out)), restart_(std::move(restart)), lost_nanos_(NowNanos()) {}
+  // `lost_nanos`: when the rank was lost (NowNanos).
+  PendingRestart(std::string out, Restart restart, int64_t lost_nanos)
+      : out_(std::move(out)), restart_(std::move(restart)), lost_nanos_(lost_nanos) {}
 
   // On the threads of ranks.
   void Visit(const RunPlace& place) {
@@ -118,6 +120,7 @@ class ElasticRun {
   // Makes the run that the others go on with after the failure `cause`, which is returned where
   // none is left.
   absl::Status GoOn(const absl::Status& cause) {
+    const int64_t lost_nanos = NowNanos();
     Restart restart = RestartNow(FirstLine(cause.message()));
     LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListRunCheckpoints(first_.out));
     std::shared_ptr<TrainingRun> next;
@@ -137,7 +140,7 @@ class ElasticRun {
       restart.state = IsInMemory(found.back().path) ? "memory" : "disk";
     }
     std::fprintf(stderr, "%s\n", restart.Describe().c_str());
-    restart_ = std::make_shared<PendingRestart>(first_.out, std::move(restart));
+    restart_ = std::make_shared<PendingRestart>(first_.out, std::move(restart), lost_nanos);
     return absl::OkStatus();
   }
 

@@ -21,7 +21,7 @@ namespace lockstep {
 // checkpoint on the disk (Resume). All ranks of a leg call the same members in the same order.
 //
 // Takes memory for the state once on this machine, all ranks together, and twice while the copy is
-// replaced: ReservedBytes. Holds the step up for about as long as hashing the rank's part takes.
+// replaced. Holds the step up for about as long as hashing the rank's part takes.
 class InMemorySaver {
  public:
   // Both outlive it. `base`: the hash of what is frozen; empty: nothing is.

@@ -252,7 +252,8 @@ class Trainer {
     step_seconds_.clear();
   }
 
-  // Where the run has ended well, its newest checkpoint is on the disk, if any is wanted there.
+  // Removes the copies in memory of a run that has ended well: the disk has its newest checkpoint.
+  // A run that was stopped and keeps none on the disk goes on from them.
   absl::Status EndCopies(const absl::Status& ended) const {
     const bool is_complete = report_.steps_behind == run_.settings.steps || report_.ended_early;
     const bool are_wanted = !is_complete && run_.settings.checkpoint.keep == 0;

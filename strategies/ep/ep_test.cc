@@ -105,13 +105,13 @@ TEST(EpTest, CapacitiesAndBalanceHaveTheBitsOfSingle) {
   for (const RankReport& rank : ranks) ExpectPredictedTraffic(rank);
 }
 
-// Who holds which expert is the layout's to say: checkpoints go from mesh to mesh.
-TEST(EpTest, AnyMeshResumesAnyOther) {
+// Who holds which expert is the layout's to say: checkpoints go from mesh to mesh, `first` first.
+void ExpectMeshesToResumeEachOther(const Assignments& workload, const Assignments& first) {
   const std::string config = SmallLlamaConfig() + "[checkpoint]\nevery = 1\n";
-  const Assignments cut = {kExperts, "cut.shards=4", "cut.tokens=2", "cut.features=2"};
+  const Assignments cut =
+      With(workload, {kExperts, "cut.shards=4", "cut.tokens=2", "cut.features=2"});
   const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
-  RunStrategy(EpStrategy(), MakeModel, config,
-              With(cut, {"mesh.dp=4", "mesh.ep=2", "train.steps=1"}));
+  RunStrategy(EpStrategy(), MakeModel, config, With(With(cut, first), {"train.steps=1"}));
   ResumeStrategy(FsdpStrategy(), MakeModel, config,
                  With(cut, {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "train.steps=2"}));
   ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
@@ -120,6 +120,10 @@ TEST(EpTest, AnyMeshResumesAnyOther) {
       With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"}));
   EXPECT_EQ(last[0].losses, std::vector<double>{single[0].losses[3]});
   EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
+}
+
+TEST(EpTest, AnyMeshResumesAnyOther) {
+  ExpectMeshesToResumeEachOther({}, {"mesh.dp=4", "mesh.ep=2"});
 }
 
 // Each expert has a pair of factors, one of them whole on every rank along tp.
@@ -156,21 +160,8 @@ TEST(EpTest, AdaptersOfExpertsCostWhatIsPredicted) {
 }
 
 TEST(EpTest, AdaptersOfExpertsGoFromMeshToMesh) {
-  const std::string config = SmallLlamaConfig() + "[checkpoint]\nevery = 1\n";
-  const Assignments cut = {kExperts,       "lora.layers=['*.experts']",
-                           "lora.rank=2",  "cut.shards=4",
-                           "cut.tokens=2", "cut.features=2"};
-  const auto single = RunStrategy(SingleStrategy(), MakeModel, config, cut);
-  RunStrategy(EpStrategy(), MakeModel, config,
-              With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "train.steps=1"}));
-  ResumeStrategy(FsdpStrategy(), MakeModel, config,
-                 With(cut, {"mesh.dp=2", "mesh.cp=2", "mesh.ep=4", "train.steps=2"}));
-  ResumeStrategy(SingleStrategy(), MakeModel, config, With(cut, {"train.steps=3"}));
-  const auto last = ResumeStrategy(
-      EpStrategy(), MakeModel, config,
-      With(cut, {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2", "tensor_parallel.sequence_parallel=true"}));
-  EXPECT_EQ(last[0].losses, std::vector<double>{single[0].losses[3]});
-  EXPECT_EQ(last[0].parameter_hash, single[0].parameter_hash);
+  ExpectMeshesToResumeEachOther({"lora.layers=['*.experts']", "lora.rank=2"},
+                                {"mesh.dp=2", "mesh.tp=2", "mesh.ep=2"});
 }
 
 TEST(EpTest, RefusesWhatDoesNotDivide) {

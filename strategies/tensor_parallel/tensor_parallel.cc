@@ -143,7 +143,7 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
   add(Operation::kAllReduce, "cross entropy", logit_sums);
   int64_t replicated = 0;  // parts of gradients, once for each shard or each of its token leaves
   for (const Parameter* use : local_model.uses()) {
-    // Of experts also for the token leaves that come from other ranks.
+    // Factors of experts have parts for the token leaves of other ranks, too.
     const int64_t leaves =
         settings_.cut.tokens / settings_.mesh.cp * use->token_sources * use->shard_sources;
     const int64_t parts =

@@ -260,7 +260,7 @@ TEST_F(ElasticTest, ARestartIsWrittenDownWhenTheNextStepComes) {
   const auto ended = Train("ddp", Line({"mesh.dp=2"}), losses);
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(rows_at_last_step, 1);
-  EXPECT_GE(ReadRestarts(folder_ + "/out").value()[0].seconds, 0);
+  EXPECT_TRUE(ReadRestarts(folder_ + "/out").value()[0].went_on());
 }
 
 TEST_F(ElasticTest, TheLastRankEndsTheRun) {

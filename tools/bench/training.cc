@@ -283,7 +283,7 @@ absl::Status CompareGuard() {
     const double guard = (ways[1].best.run_seconds - ways[0].best.run_seconds) / steps;
     std::printf("%s\n  %-34s %9.1f %9.1f %9.2f %8.2f%%\n", workload.name.c_str(),
                 has_replicas ? "two replicas of one thread" : "one rank of two threads", 1e3 * step,
-                1e3 * guard, 1 + guard / step, 100 * guard / step / 100);
+                1e3 * guard, 1 + guard / step, guard / step);  // a hundredth, in percent
     std::fflush(stdout);
   }
   return absl::OkStatus();

@@ -275,8 +275,7 @@ std::vector<Section::Item> LostRanks(const ComparedWorkload& workload) {
       table.Add({compared.label, restart.time, restart.cause,
                  absl::StrCat(restart.steps,
                               restart.state.empty() ? "" : absl::StrCat(", ", restart.state)),
-                 restart.formation,
-                 restart.seconds < 0 ? "none" : FormatDuration(restart.seconds)});
+                 restart.formation, restart.went_on() ? FormatDuration(restart.seconds) : "none"});
     }
     if (compared.run.restarts.empty() || !compared.curve) continue;
     const bool is_same = !compared.curve->largest && compared.same_length;

@@ -25,10 +25,9 @@ struct RunRank {
   std::map<std::string, double> memory_at_peak;  // by class; these add up to it
 };
 
-// A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed,
-// restarts.jsonl of one that has lost ranks, and, when
-// it came to its end, summary.json, loss scales and the load of experts in metrics.jsonl and
-// the last step of trace.json.
+// A run as its directory tells it: losses.csv, config.toml, error.txt of one that failed, and, when
+// it came to its end, summary.json, loss scales and the load of experts in metrics.jsonl, the last
+// step of trace.json, and restarts.jsonl of one that has lost ranks.
 struct RunRecord {
   enum class State {
     kMissing,     // no run at all, or nothing that can be read

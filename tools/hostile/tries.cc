@@ -58,8 +58,9 @@ absl::Status Attempt(const HostileTarget& target, uint64_t seed, const std::stri
       if (!prepared.ok()) problem = absl::StrCat("not prepared: ", prepared.message());
       is_prepared[target.name] = true;
     }
-    if (problem.empty())
+    if (problem.empty()) {
       problem = ProblemOfError(Attempt(target, attempt.seed, folder), options.message);
+    }
     if (problem.empty()) continue;
     problem.copy(board->what, sizeof(board->what) - 1);
     board->has_failed = true;

@@ -194,7 +194,7 @@ struct Pair {
 // Faults of a pair, "" for none.
 std::string FaultOf(const Pair& pair, const NamedLayer& named) {
   const Shape& weight = named.layer->weight().shape;
-  if (!named.layer->adapters_drop_inputs()) return "is of an expert, whose adapters are not read";
+  if (named.layer->weight().is_of_experts) return "is of an expert, whose adapters are not read";
   if (pair.a == nullptr || pair.b == nullptr) return "has one of lora_A and lora_B only";
   for (const SafetensorsTensor* tensor : {pair.a, pair.b}) {
     if (tensor->dtype != "F32" && tensor->dtype != "F16" && tensor->dtype != "BF16") {

@@ -25,6 +25,7 @@
 #include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
 #include "core/run/exit_codes.h"
+#include "core/run/restart_limit.h"
 #include "core/run/run_signals.h"
 #include "nlohmann/json.hpp"
 #include "tools/launch/worker_group.h"
@@ -131,14 +132,11 @@ class Agent {
       LS_ASSIGN_OR_RETURN(const GroupEnd end, RunGroup(*placement, folder));
       LS_RETURN_IF_ERROR(Record());
       const bool is_whole = end.ranks.empty() && end.signal == 0;
-      if (!grows_to_.empty()) {
-        // Whatever the ranks that were asked to stop have done, more of them have a place.
-        const std::string cause = std::exchange(grows_to_, "");
-        const bool has_stopped = is_whole && end.exit_code == kStoppedExitCode;
-        if (has_stopped && stop_signal_ == 0) {
-          Ended(cause);
-          continue;
-        }
+      // Ranks that were asked to stop for a larger mesh may have ended otherwise meanwhile.
+      const std::string growth = std::exchange(grows_to_, "");
+      if (!growth.empty() && is_whole && end.exit_code == kStoppedExitCode && stop_signal_ == 0) {
+        Ended(growth);
+        continue;
       }
       if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
         return Finish(end.exit_code);
@@ -205,7 +203,6 @@ class Agent {
   // Asks which hosts are at hand, and decides whether the run is to go on with more ranks than
   // `now` has. A discovery script that fails while ranks are at work is passed over.
   absl::Status LookForMore(const Placement& now) {
-    if (now.ranks >= options_.most_ranks) return absl::OkStatus();
     const absl::StatusOr<Slots> slots = options_.slots();
     if (!slots.ok()) {
       std::fprintf(stderr, "%s\n", std::string(slots.status().message()).c_str());
@@ -252,12 +249,13 @@ class Agent {
                         WorkerGroup::Start(launcher, options_.worker, folder, program));
     bool is_marked = false;
     int stops = 0;
+    const bool lacks_ranks = placement.ranks < options_.most_ranks;
     int64_t looked_at = StepsOnDisk(options_.out);
     do {
       // Hosts that have come back are taken in where a checkpoint has been saved.
-      if (const int64_t saved = StepsOnDisk(options_.out); saved > looked_at) {
-        looked_at = saved;
-        if (stops == 0 && grows_to_.empty() && saved < options_.steps) {
+      if (lacks_ranks && stops == 0 && grows_to_.empty()) {
+        const int64_t saved = StepsOnDisk(options_.out);
+        if (std::exchange(looked_at, saved) < saved && saved < options_.steps) {
           LS_RETURN_IF_ERROR(LookForMore(placement));
           if (!grows_to_.empty()) group.Signal(SIGUSR1);
         }

@@ -212,7 +212,7 @@ TEST_F(LaunchTest, TakesHostsInThatComeBackAtTheNextCheckpoint) {
   EXPECT_EQ(restarts[0].cause, "hosts with 4 slots are at hand");
   EXPECT_EQ(restarts[0].formation, "ddp pp=1,dp=4,tp=1");
   EXPECT_GE(restarts[0].steps, 50);
-  EXPECT_GE(restarts[0].seconds, 0);
+  EXPECT_TRUE(restarts[0].went_on());
 }
 
 TEST_F(LaunchTest, ASignalStopsTheRunWithACheckpoint) {

@@ -64,7 +64,7 @@ TEST(TimedTrainingTest, RanksTogetherCallKernelsOfTheirShare) {
   training.together = true;
   const auto rows = TimeTraining(training, 0);
   ASSERT_TRUE(rows.ok()) << rows.status();
-  // Of [48, 16] weights of queries, keys and values, a rank has the rows of one of two heads.
+  // The weight of queries, keys and values is [48, 16]; a rank has the rows of one of two heads.
   const auto qkv = [](const MeasuredKernel& row) {
     return row.kernel == "Linear" && row.extents.at("w") == std::pair(24., 16.);
   };
@@ -94,8 +94,7 @@ TEST(TimedCallsTest, ThreadsMakeEachCall) {
   double apart = 0;
   EXPECT_GT(measured->waits.size(), 2);
   for (const MeasuredWait& wait : measured->waits) {
-    EXPECT_GT(wait.apart, 0);
-    EXPECT_GT(wait.seconds, 0);
+    // The cluster file takes it, as it takes nothing that is not above zero.
     EXPECT_TRUE(ParseMeasuredWait(ToText(wait)).ok()) << ToText(wait);
     apart = std::max(apart, wait.apart);
   }
