@@ -19,9 +19,9 @@ namespace lockstep {
 struct DeviceKernel {
   enum class Kind : uint8_t {
     kProduct,        // `batch` matrix products [m, k] x [k, n]
-    kSingleProduct,  // the same in single precision, whatever the dtype of its operands
+    kSingleProduct,  // those products in single precision, whatever the dtype of the operands
     kPass,           // reads and writes `bytes` of activations or parameters
-    kMaps,           // the same of attention maps
+    kMaps,           // reads and writes `bytes` of attention maps
   };
   Kind kind = Kind::kPass;
   DType dtype = DType::kF32;  // of the first operand

@@ -87,19 +87,30 @@ MeasuredKernelTime::MeasuredKernelTime(const Measurements& measured, int ranks, 
 std::optional<double> MeasuredKernelTime::Seconds(const KernelCall& call, double work) const {
   const auto extents = ExtentsOf(call);
   const DType dtype = call.tensors.empty() ? DType::kF32 : call.tensors[0].dtype;
-  const auto found = samples_.find(KeyOf(call.kernel, dtype, extents));
+  return Seconds(KeyOf(call.kernel, dtype, extents), Logarithms(extents), work, Own::kCounts);
+}
+
+std::optional<double> MeasuredKernelTime::SecondsFromOthers(const MeasuredKernel& row) const {
+  return Seconds(KeyOf(row.kernel, row.dtype, row.extents), Logarithms(row.extents), row.work,
+                 Own::kIsLeftOut);
+}
+
+std::optional<double> MeasuredKernelTime::Seconds(const std::string& key,
+                                                  const std::vector<double>& extents, double work,
+                                                  Own own) const {
+  const auto found = samples_.find(key);
   if (found == samples_.end() || work <= 0) return std::nullopt;
-  const std::vector<double> own = Logarithms(extents);
-  // The normal equations of a fit around `own`, whose constant is the value there.
-  const size_t unknowns = own.size() + 1;
+  // The normal equations of a fit around `extents`, whose constant is the value there.
+  const size_t unknowns = extents.size() + 1;
   std::vector<std::vector<double>> equations(unknowns, std::vector<double>(unknowns + 1, 0.0));
   double weights = 0;
   double lowest = HUGE_VAL, highest = -HUGE_VAL;
   for (const Sample& sample : found->second) {
+    if (own == Own::kIsLeftOut && sample.extents == extents) continue;
     std::vector<double> terms = {1};
     double squares = 0;
-    for (size_t i = 0; i < own.size(); ++i) {
-      terms.push_back(sample.extents[i] - own[i]);
+    for (size_t i = 0; i < extents.size(); ++i) {
+      terms.push_back(sample.extents[i] - extents[i]);
       squares += terms.back() * terms.back();
     }
     terms.push_back(sample.log_rate);
@@ -111,6 +122,7 @@ std::optional<double> MeasuredKernelTime::Seconds(const KernelCall& call, double
       for (size_t j = 0; j <= unknowns; ++j) equations[i][j] += weight * terms[i] * terms[j];
     }
   }
+  if (weights == 0) return std::nullopt;
   for (size_t i = 1; i < unknowns; ++i) equations[i][i] += kRidge * weights;
   // Beyond what was measured, rates do not go on to rise or fall.
   return work * std::exp(std::clamp(SolveForFirst(std::move(equations)), lowest, highest));

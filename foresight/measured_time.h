@@ -26,11 +26,20 @@ class MeasuredKernelTime {
   // of tensors of which there is no measurement.
   std::optional<double> Seconds(const KernelCall& call, double work) const;
 
+  // Seconds of the kernel that `row` was measured of, from the measurements of all other shapes.
+  // Nothing where there are none.
+  std::optional<double> SecondsFromOthers(const MeasuredKernel& row) const;
+
  private:
   struct Sample {
     std::vector<double> extents;  // their logarithms, by name
     double log_rate = 0;          // of seconds / work
   };
+  enum class Own { kCounts, kIsLeftOut };  // a sample of the very shape in question
+
+  std::optional<double> Seconds(const std::string& key, const std::vector<double>& extents,
+                                double work, Own own) const;
+
   std::map<std::string, std::vector<Sample>> samples_;  // by kernel, dtype and tensors
 };
 

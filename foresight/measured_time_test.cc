@@ -1,6 +1,8 @@
 #include "foresight/measured_time.h"
 
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/comm/operation.h"
@@ -67,6 +69,19 @@ TEST(MeasuredKernelTimeTest, PowersOfExtentsComeOut) {
     ASSERT_TRUE(seconds.has_value());
     EXPECT_NEAR(*seconds / Seconds(rows, width), 1, 0.02) << rows << " x " << width;
   }
+}
+
+TEST(MeasuredKernelTimeTest, AShapeIsForetoldFromTheOthers) {
+  Measurements measured = Grid();
+  MeasuredKernel& middle = measured.kernels[4];
+  const double right = middle.seconds;
+  middle.seconds *= 8;
+  const MeasuredKernelTime time(measured, 1, 1);
+  EXPECT_NEAR(*time.SecondsFromOthers(middle) / right, 1, 0.02);
+
+  Measurements one;
+  one.kernels = {middle};
+  EXPECT_EQ(MeasuredKernelTime(one, 1, 1).SecondsFromOthers(middle), std::nullopt);
 }
 
 // Beyond the measured shapes, no kernel is faster or slower than all that were measured.

@@ -291,7 +291,7 @@ TEST(NetworkTimeTest, RingsStepByStep) {
   const auto by_steps = [](const NetworkTime& time, int nodes, int devices, int groups) {
     WholeMachine machine(time, 1, nodes, devices);
     const int n = nodes * devices / groups;
-    // Of group g, member i is device i in one node, or device g of node i.
+    // Member i of group g is device i in one node, or device g of node i.
     const auto at = [&](int group, int i) { return nodes == 1 ? i : i % n * devices + group; };
     for (int step = 0; step < n - 1; ++step) {
       for (int group = 0; group < groups; ++group) {
@@ -399,8 +399,8 @@ TEST(NetworkTimeTest, AsksTheSimulatorOnce) {
   ask(first);
   other.join();
   EXPECT_EQ(first, again);
-  // Of 8 members in a node: the ring, its two levels, and trees of 4, 8 and 16 nodes. Of one: the
-  // ring and the trees that the groups of 8 have had as a level.
+  // With 8 members in a node: the ring, its two levels, and trees of 4, 8 and 16 nodes. With one:
+  // the ring and the trees that the groups of 8 have had as a level.
   EXPECT_EQ(time.simulations(), 3 + 3);
 }
 

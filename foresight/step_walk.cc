@@ -91,7 +91,7 @@ class Walk {
     Kind kind;
     double seconds = 0;
     int call = 0;
-    // Of compute in which ranks meet: seconds behind the last meeting.
+    // Where ranks meet within compute: seconds behind the last meeting.
     std::optional<double> since_meeting = {};
   };
   struct Folded {

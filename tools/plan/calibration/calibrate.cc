@@ -37,6 +37,7 @@
 #include "tools/bench/core_binding.h"
 #include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
+#include "tools/plan/calibration/fastest_kernels.h"
 #include "tools/plan/calibration/timed_calls.h"
 #include "tools/plan/calibration/timed_training.h"
 
@@ -47,7 +48,8 @@ namespace {
 
 constexpr double kSecondsOfCalls = 4;     // for each kind of ranks and number of them
 constexpr double kSecondsOfMemory = 0.5;  // of three
-constexpr double kSecondsOfAll = 80;      // and a model that is begun then is brought to its end
+constexpr double kSecondsOfVisits = 76;   // and a model that is begun then is brought to its end
+constexpr double kSecondsOfSuspects = 8;  // for models that were disturbed
 // How often each model is measured. What disturbs a machine often lasts a few seconds: the visits
 // lie farther apart.
 constexpr int kVisits = 2;
@@ -232,28 +234,6 @@ std::vector<TrainingToTime> Trainings(int cores) {
   return trainings;
 }
 
-// The fastest time of each call.
-class FastestKernels {
- public:
-  void Add(const std::vector<MeasuredKernel>& rows) {
-    for (const MeasuredKernel& row : rows) {
-      const auto [at, is_new] =
-          fastest_.try_emplace({row.kernel, row.dtype, row.ranks, row.threads, row.extents}, row);
-      at->second.seconds = std::min(at->second.seconds, row.seconds);
-    }
-  }
-
-  std::vector<MeasuredKernel> Rows() const {
-    std::vector<MeasuredKernel> rows;
-    for (const auto& [key, row] : fastest_) rows.push_back(row);
-    return rows;
-  }
-
- private:
-  using Extents = decltype(MeasuredKernel::extents);
-  std::map<std::tuple<std::string, DType, int, int, Extents>, MeasuredKernel> fastest_;
-};
-
 struct Calibration {
   Cluster machine;
   double visits = 0;       // of each model, on average: less than kVisits where time ran out
@@ -294,18 +274,33 @@ absl::StatusOr<Calibration> Measure() {
   const std::vector<TrainingToTime> trainings = Trainings(cores);
   const auto planned = static_cast<int>(kVisits * trainings.size());
   FastestKernels kernels;
+  const auto take = [&](size_t index, double seconds) -> absl::Status {
+    const auto rows = TimeTraining(trainings[index], seconds);
+    // Not every model can be divided among as many ranks as there are cores.
+    if (trainings[index].together && absl::IsInvalidArgument(rows.status())) {
+      return absl::OkStatus();
+    }
+    LS_RETURN_IF_ERROR(rows.status());
+    kernels.Add(index, *rows);
+    return absl::OkStatus();
+  };
   for (int visit = 0; visit < planned; ++visit) {
-    const double left = kSecondsOfAll - SecondsSince(begin);
+    const double left = kSecondsOfVisits - SecondsSince(begin);
     if (left < 0) break;
     Show(absl::StrFormat("kernels: model %d of %d", visit + 1, planned),
-         0.1 + 0.9 * visit / planned);
-    const TrainingToTime& training = trainings[visit % trainings.size()];
-    const auto rows = TimeTraining(training, left / (planned - visit));
+         0.1 + 0.8 * visit / planned);
+    LS_RETURN_IF_ERROR(take(visit % trainings.size(), left / (planned - visit)));
     calibration.visits = (visit + 1.) / static_cast<double>(trainings.size());
-    // Not every model can be divided among as many ranks as there are cores.
-    if (training.together && absl::IsInvalidArgument(rows.status())) continue;
-    LS_RETURN_IF_ERROR(rows.status());
-    kernels.Add(*rows);
+  }
+  const std::vector<size_t> suspects = kernels.Suspects();
+  const int64_t again = NowNanos();
+  for (size_t i = 0; i < suspects.size() && SecondsSince(again) < kSecondsOfSuspects; ++i) {
+    const double done = static_cast<double>(i) / static_cast<double>(suspects.size());
+    Show(absl::StrFormat("kernels that others make doubtful: model %d of %d",
+                         static_cast<int>(i) + 1, static_cast<int>(suspects.size())),
+         0.9 + 0.1 * done);
+    LS_RETURN_IF_ERROR(
+        take(suspects[i], kSecondsOfSuspects / static_cast<double>(suspects.size())));
   }
   machine.measured.kernels = kernels.Rows();
   Describe(machine.measured.kernels, cores, machine);
