@@ -10,6 +10,9 @@ namespace {
 // Below, the work of a thread does not pay for a tile of its own.
 constexpr int64_t kFewestRows = 32;
 
+// The largest part of an even share that a thread's leaves may have beyond it is 1 / kEvenShare.
+constexpr int64_t kEvenShare = 16;
+
 // Outputs of a block: whole blocks of registers.
 constexpr int64_t kOutputStep = 8;
 
@@ -26,8 +29,13 @@ Tiling LeafTiles(int64_t rows) {
 }
 
 bool LeavesSuffice(const Tiling& leaves) {
-  const int threads = MaxThreads();
-  return leaves.count % threads == 0 || leaves.count >= 4 * threads;
+  const int64_t threads = MaxThreads();
+  if (threads == 1) return true;
+  // Rows of the thread with the most leaves, of which the last one may be short. What it may have
+  // beyond an even share costs about as much as products that share columns: these pack their rows
+  // apart.
+  const int64_t most = CeilDivide(leaves.count, threads) * leaves.size;
+  return most * threads * kEvenShare <= leaves.total * (kEvenShare + 1);
 }
 
 Tiling InnerBlocks(int64_t width) { return TileBy(width, kInnerBlock); }
