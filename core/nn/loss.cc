@@ -80,7 +80,8 @@ int64_t CountCorrect(Pass& pass, const Tensor& logits, const Tensor& targets) {
   k.CopyToHost(largest, own.data());
   group->Reduce(largest, SplitGroup::Reduction::kMax);
   k.CopyToHost(largest, best.data());
-  // Of several classes with the largest logit the first counts: of members without one, none.
+  // Where several classes have the largest logit, the first counts. A member that has none of them
+  // names no class.
   std::vector<int32_t> at(rows), wanted(rows);
   k.CopyToHost(where, at.data());
   for (int64_t r = 0; r < rows; ++r) {

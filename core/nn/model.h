@@ -65,7 +65,7 @@ struct Model {
   // Those of them that are trained.
   int64_t TrainedCount() const;
 
-  // Of all blocks; see BlockCost.
+  // The sum over all blocks; see BlockCost.
   int64_t ForwardMacsPerSample() const;
 };
 

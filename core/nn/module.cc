@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of the names that a block has declared, the one that its Forward calls `name`; null: none.
+// The declared skip that the block's Forward calls `name`; null: none.
 const SkipName* Find(const std::vector<SkipName>& declared, const std::string& name) {
   const auto found = std::find_if(declared.begin(), declared.end(),
                                   [&](const SkipName& skip) { return skip.name == name; });

@@ -110,8 +110,8 @@ struct BlockCost {
   // full. A training step costs 6 times as many floating-point operations.
   int64_t forward_macs = 0;
   int64_t output_elements = 0;  // that it hands on, in the dtype that is computed with
-  // Of forward_macs, products of activations with each other, as attention has them: no weight can
-  // be frozen there.
+  // The part of forward_macs in products of activations with each other, as attention has them: no
+  // weight can be frozen there.
   int64_t activation_macs = 0;
   // All operations of the block: parts of forward_macs.
   std::vector<OperationCost> operations = {};
@@ -146,7 +146,7 @@ class Block : public Module {
   const std::vector<SkipName>& stashes() const { return stashes_; }
   const std::vector<SkipName>& pops() const { return pops_; }
   bool Stashes(const SkipName& name) const;
-  // Of one sample, for each of stashes().
+  // The elements of one sample, for each of stashes().
   const std::vector<int64_t>& stash_elements() const { return stash_elements_; }
 
   // Puts this block's skips that are in no name space yet into one: those of these names, or all.

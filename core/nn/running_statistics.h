@@ -34,9 +34,9 @@ class RunningStatistics {
   std::string name;
   int64_t channels;
   std::optional<float> momentum;
-  // Of a frozen layer: the estimate stays what it is, and training normalises by it, as evaluation
-  // does. Else the base of an adapter would change while it is adapted, and what was trained would
-  // not be what is evaluated, or merged.
+  // The estimate stays what it is, and training normalises by it, as evaluation does. Else the base
+  // of an adapter would change while it is adapted, and what was trained would not be what is
+  // evaluated, or merged.
   bool frozen = false;
   // The channels that ranks hold where tensor parallelism splits the layer; none: all.
   std::optional<Slice> slice;

@@ -109,7 +109,7 @@ struct FeatureCut {
   // feature at most.
   Range FeaturesAt(int64_t extent, int first, int count) const;
   Range Own(int64_t extent) const { return FeaturesAt(extent, first_leaf(), leaves()); }
-  // Of each leaf here, its features among this rank's; none where there is one leaf.
+  // The features of each leaf here, among this rank's; none where there is one leaf.
   FeatureLeaves Leaves(int64_t extent) const;
 
   Variable Enter(Pass& pass, const Variable& x) const {

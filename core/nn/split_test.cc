@@ -155,7 +155,7 @@ TEST(SplitTest, LeavesAreWhatMembersOfAsManyWouldHave) {
   EXPECT_TRUE(layer.OutputLeaves().empty()) << "one leaf is the sum of this member";
 }
 
-// Of ten words four leaves have 3, 3, 3 and 1: members have whole leaves.
+// Four leaves of ten words have 3, 3, 3 and 1: members have whole leaves.
 TEST(SplitTest, VocabulariesAreSplitByLeaves) {
   LoneMember first(2, 0), second(2, 1);
   EmbeddingLayer table("token", 10, 4, Init::Normal(1));

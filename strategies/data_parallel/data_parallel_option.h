@@ -25,7 +25,7 @@ Divided ReadDivided(const Config& config);
 // that over shards, where all ranks have one shard, or sum one round of shards after the other.
 bool SumsTokens(const Settings& settings, Divided divided);
 
-// Who trains which shards of the batch where so much is divided.
+// Who trains which shards of the batch, by what is divided.
 ShardAssignment AssignmentOf(Divided divided);
 
 }  // namespace lockstep

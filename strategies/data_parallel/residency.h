@@ -52,7 +52,7 @@ class Residency {
   // In the order of their blocks.
   const std::vector<std::unique_ptr<FsdpUnit>>& units() const { return units_; }
   const std::vector<TiedCopies>& tied_copies() const { return tied_copies_; }
-  // Of all units, for a pass through a range.
+  // What a pass through a range needs of each unit.
   std::vector<UnitNeeds> Needs(const BlockRange& range) const;
 
   // With Unshard::kStep: gives back what has stayed whole. Before values change.

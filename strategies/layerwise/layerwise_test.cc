@@ -242,7 +242,7 @@ class ThreeOut : public Block {
   LinearLayer& linear_;
 };
 
-// Of three inputs, uses the first twice, hands the second on and leaves the third alone.
+// Uses the first of three inputs twice, hands the second on and leaves the third alone.
 class Between : public Block {
  public:
   explicit Between(const std::string& name)

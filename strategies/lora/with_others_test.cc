@@ -90,7 +90,7 @@ TEST_P(LoraWithOthersTest, DdpHasTheBits) {
   const auto ranks = adapted().Under(DdpStrategy(), {"mesh.dp=2", "cut.micro_batches=2"});
   ExpectBitsOfAlone(ranks, alone);
   ExpectPredictedMemory(ranks, 0.02);
-  // Of the frozen base there is neither gradient nor state.
+  // The frozen base has neither gradient nor state.
   EXPECT_LT(ranks[0].memory.peak(MemoryClass::kOptimizerState),
             ranks[0].memory.peak(MemoryClass::kParameters) / 2);
 }

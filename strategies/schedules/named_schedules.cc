@@ -17,7 +17,7 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-// Of stages and micro-batches in a file: a typing error should not fill the memory.
+// The largest stage or micro-batch in a file: a typing error should not fill the memory.
 constexpr int kMaxIndex = 999;
 
 // Stage s on rank s % `ranks`; `write` adds what a rank does to its list.

@@ -89,7 +89,7 @@ std::vector<int64_t> EvenBalance(const std::vector<int64_t>& costs, int stages) 
   CHECK_GE(stages, 1);
   CHECK_LE(stages, blocks);
   const std::vector<int64_t> before = CostsBefore(costs);
-  // Of the first n blocks in s stages: the least cost of the costliest stage, and where the last
+  // For the first n blocks in s stages: the least cost of the costliest stage, and where the last
   // stage of that division begins.
   std::vector<std::vector<int64_t>> least(stages + 1,
                                           std::vector<int64_t>(blocks + 1, kImpossible));

@@ -242,7 +242,7 @@ TEST(ProfileBlocksTest, LeavesTheRankAsItWas) {
 // --- the option
 // -----------------------------------------------------------------------------------
 
-// Of all ranks of a mesh {pp = 3}, of which only rank 0 measures.
+// The profiles that the ranks of a mesh {pp = 3} have; only rank 0 measures.
 std::vector<std::vector<BlockProfile>> ProfilesOfRanks(const std::vector<Needs>& needs,
                                                        bool needed = true) {
   std::vector<std::vector<BlockProfile>> profiles(3);

@@ -15,8 +15,8 @@ struct BlockWork {
   double total() const { return forward + input_gradient + weight_gradient; }
 };
 
-// Of each block, from what the model states (BlockCost); the same for all in one that states
-// nothing.
+// The work of each block, from what the model states (BlockCost); a model that states nothing has
+// equal blocks.
 //
 // Where all of it is trained, backward has two products for each of forward. A frozen weight has
 // none for its own gradient, and the one for its input's only where something is trained before it:

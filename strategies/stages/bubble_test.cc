@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of rank `rank`, where each stage has one block of a cost.
+// The bubble of rank `rank`, where each stage has one block; `macs` are the blocks' costs.
 double Bubble(const std::vector<int64_t>& macs, const Schedule& schedule, int rank,
               Checkpointing checkpointing = Checkpointing::kNever) {
   StagePlan plan = {.stages = {}, .rank_of_stage = schedule.rank_of_stage};
@@ -67,7 +67,7 @@ TEST(BubbleFractionTest, CountsWhatStagesCost) {
               1e-12);
 }
 
-// Of 1, 2 and 1: the first rank has done after seven, of which it has worked four.
+// Forward costs 1, the halves of backward 2 and 1: the first rank ends after seven and works four.
 TEST(BubbleFractionTest, WhatIsMadeAgainIsAPartOfTheFirstHalfOfABackward) {
   EXPECT_NEAR(Bubble({5, 5}, ZeroBubbleSchedule(2, 1), 0, Checkpointing::kAlways), 3.0 / 7, 1e-12);
   EXPECT_NEAR(Bubble({5, 5}, ZeroBubbleSchedule(2, 1), 0, Checkpointing::kNever), 2.0 / 5, 1e-12);

@@ -182,8 +182,8 @@ class Calls {
 
 constexpr int kOverlapped = 4;  // micro-batches
 
-// Of the last step: whether the receives of a rank, but those of the first micro-batch, had begun
-// before the pass of the one before them did, and were over when it ended, but the last.
+// Checks the receives of a rank's last step. Each but those of the first micro-batch had begun
+// before the pass of the one before it did, and each but the last was over when that pass ended.
 void ExpectReceivedMeanwhile(RankUnderTest& rank, const std::string& label,
                              const std::string& pass) {
   std::vector<LedgerEntry> received;

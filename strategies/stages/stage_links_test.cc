@@ -141,7 +141,7 @@ void GoThrough(RankOfV& rank, int index) {
     const StageGradients of_second = links.TakeGradients(1, kTwo);
     EXPECT_THAT(Numbers(of_second.line), ElementsAre(50));
     EXPECT_THAT(Numbers(of_second.skips), ElementsAre(60));
-    // Of one of the variables there is none.
+    // One of the variables has no gradient.
     links.SendGradients(1, kTwo, {.line = {rank.Filled(3, 10), Tensor()}, .skips = {}});
   }
   links.AwaitSent();
@@ -188,7 +188,7 @@ TEST(StageLinksTest, PredictsWhatItSends) {
     }
     using Kind = std::pair<std::string, double>;
     const bool first = handle.rank() == 0;
-    // Of two samples, half of their tokens: four bytes an element.
+    // Half of the tokens of two samples, at four bytes an element.
     EXPECT_THAT(predicted,
                 UnorderedElementsAre(Kind(kAnnouncementLabel, 3 * kAnnouncementBytes),
                                      Kind("activations", (first ? 3 : 7) * 4),

@@ -59,7 +59,7 @@ class TiedParameters {
   LocalModel& local_model_;
   const HeldTensors held_;
   const int own_;  // this rank
-  // Of its own, so that nothing is ordered between these messages and others of the same ranks.
+  // A communicator of its own: these messages are in no order with others of the same ranks.
   std::unique_ptr<Communicator> group_;  // null: no parameter is tied to another rank's
   std::vector<Tie> ties_;                // in the model's order
 };

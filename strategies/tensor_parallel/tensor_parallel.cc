@@ -116,7 +116,7 @@ void TensorParallel::AddTraffic(const LocalModel& local_model, int micro_batches
     back.sums += fraction * bytes * static_cast<double>(sample.backward_back);
     logit_sums += fraction * 3 * sizeof(float) * samples * static_cast<double>(sample.logit_rows);
     if (!group_.splits_sequence()) continue;
-    // Of all tokens this rank sends its own to each other rank, or the others' to them.
+    // This rank sends its own tokens to each other rank, or the others' to them.
     const double others = (n - 1) / n;
     forward.gathers += others * bytes * static_cast<double>(sample.backward);
     forward.scatters += others * bytes * static_cast<double>(sample.forward);

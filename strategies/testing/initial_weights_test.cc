@@ -104,7 +104,7 @@ TEST_F(InitialWeightsTest, ResumingDoesNotStartAgain) {
   EXPECT_EQ(without[0].parameter_hash, straight[0].parameter_hash);
 }
 
-// Of a checkpoint the weights are taken, and the optimizer begins anew; any cut serves.
+// The weights of a checkpoint are taken, and the optimizer begins anew; any cut serves.
 TEST_F(InitialWeightsTest, ACheckpointServesToo) {
   Train(FsdpStrategy(), {"mesh.dp=2"});
   const std::string checkpoint = ::testing::TempDir() + "/initial_weights_test.checkpoint";

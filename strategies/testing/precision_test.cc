@@ -241,7 +241,7 @@ ModelFactory OverflowsAt(int64_t step, int64_t micro_batch) {
 TEST(PrecisionTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
   const Assignments fp16 = {"precision.compute=fp16", "precision.initial_scale=256"};
   for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    // Of four shards the third; single walks them all.
+    // The third of four shards overflows; single walks them all.
     const auto single =
         RunStrategy(SingleStrategy(), OverflowsAt(2, 2), config, With(fp16, {"cut.shards=4"}));
     EXPECT_EQ(single[0].skipped_steps, 1);

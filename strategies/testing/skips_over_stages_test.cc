@@ -83,7 +83,7 @@ TEST(SkipsOverStagesOfAVTest, HaveTheBitsOfSingle) {
 }
 
 TEST(SkipsOverStagesBalanceTest, AnyHasTheBitsOfSingle) {
-  // Of the blocks down0, down1, bottom, up1, up0, head.
+  // The blocks are down0, down1, bottom, up1, up0, head.
   for (const char* balance : {"[1, 5]", "[2, 4]", "[3, 3]", "[5, 1]"}) {
     ExpectBitsOfSingle(GPipeStrategy(),
                        With(kOneShard, {"mesh.pp=2", absl::StrCat("pipeline.balance=", balance)}),

@@ -28,7 +28,7 @@ Assignments LeavesOf(SplitKind kind, int leaves);
 std::vector<RankReport> Train(const StrategyDefinition& strategy, const SplitWorkload& workload,
                               const Assignments& assignments);
 
-// Of the steps of the last run.
+// The norm of the gradient at each step of the last run.
 std::vector<double> GradientNorms();
 
 }  // namespace lockstep

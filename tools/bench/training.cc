@@ -37,9 +37,10 @@ ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
 ABSL_FLAG(std::vector<std::string>, tables, {},
           "of limit, llama, context, moe, bf16, ranks, fsdp, tp, cp, cuts, lora, probes, guard; "
           "default: all");
-ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py", "the same of a Llama");
+ABSL_FLAG(std::string, torch_llama, "tools/bench/torch_llama.py",
+          "the script of the PyTorch side for a Llama; empty: no comparison");
 ABSL_FLAG(std::string, torch_tensor_parallel, "tools/bench/torch_tensor_parallel.py",
-          "the same of tensor parallelism");
+          "the script of the PyTorch side for tensor parallelism; empty: no comparison");
 
 namespace lockstep {
 namespace {

@@ -96,12 +96,12 @@ TEST(DemoTest, AllReduceWithEachReduction) {
     for (const auto& parts : demo.after) EXPECT_EQ(parts, demo.after[0]);
     return demo.after.at(0).at(0);
   };
-  // Of 1, 2, 3, 4 and 2, 4, 6, 8.
+  // The ranks' elements are 1, 2, 3, 4 and 2, 4, 6, 8.
   EXPECT_EQ(result(ReduceOp::kSum), (std::vector<float>{10, 20}));
   EXPECT_EQ(result(ReduceOp::kMin), (std::vector<float>{1, 2}));
   EXPECT_EQ(result(ReduceOp::kMax), (std::vector<float>{4, 8}));
   EXPECT_EQ(result(ReduceOp::kAverage), (std::vector<float>{2.5, 5}));
-  // Of 1, 2, 3, 1 and 2, 3, 1, 2.
+  // The ranks' factors are 1, 2, 3, 1 and 2, 3, 1, 2.
   EXPECT_EQ(result(ReduceOp::kProduct), (std::vector<float>{6, 12}));
 }
 

@@ -80,7 +80,7 @@ absl::StatusOr<std::optional<AdamWSemantics>> ReadAdamWSemantics(const Config& c
   LS_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(config));
   const auto* rule = std::get_if<AdamW>(&settings.optimizer.rule);
   if (rule == nullptr) return std::nullopt;
-  // The nearest float of 0.999 is 1e-8 off, and that of 1 - 0.999 so much more.
+  // The nearest float to 0.999 is 1e-8 off; relative to 1 - 0.999 that is a thousand times more.
   const auto decimal = [](float number) {
     double exact = number;
     (void)absl::SimpleAtod(absl::StrCat(number), &exact);

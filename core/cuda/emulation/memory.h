@@ -26,7 +26,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   // Returns addresses for a block of `bytes`, which is used from Begin to End; null where the GPU
-  // has not so much left.
+  // has less left.
   void* Reserve(int device, size_t bytes);
   // Fills the block with NaN of every width.
   void Begin(void* block);

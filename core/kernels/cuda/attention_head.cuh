@@ -47,7 +47,7 @@ struct Head {
   __device__ int64_t InY(int64_t t) const {
     return (batch * time + t) * query_width + head * width();
   }
-  // Of numbers [batch, heads, time].
+  // The place of query t in numbers [batch, heads, time].
   __device__ int64_t InSums(int64_t t) const { return (batch * attention.heads + head) * time + t; }
   // The first key that a query sees: that of its document. `documents` lie in the GPU's memory.
   __device__ int64_t FirstKeyOf(int64_t query) const {

@@ -78,7 +78,7 @@ __device__ uint32_t KeptOfKeys(const Mask& mask, uint64_t element, int time) {
 #pragma unroll 1
   for (int n = 0; n < kCount; ++n) {
     unsigned four = 0;
-    // Of the lane's queries the first; a query on is `time` more.
+    // The element of the lane's first query; the next query's is `time` further.
     const uint64_t first = element + uint64_t{static_cast<unsigned>(8 * n + 2 * t)} * time;
     if (time % 4 == 0) {
       // Four lanes of consecutive g have the same two queries and, of each, keys of two blocks.

@@ -46,7 +46,7 @@ const BatchNorms::Plan& BatchNorms::PlanOf(Use use, const Tensor& x) {
                                          use == Use::kTraining ? kTraining : kInference));
   if (use == Use::kTraining) {
     const cudnnHandle_t handle = cudnn_.handle();
-    // Of tensors that there are not, a description is wanted all the same.
+    // cuDNN wants descriptions of tensors that are not used, too.
     const TensorDescriptor &z = plan->x, &y = plan->x;
     LS_CUDNN(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
         handle, kTraining, kAlone, plan->x, z, plan->x, plan->parameters,

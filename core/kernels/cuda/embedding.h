@@ -21,7 +21,7 @@ cudaError_t EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t width, 
 cudaError_t LocalIds(cudaStream_t stream, int64_t rows, const int32_t* ids, int64_t first,
                      int64_t count, int32_t* y);
 
-// Of [batch, time, width]: y = x + table[0 .. time).
+// y = x + table[0 .. time), where x and y are [batch, time, width].
 cudaError_t AddPositions(cudaStream_t stream, int64_t batch, int64_t time, int64_t width, Array x,
                          Array table, Array y);
 // dtable[0 .. time) += dy summed over the batch, in fp32, rounded once.

@@ -134,7 +134,7 @@ __global__ void ShortForwardKernel(int64_t rows, int64_t width, const T* x, Arra
   }
 }
 
-// Of x and dy in one dtype.
+// x and dy have one dtype.
 template <int kSegments, typename T>
 __global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T* dy, Array residual,
                                          Array dx) {

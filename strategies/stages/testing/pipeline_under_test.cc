@@ -18,7 +18,7 @@ Batch VectorsInClasses(Kernels& kernels, int64_t first_sample, int64_t samples) 
   const Batch batch = {.inputs = kernels.Empty({samples, kWidth}),
                        .targets = kernels.Empty({samples}, DType::kI32)};
   for (int64_t i = 0; i < samples * kWidth; ++i) {
-    // Of no pattern that a product could cancel.
+    // Numbers without a pattern, which a product could cancel.
     const auto number = static_cast<uint32_t>(first_sample * kWidth + i + 1) * 2654435761u;
     batch.inputs.data<float>()[i] = static_cast<float>(number >> 8) / (1 << 23) - 1;
   }
