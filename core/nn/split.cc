@@ -1,45 +1,32 @@
 #include "core/nn/split.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
-#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 namespace lockstep {
-namespace {
-
-// Whether `text` is the pattern, whose stars stand for any characters.
-bool Matches(absl::string_view pattern, absl::string_view text) {
-  // Behind the last star: where the pattern goes on, and where in the text that was tried last.
-  size_t after_star = absl::string_view::npos, tried = 0;
-  size_t p = 0;
-  for (size_t t = 0; t < text.size();) {
-    if (p < pattern.size() && pattern[p] == '*') {
+bool MatchesLayer(const std::string& pattern, const std::string& layer_name) {
+  size_t p = 0, t = 0;
+  size_t after_star = std::string::npos, tried = 0;  // where the last star's text ends
+  while (true) {
+    if (p == pattern.size()) {
+      if (t == layer_name.size() || layer_name[t] == '.') return true;
+    } else if (pattern[p] == '*') {
       after_star = ++p;
       tried = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      continue;
+    } else if (t < layer_name.size() && pattern[p] == layer_name[t]) {
       ++p;
       ++t;
-    } else if (after_star != absl::string_view::npos) {
-      p = after_star;
-      t = ++tried;
-    } else {
-      return false;
+      continue;
     }
+    // The last star takes one more character.
+    if (after_star == std::string::npos || tried == layer_name.size()) return false;
+    p = after_star;
+    t = ++tried;
   }
-  return pattern.find_first_not_of('*', p) == absl::string_view::npos;
-}
-
-}  // namespace
-
-bool MatchesLayer(const std::string& pattern, const std::string& layer_name) {
-  absl::string_view name = layer_name;
-  while (!Matches(pattern, name)) {
-    const size_t dot = name.rfind('.');
-    if (dot == absl::string_view::npos) return false;
-    name = name.substr(0, dot);
-  }
-  return true;
 }
 
 SplitStyle StyleOf(const std::vector<SplitRule>& plan, const std::string& layer_name) {

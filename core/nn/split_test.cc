@@ -155,6 +155,17 @@ TEST(SplitTest, LeavesAreWhatMembersOfAsManyWouldHave) {
   EXPECT_TRUE(layer.OutputLeaves().empty()) << "one leaf is the sum of this member";
 }
 
+TEST(MatchesLayerTest, APatternNamesALayerOrAModuleAroundIt) {
+  for (const char* pattern : {"blocks.1.attention.qkv", "blocks.1", "blocks", "*", "*.qkv", "*qkv",
+                              "blocks.*", "*.1.*.qkv", "b*k*1*v", "*.attention", "**.qkv*"}) {
+    EXPECT_TRUE(MatchesLayer(pattern, "blocks.1.attention.qkv")) << pattern;
+  }
+  for (const char* pattern : {"", "block", "blocks.", "locks", "blocks.2", "*.qk", "*.atten", "qkv",
+                              "*.qkv.", "blocks.1.attention.qkv.x", "*.1.*.out"}) {
+    EXPECT_FALSE(MatchesLayer(pattern, "blocks.1.attention.qkv")) << pattern;
+  }
+}
+
 // Four leaves of ten words have 3, 3, 3 and 1: members have whole leaves.
 TEST(SplitTest, VocabulariesAreSplitByLeaves) {
   LoneMember first(2, 0), second(2, 1);
