@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Writes compile_commands.json for editors and clang-tidy: how Bazel compiles each C++ source.
+
+    python3 tools/habits/compile_commands.py
+
+What Bazel generates is found once `./bazelw build //...` has been there.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+# gcc knows these, clang does not.
+GCC_ALONE = {"-fno-canonical-system-headers"}
+
+
+def bazelw(*arguments):
+    return subprocess.run(["./bazelw", *arguments], check=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout.decode()
+
+
+def commands(workspace):
+    """[{directory, file, arguments}] of the sources below `workspace`, each once."""
+    actions = json.loads(bazelw("aquery", "--output=jsonproto", "--include_artifacts=false",
+                                'mnemonic("CppCompile", //...)')).get("actions", [])
+    found = {}
+    for action in actions:
+        arguments = [word for word in action["arguments"] if word not in GCC_ALONE]
+        source = arguments[arguments.index("-c") + 1] if "-c" in arguments else ""
+        if source in found or not os.path.exists(os.path.join(workspace, source)):
+            continue  # compiled once more by another name, or generated
+        path = os.path.join(workspace, source)
+        found[source] = {"directory": workspace, "file": path,
+                         "arguments": [path if word == source else word for word in arguments]
+                         + ["-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument"]}
+    return [found[source] for source in sorted(found)]
+
+
+def main():
+    workspace = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    os.chdir(workspace)
+    written = commands(workspace)
+    with open("compile_commands.json.tmp", "w", encoding="utf-8") as file:
+        json.dump(written, file, indent=1)
+    os.replace("compile_commands.json.tmp", "compile_commands.json")
+    print(f"compile_commands: {len(written)} sources")
+    return 0 if written else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

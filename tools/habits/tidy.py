@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""clang-tidy 14 on what has changed: .clang-tidy's checks, each warning an error.
+
+    python3 tools/habits/tidy.py                # since the commit before the last
+    python3 tools/habits/tidy.py --since REV
+    python3 tools/habits/tidy.py FILE...        # these
+
+A changed header is read through the source of the same name, or else the first one that includes it.
+Sources must have been built: what Bazel generates is read too.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import compile_commands
+
+DESCRIPTION = __doc__.split("\n", maxsplit=1)[0]
+
+
+def changed_since(revision):
+    """Paths that differ between `revision` and the files here, new ones included."""
+    def listed(*arguments):
+        return subprocess.run(["git", *arguments], check=True,
+                              stdout=subprocess.PIPE).stdout.decode().split("\0")
+    return sorted(path for path in set(listed("diff", "-z", "--name-only", revision) +
+                                       listed("ls-files", "-z", "--others", "--exclude-standard"))
+                  if os.path.exists(path))
+
+
+def sources_for(paths, compiled):
+    """The compiled sources that have `paths` in them, each once, in order."""
+    chosen = {path for path in paths if path in compiled}
+    for header in (path for path in paths if path.endswith(".h")):
+        same_name = header[:-2] + ".cc"
+        if same_name in compiled:
+            chosen.add(same_name)
+            continue
+        line = re.compile(rf'^#include "{re.escape(header)}"', re.M)
+        for source in sorted(compiled):
+            with open(source, encoding="utf-8") as file:
+                if line.search(file.read()):
+                    chosen.add(source)
+                    break
+    return sorted(chosen)
+
+
+def check(tidy, source, end):
+    """What clang-tidy says of `source`; empty: nothing. None: `end` had passed."""
+    if time.monotonic() > end:
+        return None
+    done = subprocess.run([tidy, "-p", ".", "--quiet", "--warnings-as-errors=*", source],
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode == 0:
+        return ""
+    return done.stdout.decode() or done.stderr.decode()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=DESCRIPTION)
+    parser.add_argument("--since", default="HEAD~1", metavar="REV")
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="begins no further source after so long, and says how many are left")
+    parser.add_argument("files", nargs="*")
+    flags = parser.parse_args()
+    os.chdir(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    tidy = shutil.which("clang-tidy-14") or shutil.which("clang-tidy")
+    if tidy is None:
+        print("tidy: there is no clang-tidy (Debian: clang-tidy)", file=sys.stderr)
+        return 1
+    paths = flags.files or changed_since(flags.since)
+    if not any(re.search(r"\.(h|cc)$", path) for path in paths):
+        print("tidy: no source has changed")
+        return 0
+    if compile_commands.main() != 0:
+        return 1
+    with open("compile_commands.json", encoding="utf-8") as file:
+        compiled = {os.path.relpath(command["file"]) for command in json.load(file)}
+    sources = sources_for(paths, compiled)
+    end = time.monotonic() + flags.seconds
+    wrong = left_out = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = {pool.submit(check, tidy, source, end): source for source in sources}
+        for i, future in enumerate(concurrent.futures.as_completed(done)):
+            said = future.result()
+            if said is None:
+                left_out += 1
+                continue
+            print(f"tidy: {i + 1} of {len(sources)}, {done[future]}", flush=True)
+            if said:
+                wrong += 1
+                print(said, flush=True)
+    if left_out:
+        print(f"tidy: no time for {left_out} sources")
+    print(f"tidy: {wrong} of {len(sources)} sources have warnings")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
