@@ -1,8 +1,9 @@
 #include "foresight/dialect.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"

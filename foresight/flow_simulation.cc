@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <exception>
 #include <limits>
 #include <map>
 #include <set>

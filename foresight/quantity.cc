@@ -1,6 +1,5 @@
 #include "foresight/quantity.h"
 
-#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "foresight/recorded_run.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "models/models.h"
 
 #include <algorithm>  // std::max
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "strategies/engine/preset.h"
 #include "strategies/presets.h"
 

@@ -1,6 +1,7 @@
 #include "core/autograd/expert_products.h"
 
 #include <iterator>  // std::ssize
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "core/autograd/tape.h"
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

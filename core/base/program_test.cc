@@ -3,6 +3,7 @@
 #include <sys/resource.h>  // setrlimit
 
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <string>

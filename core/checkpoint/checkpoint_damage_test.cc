@@ -2,6 +2,7 @@
 // and weights that are not finite.
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <limits>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

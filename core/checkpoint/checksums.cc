@@ -1,7 +1,6 @@
 #include "core/checkpoint/checksums.h"
 
 #include <algorithm>
-#include <cstring>  // std::memcpy
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,7 @@
 #include "core/checkpoint/draft.h"
 
 #include <algorithm>  // std::copy
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>

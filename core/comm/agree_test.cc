@@ -1,5 +1,6 @@
 #include "core/comm/agree.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

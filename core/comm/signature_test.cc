@@ -1,6 +1,7 @@
 #include "core/comm/signature.h"
 
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 

@@ -1,7 +1,6 @@
 #include "core/config/config.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

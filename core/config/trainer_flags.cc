@@ -1,6 +1,8 @@
 #include "core/config/trainer_flags.h"
 
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"

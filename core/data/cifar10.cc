@@ -3,6 +3,7 @@
 #include <cmath>  // std::sqrt
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>  // std::min
 #include <array>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/kernels/feature_leaves.h"
 #include "core/kernels/kernels_suite.h"

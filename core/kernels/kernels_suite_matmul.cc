@@ -1,5 +1,7 @@
 // Matrix products and what is fused with them.
 
+#include <vector>
+
 #include "core/kernels/kernels_suite.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // What ranks need that compute a layer together.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/kernels/kernels_suite.h"
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/kernels/kernels.h"
 #include "core/tensor/slice.h"

@@ -1,5 +1,6 @@
 #include "core/nn/split.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 

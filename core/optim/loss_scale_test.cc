@@ -1,5 +1,7 @@
 #include "core/optim/loss_scale.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"

@@ -4,7 +4,6 @@
 #include <cstring>  // std::memcpy
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"

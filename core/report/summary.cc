@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <ranges>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -1,6 +1,7 @@
 #include "core/run/cuda_rank_device.h"
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>

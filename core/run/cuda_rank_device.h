@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "core/run/rank_device.h"
 
 namespace lockstep {

@@ -1,5 +1,6 @@
 #include "core/run/in_memory_saver.h"
 
+#include <cstddef>
 #include <cstring>
 #include <vector>
 

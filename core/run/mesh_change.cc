@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>  // std::memcpy
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <string>

@@ -1,5 +1,7 @@
 #include "core/run/model_weights.h"
 
+#include <utility>
+
 #include "core/base/status.h"
 #include "core/checkpoint/weights.h"
 #include "core/layout/model_tensors.h"

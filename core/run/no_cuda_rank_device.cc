@@ -1,3 +1,5 @@
+#include <memory>
+
 #include "core/run/cuda_rank_device.h"
 
 namespace lockstep {

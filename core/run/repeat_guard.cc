@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <iterator>  // std::ssize
 #include <span>
 #include <utility>

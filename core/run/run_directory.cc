@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"

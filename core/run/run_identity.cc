@@ -1,8 +1,11 @@
 #include "core/run/run_identity.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>  // std::memcpy
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -1,7 +1,9 @@
 #include "core/run/straggler_watch.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "core/base/status.h"
 #include "core/comm/host_numbers.h"

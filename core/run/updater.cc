@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ranges>
+#include <string>
 #include <utility>
 
 #include "absl/types/span.h"

@@ -1,8 +1,10 @@
 #include "core/run/updater.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/status.h"

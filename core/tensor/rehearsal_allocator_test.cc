@@ -1,5 +1,6 @@
 #include "core/tensor/rehearsal_allocator.h"
 
+#include <cmath>
 #include <cstdint>
 #include <set>
 

@@ -6,6 +6,7 @@
 #include <cstdlib>  // std::getenv
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"

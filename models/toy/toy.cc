@@ -1,6 +1,7 @@
 #include "models/toy/toy.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "core/nn/layers.h"

@@ -1,6 +1,5 @@
 #include "models/transformer/llama.h"
 
-#include <cmath>
 #include <numbers>
 #include <optional>
 #include <string>

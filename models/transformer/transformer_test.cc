@@ -1,6 +1,5 @@
 #include "models/transformer/transformer.h"
 
-#include <cmath>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,7 @@
 // What PeakParameterBytes predicts.
 
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "strategies/data_parallel/residency.h"
 

@@ -1,6 +1,7 @@
 #include "strategies/data_parallel/sharded_gradients.h"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/comm/launch.h"

@@ -1,5 +1,6 @@
 #include "strategies/ddp/ddp.h"
 
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>

@@ -1,8 +1,10 @@
 #include "strategies/layerwise/layerwise.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

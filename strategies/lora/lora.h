@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "strategies/engine/preset.h"
 #include "strategies/recompute/policy.h"
 #include "strategies/single/single.h"

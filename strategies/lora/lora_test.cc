@@ -1,6 +1,5 @@
 #include "strategies/lora/lora.h"
 
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>

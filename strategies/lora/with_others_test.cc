@@ -1,6 +1,5 @@
 // Adapters under the strategies of many ranks, against the same on one.
 
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>

@@ -1,5 +1,7 @@
 #include "strategies/naive_ddp/naive_ddp.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/base/status.h"

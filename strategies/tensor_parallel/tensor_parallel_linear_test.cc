@@ -1,5 +1,6 @@
 // A linear layer that is split, alone, against a plain one.
 
+#include <memory>
 #include <tuple>
 #include <vector>
 

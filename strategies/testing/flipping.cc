@@ -1,5 +1,6 @@
 #include "strategies/testing/flipping.h"
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // Bits that flip in the memory of one rank of a run, and the guard that compares replicas.
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 // Probes of runs on meshes, put together to whole tensors: those of `single`, to the bit.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

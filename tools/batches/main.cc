@@ -7,6 +7,7 @@
 // for micro-batch i as core/data/dataset.h has them. The metadata has what probes of the other
 // program say of the workload (tools/divergence/torch_probe.py).
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>  // std::getenv
 #include <string>

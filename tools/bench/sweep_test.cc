@@ -1,7 +1,6 @@
 #include "tools/bench/sweep.h"
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 

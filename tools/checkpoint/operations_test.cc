@@ -1,6 +1,7 @@
 #include "tools/checkpoint/operations.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>

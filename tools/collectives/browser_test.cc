@@ -3,6 +3,7 @@
 #include "tools/browser/browser.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

@@ -3,6 +3,7 @@
 #include "tools/collectives/demo.h"
 
 #include <string>
+#include <utility>
 
 #include "core/comm/signature.h"
 #include "gmock/gmock.h"

@@ -1,6 +1,7 @@
 #include "tools/collectives/picture.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,7 @@
 #include "tools/compare/comparison.h"
 
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,3 +1,4 @@
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"

@@ -4,11 +4,13 @@
 
 #include <unistd.h>  // usleep
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>  // setenv
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

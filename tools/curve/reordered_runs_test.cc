@@ -3,10 +3,10 @@
 #include "tools/curve/reordered_runs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/nn/positions.h"
 #include "gmock/gmock.h"

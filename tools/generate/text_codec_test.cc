@@ -1,6 +1,7 @@
 #include "tools/generate/text_codec.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/data/markov.h"

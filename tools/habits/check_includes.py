@@ -34,7 +34,8 @@ NAMES = {
     "cstddef": "byte ptrdiff_t",
     "cstdio": "ferror fflush fprintf fputc fputs freopen fwrite perror printf puts snprintf",
     "cstdlib": "abort aligned_alloc atoi exit free getenv malloc strtoll strtoul strtoull",
-    "cstring": "memcmp memcpy memmove memset strcmp",
+    "cstring": """memchr memcmp memcpy memmove memset strcat strchr strcmp strcpy strerror strlen strncmp strncpy
+        strrchr strstr strtok""",
     "ctime": "strftime time time_t tm",
     "deque": "deque",
     "exception": """current_exception exception exception_ptr make_exception_ptr rethrow_exception

@@ -3,6 +3,7 @@
 #include <cstdlib>  // std::getenv
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"

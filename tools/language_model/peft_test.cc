@@ -1,11 +1,13 @@
 #include "tools/language_model/peft.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"

@@ -1,6 +1,7 @@
 // The program as users call it: what it prints and writes, and what it says to bad input.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"

@@ -1,5 +1,7 @@
 #include "tools/plan/questions.h"
 
+#include <utility>
+
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "tools/portable/commands.h"
 
 namespace lockstep {

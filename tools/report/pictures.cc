@@ -1,5 +1,7 @@
 #include "tools/report/pictures.h"
 
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"

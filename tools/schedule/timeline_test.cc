@@ -1,5 +1,6 @@
 #include "tools/schedule/timeline.h"
 
+#include <iterator>
 #include <map>
 #include <regex>
 #include <string>

@@ -1,5 +1,6 @@
 // Every way in which a call can fail: each ends on every rank, with the names.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>

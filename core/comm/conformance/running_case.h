@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/comm/communicator.h"
 #include "core/comm/conformance/serial_model.h"

@@ -1,5 +1,8 @@
 #include "core/comm/cuda/gpu_stream.h"
 
+#include <cstddef>
+#include <memory>
+
 #include "core/comm/cuda/movement_kernels.h"
 #include "core/cuda/error.h"
 #include "glog/logging.h"

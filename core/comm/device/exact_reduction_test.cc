@@ -1,6 +1,5 @@
 #include "core/comm/device/exact_reduction.h"
 
-#include <cstring>  // std::memcpy
 #include <functional>
 #include <vector>
 

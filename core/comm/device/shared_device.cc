@@ -1,5 +1,8 @@
 #include "core/comm/device/shared_device.h"
 
+#include <cstddef>
+#include <mutex>
+
 #include "absl/container/inlined_vector.h"
 #include "core/base/status.h"
 #include "glog/logging.h"

@@ -1,6 +1,7 @@
 #include "core/comm/mpi/call_state.h"
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

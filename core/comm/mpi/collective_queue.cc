@@ -1,6 +1,7 @@
 #include "core/comm/mpi/collective_queue.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/status/status.h"

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <utility>
 

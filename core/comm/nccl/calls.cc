@@ -1,5 +1,7 @@
 #include "core/comm/nccl/calls.h"
 
+#include <cstddef>
+
 #include "core/comm/signature.h"
 #include "core/cuda/error.h"
 #include "glog/logging.h"

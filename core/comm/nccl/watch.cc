@@ -1,5 +1,6 @@
 #include "core/comm/nccl/watch.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 

@@ -2,7 +2,7 @@
 // keeps from forward to backward holds a mark, and a backward whose mark is another's fails.
 
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "core/cuda/emulation/cudnn_descriptors.h"
 #include "glog/logging.h"

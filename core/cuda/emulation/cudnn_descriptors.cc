@@ -1,6 +1,7 @@
 #include "core/cuda/emulation/cudnn_descriptors.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -8,6 +8,7 @@
 #include <memory>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "cuda_runtime_api.h"
 #include "vector_types.h"

@@ -7,6 +7,7 @@
 #include <map>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::emulation {

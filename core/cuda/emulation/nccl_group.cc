@@ -1,6 +1,7 @@
 #include "core/cuda/emulation/nccl_group.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"

@@ -3,7 +3,6 @@
 #include <list>
 #include <memory>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "core/cuda/emulation/nccl_group.h"

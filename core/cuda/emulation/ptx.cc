@@ -1,6 +1,7 @@
 #include "core/cuda/emulation/ptx.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "core/cuda/emulation/threads.h"
 #include "cuda_bf16.h"

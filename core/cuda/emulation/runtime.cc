@@ -2,10 +2,15 @@
 // programming guide's "Stream and Event Behavior" included.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/cuda/emulation/block.h"

@@ -2,7 +2,6 @@
 // (attention_leaf_pairs.h).
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 

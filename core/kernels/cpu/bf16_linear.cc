@@ -2,6 +2,7 @@
 
 #include <iterator>  // std::ssize
 #include <optional>
+#include <vector>
 
 #include "core/base/parallel.h"
 #include "core/kernels/cpu/bf16_tiles.h"

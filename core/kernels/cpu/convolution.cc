@@ -1,6 +1,7 @@
 // Convolutions: which algorithm a layer takes, and those that oneDNN computes group by group.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>  // std::memcpy, std::memset
 
 #include "core/base/parallel.h"

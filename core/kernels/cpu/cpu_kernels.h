@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernel_call.h"

@@ -1,6 +1,7 @@
 // Pooling and its opposite.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>  // std::memcpy
 #include <utility>  // std::exchange
 #include <vector>

@@ -2,6 +2,7 @@
 // registers, and meets one tile of keys and values after the other. While it computes with one, the
 // next is on its way to shared memory.
 
+#include <initializer_list>
 #include <type_traits>
 
 #include "core/kernels/cuda/attention_head.cuh"

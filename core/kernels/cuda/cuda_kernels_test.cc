@@ -2,7 +2,6 @@
 
 #include "core/kernels/cuda/cuda_kernels.h"
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>

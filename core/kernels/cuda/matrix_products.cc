@@ -1,6 +1,7 @@
 #include "core/kernels/cuda/matrix_products.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"

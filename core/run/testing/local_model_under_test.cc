@@ -1,8 +1,10 @@
 #include "core/run/testing/local_model_under_test.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/autograd/operations.h"
 #include "gtest/gtest.h"

@@ -1,9 +1,12 @@
 #include "strategies/stages/testing/pipeline_under_test.h"
 
+#include <functional>
 #include <iterator>  // std::ssize
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "glog/logging.h"

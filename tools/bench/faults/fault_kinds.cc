@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "tools/bench/faults/fault_kind.h"
 #include "tools/bench/faults/mesh_changes.h"
 #include "tools/bench/faults/process_kills.h"

@@ -1,6 +1,7 @@
 #include "tools/bench/faults/fault_runs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -11,7 +11,9 @@ extern "C" {            // which glibc 2.36 leaves out
 #include <map>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,7 @@
 #include "tools/bench/foresight/published_steps.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

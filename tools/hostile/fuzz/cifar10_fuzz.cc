@@ -2,6 +2,7 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "core/base/status.h"
 #include "core/data/cifar10.h"

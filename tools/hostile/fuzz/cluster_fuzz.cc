@@ -1,4 +1,5 @@
 #include <string>
+#include <string_view>
 
 #include "core/base/status.h"
 #include "foresight/cluster.h"

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"

@@ -1,8 +1,9 @@
 #include "core/comm/device/testing/made_up_device.h"
 
 #include <algorithm>  // std::swap_ranges
-#include <cstdlib>    // std::free
-#include <cstring>    // std::memcpy
+#include <cstddef>
+#include <cstdlib>  // std::free
+#include <cstring>  // std::memcpy
 #include <future>
 #include <utility>
 

@@ -1,5 +1,6 @@
 #include "core/comm/device/testing/made_up_peers.h"
 
+#include <cstddef>
 #include <cstring>  // std::memcpy
 #include <string>
 #include <vector>
