@@ -179,8 +179,14 @@ absl::Status MakeDirectories(const std::string& path) {
       return absl::FailedPreconditionError(absl::StrCat("cannot make directory ", Quoted(directory),
                                                         ": a file of that name is in the way"));
     }
-    return absl::ErrnoToStatus(error_number,
-                               absl::StrCat("cannot make directory ", Quoted(directory)));
+    // What stands before it is there, or was made above.
+    const bool is_adrift = error_number == ENOENT && end == directory.size() && directory[0] != '/';
+    return absl::ErrnoToStatus(
+        error_number,
+        absl::StrCat("cannot make directory ", Quoted(directory),
+                     is_adrift ? ": the folder that this program works in was removed, change to "
+                                 "one that exists"
+                               : ""));
   }
   return absl::OkStatus();
 }

@@ -60,6 +60,15 @@ void AddBubble(const std::vector<CostPrediction>& costs, std::string& text) {
   AddLine("the one that waits most", percent(most), text);
 }
 
+void AddSkips(const std::vector<ForecastSkip>& skips, std::string& text) {
+  if (skips.empty()) return;
+  text += "  skips, each stashed once and popped once behind that; of one sample\n";
+  for (const ForecastSkip& skip : skips) {
+    AddLine(absl::StrCat(skip.name, ": ", skip.from, " to ", skip.to), FormatBytes(skip.bytes),
+            text);
+  }
+}
+
 void AddTime(const RunDescription& run, const TimePrediction& time, std::string& text) {
   if (!time.missing.empty()) {
     absl::StrAppend(&text, "  time of a step is not predicted: ", time.missing, "\n");
@@ -85,6 +94,7 @@ std::string CostForecastText(const RunDescription& run, const CostForecast& fore
   AddTraffic(forecast.costs, CostPrediction::Often::kEachStep, "sent by a rank in a step", text);
   AddTraffic(forecast.costs, CostPrediction::Often::kOnce, "sent by a rank in the first one", text);
   if (run.settings.mesh.pp > 1) AddBubble(forecast.costs, text);
+  AddSkips(forecast.skips, text);
   AddTime(run, forecast.time, text);
   return text;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -188,6 +189,18 @@ TEST_F(BadInputTest, ADryRunSaysWhatTheRunCostsAndLeavesNothing) {
               HasSubstr("batch.size is 8 samples"));
 }
 
+// Two levels of width 4 on pictures of 32 x 32: what the first one stashes has 32 x 32 x 4 floats.
+TEST_F(BadInputTest, ADryRunNamesTheWayOfEachSkip) {
+  Write("workload.toml",
+        absl::StrReplaceAll(kWorkload, {{"\"transformer\"\nlayers = 1\nheads = 2\nwidth = 16",
+                                         "\"unet\"\nlevels = 2\nwidth = 4"},
+                                        {"\"markov\"\ncontext = 16", "\"shapes_segmentation\""}}));
+  const ProcessResult dry = Start(kSingle, {"--dry_run"});
+  ASSERT_TRUE(dry.ok()) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("skips, each stashed once"));
+  EXPECT_THAT(Line(dry.out, ": down0 to up0"), HasSubstr("16.0 KiB"));
+}
+
 TEST_F(BadInputTest, SizesThatNoMachineHas) {
   for (const char* assignment :
        {"lora={layers=[\"*\"], rank=4611686018427387904}", "model.width=4611686018427387904",
@@ -266,6 +279,31 @@ TEST_F(BadInputTest, InputsThatAreNoFilesAreNotWaitedFor) {
   EXPECT_THAT(Fail(kSingle, {"--out", Path(std::string(300, 'x'))}), HasSubstr("too long"));
   fs::create_symlink(Path("loop"), Path("loop"));
   EXPECT_THAT(Fail(kSingle, {"--out", Path("loop/out")}), HasSubstr("in the way"));
+}
+
+TEST_F(BadInputTest, TheWorkingDirectoryMayBeGone) {
+  const auto run = [this](const std::string& out) {
+    fs::create_directories(Path("gone"));
+    ProcessOptions options = Options(kSingle, {});
+    options.arguments = {"/bin/sh",
+                         "-c",
+                         "cd \"$1\"; rmdir \"$1\"; shift; exec \"$@\"",
+                         "sh",
+                         Path("gone"),
+                         fs::absolute(kSingle).string(),
+                         "--config",
+                         Path("workload.toml"),
+                         "--out",
+                         out};
+    auto result = RunProcess(options);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : ProcessResult{};
+  };
+  const ProcessResult elsewhere = run(Path("out"));
+  EXPECT_TRUE(elsewhere.ok()) << elsewhere.Describe() << elsewhere.err;
+  const ProcessResult here = run("out");
+  EXPECT_EQ(here.exit_code, 1) << here.Describe();
+  EXPECT_THAT(here.err, HasSubstr("the folder that this program works in was removed"));
 }
 
 TEST_F(BadInputTest, LimitsOfTheSystemEndInAMessage) {

@@ -19,6 +19,8 @@
 #include "core/config/in_memory_settings.h"
 #include "core/config/trainer_flags.h"
 #include "core/kernels/cpu/instruction_set.h"
+#include "core/nn/model.h"
+#include "core/nn/skips.h"
 #include "core/report/banner.h"
 #include "core/report/cost_forecast.h"
 #include "core/report/error_file.h"
@@ -31,6 +33,7 @@
 #include "core/run/run_signals.h"
 #include "core/run/stop_request.h"
 #include "core/run/trainer.h"
+#include "core/tensor/dtype.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -154,6 +157,13 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
   for (const Rehearsed& rank : ranks) {
     forecast.costs.push_back(rank.prediction);
     forecast.memory.push_back(rank.memory);
+  }
+  LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
+  for (const SkipPath& path : SkipPaths(model.blocks)) {
+    forecast.skips.push_back({.name = path.name.ToString(),
+                              .from = model.blocks[path.from]->name(),
+                              .to = model.blocks[path.to]->name(),
+                              .bytes = path.elements * SizeOf(run.settings.precision.compute)});
   }
   return absl::StrCat(Banner(run, /*first_step=*/0, /*changes=*/{}), "\n",
                       CostForecastText(run, forecast));

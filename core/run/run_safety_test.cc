@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -357,8 +358,16 @@ TEST_F(RunSafetyTest, ADamagedCheckpointIsPassedOver) {
   const auto before = Snapshot("out");
   EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=9"}),
               AllOf(HasSubstr("no checkpoint is sound; the newest: "),
-                    HasSubstr("step-00000008.safetensors\" is damaged")));
+                    HasSubstr("step-00000008.safetensors\" is damaged"),
+                    EndsWith("bring one back from a copy, or train from the start into another "
+                             "--out\n")));
   EXPECT_EQ(Snapshot("out"), before);
+
+  // One that was cut short is no better.
+  const std::string last = Path("out/checkpoints/step-00000008.safetensors");
+  fs::resize_file(last, fs::file_size(last) - 1);
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=9"}),
+              AllOf(HasSubstr("it was cut short"), HasSubstr("bring one back from a copy")));
 }
 
 TEST_F(RunSafetyTest, ALossThatIsNotANumberStopsTheRun) {

@@ -86,11 +86,13 @@ TEST_F(DdpMpiTest, ABadCheckpointIsReportedOnce) {
 // Before this was checked, the ranks trained on, each on its own.
 TEST_F(DdpMpiTest, RanksThatWereStartedDifferentlyAreTold) {
   for (const std::string key : {"train.seed", "schedule.learning_rate", "train.clip_norm",
-                                "model.dropout", "data.source"}) {
-    // The value is the number of the rank, plus one.
-    const std::string program = absl::StrCat(
-        "exec \"$@\" --set ", key, "=",
-        key == "model.dropout" ? "0.$OMPI_COMM_WORLD_RANK" : "$((OMPI_COMM_WORLD_RANK + 1))");
+                                "model.dropout", "data.source", "batch.size"}) {
+    // The value is the number of the rank, plus one; a batch has as many samples for each rank.
+    const std::string program =
+        absl::StrCat("exec \"$@\" --set ", key, "=",
+                     key == "model.dropout" ? "0.$OMPI_COMM_WORLD_RANK"
+                     : key == "batch.size"  ? "$((12 * (OMPI_COMM_WORLD_RANK + 1)))"
+                                            : "$((OMPI_COMM_WORLD_RANK + 1))");
     std::vector<std::string> launcher = MpiRun(3);
     launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
     const ProcessResult result = Run(launcher, "out");
