@@ -192,6 +192,7 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
     for (int64_t at = 1; at <= calls; ++at) {
       for (const FileFault fault : {FileFault::kKill, FileFault::kNoSpace, FileFault::kIoError}) {
         start();
+        const bool has_best = !Look().best.empty();
         const int code = Run(arguments, fault, at);
         SCOPED_TRACE(absl::StrCat("call ", at, " of ", calls, ", fault ", static_cast<int>(fault),
                                   ", exit code ", code, ": ", Message()));
@@ -202,6 +203,9 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
           EXPECT_TRUE(absl::StrContains(Message(), "No space left on device") ||
                       absl::StrContains(Message(), "Input/output error"))
               << Message();
+        }
+        if (has_best) {
+          EXPECT_FALSE(Look().best.empty()) << "the best checkpoint before is gone, and no new one";
         }
         GoOn();
         Outcome outcome = Look();
