@@ -129,5 +129,24 @@ if sed -e 's/#.*//' -e '/^[[:space:]]*$/d' third_party/packages.txt |
   fail "third_party/packages.txt has a line that is no package name"
 fi
 
+# The Dockerfile has no list of its own: the files that it copies, and its call of bazelw on an image
+# without packages, install the whole real list and nothing else.
+image="${box}/image"
+while read -ra words; do
+  to="${image}${words[-1]}"
+  [[ "${to}" == */ ]] && mkdir -p "${to}" || mkdir -p "${to%/*}"
+  cp -rL ${words[@]:1:${#words[@]}-2} "${to}"  # unquoted: the shell expands what Docker would
+done < <(grep '^COPY ' Dockerfile)
+[[ "$(grep '^FROM ' Dockerfile)" == "FROM debian:12" ]] || fail "Dockerfile: not Debian 12"
+read -ra call < <(grep -o '&& /setup/bazelw [^&]*' Dockerfile)
+: >"${box}/installed"
+: >"${box}/calls"
+output="$(PATH="${box}/bin" BOX="${box}" "${image}${call[1]}" "${call[@]:2}" 2>&1)" ||
+  fail "Dockerfile: ${call[*]:1} ended with exit code $?: ${output}"
+packages="$(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' third_party/packages.txt | tr '\n' ' ')"
+expected="apt-get install --yes --no-install-recommends ${packages% }"
+[[ "$(cat "${box}/calls")" == "${expected}" ]] ||
+  fail "Dockerfile: called $(cat "${box}/calls"), where the list is ${packages}"
+
 ((failures == 0)) && echo "bazelw: all cases as expected"
 exit "$((failures > 0))"

@@ -4,10 +4,11 @@
 #include <fcntl.h>     // open
 #include <stdio.h>     // rename
 #include <sys/stat.h>  // fstat, mkdir, stat
-#include <unistd.h>    // close, fsync, getpid, read, unlink, write
+#include <unistd.h>    // close, fsync, getcwd, getpid, read, unlink, write
 
 #include <algorithm>  // std::max, std::sort
 #include <cerrno>
+#include <climits>  // PATH_MAX
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -60,11 +61,29 @@ int OpenRetrying(const std::string& path, int flags, mode_t mode) {
   return descriptor;
 }
 
+bool IsWorkingDirectoryRemoved() {
+  char here[PATH_MAX];
+  return getcwd(here, sizeof(here)) == nullptr && errno == ENOENT;
+}
+
+// The error of a call that was given `path`. Where the working directory was removed, a relative
+// path names nothing, whatever it is, so the message says that.
+absl::Status PathError(int error_number, const std::string& doing, const std::string& path) {
+  absl::Status error = absl::ErrnoToStatus(error_number, doing);
+  const bool is_relative = path.empty() || path[0] != '/';
+  if (error_number != ENOENT || !is_relative || !IsWorkingDirectoryRemoved()) return error;
+  return {error.code(),
+          absl::StrCat(error.message(),
+                       "; the working directory was removed: change to one that exists, or give "
+                       "absolute paths")};
+}
+
 // Why a file cannot be made in the directory of `path`.
 absl::Status CannotWriteInto(int error_number, const std::string& path) {
-  return absl::ErrnoToStatus(error_number,
-                             absl::StrCat("cannot write into directory ", Quoted(DirectoryOf(path)),
-                                          " (for the file ", Quoted(path), ")"));
+  return PathError(error_number,
+                   absl::StrCat("cannot write into directory ", Quoted(DirectoryOf(path)),
+                                " (for the file ", Quoted(path), ")"),
+                   path);
 }
 
 }  // namespace
@@ -79,7 +98,7 @@ absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path, int flag
   // O_NONBLOCK: a FIFO without a writer is opened at once, and refused below.
   FileDescriptor file(OpenRetrying(path, flags | O_NONBLOCK | O_NOCTTY, 0666));
   struct stat info;
-  if (!file.is_open() || fstat(file.get(), &info) != 0) return absl::ErrnoToStatus(errno, doing);
+  if (!file.is_open() || fstat(file.get(), &info) != 0) return PathError(errno, doing, path);
   if (S_ISREG(info.st_mode)) return file;
   return absl::FailedPreconditionError(absl::StrCat(doing, ": it is ", KindOf(info.st_mode)));
 }
@@ -124,12 +143,12 @@ bool IsDirectory(const std::string& path) {
 absl::StatusOr<int64_t> FileBytes(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) == 0) return static_cast<int64_t>(info.st_size);
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Quoted(path)));
+  return PathError(errno, absl::StrCat("cannot read ", Quoted(path)), path);
 }
 
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
   const auto error = [&path](int number) {
-    return absl::ErrnoToStatus(number, absl::StrCat("cannot list folder ", Quoted(path)));
+    return PathError(number, absl::StrCat("cannot list folder ", Quoted(path)), path);
   };
   // Not std::filesystem's iterator: where memory runs out inside of it, it ends the program.
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
@@ -179,14 +198,8 @@ absl::Status MakeDirectories(const std::string& path) {
       return absl::FailedPreconditionError(absl::StrCat("cannot make directory ", Quoted(directory),
                                                         ": a file of that name is in the way"));
     }
-    // What stands before it is there, or was made above.
-    const bool is_adrift = error_number == ENOENT && end == directory.size() && directory[0] != '/';
-    return absl::ErrnoToStatus(
-        error_number,
-        absl::StrCat("cannot make directory ", Quoted(directory),
-                     is_adrift ? ": the folder that this program works in was removed, change to "
-                                 "one that exists"
-                               : ""));
+    return PathError(error_number, absl::StrCat("cannot make directory ", Quoted(directory)),
+                     directory);
   }
   return absl::OkStatus();
 }

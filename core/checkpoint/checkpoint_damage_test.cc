@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -49,7 +50,7 @@ TEST_F(CheckpointDamageTest, ADamagedFileIsNamed) {
   ExpectLoads(path, {77}, 2);
 
   fs::resize_file(shard(3), fs::file_size(shard(3)) - 1);
-  EXPECT_THAT(refused(3), HasSubstr("it was cut short"));
+  EXPECT_THAT(refused(3), AllOf(HasSubstr("it was cut short"), HasSubstr(kDamageRemedy)));
   path = save(3);
   fs::copy_file(shard(3), shard(2), fs::copy_options::overwrite_existing);
   EXPECT_THAT(refused(2), HasSubstr("is shard 3 of 3; its name says another one"));

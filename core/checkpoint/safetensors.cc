@@ -32,10 +32,6 @@ absl::Status ReadError(const std::string& path, int error_number) {
   return absl::ErrnoToStatus(error_number, absl::StrCat("cannot read \"", path, "\""));
 }
 
-absl::Status Unsound(const std::string& path, const std::string& what) {
-  return InvalidArgument("\"", path, "\" is no sound safetensors file: ", what);
-}
-
 // Reads out.size() bytes from `offset` on.
 absl::Status ReadAt(const std::string& path, int descriptor, int64_t offset,
                     std::span<std::byte> out) {
@@ -65,18 +61,19 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
 
   const int64_t file_bytes = reader.file_bytes_ = info.st_size;
   if (file_bytes < kLengthBytes) {
-    return Unsound(path, absl::StrCat("it has only ", file_bytes, " bytes"));
+    return UnsoundSafetensors(path, absl::StrCat("it has only ", file_bytes, " bytes"));
   }
   uint64_t header_bytes = 0;
   LS_RETURN_IF_ERROR(
       ReadAt(path, descriptor, 0, std::as_writable_bytes(std::span(&header_bytes, 1))));
   if (header_bytes > static_cast<uint64_t>(file_bytes - kLengthBytes)) {
-    return Unsound(path, absl::StrCat("its header should have ", header_bytes,
-                                      " bytes, but the whole file has ", file_bytes));
+    return UnsoundSafetensors(path, absl::StrCat("its header should have ", header_bytes,
+                                                 " bytes, but the whole file has ", file_bytes));
   }
   if (header_bytes > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes)) {
-    return Unsound(path, absl::StrCat("its header has ", header_bytes, " bytes, more than the ",
-                                      kMaxSafetensorsHeaderBytes, " that the format allows"));
+    return UnsoundSafetensors(
+        path, absl::StrCat("its header has ", header_bytes, " bytes, more than the ",
+                           kMaxSafetensorsHeaderBytes, " that the format allows"));
   }
   std::string json(header_bytes, '\0');
   LS_RETURN_IF_ERROR(
@@ -99,9 +96,9 @@ absl::Status SafetensorsReader::TakeChecksums(uint64_t header_bytes, const std::
   header_.tensors.pop_back();
   const SafetensorsTensor expected = FileChecksums::TensorFor(header_.tensors);
   if (stored.dtype != expected.dtype || stored.shape != expected.shape) {
-    return Unsound(path_, absl::StrCat("its tensor \"", kChecksumsName,
-                                       "\" is not that of its "
-                                       "tensors' checksums"));
+    return UnsoundSafetensors(path_, absl::StrCat("its tensor \"", kChecksumsName,
+                                                  "\" is not that of its "
+                                                  "tensors' checksums"));
   }
   checksums_.emplace(header_.tensors);
   LS_RETURN_IF_ERROR(ReadAt(path_, file_.get(), data_begin_ + stored.begin,
@@ -111,7 +108,8 @@ absl::Status SafetensorsReader::TakeChecksums(uint64_t header_bytes, const std::
   first_bytes += json;
   if (ChecksumOf(first_bytes) == checksums_->first_bytes()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "\"", path_, "\" is damaged: its header does not have the checksum that was saved with it"));
+      "\"", path_, "\" is damaged: its header does not have the checksum that was saved with it",
+      kDamageRemedy));
 }
 
 const SafetensorsTensor* SafetensorsReader::Find(const std::string& name) const {
@@ -166,9 +164,10 @@ absl::Status SafetensorsReader::CheckBlock(const SafetensorsTensor& tensor, int6
   if (ChecksumOf(size, begin / size, block) == checksums_->Block(index, number)) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat(
-      "\"", path_, "\" is damaged: bytes ", begin, " to ", begin + std::ssize(block) - 1,
-      " of tensor '", tensor.name, "' do not have the checksum that was saved with them"));
+  return absl::DataLossError(
+      absl::StrCat("\"", path_, "\" is damaged: bytes ", begin, " to ",
+                   begin + std::ssize(block) - 1, " of tensor '", tensor.name,
+                   "' do not have the checksum that was saved with them", kDamageRemedy));
 }
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Open(

@@ -223,12 +223,16 @@ std::optional<int64_t> SafetensorsElementBytes(const std::string& dtype) {
   return std::nullopt;
 }
 
+absl::Status UnsoundSafetensors(const std::string& file, const std::string& what) {
+  return InvalidArgument("\"", file, "\" is no sound safetensors file: ", what, kDamageRemedy);
+}
+
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const std::string& json,
                                                          int64_t data_bytes,
                                                          const std::string& file) {
   absl::StatusOr<SafetensorsHeader> header = Parse(json, data_bytes);
   if (header.ok()) return header;
-  return Annotate(header.status(), absl::StrCat("\"", file, "\" is no sound safetensors file"));
+  return UnsoundSafetensors(file, std::string(header.status().message()));
 }
 
 std::string LayOutSafetensors(SafetensorsHeader* header) {

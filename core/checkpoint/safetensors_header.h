@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep {
@@ -45,6 +46,12 @@ std::optional<int64_t> SafetensorsElementBytes(const std::string& dtype);
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const std::string& json,
                                                          int64_t data_bytes,
                                                          const std::string& file);
+
+// What a user can do about a file that is damaged: the end of each message that names one.
+inline constexpr char kDamageRemedy[] = "; put a sound copy in its place, or use another file";
+
+// The error of a file that is none of the format, or was cut short: InvalidArgument.
+absl::Status UnsoundSafetensors(const std::string& file, const std::string& what);
 
 // Whether a file that we write has the checksums of its contents (core/checkpoint/checksums.h).
 enum class WithChecksums { kNo, kYes };

@@ -16,7 +16,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -29,8 +31,8 @@ std::string Problem(const std::string& json, int64_t data_bytes) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string message(status.message());
   const std::string prefix = "\"f\" is no sound safetensors file: ";
-  EXPECT_THAT(message, StartsWith(prefix));
-  return message.substr(prefix.size());
+  EXPECT_THAT(message, AllOf(StartsWith(prefix), EndsWith(kDamageRemedy)));
+  return message.substr(prefix.size(), message.size() - prefix.size() - std::strlen(kDamageRemedy));
 }
 
 // The same for a header with one tensor "w".

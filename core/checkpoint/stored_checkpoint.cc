@@ -98,7 +98,7 @@ absl::StatusOr<StoredCheckpoint> StoredCheckpoint::Open(const std::string& path)
                         ParseCheckpointMetadata(reader.metadata(), file));
     if (!reader.has_checksums()) {
       return absl::DataLossError(
-          absl::StrCat("\"", file, "\" is damaged: its checksums are missing"));
+          absl::StrCat("\"", file, "\" is damaged: its checksums are missing", kDamageRemedy));
     }
     const auto shard = static_cast<int64_t>(checkpoint.files_.size());
     if (shard == 0) checkpoint.metadata_ = metadata;

@@ -281,31 +281,6 @@ TEST_F(BadInputTest, InputsThatAreNoFilesAreNotWaitedFor) {
   EXPECT_THAT(Fail(kSingle, {"--out", Path("loop/out")}), HasSubstr("in the way"));
 }
 
-TEST_F(BadInputTest, TheWorkingDirectoryMayBeGone) {
-  const auto run = [this](const std::string& out) {
-    fs::create_directories(Path("gone"));
-    ProcessOptions options = Options(kSingle, {});
-    options.arguments = {"/bin/sh",
-                         "-c",
-                         "cd \"$1\"; rmdir \"$1\"; shift; exec \"$@\"",
-                         "sh",
-                         Path("gone"),
-                         fs::absolute(kSingle).string(),
-                         "--config",
-                         Path("workload.toml"),
-                         "--out",
-                         out};
-    auto result = RunProcess(options);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *result : ProcessResult{};
-  };
-  const ProcessResult elsewhere = run(Path("out"));
-  EXPECT_TRUE(elsewhere.ok()) << elsewhere.Describe() << elsewhere.err;
-  const ProcessResult here = run("out");
-  EXPECT_EQ(here.exit_code, 1) << here.Describe();
-  EXPECT_THAT(here.err, HasSubstr("the folder that this program works in was removed"));
-}
-
 TEST_F(BadInputTest, LimitsOfTheSystemEndInAMessage) {
   const auto under = [this](const std::string& limit) {
     ProcessOptions options = Options(kSingle, {});

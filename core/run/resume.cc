@@ -119,13 +119,10 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
     resumed.steps = info->step;
     return resumed;
   }
-  if (!first_damage.ok()) {
-    first_damage = absl::Status(
-        first_damage.code(),
-        absl::StrCat("no checkpoint is sound; the newest: ", first_damage.message(),
-                     "; bring one back from a copy, or train from the start into another --out"));
-  }
-  LS_RETURN_IF_ERROR(AgreeOnFirst(first_damage, ranks));
+  LS_RETURN_IF_ERROR(AgreeOnFirst(
+      Annotate(first_damage,
+               "no checkpoint is sound; without --resume the run starts again; the newest"),
+      ranks));
   return absl::NotFoundError(absl::StrCat(run.checkpoints(),
                                           ": holds no checkpoint that this rank can see; all "
                                           "ranks must see the run directory"));

@@ -206,6 +206,7 @@ TEST_F(RunFilesTest, TrafficBeforeTheFirstStepIsShownApart) {
   ASSERT_TRUE(Start(kDdp, {}).ok());
   const json summary = Summary();
   ASSERT_TRUE(summary["traffic_bytes_at_start"].is_object());
+  EXPECT_FALSE(summary["traffic_bytes_at_start"].empty());
   EXPECT_FALSE(summary["traffic_bytes_per_step"].empty());
   for (const auto& [name, bytes] : summary["traffic_bytes_at_start"].items()) {
     EXPECT_GT(bytes, 0) << name;

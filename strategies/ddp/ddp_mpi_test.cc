@@ -1,6 +1,7 @@
 // The same run with ranks as threads and as processes under mpirun: the same bits.
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -85,14 +86,16 @@ TEST_F(DdpMpiTest, ABadCheckpointIsReportedOnce) {
 
 // Before this was checked, the ranks trained on, each on its own.
 TEST_F(DdpMpiTest, RanksThatWereStartedDifferentlyAreTold) {
-  for (const std::string key : {"train.seed", "schedule.learning_rate", "train.clip_norm",
-                                "model.dropout", "data.source", "batch.size"}) {
-    // The value is the number of the rank, plus one; a batch has as many samples for each rank.
-    const std::string program =
-        absl::StrCat("exec \"$@\" --set ", key, "=",
-                     key == "model.dropout" ? "0.$OMPI_COMM_WORLD_RANK"
-                     : key == "batch.size"  ? "$((12 * (OMPI_COMM_WORLD_RANK + 1)))"
-                                            : "$((OMPI_COMM_WORLD_RANK + 1))");
+  // By key, the value as a shell computes it from the number of the rank. Each batch fits the mesh.
+  const std::map<std::string, std::string> keys = {
+      {"train.seed", "$((OMPI_COMM_WORLD_RANK + 1))"},
+      {"schedule.learning_rate", "$((OMPI_COMM_WORLD_RANK + 1))"},
+      {"batch.size", "$((6 * OMPI_COMM_WORLD_RANK + 6))"},
+      {"train.clip_norm", "$((OMPI_COMM_WORLD_RANK + 1))"},
+      {"model.dropout", "0.$OMPI_COMM_WORLD_RANK"},
+      {"data.source", "$((OMPI_COMM_WORLD_RANK + 1))"}};
+  for (const auto& [key, value] : keys) {
+    const std::string program = absl::StrCat("exec \"$@\" --set ", key, "=", value);
     std::vector<std::string> launcher = MpiRun(3);
     launcher.insert(launcher.end(), {"/bin/sh", "-c", program, "sh"});
     const ProcessResult result = Run(launcher, "out");

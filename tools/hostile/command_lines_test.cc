@@ -241,6 +241,46 @@ std::pair<std::string, Words> With(const Writer& writer) {
   return {file, arguments};
 }
 
+// The words of a shell that starts a program in a folder that was removed before.
+Words InRemovedFolder(Words arguments) {
+  arguments[0] = fs::absolute(arguments[0]).string();
+  const std::string gone = Path("gone");
+  fs::create_directories(gone);
+  Words words = {"/bin/sh", "-c",
+                 "cd \"$0\" && rmdir \"$0\" && unset BUILD_WORKING_DIRECTORY && exec \"$@\"", gone};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+TEST_F(CommandLinesTest, ARemovedWorkingDirectoryIsNamed) {
+  for (const Writer& writer : kWriters) {
+    if (writer.name == "tokenize") continue;  // misses its byte pairs before that
+    Words arguments = With(writer).second;
+    for (std::string& argument : arguments) {  // outputs become relative
+      argument = absl::StrReplaceAll(argument, {{Path("out_"), "out_"}, {Path("new"), "new"}});
+    }
+    EXPECT_THAT(Refusal(InRemovedFolder(arguments)), HasSubstr("the working directory was removed"))
+        << writer.name;
+  }
+  const Words train = {"strategies/single/main", "--config"};
+  const auto with = [&train](const Words& more) {
+    Words arguments = train;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return InRemovedFolder(arguments);
+  };
+  const std::string workload = Path("workload.toml");
+  for (const Words& more : {Words{"workload.toml"},
+                            {workload},
+                            {workload, "--out", "run"},
+                            {workload, "--out", Path("x"), "--set", "model.init=weights"}}) {
+    EXPECT_THAT(Refusal(with(more)), HasSubstr("the working directory was removed"));
+  }
+  // Where no path is relative, it is not missed.
+  const ProcessResult absolute = Start(with({workload, "--out", Path("absolute")}));
+  EXPECT_TRUE(absolute.ok()) << absolute.err;
+  EXPECT_EQ(*ReadFile(Path("absolute/losses.csv")), *ReadFile(Path("run/losses.csv")));
+}
+
 // Begins as no program's file does.
 constexpr char kForeign[] = "Dear diary,\nthis file is not a program's.\n";
 
