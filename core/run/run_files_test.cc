@@ -29,7 +29,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class RunFilesTest : public TrainerProgramTest {
  protected:
