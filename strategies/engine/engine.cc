@@ -73,21 +73,7 @@ class Engine : public Strategy {
         tensor_(inputs),
         context_(inputs),
         experts_(inputs),
-        data_parallel_(options_.make_data_parallel(
-            {.rank = inputs.rank,
-             .tensors = TensorsOf(inputs.model, settings_.mesh.tp, settings_.mesh.ep),
-             .model = experts_.Divide(
-                 context_.Divide(tensor_.Split(std::move(inputs.model)), TokenSums()), TokenSums(),
-                 options_.shards),
-             .layout = {.mesh = settings_.mesh,
-                        .blocks = plan_.RangesByRank(),
-                        .compute = settings_.precision.compute,
-                        .reduce = settings_.precision.reduce},
-             .halves_backwards = HalvesBackwards(options_.schedule),
-             .backwards = Backwards(),
-             .settings = settings_,
-             .targets_per_sample = inputs.targets_per_sample,
-             .sums_tokens = SumsTokens()})),
+        data_parallel_(MakeDataParallel(inputs)),
         links_(local_model(), plan_, stages_),
         tied_(local_model(), plan_, stages_,
               {.values = [this](const Parameter& p) { return data_parallel_->ValuesOf(p); },
@@ -180,6 +166,32 @@ class Engine : public Strategy {
 
  private:
   LocalModel& local_model() { return data_parallel_->local_model(); }
+
+  // Takes the model of `inputs`.
+  std::unique_ptr<DataParallel> MakeDataParallel(StrategyInputs& inputs) {
+    // Each part has a name first. Where memory runs out within one expression for all of them, GCC
+    // 12 destroys the inner parts that it has not made yet.
+    std::vector<ModelTensor> tensors =
+        TensorsOf(inputs.model, settings_.mesh.tp, settings_.mesh.ep);
+    Model model =
+        experts_.Divide(context_.Divide(tensor_.Split(std::move(inputs.model)), TokenSums()),
+                        TokenSums(), options_.shards);
+    ModelLayoutOptions layout;
+    layout.mesh = settings_.mesh;
+    layout.blocks = plan_.RangesByRank();
+    layout.compute = settings_.precision.compute;
+    layout.reduce = settings_.precision.reduce;
+    std::vector<StageBackward> backwards = Backwards();
+    return options_.make_data_parallel({.rank = inputs.rank,
+                                        .tensors = std::move(tensors),
+                                        .model = std::move(model),
+                                        .layout = std::move(layout),
+                                        .halves_backwards = HalvesBackwards(options_.schedule),
+                                        .backwards = std::move(backwards),
+                                        .settings = settings_,
+                                        .targets_per_sample = inputs.targets_per_sample,
+                                        .sums_tokens = SumsTokens()});
+  }
 
   bool SumsTokens() const { return lockstep::SumsTokens(settings_, options_.divided); }
 

@@ -72,16 +72,19 @@ threads = 1
 timeout_seconds = 5
 )";
 
-// Allocations of a strategy's step that fail in turn, from the first on; and so many of those
-// behind them, spread evenly. Of a whole run, with its files and threads, only the latter.
-constexpr int64_t kFirst = 2000, kSpread = 40, kSpreadOfRun = 40;
+// Allocations of a strategy's step that fail in turn, from the first on; and the number of those
+// behind them that do, spread evenly. From a start on, and in a whole run with its files and
+// threads, only the latter.
+constexpr int64_t kFirst = 2000, kSpread = 40, kSpreadOfRun = 40, kSpreadOfStart = 300;
 
 struct Shared {
   int64_t count;  // of allocations
 };
 
-// Two steps on all ranks; in the second, allocation `at` fails.
-absl::Status TwoSteps(const TrainingRun& run, int64_t at, Shared& shared) {
+// What all ranks do while allocation `at` of them fails: they make the strategy, or they train the
+// second of two steps.
+enum class Part { kStart, kSecondStep };
+absl::Status Work(const TrainingRun& run, Part part, int64_t at, Shared& shared) {
   return RunRanks(run.settings.mesh.ranks(), {.timeout = absl::Seconds(5)},
                   [&](RankHandle& handle) -> absl::Status {
                     SetThreads(1);
@@ -93,12 +96,18 @@ absl::Status TwoSteps(const TrainingRun& run, int64_t at, Shared& shared) {
                       return handle.ledger().Mark().All().exposed_nanos;
                     }});
                     Rank rank(kernels, mesh, timer, trace);
+                    const auto arm = [&]() -> absl::Status {
+                      LS_RETURN_IF_ERROR(handle.comm().Barrier("armed").Wait());
+                      if (handle.rank() == 0) FailAllocation(at, &shared.count);
+                      return absl::OkStatus();
+                    };
+                    if (part == Part::kStart) LS_RETURN_IF_ERROR(arm());
                     LS_ASSIGN_OR_RETURN(Model model, run.make_model(run.config, *run.dataset));
                     const auto strategy = MakeStrategy(run, rank, std::move(model), {});
+                    if (part == Part::kStart) return handle.comm().Barrier("over").Wait();
                     PrefetchedBatches batches(run, rank, 0, strategy->micro_batches());
                     strategy->TrainStep(0, batches);
-                    LS_RETURN_IF_ERROR(handle.comm().Barrier("armed").Wait());
-                    if (handle.rank() == 0) FailAllocation(at, &shared.count);
+                    LS_RETURN_IF_ERROR(arm());
                     strategy->TrainStep(1, batches);
                     return handle.comm().Barrier("over").Wait();
                   });
@@ -201,8 +210,16 @@ TEST_P(FailingAllocationsTest, OfAStepEndInOneMessage) {
   const StrategyDefinition strategy = AllStrategies()[GetParam()];
   const auto run = PrepareRun(CommandLineOf(strategy), strategy, MakeModel);
   ASSERT_TRUE(run.ok()) << run.status();
-  FailInTurn([&](int64_t at, Shared& shared) { return TwoSteps(*run, at, shared); }, kFirst,
-             kSpread);
+  FailInTurn([&](int64_t at, Shared& shared) { return Work(*run, Part::kSecondStep, at, shared); },
+             kFirst, kSpread);
+}
+
+TEST_P(FailingAllocationsTest, OfAStartEndInOneMessage) {
+  const StrategyDefinition strategy = AllStrategies()[GetParam()];
+  const auto run = PrepareRun(CommandLineOf(strategy), strategy, MakeModel);
+  ASSERT_TRUE(run.ok()) << run.status();
+  FailInTurn([&](int64_t at, Shared& shared) { return Work(*run, Part::kStart, at, shared); },
+             /*first=*/0, kSpreadOfStart);
 }
 
 TEST_P(FailingAllocationsTest, OfARunEndInOneMessage) {
