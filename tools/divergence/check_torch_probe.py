@@ -1,50 +1,45 @@
 #!/usr/bin/env python3
-"""Trains GPT-2 and Llama of transformers on Lockstep's weights and batches, 3 steps each, and holds them to Lockstep:
+"""Trains GPT-2 and Llama of transformers and ResNets of torchvision on Lockstep's weights and batches, and holds them to
+Lockstep:
 
   ./bazelw build //strategies/single:main //tools/batches //tools/language_model:export //tools/divergence
   python3 tools/divergence/check_torch_probe.py
 
-Without a fault nothing may be reported; each of six faults, and two of the optimizer, must be found at its module. Also trains under DDP, FSDP2 and
-tensor parallelism of DTensor, on two processes. Needs torch and transformers; no part of CI. docs/debugging.md has its output.
+Without a fault nothing may be reported; each of six faults, and two of the optimizer, must be found at its module. The
+language models are also trained under DDP, FSDP2 and tensor parallelism of DTensor, on two processes. Needs torch,
+transformers and torchvision; no part of CI. docs/debugging.md has its output.
 """
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import torch
 import torch.distributed as dist
+import torchvision
 import transformers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from torch_probe import Batches, TorchProbe  # noqa: E402
+from torch_probe import Batches, TorchProbe, load_weights  # noqa: E402
 
 STEPS = 3
 MODELS = {"gpt2": 'kind = "transformer"\nlayers = 2\nheads = 2\nwidth = 16',
-          "llama": 'kind = "llama"\nlayers = 2\nheads = 4\nkey_heads = 2\nwidth = 16\nmlp_width = 32'}
-WORKLOAD = """name = "check_torch_probe"
+          "llama": 'kind = "llama"\nlayers = 2\nheads = 4\nkey_heads = 2\nwidth = 16\nmlp_width = 32',
+          "resnet18": 'kind = "resnet"\ndepth = 18\nstem = "imagenet"\nwidth = 64',
+          "resnet50": 'kind = "resnet"\ndepth = 50\nstem = "imagenet"\nwidth = 64'}
+NAMES = {"gpt2": "gpt2", "llama": "llama", "resnet18": "resnet_basic", "resnet50": "resnet_bottleneck"}
+COMMON = """name = "check_torch_probe"
 [model]
 {model}
-[data]
-kind = "markov"
-vocabulary = 16
-order = 1
-successors = 4
-context = 8
 [batch]
 size = 8
-[cut]
-shards = 2
-tokens = 2
 [train]
 steps = {steps}
 clip_norm = 1.0
-[optimizer]
-kind = "adamw"
-weight_decay = 0.1
 [schedule]
 kind = "constant"
 learning_rate = 1e-2
@@ -52,13 +47,39 @@ learning_rate = 1e-2
 steps = {steps}
 values = true
 """
+TEXT = COMMON + """[data]
+kind = "markov"
+vocabulary = 16
+order = 1
+successors = 4
+context = 8
+[cut]
+shards = 2
+tokens = 2
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+"""
+IMAGES = COMMON + """[data]
+kind = "shapes"
+[cut]
+shards = 1
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 0.1
+"""
+
+
+def is_resnet(name):
+    return name.startswith("resnet")
 
 
 # --- faults: each returns nothing and spoils a model in place --------------------------------------------------------------
 
 
 def module(model, block, ours):
-    """A module of a block by our name of it."""
+    """A module of a block of a decoder by our name of it."""
     if hasattr(model, "transformer"):
         names = {"attention.norm": "ln_1", "attention.qkv": "attn.c_attn", "attention.projection": "attn.c_proj",
                  "network.norm": "ln_2", "network.down": "mlp.c_proj"}
@@ -86,9 +107,12 @@ def wrong_softmax_scale(model):
     attention.scaling = attention.scaling * 0.99
 
 
+def swap_features(_, args, y):
+    return torch.cat([y[..., 1:2], y[..., :1], y[..., 2:]], dim=-1)
+
+
 def swapped_features(model):
-    module(model, 1, "attention.qkv").register_forward_hook(
-        lambda _, args, y: torch.cat([y[..., 1:2], y[..., :1], y[..., 2:]], dim=-1))
+    module(model, 1, "attention.qkv").register_forward_hook(swap_features)
 
 
 def truncated_gradient(model):
@@ -107,6 +131,39 @@ FAULTS = {"an epsilon of 2e-5": (wrong_epsilon, "blocks.1.network.norm"),
           "an MLP that is added twice": (doubled_residual, "blocks.1.network.down")}
 
 
+def wrong_norm_epsilon(model):
+    model.layer1[1].bn1.eps = 1e-4
+
+
+def scaled_convolution(model):
+    model.layer2[0].conv2.register_forward_hook(lambda _, args, y: y * 1.0001)
+
+
+def swapped_channels(model):
+    model.layer3[0].downsample[0].register_forward_hook(
+        lambda _, args, y: torch.cat([y[:, 1:2], y[:, :1], y[:, 2:]], dim=1))
+
+
+def mean_pool(model):
+    model.maxpool = torch.nn.AvgPool2d(3, stride=2, padding=1)
+
+
+def truncated_norm_gradient(model):
+    model.layer2[1].bn2.weight.register_hook(lambda gradient: gradient * 0.999)
+
+
+def slow_estimate(model):
+    model.layer1[0].bn2.momentum = 0.01
+
+
+IMAGE_FAULTS = {"an epsilon of 1e-4": (wrong_norm_epsilon, "layer1.1.unit1.norm"),
+                "a convolution scaled by 1.0001": (scaled_convolution, "layer2.0.unit2.conv"),
+                "two channels of a shortcut swapped": (swapped_channels, "layer3.0.shortcut.conv"),
+                "a mean in place of max pooling": (mean_pool, "stem"),
+                "a norm's gradient times 0.999": (truncated_norm_gradient, "layer2.1.unit2.norm"),
+                "an estimate that moves by 0.01": (slow_estimate, "layer1.0.unit2.norm")}
+
+
 def decay_all(optimizer):
     for group in optimizer.param_groups:
         group["weight_decay"] = 0.1
@@ -117,21 +174,53 @@ def wrong_beta(optimizer):
         group["betas"] = (0.9, 0.98)
 
 
+def nesterov(optimizer):
+    for group in optimizer.param_groups:
+        group["nesterov"] = True
+
+
 # Faults of the optimizer, and the module whose state is wrong first.
 OPTIMIZER_FAULTS = {"weight decay on the norms": (decay_all, "blocks.0.attention.norm"),
                     "a second beta of 0.98": (wrong_beta, "optimizer.second_moment.embedding.token")}
+IMAGE_OPTIMIZER_FAULTS = {"weight decay on the norms": (decay_all, "optimizer.momentum.stem.unit.norm"),
+                          "Nesterov's momentum": (nesterov, "stem.unit.conv")}
 
 
 # --- training ----------------------------------------------------------------------------------------------------------
 
 
-def load(name, weights):
-    model = transformers.AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+def load(name, source):
+    """A model with the weights that Lockstep started from. `source`: the folder that has them: an exported model, or the run."""
+    if is_resnet(name):
+        model = torchvision.models.get_model(name, num_classes=10)
+        load_weights(model, names_of(name), source)
+        return model
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     model.config.use_cache = False
     for each in model.modules():
         if isinstance(each, torch.nn.Dropout):
             each.p = 0.0
     return model
+
+
+def names_of(name):
+    return os.path.join(HERE, "names", NAMES[name] + ".json")
+
+
+def make_optimizer(name, model):
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    if is_resnet(name):
+        return torch.optim.SGD(groups, lr=1e-2, momentum=0.9, weight_decay=0.1, foreach=False)
+    return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.1, foreach=False)
+
+
+def sum_of_losses(name, model, inputs, targets):
+    if is_resnet(name):
+        return torch.nn.functional.cross_entropy(model(inputs.permute(0, 3, 1, 2)), targets, reduction="sum")
+    logits = model(input_ids=inputs).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
 
 def clip(model, most):
@@ -152,22 +241,17 @@ def train(name, weights, batches, out, spoil=None, wrap=lambda model: model, *, 
     model = wrap(model)
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     shares = not hasattr(model, "is_tensor_parallel")
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], lr=1e-2,
-                                  weight_decay=0.1, foreach=False)
+    optimizer = make_optimizer(name, model)
     if spoil_optimizer:
         spoil_optimizer(optimizer)
-    probe = TorchProbe(model, optimizer, out, os.path.join(HERE, "names", name + ".json"), batches, steps=steps)
+    probe = TorchProbe(model, optimizer, out, names_of(name), batches, steps=steps)
     for step in range(steps):
         with probe.step(step):
             for number, inputs, targets in batches.of(step):
                 if shares and number % ranks != rank:
                     continue
                 with probe.micro_batch(number, inputs, targets):
-                    logits = model(input_ids=inputs).logits
-                    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-                    (loss / batches.targets(step)).backward()
+                    (sum_of_losses(name, model, inputs, targets) / batches.targets(step)).backward()
             probe.gradients()
             if shares:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -226,7 +310,8 @@ def train_rank(rank, name, weights, batches, out, wrapper, rendezvous):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="bazel-bin", help="where Bazel has put the programs")
-    parser.add_argument("--keep", help="a folder for the runs")
+    parser.add_argument("--keep", help="a folder for the runs, which are some 6 GB for each ResNet")
+    parser.add_argument("--models", nargs="+", choices=MODELS, help="these alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
     failures = 0
@@ -236,14 +321,18 @@ def main():
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or temporary
-        for name, model in MODELS.items():
+        for name in args.models or MODELS:
             config, ours = os.path.join(folder, name + ".toml"), os.path.join(folder, name)
             with open(config, "w") as file:
-                file.write(WORKLOAD.format(model=model, steps=STEPS))
+                file.write((IMAGES if is_resnet(name) else TEXT).format(model=MODELS[name], steps=STEPS))
             weights, batches = os.path.join(folder, name + "_weights"), os.path.join(folder, name + "_batches")
-            for words in (("strategies/single/main", "--config", config, "--out", ours),
-                          ("tools/batches/batches", "--run", ours, "--output", batches, "--steps", str(STEPS)),
-                          ("tools/language_model/export", "--run", ours, "--checkpoint", "initial", "--output", weights)):
+            commands = [("strategies/single/main", "--config", config, "--out", ours),
+                        ("tools/batches/batches", "--run", ours, "--output", batches, "--steps", str(STEPS))]
+            if is_resnet(name):
+                weights = ours
+            else:
+                commands.append(("tools/language_model/export", "--run", ours, "--checkpoint", "initial", "--output", weights))
+            for words in commands:
                 result = call(*words)
                 if result.returncode:
                     print(result.stderr)
@@ -256,19 +345,23 @@ def main():
                 passed = result.returncode == (expected is not None) and (found[1] if found else None) == expected
                 failures += not passed
                 print(f"{'ok  ' if passed else 'FAIL'} {name}, {what}: {(result.stdout or result.stderr).strip()}", flush=True)
+                if not args.keep:
+                    shutil.rmtree(out)
 
             out = os.path.join(folder, f"{name}_torch")
             train(name, weights, Batches(batches), out)
             compare("no fault", out, None)
-            for number, (what, (spoil, expected)) in enumerate(FAULTS.items()):
+            faults = IMAGE_FAULTS if is_resnet(name) else FAULTS
+            for number, (what, (spoil, expected)) in enumerate(faults.items()):
                 out = os.path.join(folder, f"{name}_fault{number}")
                 train(name, weights, Batches(batches), out, spoil)
                 compare(what, out, expected)
-            for number, (what, (spoil, expected)) in enumerate(OPTIMIZER_FAULTS.items()):
+            faults = IMAGE_OPTIMIZER_FAULTS if is_resnet(name) else OPTIMIZER_FAULTS
+            for number, (what, (spoil, expected)) in enumerate(faults.items()):
                 out = os.path.join(folder, f"{name}_optimizer_fault{number}")
                 train(name, weights, Batches(batches), out, spoil_optimizer=spoil)
                 compare(what, out, expected)
-            for wrapper in WRAPPERS:
+            for wrapper in () if is_resnet(name) else WRAPPERS:
                 if wrapper == "DTensor" and name == "gpt2":
                     continue
                 out = os.path.join(folder, f"{name}_{wrapper}")

@@ -1,18 +1,16 @@
 #include "tools/divergence/foreign.h"
 
 #include <algorithm>
-#include <variant>
+#include <optional>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/checkpoint/state_tensor.h"
-#include "core/config/config_reader.h"
-#include "core/config/settings.h"
-#include "core/nn/positions.h"
 #include "tools/divergence/divergence.h"
+#include "tools/divergence/own_errors.h"
+#include "tools/divergence/semantics.h"
 
 namespace lockstep {
 namespace {
@@ -23,9 +21,10 @@ bool IsStart(const ProbeKey& key) {
          (key.kind == ProbeKind::kStateBefore && !IsOptimizerState(key.place));
 }
 
-// The module that computes a place: the place itself, or the one that has the parameter.
+// The module that computes a place: the place itself, or the one that has the parameter or
+// estimate.
 std::string ModuleOf(const std::string& place) {
-  for (const char* ending : {".weight", ".bias"}) {
+  for (const char* ending : {".weight", ".bias", ".running_mean", ".running_var"}) {
     if (absl::EndsWith(place, ending)) return place.substr(0, place.rfind('.'));
   }
   return place;
@@ -46,56 +45,6 @@ std::string Describe(const OwnErrors& errors) {
 
 bool IsForeign(const ProbedRun& run) { return !absl::StartsWith(run.header().program, "lockstep"); }
 
-absl::StatusOr<DecoderSemantics> ReadDecoderSemantics(const Config& config) {
-  DecoderSemantics semantics;
-  ConfigReader data(config.Table("data"));
-  data.Read("context", &semantics.context);
-  ConfigReader model(config.Table("model"));
-  std::string kind;
-  model.Read("kind", &kind);
-  model.Read("heads", &semantics.heads);
-  semantics.key_heads = semantics.heads;
-  double dropout = 0;
-  model.Read("dropout", &dropout);
-  if ((kind != "transformer" && kind != "llama") || dropout != 0 ||
-      config.Table("model.experts").value != nullptr ||
-      config.Table("model.rope_scaling").value != nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        "model.kind is '", kind, "': operations are recomputed for GPT-2 (transformer) and Llama ",
-        "without dropout, experts and rope_scaling; set these off for the comparison"));
-  }
-  if (kind == "transformer") return semantics;
-  semantics.family = DecoderSemantics::Family::kLlama;
-  model.Read("key_heads", &semantics.key_heads);
-  model.Read("norm_epsilon", &semantics.norm_epsilon);
-  RotaryOptions rotary;
-  model.Read("rope_theta", &rotary.theta);
-  int64_t width = 0;
-  model.Read("width", &width);
-  semantics.frequencies = RotaryFrequencies(width / semantics.heads, rotary);
-  return semantics;
-}
-
-absl::StatusOr<std::optional<AdamWSemantics>> ReadAdamWSemantics(const Config& config) {
-  LS_ASSIGN_OR_RETURN(const Settings settings, ReadSettings(config));
-  const auto* rule = std::get_if<AdamW>(&settings.optimizer.rule);
-  if (rule == nullptr) return std::nullopt;
-  // The nearest float to 0.999 is 1e-8 off; relative to 1 - 0.999 that is a thousand times more.
-  const auto decimal = [](float number) {
-    double exact = number;
-    (void)absl::SimpleAtod(absl::StrCat(number), &exact);
-    return exact;
-  };
-  return AdamWSemantics{.beta1 = decimal(rule->beta1),
-                        .beta2 = decimal(rule->beta2),
-                        .epsilon = decimal(rule->epsilon),
-                        .weight_decay = decimal(settings.optimizer.weight_decay),
-                        .clip_norm = settings.clip_norm,
-                        .learning_rate = [schedule = settings.schedule](int64_t step) {
-                          return schedule.RateAt(step);
-                        }};
-}
-
 absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Config& config,
                                                  const ProbedRun& theirs) {
   if (!theirs.has_values()) {
@@ -103,8 +52,9 @@ absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Co
                            ": holds hashes only, and another program's bits are its own; record "
                            "with values=True");
   }
-  LS_ASSIGN_OR_RETURN(const DecoderSemantics semantics, ReadDecoderSemantics(config));
-  LS_ASSIGN_OR_RETURN(const std::optional<AdamWSemantics> optimizer, ReadAdamWSemantics(config));
+  LS_ASSIGN_OR_RETURN(const ModelSemantics semantics, ReadModelSemantics(config));
+  LS_ASSIGN_OR_RETURN(const std::optional<OptimizerSemantics> optimizer,
+                      ReadOptimizerSemantics(config));
   LS_ASSIGN_OR_RETURN(const Divergence divergence, FindDivergence(ours, theirs));
   const auto& differences = divergence.differences;
   const auto start = std::find_if(differences.begin(), differences.end(),
@@ -113,8 +63,9 @@ absl::StatusOr<ForeignComparison> CompareForeign(const ProbedRun& ours, const Co
     return ForeignComparison{
         .agrees = false,
         .text = absl::StrCat("the runs train on other numbers: ", start->key().ToString(),
-                             " differs; export weights (//tools/language_model:export "
-                             "--checkpoint=initial) and batches (//tools/batches) from A\n")};
+                             " differs; take the weights of A (//tools/language_model:export "
+                             "--checkpoint=initial, or load_weights of torch_probe.py) and its "
+                             "batches (//tools/batches)\n")};
   }
   LS_ASSIGN_OR_RETURN(const OwnErrors errors, JudgeOwnErrors(theirs, semantics, optimizer));
   if (errors.judged == 0) {

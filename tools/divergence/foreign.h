@@ -3,26 +3,16 @@
 
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "core/config/config.h"
 #include "core/probe/probed_run.h"
-#include "tools/divergence/own_errors.h"
 
 namespace lockstep {
 
 // Whether another program than Lockstep has written the probes.
 bool IsForeign(const ProbedRun& run);
-
-// What the decoder that [model] and [data] describe computes. Unimplemented for other models, and
-// for dropout, whose masks other programs draw in their own way.
-absl::StatusOr<DecoderSemantics> ReadDecoderSemantics(const Config& config);
-
-// What the optimizer that the configuration describes does, with the decimal numbers that it says.
-// None for another optimizer than AdamW, whose update is not judged.
-absl::StatusOr<std::optional<AdamWSemantics>> ReadAdamWSemantics(const Config& config);
 
 // A run of another program beside one of ours.
 struct ForeignComparison {

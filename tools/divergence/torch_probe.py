@@ -15,7 +15,8 @@
           optimizer.step()
           optimizer.zero_grad()
 
-//tools/divergence then compares /tmp/torch with a run of Lockstep. The file of names says which modules and parameters
+//tools/divergence then compares /tmp/torch with a run of Lockstep, whose weights load_weights(model, names, run) gives to the
+model where //tools/language_model:export does not write them. The file of names says which modules and parameters
 are which of Lockstep's places; names/ holds those of GPT-2 and Llama of transformers and of ResNet of torchvision.
 
 Works under DistributedDataParallel, FSDP2 (fully_shard) and DTensor: each rank makes its own TorchProbe, after the model is
@@ -241,6 +242,50 @@ class Names:
                 place = re.sub(r"\{(\w)\}", lambda m, n=numbers: n[m[1]], entry["place"])
                 expanded[place] = {**entry, key: names}
         return expanded
+
+
+# --- weights ------------------------------------------------------------------------------------------------------------
+
+
+def load_weights(model, names, run):
+    """Gives a model the weights, and estimates of batch normalisation, that Lockstep's run in the folder `run` started from:
+    those before the first step that it has probed, with values, on one rank. To be called before the model is wrapped."""
+    folder = os.path.join(run, "probes")
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".jsonl")) if os.path.isdir(folder) else []
+    if not files:
+        raise ProbeError(f"{folder}: holds no probes; record them with --set probe.steps=1 --set probe.values=true")
+    path = os.path.join(folder, files[0])
+    with open(path) as file:
+        rows = [json.loads(line.split(" ", 1)[1]) for line in file]
+    state = {row["place"]: row for row in rows if row.get("kind") == "state before"}
+    tensors = {_theirs(name): tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    values = path.removesuffix(".jsonl") + ".values"
+    for place, entry in Names(names, {_theirs(name): module for name, module in model.named_modules()},
+                              tensors).parameters.items():
+        row = state.get(place)
+        if row is None or "slice" in row or "values_at" not in row:
+            raise ProbeError(f"{path}: does not have the whole of {place}, with values; record the run under the strategy "
+                             "single, with --set probe.values=true and all places")
+        count = 1
+        for extent in row["shape"]:
+            count *= extent
+        with open(values, "rb") as file:
+            file.seek(row["values_at"])
+            ours = torch.frombuffer(bytearray(file.read(4 * count)), dtype=torch.float32).reshape(row["shape"])
+        _take_apart(ours, [tensors[name] for name in entry["parameters"]], entry.get("transposed"))
+
+
+def _take_apart(ours, pieces, transposed):
+    """The reverse of _put_together, for tensors that are whole."""
+    first = 0
+    for tensor in pieces:
+        rows = tensor.shape[1] if transposed else tensor.shape[0]
+        piece = ours[first:first + rows]
+        first += rows
+        if tensor.dim() == 4:
+            piece = piece.permute(0, 3, 1, 2)
+        with torch.no_grad():
+            tensor.copy_(piece.t() if transposed else piece)
 
 
 # --- probe --------------------------------------------------------------------------------------------------------------
