@@ -21,7 +21,8 @@ ABSL_FLAG(std::string, html, "",
           "where the page goes; default: comparison.html in the folder that has all runs");
 ABSL_FLAG(std::string, band, "",
           "a band of losses (//tools/curve:band): says which losses lie in it");
-ABSL_FLAG(bool, png, false, "the page and each chart as pictures too, beside it (by Chromium)");
+ABSL_FLAG(bool, png, false,
+          "the page to the end of its first section, and each chart, as pictures (by Chromium)");
 
 namespace lockstep {
 namespace {

@@ -25,7 +25,8 @@ ABSL_FLAG(std::string, base, "", "the first of the runs, whose model the others 
 ABSL_FLAG(std::string, out, "runs", "directory that gets a run directory for each");
 ABSL_FLAG(std::string, band, "",
           "a band of losses (//tools/curve:band): says which losses lie in it");
-ABSL_FLAG(bool, png, false, "the page and each of its charts as pictures too (by Chromium)");
+ABSL_FLAG(bool, png, false,
+          "the page to the end of its first section, and each chart, as pictures (by Chromium)");
 
 namespace lockstep {
 namespace {

@@ -86,7 +86,7 @@ Chart Growth(const Divergence& divergence) {
     double& most = steps[each.key().step][each.block];
     most = std::max({most, apart, kLeast});
   }
-  LineChart chart = {.x = {.title = "block", .whole = true},
+  LineChart chart = {.x = {.title = "block (-1: in none)", .whole = true},
                      .y = {.title = "relative difference of norms", .logarithmic = true}};
   for (const auto& [step, blocks] : steps) {
     LineChart::Line line = {.name = absl::StrCat("step ", step + 1),

@@ -30,7 +30,8 @@
 ABSL_FLAG(std::string, html, "", "where the page goes; default: divergence.html in RUN_B");
 ABSL_FLAG(std::string, band, "",
           "a band of losses (//tools/curve:band): says whether those of RUN_B lie in it");
-ABSL_FLAG(bool, png, false, "the page and its chart as pictures too, beside it (by Chromium)");
+ABSL_FLAG(bool, png, false,
+          "the page to the end of its first section, and its chart, as pictures (by Chromium)");
 
 namespace lockstep {
 namespace {

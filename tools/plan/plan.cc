@@ -60,7 +60,8 @@ ABSL_FLAG(
 ABSL_FLAG(int, rows, 20, "lines of the table");
 ABSL_FLAG(std::string, write, "", "writes the configuration of the explained or best run here");
 ABSL_FLAG(std::string, html, "", "writes a page with charts here");
-ABSL_FLAG(bool, png, false, "the page and each of its charts as pictures too (by Chromium)");
+ABSL_FLAG(bool, png, false,
+          "the page to the end of its first section, and each chart, as pictures (by Chromium)");
 
 namespace lockstep {
 namespace {
