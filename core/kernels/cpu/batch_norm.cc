@@ -98,6 +98,7 @@ Tensor CpuKernels::BatchNorm(const Tensor& x, const Tensor& scale, const Tensor&
   Span span(this, {x, scale, shift, residual, y, mean, variance});
   const int64_t width = x.shape()[-1], rows = x.shape().rows();
   CHECK_EQ(scale.elements(), width);
+  if (SkipsLoops()) return Tensor();  // nothing is allocated below
   // Sums of differences to the first row, which lies near the mean: the squares do not cancel.
   FloatInput first_row(x, width);
   const float* origin = first_row.Load(0, width);
@@ -131,6 +132,7 @@ void CpuKernels::BatchNormInference(const Tensor& x, const Tensor& scale, const 
                                     const Tensor& variance, float epsilon, Activation activation,
                                     const Tensor& y) {
   Span span(this, {x, scale, shift, residual, mean, variance, y});
+  if (SkipsLoops()) return;
   NormalizeColumns(x, scale, shift, residual, mean.data<float>(), variance.data<float>(), epsilon,
                    activation, y);
 }
@@ -150,6 +152,7 @@ void CpuKernels::BatchNormBackward(const Tensor& x, const Tensor& scale, const T
   const bool keep = activated || dresidual.defined();
   const Tensor& masked = dresidual.defined() ? dresidual : dx;
   CHECK(masked.dtype() == dy.dtype()) << Name(masked.dtype()) << " and " << Name(dy.dtype());
+  if (SkipsLoops()) return;
   const float* center = mean.data<float>();
   const std::vector<float> sums = ColumnSumPairs(rows, width, [&] {
     return [=, input = FloatInput(x, longest), gradient = FloatInput(dy, longest),

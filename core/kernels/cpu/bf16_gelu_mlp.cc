@@ -169,8 +169,8 @@ void GeluMlpBackwardBf16(CpuKernels& kernels, const Tensor& x, const Tensor& pre
   });
   if (up_gradient) up_gradient->Finish();
   if (down_gradient) down_gradient->Finish();
-  if (up_bias) WriteSums(up_bias->Finish(), write, gradients.up_bias);
-  if (down_bias) WriteSums(down_bias->Finish(), write, gradients.down_bias);
+  if (up_bias) up_bias->WriteTo({gradients.up_bias}, write);
+  if (down_bias) down_bias->WriteTo({gradients.down_bias}, write);
 }
 
 }  // namespace lockstep::cpu

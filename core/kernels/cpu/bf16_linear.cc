@@ -157,7 +157,7 @@ void LinearBackwardBf16(Kernels& kernels, const Tensor& dy, const Tensor& x, con
     }
   });
   if (weight) weight->Finish();
-  if (bias) WriteSums(bias->Finish(), write, dbias);
+  if (bias) bias->WriteTo({dbias}, write);
 }
 
 }  // namespace lockstep::cpu

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/parallel.h"  // SkipsLoops
 #include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
 
@@ -58,6 +59,7 @@ class FloatBuffer {
  public:
   explicit FloatBuffer(int64_t size) : lines_((size + kLine - 1) / kLine) {}
 
+  bool empty() const { return lines_.empty(); }
   float* data() { return reinterpret_cast<float*>(lines_.data()); }
 
  private:
@@ -69,17 +71,18 @@ class FloatBuffer {
 };
 
 // Reads stretches of at most `longest` elements. For one thread; the tensor may be undefined if
-// nothing is read.
+// nothing is read. While loops are skipped nothing is read, and nobody looks at what Load returns.
 class FloatInput {
  public:
   FloatInput(const Tensor& tensor, int64_t longest)
-      : tensor_(tensor), buffer_(IsDirect() ? 0 : longest) {}
+      : tensor_(tensor), buffer_(IsDirect() || SkipsLoops() ? 0 : longest) {}
   // Reads all of a small tensor at once.
   explicit FloatInput(const Tensor& tensor) : FloatInput(tensor, tensor.elements()) {}
 
   // Valid until the next call.
   const float* Load(int64_t first, int64_t count) {
     if (IsDirect()) return tensor_.data<float>() + first;
+    if (buffer_.empty()) return nullptr;
     LoadFloats(tensor_, first, count, buffer_.data());
     Prefetch(tensor_, first + count, std::min(count, kStretch));
     return buffer_.data();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/parallel.h"  // SkipsLoops
 #include "core/kernels/cpu/bf16_linear.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/kernels/cpu/leaf_product.h"
@@ -218,14 +219,14 @@ void GeluMlpBackwardF32(CpuKernels& kernels, const Tensor& x, const Tensor& pre,
   });
   if (up_gradient) up_gradient->Finish();
   if (down_gradient) down_gradient->Finish();
-  if (gradients.up_bias.defined()) {
+  if (gradients.up_bias.defined() && !SkipsLoops()) {
     std::vector<float> sums(hidden);
     for (size_t b = 0; b < blocks.size(); ++b) {
       std::copy_n(up_bias[b].Finish(), blocks[b].size, sums.begin() + blocks[b].begin);
     }
     cpu::WriteSums(sums.data(), write, gradients.up_bias);
   }
-  if (down_bias) cpu::WriteSums(down_bias->Finish(), write, gradients.down_bias);
+  if (down_bias) down_bias->WriteTo({gradients.down_bias}, write);
 }
 
 // Which of the ways suits the rows and the dtype, fp32 or bf16.

@@ -53,6 +53,15 @@ const float* LeafSums::Finish() {
   return values.front();
 }
 
+void LeafSums::WriteTo(std::initializer_list<Tensor> shares, Write write) {
+  if (SkipsLoops()) return;
+  const float* sums = Finish();
+  for (const Tensor& share : shares) {
+    WriteSums(sums, write, share);
+    sums += width_ / static_cast<int64_t>(shares.size());
+  }
+}
+
 void AddRows(const float* x, int64_t stride, int64_t rows, int64_t columns, float* sums) {
   for (int64_t r = 0; r < rows; ++r) AddTo(x + r * stride, columns, sums);
 }

@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "core/base/parallel.h"
 #include "core/base/sum_tree.h"
 #include "core/kernels/cpu/float_elements.h"  // FloatBuffer
 #include "core/kernels/options.h"             // kRowLeaf
+#include "core/tensor/tensor.h"
 
 namespace lockstep::cpu {
 
@@ -53,7 +55,7 @@ void ForRowLeaves(int64_t rows, int64_t grain, Function&& run) {
 //     }
 //     sums.Close(chunk);
 //   });
-//   WriteSums(sums.Finish(), write, dbias);
+//   sums.WriteTo({dbias}, write);
 //
 // Open and Close may be called for different chunks at the same time; all other calls come from one
 // thread.
@@ -71,6 +73,9 @@ class LeafSums {
   // After all leaves are closed: the sums over all leaves, [width], valid as long as this object.
   // Zeros if no leaf was opened (core/base/parallel.h, LoopsSkipped).
   const float* Finish();
+  // In place of Finish: writes the sums, or adds them, to tensors that have equal shares of them,
+  // in order; undefined ones are left out. Nothing while loops are skipped.
+  void WriteTo(std::initializer_list<Tensor> shares, Write write);
 
  private:
   struct Chunk {

@@ -221,7 +221,7 @@ void LinearBackwardF32(CpuKernels& kernels, const Tensor& dy, const Tensor& x, c
     }
   });
   if (weight) weight->Finish();
-  if (bias) cpu::WriteSums(bias->Finish(), write, dbias);
+  if (bias) bias->WriteTo({dbias}, write);
 }
 
 }  // namespace

@@ -109,9 +109,7 @@ void CpuKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const T
     });
     leaves.Close(chunk);
   });
-  const float* sums = leaves.Finish();
-  cpu::WriteSums(sums, write, dscale);
-  cpu::WriteSums(sums + width, write, dshift);
+  leaves.WriteTo({dscale, dshift}, write);
 }
 
 void CpuKernels::RmsNorm(const Tensor& x, const Tensor& scale, float epsilon, const Tensor& y,
@@ -187,7 +185,7 @@ void CpuKernels::RmsNormBackward(const Tensor& x, const Tensor& scale, const Ten
     });
     leaves.Close(chunk);
   });
-  cpu::WriteSums(leaves.Finish(), write, dscale);
+  leaves.WriteTo({dscale}, write);
 }
 
 }  // namespace lockstep

@@ -103,7 +103,7 @@ void CpuKernels::ColumnSums(const Tensor& x, Write write, const Tensor& sums) {
     });
     leaves.Close(chunk);
   });
-  cpu::WriteSums(leaves.Finish(), write, sums);
+  leaves.WriteTo({sums}, write);
 }
 
 void CpuKernels::LocalIds(const Tensor& ids, const Range& rows, const Tensor& y) {
