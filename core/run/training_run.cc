@@ -214,7 +214,10 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
   }
   run.dataset = dataset_;
   LS_ASSIGN_OR_RETURN(const Model model, run.make_model(run.config, *run.dataset));
-  LS_RETURN_IF_ERROR(VerifySkips(model.blocks));
+  LS_RETURN_IF_ERROR(Annotate(VerifySkips(model.blocks),
+                              "the model's blocks must stash each skip once, and pop it once in a "
+                              "later block; blocks that are used twice need name spaces "
+                              "(Block::Isolate)"));
   LS_RETURN_IF_ERROR(strategy.check_model(run.config, run.settings, model));
   LS_RETURN_IF_ERROR(CheckFeatures(model, run.settings.cut.features));
   LS_RETURN_IF_ERROR(CheckProbedPlaces(run.settings.probe, model));

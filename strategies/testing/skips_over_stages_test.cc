@@ -1,11 +1,15 @@
 // A U-Net through pipelines: skips go over stages, from the way down to the way up.
 
+#include <cstdlib>  // std::exit
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/file.h"
+#include "core/run/main.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/fsdp_pipe/fsdp_pipe.h"
@@ -90,6 +94,30 @@ TEST(SkipsOverStagesBalanceTest, AnyHasTheBitsOfSingle) {
                        kOneShard);
   }
   ExpectBitsOfSingle(GPipeStrategy(), With(kOneShard, {"mesh.pp=6"}), kOneShard);
+}
+
+// A U-Net without the block that pops what the first one stashes.
+absl::StatusOr<Model> MakeTornUNet(const Config& config, const Dataset& dataset) {
+  absl::StatusOr<Model> model = MakeModel(config, dataset);
+  if (model.ok()) std::erase_if(model->blocks, [](const auto& b) { return b->name() == "up0"; });
+  return model;
+}
+
+// Through the whole program, before it makes anything.
+TEST(UnmatchedSkipsTest, ATrainingProgramNamesThemWithARemedy) {
+  const std::string config = ::testing::TempDir() + "/torn.toml",
+                    out = ::testing::TempDir() + "/torn";
+  ASSERT_TRUE(WriteFileAtomically(config, SmallUNetConfig()).ok());
+  std::vector<std::string> arguments = {"single", "--config", config, "--out", out, "--dry_run"};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  EXPECT_EXIT(
+      std::exit(TrainMain(static_cast<int>(argv.size()), argv.data(), SingleStrategy(),
+                          MakeTornUNet,
+                          [](const FinishedRun&) { return TimePrediction{.missing = "a test"}; })),
+      ::testing::ExitedWithCode(1),
+      "pop it once in a later block.*down0: skip 'level0/detail' is stashed, but never popped");
+  EXPECT_FALSE(IsDirectory(out));
 }
 
 }  // namespace
