@@ -162,6 +162,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"trace.steps", "steps of trace.json"},
 
     {"train.clip_norm", "norm that gradients are clipped to; 0: none"},
+    {"train.deferred_batch_norm", "batch norm's estimates move once a step, or a micro-batch"},
     {"train.epochs", "how often each sample is drawn, in place of steps; 0: steps says"},
     {"train.legs", "steps and strategy of each part of the run: \"100: ddp dp=4\""},
     {"train.on_nan", "what a loss or gradient that is infinite or NaN does"},

@@ -45,6 +45,7 @@ void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);
   reader.ReadChoice("on_nan", &settings.on_nan,
                     {{"stop", OnNan::kStop}, {"continue", OnNan::kContinue}});
+  reader.Read("deferred_batch_norm", &settings.deferred_batch_norm);
 }
 
 void ReadMesh(ConfigReader& reader, Settings& settings) {

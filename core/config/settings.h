@@ -86,6 +86,9 @@ struct Settings {
   LearningRateSchedule schedule;
   double clip_norm = 0;  // 0: gradients are not clipped
   OnNan on_nan = OnNan::kStop;
+  // Whether running estimates of batch normalisation move once a step, by all its micro-batches;
+  // else once for each micro-batch.
+  bool deferred_batch_norm = true;
   // Adapters in place of the model's own parameters; their rate and decay are in the schedule and
   // the optimizer.
   std::optional<LoraOptions> lora = {};

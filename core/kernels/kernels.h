@@ -219,7 +219,8 @@ class Kernels {
                              const Tensor& sums) = 0;
   // Moves the running estimate by `momentum` towards the mean and the unbiased variance of all
   // micro-batches whose statistics were added up in sums: of a total `weight`, where a weight of 1
-  // stands for `rows` rows.
+  // stands for `rows` rows. Sums [2, channels], which lack mean^2, are those of one
+  // micro-batch: no spread between means is added.
   virtual void UpdateRunningStatistics(const Tensor& sums, double weight, int64_t rows,
                                        float momentum, const Tensor& running_mean,
                                        const Tensor& running_variance) = 0;

@@ -200,6 +200,32 @@ TEST_P(KernelsSuite, RunningStatistics) {
   EXPECT_TRUE(Agrees(expected_variance, variance, 8));
 }
 
+// A variance that is small beside the mean: no difference of squares may drown it.
+TEST_P(KernelsSuite, RunningStatisticsOfOneMicroBatch) {
+  constexpr int64_t kChannels = 17, kRows = 20;
+  constexpr float kMomentum = 0.3f;
+  const Input batch_mean = Normal({kChannels}, 1000, 1, DType::kF32);
+  const Input batch_variance = Normal({kChannels}, 0.01, 0.001, DType::kF32);
+  const Input running_mean = Normal({kChannels}, 1000, 1, DType::kF32);
+  const Input running_variance = Normal({kChannels}, 0.02, 0.001, DType::kF32);
+  Tensor sums = Output({3, kChannels}, DType::kF32);
+  kernels().AddStatistics(batch_mean.tensor, batch_variance.tensor, 1, Write::kOverwrite, sums);
+  Tensor mean = Given(running_mean, DType::kF32).tensor;
+  Tensor variance = Given(running_variance, DType::kF32).tensor;
+  kernels().UpdateRunningStatistics(sums.View(0, {2, kChannels}), 1, kRows, kMomentum, mean,
+                                    variance);
+
+  reference::Result expected_mean(Shape{kChannels}), expected_variance(Shape{kChannels});
+  for (int64_t c = 0; c < kChannels; ++c) {
+    expected_mean.Add(c, (1.0 - kMomentum) * running_mean[c]);
+    expected_mean.Add(c, kMomentum * batch_mean[c]);
+    expected_variance.Add(c, (1.0 - kMomentum) * running_variance[c]);
+    expected_variance.Add(c, kMomentum * batch_variance[c] * kRows / (kRows - 1));
+  }
+  EXPECT_TRUE(Agrees(expected_mean, mean, 4));
+  EXPECT_TRUE(Agrees(expected_variance, variance, 4));
+}
+
 // Also forward and backward of gradients that a thread may add up row by row.
 TEST_P(KernelsSuite, LayerNorm) {
   for (const Case& c : kCases) {

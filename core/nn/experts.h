@@ -45,6 +45,7 @@ class ExpertLoad final : public RunningStatistics {
   // Adds the counts of one micro-batch.
   void Count(Kernels& kernels, const ExpertRows& rows);
   void Update(Kernels& kernels, double weight) override;
+  bool can_follow_micro_batches() const override { return false; }
 
   // f32 [experts]; undefined where the choice has none.
   Tensor bias() const { return bias_rate_ > 0 ? variance : Tensor(); }

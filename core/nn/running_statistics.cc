@@ -40,6 +40,13 @@ void RunningStatistics::Update(Kernels& kernels, double weight) {
   Clear();
 }
 
+void RunningStatistics::Follow(Kernels& kernels, const Tensor& statistics,
+                               int64_t micro_batch_rows) {
+  CHECK_GT(micro_batch_rows, 0) << name;
+  kernels.UpdateRunningStatistics(statistics, /*weight=*/1, micro_batch_rows, NextMomentum(kernels),
+                                  mean, variance);
+}
+
 float RunningStatistics::NextMomentum(Kernels& kernels) {
   if (momentum) return *momentum;
   int64_t count = 0;

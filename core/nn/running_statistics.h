@@ -14,7 +14,8 @@ namespace lockstep {
 // its own statistics and gathers them here; once a step the estimate moves towards those of all
 // micro-batches of all ranks, so that it is the same whatever ran them (contract 3 of the design).
 // A micro-batch weighs as much as it has rows: 1 for the largest of the step, of which every shard
-// has one and runs it first.
+// has one and runs it first. Where updates are not deferred ([train] deferred_batch_norm = false),
+// the estimate moves once for each micro-batch instead; see MicroBatchStatistics.
 class RunningStatistics {
  public:
   // What the buffers `mean` and `variance` are called behind the layer's name.
@@ -57,6 +58,13 @@ class RunningStatistics {
   // Moves the estimate once `sums` holds those of all micro-batches of the step, which together
   // weigh `weight`.
   virtual void Update(Kernels& kernels, double weight);
+
+  // Whether the estimate may also move once for each micro-batch. False: what is gathered means
+  // something only as the sum over a whole step.
+  virtual bool can_follow_micro_batches() const { return true; }
+  // Moves the estimate towards the statistics of one micro-batch of `micro_batch_rows` rows:
+  // [2, held channels], its mean and its variance, which is divided by the number of rows.
+  void Follow(Kernels& kernels, const Tensor& statistics, int64_t micro_batch_rows);
 
   // Starts the next step (or shard): the next Gather replaces the sums.
   void Clear() { gathered_ = false; }

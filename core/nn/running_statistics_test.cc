@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/testing/arrays.h"
@@ -41,6 +42,13 @@ class RunningStatisticsTest : public testing::Test {
         x, Array(Shape{kChannels}), Array(Shape{kChannels}), Array(), 0.1, Activation::kNone);
     layer.Gather(kernels_, Upload(kernels_, of_batch.mean), Upload(kernels_, of_batch.spread),
                  x.shape.rows());
+  }
+
+  // What MicroBatchStatistics does with a micro-batch.
+  void Follow(RunningStatistics& layer, const Array& x) {
+    layer.Clear();
+    Gather(layer, x);
+    layer.Follow(kernels_, layer.sums.View(0, {2, kChannels}), x.shape.rows());
   }
 
   // What the estimate should be: torch's, from all rows at once.
@@ -153,6 +161,37 @@ TEST_F(RunningStatisticsTest, WithoutAMomentumAreTheMeanOfAllUpdates) {
     for (int64_t c = 0; c < kChannels; ++c) {
       mean.value[c] += of_step.mean[c] / kMomentum / 3;
       variance.value[c] += (of_step.variance[c] - (1 - kMomentum)) / kMomentum / 3;
+    }
+  }
+  EXPECT_EQ(cumulative.updates.data<int64_t>()[0], 3);
+  EXPECT_TRUE(IsNear(mean, Download(kernels_, cumulative.mean), kTolerance));
+  EXPECT_TRUE(IsNear(variance, Download(kernels_, cumulative.variance), kTolerance));
+}
+
+// Not deferred: an update for each micro-batch, in their order, whatever the rows of each.
+TEST_F(RunningStatisticsTest, FollowEachMicroBatch) {
+  Estimate expected;
+  uint64_t stream = 1;
+  for (const int64_t rows : {30, 20, 25}) {
+    const Array x = MicroBatch(stream++, rows);
+    Follow(layer_, x);
+    expected.Update({x});
+  }
+  ExpectEstimate(expected);
+}
+
+TEST_F(RunningStatisticsTest, WithoutAMomentumMicroBatchesCountAlike) {
+  RunningStatistics cumulative("norm", kChannels, std::nullopt);
+  cumulative.Materialize(kernels_);
+  Array mean{Shape{kChannels}}, variance{Shape{kChannels}};
+  for (const auto& [stream, rows] : {std::pair<uint64_t, int64_t>{1, 30}, {2, 10}, {3, 20}}) {
+    const Array x = MicroBatch(stream, rows);
+    Follow(cumulative, x);
+    Estimate of_micro_batch;  // moved by kMomentum from 0 and 1
+    of_micro_batch.Update({x});
+    for (int64_t c = 0; c < kChannels; ++c) {
+      mean.value[c] += of_micro_batch.mean[c] / kMomentum / 3;
+      variance.value[c] += (of_micro_batch.variance[c] - (1 - kMomentum)) / kMomentum / 3;
     }
   }
   EXPECT_EQ(cumulative.updates.data<int64_t>()[0], 3);

@@ -140,7 +140,10 @@ LocalModel::LocalModel(Rank& rank, Model&& model, ModelLayout layout, int place,
   }
   Materialize(layers_, rank.kernels);
   Materialize(frozen_layers, rank.kernels);
-  statistics_ = FlattenStatistics(rank.kernels, layers_);
+  for (RunningStatistics* layer : layers_) {
+    if (MovesOf(*layer) == Moves::kEachStep) step_layers_.push_back(layer);
+  }
+  statistics_ = FlattenStatistics(rank.kernels, step_layers_);
 }
 
 std::vector<Block*> LocalModel::OwnBlocks() const {
@@ -295,11 +298,17 @@ bool LocalModel::EndShard(Parameter& use) {
   return is_complete;
 }
 
-std::vector<RunningStatistics*> LocalModel::StatisticsOf(const BlockRange& blocks) const {
+LocalModel::Moves LocalModel::MovesOf(const RunningStatistics& layer) const {
+  const bool waits = settings_.deferred_batch_norm || !layer.can_follow_micro_batches();
+  return waits ? Moves::kEachStep : Moves::kEachMicroBatch;
+}
+
+std::vector<RunningStatistics*> LocalModel::StatisticsOf(const BlockRange& blocks,
+                                                         Moves moves) const {
   std::vector<RunningStatistics*> layers;
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
     for (RunningStatistics* layer : model_.blocks[i]->Statistics()) {
-      if (!layer->frozen) layers.push_back(layer);
+      if (!layer->frozen && MovesOf(*layer) == moves) layers.push_back(layer);
     }
   }
   return layers;
@@ -331,7 +340,7 @@ std::vector<TrainedTensor> LocalModel::Trained(const TrainedByName& made) const 
 void LocalModel::UpdateStatistics() {
   const double weight = static_cast<double>(settings_.batch.size) /
                         static_cast<double>(settings_.largest_micro_batch());
-  for (RunningStatistics* layer : layers_) layer->Update(rank_.kernels, weight);
+  for (RunningStatistics* layer : step_layers_) layer->Update(rank_.kernels, weight);
 }
 
 std::vector<StateTensor> LocalModel::State(NamedTensors values) const {

@@ -136,12 +136,15 @@ class LocalModel {
   using TrainedByName = std::unordered_map<std::string, TrainedTensor>;
   std::vector<TrainedTensor> Trained(const TrainedByName& made = {}) const;
 
-  // The sums of the batch statistics of all layers here as one flat tensor; undefined without any.
+  // How often the running estimate of a layer moves.
+  enum class Moves { kEachStep, kEachMicroBatch };
+  // The layers of a range whose estimates move so often, in the order of the blocks.
+  std::vector<RunningStatistics*> StatisticsOf(const BlockRange& blocks, Moves moves) const;
+  // The sums of the batch statistics of all layers here whose estimates move each step, as one flat
+  // tensor: one layer behind the other, as the ranges are. Undefined without any.
   const Tensor& statistics() const { return statistics_; }
-  // The layers of a range that gather them: their sums lie one behind the other in statistics(), as
-  // the ranges do.
-  std::vector<RunningStatistics*> StatisticsOf(const BlockRange& blocks) const;
-  // Moves the running estimates once statistics() holds the sums of all micro-batches of the step.
+  // Moves the estimates of these layers once statistics() holds the sums of all micro-batches of
+  // the step.
   void UpdateStatistics();
 
   // After the masters have changed by other means than the optimizer: rounds them to what is
@@ -168,6 +171,7 @@ class LocalModel {
   };
 
   std::vector<Block*> OwnBlocks() const;
+  Moves MovesOf(const RunningStatistics& layer) const;
   void ListParameters();
   void MakeValues();
   void MakeAccumulators();
@@ -187,7 +191,8 @@ class LocalModel {
   std::vector<Parameter*> uses_;
   // By use, the sum over shards of each of its shard sources.
   std::unordered_map<const Parameter*, std::vector<ShardSum>> gradient_sums_;
-  std::vector<RunningStatistics*> layers_;  // that gather statistics
+  std::vector<RunningStatistics*> layers_;       // that gather statistics
+  std::vector<RunningStatistics*> step_layers_;  // those of them whose estimates move each step
   Tensor statistics_;
   std::vector<Tensor> losses_;  // of micro-batches
   double loss_scale_ = 1;

@@ -6,12 +6,12 @@ void Replica::ForwardBackward(int64_t step, int64_t micro_batch, const Batch& ba
                               const BackwardHooks& hooks) {
   StagePass pass(*this, ranges()[0], step, micro_batch);
   pass.Forward({.line = Enter(batch.inputs)}, batch);
+  statistics_.EndForward(ranges()[0], micro_batch);
   pass.Backward({}, hooks);
 }
 
 void Replica::EndShard() {
   for (Parameter* use : uses()) LocalModel::EndShard(*use);
-  statistics_.EndShard(ranges()[0]);
 }
 
 void Replica::AddTiedGradients() {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "core/data/dataset.h"
+#include "core/run/batch_statistics.h"
 #include "core/run/local_model.h"
 #include "core/run/stage_pass.h"
-#include "core/run/statistics_sums.h"
 #include "core/run/strategy.h"
 
 namespace lockstep {
@@ -24,20 +24,22 @@ class Replica : public LocalModel {
   void ForwardBackward(int64_t step, int64_t micro_batch, const Batch& batch,
                        const BackwardHooks& hooks = {});
 
-  // Ends a shard of the batch: EndShard of all uses, and of the statistics.
+  // Ends a shard of the batch: EndShard of all uses.
   void EndShard();
-  // After all shards: sums the batch statistics over data-parallel ranks. Throws StatusException.
-  void SumStatistics() { statistics_.Sum(rank().mesh); }
+  // After all shards: combines the batch statistics of data-parallel ranks. Throws StatusException.
+  void ShareStatistics() { statistics_.Share(rank().mesh); }
+  // Moves all running estimates. Not called where the step is skipped.
+  void UpdateStatistics() { statistics_.Update(); }
   // After all shards and ranks: adds the gradients of tied parameters to their owners'.
   void AddTiedGradients();
 
   EvaluationSums Evaluate(const Batch& batch);
 
-  // With what the sums of statistics cost.
+  // With what batch statistics cost.
   CostPrediction Predict() const;
 
  private:
-  StatisticsSums statistics_;
+  BatchStatistics statistics_;
 };
 
 }  // namespace lockstep

@@ -24,6 +24,9 @@ namespace {
 
 constexpr char kLabel[] = "configuration";
 constexpr char kNone[] = "not there";
+// A key that decides the curve only where it is false. Else it is left out, as runs of earlier
+// versions do not have it.
+constexpr char kDeferredBatchNorm[] = "train.deferred_batch_norm";
 
 std::string Format(uint64_t checksum) { return absl::StrFormat("\"%016x\"", checksum); }
 
@@ -111,7 +114,8 @@ RunKeys KeysOfCurve(const RunKeys& keys) {
   for (const auto& [key, value] : keys) {
     const std::string table = key.substr(0, key.find('.'));
     const bool shapes = key == "train.seed" || table == "batch" || table == "cut" ||
-                        table == "precision" || table == "data";
+                        table == "precision" || table == "data" ||
+                        (key == kDeferredBatchNorm && value == "false");
     if (shapes) curve.emplace(key, value);
   }
   return curve;
@@ -122,7 +126,7 @@ absl::Status CheckAllowedChanges(const std::vector<std::string>& allowed, const 
     const bool is_known = std::any_of(curve.begin(), curve.end(), [&name](const auto& each) {
       return each.first == name || each.first.starts_with(name + ".");
     });
-    if (is_known) continue;
+    if (is_known || name == kDeferredBatchNorm) continue;
     return InvalidArgument(
         "--allow_change ", name, ": is no key that a resumed run must keep; these are ",
         absl::StrJoin(curve, ", ", [](std::string* out, const auto& each) { *out += each.first; }));

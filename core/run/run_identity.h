@@ -22,8 +22,9 @@ using RunKeys = std::map<std::string, std::string>;
 absl::StatusOr<RunKeys> KeysOfRun(const ConfigRecord& record, const Dataset& dataset);
 
 // The keys that decide the curve: a run that goes on with other values of them has another curve.
-// They are those of the seed, batch, cut, precision and data. The model's keys are left to its
-// fingerprint, the optimizer's to its state, and the schedule is free.
+// They are those of the seed, batch, cut, precision and data, and train.deferred_batch_norm where
+// it is false. The model's keys are left to its fingerprint, the optimizer's to its state, and the
+// schedule is free.
 RunKeys KeysOfCurve(const RunKeys& keys);
 
 // Whether each of `allowed`, what --allow_change names, is a key of a curve or a table of such.

@@ -313,11 +313,9 @@ TEST_F(RunSafetyTest, ACheckpointsOwnStepDecides) {
 TEST_F(RunSafetyTest, WhatShapesTheCurveStaysUnlessAllowed) {
   ASSERT_TRUE(Start(kSingle, {}).ok());
   const auto before = Snapshot("out");
-  const std::map<std::string, std::string> changes = {{"train.seed", "2"},
-                                                      {"batch.size", "4"},
-                                                      {"precision.compute", "bf16"},
-                                                      {"data.source", "1"},
-                                                      {"cut.micro_batches", "2"}};
+  const std::map<std::string, std::string> changes = {
+      {"train.seed", "2"},  {"batch.size", "4"},        {"precision.compute", "bf16"},
+      {"data.source", "1"}, {"cut.micro_batches", "2"}, {"train.deferred_batch_norm", "false"}};
   for (const auto& [key, value] : changes) {
     const std::vector<std::string> resume = {"--resume", "--set", "train.steps=8", "--set",
                                              absl::StrCat(key, "=", value)};
@@ -330,6 +328,17 @@ TEST_F(RunSafetyTest, WhatShapesTheCurveStaysUnlessAllowed) {
   const ProcessResult other = Start(kSingle, {"--resume", "--allow_change", "data", "--set",
                                               "data.source=1", "--set", "train.steps=8"});
   EXPECT_TRUE(other.ok()) << other.err;
+  // A key that says something only where it is not the default; and back again.
+  const ProcessResult changed = Start(
+      kSingle, {"--resume", "--allow_change", "data", "--allow_change", "train.deferred_batch_norm",
+                "--set", "train.deferred_batch_norm=false", "--set", "train.steps=10"});
+  EXPECT_TRUE(changed.ok()) << changed.err;
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=12"}),
+              HasSubstr("--allow_change train.deferred_batch_norm"));
+  const ProcessResult back =
+      Start(kSingle,
+            {"--resume", "--allow_change", "train.deferred_batch_norm", "--set", "train.steps=12"});
+  EXPECT_TRUE(back.ok()) << back.err;
 }
 
 TEST_F(RunSafetyTest, EveryByteOfACheckpointIsChecked) {

@@ -26,7 +26,8 @@ StatisticsSums::StatisticsSums(LocalModel& local_model, const Settings& settings
   const bool by_round = assignment == ShardAssignment::kStrided && shards > 1;
   int64_t offset = 0;
   for (const BlockRange& range : local_model.ranges()) {
-    std::vector<RunningStatistics*> layers = local_model.StatisticsOf(range);
+    std::vector<RunningStatistics*> layers =
+        local_model.StatisticsOf(range, LocalModel::Moves::kEachStep);
     if (layers.empty()) continue;
     const int64_t elements = StatisticsElements(layers);
     Stage stage = {range.begin, std::move(layers), offset, statistics.View(offset, {elements}),

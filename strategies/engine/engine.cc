@@ -8,9 +8,9 @@
 #include "core/config/config_reader.h"
 #include "core/config/cut_settings.h"
 #include "core/layout/model_tensors.h"
+#include "core/run/batch_statistics.h"
 #include "core/run/expert_loads.h"
 #include "core/run/local_model.h"
-#include "core/run/statistics_sums.h"
 #include "core/run/updater.h"
 #include "strategies/context_parallel/context_parallel.h"
 #include "strategies/data_parallel/data_parallel_option.h"
@@ -100,7 +100,10 @@ class Engine : public Strategy {
     for (size_t first = 0; first < micro_batches_.size(); first += at_once) {
       const int64_t shards_before = static_cast<int64_t>(first) / of_shard;
       runner_.Run(step, absl::MakeSpan(micro_batches_).subspan(first, at_once), of_shard, batches,
-                  {.forwarded = [this](int stage) { statistics_.EndShard(plan_.stages[stage]); },
+                  {.forwarded =
+                       [this](int stage, int64_t micro_batch) {
+                         statistics_.EndForward(plan_.stages[stage], micro_batch);
+                       },
                    .completing =
                        [&](int stage, int64_t shard) {
                          return data_parallel_->Completing(plan_.stages[stage],
@@ -111,14 +114,14 @@ class Engine : public Strategy {
                          data_parallel_->Completed(plan_.stages[stage], shards_before + shard);
                        }});
     }
-    statistics_.Sum(local_model().rank().mesh);
+    statistics_.Share(local_model().rank().mesh);
     data_parallel_->FinishGradients();
     tied_.AddGradients();
     const double loss = ShareLoss(local_model(), batch_, stages_, plan_.last_rank());
     StepResult result = updater_.Step(step, trained_);
     tied_.SendUpdates();
     data_parallel_->ShareUpdates();
-    if (!result.skipped) local_model().UpdateStatistics();
+    if (!result.skipped) statistics_.Update();
     result.loss = loss;
     result.expert_load = ShareExpertLoads(local_model(), stages_);
     return result;
@@ -246,7 +249,7 @@ class Engine : public Strategy {
   std::unique_ptr<DataParallel> data_parallel_;
   StageLinks links_;
   TiedParameters tied_;
-  StatisticsSums statistics_;
+  BatchStatistics statistics_;
   std::vector<TrainedTensor> trained_;
   Updater updater_;
   ScheduleRunner runner_;

@@ -73,6 +73,9 @@ std::vector<Workload> Workloads() {
         5);
     workloads.back().has_experts = true;
     add("ResNet", SmallModel::kResNet, images);
+    // Micro-batches of uneven sizes, whose statistics ranks gather one by one.
+    add("ResNetNotDeferred", SmallModel::kResNet,
+        With(images, {"train.deferred_batch_norm=false", "batch.size=48", "train.steps=2"}), 7);
     add("UNet", SmallModel::kUNet, images);
     add("Adapters", SmallModel::kGpt, With(gpt, adapters));
   }
@@ -294,12 +297,25 @@ TEST_P(MeshMatrixTest, HasTheCurveOfSingleAndThePredictedCosts) {
     // Slices by four of tensors of 12 channels, or of 16 bits, are small beside the 64 bytes that
     // each tensor is rounded up to.
     if (GetParam().name == "GptFp32" || GetParam().name == "LlamaFp32" ||
-        (GetParam().name == "ResNetFp32" && mesh.tp < 4)) {
+        (GetParam().name == "ResNetFp32" && mesh.tp < 4) ||
+        (GetParam().name == "ResNetNotDeferredFp32" && mesh.tp == 1)) {
       ExpectPredictedCosts(ranks);
     } else {
       for (const RankReport& rank : ranks) ExpectPredictedTraffic(rank);
     }
   }
+}
+
+// The loads of experts are sums over a step, whatever batch normalisations do.
+TEST(ExpertsTest, LoadsAreOfStepsWhereBatchNormIsNotDeferred) {
+  const Assignments experts = {"model.experts.count=4", "model.experts.bias_rate=0.02",
+                               "cut.shards=2", "cut.micro_batches=2"};
+  const auto deferred =
+      RunStrategy(SingleStrategy(), MakeModel, SmallConfig(SmallModel::kLlama), experts);
+  const auto ranks = RunStrategy(Engine(), MakeModel, SmallConfig(SmallModel::kLlama),
+                                 With(experts, {"train.deferred_batch_norm=false", "mesh.dp=2"}));
+  ExpectSameBits(ranks, deferred);
+  ExpectPredictedCosts(ranks);
 }
 
 class MeshRefusalTest : public ::testing::TestWithParam<SmallModel> {};

@@ -40,7 +40,7 @@ class NaiveDdp : public Strategy {
           ranks_.AllReduce(use->gradient, use->gradient, ReduceOp::kSum, "gradients").Wait());
     }
     replica_.AddTiedGradients();
-    replica_.SumStatistics();
+    replica_.ShareStatistics();
     const double loss = replica_.MeanLoss(&ranks_);
 
     StepResult result = updater_.Step(step, trained_);

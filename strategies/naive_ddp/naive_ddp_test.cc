@@ -1,6 +1,6 @@
 #include "strategies/naive_ddp/naive_ddp.h"
 
-#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "models/models.h"
@@ -12,8 +12,11 @@ namespace lockstep {
 namespace {
 
 TEST(NaiveDdpTest, HasTheBitsOfSingleAndTheTrafficOfTheTheory) {
-  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig(), SmallUNetConfig()}) {
-    const Assignments cut = {"cut.micro_batches=3"};
+  const Assignments as_it_is = {}, not_deferred = {"train.deferred_batch_norm=false"};
+  for (const auto& [config, more] :
+       {std::pair(SmallGptConfig(), as_it_is), std::pair(SmallResNetConfig(), as_it_is),
+        std::pair(SmallResNetConfig(), not_deferred), std::pair(SmallUNetConfig(), as_it_is)}) {
+    const Assignments cut = With({"cut.micro_batches=3"}, more);
     const auto single =
         RunStrategy(SingleStrategy(), MakeModel, config, With(cut, {"cut.shards=4"}));
     const auto naive = RunStrategy(NaiveDdpStrategy(), MakeModel, config, With(cut, {"mesh.dp=4"}));

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/autograd/operations.h"
@@ -47,9 +48,15 @@ class NormalisedImages : public Block {
         norm_(AddChild<BatchNormLayer>("norm", 3, Activation::kNone)),
         linear_(AddChild<LinearLayer>("linear", 32 * 32 * 3, 10)) {}
 
+  std::vector<std::vector<float>>* seen = nullptr;  // images of each micro-batch that trains
+
  protected:
   Variables Forward(Pass& pass, Variables inputs) override {
     const int64_t batch = inputs[0].shape()[0];
+    if (seen != nullptr && pass.training()) {
+      const auto pixels = inputs[0].value.span<float>();
+      seen->emplace_back(pixels.begin(), pixels.end());
+    }
     return {linear_(pass, Reshape(pass.tape, norm_(pass, inputs[0]), {batch, 32 * 32 * 3}))};
   }
 
@@ -94,6 +101,43 @@ TEST(SingleTest, RunningEstimatesDoNotDependOnTheCut) {
     EXPECT_NE(estimates[0][i], i < 3 ? 0 : 1);
     EXPECT_NEAR(estimates[1][i], estimates[0][i], 1e-6);
     EXPECT_NEAR(estimates[2][i], estimates[0][i], 1e-6);
+  }
+}
+
+// Not deferred, the estimate moves as torch's BatchNorm moves it that sees one micro-batch after
+// the other: here computed in double precision, from the images as they came.
+TEST(SingleTest, EstimatesFollowMicroBatchesWhereTheyAreNotDeferred) {
+  constexpr int64_t kChannels = 3;
+  std::vector<std::vector<float>> micro_batches;
+  const ModelFactory make_model = [&](const Config&, const Dataset&) -> absl::StatusOr<Model> {
+    Model model;
+    auto block = std::make_unique<NormalisedImages>();
+    block->seen = &micro_batches;
+    model.blocks.push_back(std::move(block));
+    return model;
+  };
+  RunStrategy(SingleStrategy(), make_model, SmallResNetConfig(),
+              {"batch.size=10", "train.steps=3", "cut.shards=2", "cut.micro_batches=3",
+               "train.deferred_batch_norm=false"});
+  ASSERT_EQ(micro_batches.size(), 3u * 2 * 3);
+  std::vector<double> mean(kChannels, 0.0), variance(kChannels, 1.0);
+  for (const std::vector<float>& images : micro_batches) {
+    const double pixels = static_cast<double>(images.size()) / kChannels;
+    for (size_t c = 0; c < kChannels; ++c) {
+      double sum = 0, squares = 0;
+      for (size_t i = c; i < images.size(); i += kChannels) sum += images[i];
+      for (size_t i = c; i < images.size(); i += kChannels) {
+        squares += (images[i] - sum / pixels) * (images[i] - sum / pixels);
+      }
+      mean[c] += 0.1 * (sum / pixels - mean[c]);
+      variance[c] += 0.1 * (squares / (pixels - 1) - variance[c]);
+    }
+  }
+  const std::vector<float> stored_mean = Stored("first.norm.running_mean");
+  const std::vector<float> stored_variance = Stored("first.norm.running_var");
+  for (size_t c = 0; c < kChannels; ++c) {
+    EXPECT_NEAR(stored_mean[c], mean[c], 1e-6);
+    EXPECT_NEAR(stored_variance[c], variance[c], 1e-6);
   }
 }
 

@@ -95,7 +95,7 @@ void ScheduleRunner::Forward(const Action& action) {
   CHECK(is_new);
   peak_in_flight_ = std::max(peak_in_flight_, static_cast<int>(passes_.size()));
   const StageVariables outputs = at->second.Forward(std::move(inputs), batch);
-  if (EndsShard(micro_batch)) hooks_->forwarded(stage);
+  hooks_->forwarded(stage, micro_batches_[micro_batch]);
   if (!IsLast(stage)) links_.SendOutputs(stage, KindOf(micro_batch), outputs);
 }
 

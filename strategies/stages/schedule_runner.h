@@ -20,8 +20,8 @@ namespace lockstep {
 
 // What a strategy does beside the passes of its stages.
 struct StageHooks {
-  // When all of a shard's forwards of a stage are done.
-  std::function<void(int stage)> forwarded = [](int) {};
+  // When the forward of a micro-batch, by its index in the global batch, through a stage is done.
+  std::function<void(int stage, int64_t micro_batch)> forwarded = [](int, int64_t) {};
   // For the backward that completes the gradients of a stage's blocks for a shard of the batch,
   // `shard` in the order in which they run.
   std::function<BackwardHooks(int stage, int64_t shard)> completing = [](int, int64_t) {

@@ -260,8 +260,11 @@ TEST(PrecisionTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
 }
 
 TEST(PrecisionTest, ASkippedLastStepLeavesEverythingAsItWas) {
-  for (const std::string& config : {SmallGptConfig(), SmallResNetConfig()}) {
-    const Assignments fp16 = {"precision.compute=fp16", "precision.initial_scale=256", "mesh.dp=2"};
+  for (const auto& [config, more] :
+       {std::pair(SmallGptConfig(), Assignments{}), std::pair(SmallResNetConfig(), Assignments{}),
+        std::pair(SmallResNetConfig(), Assignments{"train.deferred_batch_norm=false"})}) {
+    const Assignments fp16 =
+        With({"precision.compute=fp16", "precision.initial_scale=256", "mesh.dp=2"}, more);
     for (const auto& [strategy, stages] : StrategiesWithRanks()) {
       const Assignments mesh = With(fp16, stages);
       const auto skipped =

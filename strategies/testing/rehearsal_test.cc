@@ -111,6 +111,14 @@ TEST(RehearsalOfDtypesTest, SixteenBits) {
   }
 }
 
+TEST(RehearsalOfStatisticsTest, OfEachMicroBatch) {
+  const Assignments each = {"train.deferred_batch_norm=false", "cut.micro_batches=3"};
+  for (const Case& c : {Case{SingleStrategy(), {}}, Case{DdpStrategy(), {"mesh.dp=2"}},
+                        Case{FsdpPipeStrategy(), {"mesh.pp=2", "mesh.dp=2"}}}) {
+    ExpectRehearsed({c.strategy, With(c.assignments, each)}, SmallResNetConfig());
+  }
+}
+
 TEST(RehearsalOfContextTest, OfDividedSequences) {
   for (const Assignments& mesh :
        {Assignments{"mesh.dp=1", "mesh.cp=4"},

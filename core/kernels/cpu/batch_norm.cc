@@ -242,12 +242,14 @@ void CpuKernels::UpdateRunningStatistics(const Tensor& sums, double weight, int6
   Span span(this, {sums, running_mean, running_variance});
   const int64_t channels = running_mean.elements();
   const float* in = sums.data<float>();
+  const bool has_squares = sums.elements() == 3 * channels;
+  CHECK(has_squares || sums.elements() == 2 * channels);
   const double samples = weight * static_cast<double>(rows);
   const double unbias = samples > 1 ? samples / (samples - 1) : 1;
   for (int64_t c = 0; c < channels; ++c) {
     const double mean = in[c] / weight;
     const double within = in[channels + c] / weight;
-    const double between = in[2 * channels + c] / weight - mean * mean;
+    const double between = has_squares ? in[2 * channels + c] / weight - mean * mean : 0;
     const double variance = (within + std::max(0.0, between)) * unbias;
     float& running = running_mean.data<float>()[c];
     float& spread = running_variance.data<float>()[c];

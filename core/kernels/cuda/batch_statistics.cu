@@ -32,13 +32,13 @@ __global__ void AddStatisticsKernel(int64_t channels, const float* mean, const f
   }
 }
 
-__global__ void UpdateRunningKernel(int64_t channels, const float* sums, double weight,
-                                    double unbias, float momentum, float* running_mean,
-                                    float* running_variance) {
+__global__ void UpdateRunningKernel(int64_t channels, const float* sums, bool has_squares,
+                                    double weight, double unbias, float momentum,
+                                    float* running_mean, float* running_variance) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= channels) return;
   const double mean = sums[c] / weight, within = sums[channels + c] / weight;
-  const double between = sums[2 * channels + c] / weight - mean * mean;
+  const double between = has_squares ? sums[2 * channels + c] / weight - mean * mean : 0;
   const double variance = (within + (between > 0 ? between : 0)) * unbias;
   running_mean[c] = static_cast<float>(running_mean[c] + momentum * (mean - running_mean[c]));
   running_variance[c] =
@@ -69,12 +69,12 @@ cudaError_t AddStatistics(cudaStream_t stream, int64_t channels, const float* me
 }
 
 cudaError_t UpdateRunningStatistics(cudaStream_t stream, int64_t channels, const float* sums,
-                                    double weight, int64_t rows, float momentum,
+                                    bool has_squares, double weight, int64_t rows, float momentum,
                                     float* running_mean, float* running_variance) {
   const double samples = weight * static_cast<double>(rows);
   const double unbias = samples > 1 ? samples / (samples - 1) : 1;
   UpdateRunningKernel<<<BlocksFor(channels, kThreads), kThreads, 0, stream>>>(
-      channels, sums, weight, unbias, momentum, running_mean, running_variance);
+      channels, sums, has_squares, weight, unbias, momentum, running_mean, running_variance);
   return cudaGetLastError();
 }
 

@@ -15,11 +15,11 @@ cudaError_t InverseStddevs(cudaStream_t stream, int64_t channels, const float* v
 cudaError_t Variances(cudaStream_t stream, int64_t channels, const float* inverse_stddevs,
                       float epsilon, float* variances);
 
-// As Kernels has them; sums: [3, channels].
+// As Kernels has them; sums: [3, channels], or without `has_squares` [2, channels].
 cudaError_t AddStatistics(cudaStream_t stream, int64_t channels, const float* mean,
                           const float* variance, float weight, Write write, float* sums);
 cudaError_t UpdateRunningStatistics(cudaStream_t stream, int64_t channels, const float* sums,
-                                    double weight, int64_t rows, float momentum,
+                                    bool has_squares, double weight, int64_t rows, float momentum,
                                     float* running_mean, float* running_variance);
 
 }  // namespace lockstep::cuda

@@ -116,8 +116,11 @@ void CudaKernels::UpdateRunningStatistics(const Tensor& sums, double weight, int
                                           float momentum, const Tensor& running_mean,
                                           const Tensor& running_variance) {
   Span span(this);
-  LS_CUDA(cuda::UpdateRunningStatistics(stream(), running_mean.elements(), sums.data<float>(),
-                                        weight, rows, momentum, running_mean.data<float>(),
+  const int64_t channels = running_mean.elements();
+  const bool has_squares = sums.elements() == 3 * channels;
+  CHECK(has_squares || sums.elements() == 2 * channels);
+  LS_CUDA(cuda::UpdateRunningStatistics(stream(), channels, sums.data<float>(), has_squares, weight,
+                                        rows, momentum, running_mean.data<float>(),
                                         running_variance.data<float>()));
 }
 

@@ -1,7 +1,8 @@
 // Conformance with torchgpipe, "deferred batch norm": each micro-batch is normalised by its own
-// statistics, and the running estimate moves once a step, as that of the whole batch would.
+// statistics, and the running estimate moves once a step, as that of the whole batch would; or once
+// for each micro-batch, where it is not deferred.
 //
-// Not here: converting a model. Every batch normalisation defers.
+// Not here: converting a model. A run's batch normalisations all defer, or none does.
 
 #include <cmath>
 #include <functional>
@@ -127,7 +128,7 @@ TEST_P(ChunksTest, RunningStatistics) {
         Estimate expected;
         for (int64_t step = 0; step < 3; ++step) {
           rank.Step(step);
-          rank.local_model().UpdateStatistics();
+          rank.UpdateStatistics();
           const Tensor batch = rank.MakeBatch(step * kSamples, kSamples).inputs;
           expected.Update(batch, momentum ? *momentum : 1.0 / static_cast<double>(step + 1));
           if (rank.index() == 0) ExpectNear(Estimate::Of(rank.local_model()), expected);
@@ -146,7 +147,7 @@ TEST(DeferredBatchNormTest, UnevenMicroBatchesWeighWhatTheyHave) {
     Estimate expected;
     for (int64_t step = 0; step < 2; ++step) {
       rank.Step(step);
-      rank.local_model().UpdateStatistics();
+      rank.UpdateStatistics();
       expected.Update(rank.MakeBatch(step * kSamples, kSamples).inputs, 0.1);
     }
     if (rank.index() == 0) ExpectNear(Estimate::Of(rank.local_model()), expected);
@@ -154,11 +155,42 @@ TEST(DeferredBatchNormTest, UnevenMicroBatchesWeighWhatTheyHave) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 }
 
+// Not deferred: as torch's BatchNorm that is given the micro-batches of 4, 3, 3, 3 and 3 samples
+// one after the other. A recompute moves nothing twice.
+TEST(DeferredBatchNormTest, NotDeferredEachMicroBatchMovesTheEstimate) {
+  for (const std::optional<float> momentum : {std::optional<float>(0.1f), std::optional<float>()}) {
+    for (const Checkpointing checkpointing :
+         {Checkpointing::kAlways, Checkpointing::kExceptLast, Checkpointing::kNever}) {
+      PipelineUnderTest pipeline = Pipeline(5, momentum);
+      pipeline.deferred_batch_norm = false;
+      pipeline.checkpointing = checkpointing;
+      pipeline.steps = 0;
+      const auto outcome = RunPipeline(pipeline, [&](RankUnderTest& rank) {
+        Estimate expected;
+        double updates = 0;
+        for (int64_t step = 0; step < 2; ++step) {
+          rank.Step(step);
+          rank.UpdateStatistics();
+          int64_t first = step * kSamples;
+          for (const int64_t samples : {4, 3, 3, 3, 3}) {
+            ++updates;
+            expected.Update(rank.MakeBatch(first, samples).inputs,
+                            momentum ? *momentum : 1 / updates);
+            first += samples;
+          }
+          if (rank.index() == 0) ExpectNear(Estimate::Of(rank.local_model()), expected);
+        }
+      });
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+    }
+  }
+}
+
 // Evaluation normalises by the estimate, gathers nothing and does not move it.
 TEST(DeferredBatchNormTest, Evaluation) {
   const auto outcome = RunPipeline(Pipeline(4), [](RankUnderTest& rank) {
     LocalModel& local_model = rank.local_model();
-    local_model.UpdateStatistics();
+    rank.UpdateStatistics();
     Estimate before;
     if (rank.index() == 0) before = Estimate::Of(local_model);
     std::vector<EvaluationSums> sums;
@@ -207,7 +239,7 @@ TEST(DeferredBatchNormTest, Optimize) {
     const auto outcome = RunPipeline(pipeline, [&](RankUnderTest& rank) {
       for (int64_t step = 0; step < 5; ++step) {
         rank.Step(step);
-        rank.local_model().UpdateStatistics();
+        rank.UpdateStatistics();
         for (Parameter* parameter : rank.local_model().parameters()) {
           for (int64_t i = 0; i < parameter->value.elements(); ++i) {
             parameter->value.data<float>()[i] -= kRate * parameter->gradient.data<float>()[i];

@@ -64,6 +64,7 @@ Settings SettingsOf(const PipelineUnderTest& pipeline) {
   Settings settings;
   settings.seed = 3;
   settings.steps = pipeline.steps;
+  settings.deferred_batch_norm = pipeline.deferred_batch_norm;
   settings.cut.micro_batches = pipeline.schedule.micro_batches;
   settings.batch.size = pipeline.samples > 0 ? pipeline.samples : 2 * settings.cut.micro_batches;
   settings.mesh.pp = static_cast<int>(pipeline.schedule.ranks.size());
@@ -83,6 +84,8 @@ RankUnderTest::RankUnderTest(RankHandle& handle, const PipelineUnderTest& pipeli
       rank_(kernels_, mesh_, timer_, trace_),
       local_model_(std::make_unique<LocalModel>(rank_, pipeline.make_model(),
                                                 plan_.RangesByRank()[handle.rank()], settings_, 1)),
+      statistics_(std::make_unique<BatchStatistics>(*local_model_, settings_,
+                                                    ShardAssignment::kConsecutive)),
       links_(std::make_unique<StageLinks>(*local_model_, plan_, mesh_.pp())),
       runner_(std::make_unique<ScheduleRunner>(*local_model_, plan_, pipeline.schedule,
                                                handle.rank(), pipeline.checkpointing,
@@ -97,9 +100,17 @@ void RankUnderTest::Step(int64_t step) {
   Batches batches(*this, step, settings_);
   std::vector<int64_t> micro_batches(settings_.cut.micro_batches);
   std::iota(micro_batches.begin(), micro_batches.end(), 0);
-  runner_->Run(step, micro_batches, settings_.cut.micro_batches, batches, {});
+  runner_->Run(step, micro_batches, settings_.cut.micro_batches, batches,
+               {.forwarded = [this](int stage, int64_t micro_batch) {
+                 statistics_->EndForward(plan_.stages[stage], micro_batch);
+               }});
   for (Parameter* use : local_model_->uses()) CompleteGradient(kernels_, *use);
   timer_.EndStep(0);
+}
+
+void RankUnderTest::UpdateStatistics() {
+  statistics_->Share(mesh_);
+  statistics_->Update();
 }
 
 Batch RankUnderTest::MakeBatch(int64_t first_sample, int64_t samples) {

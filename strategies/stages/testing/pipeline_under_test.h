@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
+#include "core/run/batch_statistics.h"
 #include "core/run/local_model.h"
 #include "strategies/stages/schedule_runner.h"
 
@@ -21,7 +22,8 @@ struct PipelineUnderTest {
   Schedule schedule;
   std::vector<int64_t> balance = {};  // blocks of each stage; empty: one
   Checkpointing checkpointing = Checkpointing::kNever;
-  int64_t samples = 0;  // of a step; 0: two a micro-batch
+  bool deferred_batch_norm = true;  // as in Settings
+  int64_t samples = 0;              // of a step; 0: two a micro-batch
   int64_t steps = 1;
   // The next micro-batch, of so many samples; by default vectors of 8 features in 8 classes, others
   // for each sample of a step.
@@ -35,6 +37,8 @@ class RankUnderTest {
 
   // Runs a step, from fresh gradients to complete ones.
   void Step(int64_t step);
+  // After a step: moves the running estimates.
+  void UpdateStatistics();
 
   LocalModel& local_model() { return *local_model_; }
   ScheduleRunner& runner() { return *runner_; }
@@ -56,6 +60,7 @@ class RankUnderTest {
   StepTimer timer_;
   Rank rank_;
   std::unique_ptr<LocalModel> local_model_;
+  std::unique_ptr<BatchStatistics> statistics_;
   std::unique_ptr<StageLinks> links_;
   std::unique_ptr<ScheduleRunner> runner_;
 };
