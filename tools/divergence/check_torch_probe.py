@@ -40,6 +40,7 @@ size = 8
 [train]
 steps = {steps}
 clip_norm = 1.0
+deferred_batch_norm = false  # the estimates of batch normalisation move as PyTorch does it
 [schedule]
 kind = "constant"
 learning_rate = 1e-2
@@ -63,7 +64,7 @@ weight_decay = 0.1
 IMAGES = COMMON + """[data]
 kind = "shapes"
 [cut]
-shards = 1
+shards = 2
 [optimizer]
 kind = "sgd"
 momentum = 0.9
