@@ -8,6 +8,16 @@
 #include "glog/logging.h"
 
 namespace lockstep::cuda {
+namespace {
+
+// The GPU whose memory the address is in.
+int OrdinalOf(const void* address) {
+  cudaPointerAttributes attributes = {};
+  LS_CUDA(cudaPointerGetAttributes(&attributes, address));
+  return attributes.device;
+}
+
+}  // namespace
 
 GpuMark::GpuMark(cudaStream_t stream) {
   LS_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
@@ -58,7 +68,15 @@ DeviceMarkPtr GpuStream::Mark() {
 
 void GpuStream::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   MakeCurrent();
-  LS_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_));
+  const int target = OrdinalOf(to), source = OrdinalOf(from);
+  const auto size = static_cast<size_t>(bytes);
+  if (target == source) {
+    LS_CUDA(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream_));
+  } else {
+    // Blocks come from pools (core/cuda/allocator.h), which give other GPUs no access: a plain copy
+    // runs on one GPU and would need it.
+    LS_CUDA(cudaMemcpyPeerAsync(to, target, from, source, size, stream_));
+  }
 }
 
 void GpuStream::Reduce(DType dtype, ReduceOp op, absl::Span<const std::byte* const> inputs,

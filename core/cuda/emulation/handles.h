@@ -18,7 +18,7 @@ struct CUevent_st {
 };
 
 struct CUmemPoolHandle_st {
-  int device;
+  std::shared_ptr<lockstep::emulation::MemoryPool> pool;
 };
 
 namespace lockstep::emulation {

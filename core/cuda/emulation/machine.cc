@@ -1,5 +1,6 @@
 #include "core/cuda/emulation/machine.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "glog/logging.h"
@@ -12,6 +13,7 @@ constexpr size_t kMostQueued = 512;
 // One in so many queued operations lets GPUs move on at once.
 constexpr uint64_t kEager = 8;
 constexpr uint64_t kMostSteps = 4;
+constexpr uint64_t kAllPeers = 1 << 20;
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const value = std::getenv(name);
@@ -22,14 +24,16 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 Machine& Machine::Get() {
   // Never destroyed: threads may use it up to the end of the process.
-  static Machine& machine =
-      *new Machine(static_cast<int>(FromEnvironment("LOCKSTEP_EMULATED_GPUS", 4)),
-                   FromEnvironment("LOCKSTEP_EMULATED_SEED", 1));
+  static Machine& machine = *new Machine(
+      static_cast<int>(FromEnvironment("LOCKSTEP_EMULATED_GPUS", 4)),
+      static_cast<int>(FromEnvironment("LOCKSTEP_EMULATED_PEERS", kAllPeers)),
+      FromEnvironment("LOCKSTEP_EMULATED_SEED", FromEnvironment("TEST_RUN_NUMBER", 1)));
   return machine;
 }
 
-Machine::Machine(int devices, uint64_t seed)
+Machine::Machine(int devices, int island, uint64_t seed)
     : devices_(devices),
+      island_(std::max(island, 1)),
       memory_(devices),
       random_(seed),
       errors_(static_cast<size_t>(devices), cudaSuccess) {}

@@ -48,12 +48,18 @@ struct Mark {
 // order that no event asks for does not hold. What is queued starts at once only now and then.
 class Machine {
  public:
-  // Made by the first call, from the environment: LOCKSTEP_EMULATED_GPUS, 4 unless it is set, and
-  // LOCKSTEP_EMULATED_SEED, which chooses the order. The runtime of CUDA is one for a process, and
-  // so is its stand-in.
+  // Made by the first call, from the environment: LOCKSTEP_EMULATED_GPUS, 4 unless it is set;
+  // LOCKSTEP_EMULATED_PEERS, how many neighbours reach each other's memory, all unless it is set;
+  // and LOCKSTEP_EMULATED_SEED, which chooses the order, else the number of the test's run, of those
+  // that --runs_per_test asks Bazel for. The runtime of CUDA is one for a process, and so is its
+  // stand-in.
   static Machine& Get();
 
   int devices() const { return devices_; }
+  // Whether the two GPUs can reach each other's memory.
+  bool ArePeers(int device, int peer) const {
+    return device != peer && device / island_ == peer / island_;
+  }
   Memory& memory() { return memory_; }
 
   // The error that ended the GPU; success as long as there is none.
@@ -84,7 +90,7 @@ class Machine {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  Machine(int devices, uint64_t seed);
+  Machine(int devices, int island, uint64_t seed);
 
   void RunUntil(Lock& lock, const std::function<bool()>& is_done);
   // Runs one operation, if one is ready; releases the lock meanwhile.
@@ -92,6 +98,7 @@ class Machine {
   void FailLocked(int device, const Fault& fault);
 
   const int devices_;
+  const int island_;  // GPUs that are peers
   Memory memory_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -60,6 +60,8 @@ void MapPattern(void* block, size_t bytes) {
 
 Memory::Memory(int devices) : arenas_(static_cast<size_t>(devices)) {
   for (Arena& arena : arenas_) {
+    arena.default_pool =
+        std::make_shared<MemoryPool>(MemoryPool{static_cast<int>(&arena - arenas_.data()), {}});
     void* const memory = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     PCHECK(memory != MAP_FAILED) << "address space for an emulated GPU";
@@ -71,9 +73,23 @@ Memory::~Memory() {
   for (const Arena& arena : arenas_) munmap(arena.begin, kArenaBytes);
 }
 
-void* Memory::Reserve(int device, size_t bytes) {
+const std::shared_ptr<MemoryPool>& Memory::DefaultPool(int device) const {
+  return arenas_[static_cast<size_t>(device)].default_pool;
+}
+
+void Memory::SetAccess(MemoryPool& pool, int peer, bool has_access) {
   std::unique_lock lock(mutex_);
-  Arena& arena = arenas_[static_cast<size_t>(device)];
+  if (has_access) {
+    pool.peers.insert(peer);
+  } else {
+    pool.peers.erase(peer);
+    ++generation_;
+  }
+}
+
+void* Memory::Reserve(const std::shared_ptr<MemoryPool>& pool, size_t bytes) {
+  std::unique_lock lock(mutex_);
+  Arena& arena = arenas_[static_cast<size_t>(pool->device)];
   if (bytes > static_cast<size_t>(kBytesOfDevice - arena.live_bytes)) return nullptr;
   const size_t room = RoomFor(bytes);
   std::deque<uintptr_t>& freed = arena.freed[room];
@@ -87,7 +103,8 @@ void* Memory::Reserve(int device, size_t bytes) {
     begin = Number(arena.begin) + arena.used;
     arena.used += room;
   }
-  arena.blocks[begin] = {.bytes = bytes, .room = room, .state = State::kReserved};
+  arena.blocks[begin] = {
+      .bytes = bytes, .room = room, .state = State::kReserved, .pool = pool};
   arena.live_bytes += static_cast<int64_t>(bytes);
   return reinterpret_cast<void*>(begin);
 }
@@ -180,10 +197,13 @@ std::string Memory::Judge(int device, const void* address, size_t bytes) const {
   if (owner < 0) {
     return IsPageLocked(address, bytes) ? "" : "in memory of the host that is not page-locked";
   }
-  if (owner != device) return absl::StrCat("in memory of GPU ", owner);
   std::shared_lock lock(mutex_);
-  const auto [begin, block] = Find(device, Number(address));
+  const auto [begin, block] = Find(owner, Number(address));
   if (block == nullptr) return "in memory that was never allocated";
+  if (owner != device && !block->pool->peers.contains(device)) {
+    return absl::StrCat("in memory of GPU ", owner, ", whose pool GPU ", device,
+                        " has no access to (cudaMemPoolSetAccess)");
+  }
   const uintptr_t end = begin + block->bytes;
   if (Number(address) + bytes > end) {
     return absl::StrCat("up to byte ", Number(address) + bytes - begin, " of a block of ",
@@ -203,9 +223,11 @@ std::string Memory::Judge(int device, const void* address, size_t bytes) const {
 Memory::Range Memory::RangeAround(int device, const void* address) const {
   const uint64_t now = generation();
   std::shared_lock lock(mutex_);
-  if (DeviceOf(address) != device) return {};
-  const auto [begin, block] = Find(device, Number(address));
+  const int owner = DeviceOf(address);
+  if (owner < 0) return {};
+  const auto [begin, block] = Find(owner, Number(address));
   if (block == nullptr || block->state != State::kLive) return {};
+  if (owner != device && !block->pool->peers.contains(device)) return {};
   return {.begin = begin, .end = begin + block->bytes, .generation = now};
 }
 

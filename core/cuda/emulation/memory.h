@@ -5,12 +5,21 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep::emulation {
+
+// Where blocks come from. Kernels and copies of its GPU may use them, and those of GPUs that were given
+// access (cudaMemPoolSetAccess): cudaDeviceEnablePeerAccess opens no pool.
+struct MemoryPool {
+  const int device;
+  std::set<int> peers;  // GPUs that have access; under Memory's lock
+};
 
 // The memory of all emulated GPUs, and what of the host's is page-locked. Addresses tell GPUs
 // apart, as with CUDA's unified addressing, and a freed block's addresses come back late, so that
@@ -26,9 +35,13 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Returns addresses for a block of `bytes`, which is used from Begin to End; null where the GPU
-  // has less left.
-  void* Reserve(int device, size_t bytes);
+  // The pool that a GPU's blocks come from unless a call names another.
+  const std::shared_ptr<MemoryPool>& DefaultPool(int device) const;
+  void SetAccess(MemoryPool& pool, int peer, bool has_access);
+
+  // Returns addresses for a block of `bytes`, which is used from Begin to End; null where the pool's
+  // GPU has less left.
+  void* Reserve(const std::shared_ptr<MemoryPool>& pool, size_t bytes);
   // Fills the block with NaN of every width.
   void Begin(void* block);
   // Returns whether the block was in use.
@@ -62,8 +75,10 @@ class Memory {
     size_t bytes;  // as asked for
     size_t room;
     State state;
+    std::shared_ptr<const MemoryPool> pool;
   };
   struct Arena {
+    std::shared_ptr<MemoryPool> default_pool;
     char* begin = nullptr;
     size_t used = 0;
     int64_t live_bytes = 0;

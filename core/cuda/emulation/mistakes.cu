@@ -25,6 +25,27 @@ __global__ void ReverseKernel(float* x, Barrier barrier) {
   x[threadIdx.x] = shared[kThreads - 1 - threadIdx.x];
 }
 
+// The lanes of each pair swap what they have, with or without a barrier of the warp in between.
+__global__ void SwapKernel(float* x, bool synchronizes) {
+  __shared__ float shared[kThreads];
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (synchronizes) __syncwarp();
+  x[threadIdx.x] = shared[threadIdx.x ^ 1];
+}
+
+__global__ void SharedKernel(float* x, int64_t written, int64_t read) {
+  extern __shared__ float shared[];
+  if (written >= 0) shared[written] = 1;
+  x[threadIdx.x] = shared[read];
+}
+
+__global__ void ShuffleKernel(float* x, unsigned mask) {
+  if ((mask >> threadIdx.x & 1) == 0) return;
+  x[threadIdx.x] = __shfl_xor_sync(mask, x[threadIdx.x], 1);
+}
+
+__global__ void ArgumentKernel(const LargeArgument argument, float* x) { *x = argument.values[0]; }
+
 }  // namespace
 
 void FillElements(cudaStream_t stream, float* x, int64_t count, float value) {
@@ -37,6 +58,22 @@ void CopyVectors(cudaStream_t stream, const float* x, float* y, int threads) {
 
 void Reverse(cudaStream_t stream, float* x, Barrier barrier, int64_t shared_bytes) {
   ReverseKernel<<<1, kThreads, shared_bytes, stream>>>(x, barrier);
+}
+
+void SwapLanes(cudaStream_t stream, float* x, bool synchronizes) {
+  SwapKernel<<<1, kThreads, 0, stream>>>(x, synchronizes);
+}
+
+void UseShared(cudaStream_t stream, float* x, int64_t written, int64_t read) {
+  SharedKernel<<<1, 1, kSharedElements * sizeof(float), stream>>>(x, written, read);
+}
+
+void ShuffleLanes(cudaStream_t stream, float* x, unsigned mask) {
+  ShuffleKernel<<<1, 32, 0, stream>>>(x, mask);
+}
+
+void PassLargeArgument(cudaStream_t stream, const LargeArgument& argument, float* x) {
+  ArgumentKernel<<<1, 1, 0, stream>>>(argument, x);
 }
 
 }  // namespace lockstep::emulation

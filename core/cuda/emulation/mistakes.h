@@ -19,4 +19,21 @@ enum class Barrier { kWhole, kMissing, kAwaitsTheWarp };
 // x[i] = 255 - i for i < 256, by way of shared memory of `shared_bytes`.
 void Reverse(cudaStream_t stream, float* x, Barrier barrier, int64_t shared_bytes = 1024);
 
+// x[i] = i ^ 1 for i < 256, by way of shared memory within each warp.
+void SwapLanes(cudaStream_t stream, float* x, bool synchronizes);
+
+// One thread with kSharedElements of shared memory, which writes 1 to element `written` unless that is
+// negative: x[0] = element `read`.
+constexpr int64_t kSharedElements = 64;
+void UseShared(cudaStream_t stream, float* x, int64_t written, int64_t read);
+
+// x[i] = x[i ^ 1] for the lanes of `mask` of one warp.
+void ShuffleLanes(cudaStream_t stream, float* x, unsigned mask);
+
+// More than the 32,764 bytes that a kernel's arguments may have.
+struct LargeArgument {
+  float values[8192];
+};
+void PassLargeArgument(cudaStream_t stream, const LargeArgument& argument, float* x);
+
 }  // namespace lockstep::emulation

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,25 @@ class SharedLimits {
 SharedLimits& TheSharedLimits() {
   static SharedLimits& limits = *new SharedLimits;
   return limits;
+}
+
+// Which GPUs have been given access to which others' memory, by cudaDeviceEnablePeerAccess.
+class EnabledPeers {
+ public:
+  // Returns whether it had not been given.
+  bool Add(int device, int peer) {
+    std::lock_guard lock(mutex_);
+    return pairs_.insert({device, peer}).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> pairs_;
+};
+
+EnabledPeers& TheEnabledPeers() {
+  static EnabledPeers& peers = *new EnabledPeers;
+  return peers;
 }
 
 bool IsGridValid(const Shape::Extents& grid) {
@@ -116,10 +136,11 @@ cudaError_t QueueRuntime(cudaStream_t stream, Operation operation) {
   return DeviceError();
 }
 
-cudaError_t Allocate(void** block, size_t bytes, int device, cudaStream_t stream) {
+cudaError_t Allocate(void** block, size_t bytes, const std::shared_ptr<MemoryPool>& pool,
+                     cudaStream_t stream) {
   *block = nullptr;
   if (bytes == 0) return cudaSuccess;
-  void* const reserved = TheMachine().memory().Reserve(device, bytes);
+  void* const reserved = TheMachine().memory().Reserve(pool, bytes);
   if (reserved == nullptr) return Result(cudaErrorMemoryAllocation);
   *block = reserved;
   return QueueRuntime(stream, {.name = "cudaMallocAsync", .run = [reserved] {
@@ -157,7 +178,9 @@ bool Agrees(cudaMemcpyKind kind, const Side& to, const Side& from) {
   return false;
 }
 
-// Copies rows of `width` bytes in the order of the stream.
+// Copies rows of `width` bytes in the order of the stream, by the stream's GPU. "Any async memcpy
+// involving memory from cudaMallocAsync should be done using the specified stream's context as the
+// calling thread's current context" (Programming Guide, "Stream-Ordered Memory Allocator").
 cudaError_t Copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                  size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   if (width == 0 || height == 0) return cudaSuccess;
@@ -171,6 +194,11 @@ cudaError_t Copy(void* to, size_t to_pitch, const void* from, size_t from_pitch,
     return Refuse(cudaErrorInvalidValue,
                   "cudaMemcpyAsync: an address is not on the side that the kind says");
   }
+  if (stream != nullptr && stream->stream->device != current_device) {
+    return Refuse(cudaErrorInvalidResourceHandle,
+                  absl::StrCat("cudaMemcpyAsync: the stream is not one of GPU ", current_device,
+                               ", which is the calling thread's (cudaSetDevice)"));
+  }
   const auto rows = [=](const std::byte* first) {
     for (size_t row = 0; row < height; ++row) {
       std::memmove(static_cast<std::byte*>(to) + row * to_pitch, first + row * from_pitch, width);
@@ -182,12 +210,13 @@ cudaError_t Copy(void* to, size_t to_pitch, const void* from, size_t from_pitch,
     const auto* const begin = static_cast<const std::byte*>(from);
     staged = std::make_shared<std::vector<std::byte>>(begin, begin + from_bytes);
   }
+  const int device = current_device;
   const cudaError_t error = QueueRuntime(
       stream,
       {.name = "cudaMemcpyAsync", .run = [=]() -> std::optional<Fault> {
          for (const auto& [side, bytes] : {std::pair(target, to_bytes), {source, from_bytes}}) {
            if (side.device < 0) continue;
-           auto fault = JudgeAccess("cudaMemcpyAsync", side.device, "copies", side.address, bytes);
+           auto fault = JudgeAccess("cudaMemcpyAsync", device, "copies", side.address, bytes);
            if (fault.has_value()) return fault;
          }
          rows(staged != nullptr ? staged->data() : static_cast<const std::byte*>(from));
@@ -237,10 +266,12 @@ using lockstep::emulation::current_device;
 using lockstep::emulation::DeviceError;
 using lockstep::emulation::last_error;
 using lockstep::emulation::Machine;
+using lockstep::emulation::MemoryPool;
 using lockstep::emulation::QueueRuntime;
 using lockstep::emulation::Refuse;
 using lockstep::emulation::Result;
 using lockstep::emulation::Side;
+using lockstep::emulation::TheEnabledPeers;
 using lockstep::emulation::TheMachine;
 using lockstep::emulation::TheSharedLimits;
 
@@ -338,6 +369,29 @@ cudaError_t cudaDeviceSynchronize() {
   return DeviceError();
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
+  const int devices = TheMachine().devices();
+  if (device < 0 || device >= devices || peer < 0 || peer >= devices) {
+    return Result(cudaErrorInvalidDevice);
+  }
+  *can_access = TheMachine().ArePeers(device, peer) ? 1 : 0;
+  return DeviceError();
+}
+
+// All memory here is a pool's, which this does not open.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  LS_RETURN_IF_DEVICE_FAILED();
+  if (flags != 0) return Result(cudaErrorInvalidValue);
+  const bool is_device = peer >= 0 && peer < TheMachine().devices();
+  if (!is_device || !TheMachine().ArePeers(current_device, peer)) {
+    return Refuse(cudaErrorInvalidDevice,
+                  absl::StrCat("cudaDeviceEnablePeerAccess: GPU ", current_device,
+                               " cannot reach memory of GPU ", peer));
+  }
+  return TheEnabledPeers().Add(current_device, peer) ? cudaSuccess
+                                                     : Result(cudaErrorPeerAccessAlreadyEnabled);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
@@ -433,7 +487,8 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
   if (!is_device || properties->location.id >= TheMachine().devices()) {
     return Refuse(cudaErrorInvalidValue, "cudaMemPoolCreate: no memory of a GPU");
   }
-  *pool = new CUmemPoolHandle_st{properties->location.id};
+  *pool = new CUmemPoolHandle_st{
+      std::make_shared<MemoryPool>(MemoryPool{properties->location.id, {}})};
   return DeviceError();
 }
 
@@ -444,20 +499,47 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return DeviceError(); }
 
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* accesses,
+                                 size_t count) {
+  const int owner = pool->pool->device;
+  for (size_t i = 0; i < count; ++i) {
+    const auto& [location, flags] = accesses[i];
+    const bool is_device = location.type == cudaMemLocationTypeDevice && location.id >= 0 &&
+                           location.id < TheMachine().devices();
+    if (!is_device || flags == cudaMemAccessFlagsProtRead) {
+      return Refuse(cudaErrorInvalidValue,
+                    "cudaMemPoolSetAccess: a GPU has all access to a pool or none");
+    }
+    if (location.id == owner && flags == cudaMemAccessFlagsProtNone) {
+      return Refuse(cudaErrorInvalidValue, "cudaMemPoolSetAccess: a GPU keeps its own memory");
+    }
+    if (location.id != owner && !TheMachine().ArePeers(location.id, owner)) {
+      return Refuse(cudaErrorInvalidDevice,
+                    absl::StrCat("cudaMemPoolSetAccess: GPU ", location.id,
+                                 " cannot reach memory of GPU ", owner));
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    TheMachine().memory().SetAccess(*pool->pool, accesses[i].location.id,
+                                    accesses[i].flags == cudaMemAccessFlagsProtReadWrite);
+  }
+  return DeviceError();
+}
+
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return DeviceError(); }
 
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream) {
   LS_RETURN_IF_DEVICE_FAILED();
-  return Allocate(block, bytes, stream->stream->device, stream);
+  return Allocate(block, bytes, TheMachine().memory().DefaultPool(stream->stream->device), stream);
 }
 
 cudaError_t cudaMallocFromPoolAsync(void** block, size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t stream) {
   LS_RETURN_IF_DEVICE_FAILED();
-  if (pool->device != stream->stream->device) {
+  if (pool->pool->device != stream->stream->device) {
     return Refuse(cudaErrorInvalidValue, "cudaMallocFromPoolAsync: the stream is of another GPU");
   }
-  return Allocate(block, bytes, pool->device, stream);
+  return Allocate(block, bytes, pool->pool, stream);
 }
 
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
@@ -477,6 +559,39 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   LS_RETURN_IF_DEVICE_FAILED();
   return Copy(to, bytes, from, bytes, bytes, 1, kind, stream);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  LS_RETURN_IF_DEVICE_FAILED();
+  if (bytes == 0) return cudaSuccess;
+  const std::pair<const void*, int> sides[] = {{to, to_device}, {from, from_device}};
+  for (const auto& [address, device] : sides) {
+    if (TheMachine().memory().DeviceOf(address) == device) continue;
+    return Refuse(cudaErrorInvalidValue,
+                  absl::StrCat("cudaMemcpyPeerAsync: an address that is not of GPU ", device));
+  }
+  // Each GPU has its own side, and the driver brings the bytes from one to the other.
+  return QueueRuntime(
+      stream, {.name = "cudaMemcpyPeerAsync",
+               .run = [=]() -> std::optional<lockstep::emulation::Fault> {
+                 for (const auto& [address, device] : sides) {
+                   auto fault = lockstep::emulation::JudgeAccess("cudaMemcpyPeerAsync", device,
+                                                                 "copies", address, bytes);
+                   if (fault.has_value()) return fault;
+                 }
+                 std::memmove(to, from, bytes);
+                 return std::nullopt;
+               }});
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  const Side side(address, 1);
+  *attributes = {.type = side.device >= 0      ? cudaMemoryTypeDevice
+                         : side.is_page_locked ? cudaMemoryTypeHost
+                                               : cudaMemoryTypeUnregistered,
+                 .device = side.device};
+  return DeviceError();
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,

@@ -1,0 +1,319 @@
+// What cuBLASLt and cuDNN on emulated GPUs refuse: combinations of types, layouts and alignments that
+// their documentation does not have.
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/cuda/emulation/mistakes.h"
+#include "core/cuda/emulation/testing.h"
+#include "cublasLt.h"
+#include "cudnn.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::emulation {
+namespace {
+
+using LibrariesTest = EmulationTest;
+
+// A product of two matrices of ones, [m, k] and [k, n], and what can be wrong with it. The memory is
+// that of fp32, whatever the types.
+struct Product {
+  int64_t leading = 8;  // of the first matrix
+  int64_t inner = 16;   // of the second matrix
+  float beta = 0;
+  cudaDataType a = CUDA_R_32F, b = CUDA_R_32F, d = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  bool has_bias = false, has_aux = false;
+  int64_t aux_leading = 8;
+  int64_t offset = 0;           // of the first matrix in its block, in floats
+  size_t workspace_bytes = 64;  // of the 64 that the algorithm may ask for
+  int device = 0;               // the calling thread's; the stream is one of GPU 0
+};
+
+struct Outcome {
+  cublasStatus_t status;
+  float element, workspace;  // the first of each
+};
+
+Outcome ProductOfOnes(const Product& p) {
+  constexpr int64_t kM = 8, kN = 4, kK = 16;
+  constexpr uint64_t kWorkspaceBytes = 64;
+  const Gpu gpu;
+  float *const a = gpu.Floats(kM * kK + p.offset), *const b = gpu.Floats(kK * kN);
+  float *const c = gpu.Floats(kM * kN), *const workspace = gpu.Floats(kWorkspaceBytes / 4);
+  FillElements(gpu.stream(), a, kM * kK + p.offset, 1);
+  FillElements(gpu.stream(), b, kK * kN, 1);
+  FillElements(gpu.stream(), workspace, kWorkspaceBytes / 4, 1);
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t layouts[3] = {};
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtCreate(&handle);
+  cublasLtMatmulDescCreate(&operation, p.compute, CUDA_R_32F);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
+              CUBLAS_STATUS_SUCCESS);
+  };
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.has_bias ? static_cast<const void*>(b) : nullptr);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.has_aux ? static_cast<void*>(b) : nullptr);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_leading);
+  cublasLtMatrixLayoutCreate(&layouts[0], p.a, kM, kK, p.leading);
+  cublasLtMatrixLayoutCreate(&layouts[1], p.b, static_cast<uint64_t>(p.inner), kN, kK);
+  cublasLtMatrixLayoutCreate(&layouts[2], p.d, kM, kN, kM);
+  cublasLtMatmulPreferenceCreate(&preference);
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                       &kWorkspaceBytes, sizeof(kWorkspaceBytes));
+  cublasLtMatmulHeuristicResult_t chosen = {};
+  int found = 0;
+  cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, operation, layouts[0], layouts[1], layouts[2],
+                                     layouts[2], preference, 1, &chosen, &found);
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    const float one = 1;
+    cudaSetDevice(p.device);
+    status = cublasLtMatmul(handle, operation, &one, a + p.offset, layouts[0], b, layouts[1],
+                            &p.beta, c, layouts[2], c, layouts[2], &chosen.algo, workspace,
+                            p.workspace_bytes, gpu.stream());
+    cudaSetDevice(0);
+  }
+  cublasLtMatmulPreferenceDestroy(preference);
+  for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
+  cublasLtMatmulDescDestroy(operation);
+  cublasLtDestroy(handle);
+  if (status != CUBLAS_STATUS_SUCCESS) return {status, 0, 0};
+  return {status, gpu.Read(c, 1)[0], gpu.Read(workspace, 1)[0]};
+}
+
+TEST_F(LibrariesTest, AProduct) { EXPECT_EQ(ProductOfOnes({}).element, 16); }
+
+TEST_F(LibrariesTest, AWorkspaceIsLeftAsNan) {
+  EXPECT_THAT(ProductOfOnes({}).workspace, testing::IsNan());
+}
+
+TEST_F(LibrariesTest, AWrongBetaReadsNan) {
+  EXPECT_THAT(ProductOfOnes({.beta = 1}).element, testing::IsNan());
+}
+
+TEST_F(LibrariesTest, ALeadingDimensionThatReadsBehindTheMatrix) {
+  ExpectFound<cudaError_t>(
+      [] {
+        ProductOfOnes({.leading = 9});
+        return cudaDeviceSynchronize();
+      },
+      cudaErrorIllegalAddress, "cublasLtMatmul reads A, .* of a block of 512 bytes");
+}
+
+// What cuBLASLt refuses, and why.
+struct RefusedProduct {
+  const char* name;
+  Product product;
+  cublasStatus_t status;
+  const char* message;
+};
+
+class RefusedProductTest : public testing::TestWithParam<RefusedProduct> {
+ protected:
+  RefusedProductTest() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
+TEST_P(RefusedProductTest, IsRefused) {
+  ExpectFound<cublasStatus_t>([] { return ProductOfOnes(GetParam().product).status; },
+                              GetParam().status, GetParam().message);
+}
+
+constexpr cublasStatus_t kNotSupported = CUBLAS_STATUS_NOT_SUPPORTED;
+
+INSTANTIATE_TEST_SUITE_P(
+    CublasLt, RefusedProductTest,
+    testing::Values(
+        RefusedProduct{"LeadingDimension", {.leading = 7}, kNotSupported, "below the rows"},
+        RefusedProduct{"InnerDimension", {.inner = 15}, kNotSupported, "inner dimensions"},
+        RefusedProduct{"OperandTypes", {.a = CUDA_R_16F}, kNotSupported, "operands of two types"},
+        RefusedProduct{"ResultType", {.d = CUDA_R_16F}, kNotSupported, "a type of the result"},
+        RefusedProduct{"ResultOf16Bits",
+                       {.a = CUDA_R_16F, .b = CUDA_R_16F, .d = CUDA_R_16BF},
+                       kNotSupported,
+                       "a type of the result"},
+        RefusedProduct{"Tf32For16Bits",
+                       {.a = CUDA_R_16F,
+                        .b = CUDA_R_16F,
+                        .d = CUDA_R_16F,
+                        .compute = CUBLAS_COMPUTE_32F_FAST_TF32},
+                       kNotSupported,
+                       "TF32 for operands of 16 bits"},
+        RefusedProduct{
+            "NoBias", {.epilogue = CUBLASLT_EPILOGUE_BIAS}, kNotSupported, "no bias"},
+        RefusedProduct{"NoAuxiliaryMatrix",
+                       {.epilogue = CUBLASLT_EPILOGUE_DGELU},
+                       kNotSupported,
+                       "no auxiliary matrix"},
+        RefusedProduct{
+            "LeadingDimensionOfAuxiliaryMatrix",
+            {.epilogue = CUBLASLT_EPILOGUE_DGELU, .has_aux = true, .aux_leading = 12},
+            kNotSupported,
+            "a leading dimension of the auxiliary matrix of 12"},
+        RefusedProduct{
+            "Alignment", {.offset = 1}, CUBLAS_STATUS_INVALID_VALUE, "operand 0 is less aligned"},
+        RefusedProduct{"Workspace",
+                       {.workspace_bytes = 60},
+                       CUBLAS_STATUS_INVALID_VALUE,
+                       "too little workspace"},
+        RefusedProduct{
+            "SetDevice", {.device = 1}, CUBLAS_STATUS_EXECUTION_FAILED, ".cudaSetDevice"}),
+    [](const auto& refused) { return refused.param.name; });
+
+TEST_F(LibrariesTest, AttributesHaveTheirSizes) {
+  cublasLtMatmulDesc_t operation = nullptr;
+  EXPECT_EQ(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_16F),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  ASSERT_EQ(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+            CUBLAS_STATUS_SUCCESS);
+  const int leading = 8;  // 64 bits by the documentation
+  EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                           &leading, sizeof(leading)),
+            CUBLAS_STATUS_INVALID_VALUE);
+  cublasLtMatmulDescDestroy(operation);
+}
+
+// A convolution of one image of ones, 8 x 8 x 3, by four filters of ones, 3 x 3 x 3, and what can be
+// wrong with it.
+struct Convolution {
+  cudnnDataType_t x = CUDNN_DATA_FLOAT, y = CUDNN_DATA_FLOAT;
+  int channels = 3;  // of the filter
+  int height = 8;    // of y
+  cudnnConvolutionFwdAlgo_t algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  float alpha = 1;
+  size_t workspace_bytes = 4096;
+  int device = 0;  // the calling thread's; the handle's stream is one of GPU 0
+};
+
+struct ConvolutionOutcome {
+  cudnnStatus_t status;
+  std::vector<float> y;
+};
+
+ConvolutionOutcome ConvolutionOfOnes(const Convolution& c) {
+  constexpr int kX = 8 * 8 * 3, kW = 4 * 3 * 3 * 3, kY = 8 * 8 * 4;
+  const Gpu gpu;
+  float *const x = gpu.Floats(kX), *const w = gpu.Floats(kW), *const y = gpu.Floats(kY);
+  float* const workspace = gpu.Floats(4096 / 4);
+  FillElements(gpu.stream(), x, kX, 1);
+  FillElements(gpu.stream(), w, kW, 1);
+  cudnnTensorDescriptor_t x_tensor = nullptr, y_tensor = nullptr;
+  cudnnFilterDescriptor_t filter = nullptr;
+  cudnnConvolutionDescriptor_t convolution = nullptr;
+  cudnnHandle_t handle = nullptr;
+  cudnnCreate(&handle);
+  cudnnSetStream(handle, gpu.stream());
+  cudnnCreateTensorDescriptor(&x_tensor);
+  cudnnCreateTensorDescriptor(&y_tensor);
+  cudnnCreateFilterDescriptor(&filter);
+  cudnnCreateConvolutionDescriptor(&convolution);
+  cudnnSetTensor4dDescriptor(x_tensor, CUDNN_TENSOR_NHWC, c.x, 1, 3, 8, 8);
+  cudnnSetTensor4dDescriptor(y_tensor, CUDNN_TENSOR_NHWC, c.y, 1, 4, c.height, 8);
+  cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, 4, c.channels, 3, 3);
+  cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                  CUDNN_DATA_FLOAT);
+  const float zero = 0;
+  cudaSetDevice(c.device);
+  const cudnnStatus_t status =
+      cudnnConvolutionForward(handle, &c.alpha, x_tensor, x, filter, w, convolution, c.algorithm,
+                              workspace, c.workspace_bytes, &zero, y_tensor, y);
+  cudaSetDevice(0);
+  size_t bytes = 0;
+  const cudnnStatus_t asked = cudnnGetConvolutionForwardWorkspaceSize(
+      handle, x_tensor, filter, convolution, y_tensor, c.algorithm, &bytes);
+  // Who asks before the call hears of what the tensors have wrong.
+  EXPECT_TRUE(asked == CUDNN_STATUS_SUCCESS || asked == status) << asked;
+  cudnnDestroyConvolutionDescriptor(convolution);
+  cudnnDestroyFilterDescriptor(filter);
+  cudnnDestroyTensorDescriptor(y_tensor);
+  cudnnDestroyTensorDescriptor(x_tensor);
+  cudnnDestroy(handle);
+  return {status, gpu.Read(y, kY)};
+}
+
+TEST_F(LibrariesTest, AConvolution) {
+  const std::vector<float> y = ConvolutionOfOnes({}).y;
+  EXPECT_EQ(y[0], 4 * 3);                // a corner, of which zeros pad five neighbours
+  EXPECT_EQ(y[(3 * 8 + 3) * 4], 9 * 3);  // inside
+}
+
+struct RefusedConvolution {
+  const char* name;
+  Convolution convolution;
+  cudnnStatus_t status;
+  const char* message;
+};
+
+class RefusedConvolutionTest : public testing::TestWithParam<RefusedConvolution> {
+ protected:
+  RefusedConvolutionTest() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
+TEST_P(RefusedConvolutionTest, IsRefused) {
+  ExpectFound<cudnnStatus_t>([] { return ConvolutionOfOnes(GetParam().convolution).status; },
+                             GetParam().status, GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cudnn, RefusedConvolutionTest,
+    testing::Values(
+        RefusedConvolution{
+            "Types", {.x = CUDNN_DATA_HALF}, CUDNN_STATUS_NOT_SUPPORTED, "tensors of several types"},
+        RefusedConvolution{
+            "Channels", {.channels = 4}, CUDNN_STATUS_NOT_SUPPORTED, "shapes that do not fit"},
+        RefusedConvolution{
+            "Extents", {.height = 7}, CUDNN_STATUS_NOT_SUPPORTED, "extents of y that x and"},
+        RefusedConvolution{"Algorithm",
+                           {.algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM},
+                           CUDNN_STATUS_NOT_SUPPORTED,
+                           "an algorithm that has no NHWC"},
+        RefusedConvolution{
+            "Factor", {.alpha = 2}, CUDNN_STATUS_NOT_SUPPORTED, "factors are not emulated"},
+        RefusedConvolution{"Workspace",
+                           {.workspace_bytes = 4095},
+                           CUDNN_STATUS_BAD_PARAM,
+                           "too little workspace"},
+        RefusedConvolution{"SetDevice",
+                           {.device = 1},
+                           CUDNN_STATUS_EXECUTION_FAILED,
+                           "the handle is not one of the calling thread's GPU"}),
+    [](const auto& refused) { return refused.param.name; });
+
+TEST_F(LibrariesTest, DescriptorsThatAreNotSupported) {
+  cudnnTensorDescriptor_t tensor = nullptr;
+  cudnnFilterDescriptor_t filter = nullptr;
+  cudnnConvolutionDescriptor_t convolution = nullptr;
+  cudnnCreateTensorDescriptor(&tensor);
+  cudnnCreateFilterDescriptor(&filter);
+  cudnnCreateConvolutionDescriptor(&convolution);
+  const auto set = [&](cudnnTensorFormat_t format, int n, int side) {
+    return cudnnSetTensor4dDescriptor(tensor, format, CUDNN_DATA_FLOAT, n, 2, side, side);
+  };
+  EXPECT_EQ(set(CUDNN_TENSOR_NHWC, 1, 8), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(set(CUDNN_TENSOR_NCHW, 1, 8), CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(set(CUDNN_TENSOR_NHWC, 0, 8), CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(set(CUDNN_TENSOR_NHWC, 1, 1 << 15), CUDNN_STATUS_NOT_SUPPORTED);  // 2^31 elements
+  EXPECT_EQ(
+      cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 4, 3, 3, 3),
+      CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 2, 1,
+                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+            CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1,
+                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_HALF),
+            CUDNN_STATUS_NOT_SUPPORTED);
+  cudnnDestroyConvolutionDescriptor(convolution);
+  cudnnDestroyFilterDescriptor(filter);
+  cudnnDestroyTensorDescriptor(tensor);
+}
+
+}  // namespace
+}  // namespace lockstep::emulation
