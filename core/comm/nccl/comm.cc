@@ -40,10 +40,13 @@ absl::StatusOr<std::shared_ptr<Comm>> Comm::Create(const ncclUniqueId& id, int s
   config.maxCTAs = kMostCtas;
   const ncclResult_t result = ncclCommInitRankConfig(&comm->comm_, size, id, rank, &config);
   Lock lock(comm->mutex_);
-  absl::Status status = result == ncclInProgress ? absl::OkStatus()
-                                                 : comm->StatusOf(result, "ncclCommInitRankConfig");
-  status.Update(comm->AwaitBackground("ncclCommInitRankConfig"));
-  LS_RETURN_IF_ERROR(status);
+  if (result != ncclSuccess && result != ncclInProgress) {
+    // The other ranks' part would not mend it.
+    absl::Status refused = comm->StatusOf(result, "ncclCommInitRankConfig");
+    comm->AbortLocked();
+    return refused;
+  }
+  LS_RETURN_IF_ERROR(comm->AwaitBackground("ncclCommInitRankConfig"));
   return comm;
 }
 
