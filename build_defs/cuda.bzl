@@ -138,8 +138,9 @@ EMULATED_COPTS = [
     "-Wno-sizeof-array-div",
     "-fno-strict-aliasing",
     # The emulation checks each access itself, in more ways than AddressSanitizer, and the compiler
-    # takes one of the two.
-    "-fno-sanitize=address",
+    # takes one of the two. It names the kernel that has an unaligned access too, which
+    # UndefinedBehaviorSanitizer would not.
+    "-fno-sanitize=address,alignment",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
 ]

@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -59,9 +60,12 @@ void StartSwitch(void** save, const void* stack, size_t bytes) {
 void FinishSwitch(void* saved, const void** from, size_t* bytes) {
   __sanitizer_finish_switch_fiber(saved, from, bytes);
 }
+// A fiber that nobody resumed has frames left, whose variables are still marked.
+void Unmark(const void* stack, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(stack, bytes); }
 #else
 void StartSwitch(void**, const void*, size_t) {}
 void FinishSwitch(void*, const void**, size_t*) {}
+void Unmark(const void*, size_t) {}
 #endif
 
 constexpr size_t kGuardBytes = 4096;
@@ -93,6 +97,7 @@ void Fiber::Start(void (*function)(void*), void* argument) {
   argument_ = argument;
   is_over_ = false;
   fake_stack_ = nullptr;
+  Unmark(stack_, kStackBytes);
   // What LockstepSwitchStack pops, and the address that it returns to; 16 bytes aligned before the
   // call that LockstepEnterFiber makes.
   auto* top = reinterpret_cast<void**>(stack_ + kStackBytes - offset_) - 2;

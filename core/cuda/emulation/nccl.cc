@@ -68,7 +68,8 @@ class Kernel {
   Kernel(std::shared_ptr<NcclGroup> group, int device,
          std::vector<std::shared_ptr<NcclTransfer>> transfers)
       : group_(std::move(group)),
-        kernel_{.group = group_.get(), .device = device, .transfers = std::move(transfers)} {}
+        kernel_(std::make_shared<const NcclOccupancy::Kernel>(
+            group_.get(), device, std::move(transfers))) {}
 
   // Under the machine's lock, when the stream has come here.
   bool IsReady() {
@@ -84,9 +85,9 @@ class Kernel {
           break;
       }
       has_begun_ = true;
-      for (const auto& transfer : kernel_.transfers) ++transfer->arrived;
+      for (const auto& transfer : kernel_->transfers) ++transfer->arrived;
     }
-    for (const auto& transfer : kernel_.transfers) {
+    for (const auto& transfer : kernel_->transfers) {
       if (transfer->arrived < transfer->expected) return false;
     }
     return true;
@@ -99,12 +100,12 @@ class Kernel {
       if (group_->is_aborted()) return;
       if (is_deadlocked_) {
         fault = {cudaErrorLaunchTimeout,
-                 absl::StrCat("GPU ", kernel_.device,
+                 absl::StrCat("GPU ", kernel_->device,
                               ": kernels of several NCCL communicators begin in different orders "
                               "on the GPUs, and wait for each other")};
         return;
       }
-      for (const auto& transfer : kernel_.transfers) {
+      for (const auto& transfer : kernel_->transfers) {
         if (transfer->is_done || fault.has_value()) continue;
         fault = RunTransfer(*group_, *transfer);
         transfer->is_done = true;
@@ -115,7 +116,7 @@ class Kernel {
 
  private:
   const std::shared_ptr<NcclGroup> group_;
-  const NcclOccupancy::Kernel kernel_;
+  const NcclOccupancy::KernelPtr kernel_;
   bool has_begun_ = false, is_deadlocked_ = false;
 };
 

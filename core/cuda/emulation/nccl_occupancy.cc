@@ -24,24 +24,24 @@ NcclOccupancy& NcclOccupancy::Get() {
   return occupancy;
 }
 
-NcclOccupancy::Entry NcclOccupancy::Enter(const Kernel& kernel) {
-  blocked_.remove(&kernel);
-  if (HasRoom(kernel)) {
-    begun_.push_back(&kernel);
+NcclOccupancy::Entry NcclOccupancy::Enter(const KernelPtr& kernel) {
+  blocked_.remove(kernel);
+  if (HasRoom(*kernel)) {
+    begun_.push_back(kernel);
     return Entry::kBegun;
   }
-  blocked_.push_back(&kernel);
+  blocked_.push_back(kernel);
   FindDeadlocks();
-  return deadlocked_.contains(kernel.device) ? Entry::kDeadlock : Entry::kNoRoom;
+  return deadlocked_.contains(kernel->device) ? Entry::kDeadlock : Entry::kNoRoom;
 }
 
-void NcclOccupancy::Leave(const Kernel& kernel) {
-  begun_.remove(&kernel);
-  blocked_.remove(&kernel);
+void NcclOccupancy::Leave(const KernelPtr& kernel) {
+  begun_.remove(kernel);
+  blocked_.remove(kernel);
 }
 
 bool NcclOccupancy::Spins(int device) const {
-  return room_ > 0 && std::any_of(begun_.begin(), begun_.end(), [&](const Kernel* kernel) {
+  return room_ > 0 && std::any_of(begun_.begin(), begun_.end(), [&](const KernelPtr& kernel) {
            return kernel->device == device &&
                   !std::all_of(kernel->transfers.begin(), kernel->transfers.end(),
                                [](const auto& transfer) { return IsComplete(*transfer); });
@@ -51,14 +51,14 @@ bool NcclOccupancy::Spins(int device) const {
 bool NcclOccupancy::HasRoom(const Kernel& kernel) const {
   if (room_ == 0) return true;
   std::set<const NcclGroup*> others;
-  for (const Kernel* other : begun_) {
+  for (const KernelPtr& other : begun_) {
     if (other->device == kernel.device && other->group != kernel.group) others.insert(other->group);
   }
   return others.size() < room_;
 }
 
 bool NcclOccupancy::WaitsForBlocked(const Kernel& kernel, const std::vector<int>& stuck) const {
-  return std::any_of(blocked_.begin(), blocked_.end(), [&](const Kernel* blocked) {
+  return std::any_of(blocked_.begin(), blocked_.end(), [&](const KernelPtr& blocked) {
     const bool is_stuck = std::find(stuck.begin(), stuck.end(), blocked->device) != stuck.end();
     return is_stuck &&
            std::any_of(kernel.transfers.begin(), kernel.transfers.end(), [&](const auto& transfer) {
@@ -71,9 +71,9 @@ bool NcclOccupancy::WaitsForBlocked(const Kernel& kernel, const std::vector<int>
 // no GPU that is stuck: it ends, and makes room.
 void NcclOccupancy::FindDeadlocks() {
   std::vector<int> stuck;
-  for (const Kernel* blocked : blocked_) stuck.push_back(blocked->device);
+  for (const KernelPtr& blocked : blocked_) stuck.push_back(blocked->device);
   const auto goes_on = [&](int candidate) {
-    return std::any_of(begun_.begin(), begun_.end(), [&](const Kernel* begun) {
+    return std::any_of(begun_.begin(), begun_.end(), [&](const KernelPtr& begun) {
       return begun->device == candidate && !WaitsForBlocked(*begun, stuck);
     });
   };

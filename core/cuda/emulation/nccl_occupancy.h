@@ -22,6 +22,8 @@ class NcclOccupancy {
     int device;
     std::vector<std::shared_ptr<NcclTransfer>> transfers;
   };
+  // Kept here, since a GPU that has failed ends none.
+  using KernelPtr = std::shared_ptr<const Kernel>;
 
   // One for the process, as GPUs are. From the environment: LOCKSTEP_EMULATED_NCCL_KERNELS, the
   // number of kernels of different communicators for which a GPU has room; any number unless it is
@@ -30,9 +32,9 @@ class NcclOccupancy {
 
   enum class Entry { kBegun, kNoRoom, kDeadlock };
   // Begins a kernel if there is room. kDeadlock: there never will be.
-  Entry Enter(const Kernel& kernel);
+  Entry Enter(const KernelPtr& kernel);
   // Ends a kernel, whether or not it had begun.
-  void Leave(const Kernel& kernel);
+  void Leave(const KernelPtr& kernel);
   // Whether rules are checked, and a kernel on the GPU waits for other ranks.
   bool Spins(int device) const;
 
@@ -46,7 +48,7 @@ class NcclOccupancy {
   void FindDeadlocks();
 
   const size_t room_;  // kernels a GPU; 0: any number
-  std::list<const Kernel*> begun_, blocked_;
+  std::list<KernelPtr> begun_, blocked_;
   std::set<int> deadlocked_;  // GPUs
 };
 

@@ -297,7 +297,9 @@ ncclResult_t JoinSecond(int ranks, int rank, int device) {
   cudaSetDevice(0);
   EXPECT_EQ(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config), ncclInProgress);
   cudaSetDevice(device);
-  return ncclCommInitRankConfig(&comms[1], ranks, id, rank, &config);
+  const ncclResult_t joined = ncclCommInitRankConfig(&comms[1], ranks, id, rank, &config);
+  for (ncclComm_t comm : comms) ncclCommDestroy(comm);
+  return joined;
 }
 
 TEST_F(NcclTest, ARankThatJoinsTwice) {
