@@ -72,11 +72,11 @@ def _curve_test(
         tags,
         size,
         device = "cpu",
+        emulated_steps = None,
         **kwargs):
     """`programs`: those of all strategies with a curve, by strategy; of the first is the reference."""
     arguments = [
         "--candidate={path}/$(rootpath %s)" % programs[strategy],
-        "--candidate_steps=%d" % steps,
         "--device=%s" % device,
         "--golden",
         "{source}/$(rootpath :expected_loss.csv)",
@@ -92,7 +92,10 @@ def _curve_test(
         name = strategy + ("" if device == "cpu" else "_" + device) + "_curve_test",
         size = size,
         binary = "//tools/curve",
-        arguments = arguments,
+        arguments = arguments + select({
+            "//build_defs:cuda_emulated": ["--candidate_steps=%d" % (emulated_steps or steps)],
+            "//conditions:default": ["--candidate_steps=%d" % steps],
+        }),
         data = [programs[name] for name in programs if name in [strategy, reference]] + [":expected_loss.csv"],
         tags = tags,
         **kwargs
@@ -105,6 +108,7 @@ def lockstep_experiment(
         has_base = False,
         curves_from_seed = False,
         cuda_tolerance = None,
+        emulated_steps = None,
         real_data = False,
         size = "small",
         tags = []):
@@ -156,6 +160,9 @@ def lockstep_experiment(
         orders of all sums, tried out on a CPU, move losses without batch statistics by 1e-7 at most.
         Batch statistics amplify the difference: each BUILD file says what was seen, of which
         cuda_tolerance is about 10 times.
+      emulated_steps: how many steps the curve tests on a GPU walk where a CPU emulates the GPU
+        (--config=cuda_emulated). None: a step takes too long there; these tests carry the tag
+        "slow_emulated", which that configuration leaves out.
       real_data: whether the workload needs the folder that LOCKSTEP_DATA names. The curve tests then
         carry the tag "real_data", which only --config=real_data (.bazelrc) runs.
       size: of the curve tests.
@@ -199,9 +206,10 @@ def lockstep_experiment(
             curve_steps,
             golden_steps,
             cuda_tolerance or golden_tolerance * 3,
-            tags + ["gpu"],
+            tags + ["gpu"] + ([] if emulated_steps else ["slow_emulated"]),
             "medium",
             device = "cuda",
+            emulated_steps = emulated_steps,
             # For the list of all of them.
             visibility = ["//experiments:__pkg__"],
         )

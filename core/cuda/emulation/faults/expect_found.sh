@@ -4,7 +4,7 @@
 # some orders of streams bring to light gets eight of them.
 set -uo pipefail
 unset XML_OUTPUT_FILE # this test passes where the program inside of it fails
-first="${LOCKSTEP_EMULATED_SEED:-1}"
+first="${LOCKSTEP_EMULATED_SEED:-${TEST_RUN_NUMBER:-1}}"
 for ((seed = first; seed < first + 8; ++seed)); do
   output="$(LOCKSTEP_EMULATED_SEED="${seed}" "$1" --gtest_filter="$2" 2>&1)"
   status=$?
