@@ -1,5 +1,5 @@
-// What emulated GPUs refuse of kernels, memory and streams: each of these mistakes passes a compiler,
-// and most of them pass on a GPU as well, most of the time.
+// What emulated GPUs refuse of kernels, memory and streams: each of these mistakes passes a
+// compiler, and most of them pass on a GPU as well, most of the time.
 
 #include <sys/wait.h>
 
@@ -94,9 +94,9 @@ TEST_F(EmulationTest, AMemsetBehindABlock) {
 TEST_F(EmulationTest, ACopyInTheWrongDirection) {
   const Gpu gpu;
   float host = 0;
-  EXPECT_EQ(cudaMemcpyAsync(gpu.Floats(1), &host, sizeof(host), cudaMemcpyDeviceToHost,
-                            gpu.stream()),
-            cudaErrorInvalidValue);
+  EXPECT_EQ(
+      cudaMemcpyAsync(gpu.Floats(1), &host, sizeof(host), cudaMemcpyDeviceToHost, gpu.stream()),
+      cudaErrorInvalidValue);
 }
 
 TEST_F(EmulationTest, ABlockThatIsFreedTwice) {
@@ -119,7 +119,8 @@ TEST_F(EmulationTest, ABlockBeforeItsStreamHasAllocatedIt) {
         }
         return cudaStreamSynchronize(gpu.stream());
       },
-      cudaErrorIllegalAddress, "FillKernel.*in a block whose allocation its stream has not come to");
+      cudaErrorIllegalAddress,
+      "FillKernel.*in a block whose allocation its stream has not come to");
 }
 
 TEST_F(EmulationTest, AStalePointer) {

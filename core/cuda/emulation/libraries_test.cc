@@ -1,10 +1,9 @@
-// What cuBLASLt and cuDNN on emulated GPUs refuse: combinations of types, layouts and alignments that
-// their documentation does not have.
+// What cuBLASLt and cuDNN on emulated GPUs refuse: combinations of types, layouts and alignments
+// that their documentation does not have.
 
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "core/cuda/emulation/mistakes.h"
@@ -19,8 +18,8 @@ namespace {
 
 using LibrariesTest = EmulationTest;
 
-// A product of two matrices of ones, [m, k] and [k, n], and what can be wrong with it. The memory is
-// that of fp32, whatever the types.
+// A product of two matrices of ones, [m, k] and [k, n], and what can be wrong with it. The memory
+// is that of fp32, whatever the types.
 struct Product {
   int64_t leading = 8;  // of the first matrix
   int64_t inner = 16;   // of the second matrix
@@ -147,17 +146,15 @@ INSTANTIATE_TEST_SUITE_P(
                         .compute = CUBLAS_COMPUTE_32F_FAST_TF32},
                        kNotSupported,
                        "TF32 for operands of 16 bits"},
-        RefusedProduct{
-            "NoBias", {.epilogue = CUBLASLT_EPILOGUE_BIAS}, kNotSupported, "no bias"},
+        RefusedProduct{"NoBias", {.epilogue = CUBLASLT_EPILOGUE_BIAS}, kNotSupported, "no bias"},
         RefusedProduct{"NoAuxiliaryMatrix",
                        {.epilogue = CUBLASLT_EPILOGUE_DGELU},
                        kNotSupported,
                        "no auxiliary matrix"},
-        RefusedProduct{
-            "LeadingDimensionOfAuxiliaryMatrix",
-            {.epilogue = CUBLASLT_EPILOGUE_DGELU, .has_aux = true, .aux_leading = 12},
-            kNotSupported,
-            "a leading dimension of the auxiliary matrix of 12"},
+        RefusedProduct{"LeadingDimensionOfAuxiliaryMatrix",
+                       {.epilogue = CUBLASLT_EPILOGUE_DGELU, .has_aux = true, .aux_leading = 12},
+                       kNotSupported,
+                       "a leading dimension of the auxiliary matrix of 12"},
         RefusedProduct{
             "Alignment", {.offset = 1}, CUBLAS_STATUS_INVALID_VALUE, "operand 0 is less aligned"},
         RefusedProduct{"Workspace",
@@ -181,8 +178,8 @@ TEST_F(LibrariesTest, AttributesHaveTheirSizes) {
   cublasLtMatmulDescDestroy(operation);
 }
 
-// A convolution of one image of ones, 8 x 8 x 3, by four filters of ones, 3 x 3 x 3, and what can be
-// wrong with it.
+// A convolution of one image of ones, 8 x 8 x 3, by four filters of ones, 3 x 3 x 3, and what can
+// be wrong with it.
 struct Convolution {
   cudnnDataType_t x = CUDNN_DATA_FLOAT, y = CUDNN_DATA_FLOAT;
   int channels = 3;  // of the filter
@@ -265,8 +262,10 @@ TEST_P(RefusedConvolutionTest, IsRefused) {
 INSTANTIATE_TEST_SUITE_P(
     Cudnn, RefusedConvolutionTest,
     testing::Values(
-        RefusedConvolution{
-            "Types", {.x = CUDNN_DATA_HALF}, CUDNN_STATUS_NOT_SUPPORTED, "tensors of several types"},
+        RefusedConvolution{"Types",
+                           {.x = CUDNN_DATA_HALF},
+                           CUDNN_STATUS_NOT_SUPPORTED,
+                           "tensors of several types"},
         RefusedConvolution{
             "Channels", {.channels = 4}, CUDNN_STATUS_NOT_SUPPORTED, "shapes that do not fit"},
         RefusedConvolution{
@@ -277,10 +276,8 @@ INSTANTIATE_TEST_SUITE_P(
                            "an algorithm that has no NHWC"},
         RefusedConvolution{
             "Factor", {.alpha = 2}, CUDNN_STATUS_NOT_SUPPORTED, "factors are not emulated"},
-        RefusedConvolution{"Workspace",
-                           {.workspace_bytes = 4095},
-                           CUDNN_STATUS_BAD_PARAM,
-                           "too little workspace"},
+        RefusedConvolution{
+            "Workspace", {.workspace_bytes = 4095}, CUDNN_STATUS_BAD_PARAM, "too little workspace"},
         RefusedConvolution{"SetDevice",
                            {.device = 1},
                            CUDNN_STATUS_EXECUTION_FAILED,
@@ -301,14 +298,13 @@ TEST_F(LibrariesTest, DescriptorsThatAreNotSupported) {
   EXPECT_EQ(set(CUDNN_TENSOR_NCHW, 1, 8), CUDNN_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(set(CUDNN_TENSOR_NHWC, 0, 8), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(set(CUDNN_TENSOR_NHWC, 1, 1 << 15), CUDNN_STATUS_NOT_SUPPORTED);  // 2^31 elements
-  EXPECT_EQ(
-      cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 4, 3, 3, 3),
-      CUDNN_STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 2, 1,
-                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+  EXPECT_EQ(cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 4, 3, 3, 3),
             CUDNN_STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1,
-                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_HALF),
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 2, 1, CUDNN_CROSS_CORRELATION,
+                                            CUDNN_DATA_FLOAT),
+            CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                            CUDNN_DATA_HALF),
             CUDNN_STATUS_NOT_SUPPORTED);
   cudnnDestroyConvolutionDescriptor(convolution);
   cudnnDestroyFilterDescriptor(filter);

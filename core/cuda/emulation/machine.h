@@ -50,9 +50,9 @@ class Machine {
  public:
   // Made by the first call, from the environment: LOCKSTEP_EMULATED_GPUS, 4 unless it is set;
   // LOCKSTEP_EMULATED_PEERS, how many neighbours reach each other's memory, all unless it is set;
-  // and LOCKSTEP_EMULATED_SEED, which chooses the order, else the number of the test's run, of those
-  // that --runs_per_test asks Bazel for. The runtime of CUDA is one for a process, and so is its
-  // stand-in.
+  // and LOCKSTEP_EMULATED_SEED, which chooses the order, else the number of the test's run, of
+  // those that --runs_per_test asks Bazel for. The runtime of CUDA is one for a process, and so is
+  // its stand-in.
   static Machine& Get();
 
   int devices() const { return devices_; }

@@ -103,8 +103,7 @@ void* Memory::Reserve(const std::shared_ptr<MemoryPool>& pool, size_t bytes) {
     begin = Number(arena.begin) + arena.used;
     arena.used += room;
   }
-  arena.blocks[begin] = {
-      .bytes = bytes, .room = room, .state = State::kReserved, .pool = pool};
+  arena.blocks[begin] = {.bytes = bytes, .room = room, .state = State::kReserved, .pool = pool};
   arena.live_bytes += static_cast<int64_t>(bytes);
   return reinterpret_cast<void*>(begin);
 }

@@ -14,8 +14,8 @@
 
 namespace lockstep::emulation {
 
-// Where blocks come from. Kernels and copies of its GPU may use them, and those of GPUs that were given
-// access (cudaMemPoolSetAccess): cudaDeviceEnablePeerAccess opens no pool.
+// Where blocks come from. Kernels and copies of its GPU may use them, and those of GPUs that were
+// given access (cudaMemPoolSetAccess): cudaDeviceEnablePeerAccess opens no pool.
 struct MemoryPool {
   const int device;
   std::set<int> peers;  // GPUs that have access; under Memory's lock
@@ -39,8 +39,8 @@ class Memory {
   const std::shared_ptr<MemoryPool>& DefaultPool(int device) const;
   void SetAccess(MemoryPool& pool, int peer, bool has_access);
 
-  // Returns addresses for a block of `bytes`, which is used from Begin to End; null where the pool's
-  // GPU has less left.
+  // Returns addresses for a block of `bytes`, which is used from Begin to End; null where the
+  // pool's GPU has less left.
   void* Reserve(const std::shared_ptr<MemoryPool>& pool, size_t bytes);
   // Fills the block with NaN of every width.
   void Begin(void* block);

@@ -22,8 +22,8 @@ void Reverse(cudaStream_t stream, float* x, Barrier barrier, int64_t shared_byte
 // x[i] = i ^ 1 for i < 256, by way of shared memory within each warp.
 void SwapLanes(cudaStream_t stream, float* x, bool synchronizes);
 
-// One thread with kSharedElements of shared memory, which writes 1 to element `written` unless that is
-// negative: x[0] = element `read`.
+// One thread with kSharedElements of shared memory, which writes 1 to element `written` unless that
+// is negative: x[0] = element `read`.
 constexpr int64_t kSharedElements = 64;
 void UseShared(cudaStream_t stream, float* x, int64_t written, int64_t read);
 

@@ -68,8 +68,8 @@ class Kernel {
   Kernel(std::shared_ptr<NcclGroup> group, int device,
          std::vector<std::shared_ptr<NcclTransfer>> transfers)
       : group_(std::move(group)),
-        kernel_(std::make_shared<const NcclOccupancy::Kernel>(
-            group_.get(), device, std::move(transfers))) {}
+        kernel_(std::make_shared<const NcclOccupancy::Kernel>(group_.get(), device,
+                                                              std::move(transfers))) {}
 
   // Under the machine's lock, when the stream has come here.
   bool IsReady() {

@@ -1,5 +1,7 @@
-// What NCCL on emulated GPUs refuses, by the rules of "NCCL User Guide": ranks make the same calls in the
-// same order, and kernels of several communicators on one GPU need room together.
+// What NCCL on emulated GPUs refuses, by the rules of "NCCL User Guide": ranks make the same calls
+// in the same order, and kernels of several communicators on one GPU need room together.
+
+#include "nccl.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,7 +10,6 @@
 
 #include "core/cuda/emulation/testing.h"
 #include "gtest/gtest.h"
-#include "nccl.h"
 
 namespace lockstep::emulation {
 namespace {
@@ -151,19 +152,27 @@ bool BothEnd(const std::vector<Call>& of_first, const std::vector<Call>& of_seco
 
 TEST_F(NcclTest, CallsInOneOrderEnd) {
   ExpectFound<bool>(
-      [] { return BothEnd({Send(1), Recv(1)}, {Recv(0), Send(0)}, /*grouped=*/false); }, true, "");
+      [] {
+        return BothEnd({Send(1), Recv(1)}, {Recv(0), Send(0)}, /*grouped=*/false);
+      },
+      true, "");
 }
 
 // Each waits for the other's second call.
 TEST_F(NcclTest, CallsInDifferentOrdersWaitForEver) {
   ExpectFound<bool>(
-      [] { return BothEnd({Send(1), Recv(1)}, {Send(0), Recv(0)}, /*grouped=*/false); }, false,
-      "");
+      [] {
+        return BothEnd({Send(1), Recv(1)}, {Send(0), Recv(0)}, /*grouped=*/false);
+      },
+      false, "");
 }
 
 TEST_F(NcclTest, CallsOfOneGroupHaveNoOrder) {
   ExpectFound<bool>(
-      [] { return BothEnd({Send(1), Recv(1)}, {Send(0), Recv(0)}, /*grouped=*/true); }, true, "");
+      [] {
+        return BothEnd({Send(1), Recv(1)}, {Send(0), Recv(0)}, /*grouped=*/true);
+      },
+      true, "");
 }
 
 TEST_F(NcclTest, AGroupThatWasNotBegun) { EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage); }
@@ -251,7 +260,7 @@ TEST_F(NcclTest, CommunicatorsUsedInOneOrderOnAllGpus) {
 
 TEST_F(NcclTest, CommunicatorsUsedAtOnceInDifferentOrders) {
   ExpectFound<cudaError_t>([] { return ReduceOverTwoCommunicators(1); }, cudaErrorLaunchTimeout,
-              "kernels of several NCCL communicators begin in different orders");
+                           "kernels of several NCCL communicators begin in different orders");
 }
 
 // Makes a communicator on a GPU on which a kernel of another one waits.
@@ -312,9 +321,7 @@ TEST_F(NcclTest, RanksThatNameDifferentSizes) {
                             "ranks that name different sizes of a communicator");
 }
 
-TEST_F(NcclTest, ARankBeyondTheLast) {
-  EXPECT_EQ(JoinSecond(2, 2, 1), ncclInvalidArgument);
-}
+TEST_F(NcclTest, ARankBeyondTheLast) { EXPECT_EQ(JoinSecond(2, 2, 1), ncclInvalidArgument); }
 
 }  // namespace
 }  // namespace lockstep::emulation

@@ -1,5 +1,5 @@
-// Memory of one emulated GPU in the hands of another. All of it comes from pools, as the backend's does:
-// these give access by cudaMemPoolSetAccess, where the GPUs are peers, and not by
+// Memory of one emulated GPU in the hands of another. All of it comes from pools, as the backend's
+// does: these give access by cudaMemPoolSetAccess, where the GPUs are peers, and not by
 // cudaDeviceEnablePeerAccess ("Stream-Ordered Memory Allocator" in CUDA's Programming Guide).
 
 #include <cstdint>
@@ -54,8 +54,7 @@ TEST_F(PeersTest, AKernelWithoutAccess) {
         FillElements(gpu.stream(), peer.block(), kElements, 3);
         return cudaStreamSynchronize(gpu.stream());
       },
-      cudaErrorIllegalAddress,
-      "FillKernel.*in memory of GPU 1, whose pool GPU 0 has no access to");
+      cudaErrorIllegalAddress, "FillKernel.*in memory of GPU 1, whose pool GPU 0 has no access to");
 }
 
 TEST_F(PeersTest, AKernelWithAccess) {

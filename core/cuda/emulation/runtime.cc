@@ -487,8 +487,8 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
   if (!is_device || properties->location.id >= TheMachine().devices()) {
     return Refuse(cudaErrorInvalidValue, "cudaMemPoolCreate: no memory of a GPU");
   }
-  *pool = new CUmemPoolHandle_st{
-      std::make_shared<MemoryPool>(MemoryPool{properties->location.id, {}})};
+  *pool =
+      new CUmemPoolHandle_st{std::make_shared<MemoryPool>(MemoryPool{properties->location.id, {}})};
   return DeviceError();
 }
 
@@ -514,9 +514,8 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* ac
       return Refuse(cudaErrorInvalidValue, "cudaMemPoolSetAccess: a GPU keeps its own memory");
     }
     if (location.id != owner && !TheMachine().ArePeers(location.id, owner)) {
-      return Refuse(cudaErrorInvalidDevice,
-                    absl::StrCat("cudaMemPoolSetAccess: GPU ", location.id,
-                                 " cannot reach memory of GPU ", owner));
+      return Refuse(cudaErrorInvalidDevice, absl::StrCat("cudaMemPoolSetAccess: GPU ", location.id,
+                                                         " cannot reach memory of GPU ", owner));
     }
   }
   for (size_t i = 0; i < count; ++i) {
@@ -572,17 +571,16 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
                   absl::StrCat("cudaMemcpyPeerAsync: an address that is not of GPU ", device));
   }
   // Each GPU has its own side, and the driver brings the bytes from one to the other.
-  return QueueRuntime(
-      stream, {.name = "cudaMemcpyPeerAsync",
-               .run = [=]() -> std::optional<lockstep::emulation::Fault> {
-                 for (const auto& [address, device] : sides) {
-                   auto fault = lockstep::emulation::JudgeAccess("cudaMemcpyPeerAsync", device,
-                                                                 "copies", address, bytes);
-                   if (fault.has_value()) return fault;
-                 }
-                 std::memmove(to, from, bytes);
-                 return std::nullopt;
-               }});
+  return QueueRuntime(stream, {.name = "cudaMemcpyPeerAsync",
+                               .run = [=]() -> std::optional<lockstep::emulation::Fault> {
+                                 for (const auto& [address, device] : sides) {
+                                   auto fault = lockstep::emulation::JudgeAccess(
+                                       "cudaMemcpyPeerAsync", device, "copies", address, bytes);
+                                   if (fault.has_value()) return fault;
+                                 }
+                                 std::memmove(to, from, bytes);
+                                 return std::nullopt;
+                               }});
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
