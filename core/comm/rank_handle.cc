@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/base/program.h"
-#include "glog/logging.h"
 
 namespace lockstep {
 
@@ -22,14 +21,15 @@ void WritePostMortem(const LaunchOptions& options, const Ledger& ledger,
   const std::string folder = options.post_mortem ? options.post_mortem() : "";
   if (folder.empty()) return;
   const std::string path = absl::StrCat(folder, "/rank", ledger.rank());
-  absl::Status written = MakeDirectories(folder);
-  written.Update(
-      WriteFileAtomically(path + ".txt", absl::StrCat(failure.message(), "\n\n", ledger.ToText())));
+  // What cannot be written is let be, on a full disk say: the failure itself is told, and is worth
+  // more than a second message beside it.
+  if (!MakeDirectories(folder).ok()) return;
+  WriteFileAtomically(path + ".txt", absl::StrCat(failure.message(), "\n\n", ledger.ToText()))
+      .IgnoreError();
   // nlohmann's values want memory to be destroyed, and end the program where there is none.
   if (!absl::IsResourceExhausted(failure)) {
-    written.Update(WriteFileAtomically(path + ".json", ledger.ToJson()));
+    WriteFileAtomically(path + ".json", ledger.ToJson()).IgnoreError();
   }
-  if (!written.ok()) LOG(ERROR) << "no post-mortem of rank " << ledger.rank() << ": " << written;
 } catch (const std::exception&) {
   // Memory has run out: the failure itself, which will be told, is worth more.
 }

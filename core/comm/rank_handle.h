@@ -44,7 +44,7 @@ absl::Status RunCatching(const RankFunction& run, RankHandle& handle);
 
 // Writes rank<r>.txt and .json into the folder for post-mortems: why the run has failed, as this
 // rank knows it, and its ledger; no .json where memory has run out. What cannot be written is
-// logged. Never throws.
+// let be. Never throws.
 void WritePostMortem(const LaunchOptions& options, const Ledger& ledger,
                      const absl::Status& failure);
 

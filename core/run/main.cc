@@ -170,9 +170,8 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
 }
 
 // Trains as one of the processes that mpirun or srun has started, each a rank. Rank 0 writes the
-// run directory, which the others need to see only for checkpoints. Writes to the standard error
-// what there is to say: the cause if this rank has reported it or no rank has, and otherwise just
-// whose word to look for. Returns the exit code.
+// run directory, which the others need to see only for checkpoints. Where the run fails, one of the
+// ranks writes the cause to the standard error, and the others say nothing. Returns the exit code.
 absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                                   const StrategyDefinition& strategy,
                                   const ModelFactory& make_model, const TimePredictor& predict_time,
@@ -211,15 +210,11 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
                       .on_one_machine = process->ranks_here() == process->size()}));
   };
   const auto say = [&](const mpi::Outcome& outcome) {
-    const bool is_own = outcome.reported_by == process->rank();
-    if (outcome.reported_by < 0 || is_own) {
-      // Where no rank has reported the cause, this one knows what followed from it, at most.
-      const bool is_told = run.ok() && PathExists(absl::StrCat(run->out, "/", kErrorFile));
-      if (is_own || !is_told) LeaveError(command_line, run, outcome.status);
-      return PrintError(outcome.status);
-    }
-    PrintError(absl::CancelledError(absl::StrCat("rank ", process->rank(), ": ended because rank ",
-                                                 outcome.reported_by, " has failed")));
+    if (!outcome.is_told_here) return;
+    // Where no rank has reported the cause, this one knows what followed from it, at most.
+    const bool is_left = run.ok() && PathExists(absl::StrCat(run->out, "/", kErrorFile));
+    if (outcome.reported_by >= 0 || !is_left) LeaveError(command_line, run, outcome.status);
+    PrintError(outcome.status);
   };
   const mpi::Outcome outcome = mpi::RunRank(*process, process->size(), options, train, say);
   if (outcome.status.ok()) return code;

@@ -10,6 +10,12 @@
 #include "glog/logging.h"
 
 namespace lockstep::mpi {
+namespace {
+
+// So long MPI may take to hand over what has arrived.
+constexpr std::chrono::milliseconds kLastLook(100);
+
+}  // namespace
 
 CallState::CallState(std::shared_ptr<RankState> rank, std::shared_ptr<const GroupInfo> group,
                      std::shared_ptr<const InFlight> queue, Call call, int64_t sequence,
@@ -29,7 +35,17 @@ absl::Status CallState::Wait() {
   if (!over_) {
     const int64_t begin_nanos = NowNanos();
     const auto is_over = [this] { return over_; };
-    if (!rank_->WaitUntil(lock, is_over, std::chrono::steady_clock::now() + rank_->timeout())) {
+    bool is_over_in_time =
+        rank_->WaitUntil(lock, is_over, std::chrono::steady_clock::now() + rank_->timeout());
+    if (!is_over_in_time) {
+      // A process that was stopped finds its time over when it is woken up: what others have told
+      // meanwhile comes first.
+      rank_->WaitUntil(
+          lock, [&] { return over_ || rank_->failed(); },
+          std::chrono::steady_clock::now() + kLastLook);
+      is_over_in_time = over_;
+    }
+    if (!is_over_in_time) {
       rank_->FailCall(absl::DeadlineExceededError(
           absl::StrCat("no answer within ",
                        FormatDuration(std::chrono::duration<double>(rank_->timeout()).count()),

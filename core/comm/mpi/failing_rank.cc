@@ -28,6 +28,10 @@ void Fail(const std::string& how) {
   if (how == "exit") _exit(0);
   if (how == "throw") throw std::runtime_error("no convergence");
   if (how == "stay away") pause();
+  if (how == "stop") {  // mpirun wakes it up when the others have ended
+    raise(SIGSTOP);
+    return;
+  }
   LOG(FATAL) << "rank 1 cannot fail like this: " << how;
 }
 
@@ -62,6 +66,7 @@ int RunMain(int argc, char** argv) {
   const auto say = [&](const Outcome& outcome) {
     std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),
                  std::string(outcome.status.message()).c_str());
+    if (outcome.is_told_here) std::fprintf(stderr, "told by rank %d\n", (*process)->rank());
   };
   const auto work = [&](RankHandle& handle) { return Work(handle, argv[1]); };
   const Outcome outcome = RunRank(**process, (*process)->size(), options, work, say);

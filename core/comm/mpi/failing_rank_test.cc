@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "gmock/gmock.h"
@@ -15,7 +17,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 class FailingRankTest : public testing::Test {
  protected:
@@ -44,6 +49,15 @@ class FailingRankTest : public testing::Test {
     return text.value_or("");
   }
 
+  // The ranks that told the user, each time one has.
+  static std::vector<std::string> Tellers(const std::string& error) {
+    std::vector<std::string> tellers;
+    for (const auto line : absl::StrSplit(error, '\n')) {
+      if (absl::StartsWith(line, "told by ")) tellers.emplace_back(line);
+    }
+    return tellers;
+  }
+
   const std::string post_mortem_;
   int exit_code_ = 0;  // of mpirun
 };
@@ -63,6 +77,18 @@ TEST_F(FailingRankTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
                         HasSubstr("all_reduce #3 of 'world' [0, 1, 2]")));
     }
     EXPECT_THAT(error, HasSubstr("rank 1: does not answer; last heard of: all_reduce #2"));
+    EXPECT_THAT(Tellers(error), SizeIs(1));
+  }
+}
+
+// A rank that is stopped (SIGSTOP, a frozen container) and woken up when it is too late: one of
+// the others tells, and neither the third nor the stopped one adds to it.
+TEST_F(FailingRankTest, OneRankTellsOfAStoppedOne) {
+  for (const char* how : {"stop", "amid a call: stop"}) {
+    SCOPED_TRACE(how);
+    const std::string error = Run(how, 1);
+    EXPECT_THAT(error, ContainsRegex("survivor 0: no answer within 1.0 s: "));
+    EXPECT_THAT(Tellers(error), ElementsAre("told by rank 0"));
   }
 }
 
@@ -93,6 +119,7 @@ TEST_F(FailingRankTest, TheTimeoutNamesARankThatStaysAway) {
                            "'world' .*Last calls: .*rank 1: all_reduce #2")));
     EXPECT_THAT(PostMortem(survivor), HasSubstr("rank 1: all_reduce #2"));
   }
+  EXPECT_THAT(Tellers(error), SizeIs(1));
 }
 
 // Inside MPI's own start nobody else would end the wait.
@@ -102,8 +129,9 @@ TEST_F(FailingRankTest, TheTimeoutEndsAStartThatARankDoesNotComeTo) {
           {"/bin/sh", "-c", "[ $OMPI_COMM_WORLD_RANK != 1 ] || kill -STOP $$; exec \"$@\"", "sh"},
           /*start_timeout=*/2);
   EXPECT_NE(exit_code_, 0);
-  EXPECT_THAT(error, ContainsRegex("rank [02]: MPI has not started within 2s: a process of this "
-                                   "run is stopped"));
+  EXPECT_THAT(error, HasSubstr("rank 0: MPI has not started within 2s: a process of this run is "
+                               "stopped"));
+  EXPECT_THAT(error, Not(HasSubstr("rank 2: ")));
 }
 
 TEST_F(FailingRankTest, AnExceptionReachesAll) {
@@ -115,6 +143,7 @@ TEST_F(FailingRankTest, AnExceptionReachesAll) {
       EXPECT_THAT(error, HasSubstr(absl::StrCat("survivor ", rank,
                                                 ": rank 1: uncaught exception: no convergence")));
     }
+    EXPECT_THAT(Tellers(error), ElementsAre("told by rank 1"));
   }
 }
 

@@ -12,7 +12,25 @@ namespace {
 Failure FailureFrom(const nlohmann::json& json) {
   const absl::StatusCode code = json.at("code");
   const std::string message = json.at("message");
-  return {.kind = json.at("kind"), .rank = json.at("rank"), .cause = absl::Status(code, message)};
+  return {.kind = json.at("kind"),
+          .rank = json.at("rank"),
+          .cause = absl::Status(code, message),
+          .noticed_by = json.at("noticed_by")};
+}
+
+// Orders kinds by how much they say about the cause: 0 says most.
+int OrderOf(Failure::Kind kind) {
+  switch (kind) {
+    case Failure::Kind::kReported:
+      return 0;
+    case Failure::Kind::kDropped:  // its rank may still say why
+      return 1;
+    case Failure::Kind::kCall:
+      return 2;
+    case Failure::Kind::kStopped:
+      return 3;
+  }
+  return 3;
 }
 
 }  // namespace
@@ -26,6 +44,10 @@ bool Failure::Explains(const Failure& first) const {
   return kind == Kind::kReported && first.kind == Kind::kDropped && first.rank == rank;
 }
 
+bool Failure::GoesBefore(const Failure& own) const {
+  return std::pair(OrderOf(kind), noticed_by) < std::pair(OrderOf(own.kind), own.noticed_by);
+}
+
 std::vector<std::byte> Encode(const Note& note) {
   nlohmann::json json = {
       {"kind", note.kind}, {"last_call", note.last_call}, {"succeeded", note.succeeded}};
@@ -33,7 +55,8 @@ std::vector<std::byte> Encode(const Note& note) {
     json["failure"] = {{"kind", note.failure->kind},
                        {"rank", note.failure->rank},
                        {"code", note.failure->cause.code()},
-                       {"message", std::string(note.failure->cause.message())}};
+                       {"message", std::string(note.failure->cause.message())},
+                       {"noticed_by", note.failure->noticed_by}};
   }
   // What is no UTF-8 in a message, of a file's name say, is replaced.
   const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -22,11 +22,16 @@ struct Failure {
   Kind kind = Kind::kCall;
   int rank = -1;  // that failed; -1: nobody in particular
   absl::Status cause{};
+  int noticed_by = -1;  // the rank that found it, which tells the user
 
   // The cause as other ranks read it: "rank 2 failed: the file is cut short".
   absl::Status ForAll() const;
   // Whether this says more about `first`, the failure that stands, than it says itself.
   bool Explains(const Failure& first) const;
+  // Whether this failure, which another rank has told, takes the place of `own`, which stood here
+  // when word of it came: two ranks have failed at about the same time. All ranks choose the same
+  // of the two: the one that says more about the cause, or the lower rank's.
+  bool GoesBefore(const Failure& own) const;
 };
 
 // What a rank tells all others of itself, with what it called last.

@@ -9,7 +9,8 @@ TEST(FailureTest, NotesComeBackAsTheyWere) {
   const Note failure = {.kind = Note::Kind::kFailure,
                         .failure = Failure{.kind = Failure::Kind::kReported,
                                            .rank = 3,
-                                           .cause = absl::DataLossError("a \"cut\"\nfile")},
+                                           .cause = absl::DataLossError("a \"cut\"\nfile"),
+                                           .noticed_by = 3},
                         .last_call = "all_reduce #3"};
   const auto decoded = DecodeNote(Encode(failure));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -17,6 +18,7 @@ TEST(FailureTest, NotesComeBackAsTheyWere) {
   EXPECT_EQ(decoded->failure->kind, Failure::Kind::kReported);
   EXPECT_EQ(decoded->failure->rank, 3);
   EXPECT_EQ(decoded->failure->cause, failure.failure->cause);
+  EXPECT_EQ(decoded->failure->noticed_by, 3);
   EXPECT_EQ(decoded->last_call, "all_reduce #3");
 
   const auto left = DecodeNote(
@@ -41,6 +43,20 @@ TEST(FailureTest, OnlyTheRankThatWentAwaySaysWhy) {
   EXPECT_FALSE((Failure{.kind = Failure::Kind::kReported, .rank = 1}).Explains(dropped));
   EXPECT_FALSE((Failure{.kind = Failure::Kind::kReported, .rank = 2}).Explains(call));
   EXPECT_FALSE(call.Explains(dropped));
+}
+
+TEST(FailureTest, RanksChooseTheSameOfTwoFailures) {
+  const Failure call = {.kind = Failure::Kind::kCall, .noticed_by = 2};
+  const Failure lower = {.kind = Failure::Kind::kCall, .noticed_by = 0};
+  const Failure dropped = {.kind = Failure::Kind::kDropped, .rank = 3, .noticed_by = 3};
+  const Failure reported = {.kind = Failure::Kind::kReported, .rank = 4, .noticed_by = 4};
+  const Failure stopped = {.kind = Failure::Kind::kStopped, .rank = 0, .noticed_by = 0};
+  const std::vector<Failure> ordered = {reported, dropped, lower, call, stopped};
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    for (size_t j = 0; j < ordered.size(); ++j) {
+      EXPECT_EQ(ordered[i].GoesBefore(ordered[j]), i < j) << i << " " << j;
+    }
+  }
 }
 
 TEST(FailureTest, NamesTheRank) {

@@ -20,10 +20,14 @@ namespace {
 Outcome FirstCause(const RankState& rank) {
   if (!rank.failed() || rank.AllSucceeded()) return {};
   const Failure& failure = *rank.failure();
-  if (failure.kind != Failure::Kind::kReported) return {.status = rank.status()};
-  if (rank.size() == 1) return {.status = failure.cause, .reported_by = failure.rank};
-  return {.status = Annotate(failure.cause, absl::StrCat("rank ", failure.rank)),
-          .reported_by = failure.rank};
+  const bool is_told_here = rank.IsToldHere();
+  if (failure.kind != Failure::Kind::kReported) {
+    return {.status = rank.status(), .is_told_here = is_told_here};
+  }
+  const std::string prefix = absl::StrCat("rank ", failure.rank);
+  return {.status = rank.size() == 1 ? failure.cause : Annotate(failure.cause, prefix),
+          .reported_by = failure.rank,
+          .is_told_here = is_told_here};
 }
 
 }  // namespace
@@ -37,8 +41,8 @@ Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const
   const auto post_mortem = [&](const absl::Status& failure) {
     if (ranks > 1) WritePostMortem(options, own, failure);
   };
-  const auto last_words = [&](const absl::Status& failure) {
-    std::fprintf(stderr, "%s\n", std::string(failure.message()).c_str());
+  const auto last_words = [&](const absl::Status& failure, bool is_told_here) {
+    if (is_told_here) std::fprintf(stderr, "%s\n", std::string(failure.message()).c_str());
     post_mortem(failure);
     _exit(1);
   };

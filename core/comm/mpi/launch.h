@@ -24,6 +24,9 @@ namespace lockstep::mpi {
 struct Outcome {
   absl::Status status{};
   int reported_by = -1;  // the rank whose own report `status` is; -1: no rank's
+  // Whether this rank is the one to tell the user: among ranks that can still hear each other, one
+  // is, however many have noticed the failure.
+  bool is_told_here = false;
 };
 Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const RankFunction& run,
                 const std::function<void(const Outcome&)>& say = nullptr);

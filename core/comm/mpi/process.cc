@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,10 @@
 
 namespace lockstep::mpi {
 namespace {
+
+// How long a rank leaves it to each lower one to tell that MPI has not started, and to how many.
+constexpr absl::Duration kTurn = absl::Seconds(2);
+constexpr int kMostTurns = 3;
 
 // Ends the process unless this object is gone in time: MPI's start waits for ever for a process
 // that was stopped meanwhile, and hears no signals of ours.
@@ -37,9 +42,12 @@ class StartWatch {
  private:
   void Run() {
     std::unique_lock lock(mutex_);
-    const auto limit = absl::ToChronoNanoseconds(timeout_);
-    if (changed_.wait_for(lock, limit, [this] { return has_started_; })) return;
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    // The ranks cannot agree on who tells. The launcher ends all of them a second after the first
+    // has ended, so the lowest rank that is not stopped itself is heard alone.
+    const int turn = rank == nullptr ? 0 : std::min(std::atoi(rank), kMostTurns);
+    const auto limit = absl::ToChronoNanoseconds(timeout_ + turn * kTurn);
+    if (changed_.wait_for(lock, limit, [this] { return has_started_; })) return;
     std::fprintf(stderr,
                  "rank %s: MPI has not started within %s: a process of this run is stopped or "
                  "cannot be reached; look at what the launcher has started, or raise "

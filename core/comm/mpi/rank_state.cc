@@ -90,7 +90,7 @@ void RankState::Heard(int rank, const std::shared_ptr<const GroupInfo>& group, O
 
 void RankState::FailReported(const absl::Status& cause) {
   CHECK(!cause.ok());
-  Fail({.kind = Failure::Kind::kReported, .rank = rank(), .cause = cause});
+  Fail({.kind = Failure::Kind::kReported, .rank = rank(), .cause = cause, .noticed_by = rank()});
 }
 
 void RankState::FailDropped(absl::string_view call) {
@@ -98,11 +98,12 @@ void RankState::FailDropped(absl::string_view call) {
         .rank = rank(),
         .cause = absl::AbortedError(absl::StrCat(
             "rank ", rank(), " gave up ", call,
-            " without waiting for it, as a step does that ends with an error or an exception"))});
+            " without waiting for it, as a step does that ends with an error or an exception")),
+        .noticed_by = rank()});
 }
 
 void RankState::FailCall(const absl::Status& cause) {
-  Fail({.kind = Failure::Kind::kCall, .rank = -1, .cause = cause});
+  Fail({.kind = Failure::Kind::kCall, .rank = -1, .cause = cause, .noticed_by = rank()});
 }
 
 void RankState::FailStopped() {
@@ -111,7 +112,8 @@ void RankState::FailStopped() {
         .cause = absl::AbortedError(absl::StrCat(
             "rank ", rank(),
             " was told to stop (SIGTERM), as mpirun and srun do with all ranks once one of them "
-            "has died or ended early"))});
+            "has died or ended early")),
+        .noticed_by = rank()});
 }
 
 void RankState::Fail(Failure failure) {
@@ -125,6 +127,14 @@ void RankState::Fail(Failure failure) {
     own.answered = !own.left;
   }
   Tell(Note::Kind::kFailure);
+}
+
+void RankState::Hear(const Failure& failure) {
+  if (failed() && !failure.Explains(*failure_) && failure.GoesBefore(*failure_)) {
+    failure_ = failure;
+    return;  // whoever has told it has told all
+  }
+  Fail(failure);
 }
 
 RankState::End RankState::MayEnd() const {
@@ -252,7 +262,7 @@ void RankState::Listen() {
       case Note::Kind::kFailure:
         other.answered = !other.left;
         // Passed on, so that all answer, whoever of them heard of it first.
-        Fail(*note->failure);
+        Hear(*note->failure);
         break;
     }
   }
@@ -275,7 +285,7 @@ void RankState::LookForSignals() {
   if (!process_.Stopped()) return;
   FailStopped();
   const bool busy = drivers_ == 0 && !ranks_[static_cast<size_t>(rank())].left;
-  if (busy && now - failed_nanos_ > kLastWordsNanos) last_words_(status());
+  if (busy && now - failed_nanos_ > kLastWordsNanos) last_words_(status(), IsToldHere());
 }
 
 void RankState::Settle() {

@@ -49,8 +49,9 @@ class RankState {
 
   // The first `size` processes are the ranks of the world with this number; this is one of them.
   // `last_words` is called when the launcher is about to kill a process whose own threads have not
-  // come to see that, busy as they are; it ends the process.
-  using LastWords = std::function<void(const absl::Status&)>;
+  // come to see that, busy as they are; it ends the process. `is_told_here`: this rank is the one
+  // that tells the user.
+  using LastWords = std::function<void(const absl::Status& failure, bool is_told_here)>;
   RankState(Process& process, int world, int size, std::chrono::nanoseconds timeout, Ledger& ledger,
             LastWords last_words);
   ~RankState();
@@ -109,6 +110,9 @@ class RankState {
   void FailStopped();  // the launcher has told this rank to stop
   bool failed() const { return failure_.has_value(); }
   const std::optional<Failure>& failure() const { return failure_; }
+  // Whether this rank is the one that tells the user of the failure; among ranks that hear each
+  // other, one is.
+  bool IsToldHere() const { return failed() && failure_->noticed_by == rank(); }
   // Whether calls may end because of the failure: the other ranks have said what they called last
   // and receive no more, so that nobody reads this rank's memory, or have had the time for it.
   enum class End { kNotYet, kQuiet, kGivenUp };
@@ -158,6 +162,8 @@ class RankState {
   // How long the rank's thread sleeps until it looks again.
   std::chrono::nanoseconds Nap() const;
   void Fail(Failure failure);
+  // A failure that another rank has told.
+  void Hear(const Failure& failure);
   void Tell(Note::Kind kind);
   void Listen();
   void Settle();
