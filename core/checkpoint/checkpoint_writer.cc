@@ -73,6 +73,19 @@ void CopyTo(const Tensor& to, const Tensor& from, Kernels& kernels) {
   });
 }
 
+// Makes the folder of checkpoints, but not the run's directory around it: one that somebody has
+// removed is not made again.
+absl::Status MakeFolder(const std::string& folder) {
+  const std::string around = folder.substr(0, folder.rfind('/'));
+  if (around.empty() || around.size() == folder.size() || IsDirectory(around)) {
+    return MakeDirectories(folder);
+  }
+  return absl::DataLossError(absl::StrCat(
+      "\"", around,
+      "\" was removed while the run wrote to it; leave a run's directory alone until it "
+      "ends, and start the run anew"));
+}
+
 }  // namespace
 
 std::vector<StateTensor> AllocateCopy(const std::vector<StateTensor>& state, Allocator& allocator) {
@@ -112,7 +125,7 @@ absl::Status CheckpointWriter::MakeDraft(const CheckpointInfo& info,
   // One rank makes the draft, and gives it its name when all have filled it.
   absl::Status own;
   if (is_first()) {
-    own = MakeDirectories(folder_);
+    own = MakeFolder(folder_);
     RemoveDrafts(folder_);
     if (own.ok()) own = draft->Make();
   }

@@ -26,10 +26,9 @@
 namespace lockstep {
 namespace {
 
-constexpr char kLockFile[] = "run.lock";
 constexpr char kPostMortem[] = "post_mortem";
 
-std::string LockPath(const std::string& out) { return absl::StrCat(out, "/", kLockFile); }
+std::string LockPath(const std::string& out) { return absl::StrCat(out, "/", kRunLockFile); }
 
 // What run.lock says of the program that holds it.
 std::string Holder() {
@@ -133,8 +132,17 @@ absl::Status RunDirectory::Begin() {
   LS_RETURN_IF_ERROR(MakeDirectories(out_));
   LS_RETURN_IF_ERROR(MarkAndLock());
   Tidy();
-  has_begun_ = true;
+  Agreed();
   return absl::OkStatus();
+}
+
+void RunDirectory::Agreed() {
+  had_lock_file_ = PathExists(LockPath(out_));
+  has_begun_ = true;
+}
+
+bool RunDirectory::is_there() const {
+  return has_begun_ && (!had_lock_file_ || PathExists(LockPath(out_)));
 }
 
 void RunDirectory::Tidy() const {

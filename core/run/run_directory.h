@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// In a run directory: marks and locks it (RunDirectory). Written when a run begins to use it.
+inline constexpr char kRunLockFile[] = "run.lock";
+
 // The directory of a run, held by one program at a time. Its file run.lock marks it as a run's, and
 // carries an advisory lock (flock) while a program uses it, and that program's host and process.
 // Only marked directories are ever set aside, and those of versions before the mark that cannot be
@@ -48,7 +51,10 @@ class RunDirectory {
   // Whether the run's files may be written: Begin has succeeded, here or, as Agreed says, on rank
   // 0.
   bool has_begun() const { return has_begun_; }
-  void Agreed() { has_begun_ = true; }
+  void Agreed();
+  // Whether it has begun and was not removed since: a directory that somebody has removed is not
+  // made again for the sake of a message.
+  bool is_there() const;
 
  private:
   RunDirectory(std::string out, Use use, bool is_own)
@@ -62,6 +68,7 @@ class RunDirectory {
   const bool is_own_;
   FileDescriptor lock_;
   std::atomic<bool> has_begun_ = false;
+  std::atomic<bool> had_lock_file_ = false;  // when it had begun; not on hosts without the disk
 };
 
 // Leaves the message of `error` as error.txt in a directory that no run has used yet, so that

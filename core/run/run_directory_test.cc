@@ -101,6 +101,22 @@ TEST_F(RunDirectoryTest, OfTwoThatStartTogetherOneBegins) {
   EXPECT_THAT(std::string((*second)->Begin().message()), HasSubstr("another program is using"));
 }
 
+TEST_F(RunDirectoryTest, KnowsThatItWasRemoved) {
+  const auto directory = RunDirectory::Claim(out_, Use::kNew).value();
+  EXPECT_FALSE(directory->is_there());
+  ASSERT_EQ(directory->Begin(), absl::OkStatus());
+  EXPECT_TRUE(directory->is_there());
+  // A rank on a host that does not see the disk knows no better.
+  const auto elsewhere = RunDirectory::OfOtherProcess(out_ + ".elsewhere");
+  elsewhere->Agreed();
+  EXPECT_TRUE(elsewhere->is_there());
+  const auto beside = RunDirectory::OfOtherProcess(out_);
+  beside->Agreed();
+  fs::remove_all(out_);
+  EXPECT_FALSE(directory->is_there());
+  EXPECT_FALSE(beside->is_there());
+}
+
 TEST_F(RunDirectoryTest, AnEarlierRunIsSetAsideWithItsMark) {
   LeaveRun();
   LeaveRun();

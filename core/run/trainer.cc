@@ -499,8 +499,8 @@ absl::StatusOr<std::vector<RankReport>> TrainRanks(const TrainingRun& run) {
 
 LaunchOptions LaunchOptionsOf(const TrainingRun& run) {
   return {.timeout = absl::Seconds(run.settings.timeout_seconds), .post_mortem = [&run] {
-            const bool has_begun = run.directory != nullptr && run.directory->has_begun();
-            return has_begun ? run.out + "/post_mortem" : "";
+            const bool is_there = run.directory != nullptr && run.directory->is_there();
+            return is_there ? run.out + "/post_mortem" : "";
           }};
 }
 

@@ -449,7 +449,10 @@ double TimeoutOf(const CommandLine& command_line) {
 
 void LeaveError(const CommandLine& command_line, const absl::StatusOr<TrainingRun>& run,
                 const absl::Status& error) {
-  if (run.ok() && run->directory->has_begun()) return LeaveError(run->out, error);
+  if (run.ok() && run->directory->has_begun()) {
+    if (run->directory->is_there()) LeaveError(run->out, error);
+    return;
+  }
   // A resumed run that has not begun is left as it was found, and so is an earlier run.
   const std::string out = run.ok() ? run->out : command_line.out;
   if (!out.empty() && !command_line.resume) LeaveErrorInNewDirectory(out, error);
