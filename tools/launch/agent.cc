@@ -23,9 +23,11 @@
 #include "core/base/status.h"
 #include "core/checkpoint/checkpoint_folder.h"
 #include "core/checkpoint/in_memory.h"
+#include "core/report/error_file.h"
 #include "core/report/restart_log.h"
 #include "core/run/exit_codes.h"
 #include "core/run/restart_limit.h"
+#include "core/run/run_directory.h"
 #include "core/run/run_signals.h"
 #include "nlohmann/json.hpp"
 #include "tools/launch/worker_group.h"
@@ -35,6 +37,8 @@ namespace {
 
 constexpr int64_t kPollNanos = 20'000'000;
 constexpr double kLongestWaitSeconds = 600;
+// A launcher that cannot reach a host waits for ever to hear that its ranks have ended.
+constexpr double kLongestFarewellSeconds = 10;
 // Ctrl-C reaches a program from the terminal and again from who has started it: one wish.
 constexpr double kOneWishSeconds = 1;
 constexpr std::array<int, 4> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
@@ -44,6 +48,10 @@ int64_t FileTimeNow() {
   timespec now;
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+int64_t TimeOf(const struct stat& found) {
+  return found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec;
 }
 
 // What losses.csv tells of a run from outside.
@@ -56,8 +64,7 @@ Losses LookAtLosses(const std::string& out) {
   const std::string path = out + "/losses.csv";
   struct stat found;
   if (stat(path.c_str(), &found) != 0) return {};
-  Losses losses = {.changed =
-                       found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec};
+  Losses losses = {.changed = TimeOf(found)};
   const auto file = OpenRegularFile(path, O_RDONLY);
   if (!file.ok()) return losses;
   std::array<char, 256> tail;  // two rows have less
@@ -98,10 +105,16 @@ bool IsComplete(const std::string& out, int64_t steps) {
          summary["steps"].get<int64_t>() == steps && StepsOnDisk(out) == steps;
 }
 
+// When a file was changed, as FileTimeNow; 0: there is none.
+int64_t ChangedAt(const std::string& path) {
+  struct stat found;
+  return stat(path.c_str(), &found) == 0 ? TimeOf(found) : 0;
+}
+
 // Whether starting the ranks again may help.
 bool IsWorthARestart(const GroupEnd& end) {
-  return !end.ranks.empty() || end.signal != 0 || end.exit_code == kRankLostExitCode ||
-         end.exit_code >= 128;
+  return !end.reason.empty() || !end.ranks.empty() || end.signal != 0 ||
+         end.exit_code == kRankLostExitCode || end.exit_code >= 128;
 }
 
 sigset_t WatchedSignals() {
@@ -143,10 +156,11 @@ class Agent {
       }
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
-      if (limit.IsPassed(NewestStep(options_.out))) {
+      if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
+      if (limit.IsPassed(NewestStep(options_.out)) || options_.max_restarts == 0) {
         Finish(0);
         return absl::UnavailableError(absl::StrCat(
-            "the ranks have ended ", limit.in_vain(),
+            "the ranks have ended ", std::max<int64_t>(1, limit.in_vain()),
             " times without a new checkpoint, the last time by ", end.Describe(),
             "; their messages stand above. Look at ", options_.out,
             "/error.txt, save checkpoints more often (checkpoint.every), or raise --max_restarts"));
@@ -229,6 +243,11 @@ class Agent {
     return true;
   }
 
+  // Whether a file of the run directory was written after `start`, a FileTimeNow.
+  bool HasChanged(const char* file, int64_t start) const {
+    return ChangedAt(absl::StrCat(options_.out, "/", file)) > start;
+  }
+
   absl::StatusOr<GroupEnd> RunGroup(const Placement& placement, const GroupFolder& folder) {
     std::vector<std::string> program = placement.program;
     const std::optional<FoundCheckpoint> newest = Newest(options_.out);
@@ -251,7 +270,23 @@ class Agent {
     int stops = 0;
     const bool lacks_ranks = placement.ranks < options_.most_ranks;
     int64_t looked_at = StepsOnDisk(options_.out);
+    const int64_t start_nanos = NowNanos();
+    bool has_begun = false;
+    std::optional<int64_t> told_nanos;
     do {
+      if (!told_nanos && (group.HasTold() || HasChanged(kErrorFile, start)))
+        told_nanos = NowNanos();
+      if (told_nanos && SecondsSince(*told_nanos) > kLongestFarewellSeconds) {
+        return group.EndNow(
+            "a rank has ended with an error, but the launcher has not: a host that "
+            "does not answer");
+      }
+      has_begun = has_begun || told_nanos || HasChanged(kRunLockFile, start);
+      if (!has_begun && SecondsSince(start_nanos) > options_.longest_start_seconds) {
+        return group.EndNow(absl::StrCat("the launcher has brought no ranks together within ",
+                                         FormatDuration(options_.longest_start_seconds),
+                                         " (--longest_start)"));
+      }
       // Hosts that have come back are taken in where a checkpoint has been saved.
       if (lacks_ranks && stops == 0 && grows_to_.empty()) {
         const int64_t saved = StepsOnDisk(options_.out);

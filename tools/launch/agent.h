@@ -28,13 +28,14 @@ struct Placement {
 };
 
 struct AgentOptions {
-  std::string out;       // run directory, absolute
-  int64_t steps = 0;     // train.steps
-  int min_ranks = 1;     // with fewer it waits
-  int most_ranks = 1;    // with as many it looks for no more
-  int max_restarts = 3;  // one after another without a new checkpoint in between
-  std::string launcher;  // "mpirun -n {ranks} --host {hosts}"
-  std::string worker;    // path of :worker
+  std::string out;                     // run directory, absolute
+  int64_t steps = 0;                   // train.steps
+  int min_ranks = 1;                   // with fewer it waits
+  int most_ranks = 1;                  // with as many it looks for no more
+  int max_restarts = 3;                // one after another without a new checkpoint in between
+  double longest_start_seconds = 600;  // from the launcher's start until ranks write to `out`
+  std::string launcher;                // "mpirun -n {ranks} --host {hosts}"
+  std::string worker;                  // path of :worker
   std::function<absl::StatusOr<Slots>()> slots;
   std::function<absl::StatusOr<Placement>(int ranks)> place;
 };
@@ -43,11 +44,14 @@ struct AgentOptions {
 // launcher: 0; 75 (kStoppedExitCode) after SIGINT, SIGTERM, SIGHUP or SIGUSR1, the first of which
 // has the ranks write a checkpoint, and 128 + signal after a second one; and that of ranks which
 // ended with an error that no restart mends, and that they have told. An error of its own:
-// Unavailable after max_restarts, or where fewer than min_ranks were at hand for ten minutes.
-// Where the ranks are fewer than most_ranks, it asks for slots whenever they have saved a
-// checkpoint, and where a larger formation has a place, has them stop after their step with a
-// checkpoint, and starts that formation. Tells the standard error stream of each restart, and at
-// the end prints the table of all. For the only thread of a process without children.
+// Unavailable after max_restarts (without a message where that is 0 and a rank has told why it
+// ended: 69, kRankLostExitCode), or where fewer than min_ranks were at hand for ten minutes.
+// A launcher that has not ended ten seconds after a rank has ended with an error is ended: it waits
+// for a host that it cannot reach. Where the ranks are fewer than most_ranks, it asks for slots
+// whenever they have saved a checkpoint, and where a larger formation has a place, has them stop
+// after their step with a checkpoint, and starts that formation. Tells the standard error stream of
+// each restart, and at the end prints the table of all. For the only thread of a process without
+// children.
 absl::StatusOr<int> RunAgent(const AgentOptions& options);
 
 }  // namespace lockstep

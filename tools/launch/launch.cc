@@ -34,7 +34,11 @@ ABSL_FLAG(
     int, min_ranks, 0,
     "go on with as few as these where the discovery script finds fewer slots; default: ranks");
 ABSL_FLAG(int, max_restarts, 3,
-          "restarts one after another without a new checkpoint in between, before giving up");
+          "restarts one after another without a new checkpoint in between, before giving up; 0: "
+          "ranks are never started again");
+ABSL_FLAG(double, longest_start, 600,
+          "seconds that ranks may take to come together and write to the run directory, before the "
+          "launcher counts as lost");
 ABSL_FLAG(std::string, prefer, "",
           "what to go on with where slots are missing, the first that fits: \"ddp dp=2; fsdp "
           "dp=2\"; default: the largest mesh that divides the cut");
@@ -238,6 +242,9 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   LS_RETURN_IF_ERROR(CheckRange("ranks", absl::GetFlag(FLAGS_ranks), 0, kMostRanks));
   LS_RETURN_IF_ERROR(CheckRange("max_restarts", absl::GetFlag(FLAGS_max_restarts), 0, 1'000'000));
   LS_ASSIGN_OR_RETURN(const Formations formations, Formations::Make(words));
+  if (!(absl::GetFlag(FLAGS_longest_start) > 0)) {
+    return InvalidArgument("--longest_start must be more than 0 seconds");
+  }
   const int ranks = formations.ranks();
   LS_RETURN_IF_ERROR(CheckRange("min_ranks", absl::GetFlag(FLAGS_min_ranks), 0, ranks));
   const std::string script = absl::GetFlag(FLAGS_host_discovery_script);
@@ -251,6 +258,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
                    .min_ranks = least == 0 ? ranks : least,
                    .most_ranks = ranks,
                    .max_restarts = absl::GetFlag(FLAGS_max_restarts),
+                   .longest_start_seconds = absl::GetFlag(FLAGS_longest_start),
                    .launcher = launcher,
                    .worker = AbsolutePath("tools/launch/worker"),
                    .slots = [&]() -> absl::StatusOr<Slots> {

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/checkpoint/in_memory.h"
 #include "core/report/restart_log.h"
+#include "core/run/exit_codes.h"
 #include "core/run/run_signals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,7 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::Ge;
 using ::testing::HasSubstr;
@@ -46,6 +50,9 @@ shards = 4
 [checkpoint]
 every = 25
 )";
+
+// A run whose ranks soon give up waiting for each other.
+const std::vector<std::string> kSoon = {"--set", "run.timeout_seconds=2"};
 
 class LaunchTest : public LaunchedRunTest {
  protected:
@@ -80,10 +87,10 @@ class LaunchTest : public LaunchedRunTest {
     ASSERT_GE(Steps(), steps);
   }
 
-  void Kill(Kind kind) const {
+  void Kill(Kind kind, int number = SIGKILL) const {
     for (const LaunchedProcess& process : ProcessesOf(out())) {
       if (process.kind != kind) continue;
-      kill(process.pid, SIGKILL);
+      kill(process.pid, number);
       return;
     }
     ADD_FAILURE() << "no such process";
@@ -238,6 +245,78 @@ TEST_F(LaunchTest, ErrorsOfTheUserAreNotRetried) {
   EXPECT_THAT(after.err, Not(HasSubstr("going on")));
   EXPECT_THAT(ReadRestarts(out()).value(), IsEmpty());
   EXPECT_FALSE(PathExists(GroupFolder::PathOf(out())));
+}
+
+// mpirun wakes a stopped rank up before it kills it; it adds nothing to what the others have told.
+TEST_F(LaunchTest, AStoppedRankIsToldOfOnceAndTheRunGoesOn) {
+  Subprocess launcher = Start({"--ranks", "4"}, kSoon);
+  AwaitSteps(60);
+  Kill(Kind::kRank, SIGSTOP);
+  const ProcessResult result = launcher.Wait();
+  ExpectTheRunOfSingle(result);
+  const std::vector<std::string> lines = absl::StrSplit(result.err, '\n');
+  EXPECT_THAT(lines, Contains(HasSubstr("no answer within 2.0 s: ")).Times(1)) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("was told to stop")));
+  EXPECT_THAT(result.err, Not(HasSubstr("Primary job")));
+  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
+}
+
+TEST_F(LaunchTest, WithoutRestartsTheWordOfTheRanksIsTheOnlyOne) {
+  Subprocess launcher = Start({"--ranks", "4", "--max_restarts", "0"}, kSoon);
+  AwaitSteps(60);
+  Kill(Kind::kRank, SIGSTOP);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, kRankLostExitCode);
+  std::vector<std::string> lines = absl::StrSplit(result.err, '\n', absl::SkipEmpty());
+  std::erase_if(lines, [](const std::string& line) {  // what is trained
+    return line.starts_with("  ") || line.starts_with("launched under ");
+  });
+  EXPECT_THAT(lines, ElementsAre(StartsWith("no answer within 2.0 s: ")));
+  AwaitNoProcess();
+  ExpectTheRunOfSingle(Start({"--ranks", "4"}).Wait());
+}
+
+// As mpirun waits for a host that it cannot reach.
+TEST_F(LaunchTest, ALauncherThatOutlivesItsRanksIsEnded) {
+  const std::string waiting = path("waiting.sh");
+  ASSERT_EQ(WriteFileAtomically(waiting, "#!/bin/sh\nbuild_defs/mpi_test.sh \"$@\"\nsleep 600\n"),
+            absl::OkStatus());
+  fs::permissions(waiting, fs::perms::owner_all);
+  Subprocess launcher =
+      Start({"--ranks", "2", "--max_restarts", "0", "--launcher", waiting + " {ranks}"}, kSoon);
+  AwaitSteps(30);
+  Kill(Kind::kRank, SIGSTOP);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_EQ(result.exit_code, kRankLostExitCode);
+  EXPECT_THAT(result.err, HasSubstr("no answer within 2.0 s: "));
+  AwaitNoProcess();
+}
+
+TEST_F(LaunchTest, ALauncherThatBringsNoRanksTogetherIsEnded) {
+  const std::string sleeping = path("sleeping.sh");
+  ASSERT_EQ(WriteFileAtomically(sleeping, "#!/bin/sh\nsleep 600\n"), absl::OkStatus());
+  fs::permissions(sleeping, fs::perms::owner_all);
+  const ProcessResult result =
+      Start({"--ranks", "2", "--max_restarts", "1", "--longest_start", "1", "--launcher", sleeping})
+          .Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the ranks have ended 2 times without a new checkpoint, the "
+                                    "last time by the launcher has brought no ranks together "
+                                    "within 1.0 s"));
+}
+
+// What the launcher says itself is shown where no rank was there to say anything.
+TEST_F(LaunchTest, ALauncherThatCannotStartRanksIsHeard) {
+  const std::string full = path("full.sh");
+  const std::string border(74, '-');
+  ASSERT_EQ(
+      WriteFileAtomically(full, absl::StrCat("#!/bin/sh\nprintf '%s\\n' '", border,
+                                             "' 'not enough slots' '", border, "' >&2\nexit 1\n")),
+      absl::OkStatus());
+  fs::permissions(full, fs::perms::owner_all);
+  const ProcessResult result = Start({"--ranks", "2", "--launcher", full}).Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("not enough slots"));
 }
 
 TEST_F(LaunchTest, GivesUpWhereRanksDieAgainAndAgain) {

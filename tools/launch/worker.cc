@@ -4,7 +4,8 @@
 //
 // Runs the program, which ends when this process ends, and this one when its parent does: so no
 // rank outlives the launcher, however that ends. Makes the folder, for MPI's files on this host,
-// and leaves "ended-<rank>" in it where a signal has ended the program. Passes on the signals that
+// and leaves "ended-<rank>" in it where a signal has ended the program, "failed-<rank>" where the
+// program has ended with an error, which it has told. Passes on the signals that
 // stop a run, and ends as the program has ended.
 
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <string>
 
 #include "core/base/file.h"
+#include "core/run/run_signals.h"
 
 namespace lockstep {
 namespace {
@@ -78,7 +80,13 @@ int Run(const std::string& folder, char** arguments) {
     was_told_to_end |= number != SIGUSR1;
     kill(program, number);
   }
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  if (WIFEXITED(status)) {
+    const int code = WEXITSTATUS(status);
+    if (code != 0 && code != kCannotRun && code != kStoppedExitCode) {
+      WriteFileAtomically(folder + "/failed-" + Rank(), std::to_string(code)).IgnoreError();
+    }
+    return code;
+  }
   const int number = WTERMSIG(status);
   // What a launcher ends because another rank has died is no cause.
   if (!was_told_to_end) {

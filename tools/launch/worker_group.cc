@@ -9,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -22,13 +25,14 @@
 #include "absl/strings/str_split.h"
 #include "core/base/checksum.h"
 #include "core/base/status.h"
+#include "core/run/exit_codes.h"
 #include "tools/experiment/paths.h"
 
 namespace lockstep {
 namespace {
 
 constexpr char kLock[] = "/launcher.lock";
-constexpr char kEnded[] = "ended-";
+constexpr char kEnded[] = "ended-", kFailed[] = "failed-";  // as :worker writes them
 
 std::string SignalText(int number) {
   return absl::StrCat("killed by signal ", number, " (", strsignal(number), ")");
@@ -63,6 +67,7 @@ void EndChildren() {
 }  // namespace
 
 std::string GroupEnd::Describe() const {
+  if (!reason.empty()) return reason;
   if (!ranks.empty()) {
     return absl::StrJoin(ranks, ", ", [](std::string* text, const auto& rank) {
       absl::StrAppend(text, "rank ", rank.first, ": ", SignalText(rank.second));
@@ -129,6 +134,11 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Start(const std::vector<std::string>& l
   // Open MPI's own files, which a kill leaves behind. Its settings reach ranks on other hosts too.
   setenv("OMPI_MCA_orte_tmpdir_base", folder.path().c_str(), 1);
   setenv("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str(), 1);
+  int errors[2];
+  if (pipe2(errors, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
+  FileDescriptor ours(errors[0]);
+  const FileDescriptor theirs(errors[1]);
+  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   const pid_t self = getpid();
   const pid_t child = fork();
   if (child < 0) return absl::ErrnoToStatus(errno, "fork");
@@ -141,49 +151,84 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Start(const std::vector<std::string>& l
     sigprocmask(SIG_SETMASK, &none, nullptr);
     const int input = open("/dev/null", O_RDONLY);
     dup2(input, STDIN_FILENO);
+    dup2(theirs.get(), STDERR_FILENO);
     execv(path.c_str(), arguments.data());
     _exit(127);
   }
-  return WorkerGroup(child, folder.path());
+  return WorkerGroup(child, folder.path(), std::move(ours));
 }
 
 WorkerGroup::WorkerGroup(WorkerGroup&& other) noexcept
     : launcher_(std::exchange(other.launcher_, -1)),
       folder_(std::move(other.folder_)),
+      errors_(std::move(other.errors_)),
+      output_(std::move(other.output_)),
       status_(other.status_) {}
 
 WorkerGroup::~WorkerGroup() {
   if (launcher_ < 0) return;
   EndChildren();
+  PassOn();
 }
 
 void WorkerGroup::Signal(int number) const {
   if (launcher_ > 0) kill(launcher_, number);
 }
 
+void WorkerGroup::PassOn() {
+  std::array<char, 4096> bytes;
+  while (true) {
+    const ssize_t size = read(errors_.get(), bytes.data(), bytes.size());
+    if (size <= 0) return;
+    const std::string shown = output_.Take({bytes.data(), static_cast<size_t>(size)});
+    std::fwrite(shown.data(), 1, shown.size(), stderr);
+  }
+}
+
+bool WorkerGroup::HasTold() const {
+  const auto names = ListFolder(folder_);
+  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
+           return absl::StartsWith(name, kFailed);
+         });
+}
+
 bool WorkerGroup::IsRunning() {
+  PassOn();
   if (launcher_ < 0) return false;
   if (waitpid(launcher_, &status_, WNOHANG) == 0) return true;
   launcher_ = -1;
   return false;
 }
 
+GroupEnd WorkerGroup::EndNow(std::string reason) {
+  if (launcher_ > 0) kill(launcher_, SIGKILL);
+  launcher_ = -1;
+  status_ = 0;
+  GroupEnd end = End();
+  end.reason = std::move(reason);
+  end.exit_code = kRankLostExitCode;
+  return end;
+}
+
 GroupEnd WorkerGroup::End() {
   EndChildren();
-  GroupEnd end;
+  PassOn();
+  GroupEnd end = {.has_told = HasTold()};
   if (WIFSIGNALED(status_)) {
     end.signal = WTERMSIG(status_);
   } else {
     end.exit_code = WEXITSTATUS(status_);
   }
-  const auto names = ListFolder(folder_);
-  if (!names.ok()) return end;
-  for (const std::string& name : *names) {
+  for (const std::string& name : ListFolder(folder_).value_or(std::vector<std::string>())) {
     int number = 0;
     if (absl::StartsWith(name, kEnded) && name.find(".tmp") == std::string::npos &&
         absl::SimpleAtoi(ReadFile(absl::StrCat(folder_, "/", name)).value_or(""), &number)) {
       end.ranks[name.substr(sizeof(kEnded) - 1)] = number;
     }
+  }
+  if (!end.has_told && end.ranks.empty()) {
+    const std::string own = output_.TakeOwn();
+    std::fwrite(own.data(), 1, own.size(), stderr);
   }
   return end;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/file.h"
+#include "tools/launch/launcher_output.h"
 
 namespace lockstep {
 
@@ -19,8 +20,10 @@ struct GroupEnd {
   int exit_code = 0;                      // of the launcher; 0 where a signal has ended it
   int signal = 0;                         // that has ended the launcher, or 0
   std::map<std::string, int> ranks = {};  // that a signal has ended before the others, by number
+  bool has_told = false;    // a rank on this host has ended with an error, and ranks tell theirs
+  std::string reason = {};  // why it was ended from here; empty: it was not
 
-  // "rank 2: killed by signal 9 (Killed)", "the launcher: ...", "exit code 69"
+  // "rank 2: killed by signal 9 (Killed)", "the launcher: ...", "exit code 69", or the reason
   std::string Describe() const;
 };
 
@@ -49,9 +52,11 @@ class GroupFolder {
   FileDescriptor lock_;
 };
 
-// A running group. No process of it is left when this object goes, nor when this process ends in
-// any way: each ends with its parent. Orphans become children of this process (a subreaper), which
-// must have no other children meanwhile, and hold SIGCHLD back (sigprocmask).
+// A running group. What its ranks write to the standard error stream is passed on; what the
+// launcher adds itself is shown at the end, and only where no rank has said why it ended. No
+// process of it is left when this object goes, nor when this process ends in any way: each ends
+// with its parent. Orphans become children of this process (a subreaper), which must have no other
+// children meanwhile, and hold SIGCHLD back (sigprocmask).
 class WorkerGroup {
  public:
   // `launcher`: "mpirun -n 4", by words; `worker`: the path of :worker; `program`: what each rank
@@ -65,17 +70,25 @@ class WorkerGroup {
 
   // Sends a signal to the launcher, which passes SIGUSR1 on to all ranks. While it runs.
   void Signal(int number) const;
-  // Whether the launcher still runs. Waits for nothing.
+  // Whether the launcher still runs. Waits for nothing. Passes on what ranks have written to the
+  // standard error stream meanwhile.
   bool IsRunning();
+  // Whether a rank on this host has ended with an error of its own (GroupEnd::has_told).
+  bool HasTold() const;
   // How it ended; waits until no process of it is left. Once, after IsRunning has returned false.
   GroupEnd End();
+  // Ends it, whatever it does, in the place of End. Its exit code is kRankLostExitCode.
+  GroupEnd EndNow(std::string reason);
 
  private:
-  WorkerGroup(pid_t launcher, std::string folder)
-      : launcher_(launcher), folder_(std::move(folder)) {}
+  WorkerGroup(pid_t launcher, std::string folder, FileDescriptor errors)
+      : launcher_(launcher), folder_(std::move(folder)), errors_(std::move(errors)) {}
+  void PassOn();
 
   pid_t launcher_;  // -1: has ended, or moved from
   std::string folder_;
+  FileDescriptor errors_;  // what launcher and ranks write to the standard error stream
+  LauncherOutput output_;
   int status_ = 0;  // as waitpid has it
 };
 
