@@ -257,6 +257,8 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
   read("checkpoint", ReadCheckpoint);
   read("guard", [](ConfigReader& reader, Settings& guarded) {
     reader.Read("every", &guarded.guard.every, kSomeSteps);
+    reader.ReadChoice("repeat_on", &guarded.guard.repeat_on,
+                      {{"same_rank", RepeatOn::kSameRank}, {"other_rank", RepeatOn::kOtherRank}});
     reader.Read("loss_jump", &guarded.guard.loss_jump, {.at_least = 0, .at_most = kLargestFloat});
     reader.Read("straggler_factor", &guarded.guard.straggler_factor,
                 {.at_least = 0, .at_most = kLargestFloat});
@@ -279,6 +281,13 @@ absl::StatusOr<Settings> ReadSettings(const Config& config) {
                       {{"fast", NcclReductions::kFast}, {"exact", NcclReductions::kExact}});
   });
   read("run", ReadRun);
+  const bool exchanges =
+      settings.guard.every > 0 && settings.guard.repeat_on == RepeatOn::kOtherRank;
+  if (exchanges && settings.mesh.ranks() < 2) {
+    gather(InvalidArgument(
+        "guard.repeat_on is \"other_rank\", but the mesh has one rank: use \"same_rank\", or more "
+        "ranks"));
+  }
   if (!problems.ok()) return problems;
   return settings;
 }

@@ -64,8 +64,15 @@ struct CheckpointSettings {
 };
 
 // What a run watches for, that no run should have.
+// Who trains a step again, for the guard to compare.
+enum class RepeatOn {
+  kSameRank,   // each rank its own work
+  kOtherRank,  // each rank the work of another
+};
+
 struct GuardSettings {
-  int64_t every = 0;     // steps between comparisons of replicas; 0: none
+  int64_t every = 0;  // steps between repetitions and comparisons of replicas; 0: none
+  RepeatOn repeat_on = RepeatOn::kSameRank;
   double loss_jump = 0;  // times the mean of the losses before: stops the run; 0: nothing does
   double straggler_factor = 0;  // times what others take for the same work: a slow rank; 0: none is
   int64_t straggler_steps = 10;  // over which ranks are compared

@@ -192,6 +192,19 @@ TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
               HasSubstr("run.instructions"));
 }
 
+TEST(RunSettingsTest, StepsAreRepeatedOnAnotherRankWhereThereIsOne) {
+  const auto read = [](const std::string& mesh, const std::string& guard) {
+    return ReadSettings(
+        MakeConfig(absl::StrCat("[batch]\nsize = 24\n[mesh]\n", mesh, "[guard]\n", guard)));
+  };
+  const std::string elsewhere = "every = 2\nrepeat_on = \"other_rank\"\n";
+  EXPECT_EQ(read("dp = 2\n", elsewhere)->guard.repeat_on, RepeatOn::kOtherRank);
+  EXPECT_EQ(read("dp = 2\n", "every = 2\n")->guard.repeat_on, RepeatOn::kSameRank);
+  EXPECT_THAT(std::string(read("dp = 1\n", elsewhere).status().message()),
+              HasSubstr("guard.repeat_on is \"other_rank\", but the mesh has one rank"));
+  EXPECT_TRUE(read("dp = 1\n", "repeat_on = \"other_rank\"\n").ok());
+}
+
 TEST(ScheduleSettingsTest, AScheduleThatDecaysAtItsEnd) {
   const std::string wsd =
       "schedule = {kind = \"wsd\", learning_rate = 0.1, total_steps = 100, warmup_steps = 60";

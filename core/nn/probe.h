@@ -42,6 +42,9 @@ class PassProbe {
   // Takes note of `value`, which may change after the call. Throws StatusException where it cannot
   // be written down.
   virtual void Observe(const ProbedTensor& tensor, const Tensor& value) = 0;
+  // Takes note of the gradient of a shard of the batch that this rank has for its part of a
+  // parameter, before it is summed over shards and ranks. It may change after the call.
+  virtual void ObserveGradient(const std::string& /*parameter*/, const Tensor& /*gradient*/) {}
 };
 
 // Returns `y`, the output of a block or layer. With a probe, its value is observed now, and its

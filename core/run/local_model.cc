@@ -284,6 +284,9 @@ double LocalModel::MeanLoss(Communicator* ranks) {
 bool LocalModel::EndShard(Parameter& use) {
   CompleteGradient(rank_.kernels, use);
   if (RunProbe* probe = RunProbeOf(rank_)) probe->ShardGradient(use);
+  if (rank_.search != nullptr && use.padding == 0) {  // which has no defined bits
+    rank_.search->ObserveGradient(use.name, use.gradient);
+  }
   bool is_complete = true;
   const auto sums = gradient_sums_.find(&use);
   const bool has_sums = sums != gradient_sums_.end();

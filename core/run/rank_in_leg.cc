@@ -27,8 +27,8 @@ ProbeHeader ProbeHeaderOf(const TrainingRun& run, const Model& model, const Rank
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RankInLeg>> RankInLeg::Make(const TrainingRun& leg,
-                                                           const RankTools& tools) {
+absl::StatusOr<std::unique_ptr<RankInLeg>> RankInLeg::Make(
+    const TrainingRun& leg, const RankTools& tools, const std::vector<BlockProfile>* profiles) {
   const int ranks = leg.settings.mesh.ranks();
   std::unique_ptr<Communicator> own;
   if (ranks < tools.world.size()) {
@@ -45,11 +45,12 @@ absl::StatusOr<std::unique_ptr<RankInLeg>> RankInLeg::Make(const TrainingRun& le
                       Mesh::Create(leg.settings.mesh, own == nullptr ? tools.world : *own));
   LS_ASSIGN_OR_RETURN(Model model, leg.make_model(leg.config, *leg.dataset));
   return std::unique_ptr<RankInLeg>(
-      new RankInLeg(leg, tools, std::move(own), std::move(mesh), std::move(model)));
+      new RankInLeg(leg, tools, std::move(own), std::move(mesh), std::move(model), profiles));
 }
 
 RankInLeg::RankInLeg(const TrainingRun& leg, const RankTools& tools,
-                     std::unique_ptr<Communicator> own, Mesh mesh, Model model)
+                     std::unique_ptr<Communicator> own, Mesh mesh, Model model,
+                     const std::vector<BlockProfile>* profiles)
     : leg_(leg),
       own_(std::move(own)),
       mesh_(std::move(mesh)),
@@ -61,7 +62,7 @@ RankInLeg::RankInLeg(const TrainingRun& leg, const RankTools& tools,
                    leg.out + "/" + kProbeFolder);
     rank_.probe = &*probe_;
   }
-  profiles_ = ProfilesOfRun(leg, rank_);
+  profiles_ = profiles == nullptr ? ProfilesOfRun(leg, rank_) : *profiles;
   strategy_ = MakeStrategy(leg, rank_, std::move(model), profiles_);
 }
 

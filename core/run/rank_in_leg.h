@@ -39,8 +39,11 @@ struct RankTools {
 class RankInLeg {
  public:
   // Called by all ranks of the world; null on those that will be idle. Leg and tools outlive it.
-  static absl::StatusOr<std::unique_ptr<RankInLeg>> Make(const TrainingRun& leg,
-                                                         const RankTools& tools);
+  // `profiles`: of the blocks, where they were measured before; null: they are measured if the
+  // strategy asks for them.
+  static absl::StatusOr<std::unique_ptr<RankInLeg>> Make(
+      const TrainingRun& leg, const RankTools& tools,
+      const std::vector<BlockProfile>* profiles = nullptr);
 
   const TrainingRun& leg() const { return leg_; }
   Rank& rank() { return rank_; }
@@ -54,7 +57,7 @@ class RankInLeg {
 
  private:
   RankInLeg(const TrainingRun& leg, const RankTools& tools, std::unique_ptr<Communicator> own,
-            Mesh mesh, Model model);
+            Mesh mesh, Model model, const std::vector<BlockProfile>* profiles);
 
   const TrainingRun& leg_;
   const std::unique_ptr<Communicator> own_;  // null: the leg's ranks are the world

@@ -357,7 +357,8 @@ class Trainer {
     report_.kernel_nanos += tools_.kernels.busy_nanos() - busy;
     report_.measured_steps += 1;
     step_seconds_.push_back(static_cast<double>(times.total) * 1e-9);
-    LS_RETURN_IF_ERROR(repeats_.End(step, result, *here_, [&] { return Again(step); }));
+    LS_RETURN_IF_ERROR(
+        repeats_.End(step, result, *here_, [&](RankInLeg& where) { return Again(step, where); }));
     if (reporter_ != nullptr) {
       LS_RETURN_IF_ERROR(reporter_->Step(step, result, times, rank().allocator().books()));
     }
@@ -380,10 +381,10 @@ class Trainer {
   }
 
   // Trains a step once more, whose times and traffic are not reported.
-  StepResult Again(int64_t step) {
-    PrefetchedBatches batches(*leg_, rank(), step, strategy().micro_batches());
+  StepResult Again(int64_t step, RankInLeg& where) {
+    PrefetchedBatches batches(*leg_, where.rank(), step, where.strategy().micro_batches());
     tools_.timer.BeginStep(step);
-    StepResult result = strategy().TrainStep(step, batches);
+    StepResult result = where.strategy().TrainStep(step, batches);
     tools_.timer.EndStep(0);
     return result;
   }
@@ -447,7 +448,7 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0's
   std::vector<double> step_seconds_;
   int64_t steps_here_ = 0;  // in this attempt
-  RepeatGuard repeats_{run_.settings.guard.every, tools_.kernels};
+  RepeatGuard repeats_{run_.settings.guard, tools_};
   ReplicaGuard guard_{run_.settings.guard.every, tools_.kernels};
   LossWatch watch_{run_.settings};
   StragglerWatch stragglers_{run_.settings.guard};

@@ -1,114 +1,163 @@
 #include "strategies/testing/flipping.h"
 
+#include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "glog/logging.h"
 #include "strategies/testing/wrapped_strategy.h"
 
 namespace lockstep {
 namespace {
 
-void FlipBit(const Tensor& tensor, uint64_t bit) {
-  if (tensor.bytes() == 0) return;
-  bit %= static_cast<uint64_t>(tensor.bytes()) * 8;
-  tensor.raw()[bit / 8] ^= std::byte{1} << (bit % 8);
-}
-
-// Flips a bit of one of the tensors before others see it; counts them all.
+// Flips a bit of one of the tensors of a pass, or of its parameters' gradients, before others see
+// it; counts them all.
 class FlippingProbe final : public PassProbe {
  public:
-  FlippingProbe(PassProbe* next, const Flip* flip, uint64_t tensors)
-      : next_(next), flip_(flip), tensors_(tensors) {}
+  // `flip`: null: no bit flips.
+  FlippingProbe(PassProbe* next, Flip::Target target, const Flip* flip, uint64_t tensors)
+      : next_(next), target_(target), flip_(flip), tensors_(tensors) {}
 
   void Observe(const ProbedTensor& tensor, const Tensor& value) override {
-    if (IsFloating(value.dtype())) {
-      if (flip_ != nullptr && seen_ == flip_->tensor % tensors_) FlipBit(value, flip_->bit);
-      ++seen_;
-    }
+    if (target_ == Flip::Target::kPass) Pass(value);
     if (next_ != nullptr) next_->Observe(tensor, value);
+  }
+  void ObserveGradient(const std::string& parameter, const Tensor& gradient) override {
+    if (target_ == Flip::Target::kGradient && gradient.defined()) Pass(gradient);
+    if (next_ != nullptr) next_->ObserveGradient(parameter, gradient);
   }
 
   uint64_t seen() const { return seen_; }
 
  private:
+  void Pass(const Tensor& value) {
+    if (!IsFloating(value.dtype())) return;
+    if (flip_ != nullptr && seen_ == flip_->tensor % tensors_) FlipBit(value, flip_->bit);
+    ++seen_;
+  }
+
   PassProbe* next_;
-  const Flip* flip_;  // null: no bit flips
+  const Flip::Target target_;
+  const Flip* flip_;
   const uint64_t tensors_;
   uint64_t seen_ = 0;
 };
 
+// How often a rank has trained its last step, in whatever role: steps are repeated by strategies
+// that are made for it. An entry is its rank's own.
+struct Times {
+  int64_t step = -1;
+  int times = 0;
+};
+constexpr int kMostRanks = 64;
+
+// What all strategies that are made of one definition share.
+struct Fault {
+  Flip flip;
+  uint64_t tensors = 0;                          // of the target, in a step
+  std::shared_ptr<uint64_t[]> counts = nullptr;  // null: nothing is counted
+  std::shared_ptr<CallFlips> calls = nullptr;    // null: calls are let be
+  std::array<Times, kMostRanks> times = {};
+};
+
+CallFlips::Which WhichOf(Flip::Target target) {
+  if (target == Flip::Target::kSent) return CallFlips::Which::kSent;
+  if (target == Flip::Target::kReceived) return CallFlips::Which::kReceived;
+  return CallFlips::Which::kNone;
+}
+
 class Flipping final : public WrappedStrategy {
  public:
-  Flipping(std::unique_ptr<Strategy> strategy, Rank& rank, const Flip& flip, uint64_t tensors,
-           std::shared_ptr<uint64_t[]> counts)
+  Flipping(std::unique_ptr<Strategy> strategy, Rank& rank, std::shared_ptr<Fault> fault)
       : WrappedStrategy(std::move(strategy)),
         rank_(rank),
-        flip_(flip),
-        tensors_(tensors),
-        counts_(std::move(counts)) {}
+        fault_(std::move(fault)),
+        processor_(rank.mesh.world().members()[static_cast<size_t>(rank.rank)]) {
+    CHECK_LT(processor_, kMostRanks);
+  }
 
   StepResult TrainStep(int64_t step, BatchSource& batches) override {
-    const int time = step == last_step_ ? ++times_ : times_ = 0;
+    Times& own = fault_->times[static_cast<size_t>(processor_)];
+    own = {.step = step, .times = step == own.step ? own.times + 1 : 0};
     last_step_ = step;
-    const bool flips = counts_ == nullptr && rank_.rank == flip_.rank && step == flip_.step &&
-                       (flip_.time < 0 || time == flip_.time);
-    const auto flips_at = [&](Flip::Target target) { return flips && flip_.target == target; };
-    if (flips_at(Flip::Target::kRestingState)) FlipState();
+    const Flip& flip = fault_->flip;
+    const bool counts = fault_->counts != nullptr;
+    const bool flips = !counts && processor_ == flip.rank && step == flip.step &&
+                       (flip.time < 0 || own.times == flip.time);
+    const auto is_on = [&](Flip::Target target) {
+      return (flips || counts) && flip.target == target;
+    };
+    if (flips && flip.target == Flip::Target::kRestingState) FlipState();
     PassProbe* const search = rank_.search;
-    const Flip* const flip = flips_at(Flip::Target::kPass) ? &flip_ : nullptr;
-    FlippingProbe probe(search, flip, tensors_);
-    if (flip != nullptr || counts_ != nullptr) rank_.search = &probe;
+    FlippingProbe probe(search, flip.target, counts ? nullptr : &flip, fault_->tensors);
+    if (is_on(Flip::Target::kPass) || is_on(Flip::Target::kGradient)) rank_.search = &probe;
+    const CallFlips::Which which =
+        is_on(flip.target) ? WhichOf(flip.target) : CallFlips::Which::kNone;
+    if (which != CallFlips::Which::kNone) {
+      const auto number = counts ? -1 : static_cast<int64_t>(flip.tensor % fault_->tensors);
+      fault_->calls->Arm(processor_, which, number, flip.bit);
+    }
     const StepResult result = WrappedStrategy::TrainStep(step, batches);
     rank_.search = search;
-    if (counts_ != nullptr) counts_[static_cast<size_t>(rank_.rank)] = probe.seen();
-    if (flips_at(Flip::Target::kState)) FlipState();
+    uint64_t seen = probe.seen();
+    if (which != CallFlips::Which::kNone) {
+      seen = static_cast<uint64_t>(fault_->calls->Disarm(processor_));
+    }
+    if (counts) fault_->counts[static_cast<size_t>(processor_)] = seen;
+    if (flips && flip.target == Flip::Target::kState) FlipState();
     return result;
   }
 
   EvaluationSums Evaluate(const Batch& batch) override {
-    const bool flips = flip_.target == Flip::Target::kIdleState && rank_.rank == flip_.rank &&
-                       last_step_ == flip_.step;
+    const Flip& flip = fault_->flip;
+    const bool flips = flip.target == Flip::Target::kIdleState && processor_ == flip.rank &&
+                       last_step_ == flip.step;
     if (flips && !std::exchange(flipped_, true)) FlipState();
     return WrappedStrategy::Evaluate(batch);
   }
 
  private:
-  // The first tensor from flip_.tensor on that this rank holds a part of.
+  // The first tensor from flip.tensor on that this rank holds a part of.
   void FlipState() {
     const std::vector<StateTensor> state = State();
     for (size_t i = 0; i < state.size(); ++i) {
-      const Tensor& tensor = state[(flip_.tensor + i) % state.size()].tensor;
+      const Tensor& tensor = state[(fault_->flip.tensor + i) % state.size()].tensor;
       if (tensor.elements() == 0) continue;
-      FlipBit(tensor, flip_.bit);
+      FlipBit(tensor, fault_->flip.bit);
       return;
     }
   }
 
   Rank& rank_;
-  const Flip flip_;
-  const uint64_t tensors_;
-  const std::shared_ptr<uint64_t[]> counts_;  // null: nothing is counted
+  const std::shared_ptr<Fault> fault_;
+  const int processor_;  // the rank in the world, in whatever role it trains
   int64_t last_step_ = -1;
-  int times_ = 0;
   bool flipped_ = false;  // in a validation
 };
 
-StrategyDefinition WithFlipping(StrategyDefinition strategy, const Flip& flip, uint64_t tensors,
-                                const std::shared_ptr<uint64_t[]>& counts) {
-  return Wrapped(std::move(strategy), [=](std::unique_ptr<Strategy> made, Rank& rank) {
-    return std::make_unique<Flipping>(std::move(made), rank, flip, tensors, counts);
+StrategyDefinition WithFault(StrategyDefinition strategy, Fault fault) {
+  return Wrapped(std::move(strategy), [shared = std::make_shared<Fault>(std::move(fault))](
+                                          std::unique_ptr<Strategy> made, Rank& rank) {
+    return std::make_unique<Flipping>(std::move(made), rank, shared);
   });
 }
 
 }  // namespace
 
-StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors) {
-  return WithFlipping(std::move(strategy), flip, tensors, nullptr);
+StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors,
+                            std::shared_ptr<CallFlips> calls) {
+  return WithFault(std::move(strategy),
+                   {.flip = flip, .tensors = tensors, .calls = std::move(calls)});
 }
 
-StrategyDefinition WithCount(StrategyDefinition strategy, std::shared_ptr<uint64_t[]> tensors) {
-  return WithFlipping(std::move(strategy), {}, 0, tensors);
+StrategyDefinition WithCount(StrategyDefinition strategy, Flip::Target target,
+                             std::shared_ptr<uint64_t[]> tensors,
+                             std::shared_ptr<CallFlips> calls) {
+  return WithFault(
+      std::move(strategy),
+      {.flip = {.target = target}, .counts = std::move(tensors), .calls = std::move(calls)});
 }
 
 }  // namespace lockstep

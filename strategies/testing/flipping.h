@@ -4,22 +4,28 @@
 #include <memory>
 
 #include "core/run/strategy.h"
+#include "strategies/testing/flipping_calls.h"
 
 namespace lockstep {
 
-// One bit of one rank that flips while a step is trained.
+// One bit of one rank (a processor, whatever its role in the mesh) that flips while a step is
+// trained.
 struct Flip {
   enum class Target {
     kRestingState,  // a tensor of the state, before the step: after whatever looked at it last
     kState,         // the same, when the step has updated it
     kIdleState,     // the same, in the validation after the step
     kPass,          // what leaves a block or layer, or its gradient, on its way to the next
+    kGradient,      // the gradient of a parameter, before it is summed over ranks
+    kSent,          // what a call is to bring to other ranks
+    kReceived,      // what a call has brought from other ranks
   };
 
   Target target = Target::kState;
   int rank = 0;
   int64_t step = 0;  // counted from 0
-  // Which of the tensors: its index in the state, or among those of the pass, modulo their number;
+  // Which of the tensors: its index in the state, or among those of the pass or the calls, modulo
+  // their number;
   // and which of its bits, modulo their number.
   uint64_t tensor = 0;
   uint64_t bit = 0;
@@ -27,12 +33,16 @@ struct Flip {
   int time = 0;
 };
 
-// A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a pass of a
-// step has on each rank; more than 0 where the target is kPass.
-StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors = 0);
+// A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a step has
+// on that rank of those that the target means; more than 0 where it is kPass, kGradient or
+// kMessage. `calls`: of the run's devices (WithFlippingCalls), where it is kSent or kReceived.
+StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors = 0,
+                            std::shared_ptr<CallFlips> calls = nullptr);
 
 // The same strategy, which leaves in `tensors`, by rank, how many floating-point tensors the last
-// step's pass had.
-StrategyDefinition WithCount(StrategyDefinition strategy, std::shared_ptr<uint64_t[]> tensors);
+// step had of those that `target` means.
+StrategyDefinition WithCount(StrategyDefinition strategy, Flip::Target target,
+                             std::shared_ptr<uint64_t[]> tensors,
+                             std::shared_ptr<CallFlips> calls = nullptr);
 
 }  // namespace lockstep

@@ -118,11 +118,70 @@ TEST(GuardTest, AFlipInAPassIsSeenInItsStepAndOnItsRank) {
 TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {
   EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kState}),
               AllOf(HasSubstr("step 2: wrong bits: the gradient or the update of '"),
-                    HasSubstr("' on rank 1 came out differently in the step, as two")));
+                    HasSubstr("', seen first on rank 1 came out differently in the step, as two")));
   // Between two steps.
   EXPECT_THAT(FailureOfRepeated(FsdpStrategy(), {.target = Flip::Target::kIdleState}),
               AllOf(HasSubstr("step 3: wrong bits: '"),
                     HasSubstr("' on rank 1 has changed in memory since the step before")));
+}
+
+// The same where each rank repeats another's work.
+std::string FailureOfExchanged(const StrategyDefinition& strategy, Flip flip, int ranks) {
+  flip.step = 1;
+  flip.tensor = 10;
+  flip.bit = 12345;
+  return std::string(FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
+                                  {"cut.micro_batches=1", absl::StrCat("mesh.dp=", ranks),
+                                   "guard.every=1", "guard.repeat_on=\"other_rank\""})
+                         .message());
+}
+
+TEST(GuardTest, AnotherRankSeesAFlipInAStep) {
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(FailureOfExchanged(DdpStrategy(), {.target = Flip::Target::kPass, .rank = rank}, 3),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(absl::StrCat(" on rank ", rank,
+                                             " came out differently in the step, as two"))));
+    // In the step that it repeats for another.
+    EXPECT_THAT(FailureOfExchanged(DdpStrategy(),
+                                   {.target = Flip::Target::kPass, .rank = rank, .time = 1}, 3),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(absl::StrCat(" on rank ", rank,
+                                             " came out differently in its repetition, as"))));
+  }
+}
+
+// What no repetition on the same rank can see.
+TEST(GuardTest, ARankThatIsWrongEachTimeIsNamedByTwoOthers) {
+  for (const int rank : {0, 1, 2}) {
+    const Flip always = {.target = Flip::Target::kPass, .rank = rank, .time = -1};
+    EXPECT_THAT(FailureOfExchanged(DdpStrategy(), always, 3),
+                AllOf(HasSubstr("step 2: wrong bits: the output of "),
+                      HasSubstr(absl::StrCat(" on rank ", rank, " came out differently"))));
+  }
+  EXPECT_THAT(
+      FailureOfExchanged(DdpStrategy(), {.target = Flip::Target::kPass, .rank = 1, .time = -1}, 2),
+      AllOf(HasSubstr("step 2: wrong bits: the output of "),
+            HasSubstr(" on the ranks 0, 1 came out differently on two ranks each time, of "
+                      "which none has a majority")));
+}
+
+TEST(GuardTest, ExchangedRanksChangeNoRunOfAnyKindOfModel) {
+  const StrategyDefinition engine = EnginePreset("engine", {});
+  for (const Assignments& mesh : std::vector<Assignments>{
+           {"mesh.dp=2", "mesh.pp=2", "data_parallel.shard=optimizer", "cut.micro_batches=3"},
+           {"mesh.replicas=2", "mesh.dp=2", "data_parallel.shard=parameters"},
+           {"mesh.dp=3", "cut.shards=3"}}) {
+    for (const SmallModel model : {SmallModel::kGpt, SmallModel::kResNet}) {
+      SCOPED_TRACE(absl::StrCat(Name(model), " ", mesh[0]));
+      const auto plain = RunStrategy(engine, MakeModel, SmallConfig(model), mesh);
+      const auto guarded =
+          RunStrategy(engine, MakeModel, SmallConfig(model),
+                      With(mesh, {"guard.every=2", "guard.repeat_on=\"other_rank\""}));
+      EXPECT_EQ(guarded[0].losses, plain[0].losses);
+      EXPECT_EQ(guarded[0].parameter_hash, plain[0].parameter_hash);
+    }
+  }
 }
 
 TEST(GuardTest, NothingIsReportedThatDidNotHappen) {

@@ -3,6 +3,7 @@
 //   ./bazelw run //tools/bench:flips -- --flips 1000
 
 #include <cstdio>
+#include <string>
 
 #include "absl/flags/flag.h"
 #include "core/base/flags.h"
@@ -12,6 +13,7 @@
 
 ABSL_FLAG(int64_t, flips, 1000, "how many bits flip, each in a run of its own");
 ABSL_FLAG(uint64_t, seed, 1, "of the places");
+ABSL_FLAG(std::string, repeat_on, "same_rank", "as guard.repeat_on: same_rank or other_rank");
 
 namespace lockstep {
 namespace {
@@ -22,11 +24,19 @@ void ShowProgress(const FlipCounts& so_far) {
 
 absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
-  LS_ASSIGN_OR_RETURN(const FlipCounts counts,
-                      CountFlips(absl::GetFlag(FLAGS_flips), absl::GetFlag(FLAGS_seed),
-                                 folder.path(), ShowProgress));
-  std::printf("%s\n", ToString(counts).c_str());
-  return counts.missed + counts.misnamed + counts.false_alarms == 0 ? 0 : 1;
+  LS_ASSIGN_OR_RETURN(const FlipsByKind counts,
+                      CountFlips({.flips = absl::GetFlag(FLAGS_flips),
+                                  .seed = absl::GetFlag(FLAGS_seed),
+                                  .folder = folder.path(),
+                                  .repeat_on = absl::GetFlag(FLAGS_repeat_on),
+                                  .progress = ShowProgress}));
+  for (const auto& [kind, its] : counts) {
+    std::printf("%s: %s\n", kind.c_str(), ToString(its).c_str());
+  }
+  const FlipCounts total = Total(counts);
+  for (const std::string& wrong : total.wrong) std::printf("FAILED: %s\n", wrong.c_str());
+  std::printf("all: %s\n", ToString(total).c_str());
+  return total.failures() == 0 ? 0 : 1;
 }
 
 }  // namespace
