@@ -52,7 +52,7 @@ std::string HashOf(const std::string& out) {
   const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
                                              /*allow_exceptions=*/false);
   if (!summary.is_object() || !summary.contains("parameter_hash")) return "";
-  return summary["parameter_hash"].dump();
+  return summary["parameter_hash"].get<std::string>();
 }
 
 }  // namespace
@@ -80,12 +80,17 @@ absl::StatusOr<std::string> PrepareFaultRuns(const FaultWorkload& workload,
 }
 
 std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder) {
+  return DifferenceFromUndisturbed(out, folder, HashOf(out));
+}
+
+std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder,
+                                      const std::string& parameter_hash) {
   const std::string undisturbed = absl::StrCat(folder, "/", kUndisturbed);
   const auto losses = ReadFile(undisturbed + "/losses.csv");
   if (!losses.ok()) return std::string(losses.status().message());
   if (ReadFile(out + "/losses.csv").value_or("") != *losses) return out + "/losses.csv differs";
   const std::string hash = HashOf(undisturbed);
-  if (hash.empty() || HashOf(out) != hash) return out + ": the parameters' hash differs";
+  if (hash.empty() || parameter_hash != hash) return out + ": the parameters' hash differs";
   return "";
 }
 

@@ -35,6 +35,9 @@ absl::StatusOr<std::string> PrepareFaultRuns(const FaultWorkload& workload,
 // What differs between a run in `out` and the undisturbed run of PrepareFaultRuns: losses.csv by
 // its bytes, and the hash of the parameters. Empty: nothing.
 std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder);
+// The same for a run in this process, which has not written its summary.
+std::string DifferenceFromUndisturbed(const std::string& out, const std::string& folder,
+                                      const std::string& parameter_hash);
 
 // What a run has left that nobody needs: temporary files, and earlier attempts set aside (out.1).
 // Empty: nothing.

@@ -1,16 +1,21 @@
 // The short form of //tools/bench:faults.
 
+#include <iterator>  // std::ssize
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/bench/faults/environment_faults.h"
 #include "tools/bench/faults/fault_runs.h"
 #include "tools/bench/faults/mesh_changes.h"
 #include "tools/bench/faults/process_kills.h"
+#include "tools/bench/faults/thread_losses.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -26,6 +31,13 @@ TEST(FaultsTest, RunsWhoseProcessesAreKilledGoOn) {
   EXPECT_THAT(counts.seconds_to_go_on, SizeIs(Ge(1u)));
 }
 
+TEST(FaultsTest, RunsWhoseThreadsAreLostGoOn) {
+  const auto counts = LoseThreads(Options("thread_losses", 11)).value();
+  EXPECT_THAT(counts.failures, IsEmpty());
+  EXPECT_EQ(counts.faults, 11);
+  EXPECT_THAT(counts.seconds_to_go_on, SizeIs(11));
+}
+
 TEST(FaultsTest, RunsThatChangeTheirMeshHaveTheBitsOfSingle) {
   const auto counts = ChangeMeshes(Options("mesh_changes", 5),
                                    {{.model = FaultModel::kGpt, .steps = 12},
@@ -33,6 +45,18 @@ TEST(FaultsTest, RunsThatChangeTheirMeshHaveTheBitsOfSingle) {
                           .value();
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.runs, 2);
+}
+
+TEST(FaultsTest, FaultsOfTheMachineEndRunsWithOneMessageAndLoseNoCheckpoint) {
+  const std::vector<EnvironmentFault> faults = UnprivilegedEnvironmentFaults();
+  const auto counts = DisturbEnvironment(Options("environment", 1), faults).value();
+  EXPECT_THAT(counts.failures, IsEmpty());
+  EXPECT_EQ(counts.faults, std::ssize(faults));
+}
+
+TEST(FaultsTest, WhatIsTrainedIsNoMessage) {
+  EXPECT_THAT(MessagesOf("faults under ddp, mesh dp=2\n  model  small\n\nrank 0: no room\n"),
+              ElementsAre("rank 0: no room"));
 }
 
 TEST(FaultsTest, LegsAreOfTheSeedAndAddUpToTheSteps) {

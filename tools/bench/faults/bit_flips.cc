@@ -1,0 +1,55 @@
+#include "tools/bench/faults/bit_flips.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "tools/bench/flips.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFlipsOfLine = 50;  // of progress
+
+absl::StatusOr<FaultCounts> FlipBits(const FaultOptions& options) {
+  FaultCounts counts;
+  for (const std::string repeat_on : {"same_rank", "other_rank"}) {
+    const std::string folder = absl::StrCat(options.folder, "/", repeat_on);
+    LS_RETURN_IF_ERROR(MakeDirectories(folder));
+    LS_ASSIGN_OR_RETURN(
+        const FlipsByKind kinds,
+        CountFlips({.flips = (options.count + 1) / 2,
+                    .seed = options.seed,
+                    .folder = folder,
+                    .repeat_on = repeat_on,
+                    .progress = [&](const FlipCounts& so_far) {
+                      if (so_far.flips % kFlipsOfLine != 0) return;
+                      options.progress(absl::StrCat(repeat_on, ": ", ToString(so_far)));
+                    }}));
+    for (const auto& [kind, its] : kinds) {
+      counts.details.push_back(absl::StrCat(repeat_on, ", ", kind, ": ", ToString(its)));
+      if (its.failures() > 0) counts.failures.push_back(counts.details.back());
+      for (const std::string& wrong : its.wrong) {
+        counts.details.push_back(absl::StrCat(repeat_on, ": ", wrong));
+      }
+      counts.faults += its.flips;
+      counts.runs += its.flips + its.quiet_runs;
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+FaultKind BitFlipsKind() {
+  return {.name = "flips",
+          .meaning =
+              "bits flip in state, activations, gradients, messages and checkpoints; with "
+              "guard.every = 1 all that changed a result must be seen in their step, and nothing "
+              "else, and no wrong rank be named",
+          .usual_count = 1000,
+          .run = FlipBits};
+}
+
+}  // namespace lockstep

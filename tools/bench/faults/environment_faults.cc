@@ -1,0 +1,414 @@
+#include "tools/bench/faults/environment_faults.h"
+
+#include <signal.h>
+#include <sys/resource.h>  // prlimit
+#include <unistd.h>        // usleep
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/base/subprocess.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "tools/bench/faults/fault_runs.h"
+#include "tools/bench/faults/own_mounts.h"
+#include "tools/bench/foresight/two_hosts.h"
+#include "tools/experiment/paths.h"
+#include "tools/launch/rank_processes.h"
+
+namespace lockstep {
+namespace {
+
+using Fault = EnvironmentFault;
+
+constexpr int64_t kSteps = 500, kCheckpointEvery = 20;
+constexpr int64_t kFirstStep = 25, kLastStep = 250;  // of a fault: behind the first checkpoint
+constexpr double kTimeoutSeconds = 2;                // run.timeout_seconds
+// A launcher that cannot reach a host gets ten seconds to end; a busy machine needs some more.
+constexpr double kLongestEndSeconds = kTimeoutSeconds + 20;
+constexpr double kLongestWaitSeconds = 120;  // for a step
+constexpr int64_t kDiskBytes = 16 << 20;
+constexpr char kNetwork[] = "tools/bench/foresight/two_hosts.sh";
+
+struct Description {
+  const char* name;
+  std::vector<const char*> causes;  // the message has one of these
+  bool has_threads, has_processes;
+};
+
+Description Describe(Fault fault) {
+  switch (fault) {
+    case Fault::kStoppedRank:
+      return {"a rank stopped (SIGSTOP)", {"no answer within"}, false, true};
+    case Fault::kRestartedRank:
+      return {"a rank stopped, restarts allowed", {"no answer within"}, false, true};
+    case Fault::kLinkDown:
+      return {"a link taken down", {"no answer within"}, false, true};
+    case Fault::kFullDisk:
+      return {"a full disk", {"No space left on device"}, true, true};
+    case Fault::kFileSizeLimit:
+      return {"a limit of file sizes", {"File too large"}, true, true};
+    case Fault::kReadOnlyDisk:
+      return {"a disk that became read-only", {"Read-only file system"}, true, true};
+    case Fault::kRemovedDirectory:
+      return {
+          "the run's directory removed", {"was removed", "No such file or directory"}, true, true};
+    case Fault::kTwoRuns:
+      return {"two runs in one directory",
+              {"another program is using this run directory", "another launcher runs this run",
+               "another program has begun a run here"},
+              true,
+              true};
+  }
+  return {"", {}, false, false};
+}
+
+template <typename Condition>
+bool Await(const Condition& condition, double seconds) {
+  const int64_t start = NowNanos();
+  while (!condition()) {
+    if (SecondsSince(start) > seconds) return false;
+    usleep(500);
+  }
+  return true;
+}
+
+int64_t NewestCheckpoint(const std::string& out) {
+  const auto found = ListCheckpoints(out + "/checkpoints");
+  return found.ok() && !found->empty() ? found->back().step : 0;
+}
+
+// One run, and what is done to it.
+class DisturbedRun {
+ public:
+  DisturbedRun(Fault fault, bool are_processes, std::string folder, std::string config,
+               std::string undisturbed, std::mt19937_64& random)
+      : fault_(fault),
+        are_processes_(are_processes),
+        folder_(std::move(folder)),
+        config_(std::move(config)),
+        undisturbed_(std::move(undisturbed)),
+        random_(random),
+        out_(folder_ + "/out") {}
+
+  // Brings the fault about; PermissionDenied where the machine does not permit it.
+  absl::Status Run() {
+    LS_RETURN_IF_ERROR(MakeDirectories(folder_));
+    LS_RETURN_IF_ERROR(PrepareMachine());
+    if (fault_ == Fault::kTwoRuns) return RunTwo();
+    LS_ASSIGN_OR_RETURN(Subprocess run, Start());
+    const int64_t step = kFirstStep + Below(kLastStep - kFirstStep);
+    const auto has_step = [&] { return StepsLogged(Seen(out_)) >= step; };
+    if (!Await(has_step, kLongestWaitSeconds)) return Failed("no step for two minutes");
+    usleep(static_cast<useconds_t>(Below(20'000)));
+    const int64_t newest = NewestCheckpoint(Seen(out_));
+    LS_RETURN_IF_ERROR(Disturb());
+    const int64_t begin = NowNanos();
+    const ProcessResult result = run.Wait();
+    seconds_ = SecondsSince(begin);
+    JudgeEnd(result, newest);
+    if (!failure_.empty()) return absl::OkStatus();
+    if (fault_ == Fault::kRestartedRank) return JudgeCurve();
+    LS_RETURN_IF_ERROR(Mend());
+    LS_ASSIGN_OR_RETURN(Subprocess again, Start(/*resume=*/fault_ != Fault::kRemovedDirectory));
+    const ProcessResult end = again.Wait();
+    if (!end.ok()) return Failed(absl::StrCat("does not go on: ", end.Describe(), "\n", end.err));
+    return JudgeCurve();
+  }
+
+  double seconds() const { return seconds_; }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  int64_t Below(int64_t limit) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
+  }
+
+  void Fail(const std::string& failure) {
+    if (failure_.empty()) failure_ = failure;
+  }
+  absl::Status Failed(const std::string& failure) {
+    Fail(failure);
+    return absl::OkStatus();
+  }
+
+  std::string Seen(const std::string& path) const { return disk_ ? disk_->Seen(path) : path; }
+
+  absl::Status PrepareMachine() {
+    if (fault_ == Fault::kFullDisk || fault_ == Fault::kReadOnlyDisk) {
+      LS_ASSIGN_OR_RETURN(OwnMounts disk, OwnMounts::Make(folder_, kDiskBytes));
+      disk_.emplace(std::move(disk));
+    }
+    if (fault_ == Fault::kLinkDown) {
+      if (PathExists("/var/run/netns/lockstep-0")) {
+        return absl::PermissionDeniedError(
+            absl::StrCat("two hosts are there already, of another program or one that was killed; ",
+                         kNetwork, " down removes them"));
+      }
+      absl::StatusOr<TwoHosts> hosts = TwoHosts::Create(kNetwork, "1gbit");
+      if (!hosts.ok()) {
+        return absl::PermissionDeniedError(absl::StripAsciiWhitespace(hosts.status().message()));
+      }
+      hosts_.emplace(*std::move(hosts));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Subprocess> Start(bool resume = false) const {
+    std::vector<std::string> words;
+    const bool stops = fault_ == Fault::kStoppedRank || fault_ == Fault::kRestartedRank;
+    const int ranks = stops ? 4 : 2;
+    if (are_processes_) {
+      const std::string launcher = hosts_ ? absl::StrJoin(hosts_->Mpirun(), " ")
+                                          : std::string("build_defs/mpi_test.sh {ranks}");
+      words = {"tools/launch/launch",
+               "--strategy",
+               "ddp",
+               "--ranks",
+               absl::StrCat(ranks),
+               "--max_restarts",
+               fault_ == Fault::kRestartedRank ? "3" : "0",
+               "--launcher",
+               launcher,
+               "--"};
+    } else {
+      words = {"strategies/ddp/main"};
+    }
+    words.insert(words.end(),
+                 {"--config", config_, "--out", out_, "--set", absl::StrCat("mesh.dp=", ranks),
+                  "--set", absl::StrCat("run.timeout_seconds=", kTimeoutSeconds), "--set",
+                  "checkpoint.on_damage=stop"});
+    if (resume && !are_processes_) words.push_back("--resume");  // the launcher does by itself
+    return Subprocess::Start({.arguments = disk_ ? disk_->Inside(words) : words});
+  }
+
+  absl::Status Disturb() {
+    switch (fault_) {
+      case Fault::kStoppedRank:
+      case Fault::kRestartedRank: {
+        const std::vector<pid_t> ranks = Ranks();
+        if (ranks.empty()) return Failed("there is no rank");
+        kill(ranks[static_cast<size_t>(Below(std::ssize(ranks)))], SIGSTOP);
+        return absl::OkStatus();
+      }
+      case Fault::kLinkDown:
+        return Ip("down");
+      case Fault::kFullDisk:
+        return disk_->Shell("head -c 1000000000 /dev/zero >\"$0/ballast\" 2>/dev/null; true",
+                            folder_);
+      case Fault::kFileSizeLimit:
+        for (const pid_t rank : Ranks()) {
+          rlimit limit = {};
+          prlimit(rank, RLIMIT_FSIZE, nullptr, &limit);
+          limit.rlim_cur = 64;
+          prlimit(rank, RLIMIT_FSIZE, &limit, nullptr);
+        }
+        return absl::OkStatus();
+      case Fault::kReadOnlyDisk:
+        // The second step finds the disk busy while a checkpoint is being written to it.
+        return disk_->Shell(
+            "cd \"$0\" && until mount --bind . . && mount -o remount,bind,ro \"$0\"; do umount -l "
+            "\"$0\"; sleep 0.01; done 2>/dev/null",
+            out_ + "/checkpoints");
+      case Fault::kRemovedDirectory:
+        if (Await([&] { return RemoveTree(out_), !PathExists(out_); }, kLongestWaitSeconds)) {
+          return absl::OkStatus();
+        }
+        return Failed("the directory comes back");
+      case Fault::kTwoRuns:
+        break;
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes the cause away.
+  absl::Status Mend() {
+    if (fault_ == Fault::kLinkDown) return Ip("up");
+    if (fault_ == Fault::kFullDisk) return disk_->Shell("rm \"$0/ballast\"", folder_);
+    if (fault_ == Fault::kReadOnlyDisk) {
+      return disk_->Shell("while umount -l \"$0\" 2>/dev/null; do :; done", out_ + "/checkpoints");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Ip(const char* state) const {
+    LS_ASSIGN_OR_RETURN(const ProcessResult result,
+                        RunProcess({.arguments = {FindOnPath("ip"), "-n", "lockstep-0", "link",
+                                                  "set", "eth0", state}}));
+    return result.ok() ? absl::OkStatus() : absl::PermissionDeniedError(result.err);
+  }
+
+  // The ranks' processes; those of threads are one.
+  std::vector<pid_t> Ranks() const {
+    std::vector<pid_t> ranks;
+    for (const LaunchedProcess& process : ProcessesOf(out_)) {
+      if (process.kind == LaunchedProcess::Kind::kRank) ranks.push_back(process.pid);
+    }
+    return ranks;
+  }
+
+  absl::Status RunTwo() {
+    LS_ASSIGN_OR_RETURN(Subprocess first, Start());
+    const int64_t step = Below(4) == 0 ? 0 : Below(kLastStep);
+    Await([&] { return StepsLogged(out_) >= step; }, kLongestWaitSeconds);
+    const int64_t begin = NowNanos();
+    LS_ASSIGN_OR_RETURN(Subprocess second, Start());
+    ProcessResult loser = second.Wait();
+    seconds_ = SecondsSince(begin);
+    ProcessResult winner = first.Wait();
+    if (loser.ok()) std::swap(loser, winner);  // both began at once
+    if (!winner.ok()) return Failed(absl::StrCat("the first run ends: ", winner.err));
+    JudgeMessages(loser);
+    return JudgeCurve();
+  }
+
+  void JudgeMessages(const ProcessResult& result) {
+    const std::vector<std::string> messages = MessagesOf(result.err);
+    if (result.ok()) Fail("the run ends well");
+    if (seconds_ > kLongestEndSeconds) Fail(absl::StrCat("ends after ", seconds_, " s"));
+    if (messages.size() != 1) {
+      Fail(absl::StrCat(messages.size(), " messages:\n", absl::StrJoin(messages, "\n")));
+    } else {
+      JudgeCause(messages[0]);
+    }
+  }
+
+  void JudgeCause(const std::string& message) {
+    const std::vector<const char*> causes = Describe(fault_).causes;
+    const bool is_named = std::any_of(causes.begin(), causes.end(), [&](const char* cause) {
+      return absl::StrContains(message, cause);
+    });
+    if (!is_named) Fail("the cause is not named: " + message);
+  }
+
+  // `newest`: the newest checkpoint before the fault.
+  void JudgeEnd(const ProcessResult& result, int64_t newest) {
+    if (fault_ == Fault::kRestartedRank) {
+      std::vector<std::string> messages = MessagesOf(result.err);
+      std::erase_if(messages, [](const std::string& message) {
+        return !absl::StrContains(message, "no answer within");
+      });
+      if (!result.ok()) Fail("does not go on by itself: " + result.err);
+      if (messages.size() != 1) Fail(absl::StrCat(messages.size(), " messages: ", result.err));
+    } else {
+      JudgeMessages(result);
+    }
+    const bool is_removed = fault_ == Fault::kRemovedDirectory;
+    if (is_removed && PathExists(out_)) Fail("the removed directory was made again");
+    if (!is_removed && NewestCheckpoint(Seen(out_)) < newest) {
+      Fail(absl::StrCat("the checkpoint after ", newest, " steps is lost"));
+    }
+    if (!Await([&] { return ProcessesOf(out_).empty(); }, kLongestWaitSeconds)) {
+      Fail("processes are left");
+    }
+  }
+
+  absl::Status JudgeCurve() {
+    for (const std::string& problem :
+         {DifferenceFromUndisturbed(Seen(out_), undisturbed_), LeftoversOf(Seen(out_))}) {
+      if (!problem.empty()) return Failed(problem);
+    }
+    return absl::OkStatus();
+  }
+
+  const Fault fault_;
+  const bool are_processes_;
+  const std::string folder_, config_, undisturbed_;
+  std::mt19937_64& random_;
+  const std::string out_;
+  std::optional<OwnMounts> disk_;
+  std::optional<TwoHosts> hosts_;
+  double seconds_ = 0;  // from the fault to the run's end
+  std::string failure_;
+};
+
+}  // namespace
+
+std::vector<EnvironmentFault> AllEnvironmentFaults() {
+  return {Fault::kStoppedRank,   Fault::kRestartedRank, Fault::kLinkDown,         Fault::kFullDisk,
+          Fault::kFileSizeLimit, Fault::kReadOnlyDisk,  Fault::kRemovedDirectory, Fault::kTwoRuns};
+}
+
+std::vector<EnvironmentFault> UnprivilegedEnvironmentFaults() {
+  return {Fault::kStoppedRank, Fault::kFileSizeLimit, Fault::kRemovedDirectory, Fault::kTwoRuns};
+}
+
+std::vector<std::string> MessagesOf(const std::string& err) {
+  std::vector<std::string> messages;
+  for (const auto line : absl::StrSplit(err, '\n')) {
+    const bool is_banner = absl::StartsWith(line, "  ") || absl::StartsWith(line, "faults under ");
+    if (!is_banner && !absl::StripAsciiWhitespace(line).empty()) messages.emplace_back(line);
+  }
+  return messages;
+}
+
+absl::StatusOr<FaultCounts> DisturbEnvironment(const FaultOptions& options,
+                                               const std::vector<EnvironmentFault>& faults) {
+  LS_ASSIGN_OR_RETURN(
+      const std::string config,
+      PrepareFaultRuns(
+          {.model = FaultModel::kGpt, .steps = kSteps, .checkpoint_every = kCheckpointEvery},
+          options.folder));
+  FaultCounts counts;
+  std::mt19937_64 random(options.seed);
+  for (const Fault fault : faults) {
+    const Description what = Describe(fault);
+    int64_t brought_about = 0;
+    double longest = 0;
+    std::string not_permitted;
+    for (int i = 0; i < options.count && not_permitted.empty(); ++i) {
+      const bool are_processes =
+          what.has_processes && (!what.has_threads || (i + static_cast<int>(fault)) % 2 == 1);
+      DisturbedRun run(fault, are_processes,
+                       absl::StrCat(options.folder, "/environment", counts.runs), config,
+                       options.folder, random);
+      const absl::Status status = run.Run();
+      if (absl::IsPermissionDenied(status)) {
+        not_permitted = std::string(status.message());
+        break;
+      }
+      LS_RETURN_IF_ERROR(status);
+      counts.runs += 1;
+      counts.faults += 1;
+      brought_about += 1;
+      longest = std::max(longest, run.seconds());
+      const std::string where =
+          absl::StrCat(what.name, are_processes ? ", processes" : ", threads");
+      options.progress(
+          absl::StrCat(where, ": ", run.failure().empty() ? "as it must" : run.failure()));
+      if (!run.failure().empty())
+        counts.failures.push_back(absl::StrCat(where, ": ", run.failure()));
+    }
+    counts.details.push_back(not_permitted.empty()
+                                 ? absl::StrCat(what.name, ": ", brought_about,
+                                                ", over after at most ", FormatDuration(longest))
+                                 : absl::StrCat(what.name, ": NOT TRIED: ", not_permitted));
+  }
+  return counts;
+}
+
+FaultKind EnvironmentFaultsKind() {
+  return {
+      .name = "environment",
+      .meaning =
+          "ranks are stopped, links taken down, disks full or read-only, directories removed or "
+          "used twice; runs must end with one message in time and lose no checkpoint",
+      .usual_count = 10,
+      .run = [](const FaultOptions& options) {
+        return DisturbEnvironment(options, AllEnvironmentFaults());
+      }};
+}
+
+}  // namespace lockstep
