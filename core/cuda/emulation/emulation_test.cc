@@ -220,6 +220,29 @@ TEST_F(EmulationTest, WithItsBarrierTheKernelIsRight) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(reversed[static_cast<size_t>(i)], 255 - i);
 }
 
+// What an asynchronous copy of a 5 leaves, read before or after the thread waits.
+float CopiedOverShared(CopyWait wait) {
+  const Gpu gpu;
+  float *const x = gpu.Floats(1), *const y = gpu.Floats(1);
+  FillElements(gpu.stream(), x, 1, 5);
+  CopyOverShared(gpu.stream(), x, y, wait);
+  return gpu.Read(y, 1)[0];
+}
+
+TEST_F(EmulationTest, AnAsynchronousCopyIsThereOnceItIsAwaited) {
+  EXPECT_EQ(CopiedOverShared(CopyWait::kBeforeUse), 5);
+  EXPECT_THAT(CopiedOverShared(CopyWait::kAfterUse), testing::IsNan());
+}
+
+TEST_F(EmulationTest, AnAsynchronousCopyThatNobodyAwaits) {
+  ExpectFound<cudaError_t>(
+      [] {
+        CopiedOverShared(CopyWait::kNever);
+        return cudaDeviceSynchronize();
+      },
+      cudaErrorLaunchFailure, "AsyncCopyKernel.*ends with a copy to shared memory on its way");
+}
+
 TEST_F(EmulationTest, AMissingSetDevice) {
   const Gpu other(1), gpu(0);
   FillElements(other.stream(), other.Floats(kElements), kElements, 3);

@@ -44,6 +44,17 @@ __global__ void ShuffleKernel(float* x, unsigned mask) {
   x[threadIdx.x] = __shfl_xor_sync(mask, x[threadIdx.x], 1);
 }
 
+__global__ void AsyncCopyKernel(const float* x, float* y, CopyWait wait) {
+  __shared__ float shared[1];
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(x), "r"(4)
+               : "memory");
+  if (wait == CopyWait::kBeforeUse) asm volatile("cp.async.wait_all;" ::: "memory");
+  *y = shared[0];
+  if (wait == CopyWait::kAfterUse) asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 __global__ void ArgumentKernel(const LargeArgument argument, float* x) { *x = argument.values[0]; }
 
 }  // namespace
@@ -70,6 +81,10 @@ void UseShared(cudaStream_t stream, float* x, int64_t written, int64_t read) {
 
 void ShuffleLanes(cudaStream_t stream, float* x, unsigned mask) {
   ShuffleKernel<<<1, 32, 0, stream>>>(x, mask);
+}
+
+void CopyOverShared(cudaStream_t stream, const float* x, float* y, CopyWait wait) {
+  AsyncCopyKernel<<<1, 1, 0, stream>>>(x, y, wait);
 }
 
 void PassLargeArgument(cudaStream_t stream, const LargeArgument& argument, float* x) {

@@ -30,6 +30,11 @@ void UseShared(cudaStream_t stream, float* x, int64_t written, int64_t read);
 // x[i] = x[i ^ 1] for the lanes of `mask` of one warp.
 void ShuffleLanes(cudaStream_t stream, float* x, unsigned mask);
 
+// When a thread waits for its asynchronous copy.
+enum class CopyWait { kBeforeUse, kAfterUse, kNever };
+// *y = *x, by way of shared memory and an asynchronous copy.
+void CopyOverShared(cudaStream_t stream, const float* x, float* y, CopyWait wait);
+
 // More than the 32,764 bytes that a kernel's arguments may have.
 struct LargeArgument {
   float values[8192];
