@@ -1,8 +1,8 @@
 #pragma once
 
-#include <utility>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

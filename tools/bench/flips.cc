@@ -305,8 +305,7 @@ class FlippedRuns {
     std::vector<std::string> files;  // of the newest checkpoint
     LS_RETURN_IF_ERROR(CopyTree(absl::StrCat(options_.folder, "/saved", at), out, files));
     const std::string newest = absl::StrCat("step-0000000", kSteps);
-    std::erase_if(files,
-                  [&](const std::string& file) { return !absl::StrContains(file, newest); });
+    std::erase_if(files, [&](const std::string& file) { return !absl::StrContains(file, newest); });
     if (files.empty()) return absl::InternalError("no checkpoint of " + layout.strategy.name);
     LS_RETURN_IF_ERROR(FlipBitOfFile(files[Below(files.size())]));
     const Outcome resumed = Train(layout.strategy, options_.folder, "out",
@@ -364,10 +363,10 @@ FlipCounts Total(const FlipsByKind& counts) {
 std::string ToString(const FlipCounts& counts) {
   return absl::StrCat(counts.flips, " flips: ", counts.changed, " changed the result, ",
                       counts.seen, " were seen in their step, ", counts.healed,
-                      " undone by its repetition, ", counts.missed, " missed; ",
-                      counts.named, " with the right rank named, ", counts.misnamed,
-                      " with a wrong one; ", counts.false_alarms, " false alarms in ",
-                      counts.quiet_runs, " runs without a flip");
+                      " undone by its repetition, ", counts.missed, " missed; ", counts.named,
+                      " with the right rank named, ", counts.misnamed, " with a wrong one; ",
+                      counts.false_alarms, " false alarms in ", counts.quiet_runs,
+                      " runs without a flip");
 }
 
 absl::StatusOr<FlipsByKind> CountFlips(const FlipOptions& options) {

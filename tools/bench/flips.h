@@ -20,7 +20,7 @@ struct FlipCounts {
   int64_t named = 0;       // seen, and the rank named, alone
   int64_t misnamed = 0;    // seen, and another rank named alone: none is right
   int64_t quiet_runs = 0;  // runs in which nothing flipped
-  int64_t false_alarms = 0;  // of those, reported: none is right
+  int64_t false_alarms = 0;             // of those, reported: none is right
   std::vector<std::string> wrong = {};  // missed and misnamed ones, a line each
 
   FlipCounts& operator+=(const FlipCounts& other);
