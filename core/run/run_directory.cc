@@ -86,6 +86,11 @@ absl::Status CheckUnmarked(const std::string& out) {
                    "), and is left as it is; use another --out, a new or an empty directory"));
 }
 
+absl::Status BegunMeanwhile(const std::string& out) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(out, ": another program has begun a run here at this moment; use another --out"));
+}
+
 absl::Status CheckResumable(const std::string& out) {
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> checkpoints, ListRunCheckpoints(out));
   if (!checkpoints.empty()) return absl::OkStatus();
@@ -104,11 +109,17 @@ absl::StatusOr<std::shared_ptr<RunDirectory>> RunDirectory::Claim(const std::str
   }
   std::shared_ptr<RunDirectory> directory(new RunDirectory(out, use, /*is_own=*/true));
   absl::StatusOr<FileDescriptor> lock = OpenRegularFile(LockPath(out), O_RDWR);
+  absl::Status unmarked;
+  if (absl::IsNotFound(lock.status())) {
+    unmarked = CheckUnmarked(out);
+    // Its files may be those of a program that has begun a run between these two looks.
+    if (!unmarked.ok()) lock = OpenRegularFile(LockPath(out), O_RDWR);
+  }
   if (lock.ok()) {
     LS_RETURN_IF_ERROR(Lock(out, *lock));
     directory->lock_ = *std::move(lock);
   } else if (absl::IsNotFound(lock.status())) {
-    LS_RETURN_IF_ERROR(CheckUnmarked(out));
+    LS_RETURN_IF_ERROR(unmarked);
   } else if (PathExists(out)) {
     return lock.status();
   }
@@ -120,8 +131,17 @@ std::shared_ptr<RunDirectory> RunDirectory::OfOtherProcess(const std::string& ou
   return std::shared_ptr<RunDirectory>(new RunDirectory(out, Use::kResume, /*is_own=*/false));
 }
 
+absl::Status RunDirectory::CheckStillUnmarked() const {
+  const absl::StatusOr<FileDescriptor> lock = OpenRegularFile(LockPath(out_), O_RDWR);
+  if (absl::IsNotFound(lock.status())) return absl::OkStatus();
+  LS_RETURN_IF_ERROR(lock.status());
+  LS_RETURN_IF_ERROR(Lock(out_, *lock));  // names the program that holds it
+  return BegunMeanwhile(out_);
+}
+
 absl::Status RunDirectory::Begin() {
   if (!is_own_ || has_begun_) return absl::OkStatus();
+  if (!lock_.is_open()) LS_RETURN_IF_ERROR(CheckStillUnmarked());
   // The lock of what is set aside is held until the new one is.
   FileDescriptor earlier;
   if (use_ == Use::kNew && HoldsRun(out_) && !(lock_.is_open() && HoldsAttempt(out_))) {
@@ -173,8 +193,7 @@ absl::Status RunDirectory::MarkAndLock() {
     struct stat opened, named;
     if (fstat(file.get(), &opened) != 0 || stat(LockPath(out_).c_str(), &named) != 0 ||
         opened.st_ino != named.st_ino || (use_ == Use::kNew && HoldsRun(out_))) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          out_, ": another program has begun a run here at this moment; use another --out"));
+      return BegunMeanwhile(out_);
     }
     lock_ = std::move(file);
   }

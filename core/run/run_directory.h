@@ -60,6 +60,8 @@ class RunDirectory {
   RunDirectory(std::string out, Use use, bool is_own)
       : out_(std::move(out)), use_(use), is_own_(is_own) {}
 
+  // Whether no program has begun a run here since Claim found no mark.
+  absl::Status CheckStillUnmarked() const;
   absl::Status SetAside();
   absl::Status MarkAndLock();
 

@@ -101,6 +101,22 @@ TEST_F(RunDirectoryTest, OfTwoThatStartTogetherOneBegins) {
   EXPECT_THAT(std::string((*second)->Begin().message()), HasSubstr("another program is using"));
 }
 
+// The run of the one that has begun looks like one that may be set aside.
+TEST_F(RunDirectoryTest, ARunThatHasBegunMeanwhileIsNotSetAside) {
+  const auto second = RunDirectory::Claim(out_, Use::kNew).value();
+  {
+    const auto first = RunDirectory::Claim(out_, Use::kNew).value();
+    ASSERT_EQ(first->Begin(), absl::OkStatus());
+    Write("losses.csv", "step,loss\n0,1\n");
+    Write("metrics.jsonl", "");
+    Write("config.toml", "");
+    EXPECT_THAT(std::string(second->Begin().message()), HasSubstr("another program is using"));
+  }
+  EXPECT_THAT(std::string(second->Begin().message()),
+              HasSubstr("another program has begun a run here at this moment"));
+  EXPECT_FALSE(fs::exists(out_ + ".1"));
+}
+
 TEST_F(RunDirectoryTest, KnowsThatItWasRemoved) {
   const auto directory = RunDirectory::Claim(out_, Use::kNew).value();
   EXPECT_FALSE(directory->is_there());

@@ -39,6 +39,7 @@ constexpr double kTimeoutSeconds = 2;                // run.timeout_seconds
 // A launcher that cannot reach a host gets ten seconds to end; a busy machine needs some more.
 constexpr double kLongestEndSeconds = kTimeoutSeconds + 20;
 constexpr double kLongestWaitSeconds = 120;  // for a step
+constexpr unsigned kLinkSeconds = 3;
 constexpr int64_t kDiskBytes = 16 << 20;
 constexpr char kNetwork[] = "tools/bench/foresight/two_hosts.sh";
 
@@ -235,7 +236,11 @@ class DisturbedRun {
 
   // Takes the cause away.
   absl::Status Mend() {
-    if (fault_ == Fault::kLinkDown) return Ip("up");
+    if (fault_ == Fault::kLinkDown) {
+      LS_RETURN_IF_ERROR(Ip("up"));
+      sleep(kLinkSeconds);  // until both ends have found each other
+      return absl::OkStatus();
+    }
     if (fault_ == Fault::kFullDisk) return disk_->Shell("rm \"$0/ballast\"", folder_);
     if (fault_ == Fault::kReadOnlyDisk) {
       return disk_->Shell("while umount -l \"$0\" 2>/dev/null; do :; done", out_ + "/checkpoints");
