@@ -87,8 +87,8 @@ absl::Status CheckUnmarked(const std::string& out) {
 }
 
 absl::Status BegunMeanwhile(const std::string& out) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(out, ": another program has begun a run here at this moment; use another --out"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      out, ": another program has begun a run here at this moment; use another --out"));
 }
 
 absl::Status CheckResumable(const std::string& out) {
