@@ -178,9 +178,9 @@ bool Agrees(cudaMemcpyKind kind, const Side& to, const Side& from) {
   return false;
 }
 
-// Copies rows of `width` bytes in the order of the stream, by the stream's GPU. "Any async memcpy
-// involving memory from cudaMallocAsync should be done using the specified stream's context as the
-// calling thread's current context" (Programming Guide, "Stream-Ordered Memory Allocator").
+// Copies rows of `width` bytes in the order of the stream, by the stream's GPU. For memory from
+// cudaMallocAsync the calling thread's context has to be that of the stream (NVIDIA's programming
+// guide, on the stream-ordered memory allocator).
 cudaError_t Copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                  size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   if (width == 0 || height == 0) return cudaSuccess;
