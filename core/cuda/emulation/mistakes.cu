@@ -55,7 +55,9 @@ __global__ void AsyncCopyKernel(const float* x, float* y, CopyWait wait) {
   if (wait == CopyWait::kAfterUse) asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+#ifndef __CUDACC__  // nvcc itself refuses such an argument
 __global__ void ArgumentKernel(const LargeArgument argument, float* x) { *x = argument.values[0]; }
+#endif
 
 }  // namespace
 
@@ -87,8 +89,10 @@ void CopyOverShared(cudaStream_t stream, const float* x, float* y, CopyWait wait
   AsyncCopyKernel<<<1, 1, 0, stream>>>(x, y, wait);
 }
 
+#ifndef __CUDACC__
 void PassLargeArgument(cudaStream_t stream, const LargeArgument& argument, float* x) {
   ArgumentKernel<<<1, 1, 0, stream>>>(argument, x);
 }
+#endif
 
 }  // namespace lockstep::emulation
