@@ -23,7 +23,8 @@ namespace lockstep {
 // Called by all ranks with the same names in the same order: writes a checkpoint, each rank the
 // parts that it is the writer of, which together are each tensor once. No data goes from rank to
 // rank but checksums. An error on one rank is that error on all, and leaves what was there before:
-// OutOfRange for weights that are infinite or NaN. CheckpointWriter does so beside training.
+// OutOfRange for weights that are infinite or NaN, DataLoss where the run's directory, around
+// `folder`, is not there. CheckpointWriter does so beside training.
 absl::Status SaveCheckpoint(const std::string& folder, const CheckpointInfo& info,
                             const std::vector<StateTensor>& state, const SaveOptions& options,
                             Kernels& kernels, Communicator& ranks);

@@ -43,7 +43,8 @@ struct SaveOptions {
 // callers' talks to other ranks. A program that is killed meanwhile loses this checkpoint alone.
 //
 // An error of one rank is that error on all, from the next member called, and leaves the
-// checkpoints that were there: OutOfRange for weights that are infinite or NaN.
+// checkpoints that were there: OutOfRange for weights that are infinite or NaN, DataLoss where the
+// run's directory, around `folder`, is not there.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string folder, SaveOptions options, Kernels& kernels, Communicator& ranks);

@@ -59,9 +59,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"guard.every", "steps between repetitions of a step and comparisons of replicas; 0: none"},
     {"guard.loss_jump", "times the mean loss before, above which a run stops; 0: none"},
-    {"guard.repeat_on",
-     "who repeats a step: each rank its own work (same_rank), or each the work of another "
-     "(other_rank), which needs memory for another state"},
+    {"guard.repeat_on", "who repeats a step: same_rank, or other_rank (memory: one more state)"},
     {"guard.straggler_factor", "times what others take, above which a rank is named slow; 0: none"},
     {"guard.straggler_steps", "steps over which ranks are compared for that"},
 

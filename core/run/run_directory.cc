@@ -133,7 +133,8 @@ std::shared_ptr<RunDirectory> RunDirectory::OfOtherProcess(const std::string& ou
 
 absl::Status RunDirectory::CheckStillUnmarked() const {
   const absl::StatusOr<FileDescriptor> lock = OpenRegularFile(LockPath(out_), O_RDWR);
-  if (absl::IsNotFound(lock.status())) return absl::OkStatus();
+  // Where no directory is, the one to make it says what is in its way.
+  if (absl::IsNotFound(lock.status()) || !PathExists(out_)) return absl::OkStatus();
   LS_RETURN_IF_ERROR(lock.status());
   LS_RETURN_IF_ERROR(Lock(out_, *lock));  // names the program that holds it
   return BegunMeanwhile(out_);

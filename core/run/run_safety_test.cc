@@ -182,6 +182,7 @@ TEST_F(RunSafetyTest, ADirectoryRemovedUnderTheRunIsNamed) {
   // It may go between any two calls.
   EXPECT_THAT(result.err,
               ::testing::AnyOf(HasSubstr("losses.csv\" was removed or replaced while the run"),
+                               HasSubstr("out\" was removed while the run wrote to it"),
                                HasSubstr("No such file or directory")));
   // No checkpoint is lost that was there.
   EXPECT_TRUE(has_checkpoint(Path("away/checkpoints")));

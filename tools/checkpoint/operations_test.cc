@@ -35,6 +35,7 @@ class OperationsTest : public testing::Test {
   // Element `changed` of the vector is 0.5 more.
   std::string Save(const std::string& run, int64_t step, int ranks, int64_t changed = -1) {
     const std::string checkpoints = folder_ + "/" + run + "/checkpoints";
+    fs::create_directories(folder_ + "/" + run);
     const absl::Status status = RunRanks(ranks, {}, [&](RankHandle& handle) {
       CpuAllocator allocator;
       CpuKernels kernels(allocator);
