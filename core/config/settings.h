@@ -63,19 +63,25 @@ struct CheckpointSettings {
   OnDamage on_damage = OnDamage::kGoBack;
 };
 
-// What a run watches for, that no run should have.
 // Who trains a step again, for the guard to compare.
 enum class RepeatOn {
   kSameRank,   // each rank its own work
   kOtherRank,  // each rank the work of another
 };
 
+// What a run watches for, that no run should have.
 struct GuardSettings {
   int64_t every = 0;  // steps between repetitions and comparisons of replicas; 0: none
   RepeatOn repeat_on = RepeatOn::kSameRank;
   double loss_jump = 0;  // times the mean of the losses before: stops the run; 0: nothing does
   double straggler_factor = 0;  // times what others take for the same work: a slow rank; 0: none is
   int64_t straggler_steps = 10;  // over which ranks are compared
+
+  // Whether ranks keep the state of another rank, whose work they repeat, in a run of so many
+  // steps.
+  bool exchanges_ranks(int64_t steps) const {
+    return every > 0 && every <= steps && repeat_on == RepeatOn::kOtherRank;
+  }
 };
 
 // Everything that a configuration says about a run, but the model, the data and what belongs to one

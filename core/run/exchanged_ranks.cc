@@ -20,9 +20,10 @@ constexpr char kLabel[] = "exchanged ranks";
 
 }  // namespace
 
-absl::StatusOr<ExchangedRanks> ExchangedRanks::Make(RankInLeg& here, const RankTools& tools,
+absl::StatusOr<ExchangedRanks> ExchangedRanks::Make(const TrainingRun& leg, Communicator& ranks,
+                                                    const RankTools& tools,
+                                                    const std::vector<BlockProfile>& profiles,
                                                     int shift) {
-  Communicator& ranks = here.ranks();
   const int size = ranks.size();
   CHECK(0 < shift && shift < size) << shift << " of " << size;
   LS_ASSIGN_OR_RETURN(
@@ -32,18 +33,17 @@ absl::StatusOr<ExchangedRanks> ExchangedRanks::Make(RankInLeg& here, const RankT
           kLabel));
   const RankTools others = {
       .world = *world, .kernels = tools.kernels, .timer = tools.timer, .trace = tools.trace};
-  LS_ASSIGN_OR_RETURN(std::unique_ptr<RankInLeg> there,
-                      RankInLeg::Make(here.leg(), others, &here.profiles()));
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<RankInLeg> there, RankInLeg::Make(leg, others, &profiles));
   return ExchangedRanks(std::move(world), std::move(there), shift, ranks.rank(), tools);
 }
 
-absl::Status ExchangedRanks::Take(RankInLeg& here) {
-  std::vector<StateTensor> from = here.strategy().State(), to = there_->strategy().State();
+absl::Status ExchangedRanks::Take(Strategy& here, Communicator& ranks) {
+  std::vector<StateTensor> from = here.State(), to = there_->strategy().State();
   if (std::exchange(has_all_, true)) {
     from = TrainedState(from);
     to = TrainedState(to);
   }
-  LS_RETURN_IF_ERROR(MoveState({std::move(from)}, to, tools_->kernels, here.ranks()).status());
+  LS_RETURN_IF_ERROR(MoveState({std::move(from)}, to, tools_->kernels, ranks).status());
   there_->strategy().Restored();
   return absl::OkStatus();
 }

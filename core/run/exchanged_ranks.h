@@ -20,12 +20,14 @@ namespace lockstep {
 // Costs each rank another state: parameters, gradients, optimizer state.
 class ExchangedRanks {
  public:
-  // Called by all ranks of the leg, as are the other members. 0 < shift < ranks. What `here` and
-  // `tools` refer to outlives it.
-  static absl::StatusOr<ExchangedRanks> Make(RankInLeg& here, const RankTools& tools, int shift);
+  // Called by all ranks of the leg, which are `ranks`, as are the other members. `profiles`: of the
+  // blocks, as for RankInLeg. 0 < shift < ranks. Leg and tools outlive it.
+  static absl::StatusOr<ExchangedRanks> Make(const TrainingRun& leg, Communicator& ranks,
+                                             const RankTools& tools,
+                                             const std::vector<BlockProfile>& profiles, int shift);
 
   // Takes over the state of the ranks of the leg: all of it at first, later what training changes.
-  absl::Status Take(RankInLeg& here);
+  absl::Status Take(Strategy& here, Communicator& ranks);
 
   // This rank in its other role.
   RankInLeg& there() { return *there_; }

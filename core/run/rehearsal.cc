@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>  // std::inserter
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "core/comm/quiet_communicator.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/run/batches.h"
+#include "core/run/exchanged_ranks.h"
 #include "core/run/model_weights.h"
 #include "core/run/profile_blocks.h"
 #include "core/run/routed_steps.h"
@@ -50,21 +52,79 @@ int64_t StepsOf(const RehearsalOptions& options, RoutedStep::Kind kind, int64_t 
   return least;
 }
 
+std::vector<RoutedStep> NotedOf(const RehearsalOptions& options, int rank) {
+  return options.routed.empty() ? std::vector<RoutedStep>()
+                                : options.routed.at(static_cast<size_t>(rank));
+}
+
+// The work of another rank, which the run's guard has each rank repeat beside its own.
+class RehearsedExchange {
+ public:
+  // What it refers to outlives it. `world`: of the rank.
+  RehearsedExchange(const TrainingRun& run, const RehearsalOptions& options, Rank& rank,
+                    Strategy& strategy, const std::vector<BlockProfile>& profiles)
+      : run_(run),
+        options_(options),
+        strategy_(strategy),
+        profiles_(profiles),
+        world_(rank.mesh.world()),
+        tools_{.world = world_, .kernels = rank.kernels, .timer = rank.timer, .trace = rank.trace} {
+  }
+
+  // Whether step `step` of `steps` that are rehearsed is repeated: of a run in which not all are,
+  // the last.
+  bool IsDue(int64_t step, int64_t steps) const {
+    return run_.settings.guard.exchanges_ranks(run_.settings.steps) &&
+           (run_.settings.guard.every == 1 || step + 1 == steps);
+  }
+
+  // Before the step, and behind it.
+  void Begin() {
+    if (!ranks_) {
+      auto made = ExchangedRanks::Make(run_, world_, tools_, profiles_, /*shift=*/1);
+      ThrowIfError(made.status());
+      ranks_.emplace(*std::move(made));
+    }
+    ThrowIfError(ranks_->Take(strategy_, world_));
+  }
+  void Repeat(int64_t step) {
+    RankInLeg& there = ranks_->there();
+    RepeatedSteps routing(NotedOf(options_, there.rank().rank));
+    routing.Begin(RoutedStep::Kind::kTraining);
+    there.rank().routing = &routing;
+    PrefetchedBatches batches(run_, there.rank(), step, there.strategy().micro_batches());
+    there.strategy().TrainStep(step, batches);
+    there.rank().routing = nullptr;
+  }
+
+ private:
+  const TrainingRun& run_;
+  const RehearsalOptions& options_;
+  Strategy& strategy_;
+  const std::vector<BlockProfile>& profiles_;
+  Communicator& world_;
+  const RankTools tools_;
+  std::optional<ExchangedRanks> ranks_;
+};
+
 // The beginning of a run, and its end.
 void GoThrough(const TrainingRun& run, const RehearsalOptions& options, Rank& rank,
-               Strategy& strategy) {
+               Strategy& strategy, const std::vector<BlockProfile>& profiles) {
   PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
   rank.allocator().ResetPeaks();
-  const std::vector<RoutedStep> noted =
-      options.routed.empty() ? std::vector<RoutedStep>() : options.routed.at(rank.rank);
+  const std::vector<RoutedStep> noted = NotedOf(options, rank.rank);
   RepeatedSteps repeated(noted);
   rank.routing = &repeated;
   const int64_t steps =
       StepsOf(options, RoutedStep::Kind::kTraining, std::min<int64_t>(2, run.settings.steps));
+  RehearsedExchange exchange(run, options, rank, strategy, profiles);
   const auto train = [&] {
     for (int64_t step = 0; step < steps; ++step) {
+      const bool is_repeated = exchange.IsDue(step, steps);
+      if (is_repeated) exchange.Begin();
       repeated.Begin(RoutedStep::Kind::kTraining);
       strategy.TrainStep(step, batches);
+      if (is_repeated) exchange.Repeat(step);
     }
   };
   const auto validate = [&] {
@@ -90,12 +150,12 @@ std::vector<StateTensor> CopyOfState(const TrainingRun& run, Rank& rank, Strateg
   return AllocateCopy(TrainedState(strategy.State()), rank.allocator());
 }
 
-// Makes a rank of the run, whose world is `host`, and has `go` use it. `observer` hears of kernels
-// and calls, of which it may not want to know.
+// Makes a rank of the run, whose world is `host`, and has `go` use it, its strategy, and what it
+// knows of the blocks. `observer` hears of kernels and calls, of which it may not want to know.
 template <typename Go>
 auto WithRehearsedRank(const TrainingRun& run, const RehearsalOptions& options, Communicator& host,
                        CpuKernels& kernels, CallObserver* observer, Go&& go)
-    -> decltype(go(std::declval<Rank&>(), std::declval<Strategy&>())) {
+    -> decltype(go(std::declval<Rank&>(), std::declval<Strategy&>(), std::vector<BlockProfile>())) {
   SetThreads(static_cast<int>(run.settings.threads));
   const bool on_cpu = run.device == DeviceType::kCpu;
   QuietCommunicator world(
@@ -111,9 +171,8 @@ auto WithRehearsedRank(const TrainingRun& run, const RehearsalOptions& options, 
     std::vector<BlockProfile> profiles = options.profiles;
     if (profiles.empty()) profiles = ProfilesOfRun(run, rank);
     const LoopsSkipped skipped;
-    const std::unique_ptr<Strategy> strategy =
-        MakeStrategy(run, rank, std::move(model), std::move(profiles));
-    return go(rank, *strategy);
+    const std::unique_ptr<Strategy> strategy = MakeStrategy(run, rank, std::move(model), profiles);
+    return go(rank, *strategy, profiles);
   } catch (const StatusException& error) {
     return error.status();
   }
@@ -125,18 +184,20 @@ absl::StatusOr<Rehearsed> RehearseRank(const TrainingRun& run, const RehearsalOp
   CalledKernels called;
   CpuKernels kernels(allocator, run.settings.instructions);
   kernels.Observe(&called);
-  return WithRehearsedRank(run, options, world, kernels, nullptr,
-                           [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<Rehearsed> {
-                             const auto copy = CopyOfState(run, rank, strategy);
-                             const TrainingRun shorter = WithShortValidation(run, rank.mesh);
-                             GoThrough(shorter, options, rank, strategy);
-                             if (options.shapes == RehearsalOptions::Shapes::kKnown) {
-                               GoThrough(shorter, options, rank, strategy);  // books anew
-                             }
-                             return Rehearsed{.memory = allocator.books(),
-                                              .prediction = strategy.Predict(),
-                                              .kernels = std::move(called.names)};
-                           });
+  return WithRehearsedRank(
+      run, options, world, kernels, nullptr,
+      [&](Rank& rank, Strategy& strategy,
+          const std::vector<BlockProfile>& profiles) -> absl::StatusOr<Rehearsed> {
+        const auto copy = CopyOfState(run, rank, strategy);
+        const TrainingRun shorter = WithShortValidation(run, rank.mesh);
+        GoThrough(shorter, options, rank, strategy, profiles);
+        if (options.shapes == RehearsalOptions::Shapes::kKnown) {
+          GoThrough(shorter, options, rank, strategy, profiles);  // books anew
+        }
+        return Rehearsed{.memory = allocator.books(),
+                         .prediction = strategy.Predict(),
+                         .kernels = std::move(called.names)};
+      });
 }
 
 // Step and validation run once before, for ranks to tell each other the shapes of what they send.
@@ -147,7 +208,8 @@ absl::StatusOr<RecordedStep> RecordRank(const TrainingRun& run, const RehearsalO
   CpuKernels kernels(allocator, run.settings.instructions);
   kernels.Observe(&recorder);
   return WithRehearsedRank(run, options, world, kernels, &recorder,
-                           [&](Rank& rank, Strategy& strategy) -> absl::StatusOr<RecordedStep> {
+                           [&](Rank& rank, Strategy& strategy,
+                               const std::vector<BlockProfile>&) -> absl::StatusOr<RecordedStep> {
                              rank.recorder = &recorder;
                              const auto copy = CopyOfState(run, rank, strategy);
                              PrefetchedBatches batches(run, rank, 0, strategy.micro_batches());
@@ -232,6 +294,12 @@ void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
   CHECK_EQ(ranks->size(), reports.size());
   const bool on_cpu = run.device == DeviceType::kCpu;
   for (size_t i = 0; i < reports.size(); ++i) {
+    // Closed forms know the state of one role, and a rank may have another's besides.
+    if (run.settings.guard.exchanges_ranks(run.settings.steps)) {
+      for (CostPrediction::Memory& predicted : reports[i].prediction.memory) {
+        predicted.bytes = (*ranks)[i].memory.peak(predicted.memory_class);
+      }
+    }
     for (const MemoryClass memory_class : {MemoryClass::kActivations, MemoryClass::kCommunication,
                                            MemoryClass::kWorkspace, MemoryClass::kCheckpoint}) {
       if (memory_class == MemoryClass::kWorkspace && !on_cpu) continue;

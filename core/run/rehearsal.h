@@ -61,7 +61,8 @@ absl::Status CheckKernels(const TrainingRun& run);
 
 // Adds to the predictions of a run's ranks what strategies have no closed form for: activations,
 // communication buffers and workspace (of the CPU's kernels only), as a rehearsal has them, given
-// which experts the run's tokens chose. Where the rehearsal fails, nothing is added, and the log
+// which experts the run's tokens chose. Where ranks repeat each other's work, all of the state is
+// the rehearsal's. Where the rehearsal fails, nothing is added, and the log
 // says why.
 void PredictMemory(const TrainingRun& run, const RehearsalOptions& options,
                    std::vector<RankReport>& reports);

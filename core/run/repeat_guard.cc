@@ -131,10 +131,12 @@ absl::Status RepeatGuard::Begin(int64_t step, RankInLeg& here) {
   copied_ = HashesOf(copy_);
   if (settings_.repeat_on == RepeatOn::kOtherRank) {
     if (!exchanged_) {
-      LS_ASSIGN_OR_RETURN(ExchangedRanks ranks, ExchangedRanks::Make(here, tools_, /*shift=*/1));
+      LS_ASSIGN_OR_RETURN(ExchangedRanks ranks,
+                          ExchangedRanks::Make(here.leg(), here.ranks(), tools_, here.profiles(),
+                                               /*shift=*/1));
       exchanged_.emplace(std::move(ranks));
     }
-    LS_RETURN_IF_ERROR(exchanged_->Take(here));
+    LS_RETURN_IF_ERROR(exchanged_->Take(here.strategy(), here.ranks()));
   }
   first_.emplace(here.blocks(), kernels_, RunProbeOf(here.rank()));
   here.rank().search = &*first_;
@@ -233,11 +235,13 @@ absl::Status RepeatGuard::Decide(int64_t step, Runs runs, RankInLeg& here, const
     // A third processor, where there is one.
     if (here.ranks().size() > 2) {
       exchanged_.reset();
-      LS_ASSIGN_OR_RETURN(ExchangedRanks others, ExchangedRanks::Make(here, tools_, /*shift=*/2));
+      LS_ASSIGN_OR_RETURN(ExchangedRanks others,
+                          ExchangedRanks::Make(here.leg(), here.ranks(), tools_, here.profiles(),
+                                               /*shift=*/2));
       exchanged_.emplace(std::move(others));
     }
     Restore(here);
-    LS_RETURN_IF_ERROR(exchanged_->Take(here));
+    LS_RETURN_IF_ERROR(exchanged_->Take(here.strategy(), here.ranks()));
     LS_ASSIGN_OR_RETURN(runs.fourth, RepeatElsewhere(*exchanged_, here, runs.first, again));
     runs.fourth_by = exchanged_->StandIn();
   }

@@ -167,6 +167,18 @@ TEST(RehearsalOfExpertsTest, OfUnevenLoads) {
   EXPECT_GT(uneven, 0);
 }
 
+// A rank that repeats another's work has that one's state besides, whatever its own is.
+TEST(RehearsalOfGuardsTest, RanksThatRepeatEachOthersWork) {
+  for (const Case& c :
+       {Case{DdpStrategy(), {"mesh.dp=2"}}, Case{FsdpStrategy(), {"mesh.dp=3"}},
+        Case{GPipeStrategy(), {"mesh.pp=2"}}, Case{TpStrategy(), {"mesh.tp=2", "mesh.dp=2"}}}) {
+    for (const char* every : {"guard.every=1", "guard.every=2"}) {
+      ExpectRehearsed({c.strategy, With(c.assignments, {every, "guard.repeat_on=\"other_rank\""})},
+                      SmallGptConfig());
+    }
+  }
+}
+
 // Loads that are even are those that a rehearsal takes.
 TEST(RehearsalOfExpertsTest, OfDividedExperts) {
   const Assignments experts = {"model.experts.count=4", "model.experts.top_k=4"};
