@@ -38,7 +38,7 @@ absl::Status CheckOrigin(const std::string& path, const CheckpointInfo& info,
   all.insert(origin.keys.begin(), origin.keys.end());
   const auto value = [](const std::map<std::string, std::string>& keys, const std::string& key) {
     const auto found = keys.find(key);
-    return found == keys.end() ? "not there" : found->second;
+    return found == keys.end() ? "not given" : found->second;
   };
   for (const auto& [key, ignored] : all) {
     const std::string before = value(info.keys, key), now = value(origin.keys, key);

@@ -274,7 +274,7 @@ TEST_F(CheckpointTest, KeysOfTheCurveMustAgreeUnlessTheyMayDiffer) {
   EXPECT_EQ(load(keys, {}), "");
   EXPECT_THAT(load({{"train.seed", "2"}, {"data.path", "\"a\""}}, {"data"}),
               HasSubstr("train.seed is 2, but was 1; keep it, or give --allow_change train.seed"));
-  EXPECT_THAT(load({{"train.seed", "1"}}, {}), HasSubstr("data.path is not there, but was \"a\""));
+  EXPECT_THAT(load({{"train.seed", "1"}}, {}), HasSubstr("data.path is not given, but was \"a\""));
   EXPECT_EQ(load({{"train.seed", "1"}, {"data.path", "\"b\""}}, {"data"}), "");
   EXPECT_EQ(load({{"train.seed", "2"}}, {"data.path", "train.seed"}), "");
 }

@@ -23,7 +23,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kLabel[] = "configuration";
-constexpr char kNone[] = "not there";
+constexpr char kNone[] = "not given";
 // A key that decides the curve only where it is false. Else it is left out, as runs of earlier
 // versions do not have it.
 constexpr char kDeferredBatchNorm[] = "train.deferred_batch_norm";
