@@ -1,11 +1,14 @@
 #include "core/layout/model_layout.h"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/layout/model_tensors.h"
+#include "core/nn/experts.h"
 #include "core/nn/layers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -199,6 +202,54 @@ TEST(ModelLayoutTest, DescribesAThousandRanks) {
   EXPECT_EQ(elements, 4 * 84);
   EXPECT_EQ(written, 84);
   EXPECT_EQ(holders_of_first, 16);
+}
+
+constexpr int kExperts = 4, kHidden = 6, kWidth = 3;
+
+class Experts : public Block {
+ public:
+  Experts() : Block("experts") {
+    AddChild<ExpertsLayer>(
+        "layer", kWidth,
+        ExpertsOptions{.routing = {.experts = kExperts, .chosen = 1}, .hidden = kHidden},
+        Init::Normal(0.5f), Init::Normal(0.5f));
+  }
+
+ protected:
+  Variables Forward(Pass&, Variables inputs) override { return inputs; }
+};
+
+// Each rank has its hidden features of its experts' gates and ups, wherever the one before was.
+TEST(ModelTensorsTest, RanksDivideExpertsAndTheirHiddenFeatures) {
+  constexpr int kTp = 2, kEp = 2;
+  Model model;
+  model.blocks.push_back(std::make_unique<Experts>());
+  model.split_plan = {{"experts.layer*", SplitStyle::kColumn}};
+  const std::vector<ModelTensor> tensors = TensorsOf(model, kTp, kEp);
+  ASSERT_THAT(tensors, SizeIs(2));
+  for (const ModelTensor& tensor : tensors) {
+    const int64_t parts = tensor.shape[0] / (kExperts * kHidden);  // gate and up; down
+    ASSERT_THAT(tensor.splits, SizeIs(kTp * kEp)) << tensor.name;
+    for (int place = 0; place < kEp; ++place) {
+      for (int index = 0; index < kTp; ++index) {
+        std::vector<int64_t> expected, actual;
+        for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+          const int64_t expert = row / (parts * kHidden), hidden = row % kHidden;
+          if (expert * kEp / kExperts == place && hidden * kTp / kHidden == index) {
+            expected.push_back(row);
+          }
+        }
+        const TensorSplit& split = tensor.splits[place * kTp + index];
+        ASSERT_TRUE(split.slice.has_value()) << tensor.name;
+        EXPECT_EQ(split.slice->dimension, 0);
+        for (const Range& range : split.slice->ranges) {
+          for (int64_t i = 0; i < range.count; ++i) actual.push_back(range.first + i);
+        }
+        EXPECT_EQ(actual, expected) << tensor.name << ", place " << place << ", index " << index;
+        EXPECT_EQ(split.elements, static_cast<int64_t>(expected.size()) * kWidth);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ std::vector<ModelTensor> TensorsOf(const Model& model);
 
 // The tensors of a model without memory that `tp` ranks split by its plan, and whose experts `ep`
 // ranks divide. Requires Model::CheckSplit(tp), and that `ep` divides Model::experts. Where there
-// are several ranks, leaves the model without a group: who wants to run it calls Model::Split and
-// Model::DivideExperts.
+// are several ranks, leaves the model with groups that are gone: who wants to run it calls
+// Model::Split and Model::DivideExperts before all else.
 std::vector<ModelTensor> TensorsOf(Model& model, int tp, int ep = 1);
 
 }  // namespace lockstep

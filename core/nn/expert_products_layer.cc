@@ -34,7 +34,9 @@ ExpertProductsLayer::ExpertProductsLayer(std::string name, int64_t experts, int6
       experts_(experts),
       parts_(parts),
       hidden_(hidden),
-      split_factor_(split_factor) {
+      split_factor_(split_factor),
+      own_hidden_{.first = 0, .count = hidden},
+      own_experts_{.first = 0, .count = experts} {
   weight().is_of_experts = true;
 }
 
@@ -75,28 +77,29 @@ void ExpertProductsLayer::Split(SplitStyle style, SplitGroup& group) {
   if (style != SplitStyle::kColumn) return;
   cut_.style = style;
   cut_.group = &group;
-  for (const Adapter& adapter : adapters()) Whole(adapter).features_over = &group;
+  for (const Adapter& adapter : adapters()) {
+    Whole(adapter).features_over = &group;
+    Whole(adapter).feature_leaves = cut_.leaves();
+  }
+  own_hidden_ = cut_.Own(hidden_);
   Slice();
 }
 
 void ExpertProductsLayer::DivideExperts(ExpertGroup& group) {
   CHECK_EQ(experts_ % group.size(), 0) << name();
-  group_ = &group;
+  own_experts_ = EvenRange(experts_, group.size(), group.index());
   Slice();
 }
 
 void ExpertProductsLayer::Slice() {
-  const Range own = cut_.Own(hidden_);
-  const Range experts =
-      group_ == nullptr ? Range{0, experts_} : EvenRange(experts_, group_->size(), group_->index());
+  const Range& experts = own_experts_;
   lockstep::Slice of_weight = {.dimension = 0, .ranges = {}};
-  AddRows(of_weight.ranges, {experts.first * parts_, experts.count * parts_}, hidden_, own);
+  AddRows(of_weight.ranges, {experts.first * parts_, experts.count * parts_}, hidden_, own_hidden_);
   weight().slice = of_weight;
   for (const Adapter& adapter : adapters()) {
     Sliced(adapter).slice = of_weight;
+    if (experts.count == experts_) continue;
     Parameter& whole = Whole(adapter);
-    whole.feature_leaves = cut_.leaves();
-    if (group_ == nullptr) continue;
     const int64_t of_expert = whole.shape[0] / experts_;
     whole.slice = lockstep::Slice{
         .dimension = 0, .ranges = {{experts.first * of_expert, experts.count * of_expert}}};

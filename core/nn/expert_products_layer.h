@@ -9,6 +9,7 @@
 #include "core/autograd/experts.h"
 #include "core/nn/adaptable_layer.h"
 #include "core/nn/expert_group.h"
+#include "core/tensor/slice.h"
 
 namespace lockstep {
 
@@ -39,12 +40,12 @@ class ExpertProductsLayer : public AdaptableLayer {
   // The leaves of an expert's hidden features here; none where one leaf is here.
   FeatureLeaves HiddenLeaves() const { return cut_.Leaves(hidden_); }
   // How many hidden features of each expert are here.
-  int64_t own_hidden() const { return cut_.Own(hidden_).count; }
+  int64_t own_hidden() const { return own_hidden_.count; }
   int64_t experts() const { return experts_; }
 
  private:
-  // Says which rows of the weight and of the factors are here, and how many leaves contribute to
-  // the whole factor's gradient.
+  // Says which rows of the weight and of the factors are here. Asks no group, of which one may be
+  // gone: a model is split once and again to describe its tensors (core/layout/model_tensors.h).
   void Slice();
   // The factor that is whole here, and the one that is split as the weight is.
   Parameter& Whole(const Adapter& adapter) const;
@@ -53,7 +54,8 @@ class ExpertProductsLayer : public AdaptableLayer {
   int64_t experts_, parts_, hidden_;
   SplitFactor split_factor_;
   FeatureCut cut_;
-  ExpertGroup* group_ = nullptr;  // null: all experts are here
+  Range own_hidden_,
+      own_experts_;  // of the weight: which hidden features of which experts are here
 };
 
 // The first product, x w(e)^T: an expert's rows are its gate, then up. The factors of its adapter
