@@ -20,8 +20,9 @@ struct Case {
   int64_t rows, width;
 };
 // The last ones take several threads, and several blocks of rows.
-constexpr Case kCases[] = {{1, 3},     {3, 17},    {17, 63},  {63, 65},  {100, 1}, {65, 100},
-                           {600, 100}, {5000, 17}, {2100, 8}, {300, 64}, {7, 768}, {5, 1032}};
+constexpr Case kCases[] = {{1, 3},    {3, 17},    {17, 63},   {63, 65},  {100, 1},
+                           {65, 100}, {600, 100}, {5000, 17}, {2100, 8}, {300, 64},
+                           {7, 768},  {5, 1032},  {150, 264}};
 
 // What the variance is to agree with, as exactly as the backend knows it.
 reference::Result Spread(const KernelsBackend& backend, const reference::Normalized& normalized,

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/cuda/emulation/fiber.h"
+#include "core/cuda/emulation/reads.h"
 #include "core/cuda/emulation/shared_memory.h"
 #include "core/cuda/emulation/threads.h"
 #include "glog/logging.h"
@@ -309,6 +310,7 @@ void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t
     if (!problem.empty()) Fail(cudaErrorIllegalAddress, absl::StrCat(verb, problem));
     return;
   }
+  if (access == Access::kRead) ReadCounter::Note(begin, bytes);
   const uint64_t generation = memory_->generation();
   for (const Memory::Range& range : ranges_) {
     if (range.generation == generation && begin >= range.begin && begin + bytes <= range.end) {
@@ -441,6 +443,15 @@ unsigned long long AtomicAdd(unsigned long long* sum, unsigned long long value) 
   CheckAccess(Access::kWrite, sum, sizeof(*sum), sizeof(*sum));
   return std::atomic_ref(*sum).fetch_add(value);
 }
+
+std::atomic<ReadCounter*> ReadCounter::current = nullptr;
+
+ReadCounter::ReadCounter(const void* begin, size_t bytes)
+    : begin_(reinterpret_cast<uintptr_t>(begin)), range_(bytes) {
+  CHECK(current.exchange(this) == nullptr) << "one counter at a time";
+}
+
+ReadCounter::~ReadCounter() { current = nullptr; }
 
 void CheckAccess(Access access, const void* address, size_t bytes, size_t alignment) {
   if (running != nullptr) running->Check(access, address, bytes, alignment);

@@ -109,6 +109,13 @@ static __global__ void AddChunksKernel(int64_t chunks, int64_t count, const doub
   sums[i] = sum;
 }
 
+// sums[count] = partial[chunks][count], added up; without chunks, 0.
+static inline cudaError_t AddChunks(cudaStream_t stream, int64_t chunks, int64_t count,
+                                    const double* partial, double* sums) {
+  AddChunksKernel<<<BlocksFor(count, kWarp), kThreads, 0, stream>>>(chunks, count, partial, sums);
+  return cudaGetLastError();
+}
+
 // sums[Terms::kSums][width]; scratch: Terms::kSums * kRowParts * width doubles. Of no rows, 0.
 template <typename Terms>
 cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms terms,
@@ -121,10 +128,7 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms t
         in_vectors ? PartColumnsKernel<kVector, Terms> : PartColumnsKernel<1, Terms>;
     kernel<<<grid, kThreads, 0, stream>>>(rows, width, blocks, terms, scratch);
   }
-  const int64_t count = Terms::kSums * width;
-  AddChunksKernel<<<BlocksFor(count, kWarp), kThreads, 0, stream>>>(blocks.chunks, count, scratch,
-                                                                    sums);
-  return cudaGetLastError();
+  return AddChunks(stream, blocks.chunks, Terms::kSums * width, scratch, sums);
 }
 
 }  // namespace lockstep::cuda

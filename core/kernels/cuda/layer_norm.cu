@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <type_traits>
 
 #include "core/kernels/cuda/column_sums.cuh"
@@ -170,19 +171,129 @@ __global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T*
 // Whether such a kernel has rows of this width.
 bool IsShort(int64_t width) { return width % kVector == 0 && width <= kMostSegments * kSegment; }
 
-// f(std::integral_constant of the segments that short rows of this width have)
-template <typename Function>
+// f(std::integral_constant of the segments that rows of this width have), up to kMost, 4 or 8;
+// beyond four segments there are kernels for eight alone, since each takes long to compile.
+template <int kMost = kMostSegments, int kLeast = 1, typename Function>
 cudaError_t WithSegments(int64_t width, Function&& f) {
-  switch (BlocksFor(width, kSegment)) {
-    case 1:
-      return f(std::integral_constant<int, 1>());
-    case 2:
-      return f(std::integral_constant<int, 2>());
-    case 3:
-      return f(std::integral_constant<int, 3>());
-    default:
-      return f(std::integral_constant<int, kMostSegments>());
+  if constexpr (kLeast < kMost) {
+    constexpr int kNext = kLeast < 4 ? kLeast + 1 : 2 * kLeast;
+    if (width > kLeast * kSegment) return WithSegments<kMost, kNext>(width, f);
   }
+  return f(std::integral_constant<int, kLeast>());
+}
+
+// As LoadSegments, in the elements' own type: rows are converted where they are used, so that 16
+// bits take half the registers.
+template <int kSegments, typename T>
+__device__ __forceinline__ void HoldSegments(const T* row, int64_t width,
+                                             T (&out)[kSegments][kVector]) {
+#pragma unroll
+  for (int s = 0; s < kSegments; ++s) {
+    const int64_t c = s * kSegment + static_cast<int>(threadIdx.x) % kWarp * kVector;
+    const T* const from = row + (c < width ? c : width - kVector);
+    for (int i = 0; i < static_cast<int>(sizeof(out[s]) / sizeof(uint4)); ++i) {
+      reinterpret_cast<uint4*>(out[s])[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+  }
+}
+
+// Rows of up to this many segments have all gradients in one pass: a lane has its columns of a row
+// and their sums in registers. Wider rows leave none for them.
+template <typename T>
+constexpr int kMostSummedSegments = sizeof(T) == sizeof(float) ? 4 : 8;
+
+template <typename T>
+constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
+                           : std::is_same_v<T, __half> ? DType::kF16
+                                                       : DType::kBF16;
+
+// dx, and partial[chunk][2][width] as PartColumnsKernel has it for GradientTerms, bit for bit. A
+// block has a chunk of rows, a warp every kWarps-th of them, one after the other: it holds the row,
+// gives dx, and adds to the sums of its columns. x and dy are read once. Their type is that of all:
+// a choice of dtypes at each load and store would make the program several times as large. The rows
+// whose sums PartColumnsKernel keeps apart, every `down`-th of the chunk, are a warp's here, or
+// those of several rounds of one; a chunk has at most kFloatRows of each.
+template <int kSegments, typename T>
+__global__ void __launch_bounds__(kThreads)
+    GradientsKernel(LayerNormInputs n, const T* x, const T* scale, const T* dy, const T* residual,
+                    T* dx, ColumnBlocks blocks, double* partial) {
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ float of_warps[2][kWarps][kSegment];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int down = kThreads / blocks.across;
+  const int64_t width = n.width, chunk = blockIdx.x, begin = chunk * blocks.rows_of_chunk;
+  const int64_t end = begin + blocks.rows_of_chunk < n.rows ? begin + blocks.rows_of_chunk : n.rows;
+  double totals[kSegments][2] = {};
+  for (int first = 0; first < down; first += kWarps) {
+    float sums[2][kSegments][kVector] = {};
+    for (int64_t row = begin + first + warp; row < end; row += down) {
+      const float center = n.mean[row], inverse = n.inverse_stddev[row];
+      alignas(16) T in[kSegments][kVector];
+      alignas(16) T slopes[kSegments][kVector];
+      HoldSegments(x + row * width, width, in);
+      HoldSegments(dy + row * width, width, slopes);
+      float sum = 0, products = 0;
+      ForSegments<kSegments>(width, [&](int s, int64_t c) {
+        float gamma[kVector];
+        Load(scale, c, gamma);
+        for (int i = 0; i < kVector; ++i) {
+          const float slope = ToFloat(slopes[s][i]), g = slope * gamma[i];
+          const float normalized = (ToFloat(in[s][i]) - center) * inverse;
+          sum += g;
+          products += g * normalized;
+          sums[0][s][i] += slope * normalized;
+          sums[1][s][i] += slope;
+        }
+      });
+      const float mean_g = WarpReduce(sum, Plus{}) / static_cast<float>(width);
+      const float mean_product = WarpReduce(products, Plus{}) / static_cast<float>(width);
+      ForSegments<kSegments>(width, [&](int s, int64_t c) {
+        float gamma[kVector], add[kVector] = {}, out[kVector];
+        Load(scale, c, gamma);
+        if (residual != nullptr) Load(residual, row * width + c, add);
+        for (int i = 0; i < kVector; ++i) {
+          const float g = ToFloat(slopes[s][i]) * gamma[i];
+          const float normalized = (ToFloat(in[s][i]) - center) * inverse;
+          out[i] = add[i] + inverse * (g - mean_g - normalized * mean_product);
+        }
+        Store({dx, kDTypeOf<T>}, row * width + c, out);
+      });
+    }
+    // A thread adds up a column of each segment, of the warps in their order.
+#pragma unroll
+    for (int s = 0; s < kSegments; ++s) {
+      for (int which = 0; which < 2; ++which) {
+        for (int i = 0; i < kVector; ++i) {
+          of_warps[which][warp][lane * kVector + i] = sums[which][s][i];
+        }
+      }
+      __syncthreads();
+      for (int which = 0; which < 2; ++which) {
+        for (int k = 0; k < kWarps; ++k) totals[s][which] += of_warps[which][k][thread];
+      }
+      __syncthreads();
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kSegments; ++s) {
+    const int64_t c = s * kSegment + thread;
+    if (c >= width) continue;
+    for (int which = 0; which < 2; ++which) {
+      partial[(chunk * 2 + which) * width + c] = totals[s][which];
+    }
+  }
+}
+
+// Whether GradientsKernel has such rows, which are cut into `blocks`, and such arrays.
+bool IsOnePass(const LayerNormInputs& n, const Array& residual, const Array& dx,
+               const ColumnBlocks& blocks) {
+  const int64_t segments =
+      n.x.dtype == DType::kF32 ? kMostSummedSegments<float> : kMostSummedSegments<__half>;
+  for (const Array& other : {n.scale, n.dy, residual, dx}) {
+    if (other.data != nullptr && other.dtype != n.x.dtype) return false;
+  }
+  return n.rows > 0 && n.width % kVector == 0 && n.width <= segments * kSegment &&
+         blocks.rows_of_chunk <= kFloatRows * (kThreads / blocks.across);
 }
 
 // Slopes: a pointer of one type for x and dy, or Array.
@@ -252,6 +363,28 @@ cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* s
   if (inputs.x.dtype != inputs.dy.dtype) return sum(inputs.x, inputs.dy);
   return WithType(inputs.x,
                   [&](const auto* x) { return sum(x, static_cast<decltype(x)>(inputs.dy.data)); });
+}
+
+cudaError_t LayerNormGradients(cudaStream_t stream, LayerNormInputs inputs, Array residual,
+                               Array dx, double* scratch, double* sums) {
+  const ColumnBlocks blocks(inputs.rows, inputs.width, kVector);
+  if (!IsOnePass(inputs, residual, dx, blocks)) {
+    const cudaError_t error = LayerNormInputGradient(stream, inputs, residual, dx);
+    return error != cudaSuccess ? error : LayerNormSums(stream, inputs, scratch, sums);
+  }
+  const cudaError_t error = WithType(inputs.x, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    const auto typed = [](const Array& array) { return static_cast<T*>(array.data); };
+    return WithSegments<kMostSummedSegments<T>>(inputs.width, [&](auto segments) {
+      const auto kernel = GradientsKernel<segments.value, T>;
+      kernel<<<blocks.chunks, kThreads, 0, stream>>>(inputs, x, typed(inputs.scale),
+                                                     typed(inputs.dy), typed(residual), typed(dx),
+                                                     blocks, scratch);
+      return cudaGetLastError();
+    });
+  });
+  if (error != cudaSuccess) return error;
+  return AddChunks(stream, blocks.chunks, 2 * inputs.width, scratch, sums);
 }
 
 }  // namespace lockstep::cuda

@@ -145,11 +145,14 @@ void CudaKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const 
                                         .mean = mean.data<float>(),
                                         .inverse_stddev = inverse_stddev.data<float>(),
                                         .dy = Of(dy)};
-  LS_CUDA(cuda::LayerNormInputGradient(stream(), inputs, Of(residual), Of(dx)));
-  if (!dscale.defined() && !dshift.defined()) return;
+  if (!dscale.defined() && !dshift.defined()) {
+    LS_CUDA(cuda::LayerNormInputGradient(stream(), inputs, Of(residual), Of(dx)));
+    return;
+  }
   const Tensor scratch = Workspace({cuda::ColumnScratch(width)}, DType::kF64);
   double* const sums = SumsIn(scratch, width);
-  LS_CUDA(cuda::LayerNormSums(stream(), inputs, scratch.data<double>(), sums));
+  LS_CUDA(cuda::LayerNormGradients(stream(), inputs, Of(residual), Of(dx), scratch.data<double>(),
+                                   sums));
   if (dscale.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums, write, Of(dscale)));
   if (dshift.defined()) LS_CUDA(cuda::WriteSums(stream(), width, sums + width, write, Of(dshift)));
 }
