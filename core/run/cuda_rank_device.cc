@@ -26,11 +26,11 @@ using MakeCommDevice = std::function<std::unique_ptr<CommDevice>(CudaContext&)>;
 
 class CudaRankDevice final : public RankDevice {
  public:
-  CudaRankDevice(std::unique_ptr<CudaContext> context, Fp32Products fp32_products,
+  CudaRankDevice(std::unique_ptr<CudaContext> context, const RankDevices::Options& options,
                  const MakeCommDevice& make_comm_device)
       : context_(std::move(context)),
         allocator_(*context_),
-        kernels_(*context_, allocator_, fp32_products),
+        kernels_(*context_, allocator_, options.fp32_products, options.bias_gradients),
         comm_device_(make_comm_device(*context_)) {}
 
   absl::Status Connect(Communicator& world) {
@@ -76,8 +76,7 @@ class CudaRankDevices final : public RankDevices {
     LS_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context, CudaContext::Create(ordinal));
     try {
       auto device = std::make_unique<CudaRankDevice>(
-          std::move(context), options.fp32_products,
-          [&](CudaContext& gpu) -> std::unique_ptr<CommDevice> {
+          std::move(context), options, [&](CudaContext& gpu) -> std::unique_ptr<CommDevice> {
             if (shared) return std::make_unique<SharedGpu>(gpu, boards_);
             return std::make_unique<NcclGpu>(gpu, options.timeout, options.nccl_reductions, world,
                                              are_threads_ ? boards_ : nullptr);

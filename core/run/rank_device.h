@@ -10,6 +10,7 @@
 #include "core/comm/communicator.h"
 #include "core/comm/held_memory.h"
 #include "core/comm/nccl_reductions.h"
+#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/options.h"
@@ -48,6 +49,7 @@ class RankDevices {
   struct Options {
     std::chrono::nanoseconds timeout;  // of waits for other ranks
     Fp32Products fp32_products = Fp32Products::kFp32;
+    BiasGradients bias_gradients = BiasGradients::kOwnOrder;
     NcclReductions nccl_reductions = NcclReductions::kFast;
   };
   // For the calling thread, which is a rank's; called by all ranks. `world` is all of them on the

@@ -467,6 +467,9 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
       const std::unique_ptr<RankDevice> device,
       run.devices->Make(handle.comm(), {.timeout = timeout,
                                         .fp32_products = run.settings.precision.fp32_products,
+                                        .bias_gradients = run.settings.cut.features == 1
+                                                              ? BiasGradients::kLibrary
+                                                              : BiasGradients::kOwnOrder,
                                         .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);

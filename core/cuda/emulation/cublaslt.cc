@@ -1,11 +1,17 @@
 // cuBLASLt on emulated GPUs. An element of a product is one chain of fused multiply-adds over the
 // inner dimension in fp32, rounded once: an order of its own, that no shape of the call changes.
+// Some of the candidates that the heuristic offers cut the inner dimension, and so have other bits.
+//
+// LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS=0: there is no algorithm for epilogues that give bias
+// gradients, as there may be none for a shape.
 
 #include "cublasLt.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +57,33 @@ ElementType TypeOf(cudaDataType type) {
                               : ElementType::kBF16;
 }
 
+// How a candidate of the heuristic computes, and what time it says that it has taken.
+struct Candidate {
+  int64_t splits;  // of the inner dimension
+  cublasLtReductionScheme_t scheme;
+  uint64_t percent;          // of the time that the first candidate takes
+  uint64_t workspace_units;  // of those of the first
+  bool is_supported = true;  // cublasLtMatmulHeuristicResult_t::state
+  // Whether the sum begins with beta C, in place of ending with it: other bits where beta is not 0.
+  bool begins_with_c = false;
+};
+
+// In the order of the heuristic's estimates, which are wrong: that is why candidates are timed.
+constexpr Candidate kCandidates[] = {
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 100, 1},
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 150, 1},
+    {2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 50, 1},
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 10, 1, false},
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 80, 1},
+    {4, CUBLASLT_REDUCTION_SCHEME_INPLACE, 20, 1},
+    {2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 30, 1},
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 40, 2},
+    {1, CUBLASLT_REDUCTION_SCHEME_NONE, 60, 1, true, true},
+};
+
+// Where a cublasLtMatmulAlgo_t has what, behind the alignments of the four matrices.
+constexpr int kWorkspaceBytes = 4, kCandidate = 5, kBiasAlignment = 6;
+
 // A product with all that it refers to: a copy, since the stream comes to it when the descriptors
 // may be others'.
 struct Product {
@@ -61,7 +94,12 @@ struct Product {
   void* d;
   void* workspace;
   size_t workspace_bytes;
+  Candidate candidate;
+  uint64_t order;  // in which parts that are added in place come
 
+  int64_t bias_gradients() const {
+    return operation.epilogue == CUBLASLT_EPILOGUE_BGRADA ? m() : n();
+  }
   int64_t m() const { return d_layout.rows; }
   int64_t n() const { return d_layout.columns; }
   int64_t k() const {
@@ -69,6 +107,9 @@ struct Product {
   }
 };
 
+bool HasBiasGradient(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
 bool HasBias(cublasLtEpilogue_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
@@ -108,6 +149,11 @@ std::string JudgeEpilogue(const EmulatedMatmulDesc& operation, const EmulatedMat
   constexpr int64_t kAuxUnit = 8;
   constexpr uintptr_t kAuxAlignment = 16;
   if (HasBias(operation.epilogue) && operation.bias == nullptr) return "no bias";
+  if (HasBiasGradient(operation.epilogue)) {
+    const char* const answer = std::getenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS");
+    if (answer != nullptr && std::string(answer) == "0") return "bias gradients are not supported";
+    if (operation.bias == nullptr) return "no vector for the bias gradient";
+  }
   if (!HasAux(operation.epilogue)) return "";
   if (operation.aux == nullptr) return "no auxiliary matrix";
   if (reinterpret_cast<uintptr_t>(operation.aux) % kAuxAlignment != 0) {
@@ -139,6 +185,10 @@ std::optional<Fault> JudgeMemory(const Product& p, int device) {
   const size_t element = SizeOf(TypeOf(p.d_layout.type));
   if (HasBias(p.operation.epilogue)) {
     uses.push_back({"reads the bias,", p.operation.bias, static_cast<size_t>(p.m()) * element});
+  }
+  if (HasBiasGradient(p.operation.epilogue)) {
+    uses.push_back({"writes the bias gradient,", p.operation.bias,
+                    static_cast<size_t>(p.bias_gradients()) * element});
   }
   if (HasAux(p.operation.epilogue)) {
     const auto last = static_cast<size_t>((p.n() - 1) * p.operation.aux_leading + p.m());
@@ -180,13 +230,15 @@ float GeluSlope(float x) {
   return static_cast<float>(s + x * s * (1 - s) * kGeluTwoRoot * (1 + 3 * kGeluCubic * x * x));
 }
 
+float AddendOf(const Product& p, int64_t row, int64_t column) {
+  return p.beta * LoadElement(TypeOf(p.c_layout.type), p.c, column * p.c_layout.leading + row);
+}
+
 // Stores one element, (row, column) of D.
 void Finish(const Product& p, int64_t row, int64_t column, float sum) {
   const ElementType type = TypeOf(p.d_layout.type);
   float value = p.alpha * sum;
-  if (p.beta != 0) {
-    value += p.beta * LoadElement(type, p.c, column * p.c_layout.leading + row);
-  }
+  if (p.beta != 0 && !p.candidate.begins_with_c) value += AddendOf(p, row, column);
   const EmulatedMatmulDesc& operation = p.operation;
   const int64_t aux = column * operation.aux_leading + row;
   if (HasBias(operation.epilogue)) value += LoadElement(type, operation.bias, row);
@@ -199,6 +251,26 @@ void Finish(const Product& p, int64_t row, int64_t column, float sum) {
   StoreElement(type, p.d, column * p.d_layout.leading + row, value);
 }
 
+float RoundTo(ElementType type, float value) {
+  float rounded = 0;
+  StoreElement(type, &rounded, 0, value);
+  return LoadElement(type, &rounded, 0);
+}
+
+// The sums over the inner dimension of a, [k, m], or b, [n, k].
+void StoreBiasGradient(const Product& p, const std::vector<float>& a, const std::vector<float>& b) {
+  const bool is_of_a = p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+  const int64_t k = p.k();
+  for (int64_t i = 0; i < p.bias_gradients(); ++i) {
+    float sum = 0;
+    for (int64_t inner = 0; inner < k; ++inner) {
+      sum += is_of_a ? a[static_cast<size_t>(inner * p.m() + i)]
+                     : b[static_cast<size_t>(i * k + inner)];
+    }
+    StoreElement(TypeOf(p.d_layout.type), const_cast<void*>(p.operation.bias), i, sum);
+  }
+}
+
 void Compute(const Product& p) {
   const bool rounds = p.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const int64_t m = p.m(), n = p.n(), k = p.k();
@@ -207,17 +279,46 @@ void Compute(const Product& p) {
       Unpack(p.a, p.a_layout, p.operation.transpose_a == CUBLAS_OP_N, rounds);
   const std::vector<float> b =
       Unpack(p.b, p.b_layout, p.operation.transpose_b == CUBLAS_OP_N, rounds);
-  std::vector<float> sums(static_cast<size_t>(m));
+  const bool keeps_output_type = p.candidate.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE ||
+                                 p.candidate.scheme == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  const int64_t part = (k + p.candidate.splits - 1) / p.candidate.splits;
+  std::vector<float> sums(static_cast<size_t>(m)), parts(sums.size());
   for (int64_t column = 0; column < n; ++column) {
-    std::fill(sums.begin(), sums.end(), 0.0f);
-    for (int64_t i = 0; i < k; ++i) {
-      const float factor = b[static_cast<size_t>(column * k + i)];
-      const float* const terms = a.data() + i * m;
+    for (int64_t i = 0; i < p.candidate.splits; ++i) {
+      // Parts that are added in place come in any order.
+      const int64_t which = (i + static_cast<int64_t>(p.order)) % p.candidate.splits;
+      const int64_t begin = std::min(k, which * part), end = std::min(k, begin + part);
+      std::fill(parts.begin(), parts.end(), 0.0f);
+      if (p.beta != 0 && p.candidate.begins_with_c) {
+        for (int64_t row = 0; row < m; ++row) parts[row] = AddendOf(p, row, column);
+      }
+      for (int64_t inner = begin; inner < end; ++inner) {
+        const float factor = b[static_cast<size_t>(column * k + inner)];
+        const float* const terms = a.data() + inner * m;
 #pragma omp simd
-      for (int64_t row = 0; row < m; ++row) sums[row] = std::fma(terms[row], factor, sums[row]);
+        for (int64_t row = 0; row < m; ++row) parts[row] = std::fma(terms[row], factor, parts[row]);
+      }
+      for (int64_t row = 0; row < m; ++row) {
+        const float sum = i == 0 ? parts[row] : sums[row] + parts[row];
+        sums[row] = keeps_output_type ? RoundTo(TypeOf(p.d_layout.type), sum) : sum;
+      }
     }
     for (int64_t row = 0; row < m; ++row) Finish(p, row, column, sums[row]);
   }
+  if (HasBiasGradient(p.operation.epilogue)) StoreBiasGradient(p, a, b);
+}
+
+uint64_t NanosOf(const Product& p) {
+  constexpr uint64_t kOfLaunch = 1000;  // and one for each multiply-add
+  const auto all = kOfLaunch + static_cast<uint64_t>(p.m() * p.n() * p.k());
+  return all * p.candidate.percent / 100;
+}
+
+// The largest power of two up to 256 that the address is a multiple of.
+uint64_t AlignmentOf(const void* address) {
+  constexpr uint64_t kMost = 256;
+  const uint64_t bits = reinterpret_cast<uintptr_t>(address) | kMost;
+  return bits & (~bits + 1);
 }
 
 bool IsAligned(const void* address, uint64_t bytes) {
@@ -228,6 +329,10 @@ bool IsAligned(const void* address, uint64_t bytes) {
 }  // namespace lockstep::emulation
 
 using lockstep::emulation::Fault;
+using lockstep::emulation::kBiasAlignment;
+using lockstep::emulation::kCandidate;
+using lockstep::emulation::kCandidates;
+using lockstep::emulation::kWorkspaceBytes;
 using lockstep::emulation::Product;
 using lockstep::emulation::RefuseProduct;
 
@@ -349,14 +454,24 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   std::string problem = lockstep::emulation::JudgeShapes(*operation, *a, *b, *c, *d);
   if (problem.empty()) problem = lockstep::emulation::JudgeEpilogue(*operation, *d);
   if (!problem.empty()) return RefuseProduct(CUBLAS_STATUS_NOT_SUPPORTED, problem);
-  // An algorithm that wants some workspace, and the alignment that it was promised.
-  constexpr size_t kWorkspaceBytes = 4096;
-  results[0] = {};
-  results[0].workspaceSize = std::min<size_t>(kWorkspaceBytes, preference->workspace_bytes);
-  std::copy(std::begin(preference->alignments), std::end(preference->alignments),
-            results[0].algo.data);
-  results[0].algo.data[4] = results[0].workspaceSize;
-  *found = 1;
+  // Algorithms that want some workspace, and the alignment that they were promised.
+  constexpr size_t kUnit = 4096;
+  const size_t limit = preference->workspace_bytes, first = std::min<size_t>(kUnit, limit);
+  for (uint64_t i = 0; i < std::size(kCandidates) && *found < wanted; ++i) {
+    const lockstep::emulation::Candidate& candidate = kCandidates[i];
+    if ((candidate.scheme & ~preference->reduction_schemes) != 0) continue;
+    if (candidate.workspace_units * first > limit) continue;
+    cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+    result = {};
+    result.state = candidate.is_supported ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!candidate.is_supported) continue;
+    result.workspaceSize = candidate.workspace_units * first;
+    std::copy(std::begin(preference->alignments), std::end(preference->alignments),
+              result.algo.data);
+    result.algo.data[kWorkspaceBytes] = result.workspaceSize;
+    result.algo.data[kCandidate] = i;
+    result.algo.data[kBiasAlignment] = lockstep::emulation::AlignmentOf(operation->bias);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -378,7 +493,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                                         " bytes that its algorithm was chosen for"));
     }
   }
-  if (workspace_bytes < algo->data[4]) {
+  const bool has_vector = lockstep::emulation::HasBias(operation->epilogue) ||
+                          lockstep::emulation::HasBiasGradient(operation->epilogue);
+  if (has_vector && !lockstep::emulation::IsAligned(operation->bias, algo->data[kBiasAlignment])) {
+    return RefuseProduct(CUBLAS_STATUS_INVALID_VALUE,
+                         "the bias is less aligned than the one that its algorithm was chosen for");
+  }
+  if (workspace_bytes < algo->data[kWorkspaceBytes]) {
     return RefuseProduct(CUBLAS_STATUS_INVALID_VALUE, "too little workspace");
   }
   const int device = stream->stream->device;
@@ -386,6 +507,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     return RefuseProduct(CUBLAS_STATUS_EXECUTION_FAILED,
                          "the stream is not one of the calling thread's GPU (cudaSetDevice)");
   }
+  const lockstep::emulation::Candidate& candidate = kCandidates[algo->data[kCandidate]];
   const Product product = {.operation = *operation,
                            .a_layout = *a_layout,
                            .b_layout = *b_layout,
@@ -398,9 +520,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                            .c = c,
                            .d = d,
                            .workspace = workspace,
-                           .workspace_bytes = workspace_bytes};
+                           .workspace_bytes = workspace_bytes,
+                           .candidate = candidate,
+                           .order = candidate.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE
+                                        ? lockstep::emulation::Machine::Get().Random() % 1024
+                                        : 0};
   lockstep::emulation::QueueOn(
-      stream, {.name = "cublasLtMatmul", .run = [product, device]() -> std::optional<Fault> {
+      stream, {.name = "cublasLtMatmul",
+               .run = [product, device, of_stream = stream->stream]() -> std::optional<Fault> {
                  auto fault = lockstep::emulation::JudgeMemory(product, device);
                  if (fault.has_value()) return fault;
                  // What is left in the workspace is no one's to read.
@@ -408,6 +535,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                    std::memset(product.workspace, 0xff, product.workspace_bytes);
                  }
                  lockstep::emulation::Compute(product);
+                 of_stream->nanos += lockstep::emulation::NanosOf(product);
                  return std::nullopt;
                }});
   return CUBLAS_STATUS_SUCCESS;

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@ struct CUstream_st {
 
 struct CUevent_st {
   int device;
-  lockstep::emulation::Mark mark;
+  lockstep::emulation::Mark mark = {};
+  bool has_time = false;
+  std::shared_ptr<uint64_t> nanos = nullptr;  // of its stream, when it was last reached
 };
 
 struct CUmemPoolHandle_st {

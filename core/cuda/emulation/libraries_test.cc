@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "core/cuda/emulation/mistakes.h"
@@ -24,12 +25,14 @@ struct Product {
   int64_t leading = 8;  // of the first matrix
   int64_t inner = 16;   // of the second matrix
   float beta = 0;
+  float factor = 1;  // the elements of the second matrix
   cudaDataType a = CUDA_R_32F, b = CUDA_R_32F, d = CUDA_R_32F;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool has_bias = false, has_aux = false;
   int64_t aux_leading = 8;
   int64_t offset = 0;           // of the first matrix in its block, in floats
+  int64_t bias_offset = 0;      // of the bias from where the heuristic saw it, in floats
   size_t workspace_bytes = 64;  // of the 64 that the algorithm may ask for
   int device = 0;               // the calling thread's; the stream is one of GPU 0
 };
@@ -37,6 +40,7 @@ struct Product {
 struct Outcome {
   cublasStatus_t status;
   float element, workspace;  // the first of each
+  float last_gradient;       // of a bias of as many elements as the second matrix has columns
 };
 
 Outcome ProductOfOnes(const Product& p) {
@@ -45,8 +49,10 @@ Outcome ProductOfOnes(const Product& p) {
   const Gpu gpu;
   float *const a = gpu.Floats(kM * kK + p.offset), *const b = gpu.Floats(kK * kN);
   float *const c = gpu.Floats(kM * kN), *const workspace = gpu.Floats(kWorkspaceBytes / 4);
+  float* const bias = gpu.Floats(kM + p.bias_offset);
+  FillElements(gpu.stream(), bias, kM + p.bias_offset, 1);
   FillElements(gpu.stream(), a, kM * kK + p.offset, 1);
-  FillElements(gpu.stream(), b, kK * kN, 1);
+  FillElements(gpu.stream(), b, kK * kN, p.factor);
   FillElements(gpu.stream(), workspace, kWorkspaceBytes / 4, 1);
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -59,7 +65,7 @@ Outcome ProductOfOnes(const Product& p) {
               CUBLAS_STATUS_SUCCESS);
   };
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
-  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.has_bias ? static_cast<const void*>(b) : nullptr);
+  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.has_bias ? static_cast<const void*>(bias) : nullptr);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.has_aux ? static_cast<void*>(b) : nullptr);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_leading);
   cublasLtMatrixLayoutCreate(&layouts[0], p.a, kM, kK, p.leading);
@@ -75,6 +81,7 @@ Outcome ProductOfOnes(const Product& p) {
                                      layouts[2], preference, 1, &chosen, &found);
   if (status == CUBLAS_STATUS_SUCCESS) {
     const float one = 1;
+    if (p.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias + p.bias_offset);
     cudaSetDevice(p.device);
     status = cublasLtMatmul(handle, operation, &one, a + p.offset, layouts[0], b, layouts[1],
                             &p.beta, c, layouts[2], c, layouts[2], &chosen.algo, workspace,
@@ -85,11 +92,23 @@ Outcome ProductOfOnes(const Product& p) {
   for (cublasLtMatrixLayout_t layout : layouts) cublasLtMatrixLayoutDestroy(layout);
   cublasLtMatmulDescDestroy(operation);
   cublasLtDestroy(handle);
-  if (status != CUBLAS_STATUS_SUCCESS) return {status, 0, 0};
-  return {status, gpu.Read(c, 1)[0], gpu.Read(workspace, 1)[0]};
+  if (status != CUBLAS_STATUS_SUCCESS) return {status, 0, 0, 0};
+  return {status, gpu.Read(c, 1)[0], gpu.Read(workspace, 1)[0], gpu.Read(bias, kN)[kN - 1]};
 }
 
 TEST_F(LibrariesTest, AProduct) { EXPECT_EQ(ProductOfOnes({}).element, 16); }
+
+TEST_F(LibrariesTest, BiasGradientsAreSumsOverTheInnerDimension) {
+  for (const auto epilogue : {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
+    const Outcome outcome = ProductOfOnes({.factor = 2, .epilogue = epilogue, .has_bias = true});
+    EXPECT_EQ(outcome.element, 32);
+    EXPECT_EQ(outcome.last_gradient, epilogue == CUBLASLT_EPILOGUE_BGRADA ? 16 : 32);
+  }
+  setenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0", 1);
+  EXPECT_EQ(ProductOfOnes({.epilogue = CUBLASLT_EPILOGUE_BGRADB, .has_bias = true}).status,
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  unsetenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS");
+}
 
 TEST_F(LibrariesTest, AWorkspaceIsLeftAsNan) {
   EXPECT_THAT(ProductOfOnes({}).workspace, testing::IsNan());
@@ -147,6 +166,18 @@ INSTANTIATE_TEST_SUITE_P(
                        kNotSupported,
                        "TF32 for operands of 16 bits"},
         RefusedProduct{"NoBias", {.epilogue = CUBLASLT_EPILOGUE_BIAS}, kNotSupported, "no bias"},
+        RefusedProduct{"NoBiasGradient",
+                       {.epilogue = CUBLASLT_EPILOGUE_BGRADB},
+                       kNotSupported,
+                       "no vector for the bias gradient"},
+        RefusedProduct{"AlignmentOfBias",
+                       {.epilogue = CUBLASLT_EPILOGUE_BIAS, .has_bias = true, .bias_offset = 1},
+                       CUBLAS_STATUS_INVALID_VALUE,
+                       "the bias is less aligned"},
+        RefusedProduct{"AlignmentOfBiasGradient",
+                       {.epilogue = CUBLASLT_EPILOGUE_BGRADA, .has_bias = true, .bias_offset = 1},
+                       CUBLAS_STATUS_INVALID_VALUE,
+                       "the bias is less aligned"},
         RefusedProduct{"NoAuxiliaryMatrix",
                        {.epilogue = CUBLASLT_EPILOGUE_DGELU},
                        kNotSupported,
@@ -164,6 +195,159 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedProduct{
             "SetDevice", {.device = 1}, CUBLAS_STATUS_EXECUTION_FAILED, ".cudaSetDevice"}),
     [](const auto& refused) { return refused.param.name; });
+
+// A product of two matrices without a pattern, [8, 96] and [96, 4], by the candidates of the
+// heuristic.
+class CandidatesTest : public EmulationTest {
+ protected:
+  CandidatesTest() {
+    cublasLtCreate(&handle_);
+    cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&layouts_[0], CUDA_R_32F, kM, kK, kM);
+    cublasLtMatrixLayoutCreate(&layouts_[1], CUDA_R_32F, kK, kN, kK);
+    cublasLtMatrixLayoutCreate(&layouts_[2], CUDA_R_32F, kM, kN, kM);
+    cublasLtMatmulPreferenceCreate(&preference_);
+    Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    uint32_t seed = 1;
+    for (float& value : values_) {
+      seed = seed * 1664525u + 1013904223u;
+      value = static_cast<float>(seed >> 8) * 0x1p-23f - 1;
+    }
+    cudaMemcpyAsync(a_, values_.data(), values_.size() * sizeof(float), cudaMemcpyHostToDevice,
+                    gpu_.stream());
+    cudaMemcpyAsync(b_, values_.data(), kK * kN * sizeof(float), cudaMemcpyHostToDevice,
+                    gpu_.stream());
+  }
+  ~CandidatesTest() override {
+    cublasLtMatmulPreferenceDestroy(preference_);
+    for (cublasLtMatrixLayout_t layout : layouts_) cublasLtMatrixLayoutDestroy(layout);
+    cublasLtMatmulDescDestroy(operation_);
+    cublasLtDestroy(handle_);
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> Offered(uint32_t schemes, int wanted = 20) {
+    Prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+    std::vector<cublasLtMatmulHeuristicResult_t> offered(static_cast<size_t>(wanted));
+    int found = 0;
+    EXPECT_EQ(
+        cublasLtMatmulAlgoGetHeuristic(handle_, operation_, layouts_[0], layouts_[1], layouts_[2],
+                                       layouts_[2], preference_, wanted, offered.data(), &found),
+        CUBLAS_STATUS_SUCCESS);
+    offered.resize(static_cast<size_t>(found));
+    return offered;
+  }
+  // The product, added to `beta` times what the last one left.
+  std::vector<float> Run(const cublasLtMatmulHeuristicResult_t& candidate, float beta = 0) {
+    const float one = 1;
+    EXPECT_EQ(cublasLtMatmul(handle_, operation_, &one, a_, layouts_[0], b_, layouts_[1], &beta, c_,
+                             layouts_[2], c_, layouts_[2], &candidate.algo, workspace_,
+                             kWorkspaceBytes, gpu_.stream()),
+              CUBLAS_STATUS_SUCCESS);
+    return gpu_.Read(c_, kM * kN);
+  }
+  float Milliseconds(const cublasLtMatmulHeuristicResult_t& candidate) {
+    cudaEvent_t start = nullptr, end = nullptr;
+    cudaEventCreateWithFlags(&start, cudaEventDefault);
+    cudaEventCreateWithFlags(&end, cudaEventDefault);
+    cudaEventRecord(start, gpu_.stream());
+    Run(candidate);
+    cudaEventRecord(end, gpu_.stream());
+    cudaEventSynchronize(end);
+    float milliseconds = 0;
+    EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaSuccess);
+    cudaEventDestroy(start);
+    cudaEventDestroy(end);
+    return milliseconds;
+  }
+
+  // All schemes, and where the candidates of each kind are among them.
+  static constexpr uint32_t kAllSchemes = 7;
+  static constexpr size_t kFirst = 0, kInParts = 2, kUnsupported = 3, kFaster = 4, kInPlace = 5,
+                          kInOutputType = 6, kLargeWorkspace = 7, kBeginsWithC = 8;
+
+ private:
+  static constexpr int64_t kM = 8, kN = 4, kK = 96;
+  static constexpr uint64_t kWorkspaceBytes = 1 << 16;
+
+  template <typename T>
+  void Prefer(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    EXPECT_EQ(cublasLtMatmulPreferenceSetAttribute(preference_, attribute, &value, sizeof(value)),
+              CUBLAS_STATUS_SUCCESS);
+  }
+
+  const Gpu gpu_;
+  std::vector<float> values_ = std::vector<float>(kM * kK);
+  float *const a_ = gpu_.Floats(kM * kK), *const b_ = gpu_.Floats(kK * kN);
+  float *const c_ = gpu_.Floats(kM * kN), *const workspace_ = gpu_.Floats(kWorkspaceBytes / 4);
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t layouts_[3] = {};
+  cublasLtMatmulPreference_t preference_ = nullptr;
+};
+
+TEST_F(CandidatesTest, TheMaskSaysWhichSchemesAreOffered) {
+  EXPECT_EQ(Offered(kAllSchemes).size(), 9u);
+  EXPECT_EQ(Offered(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).size(), 7u);
+  EXPECT_EQ(Offered(CUBLASLT_REDUCTION_SCHEME_NONE).size(), 6u);
+  EXPECT_EQ(Offered(kAllSchemes, 3).size(), 3u);
+  const auto offered = Offered(kAllSchemes);
+  EXPECT_EQ(offered[kUnsupported].state, CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(offered[kFaster].state, CUBLAS_STATUS_SUCCESS);
+  EXPECT_GT(offered[kLargeWorkspace].workspaceSize, offered[kFirst].workspaceSize);
+}
+
+TEST_F(CandidatesTest, PartsOfASumHaveOtherBitsAndWithoutPartsNone) {
+  const auto offered = Offered(kAllSchemes);
+  const std::vector<float> first = Run(offered[kFirst]), in_parts = Run(offered[kInParts]);
+  EXPECT_EQ(Run(offered[kFaster]), first);
+  EXPECT_EQ(Run(offered[kLargeWorkspace]), first);
+  EXPECT_NE(in_parts, first);
+  EXPECT_EQ(Run(offered[kInParts]), in_parts);
+  EXPECT_EQ(Run(offered[kInOutputType]), in_parts);  // fp32 is the output's type
+}
+
+TEST_F(CandidatesTest, WhatIsAddedCanChangeTheOrder) {
+  const auto offered = Offered(kAllSchemes);
+  const auto thrice = [&](size_t which) {
+    std::vector<float> once = Run(offered[which]);
+    Run(offered[which], 1);
+    return std::pair(once, Run(offered[which], 1));
+  };
+  const auto first = thrice(kFirst), other = thrice(kBeginsWithC);
+  EXPECT_EQ(other.first, first.first);
+  EXPECT_NE(other.second, first.second);
+  EXPECT_EQ(thrice(kFaster), first);
+}
+
+TEST_F(CandidatesTest, PartsInPlaceComeInNoFixedOrder) {
+  const auto offered = Offered(kAllSchemes);
+  const std::vector<float> once = Run(offered[kInPlace]);
+  int others = 0;
+  for (int run = 0; run < 40; ++run) others += Run(offered[kInPlace]) != once ? 1 : 0;
+  EXPECT_GT(others, 0);
+}
+
+TEST_F(CandidatesTest, TakeTheirTimes) {
+  const auto offered = Offered(kAllSchemes);
+  const float first = Milliseconds(offered[kFirst]);
+  EXPECT_GT(first, 0);
+  EXPECT_NEAR(Milliseconds(offered[kFaster]), 0.8 * first, 1e-3 * first);
+  EXPECT_NEAR(Milliseconds(offered[kInPlace]), 0.2 * first, 1e-3 * first);
+}
+
+TEST_F(LibrariesTest, EventsWithoutTimingTellNoTime) {
+  const Gpu gpu;
+  cudaEvent_t events[2] = {};
+  for (cudaEvent_t& event : events) {
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaEventRecord(event, gpu.stream());
+    cudaEventSynchronize(event);
+  }
+  float milliseconds = 0;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, events[0], events[1]),
+            cudaErrorInvalidResourceHandle);
+  for (cudaEvent_t event : events) cudaEventDestroy(event);
+}
 
 TEST_F(LibrariesTest, AttributesHaveTheirSizes) {
   cublasLtMatmulDesc_t operation = nullptr;

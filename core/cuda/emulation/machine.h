@@ -33,6 +33,9 @@ struct Stream {
   std::deque<Operation> queue;
   bool is_running = false;
   uint64_t queued = 0, done = 0;
+  // What the work of libraries is said to have taken so far; kernels and copies take no time. Used
+  // by the stream's operations alone, of which one runs at a time.
+  uint64_t nanos = 0;
 };
 
 // The end of what was queued on a stream up to a point; before it is recorded, nothing.

@@ -428,9 +428,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
                                .is_ready = [mark = event->mark] { return mark.IsReached(); }});
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   LS_RETURN_IF_DEVICE_FAILED();
-  *event = new CUevent_st{current_device, {}};
+  *status = cudaStreamCaptureStatusNone;  // graphs are not emulated
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  LS_RETURN_IF_DEVICE_FAILED();
+  *event =
+      new CUevent_st{.device = current_device, .has_time = (flags & cudaEventDisableTiming) == 0};
   return cudaSuccess;
 }
 
@@ -444,6 +451,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return Refuse(cudaErrorInvalidResourceHandle,
                   absl::StrCat("cudaEventRecord: an event of GPU ", event->device,
                                " on a stream of another"));
+  }
+  if (event->has_time) {
+    event->nanos = std::make_shared<uint64_t>(0);
+    lockstep::emulation::QueueOn(
+        stream,
+        {.name = "cudaEventRecord", .run = [of_stream = stream->stream, nanos = event->nanos] {
+           *nanos = of_stream->nanos;
+           return std::nullopt;
+         }});
   }
   event->mark = TheMachine().MarkOf(stream->stream);
   return DeviceError();
@@ -460,6 +476,19 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   }
   return TheMachine().Poll(event->mark) ? Result(TheMachine().error(event->device))
                                         : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  constexpr double kNanosOfMillisecond = 1e6;
+  if (start->nanos == nullptr || end->nanos == nullptr || start->device != end->device) {
+    return Refuse(cudaErrorInvalidResourceHandle,
+                  "cudaEventElapsedTime: events that were not recorded, were made with "
+                  "cudaEventDisableTiming, or are of two GPUs");
+  }
+  if (!TheMachine().Poll(start->mark) || !TheMachine().Poll(end->mark)) return cudaErrorNotReady;
+  const auto nanos = static_cast<double>(*end->nanos) - static_cast<double>(*start->nanos);
+  *milliseconds = static_cast<float>(nanos / kNanosOfMillisecond);
+  return Result(TheMachine().error(start->device));
 }
 
 cudaError_t cudaMallocHost(void** host, size_t bytes) {

@@ -8,9 +8,11 @@
 
 namespace lockstep {
 
-CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Products fp32_products)
+CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Products fp32_products,
+                         BiasGradients bias_gradients)
     : context_(context),
       allocator_(allocator),
+      bias_gradients_(bias_gradients),
       staging_(context),
       products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),

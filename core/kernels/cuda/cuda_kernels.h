@@ -4,6 +4,7 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/staging.h"
+#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cuda/array.h"
 #include "core/kernels/kernels.h"
 
@@ -29,7 +30,8 @@ class CudaKernels final : public Kernels {
   // The context and the allocator, which is of the same GPU, outlive the kernels and all tensors
   // made with them.
   CudaKernels(CudaContext& context, Allocator& allocator,
-              Fp32Products fp32_products = Fp32Products::kFp32);
+              Fp32Products fp32_products = Fp32Products::kFp32,
+              BiasGradients bias_gradients = BiasGradients::kOwnOrder);
   ~CudaKernels() override;
 
   Allocator& allocator() override { return allocator_; }
@@ -188,8 +190,18 @@ class CudaKernels final : public Kernels {
     return Empty(shape, dtype, MemoryClass::kWorkspace);
   }
 
+  // dw[out, in] (+)= dy^T x and dbias[out] (+)= the column sums of dy[rows, out], each where it is
+  // defined; x[rows, in] is read for dw alone.
+  void WeightGradients(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
+                       const Tensor& dbias);
+  // Both at once, by cuBLASLt; or returns false, where that is not allowed (BiasGradients), would
+  // round a sum twice, or has no algorithm.
+  bool SumWithProduct(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
+                      const Tensor& dbias);
+
   CudaContext& context_;
   Allocator& allocator_;
+  const BiasGradients bias_gradients_;
   CudaStaging staging_;
   std::unique_ptr<cuda::MatrixProducts> products_;
   std::unique_ptr<cuda::Cudnn> cudnn_;

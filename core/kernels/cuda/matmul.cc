@@ -61,10 +61,40 @@ void CudaKernels::LinearBackward(const Tensor& dy, const Tensor& x, const Tensor
   if (dx.defined()) {
     MatMul(slopes, Transpose::kNo, w, Transpose::kNo, Write::kOverwrite, dx.Reshape({rows, in}));
   }
-  if (dw.defined()) {
-    MatMul(slopes, Transpose::kYes, x.Reshape({rows, in}), Transpose::kNo, write, dw);
-  }
-  if (dbias.defined()) ColumnSums(slopes, write, dbias);
+  WeightGradients(slopes, dw.defined() ? x.Reshape({rows, in}) : Tensor(), write, dw, dbias);
+}
+
+void CudaKernels::WeightGradients(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
+                                  const Tensor& dbias) {
+  if (dw.defined() && dbias.defined() && SumWithProduct(dy, x, write, dw, dbias)) return;
+  if (dw.defined()) MatMul(dy, Transpose::kYes, x, Transpose::kNo, write, dw);
+  if (dbias.defined()) ColumnSums(dy, write, dbias);
+}
+
+bool CudaKernels::SumWithProduct(const Tensor& dy, const Tensor& x, Write write, const Tensor& dw,
+                                 const Tensor& dbias) {
+  const int64_t rows = dy.shape().rows(), out = dw.shape()[0], in = dw.shape()[1];
+  if (bias_gradients_ != BiasGradients::kLibrary || rows == 0) return false;
+  if (!MatrixProducts::MaySumA(dy.dtype(), out, in)) return false;
+  if (dbias.dtype() != dw.dtype()) return false;
+  if (dw.dtype() != dy.dtype() && dw.dtype() != DType::kF32) return false;
+  // The library replaces the bias's gradient, and rounds its sums as it rounds dw: what is added to
+  // a gradient of 16 bits would be rounded twice.
+  const bool adds = write == Write::kAccumulate;
+  if (adds && dw.dtype() != DType::kF32) return false;
+  const Tensor sums = adds ? Workspace({out}) : dbias;
+  const bool done = products_->TryRun(allocator_, {.m = out,
+                                                   .n = in,
+                                                   .k = rows,
+                                                   .a = dy,
+                                                   .transpose_a = Transpose::kYes,
+                                                   .b = x,
+                                                   .addend = adds ? dw : Tensor(),
+                                                   .c = dw,
+                                                   .epilogue = Epilogue::kSumsOfA,
+                                                   .a_sums = sums});
+  if (done && adds) Add(dbias, sums, dbias);
+  return done;
 }
 
 void CudaKernels::GeluMlp(const Tensor& x, const Tensor& up, const Tensor& up_bias,
@@ -125,14 +155,12 @@ void CudaKernels::GeluMlpBackward(const Tensor& x, const Tensor& pre, const Tens
     }
   }
   LinearBackward(dpre, x, up, write, gradients.x, gradients.up, gradients.up_bias);
+  Tensor gelu;
   if (gradients.down.defined()) {
-    const Tensor gelu = Workspace({rows, hidden}, dy.dtype());
+    gelu = Workspace({rows, hidden}, dy.dtype());
     Gelu(pre, gelu);
-    MatMul(dy.Reshape({rows, width}), Transpose::kYes, gelu, Transpose::kNo, write, gradients.down);
   }
-  if (gradients.down_bias.defined()) {
-    ColumnSums(dy.Reshape({rows, width}), write, gradients.down_bias);
-  }
+  WeightGradients(dy.Reshape({rows, width}), gelu, write, gradients.down, gradients.down_bias);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,18 @@
 #include "core/kernels/cuda/matrix_products.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/cuda/error.h"
 #include "core/cuda/libraries/libraries.h"
+#include "core/kernels/cuda/trials.h"
 #include "glog/logging.h"
 
 namespace lockstep::cuda {
@@ -39,6 +44,8 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::kGeluSlope:
       return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kSumsOfA:
+      return CUBLASLT_EPILOGUE_BGRADB;  // our a is its B
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -51,6 +58,44 @@ std::string Describe(const MatrixProduct& p) {
   return absl::StrCat(p.a.ToString(), p.transpose_a == Transpose::kYes ? "^T" : "", " times ",
                       p.b.ToString(), p.transpose_b == Transpose::kYes ? "^T" : "", " to ",
                       p.c.ToString());
+}
+
+// What a product writes, and what it reads.
+std::vector<Tensor> WrittenBy(const MatrixProduct& p) {
+  std::vector<Tensor> written = {p.c};
+  if (p.epilogue == Epilogue::kBiasAndGelu) written.push_back(p.pre);
+  if (p.epilogue == Epilogue::kSumsOfA) written.push_back(p.a_sums);
+  return written;
+}
+std::vector<Tensor> ReadBy(const MatrixProduct& p) {
+  std::vector<Tensor> read = {p.a, p.b};
+  for (const Tensor& x : {p.addend, p.bias}) {
+    if (x.defined()) read.push_back(x);
+  }
+  if (p.epilogue == Epilogue::kGeluSlope) read.push_back(p.pre);
+  return read;
+}
+
+// Whether the product leaves all that it reads as it is, so that it may run several times.
+bool IsRepeatable(const MatrixProduct& p) {
+  for (const Tensor& to : WrittenBy(p)) {
+    for (const Tensor& from : ReadBy(p)) {
+      if (to.raw() < from.raw() + from.bytes() && from.raw() < to.raw() + to.bytes()) return false;
+    }
+  }
+  return true;
+}
+
+// Whether the product is one that may be added to its result in place later.
+bool HasKindInPlace(const MatrixProduct& p) {
+  const bool is_plain = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kSumsOfA;
+  return is_plain && !p.addend.defined();
+}
+
+bool IsCapturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  LS_CUDA(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace
@@ -78,11 +123,16 @@ struct MatrixProducts::Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtMatmulHeuristicResult_t algorithm = {};
+  // The heuristic's, its first one first; none where it knows none.
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;
+  size_t chosen = 0;
+  int calls_to_try = 0;  // how many more calls may choose
+  bool has_tried = false;
 };
 
-MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products)
-    : context_(context), fp32_products_(fp32_products) {
+MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_products,
+                               const ProductTrials& trials)
+    : context_(context), fp32_products_(fp32_products), trials_(trials) {
   ThrowIfError(LoadCublasLt());
   context.MakeCurrent();
   LS_CUBLASLT(cublasLtCreate(&handle_));
@@ -90,9 +140,13 @@ MatrixProducts::MatrixProducts(const CudaContext& context, Fp32Products fp32_pro
 
 MatrixProducts::~MatrixProducts() { cublasLtDestroy(handle_); }
 
+MatrixProducts::Key MatrixProducts::KeyOf(const MatrixProduct& p, bool has_addend) {
+  return {p.m,         p.n,         p.k,        p.transpose_a, p.transpose_b,
+          p.a.dtype(), p.c.dtype(), p.epilogue, has_addend};
+}
+
 MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
-  std::unique_ptr<Plan>& kept = plans_[Key{p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.a.dtype(),
-                                           p.c.dtype(), p.epilogue, p.addend.defined()}];
+  std::unique_ptr<Plan>& kept = plans_[KeyOf(p, p.addend.defined())];
   if (kept != nullptr) return *kept;
   auto plan = std::make_unique<Plan>();
   const bool rounds = p.a.dtype() == DType::kF32 && fp32_products_ == Fp32Products::kTf32;
@@ -107,6 +161,7 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
   if (p.bias.defined()) {
     plan->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(aligned));
   }
+  if (p.a_sums.defined()) plan->Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
   if (p.pre.defined()) {
     plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     plan->Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
@@ -130,29 +185,41 @@ MatrixProducts::Plan& MatrixProducts::PlanOf(const MatrixProduct& p) {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     plan->Prefer(attribute, static_cast<uint32_t>(kAlignment));
   }
+  const bool is_large = p.m * p.n * p.k >= trials_.least_multiply_adds;
+  std::vector<cublasLtMatmulHeuristicResult_t> offered(is_large ? trials_.candidates : 1);
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->a, plan->b, plan->c, plan->c,
-                                     plan->preference, 1, &plan->algorithm, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) {
-    throw StatusException(
-        absl::UnimplementedError(absl::StrCat("cuBLASLt has no algorithm for ", Describe(p),
-                                              ", epilogue ", static_cast<int>(p.epilogue))));
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, plan->operation, plan->a, plan->b, plan->c, plan->c, plan->preference,
+      static_cast<int>(offered.size()), offered.data(), &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) LS_CUBLASLT(status);
+  offered.resize(found);
+  for (const cublasLtMatmulHeuristicResult_t& algorithm : offered) {
+    if (algorithm.state != CUBLAS_STATUS_SUCCESS) continue;
+    const bool is_first = plan->algorithms.empty();
+    if (!is_first && algorithm.workspaceSize > plan->algorithms[0].workspaceSize) continue;
+    plan->algorithms.push_back(algorithm);
   }
-  LS_CUBLASLT(status);
+  if (plan->algorithms.size() > 1) plan->calls_to_try = trials_.most_calls;
   kept = std::move(plan);
   return *kept;
 }
 
 void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
+  if (TryRun(allocator, p)) return;
+  throw StatusException(absl::UnimplementedError(absl::StrCat(
+      "cuBLASLt has no algorithm for ", Describe(p), ", epilogue ", static_cast<int>(p.epilogue))));
+}
+
+bool MatrixProducts::TryRun(Allocator& allocator, const MatrixProduct& p) {
   CHECK(p.a.dtype() == p.b.dtype()) << Describe(p);
   CHECK(p.c.dtype() == p.a.dtype() || p.c.dtype() == DType::kF32) << Describe(p);
   CHECK_EQ(p.a.elements(), p.m * p.k) << Describe(p);
   CHECK_EQ(p.b.elements(), p.k * p.n) << Describe(p);
   CHECK_EQ(p.c.elements(), p.m * p.n) << Describe(p);
-  if (p.c.elements() == 0) return;
+  if (p.c.elements() == 0) return true;
   CHECK_GT(p.k, 0) << Describe(p);
   Plan& plan = PlanOf(p);
+  if (plan.algorithms.empty()) return false;
   if (p.bias.defined()) {
     CHECK_EQ(p.bias.elements(), p.n);
     CHECK(p.bias.dtype() == p.c.dtype());
@@ -163,15 +230,80 @@ void MatrixProducts::Run(Allocator& allocator, const MatrixProduct& p) {
     CHECK(p.pre.dtype() == p.c.dtype());
     plan.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<void*>(p.pre.raw()));
   }
-  const Tensor workspace =
-      Tensor::Empty(allocator, {static_cast<int64_t>(plan.algorithm.workspaceSize)}, DType::kU8,
-                    MemoryClass::kWorkspace);
+  if (p.a_sums.defined()) {
+    CHECK_EQ(p.a_sums.elements(), p.m);
+    CHECK(p.a_sums.dtype() == p.c.dtype());
+    plan.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(p.a_sums.raw()));
+  }
+  if (plan.calls_to_try > 0) {
+    if (!IsRepeatable(p)) {
+      AdoptAlgorithm(p, plan);
+    } else if (!IsCapturing(context_.stream())) {
+      ChooseAlgorithm(allocator, p, plan);
+    }
+  }
+  LS_CUBLASLT(Queue(p, plan, plan.chosen, Workspace(allocator, plan)));
+  return true;
+}
+
+// Runs candidates on the product's own operands; what they leave in its results, the run behind
+// this one replaces.
+void MatrixProducts::ChooseAlgorithm(Allocator& allocator, const MatrixProduct& p, Plan& plan) {
+  const std::vector<Tensor> results = WrittenBy(p);
+  const auto queue = [&](int candidate) {
+    return Queue(p, plan, static_cast<size_t>(candidate), Workspace(allocator, plan)) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  Trial trial = {.candidates = static_cast<int>(plan.algorithms.size()),
+                 .timed_runs = trials_.timed_runs,
+                 .queue = queue,
+                 .results = results};
+  // What AdoptAlgorithm relies on. Once would round nothing: twice the product is exact.
+  MatrixProduct in_place = p;
+  in_place.addend = p.c;
+  if (HasKindInPlace(p)) {
+    trial.queue_further = [&](int candidate) {
+      for (int i = 0; i < 2; ++i) {
+        if (Queue(in_place, plan, static_cast<size_t>(candidate), Workspace(allocator, plan)) !=
+            CUBLAS_STATUS_SUCCESS) {
+          return false;
+        }
+      }
+      return true;
+    };
+  }
+  const std::optional<int> fastest = FastestWithSameBits(context_, allocator, trial);
+  plan.calls_to_try = fastest.has_value() ? 0 : plan.calls_to_try - 1;
+  if (!fastest.has_value()) return;
+  plan.has_tried = true;
+  plan.chosen = static_cast<size_t>(*fastest);
+  VLOG(1) << Describe(p) << ": cuBLASLt's candidate " << plan.chosen << " of "
+          << plan.algorithms.size();
+}
+
+// The descriptions of a product with and without addend are the same, so the heuristic offers the
+// same algorithms for both.
+void MatrixProducts::AdoptAlgorithm(const MatrixProduct& p, Plan& plan) const {
+  const auto found = plans_.find(KeyOf(p, false));
+  if (p.addend.raw() != p.c.raw() || found == plans_.end() || !found->second->has_tried) return;
+  plan.algorithms = found->second->algorithms;
+  plan.chosen = found->second->chosen;
+  plan.calls_to_try = 0;
+}
+
+Tensor MatrixProducts::Workspace(Allocator& allocator, const Plan& plan) {
+  return Tensor::Empty(allocator, {static_cast<int64_t>(plan.algorithms[0].workspaceSize)},
+                       DType::kU8, MemoryClass::kWorkspace);
+}
+
+cublasStatus_t MatrixProducts::Queue(const MatrixProduct& p, const Plan& plan, size_t algorithm,
+                                     const Tensor& workspace) {
   const float one = 1, zero = 0;
   const Tensor& addend = p.addend.defined() ? p.addend : p.c;
-  LS_CUBLASLT(cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), plan.a, p.a.raw(), plan.b,
-                             p.addend.defined() ? &one : &zero, addend.raw(), plan.c, p.c.raw(),
-                             plan.c, &plan.algorithm.algo, workspace.raw(),
-                             plan.algorithm.workspaceSize, context_.stream()));
+  return cublasLtMatmul(handle_, plan.operation, &one, p.b.raw(), plan.a, p.a.raw(), plan.b,
+                        p.addend.defined() ? &one : &zero, addend.raw(), plan.c, p.c.raw(), plan.c,
+                        &plan.algorithms[algorithm].algo, workspace.raw(),
+                        static_cast<size_t>(workspace.bytes()), context_.stream());
 }
 
 }  // namespace lockstep::cuda

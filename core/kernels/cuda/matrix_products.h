@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@ enum class Epilogue {
   kBias,         // + bias[n]
   kBiasAndGelu,  // + bias[n], which is stored as `pre`; then GELU
   kGeluSlope,    // times GELU's derivative at `pre`
+  kSumsOfA,      // none; a_sums[m] = the sums of op(a)'s rows beside it
 };
 
 // c[m, n] = epilogue(op(a) op(b) + addend), op(a): [m, k], op(b): [k, n], row-major.
@@ -30,15 +32,59 @@ struct MatrixProduct {
   Tensor c;            // in a's dtype, or fp32
   Epilogue epilogue = Epilogue::kNone;
   Tensor bias = {};
-  Tensor pre = {};  // [m, n], dtype of c
+  Tensor pre = {};     // [m, n], dtype of c
+  Tensor a_sums = {};  // [m], dtype of c
+};
+
+// Which products try what cuBLASLt has for them, and how.
+struct ProductTrials {
+  // Multiply-adds from which on a product is tried: an H100's tensor cores take some 70 us for
+  // them, which events tell from 60. GPT-2's head has 1.3 * 10^12 of them in a micro-batch of
+  // 32,768 tokens, its smallest layer 1.9 * 10^10.
+  //
+  // It also bounds what equal bits can mean. Two orders of a sum of k terms differ by some
+  // sqrt(k) * 2^-24 of its value, which shows in bf16 in sqrt(k) * 2^-16 of the elements: among
+  // these 2^34 / k, in hundreds.
+  int64_t least_multiply_adds = int64_t{1} << 34;
+  int candidates = 8;  // the heuristic's own one included
+  int timed_runs = 3;
+  // How many calls try, where the results of a call tell nothing: those of a first step that
+  // overflowed, or of weights that begin as zeros.
+  int most_calls = 8;
 };
 
 // Matrix products by cuBLASLt, added up in fp32 whatever the operands are stored in, rounded once.
 // What it finds out about a product is kept for the next of the same kind.
+//
+// Candidates. cuBLASLt's heuristic estimates which of its algorithms is the fastest. The first call
+// of a large product (ProductTrials) times some of them on its own operands, on the rank's stream,
+// and keeps the fastest of those whose result has the very bits of the heuristic's first one:
+// core/kernels/cuda/trials.h. Whichever is kept, results are those of the first. Only these take
+// part:
+// - products that no stream captures, and that read nothing of what they write: a product added to
+//   its own addend in place would be added several times. One in place takes what the same product
+//   chose with an addend that it does not write, or without one: a candidate for that also has the
+//   first one's bits after two more products are added in place. Else it takes the first;
+// - algorithms that are deterministic and round once. cuBLASLt documents one sum over the inner
+//   dimension (CUBLASLT_REDUCTION_SCHEME_NONE), or parts of it ("split-K") that are kept in fp32 in
+//   the workspace and added by a separate step (COMPUTE_TYPE). Left out are parts that are added in
+//   the result itself (INPLACE: counters make them come one at a time, in no order that is
+//   documented), and parts that are kept in the result's type (OUTPUT_TYPE: 16 bits are rounded
+//   more than once). CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK says so to the heuristic;
+// - algorithms that need no more workspace than the first: what a product books does not depend on
+//   what is kept.
+//
+// Sums beside a product (kSumsOfA). cuBLASLt chooses their order, as it does for the product. By
+// the contract (docs/numerics.md, "Kernels") the sums over rows of a bias's gradient have an order
+// that no number of columns changes, and a library's may: a rank that holds some columns of a split
+// layer would have other bits than one that holds all. So callers may use them only where nothing
+// splits layers and each such product has one shape on every mesh (BiasGradients::kLibrary), and
+// for 16-bit operands: our own sums are in double, which fp32 deserves.
 class MatrixProducts {
  public:
   // The context outlives it.
-  MatrixProducts(const CudaContext& context, Fp32Products fp32_products);
+  MatrixProducts(const CudaContext& context, Fp32Products fp32_products,
+                 const ProductTrials& trials = {});
   ~MatrixProducts();
   MatrixProducts(const MatrixProducts&) = delete;
   MatrixProducts& operator=(const MatrixProducts&) = delete;
@@ -46,22 +92,34 @@ class MatrixProducts {
   // Queues the product. Throws StatusException (Unimplemented) where cuBLASLt has no algorithm for
   // it.
   void Run(Allocator& allocator, const MatrixProduct& product);
+  // Queues the product, or returns false where cuBLASLt has no algorithm for it, which costs
+  // nothing from the second call on.
+  [[nodiscard]] bool TryRun(Allocator& allocator, const MatrixProduct& product);
 
   // Whether a product of this kind can have GELU as its epilogue: one of 16 bits whose rows all
   // begin at multiples of 16 bytes.
   static bool FusesGelu(DType dtype, int64_t n, int64_t k) {
     return dtype != DType::kF32 && n % 8 == 0 && k % 8 == 0;
   }
+  // Whether a product c[m, n] may be asked for sums beside it, by the same rule.
+  static bool MaySumA(DType dtype, int64_t m, int64_t n) { return FusesGelu(dtype, n, m); }
 
  private:
   struct Plan;
   using Key =
       std::tuple<int64_t, int64_t, int64_t, Transpose, Transpose, DType, DType, Epilogue, bool>;
 
+  static Key KeyOf(const MatrixProduct& product, bool has_addend);
   Plan& PlanOf(const MatrixProduct& product);
+  void AdoptAlgorithm(const MatrixProduct& product, Plan& plan) const;
+  void ChooseAlgorithm(Allocator& allocator, const MatrixProduct& product, Plan& plan);
+  static Tensor Workspace(Allocator& allocator, const Plan& plan);
+  cublasStatus_t Queue(const MatrixProduct& product, const Plan& plan, size_t algorithm,
+                       const Tensor& workspace);
 
   const CudaContext& context_;
   const Fp32Products fp32_products_;
+  const ProductTrials trials_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

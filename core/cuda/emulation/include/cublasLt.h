@@ -24,6 +24,8 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_BIAS = 4,
   CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
   CUBLASLT_EPILOGUE_DGELU = 192,
+  CUBLASLT_EPILOGUE_BGRADA = 256,
+  CUBLASLT_EPILOGUE_BGRADB = 512,
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
@@ -52,7 +54,7 @@ typedef struct cublasLtContext* cublasLtHandle_t;
 typedef struct EmulatedMatmulDesc* cublasLtMatmulDesc_t;
 typedef struct EmulatedMatrixLayout* cublasLtMatrixLayout_t;
 typedef struct EmulatedMatmulPreference* cublasLtMatmulPreference_t;
-// What the heuristic promised to, which a product is held to.
+// What the heuristic promised to, which a product is held to, and which candidate it is.
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];
 };
