@@ -123,6 +123,52 @@ printf 'one-dev\ntwo\n' >"${box}/installed"
 run run //tools:format
 [[ "${calls}" == *"install"*pretty-printer* ]] || fail "format: called ${calls}"
 
+# For --config=cuda the headers of cuDNN's frontend are fetched once, and again when what is wanted
+# changes; the build goes on without them. Python is a stand-in for pip and zipfile.
+frontend="${box}/repo/third_party/cudnn_frontend"
+mkdir "${frontend}"
+printf 'frontend==1\n' >"${frontend}/requirements.txt"
+for tool in cmp mktemp mkdir mv cp rm; do ln -s "$(command -v "${tool}")" "${box}/bin/${tool}"; done
+stand_in python3 <<'END'
+echo "python3 $2 $3" >>"${BOX}/calls"
+[[ "$2" != pip || -n "$(cat "${BOX}/pip_works")" ]] || exit 1
+while (($# > 0)); do
+  [[ "$1" == --dest ]] && : >"$2/some.whl"
+  if [[ "$1" == -e ]]; then
+    mkdir -p "$3/include" "$3/some.dist-info/licenses"
+    : >"$3/include/a.h"
+    : >"$3/some.dist-info/licenses/LICENSE.txt"
+  fi
+  shift
+done
+END
+: >"${box}/pip_works"
+fetching=$'python3 pip download\n'
+run build --config=cuda //...
+[[ ${code} == 42 && "${calls}" == "${fetching}bazel build --config=cuda //..." ]] ||
+  fail "no headers: exit code ${code}, called ${calls}"
+[[ "${output}" == *"our own kernels compute attention"* ]] || fail "no headers: said ${output}"
+[[ "$(ls "${frontend}")" == requirements.txt ]] || fail "no headers: left $(ls "${frontend}")"
+echo yes >"${box}/pip_works"
+run build //...
+[[ "${calls}" == "bazel build //..." ]] || fail "without CUDA: called ${calls}"
+for version in 1 2; do
+  printf 'frontend==%s\n' "${version}" >"${frontend}/requirements.txt"
+  run build --config=cuda //...
+  [[ ${code} == 42 && "${calls}" == "${fetching}"* ]] || fail "frontend ${version}: called ${calls}"
+  [[ -e "${frontend}/fetched/include/a.h" && -e "${frontend}/fetched/LICENSE.txt" ]] ||
+    fail "frontend ${version}: no headers"
+  [[ "$(ls "${frontend}" | tr '\n' ' ')" == "fetched requirements.txt " ]] ||
+    fail "frontend ${version}: left $(ls "${frontend}")"
+  run build --config=cuda //...
+  [[ "${calls}" == "bazel build --config=cuda //..." && -z "${output}" ]] ||
+    fail "frontend ${version}, there already: called ${calls}"
+done
+: >"${box}/pip_works"
+printf 'frontend==3\n' >"${frontend}/requirements.txt"
+run build --config=cuda //...
+[[ ${code} == 42 && ! -e "${frontend}/fetched" ]] || fail "another version than is wanted was left"
+
 # The real list can be parsed: names only.
 if sed -e 's/#.*//' -e '/^[[:space:]]*$/d' third_party/packages.txt |
   grep -Evx '[a-z0-9][a-z0-9+.-]+'; then

@@ -34,6 +34,22 @@ NVCC_ONLY = select({
     "//conditions:default": ["//build_defs:skip"],
 })
 
+# The same for what needs the headers of cuDNN's frontend too.
+FRONTEND_ONLY = select({
+    "//third_party/cudnn_frontend:fetched": [],
+    "//conditions:default": ["//build_defs:skip"],
+})
+
+# What sources that include the frontend's headers, where these are there, are told of them.
+FRONTEND_DEFINES = select({
+    "//third_party/cudnn_frontend:fetched": [
+        "LOCKSTEP_CUDNN_FRONTEND",
+        # Plans are not written to files: without JSON a source compiles in half the time.
+        "CUDNN_FRONTEND_SKIP_JSON_LIB",
+    ],
+    "//conditions:default": [],
+})
+
 def if_cuda(values, otherwise = []):
     """`values` with CUDA, emulated or not, else `otherwise`."""
     return select({
