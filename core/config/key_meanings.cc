@@ -130,6 +130,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"pipeline.stages_per_rank", "stages that a rank holds"},
 
     {"precision.compute", "what activations and weights are in"},
+    {"precision.cudnn_attention", "whether cuDNN computes 16-bit attention on GPUs, where it can"},
     {"precision.loss_scaling", "factor on the loss, against underflow in fp16"},
     {"precision.reduce", "what gradients are summed in"},
     {"precision.tf32", "whether GPUs round inputs of fp32 products to TF32"},

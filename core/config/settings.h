@@ -15,6 +15,7 @@
 #include "core/config/precision.h"
 #include "core/config/probe_settings.h"
 #include "core/config/trace_window.h"
+#include "core/kernels/attention_kernels.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/nn/lora_options.h"
 #include "core/optim/learning_rate_schedule.h"
@@ -130,6 +131,11 @@ struct Settings {
   // What a rank along replicas x dp trains of a step, on a mesh that divides the cut.
   int64_t shards_of_rank() const { return cut.shards / mesh.data_ranks(); }
   int64_t micro_batches_of_rank() const { return shards_of_rank() * cut.micro_batches; }
+  // What computes attention on GPUs. Where the cut lets ranks divide heads or tokens, our own
+  // kernels alone: cuDNN promises the same bits for the same heads and tokens only.
+  AttentionKernels attention() const {
+    return cut.tokens == 1 && cut.features == 1 ? precision.attention : AttentionKernels::kOwn;
+  }
   // Whether ranks copy their state for a checkpoint before the last step. The last one is written
   // from the state itself.
   bool copies_state() const {

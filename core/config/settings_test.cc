@@ -73,6 +73,20 @@ std::string Problem(const std::string& tables,
   return std::string(CheckShards(settings.mesh, settings.cut, assignment).message());
 }
 
+// cuDNN's bits are those of a call's heads and tokens, which such a cut lets ranks divide.
+TEST(PrecisionSettingsTest, CudnnAttentionIsForCutsThatLeaveHeadsAndTokensWhole) {
+  const auto attention = [](const std::string& tables) {
+    return ReadOnMesh(tables).value().attention();
+  };
+  const std::string asked = "[precision]\ncudnn_attention = true\n";
+  EXPECT_EQ(attention(""), AttentionKernels::kOwn);
+  EXPECT_EQ(attention(asked), AttentionKernels::kCudnn);
+  EXPECT_EQ(attention(asked + "[cut]\nshards = 4\nmicro_batches = 2\n"), AttentionKernels::kCudnn);
+  EXPECT_EQ(attention(asked + "[cut]\nfeatures = 2\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention(asked + "[mesh]\ntp = 2\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention(asked + "[cut]\ntokens = 2\n"), AttentionKernels::kOwn);
+}
+
 TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
   const Settings of_mesh = ReadOnMesh("[mesh]\ndp = 3\n").value();
   EXPECT_EQ(of_mesh.cut.shards, 3);

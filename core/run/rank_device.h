@@ -10,6 +10,7 @@
 #include "core/comm/communicator.h"
 #include "core/comm/held_memory.h"
 #include "core/comm/nccl_reductions.h"
+#include "core/kernels/attention_kernels.h"
 #include "core/kernels/bias_gradients.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/kernels/kernels.h"
@@ -50,6 +51,7 @@ class RankDevices {
     std::chrono::nanoseconds timeout;  // of waits for other ranks
     Fp32Products fp32_products = Fp32Products::kFp32;
     BiasGradients bias_gradients = BiasGradients::kOwnOrder;
+    AttentionKernels attention = AttentionKernels::kOwn;
     NcclReductions nccl_reductions = NcclReductions::kFast;
   };
   // For the calling thread, which is a rank's; called by all ranks. `world` is all of them on the

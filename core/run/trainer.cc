@@ -154,6 +154,11 @@ class Trainer {
     };
     if (cut.shards_are_of_mesh) note_of_mesh("cut.shards", cut.shards);
     if (cut.features_are_of_mesh) note_of_mesh("cut.features", cut.features);
+    if (run_.settings.attention() != run_.settings.precision.attention) {
+      reporter_->Note(absl::StrCat(
+          "attention by our own kernels: cut.tokens = ", cut.tokens, " and cut.features = ",
+          cut.features, " let ranks divide tokens and heads, which may move cuDNN's bits"));
+    }
     return absl::OkStatus();
   }
 
@@ -470,6 +475,7 @@ absl::Status TrainRank(const TrainingRun& run, RankHandle& handle, RankReport& r
                                         .bias_gradients = run.settings.cut.features == 1
                                                               ? BiasGradients::kLibrary
                                                               : BiasGradients::kOwnOrder,
+                                        .attention = run.settings.attention(),
                                         .nccl_reductions = run.settings.nccl_reductions}));
   Kernels& kernels = device->kernels();
   kernels.allocator().set_limit(run.settings.memory_limit);

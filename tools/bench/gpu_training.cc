@@ -34,13 +34,14 @@ ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: n
 namespace lockstep {
 namespace {
 
-TrainingWorkload Gpt2() {
-  return {.name = "GPT-2 124M, context 1024",
+// `precision` has further keys of that table.
+TrainingWorkload Gpt2(const std::string& name, const std::string& precision) {
+  return {.name = name,
           .batch = absl::GetFlag(FLAGS_gpt_batch),
           .config =
               "[model]\nkind = 'transformer'\nlayers = 12\nheads = 12\nwidth = 768\n"
-              "[data]\nkind = 'markov'\ncontext = 1024\n[precision]\ncompute = 'bf16'\n"
-              "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
+              "[data]\nkind = 'markov'\ncontext = 1024\n[precision]\ncompute = 'bf16'\n" +
+              precision + "[optimizer]\nkind = 'adamw'\n[schedule]\nlearning_rate = 0.0003\n",
           .torch_arguments =
               "gpt --layers 12 --heads 12 --width 768 --context 1024 --vocab 50304 "
               "--device cuda --amp bf16 --compile",
@@ -101,7 +102,9 @@ absl::StatusOr<int> RunBenchmark() {
   std::printf("%-28s %6s %12s %9s %10s %9s %9s %9s %9s %7s\n", "one GPU, bf16, fp32 masters",
               "batch", "targets/s", "step ms", "of rate", "FLOPs ms", "bytes ms", "TFLOP/s",
               "PyTorch", "ratio");
-  LS_RETURN_IF_ERROR(Compare(Gpt2(), limits, peer));
+  LS_RETURN_IF_ERROR(Compare(Gpt2("GPT-2 124M, context 1024", ""), limits, peer));
+  LS_RETURN_IF_ERROR(
+      Compare(Gpt2("the same, cuDNN's attention", "cudnn_attention = true\n"), limits, peer));
   LS_RETURN_IF_ERROR(Compare(ResNet50(), limits, peer));
   return 0;
 }

@@ -6,6 +6,12 @@
 #include "core/cuda/libraries/libraries.h"
 
 #define LS_CUDNN_FUNCTIONS(F)                                 \
+  F(cudnnBackendCreateDescriptor)                             \
+  F(cudnnBackendDestroyDescriptor)                            \
+  F(cudnnBackendExecute)                                      \
+  F(cudnnBackendFinalize)                                     \
+  F(cudnnBackendGetAttribute)                                 \
+  F(cudnnBackendSetAttribute)                                 \
   F(cudnnBatchNormalizationBackwardEx)                        \
   F(cudnnBatchNormalizationForwardInference)                  \
   F(cudnnBatchNormalizationForwardTrainingEx)                 \
@@ -34,6 +40,8 @@
   F(cudnnGetConvolutionForwardAlgorithm_v7)                   \
   F(cudnnGetConvolutionForwardWorkspaceSize)                  \
   F(cudnnGetErrorString)                                      \
+  F(cudnnGetLastErrorString)                                  \
+  F(cudnnGetStream)                                           \
   F(cudnnGetVersion)                                          \
   F(cudnnSetActivationDescriptor)                             \
   F(cudnnSetConvolution2dDescriptor)                          \

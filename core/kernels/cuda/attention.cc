@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/cuda/error.h"
+#include "core/kernels/cuda/attention_plans.h"
 #include "core/kernels/cuda/cuda_kernels.h"
 #include "core/kernels/cuda/span.h"
 #include "glog/logging.h"
@@ -78,6 +79,8 @@ void CudaKernels::AttentionForward(const Attention& attention, const Tensor& qkv
   Span span(this);
   CheckAttention(attention, qkv);
   if (qkv.elements() == 0) return;
+  if (attention_plans_->Forward(attention, {.qkv = qkv, .y = y, .log_sum_exp = log_sum_exp}))
+    return;
   const OnGpu on_gpu(*this, attention, qkv);
   LS_CUDA(cuda::AttentionForward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],
                                  Of(qkv), Of(y), log_sum_exp.data<float>()));
@@ -89,6 +92,9 @@ void CudaKernels::AttentionBackward(const Attention& attention, const Tensor& qk
   Span span(this);
   CheckAttention(attention, qkv);
   if (qkv.elements() == 0) return;
+  const cuda::AttentionTensors tensors = {
+      .qkv = qkv, .y = y, .log_sum_exp = log_sum_exp, .dy = dy, .dqkv = dqkv};
+  if (attention_plans_->Backward(attention, tensors)) return;
   const Tensor products = Workspace(log_sum_exp.shape());
   const OnGpu on_gpu(*this, attention, qkv);
   LS_CUDA(cuda::AttentionBackward(stream(), on_gpu.attention(), qkv.shape()[0], qkv.shape()[1],

@@ -1,5 +1,7 @@
 #include "core/kernels/cuda/cuda_kernels.h"
 
+#include "core/kernels/cuda/attention_plans.h"
+#include "core/kernels/cuda/attention_sdpa.h"
 #include "core/kernels/cuda/batch_norms.h"
 #include "core/kernels/cuda/cudnn.h"
 #include "core/kernels/cuda/cudnn_convolutions.h"
@@ -9,7 +11,7 @@
 namespace lockstep {
 
 CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Products fp32_products,
-                         BiasGradients bias_gradients)
+                         BiasGradients bias_gradients, AttentionKernels attention)
     : context_(context),
       allocator_(allocator),
       bias_gradients_(bias_gradients),
@@ -17,7 +19,11 @@ CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Product
       products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),
       convolutions_(std::make_unique<cuda::CudnnConvolutions>(*cudnn_, fp32_products)),
-      batch_norms_(std::make_unique<cuda::BatchNorms>(*cudnn_)) {
+      batch_norms_(std::make_unique<cuda::BatchNorms>(*cudnn_)),
+      attention_plans_(std::make_unique<cuda::AttentionPlans>(
+          allocator, attention == AttentionKernels::kCudnn
+                         ? cuda::CudnnAttention([this] { return cudnn_->handle(); })
+                         : nullptr)) {
   CHECK(allocator.device() == (Device{DeviceType::kCuda, context.ordinal()}));
 }
 

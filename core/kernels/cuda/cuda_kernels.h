@@ -4,6 +4,7 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/staging.h"
+#include "core/kernels/attention_kernels.h"
 #include "core/kernels/bias_gradients.h"
 #include "core/kernels/cuda/array.h"
 #include "core/kernels/kernels.h"
@@ -11,6 +12,7 @@
 namespace lockstep {
 
 namespace cuda {
+class AttentionPlans;
 class BatchNorms;
 class CudnnConvolutions;
 class Cudnn;
@@ -19,7 +21,8 @@ class MatrixProducts;
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
 // products stand on cuBLASLt, convolutions on cuDNN, both without TF32 unless it is asked for or
-// holds all operands exactly; batch normalisation stands on cuDNN too; the others are our own.
+// holds all operands exactly; batch normalisation stands on cuDNN too, and attention where that is
+// asked for and cuDNN has it; the others are our own.
 //
 // Nothing waits for the device but what hands numbers to the host. For the same shapes on the same
 // kind of GPU every kernel gives the same bits: no sum depends on which block comes first.
@@ -31,7 +34,8 @@ class CudaKernels final : public Kernels {
   // made with them.
   CudaKernels(CudaContext& context, Allocator& allocator,
               Fp32Products fp32_products = Fp32Products::kFp32,
-              BiasGradients bias_gradients = BiasGradients::kOwnOrder);
+              BiasGradients bias_gradients = BiasGradients::kOwnOrder,
+              AttentionKernels attention = AttentionKernels::kOwn);
   ~CudaKernels() override;
 
   Allocator& allocator() override { return allocator_; }
@@ -207,6 +211,7 @@ class CudaKernels final : public Kernels {
   std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::CudnnConvolutions> convolutions_;
   std::unique_ptr<cuda::BatchNorms> batch_norms_;
+  std::unique_ptr<cuda::AttentionPlans> attention_plans_;
   int64_t busy_nanos_ = 0;
   int depth_ = 0;  // of nested kernel calls
 };

@@ -4,12 +4,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/philox.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
+#include "core/kernels/cuda/attention_sdpa.h"
 #include "core/kernels/kernels_suite.h"
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -73,6 +77,83 @@ TEST(CudaKernelsTest, WorkspaceIsBookedAndGivenBack) {
   kernels.ColumnSums(x, Write::kOverwrite, sums);
   EXPECT_GT(allocator.books().peak(MemoryClass::kWorkspace), 0);
   EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 0);
+}
+
+// The lines that are logged while the object lives.
+class Log final : public google::LogSink {
+ public:
+  Log() { google::AddLogSink(this); }
+  ~Log() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity /*severity*/, const char* /*full_filename*/,
+            const char* /*base_filename*/, int /*line*/, const google::LogMessageTime& /*time*/,
+            const char* message, size_t length) override {
+    lines.emplace_back(message, length);
+  }
+
+  std::vector<std::string> lines;
+};
+
+// Asked for cuDNN's attention, the kernels give our own's numbers within the dtype's precision, and
+// the same bits again; where there is no such cuDNN, our own's bits.
+class CudnnAttentionTest : public testing::TestWithParam<DType> {
+ protected:
+  static constexpr int64_t kBatch = 2, kTime = 65, kHeads = 2, kKeyHeads = 1, kWidth = 64;
+
+  // y, the log-sum-exp and the gradient, in fp32.
+  std::vector<std::vector<float>> Attend(AttentionKernels by) {
+    CudaKernels kernels(*context_, allocator_, Fp32Products::kFp32, BiasGradients::kOwnOrder, by);
+    Attention attention;
+    attention.heads = attention.total_heads = kHeads;
+    attention.key_heads = kKeyHeads;
+    attention.head_width = kWidth;
+    const auto random = [&](int64_t width, uint64_t key) {
+      std::vector<float> values(static_cast<size_t>(kBatch * kTime * width));
+      Philox(key).FillUniform(values, 0, 0, -1, 1);
+      const Tensor wide = kernels.Empty({kBatch, kTime, width});
+      const Tensor x = kernels.Empty(wide.shape(), GetParam());
+      kernels.CopyFromHost(values.data(), wide);
+      kernels.Cast(wide, x);
+      return x;
+    };
+    const Tensor qkv = random(attention.packed_width(), 1);
+    const Tensor dy = random(attention.query_width(), 2);
+    const Tensor y = kernels.EmptyLike(dy), dqkv = kernels.EmptyLike(qkv);
+    const Tensor log_sum_exp = kernels.Empty({kBatch, kHeads, kTime});
+    kernels.AttentionForward(attention, qkv, y, log_sum_exp);
+    kernels.AttentionBackward(attention, qkv, y, log_sum_exp, dy, dqkv);
+    std::vector<std::vector<float>> results;
+    for (const Tensor& x : {y, log_sum_exp, dqkv}) {
+      const Tensor wide = kernels.Empty(x.shape());
+      kernels.Cast(x, wide);
+      kernels.CopyToHost(wide, results.emplace_back(static_cast<size_t>(x.elements())).data());
+    }
+    return results;
+  }
+
+  const std::unique_ptr<CudaContext> context_ = CudaContext::Create(0).value();
+  CudaAllocator allocator_{*context_};
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudnnAttentionTest, testing::Values(DType::kF16, DType::kBF16),
+                         [](const auto& dtype) { return std::string(Name(dtype.param)); });
+
+TEST_P(CudnnAttentionTest, AgreesWithOurOwnAndRepeatsItsBits) {
+  const auto own = Attend(AttentionKernels::kOwn);
+  const Log log;
+  const auto first = Attend(AttentionKernels::kCudnn);
+  if (cuda::IsBuiltWithCudnnFrontend()) {
+    EXPECT_THAT(log.lines, testing::IsEmpty());  // cuDNN refuses nothing
+  } else {
+    EXPECT_THAT(log.lines, testing::ElementsAre(testing::HasSubstr("forward"),
+                                                testing::HasSubstr("backward")));
+    EXPECT_EQ(first, own);
+  }
+  EXPECT_EQ(first, Attend(AttentionKernels::kCudnn));
+  const double unit = GetParam() == DType::kF16 ? 0x1p-10 : 0x1p-7;
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_THAT(first[i],
+                testing::Pointwise(testing::FloatNear(static_cast<float>(16 * unit)), own[i]));
+  }
 }
 
 // An index of 32 bits would wrap around. The table takes 4 GiB.
