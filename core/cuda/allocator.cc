@@ -22,10 +22,16 @@ CudaAllocator::CudaAllocator(CudaContext& context) : context_(context) {
 
 CudaAllocator::~CudaAllocator() { cuda::LogError(cudaMemPoolDestroy(pool_), "cudaMemPoolDestroy"); }
 
-void* CudaAllocator::AllocateBlock(int64_t bytes) {
+void* CudaAllocator::AllocateBlock(int64_t bytes) { return AllocateOn(context_.stream(), bytes); }
+
+void* CudaAllocator::AllocateUploadBlock(int64_t bytes) {
+  return AllocateOn(context_.copy_stream(), bytes);
+}
+
+void* CudaAllocator::AllocateOn(cudaStream_t stream, int64_t bytes) {
   context_.MakeCurrent();
   const auto allocate = [&](void** block) {
-    return cudaMallocFromPoolAsync(block, static_cast<size_t>(bytes), pool_, context_.stream());
+    return cudaMallocFromPoolAsync(block, static_cast<size_t>(bytes), pool_, stream);
   };
   void* block = nullptr;
   cudaError_t error = allocate(&block);

@@ -14,14 +14,18 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int ordinal) {
   CHECK_LT(ordinal, devices);
   LS_RETURN_IF_ERROR(cuda::CheckDevice(ordinal));
   LS_RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = nullptr, copy_stream = nullptr;
   LS_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return std::unique_ptr<CudaContext>(new CudaContext(ordinal, stream));
+  LS_RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&copy_stream, cudaStreamNonBlocking));
+  return std::unique_ptr<CudaContext>(new CudaContext(ordinal, stream, copy_stream));
 }
 
 CudaContext::~CudaContext() {
-  for (const cudaError_t error : {cudaStreamSynchronize(stream_), cudaStreamDestroy(stream_)}) {
-    if (error != cudaSuccess) LOG(ERROR) << "cuda:" << ordinal_ << ": " << cudaGetErrorName(error);
+  for (const cudaStream_t stream : {copy_stream_, stream_}) {
+    for (const cudaError_t error : {cudaStreamSynchronize(stream), cudaStreamDestroy(stream)}) {
+      if (error == cudaSuccess) continue;
+      LOG(ERROR) << "cuda:" << ordinal_ << ": " << cudaGetErrorName(error);
+    }
   }
 }
 

@@ -10,11 +10,13 @@ namespace lockstep {
 
 // Copies between host memory and a rank's GPU in the order of its stream, by way of page-locked
 // memory, from which alone the GPU reads by itself: the host need not wait for the kernels in front
-// of what it uploads. One thread at a time.
+// of what it uploads. For host memory of any kind; what lies in page-locked memory already goes
+// without this (page_locked_allocator.h). One thread at a time.
 class CudaStaging {
  public:
-  // Two micro-batches of 256 images for ResNet-50 in fp32 take 308 MB.
-  static constexpr int64_t kMostBytes = 512 << 20;
+  // Batches do not come this way (page_locked_allocator.h), and nothing else is uploaded by the
+  // hundred MB while kernels are queued.
+  static constexpr int64_t kMostBytes = 64 << 20;
 
   // The context outlives it. Page-locked memory grows with what is on its way, up to `most_bytes`;
   // behind that, uploads wait for the GPU.

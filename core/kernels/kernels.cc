@@ -10,4 +10,11 @@ void Kernels::Lack(const char* kernel) {
       absl::StrCat("the kernels of ", Name(device().type), " lack ", kernel)));
 }
 
+Tensor Kernels::Upload(const Tensor& host) {
+  if (host.device() == device()) return host;
+  Tensor copy = EmptyLike(host);
+  CopyFromHost(host.raw(), copy);
+  return copy;
+}
+
 }  // namespace lockstep

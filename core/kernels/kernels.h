@@ -89,6 +89,15 @@ class Kernels {
   virtual void CopyFromHost(const void* host, const Tensor& y) = 0;
   virtual void CopyToHost(const Tensor& x, void* host) = 0;
 
+  // Host memory for what is written there and then uploaded whole, such as batches: allocator()
+  // where the rank computes on the CPU; beside a GPU page-locked memory, which the rank's books do
+  // not count. Lives as long as the kernels.
+  virtual Allocator& host_allocator() { return allocator(); }
+  // The elements of `host` as a tensor of this device: `host` itself on the CPU, elsewhere a copy
+  // under kActivations. From host_allocator() a GPU copies beside its kernels, without the caller
+  // waiting: `host` may be dropped at once, and must not be written again before that.
+  virtual Tensor Upload(const Tensor& host);
+
   // --- element by element; y may be an input --------------------------------------------------
   virtual void Add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;
   virtual void Multiply(const Tensor& a, const Tensor& b, const Tensor& y) = 0;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "core/kernels/kernels_suite.h"
@@ -26,6 +28,31 @@ TEST_P(KernelsSuite, CopiesBetweenHostAndDevice) {
     std::vector<double> to(n);
     kernels().CopyToHost(y, to.data());
     EXPECT_EQ(from, to);
+  }
+}
+
+// From where uploads go by themselves, and from any host memory. The second upload reads memory
+// that the first one has used.
+TEST_P(KernelsSuite, UploadsBesideItsKernels) {
+  CpuAllocator elsewhere;
+  for (Allocator* const allocator :
+       {&kernels().host_allocator(), static_cast<Allocator*>(&elsewhere)}) {
+    for (const int32_t n : {1, 65, 300001}) {
+      for (int attempt = 0; attempt < 4; ++attempt) {
+        std::vector<int32_t> from(n), to(n);
+        std::iota(from.begin(), from.end(), attempt);
+        Tensor host = Tensor::Empty(*allocator, {n}, DType::kI32, MemoryClass::kWorkspace);
+        std::copy(from.begin(), from.end(), host.span<int32_t>().begin());
+        const Tensor x = kernels().Upload(host), y = kernels().EmptyLike(x);
+        EXPECT_EQ(x.device(), kernels().device());
+        EXPECT_EQ(x.storage().memory_class(),
+                  host.same_storage(x) ? MemoryClass::kWorkspace : MemoryClass::kActivations);
+        host = Tensor();
+        kernels().Copy(x, y);
+        kernels().CopyToHost(y, to.data());
+        EXPECT_EQ(from, to);
+      }
+    }
   }
 }
 

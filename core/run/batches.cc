@@ -40,14 +40,8 @@ Batch HostBatches::Deliver(Batch batch) {
     batch.inputs = InOrderOfLeaves(batch.inputs);
     batch.targets = InOrderOfLeaves(batch.targets);
   }
-  if (computes_here()) return batch;
-  const auto copy = [this](const Tensor& host) {
-    Tensor device = kernels_.EmptyLike(host);
-    kernels_.CopyFromHost(host.raw(), device);
-    return device;
-  };
-  batch.inputs = copy(batch.inputs);
-  batch.targets = copy(batch.targets);
+  batch.inputs = kernels_.Upload(batch.inputs);
+  batch.targets = kernels_.Upload(batch.targets);
   return batch;
 }
 

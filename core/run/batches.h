@@ -14,7 +14,6 @@
 #include "core/run/rank.h"
 #include "core/run/strategy.h"
 #include "core/run/training_run.h"
-#include "core/tensor/allocator.h"
 
 namespace lockstep {
 
@@ -22,30 +21,28 @@ namespace lockstep {
 TokenOrder TokensOf(const Settings& settings, const Rank& rank);
 
 // Data sets write host memory. Where a rank computes elsewhere, this is the way between: memory for
-// them to write, and the copy to the device; and to where the tokens of sequences that are cut into
-// leaves lie (core/base/token_order.h).
+// them to write, and the copy to the device, for which the rank's thread does not wait; and to
+// where the tokens of sequences that are cut into leaves lie (core/base/token_order.h).
 class HostBatches {
  public:
   // `tokens`: how many leaves each sequence is cut into, and which of them the rank takes; one
   // leaf: samples stay as they are. The kernels outlive it.
   HostBatches(Kernels& kernels, const TokenOrder& tokens) : kernels_(kernels), tokens_(tokens) {}
 
-  // Host memory: the rank's own where it computes there, else memory that no books of the rank
-  // count. Lives as long as this object.
-  Allocator& allocator() { return computes_here() ? kernels_.allocator() : beside_; }
+  // Host memory: the rank's own where it computes there, else memory that its device reads by
+  // itself and that no books of the rank count. Lives as long as the kernels.
+  Allocator& allocator() { return kernels_.host_allocator(); }
 
-  // A batch of allocator()'s memory, in the rank's memory: itself, or a copy. Of sequences that are
-  // cut into leaves, inputs and targets are [the rank's leaves * samples, tokens of a leaf];
-  // documents stay as they are.
+  // A batch of allocator()'s memory, in the rank's memory: itself, or a copy that may still be on
+  // its way, which the rank's kernels wait for. Of sequences that are cut into leaves, inputs and
+  // targets are [the rank's leaves * samples, tokens of a leaf]; documents stay as they are.
   Batch Deliver(Batch batch);
 
  private:
-  bool computes_here() { return kernels_.device().type == DeviceType::kCpu; }
   Tensor InOrderOfLeaves(const Tensor& tokens);
 
   Kernels& kernels_;
   const TokenOrder tokens_;
-  CpuAllocator beside_;
 };
 
 // The prefetcher as strategies see it: those micro-batches of each step of a run, from

@@ -40,7 +40,7 @@ int64_t KeptSize(int64_t bytes) {
 
 }  // namespace
 
-void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class) {
+void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class, FirstUse first_use) {
   if (bytes == 0) return nullptr;
   const int64_t rounded = AlignedBytes(bytes);
   std::lock_guard lock(mutex_);
@@ -48,7 +48,8 @@ void* Allocator::Allocate(int64_t bytes, MemoryClass memory_class) {
     ThrowOutOfMemory(rounded, memory_class,
                      absl::StrCat("of the limit of ", FormatBytes(limit_), " per rank"), books_);
   }
-  void* block = AllocateBlock(rounded);
+  void* block =
+      first_use == FirstUse::kUpload ? AllocateUploadBlock(rounded) : AllocateBlock(rounded);
   if (block == nullptr) ThrowOutOfMemory(rounded, memory_class, Room(), books_);
   books_.Add(memory_class, rounded);
   NoteChange();

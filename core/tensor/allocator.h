@@ -22,6 +22,10 @@ constexpr int64_t AlignedBytes(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// What uses a block first. A GPU runs kernels in one order and uploads in another: a block that an
+// upload fills need not wait for the kernels that are queued. The CPU makes no difference.
+enum class FirstUse { kKernels, kUpload };
+
 // The memory of one rank: hands out aligned blocks and books them by what they are for.
 // Thread-safe: a rank's communication and data threads allocate too.
 class Allocator {
@@ -31,7 +35,7 @@ class Allocator {
   // A block of at least `bytes` bytes, contents undefined; null for 0 bytes. Throws StatusException
   // (base/status.h) with ResourceExhausted when the limit or the machine has no room: the message
   // says what was asked for, what the limit is, and what each class holds.
-  void* Allocate(int64_t bytes, MemoryClass memory_class);
+  void* Allocate(int64_t bytes, MemoryClass memory_class, FirstUse first_use = FirstUse::kKernels);
 
   // Gives back a block that Allocate handed out with the same size and class.
   void Free(void* block, int64_t bytes, MemoryClass memory_class);
@@ -56,6 +60,8 @@ class Allocator {
   // The device's part. `bytes` is positive and a multiple of the alignment; null: no memory.
   virtual void* AllocateBlock(int64_t bytes) = 0;
   virtual void FreeBlock(void* block, int64_t bytes) = 0;
+  // AllocateBlock for FirstUse::kUpload.
+  virtual void* AllocateUploadBlock(int64_t bytes) { return AllocateBlock(bytes); }
   // What to say of the room that is left where AllocateBlock found none: "and GPU 0 has ...".
   virtual std::string Room() const { return "and the machine has no more"; }
 

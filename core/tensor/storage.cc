@@ -2,10 +2,11 @@
 
 namespace lockstep {
 
-Storage::Storage(Allocator& allocator, int64_t bytes, MemoryClass memory_class)
-    : allocator_(allocator), bytes_(bytes), memory_class_(memory_class), data_(nullptr) {
-  Materialize();
-}
+Storage::Storage(Allocator& allocator, int64_t bytes, MemoryClass memory_class, FirstUse first_use)
+    : allocator_(allocator),
+      bytes_(bytes),
+      memory_class_(memory_class),
+      data_(static_cast<std::byte*>(allocator.Allocate(bytes, memory_class, first_use))) {}
 
 Storage::~Storage() { Release(); }
 

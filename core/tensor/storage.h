@@ -13,7 +13,8 @@ namespace lockstep {
 class Storage {
  public:
   // Books and allocates `bytes`. The allocator outlives the storage.
-  Storage(Allocator& allocator, int64_t bytes, MemoryClass memory_class);
+  Storage(Allocator& allocator, int64_t bytes, MemoryClass memory_class,
+          FirstUse first_use = FirstUse::kKernels);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;

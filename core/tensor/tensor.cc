@@ -5,12 +5,12 @@
 namespace lockstep {
 
 Tensor Tensor::Empty(Allocator& allocator, const Shape& shape, DType dtype,
-                     MemoryClass memory_class) {
+                     MemoryClass memory_class, FirstUse first_use) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.elements_ = shape.elements();
   tensor.dtype_ = dtype;
-  tensor.storage_ = std::make_shared<Storage>(allocator, tensor.bytes(), memory_class);
+  tensor.storage_ = std::make_shared<Storage>(allocator, tensor.bytes(), memory_class, first_use);
   return tensor;
 }
 

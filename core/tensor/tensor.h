@@ -25,7 +25,7 @@ class Tensor {
 
   // Memory with undefined contents. Throws StatusException when there is no room.
   static Tensor Empty(Allocator& allocator, const Shape& shape, DType dtype,
-                      MemoryClass memory_class);
+                      MemoryClass memory_class, FirstUse first_use = FirstUse::kKernels);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }

@@ -38,6 +38,16 @@ class MadeUpAllocator final : public Allocator {
   void FreeBlock(void* block, int64_t) override { std::free(block); }
 };
 
+// Kernels whose batches are made elsewhere.
+class MadeUpKernels final : public CpuKernels {
+ public:
+  using CpuKernels::CpuKernels;
+  Allocator& host_allocator() override { return host_; }
+
+ private:
+  CpuAllocator host_;
+};
+
 class MadeUpRankDevice final : public RankDevice {
  public:
   explicit MadeUpRankDevice(std::shared_ptr<RoundBoards> boards)
@@ -55,7 +65,7 @@ class MadeUpRankDevice final : public RankDevice {
 
  private:
   MadeUpAllocator allocator_;
-  CpuKernels kernels_{allocator_};
+  MadeUpKernels kernels_{allocator_};
   MadeUpDevice device_;
   std::unique_ptr<DeviceCommunicator> world_;
 };

@@ -32,6 +32,19 @@ double Time(const CudaContext& context, const std::function<void()>& call) {
   return best;
 }
 
+// Seconds that the host needs for one call, where the GPU has nothing else to do.
+double HostTime(const CudaContext& context, const std::function<void()>& call) {
+  double best = 1e9;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    context.Synchronize();
+    const int64_t start = NowNanos();
+    call();
+    best = std::min(best, SecondsSince(start));
+  }
+  context.Synchronize();
+  return best;
+}
+
 }  // namespace
 
 absl::StatusOr<GpuLimits> MeasureGpuLimits() try {
@@ -50,8 +63,25 @@ absl::StatusOr<GpuLimits> MeasureGpuLimits() try {
     kernels.CopyFromHost(values.data(), full);
     kernels.Cast(full, x);
     kernels.Cast(full, w);
-    const double seconds = Time(*context, [&] { kernels.Linear(x, w, Tensor(), Tensor(), y); });
-    limits.bf16_gflops = 2.0 * n * n * n / seconds * 1e-9;
+    const auto multiply = [&] { kernels.Linear(x, w, Tensor(), Tensor(), y); };
+    limits.product_seconds = Time(*context, multiply);
+    limits.bf16_gflops = 2.0 * n * n * n / limits.product_seconds * 1e-9;
+
+    const Shape images = {256, 224, 224, 3};
+    const Tensor batch =
+        Tensor::Empty(kernels.host_allocator(), images, DType::kF32, MemoryClass::kWorkspace);
+    std::fill_n(batch.data<float>(), batch.elements(), 1.0f);
+    const auto upload = [&] { kernels.Upload(batch); };
+    limits.upload_seconds = Time(*context, upload);
+    limits.upload_host_seconds = HostTime(*context, upload);
+    limits.product_and_upload_seconds = Time(*context, [&] {
+      upload();
+      multiply();
+    });
+    const Tensor uploaded = kernels.Empty(images);
+    const std::vector<float> elsewhere(static_cast<size_t>(batch.elements()), 1.0f);
+    limits.slots_seconds =
+        Time(*context, [&] { kernels.CopyFromHost(elsewhere.data(), uploaded); });
   }
   const Tensor from = kernels.Empty({int64_t{1} << 30}), to = kernels.Empty({int64_t{1} << 30});
   kernels.Fill(from, 1);

@@ -97,8 +97,13 @@ absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
 absl::StatusOr<int> RunBenchmark() {
   LS_ASSIGN_OR_RETURN(const GpuLimits limits, MeasureGpuLimits());
   const auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer));
-  std::printf("the GPU: %.0f TFLOP/s in products of bf16, %.2f TB/s in a copy\n\n",
+  std::printf("the GPU: %.0f TFLOP/s in products of bf16, %.2f TB/s in a copy\n",
               limits.bf16_gflops * 1e-3, limits.bytes_per_second * 1e-12);
+  std::printf("an upload of 154 MB: %.1f ms, of which the host is held %.2f ms; by slots %.1f ms\n",
+              1e3 * limits.upload_seconds, 1e3 * limits.upload_host_seconds,
+              1e3 * limits.slots_seconds);
+  std::printf("a product: %.1f ms, with an upload beside it %.1f ms\n\n",
+              1e3 * limits.product_seconds, 1e3 * limits.product_and_upload_seconds);
   std::printf("%-28s %6s %12s %9s %10s %9s %9s %9s %9s %7s\n", "one GPU, bf16, fp32 masters",
               "batch", "targets/s", "step ms", "of rate", "FLOPs ms", "bytes ms", "TFLOP/s",
               "PyTorch", "ratio");

@@ -16,6 +16,7 @@ CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Product
       allocator_(allocator),
       bias_gradients_(bias_gradients),
       staging_(context),
+      page_locked_(context),
       products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),
       convolutions_(std::make_unique<cuda::CudnnConvolutions>(*cudnn_, fp32_products)),

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "core/cuda/context.h"
+#include "core/cuda/page_locked_allocator.h"
 #include "core/cuda/staging.h"
 #include "core/kernels/attention_kernels.h"
 #include "core/kernels/bias_gradients.h"
@@ -50,6 +51,8 @@ class CudaKernels final : public Kernels {
                    int64_t from) override;
   void CopyFromHost(const void* host, const Tensor& y) override;
   void CopyToHost(const Tensor& x, void* host) override;
+  Allocator& host_allocator() override { return page_locked_; }
+  Tensor Upload(const Tensor& host) override;
 
   void Add(const Tensor& a, const Tensor& b, const Tensor& y) override;
   void Multiply(const Tensor& a, const Tensor& b, const Tensor& y) override;
@@ -207,6 +210,7 @@ class CudaKernels final : public Kernels {
   Allocator& allocator_;
   const BiasGradients bias_gradients_;
   CudaStaging staging_;
+  PageLockedAllocator page_locked_;
   std::unique_ptr<cuda::MatrixProducts> products_;
   std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::CudnnConvolutions> convolutions_;

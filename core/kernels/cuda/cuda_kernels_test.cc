@@ -31,15 +31,23 @@ class PoisonedAllocator final : public Allocator {
 
  protected:
   void* AllocateBlock(int64_t bytes) override {
-    void* const block = allocator_.Allocate(bytes, MemoryClass::kWorkspace);
-    cudaMemsetAsync(block, 0xff, static_cast<size_t>(bytes), context_->stream());
-    return block;
+    return Poisoned(bytes, FirstUse::kKernels, context_->stream());
+  }
+  void* AllocateUploadBlock(int64_t bytes) override {
+    return Poisoned(bytes, FirstUse::kUpload, context_->copy_stream());
   }
   void FreeBlock(void* block, int64_t bytes) override {
     allocator_.Free(block, bytes, MemoryClass::kWorkspace);
   }
 
  private:
+  // Memory that is used first on the stream.
+  void* Poisoned(int64_t bytes, FirstUse first_use, cudaStream_t stream) {
+    void* const block = allocator_.Allocate(bytes, MemoryClass::kWorkspace, first_use);
+    cudaMemsetAsync(block, 0xff, static_cast<size_t>(bytes), stream);
+    return block;
+  }
+
   const std::unique_ptr<CudaContext> context_;
   CudaAllocator allocator_;
 };

@@ -59,6 +59,15 @@ void CudaKernels::CopyToHost(const Tensor& x, void* host) {
   staging_.ToHost(x.raw(), host, x.bytes());
 }
 
+Tensor CudaKernels::Upload(const Tensor& host) {
+  if (&host.allocator() != &page_locked_) return Kernels::Upload(host);
+  Span span(this);
+  Tensor y = Tensor::Empty(allocator_, host.shape(), host.dtype(), MemoryClass::kActivations,
+                           FirstUse::kUpload);
+  page_locked_.Upload(host.raw(), y.raw(), y.bytes());
+  return y;
+}
+
 void CudaKernels::Add(const Tensor& a, const Tensor& b, const Tensor& y) {
   Span span(this);
   LS_CUDA(cuda::Add(stream(), Elements(y, a, b), Of(a), Of(b), Of(y)));
