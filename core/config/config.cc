@@ -122,9 +122,11 @@ void Config::Merge(const Config& later) {
 absl::Status Config::Set(const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::string key(absl::StripAsciiWhitespace(assignment.substr(0, equals)));
-  // TOML itself reads the key, so that quoted parts work as they do in a file.
+  // TOML itself reads the key, so that quoted parts work as they do in a file. What begins with #
+  // is a comment to it, which leaves no key.
   absl::StatusOr<ConfigValue> layer = ParseToml(key + " = 0", kSetOrigin);
-  if (equals == std::string::npos || !layer.ok() || key.find('\n') != std::string::npos) {
+  if (equals == std::string::npos || key.find('\n') != std::string::npos || !layer.ok() ||
+      Members(*layer).empty()) {
     return InvalidArgument(kSetOrigin, " ", assignment, ": expected key=value, such as mesh.dp=2");
   }
   const std::string text(absl::StripAsciiWhitespace(assignment.substr(equals + 1)));

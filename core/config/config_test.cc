@@ -138,6 +138,7 @@ TEST(ConfigTest, SetRefusesWhatIsNoAssignment) {
   EXPECT_EQ(SetError("=2"), "--set =2: expected key=value, such as mesh.dp=2");
   EXPECT_EQ(SetError("mesh dp=2"), "--set mesh dp=2: expected key=value, such as mesh.dp=2");
   EXPECT_EQ(SetError("a\nb=2"), "--set a\nb=2: expected key=value, such as mesh.dp=2");
+  EXPECT_EQ(SetError("#a=2"), "--set #a=2: expected key=value, such as mesh.dp=2");  // a comment
   EXPECT_EQ(SetError("a="), "--set a=: the value is missing; write \"\" for an empty string");
   EXPECT_EQ(SetError("a=[1, 2"),
             "--set a=[1, 2: the value opens a string, list or table but is not valid TOML; "
