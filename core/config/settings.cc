@@ -35,11 +35,11 @@ void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Read("legs", &legs);
   for (const std::string& text : legs) {
     const absl::StatusOr<Leg> leg = Leg::Parse(text);
-    if (leg.ok()) {
-      settings.legs.push_back(*leg);
-    } else {
+    if (!leg.ok()) {
       reader.AddProblem("legs", std::string(leg.status().message()));
+      break;  // a list of thousands of wrong ones gets one line
     }
+    settings.legs.push_back(*leg);
   }
   reader.Read("seed", &settings.seed);
   reader.Read("clip_norm", &settings.clip_norm, kNotNegative);

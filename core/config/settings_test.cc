@@ -206,6 +206,14 @@ TEST(RunSettingsTest, InstructionsAreTheWidestOrThoseOfEveryProcessor) {
               HasSubstr("run.instructions"));
 }
 
+TEST(RunSettingsTest, OfWrongLegsTheFirstIsTold) {
+  Config config = MakeConfig("[batch]\nsize = 4\n");
+  ASSERT_TRUE(config.Set("train.legs=[\"2: single\", \"one\", \"two\", \"three\"]").ok());
+  const std::string message(ReadSettings(config).status().message());
+  EXPECT_THAT(message, HasSubstr("train.legs 'one' does not begin with its number of steps"));
+  EXPECT_THAT(message, Not(HasSubstr("two")));
+}
+
 TEST(RunSettingsTest, StepsAreRepeatedOnAnotherRankWhereThereIsOne) {
   const auto read = [](const std::string& mesh, const std::string& guard) {
     return ReadSettings(
