@@ -16,6 +16,7 @@ namespace lockstep::mpi {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -82,13 +83,14 @@ TEST_F(FailingRankTest, SurvivorsOfAKilledRankSayWhatTheyWaitedFor) {
 }
 
 // A rank that is stopped (SIGSTOP, a frozen container) and woken up when it is too late: one of
-// the others tells, and neither the third nor the stopped one adds to it.
+// the others tells, the one whose time was over first, and neither the third nor the stopped one
+// adds to it.
 TEST_F(FailingRankTest, OneRankTellsOfAStoppedOne) {
   for (const char* how : {"stop", "amid a call: stop"}) {
     SCOPED_TRACE(how);
     const std::string error = Run(how, 1);
     EXPECT_THAT(error, ContainsRegex("survivor 0: no answer within 1.0 s: "));
-    EXPECT_THAT(Tellers(error), ElementsAre("told by rank 0"));
+    EXPECT_THAT(Tellers(error), ElementsAre(AnyOf("told by rank 0", "told by rank 2"))) << error;
   }
 }
 
