@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>  // std::less
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/kernels/kernel_call.h"
@@ -129,7 +129,7 @@ class Dialect {
   std::map<std::string, double> fitted_;
   // The rules of each kernel, by its name without leaves; the first whose condition holds applies.
   // "" has the rule of all other kernels.
-  absl::flat_hash_map<std::string, std::vector<Rule>> rules_;
+  std::map<std::string, std::vector<Rule>, std::less<>> rules_;
 };
 
 }  // namespace lockstep

@@ -5,8 +5,9 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "core/base/status.h"
 #include "core/comm/mesh_shape.h"
@@ -215,7 +216,7 @@ class Lowering {
   const Dialect& dialect_;
   const int devices_;  // of a node
   const bool is_measured_;
-  absl::flat_hash_map<Priced, int> indices_;
+  std::unordered_map<Priced, int, absl::Hash<Priced>> indices_;
   std::map<std::tuple<std::string, int, int, std::string>, int> channels_;
 };
 

@@ -3,8 +3,9 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "core/comm/call_observer.h"
 #include "core/kernels/kernel_call.h"
 #include "core/run/recorded_step.h"
@@ -35,9 +36,10 @@ class StepRecorder final : public KernelObserver, public CallObserver {
   bool is_on_ = false;
   RecordedStep step_;
   ClassBytes live_ = {};  // when the present stretch began
-  absl::flat_hash_map<KernelCall, int32_t> kernels_;
-  // The key is the group, the signature as text, and the label.
-  absl::flat_hash_map<std::tuple<const GroupInfo*, std::string, std::string>, int32_t> calls_;
+  std::unordered_map<KernelCall, int32_t, absl::Hash<KernelCall>> kernels_;
+  // The group, the signature as text, and the label.
+  using CallKey = std::tuple<const GroupInfo*, std::string, std::string>;
+  std::unordered_map<CallKey, int32_t, absl::Hash<CallKey>> calls_;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <queue>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
@@ -165,7 +166,7 @@ absl::Status BytePairs::ParseTokens(const std::string& text) {
 
 absl::Status BytePairs::ParseMerges(std::string_view lines) {
   const ByteAlphabet alphabet;
-  absl::flat_hash_map<std::string, int32_t> ids;
+  std::unordered_map<std::string, int32_t> ids;
   for (size_t token = 0; token < tokens_.size(); ++token) {
     ids.emplace(tokens_[token], static_cast<int32_t>(token));
   }

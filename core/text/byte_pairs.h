@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -63,9 +63,9 @@ class BytePairs {
   absl::Status ParseMerges(std::string_view lines);
   const Merge* Find(int32_t left, int32_t right) const;
 
-  std::vector<std::string> tokens_;              // the bytes of each
-  std::array<int32_t, 256> byte_tokens_;         // of single bytes
-  absl::flat_hash_map<uint64_t, Merge> merges_;  // by PairKey
+  std::vector<std::string> tokens_;             // the bytes of each
+  std::array<int32_t, 256> byte_tokens_;        // of single bytes
+  std::unordered_map<uint64_t, Merge> merges_;  // by PairKey
   std::optional<int32_t> end_of_text_;
 };
 

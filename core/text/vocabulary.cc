@@ -2,15 +2,15 @@
 
 #include <algorithm>  // std::sort
 #include <cstddef>
+#include <unordered_set>
 
-#include "absl/container/flat_hash_set.h"
 #include "core/text/utf8.h"
 #include "glog/logging.h"
 
 namespace lockstep {
 
 CharacterVocabulary::CharacterVocabulary(std::u32string_view text) {
-  absl::flat_hash_set<uint32_t> distinct;
+  std::unordered_set<char32_t> distinct;
   for (char32_t character : text) distinct.insert(character);
   characters_.assign(distinct.begin(), distinct.end());
   std::sort(characters_.begin(), characters_.end());

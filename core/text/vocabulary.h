@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 
 namespace lockstep {
@@ -29,7 +29,7 @@ class CharacterVocabulary {
 
  private:
   std::u32string characters_;
-  absl::flat_hash_map<uint32_t, int32_t> tokens_;
+  std::unordered_map<char32_t, int32_t> tokens_;
 };
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "core/comm/communicator.h"
 #include "core/config/config.h"
 #include "core/nn/model.h"
@@ -66,7 +66,7 @@ class TensorParallel {
   Communicator& ranks_;
   const Settings& settings_;
   TensorGroup group_;
-  absl::flat_hash_set<std::string> split_;  // names of parameters
+  std::set<std::string> split_;  // names of parameters
 };
 
 }  // namespace lockstep

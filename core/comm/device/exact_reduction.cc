@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>  // std::has_single_bit
+#include <set>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "core/tensor/allocator.h"
 
@@ -225,7 +225,7 @@ int RanksANode(absl::Span<const int64_t> node_of_rank) {
   int first_node = 0;
   while (first_node < ranks && node_of_rank[first_node] == node_of_rank[0]) ++first_node;
   if (first_node == 0 || ranks % first_node != 0) return 1;
-  absl::flat_hash_set<int64_t> nodes;
+  std::set<int64_t> nodes;
   for (int rank = 0; rank < ranks; ++rank) {
     if (node_of_rank[rank] != node_of_rank[rank - rank % first_node]) return 1;
     nodes.insert(node_of_rank[rank]);

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/kernels/kernels.h"
 #include "dnnl.hpp"
 
@@ -54,7 +54,7 @@ class ConvolutionPrimitives {
 
   dnnl::engine engine_;
   dnnl::stream stream_;
-  absl::flat_hash_map<std::vector<int64_t>, std::unique_ptr<Primitive>> primitives_;
+  std::map<std::vector<int64_t>, std::unique_ptr<Primitive>> primitives_;
 };
 
 // One compiled primitive.

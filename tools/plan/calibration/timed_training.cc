@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -53,10 +54,11 @@ class KernelTimer final : public KernelObserver {
   }
   void OnKernelEnd(int64_t nanos) override { times_->push_back(static_cast<double>(nanos) * 1e-9); }
 
-  const absl::flat_hash_map<KernelCall, std::vector<double>>& by_call() const { return by_call_; }
+  using ByCall = std::unordered_map<KernelCall, std::vector<double>, absl::Hash<KernelCall>>;
+  const ByCall& by_call() const { return by_call_; }
 
  private:
-  absl::flat_hash_map<KernelCall, std::vector<double>> by_call_;
+  ByCall by_call_;
   std::vector<double>* times_ = nullptr;  // of the present call
 };
 
