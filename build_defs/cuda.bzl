@@ -214,7 +214,7 @@ def ls_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         **kwargs
     )
 
-def ls_gpu_test(name, srcs, deps, size = "small", **kwargs):
+def ls_gpu_test(name, srcs, deps, **kwargs):
     """A test that needs a GPU; it fails where there is none.
 
     Its cases, :<name>_cases, are a library too, for programs that take tests to a GPU (//tools/portable).
@@ -223,22 +223,36 @@ def ls_gpu_test(name, srcs, deps, size = "small", **kwargs):
       name: of the test.
       srcs: of GoogleTest's tests.
       deps: without GoogleTest.
-      size: Bazel's size of the test.
-      **kwargs: as for ls_cc_test.
+      **kwargs: as for ls_cc_test; its size is "small" where none is given.
     """
+    _gpu_test(name, srcs, deps, [], CUDA_ONLY, **kwargs)
+
+def ls_emulated_test(name, srcs, deps, **kwargs):
+    """A test of what emulated GPUs alone can show, such as a GPU that stands still.
+
+    Args:
+      name: of the test. Its cases, :<name>_cases, are a library too (//core/cuda/emulation/faults).
+      srcs: of GoogleTest's tests.
+      deps: without GoogleTest.
+      **kwargs: as for ls_cc_test; its size is "small" where none is given.
+    """
+    _gpu_test(name, srcs, deps, ["emulated"], CUDA_EMULATED_ONLY, **kwargs)
+
+def _gpu_test(name, srcs, deps, tags, target_compatible_with, size = "small", **kwargs):
     ls_cc_library(
         name = name + "_cases",
         testonly = True,
         srcs = srcs,
         alwayslink = True,
-        target_compatible_with = CUDA_ONLY,
+        tags = tags,
+        target_compatible_with = target_compatible_with,
         deps = deps + ["//third_party/gtest:gmock"],
     )
     ls_cc_test(
         name = name,
         size = size,
-        tags = ["gpu"],
-        target_compatible_with = CUDA_ONLY,
+        tags = tags + ["gpu"],
+        target_compatible_with = target_compatible_with,
         deps = [
             ":%s_cases" % name,
             "//third_party/gtest:gtest_main",

@@ -2,11 +2,11 @@
 // that their documentation does not have.
 
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/scoped_environment.h"
 #include "core/cuda/emulation/mistakes.h"
 #include "core/cuda/emulation/testing.h"
 #include "cublasLt.h"
@@ -104,10 +104,9 @@ TEST_F(LibrariesTest, BiasGradientsAreSumsOverTheInnerDimension) {
     EXPECT_EQ(outcome.element, 32);
     EXPECT_EQ(outcome.last_gradient, epilogue == CUBLASLT_EPILOGUE_BGRADA ? 16 : 32);
   }
-  setenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0", 1);
+  const ScopedEnvironment none("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0");
   EXPECT_EQ(ProductOfOnes({.epilogue = CUBLASLT_EPILOGUE_BGRADB, .has_bias = true}).status,
             CUBLAS_STATUS_NOT_SUPPORTED);
-  unsetenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS");
 }
 
 TEST_F(LibrariesTest, AWorkspaceIsLeftAsNan) {

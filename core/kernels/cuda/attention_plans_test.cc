@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/base/testing/captured_log.h"
 #include "core/tensor/rehearsal_allocator.h"
-#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -63,20 +63,6 @@ class NotedLibrary final : public AttentionLibrary {
  private:
   Allocator& allocator_;
   Notes& notes_;
-};
-
-// The lines that are logged while the object lives.
-class Log final : public google::LogSink {
- public:
-  Log() { google::AddLogSink(this); }
-  ~Log() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity /*severity*/, const char* /*full_filename*/,
-            const char* /*base_filename*/, int /*line*/, const google::LogMessageTime& /*time*/,
-            const char* message, size_t length) override {
-    lines.emplace_back(message, length);
-  }
-
-  std::vector<std::string> lines;
 };
 
 class AttentionPlansTest : public testing::Test {
@@ -152,9 +138,9 @@ TEST_F(AttentionPlansTest, WhatOnlyOurKernelsComputeIsNotAskedForAndLoggedOnce) 
   cases[1].attention.documents = {first.data(), 8};
   cases[2].attention.total_heads = 2 * kHeads;
   for (const Case& c : cases) {
-    const Log log;
+    const CapturedLog log;
     for (int call = 0; call < 2; ++call) EXPECT_FALSE(Serves(c.attention, 8, c.dtype)) << c.reason;
-    EXPECT_THAT(log.lines, ElementsAre(HasSubstr(c.reason)));
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr(c.reason)));
   }
   EXPECT_TRUE(notes_.planned.empty());
 }
@@ -184,11 +170,11 @@ TEST_F(AttentionPlansTest, APlanIsMadeOnceForAShapeAndPass) {
 
 TEST_F(AttentionPlansTest, AShapeThatTheLibraryRefusesIsAskedForOnce) {
   notes_.refused_time = 16;
-  const Log log;
+  const CapturedLog log;
   for (int call = 0; call < 3; ++call) EXPECT_FALSE(Serves(Heads(64), 16));
   EXPECT_EQ(notes_.planned.size(), 2u);  // forward and backward
-  EXPECT_THAT(log.lines, ElementsAre(testing::AllOf(HasSubstr("forward"), HasSubstr("no engine")),
-                                     HasSubstr("backward")));
+  EXPECT_THAT(log.lines(), ElementsAre(testing::AllOf(HasSubstr("forward"), HasSubstr("no engine")),
+                                       HasSubstr("backward")));
   EXPECT_TRUE(Serves(Heads(64)));
 }
 
@@ -208,9 +194,9 @@ TEST_F(AttentionPlansTest, APlanThatFailsThrows) {
 TEST_F(AttentionPlansTest, WithoutALibraryNothingIsServedOrLogged) {
   AttentionPlans none(allocator_, nullptr);
   const Attention attention = Heads(64);
-  const Log log;
+  const CapturedLog log;
   EXPECT_FALSE(none.Forward(attention, TensorsOf(attention, 8, DType::kBF16)));
-  EXPECT_TRUE(log.lines.empty());
+  EXPECT_TRUE(log.lines().empty());
 }
 
 }  // namespace

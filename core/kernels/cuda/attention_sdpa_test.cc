@@ -4,13 +4,13 @@
 #include "core/kernels/cuda/attention_sdpa.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/half.h"
 #include "core/base/philox.h"
+#include "core/base/testing/scoped_environment.h"
 #include "core/kernels/reference.h"
 #include "core/tensor/allocator.h"
 #include "gmock/gmock.h"
@@ -21,18 +21,6 @@ namespace {
 
 using testing::HasSubstr;
 using Pass = AttentionShape::Pass;
-
-// A variable of the environment for as long as the object lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Environment() { unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* const name_;
-};
 
 float Rounded(float x, DType dtype) {
   return dtype == DType::kF16 ? HalfToFloat(FloatToHalf(x)) : BFloat16ToFloat(FloatToBFloat16(x));
@@ -133,27 +121,27 @@ TEST_P(AttentionSdpaTest, OfAsManyHeadsOfKeys) { ExpectAttention(kHeads); }
 TEST_P(AttentionSdpaTest, OfGroupedQueries) { ExpectAttention(kKeyHeads); }
 
 TEST_P(AttentionSdpaTest, OfGroupedQueriesOnAnA100) {
-  const Environment a100("LOCKSTEP_STAND_IN_CAPABILITY", "80");
+  const ScopedEnvironment a100("LOCKSTEP_STAND_IN_CAPABILITY", "80");
   ExpectAttention(kKeyHeads);
 }
 
 // The frontend has another graph for those that may differ from call to call, on some GPUs.
 TEST_P(AttentionSdpaTest, BackwardAsksForTheGraphThatRepeatsItsBits) {
   for (const char* capability : {"80", "89", "90", "100", "120"}) {
-    const Environment gpu("LOCKSTEP_STAND_IN_CAPABILITY", capability);
+    const ScopedEnvironment gpu("LOCKSTEP_STAND_IN_CAPABILITY", capability);
     EXPECT_EQ(library_->Plan(ShapeOf(Pass::kBackward)).status(), absl::OkStatus()) << capability;
   }
 }
 
 TEST_P(AttentionSdpaTest, EnginesThatDoNotRepeatTheirBitsAreRefused) {
-  const Environment differs("LOCKSTEP_STAND_IN_NOTE", "1");
+  const ScopedEnvironment differs("LOCKSTEP_STAND_IN_NOTE", "1");
   for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
     EXPECT_EQ(library_->Plan(ShapeOf(pass)).status().code(), absl::StatusCode::kUnimplemented);
   }
 }
 
 TEST_P(AttentionSdpaTest, AShapeWithoutAnEngineIsRefused) {
-  const Environment none("LOCKSTEP_STAND_IN_ENGINES", "0");
+  const ScopedEnvironment none("LOCKSTEP_STAND_IN_ENGINES", "0");
   EXPECT_EQ(library_->Plan(ShapeOf(Pass::kForward)).status().code(),
             absl::StatusCode::kUnimplemented);
 }

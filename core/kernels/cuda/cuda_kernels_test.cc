@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/base/testing/captured_log.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/kernels/cuda/attention_sdpa.h"
 #include "core/kernels/kernels_suite.h"
-#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -87,20 +87,6 @@ TEST(CudaKernelsTest, WorkspaceIsBookedAndGivenBack) {
   EXPECT_EQ(allocator.books().live(MemoryClass::kWorkspace), 0);
 }
 
-// The lines that are logged while the object lives.
-class Log final : public google::LogSink {
- public:
-  Log() { google::AddLogSink(this); }
-  ~Log() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity /*severity*/, const char* /*full_filename*/,
-            const char* /*base_filename*/, int /*line*/, const google::LogMessageTime& /*time*/,
-            const char* message, size_t length) override {
-    lines.emplace_back(message, length);
-  }
-
-  std::vector<std::string> lines;
-};
-
 // Asked for cuDNN's attention, the kernels give our own's numbers within the dtype's precision, and
 // the same bits again; where there is no such cuDNN, our own's bits.
 class CudnnAttentionTest : public testing::TestWithParam<DType> {
@@ -147,13 +133,13 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CudnnAttentionTest, testing::Values(DType::kF16
 
 TEST_P(CudnnAttentionTest, AgreesWithOurOwnAndRepeatsItsBits) {
   const auto own = Attend(AttentionKernels::kOwn);
-  const Log log;
+  const CapturedLog log;
   const auto first = Attend(AttentionKernels::kCudnn);
   if (cuda::IsBuiltWithCudnnFrontend()) {
-    EXPECT_THAT(log.lines, testing::IsEmpty());  // cuDNN refuses nothing
+    EXPECT_THAT(log.lines(), testing::IsEmpty());  // cuDNN refuses nothing
   } else {
-    EXPECT_THAT(log.lines, testing::ElementsAre(testing::HasSubstr("forward"),
-                                                testing::HasSubstr("backward")));
+    EXPECT_THAT(log.lines(), testing::ElementsAre(testing::HasSubstr("forward"),
+                                                  testing::HasSubstr("backward")));
     EXPECT_EQ(first, own);
   }
   EXPECT_EQ(first, Attend(AttentionKernels::kCudnn));

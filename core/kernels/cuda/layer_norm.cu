@@ -92,15 +92,22 @@ __device__ __forceinline__ void ForSegments(int64_t width, Function&& f) {
   }
 }
 
-// Loads them; behind the row's end its last ones again, so that no load waits for a decision.
-template <int kSegments, typename T>
-__device__ __forceinline__ void LoadSegments(const T* row, int64_t width,
-                                             float (&out)[kSegments][kVector]) {
+// Calls f(segment, column) for all segments: behind the row's end with its last columns again, so
+// that no load waits for a decision.
+template <int kSegments, typename Function>
+__device__ __forceinline__ void ForAllSegments(int64_t width, Function&& f) {
 #pragma unroll
   for (int s = 0; s < kSegments; ++s) {
     const int64_t c = s * kSegment + static_cast<int>(threadIdx.x) % kWarp * kVector;
-    Load(row, c < width ? c : width - kVector, out[s]);
+    f(s, c < width ? c : width - kVector);
   }
+}
+
+// Loads the calling lane's columns of a row.
+template <int kSegments, typename T>
+__device__ __forceinline__ void LoadSegments(const T* row, int64_t width,
+                                             float (&out)[kSegments][kVector]) {
+  ForAllSegments<kSegments>(width, [&](int s, int64_t c) { Load(row, c, out[s]); });
 }
 
 template <int kSegments, typename T>
@@ -182,19 +189,16 @@ cudaError_t WithSegments(int64_t width, Function&& f) {
   return f(std::integral_constant<int, kLeast>());
 }
 
-// As LoadSegments, in the elements' own type: rows are converted where they are used, so that 16
-// bits take half the registers.
+// Does what LoadSegments does, but leaves the elements in their own type: rows are converted where
+// they are used, so that 16 bits take half the registers.
 template <int kSegments, typename T>
 __device__ __forceinline__ void HoldSegments(const T* row, int64_t width,
                                              T (&out)[kSegments][kVector]) {
-#pragma unroll
-  for (int s = 0; s < kSegments; ++s) {
-    const int64_t c = s * kSegment + static_cast<int>(threadIdx.x) % kWarp * kVector;
-    const T* const from = row + (c < width ? c : width - kVector);
+  ForAllSegments<kSegments>(width, [&](int s, int64_t c) {
     for (int i = 0; i < static_cast<int>(sizeof(out[s]) / sizeof(uint4)); ++i) {
-      reinterpret_cast<uint4*>(out[s])[i] = reinterpret_cast<const uint4*>(from)[i];
+      reinterpret_cast<uint4*>(out[s])[i] = reinterpret_cast<const uint4*>(row + c)[i];
     }
-  }
+  });
 }
 
 // Rows of up to this many segments have all gradients in one pass: a lane has its columns of a row
@@ -207,12 +211,13 @@ constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
                            : std::is_same_v<T, __half> ? DType::kF16
                                                        : DType::kBF16;
 
-// dx, and partial[chunk][2][width] as PartColumnsKernel has it for GradientTerms, bit for bit. A
-// block has a chunk of rows, a warp every kWarps-th of them, one after the other: it holds the row,
-// gives dx, and adds to the sums of its columns. x and dy are read once. Their type is that of all:
-// a choice of dtypes at each load and store would make the program several times as large. The rows
-// whose sums PartColumnsKernel keeps apart, every `down`-th of the chunk, are a warp's here, or
-// those of several rounds of one; a chunk has at most kFloatRows of each.
+// Writes dx, and partial[chunk][2][width] with the bits that PartColumnsKernel writes for
+// GradientTerms. A block takes a chunk of rows. Each of its warps takes every kWarps-th row of the
+// chunk, one after the other: it loads x and dy of the row once, writes dx, and adds to the sums of
+// its columns. All arrays have the type T: a choice of dtypes at each load and store would make the
+// program several times as large. PartColumnsKernel keeps the sums of every `down`-th row apart; so
+// does a warp here, in several rounds where there are more of these sums than warps. At most
+// kFloatRows rows of a chunk go into one sum.
 template <int kSegments, typename T>
 __global__ void __launch_bounds__(kThreads)
     GradientsKernel(LayerNormInputs n, const T* x, const T* scale, const T* dy, const T* residual,

@@ -2,12 +2,12 @@
 // some shapes alone: the emulation leaves out what the environment says.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/base/testing/scoped_environment.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/kernels/cuda/cuda_kernels.h"
@@ -19,18 +19,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// A variable of the environment for as long as the object lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Environment() { unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* const name_;
-};
 
 class LesserGpusTest : public testing::Test {
  protected:
@@ -70,7 +58,8 @@ class LesserGpusTest : public testing::Test {
 
 TEST_F(LesserGpusTest, HeadsThatSharedMemoryCannotHoldAreRefusedWithTheWidestThatItCan) {
   EXPECT_THAT(*Attend(256), testing::Each(2));
-  const Environment less("LOCKSTEP_EMULATED_SHARED_BYTES", "101376");  // compute capability 8.6
+  const ScopedEnvironment less("LOCKSTEP_EMULATED_SHARED_BYTES",
+                               "101376");  // compute capability 8.6
   EXPECT_THAT(*Attend(197), testing::Each(2));
   for (const int64_t width : {198, 256}) {
     const absl::Status status = Attend(width).status();
@@ -85,7 +74,7 @@ TEST_F(LesserGpusTest, TheBiasIsAddedWhereCudnnDoesNotFuseIt) {
   const Tensor x = Upload({1, 1, 2, 2}, {1, 2, 3, 4}), w = Upload({3, 1, 1, 2}, {1, 0, 0, 1, 1, 1});
   const Tensor bias = Upload({3}, {10, 20, 30}), y = kernels_.Empty({1, 1, 2, 3});
   const std::vector<float> expected = {11, 22, 33, 13, 24, 37};
-  const Environment less("LOCKSTEP_EMULATED_CUDNN_BIAS", "0");
+  const ScopedEnvironment less("LOCKSTEP_EMULATED_CUDNN_BIAS", "0");
   for (int call = 0; call < 2; ++call) {  // the second one knows
     kernels_.Fill(y, 0);
     kernels_.Convolution(x, w, bias, {.kernel = 1}, y);

@@ -8,11 +8,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "core/autograd/testing/arrays.h"
+#include "core/base/testing/scoped_environment.h"
 #include "core/cuda/allocator.h"
 #include "core/cuda/context.h"
 #include "core/cuda/emulation/reads.h"
@@ -274,9 +274,8 @@ TEST_F(BiasGradientsTest, TheOwnOrderStaysUnlessTheLibraryIsAskedFor) {
 
 TEST_F(BiasGradientsTest, WhereCublasLtRefusesTheOwnSumsServe) {
   const Gradients own = Compute(BiasGradients::kOwnOrder, DType::kBF16, DType::kF32);
-  setenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0", 1);
+  const ScopedEnvironment none("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS", "0");
   const Gradients found = Compute(BiasGradients::kLibrary, DType::kBF16, DType::kF32);
-  unsetenv("LOCKSTEP_EMULATED_CUBLASLT_BIAS_GRADIENTS");
   EXPECT_EQ(found.dbias, own.dbias);
   EXPECT_EQ(found.dw, own.dw);
   EXPECT_GT(found.read, 0);
