@@ -49,3 +49,17 @@ def ls_cc_test(name, copts = [], linkstatic = True, **kwargs):
         linkstatic = linkstatic,
         **kwargs
     )
+
+def _link_only_impl(ctx):
+    return [
+        CcInfo(linking_context = ctx.attr.dep[CcInfo].linking_context),
+        DefaultInfo(default_runfiles = ctx.attr.dep[DefaultInfo].default_runfiles),
+    ]
+
+ls_link_only = rule(
+    implementation = _link_only_impl,
+    doc = """A library of which programs are linked with the objects, and no source sees a header or a define.
+
+    What depends on it is compiled the same, and so only once, whatever configuration decides `dep` is.""",
+    attrs = {"dep": attr.label(mandatory = True, providers = [CcInfo])},
+)

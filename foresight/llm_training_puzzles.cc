@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/run/recorded_step.h"
+#include "core/run/record/recorded_step.h"
 #include "foresight/kernel_tensors.h"
 
 namespace lockstep {

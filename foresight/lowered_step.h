@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "core/comm/operation.h"
 #include "core/kernels/kernel_call.h"
-#include "core/run/recorded_step.h"
+#include "core/run/record/recorded_step.h"
 #include "foresight/cluster.h"
 #include "foresight/comm_time.h"
 #include "foresight/dialect.h"

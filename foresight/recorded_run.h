@@ -6,10 +6,10 @@
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
 #include "core/config/settings.h"
-#include "core/run/recorded_step.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/record/recorded_step.h"
 #include "core/run/rehearsal.h"
-#include "core/run/strategy.h"
-#include "core/run/training_run.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/schedules/schedule.h"
 
 namespace lockstep {

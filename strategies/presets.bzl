@@ -73,5 +73,5 @@ def presets_library(name):
             "leg_strategies.cc",
         ],
         hdrs = [name + ".h"],
-        deps = ["//core/run:strategy", "//strategies/engine"] + ["//strategies/" + preset for preset in PRESETS],
+        deps = ["//core/run/strategy", "//strategies/engine"] + ["//strategies/" + preset for preset in PRESETS],
     )

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

@@ -29,7 +29,7 @@ constexpr NumberBounds kFraction = {.at_least = 0, .less_than = 1};
 
 void ReadTrain(ConfigReader& reader, Settings& settings) {
   reader.Require("steps", &settings.steps, kSteps);
-  double epochs = 0;  // becomes steps where the data is known (core/run/epochs.h)
+  double epochs = 0;  // becomes steps where the data is known (core/run/leg/epochs.h)
   reader.Read("epochs", &epochs);
   std::vector<std::string> legs;
   reader.Read("legs", &legs);

@@ -57,7 +57,8 @@ struct AttentionSums {
 // 16 bits, it says so.
 //
 // A backend may lack kernels: their bodies there are `Lack();`, and RankDevices::lacking_kernels()
-// (core/run/rank_device.h) names them. A run that calls one of them is refused before it starts.
+// (core/run/device/rank_device.h) names them. A run that calls one of them is refused before it
+// starts.
 class Kernels {
  public:
   virtual ~Kernels() = default;

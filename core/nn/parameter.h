@@ -56,7 +56,8 @@ class Parameter : public Leaf {
   // Ranks that each have all of the parameter, but only a part of what its gradient is the sum of
   // (docs/numerics.md, "Trees nest"): what their features contribute, and what their
   // tokens do, first over ranks that divide what each of the last group has. Such parts are summed
-  // once a shard (CompleteGradient, core/run/local_model.h). Null: this rank has all of it.
+  // once a shard (CompleteGradient, core/run/strategy/local_model.h). Null: this rank has all of
+  // it.
   GradientGroup* features_over = nullptr;
   GradientGroup* tokens_over = nullptr;
   GradientGroup* context_over = nullptr;

@@ -1,6 +1,6 @@
 // Probes of passes: what watches the values that leave blocks and layers, and the gradients that
 // come back to them (docs/debugging.md). Layers only say what a tensor is and which elements of it
-// are here; core/run/run_probe.h decides what becomes of it.
+// are here; core/run/record/run_probe.h decides what becomes of it.
 
 #pragma once
 

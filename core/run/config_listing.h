@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
 #include "core/config/config.h"
-#include "core/run/strategy.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

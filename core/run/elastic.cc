@@ -16,9 +16,9 @@
 #include "core/checkpoint/in_memory.h"
 #include "core/config/legs.h"
 #include "core/report/restart_log.h"
-#include "core/run/exit_codes.h"
 #include "core/run/mesh_choice.h"
 #include "core/run/restart_limit.h"
+#include "core/run/stop/exit_codes.h"
 #include "core/run/trainer.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 
 #include "core/report/block_profile.h"
 #include "core/report/time_prediction.h"
-#include "core/run/strategy.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

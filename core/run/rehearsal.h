@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "core/comm/held_memory.h"
 #include "core/report/rank_report.h"
-#include "core/run/recorded_step.h"
-#include "core/run/strategy.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/record/recorded_step.h"
+#include "core/run/strategy/strategy.h"
 #include "core/tensor/memory.h"
 
 namespace lockstep {

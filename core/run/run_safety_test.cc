@@ -16,7 +16,7 @@
 #include "core/base/file.h"
 #include "core/base/subprocess.h"
 #include "core/probe/probe_file.h"
-#include "core/run/run_signals.h"
+#include "core/run/stop/run_signals.h"
 #include "core/run/testing/trainer_program_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

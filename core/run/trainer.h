@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "core/comm/launch.h"
 #include "core/report/rank_report.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/checkpoint/weights.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/model_weights.h"
+#include "core/run/strategy/model_weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/transformer/gpt2_file.h"

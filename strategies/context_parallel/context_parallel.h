@@ -6,8 +6,8 @@
 #include "core/config/config.h"
 #include "core/config/settings.h"
 #include "core/nn/model.h"
-#include "core/run/local_model.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/local_model.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/context_parallel/context_ranks.h"
 #include "strategies/recompute/checkpointing.h"
 

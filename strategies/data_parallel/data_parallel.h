@@ -11,9 +11,9 @@
 #include "core/config/settings.h"
 #include "core/layout/model_layout.h"
 #include "core/optim/optimizer.h"
-#include "core/run/local_model.h"
-#include "core/run/stage_pass.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/local_model.h"
+#include "core/run/strategy/stage_pass.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include "core/nn/model.h"
 #include "core/nn/pass.h"
-#include "core/run/local_model.h"
+#include "core/run/strategy/local_model.h"
 #include "strategies/data_parallel/unit.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "core/base/status.h"
-#include "core/run/local_model.h"
+#include "core/run/strategy/local_model.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include "core/comm/work.h"
 #include "core/layout/model_layout.h"
 #include "core/nn/model.h"
-#include "core/run/shard_sum.h"
+#include "core/run/strategy/shard_sum.h"
 #include "strategies/data_parallel/data_parallel.h"
 #include "strategies/data_parallel/flat_parameters.h"
 

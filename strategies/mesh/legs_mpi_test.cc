@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/subprocess.h"
-#include "core/run/run_signals.h"
+#include "core/run/stop/run_signals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -7,8 +7,8 @@
 
 #include "core/base/status.h"
 #include "core/config/cut_settings.h"
-#include "core/run/replica.h"
-#include "core/run/updater.h"
+#include "core/run/strategy/replica.h"
+#include "core/run/strategy/updater.h"
 
 namespace lockstep {
 namespace {

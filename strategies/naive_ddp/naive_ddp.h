@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/run/stage_pass.h"
+#include "core/run/strategy/stage_pass.h"
 
 namespace lockstep {
 

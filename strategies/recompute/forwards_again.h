@@ -5,7 +5,7 @@
 
 #include "core/nn/model.h"
 #include "core/nn/split.h"
-#include "core/run/local_model.h"
+#include "core/run/strategy/local_model.h"
 
 namespace lockstep {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/run/expert_loads.h"
-#include "core/run/replica.h"
-#include "core/run/updater.h"
+#include "core/run/strategy/expert_loads.h"
+#include "core/run/strategy/replica.h"
+#include "core/run/strategy/updater.h"
 
 namespace lockstep {
 namespace {

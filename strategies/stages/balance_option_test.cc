@@ -11,7 +11,7 @@
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/nn/layers.h"
-#include "core/run/profile_blocks.h"
+#include "core/run/leg/profile_blocks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/run/stage_pass.h"
+#include "core/run/strategy/stage_pass.h"
 #include "core/run/testing/local_model_under_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "core/run/local_model.h"
-#include "core/run/stage_pass.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/local_model.h"
+#include "core/run/strategy/stage_pass.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/recompute/checkpointing.h"
 #include "strategies/schedules/schedule.h"
 #include "strategies/stages/stage_links.h"

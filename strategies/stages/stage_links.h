@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/run/local_model.h"
-#include "core/run/stage_pass.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/local_model.h"
+#include "core/run/strategy/stage_pass.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/stages/stage_plan.h"
 #include "strategies/stages/tensor_route.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/run/local_model.h"
+#include "core/run/strategy/local_model.h"
 #include "strategies/stages/stage_plan.h"
 
 namespace lockstep {

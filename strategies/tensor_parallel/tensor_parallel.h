@@ -8,8 +8,8 @@
 #include "core/config/config.h"
 #include "core/nn/model.h"
 #include "core/optim/optimizer.h"
-#include "core/run/local_model.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/local_model.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/recompute/checkpointing.h"
 #include "strategies/tensor_parallel/tensor_group.h"
 

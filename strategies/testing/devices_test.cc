@@ -11,7 +11,7 @@
 #include "core/comm/device/device_communicator.h"
 #include "core/comm/device/testing/made_up_device.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/rank_device.h"
+#include "core/run/device/rank_device.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/ddp/ddp.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "strategies/testing/flipping_calls.h"
 
 namespace lockstep {

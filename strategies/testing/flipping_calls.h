@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/run/rank_device.h"
+#include "core/run/device/rank_device.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/kernels/cpu/instruction_set.h"
-#include "core/run/rank_device.h"
+#include "core/run/device/rank_device.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/presets.h"

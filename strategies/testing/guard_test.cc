@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "core/base/status.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/rank_device.h"
+#include "core/run/device/rank_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/layout/model_layout.h"
-#include "core/run/batches.h"
+#include "core/run/leg/batches.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
 #include "strategies/cp/cp.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
 #include "core/config/config_reader.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"

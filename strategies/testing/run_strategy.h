@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/run/leg/training_run.h"
 #include "core/run/rehearsal.h"
 #include "core/run/trainer.h"
-#include "core/run/training_run.h"
 
 namespace lockstep {
 

@@ -28,7 +28,7 @@
 #include "core/config/settings.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
-#include "core/run/model_fingerprint.h"
+#include "core/run/directory/model_fingerprint.h"
 #include "core/tensor/allocator.h"
 #include "models/models.h"
 #include "nlohmann/json.hpp"

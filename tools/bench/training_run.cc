@@ -7,8 +7,8 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/run/leg/training_run.h"
 #include "core/run/trainer.h"
-#include "core/run/training_run.h"
 #include "models/models.h"
 #include "tools/experiment/paths.h"
 

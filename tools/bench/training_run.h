@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "core/checkpoint/checkpoint_costs.h"
 #include "core/data/dataset.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "core/tensor/device.h"
 #include "core/tensor/memory.h"
 #include "tools/bench/torch_peer.h"

@@ -7,10 +7,10 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/run/run_signals.h"
-#include "core/run/stop_request.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/stop/run_signals.h"
+#include "core/run/stop/stop_request.h"
 #include "core/run/trainer.h"
-#include "core/run/training_run.h"
 #include "models/models.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
 #include "core/report/metrics.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "tools/curve/reorderings.h"
 
 namespace lockstep {

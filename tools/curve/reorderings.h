@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/dataset.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
 
 namespace lockstep {
 

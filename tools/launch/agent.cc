@@ -25,10 +25,10 @@
 #include "core/checkpoint/in_memory.h"
 #include "core/report/error_file.h"
 #include "core/report/restart_log.h"
-#include "core/run/exit_codes.h"
+#include "core/run/directory/run_directory.h"
 #include "core/run/restart_limit.h"
-#include "core/run/run_directory.h"
-#include "core/run/run_signals.h"
+#include "core/run/stop/exit_codes.h"
+#include "core/run/stop/run_signals.h"
 #include "nlohmann/json.hpp"
 #include "tools/launch/worker_group.h"
 

@@ -20,7 +20,7 @@
 #include <string>
 
 #include "core/base/file.h"
-#include "core/run/run_signals.h"
+#include "core/run/stop/run_signals.h"
 
 namespace lockstep {
 namespace {

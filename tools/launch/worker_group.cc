@@ -25,7 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/checksum.h"
 #include "core/base/status.h"
-#include "core/run/exit_codes.h"
+#include "core/run/stop/exit_codes.h"
 #include "tools/experiment/paths.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/config/command_line.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
 #include "foresight/cluster.h"
 #include "foresight/cluster_comm_time.h"
 #include "foresight/dialect.h"

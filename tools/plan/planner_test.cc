@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "core/base/file.h"
-#include "core/run/training_run.h"
+#include "core/run/leg/training_run.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"

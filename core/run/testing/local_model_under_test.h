@@ -5,7 +5,7 @@
 
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/local_model.h"
+#include "core/run/strategy/local_model.h"
 
 namespace lockstep {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "core/comm/launch.h"
 #include "core/kernels/cpu/cpu_kernels.h"
-#include "core/run/batch_statistics.h"
-#include "core/run/local_model.h"
+#include "core/run/strategy/batch_statistics.h"
+#include "core/run/strategy/local_model.h"
 #include "strategies/stages/schedule_runner.h"
 
 namespace lockstep {

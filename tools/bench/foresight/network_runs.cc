@@ -14,7 +14,7 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/config/command_line.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "foresight/cluster.h"
 #include "foresight/cluster_comm_time.h"
 #include "foresight/dialect.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 
 #include "core/checkpoint/state_tensor.h"
 #include "core/data/dataset.h"
-#include "core/run/strategy.h"
+#include "core/run/strategy/strategy.h"
 #include "tools/divergence/testing/faulty_kernels.h"
 
 namespace lockstep {

@@ -1,0 +1,85 @@
+#include "core/run/guard/loss_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/status.h"
+#include "core/comm/host_numbers.h"
+
+namespace lockstep {
+namespace {
+
+std::string Circumstances(const StepResult& result) {
+  return absl::StrCat("(learning rate ", result.learning_rate, ", gradient norm ",
+                      result.gradient_norm, "), and the run stops before it saves anything. ");
+}
+
+std::string WhatIsNot(const StepResult& result) {
+  if (!std::isfinite(result.loss)) return absl::StrCat("the loss is ", result.loss);
+  return "the loss is finite, and the norm of the gradients is not";
+}
+
+// How a user sees what happened in a step: no checkpoint behind it has been saved.
+std::string HowToRepeat(int64_t step) {
+  return absl::StrCat(
+      "To see the step's tensors, repeat it in a copy of the run's directory: "
+      "--resume --set train.steps=",
+      step + 1, " --set probe.first_step=", step, " --set probe.steps=1 (docs/debugging.md)");
+}
+
+}  // namespace
+
+bool LossWatch::IsFinite(const StepResult& result) {
+  return std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+}
+
+absl::Status LossWatch::Take(int64_t step, const StepResult& result) {
+  if (result.skipped) return absl::OkStatus();
+  if (!IsFinite(result)) {
+    if (settings_.on_nan == OnNan::kContinue) return absl::OkStatus();
+    return absl::OutOfRangeError(absl::StrCat(
+        "step ", step + 1, ": ", WhatIsNot(result), " ", Circumstances(result),
+        "Lower schedule.learning_rate, or clip with train.clip_norm, and --resume from the newest "
+        "checkpoint; train.on_nan=continue goes on. ",
+        HowToRepeat(step)));
+  }
+  const double before = mean();
+  if (!Jumps(result.loss)) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      "step ", step + 1, ": the loss jumps to ", result.loss,
+      ", more than guard.loss_jump = ", settings_.guard.loss_jump, " times the ", before,
+      " of the steps before ", Circumstances(result),
+      "--resume goes on from the newest checkpoint, with guard.loss_jump=0 past the jump. ",
+      HowToRepeat(step)));
+}
+
+double LossWatch::mean() const {
+  if (losses_.size() < kLeast) return 0;
+  return std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+}
+
+bool LossWatch::Jumps(double loss) {
+  const double factor = settings_.guard.loss_jump, before = mean();
+  if (factor > 0 && before > 0 && loss > factor * before) return true;
+  losses_.push_back(loss);
+  if (losses_.size() > kMost) losses_.pop_front();
+  return false;
+}
+
+absl::Status LossWatch::Share(Communicator& ranks) {
+  std::array<double, kMost> losses;
+  losses.fill(std::numeric_limits<double>::quiet_NaN());  // as no loss here is
+  std::ranges::copy(losses_, losses.begin());
+  LS_RETURN_IF_ERROR(BroadcastNumbers(ranks, absl::MakeSpan(losses), 0, "losses before"));
+  losses_.assign(losses.begin(),
+                 std::ranges::find_if(losses, [](double loss) { return std::isnan(loss); }));
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include "core/run/guard/loss_watch.h"
+
+#include <limits>
+#include <string>
+
+#include "core/comm/launch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Settings WithFactor(double factor) {
+  Settings settings;
+  settings.guard.loss_jump = factor;
+  return settings;
+}
+
+bool IsStopped(LossWatch& watch, double loss) { return !watch.Take(6, {.loss = loss}).ok(); }
+
+TEST(LossWatchTest, AJumpIsSeenOnceThereIsAMean) {
+  const Settings settings = WithFactor(2);
+  LossWatch watch(settings);
+  EXPECT_FALSE(IsStopped(watch, 1));
+  EXPECT_FALSE(IsStopped(watch, 100));  // too early to say
+  LossWatch later(settings);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(IsStopped(later, 3));
+  EXPECT_EQ(later.mean(), 3);
+  EXPECT_FALSE(IsStopped(later, 6));  // no more than twice the mean
+  EXPECT_TRUE(IsStopped(later, 7.3));
+  EXPECT_THAT(std::string(later.Take(6, {.loss = 7.3}).message()),  // has not moved the mean
+              AllOf(HasSubstr("step 7: the loss jumps to 7.3, more than guard.loss_jump = 2 times"),
+                    HasSubstr("train.steps=7 --set probe.first_step=6")));
+}
+
+TEST(LossWatchTest, TheMeanForgetsWhatIsLongAgo) {
+  const Settings settings = WithFactor(2);
+  LossWatch watch(settings);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(IsStopped(watch, 8));
+  for (int i = 0; i < 16; ++i) EXPECT_FALSE(IsStopped(watch, 1));
+  EXPECT_EQ(watch.mean(), 1);
+  EXPECT_TRUE(IsStopped(watch, 2.1));
+}
+
+TEST(LossWatchTest, WithoutAFactorNothingJumps) {
+  const Settings settings = WithFactor(0);
+  LossWatch watch(settings);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(IsStopped(watch, 1));
+  EXPECT_FALSE(IsStopped(watch, 1e30));
+}
+
+TEST(LossWatchTest, ALossThatIsNotFiniteStopsUnlessItMayGoOn) {
+  Settings settings = WithFactor(0);
+  LossWatch watch(settings);
+  EXPECT_THAT(std::string(watch.Take(2, {.loss = kNan}).message()),
+              HasSubstr("step 3: the loss is nan"));
+  EXPECT_THAT(std::string(watch.Take(2, {.loss = 1, .gradient_norm = kNan}).message()),
+              HasSubstr("step 3: the loss is finite, and the norm of the gradients is not"));
+  EXPECT_TRUE(watch.Take(2, {.loss = kNan, .skipped = true}).ok());
+  settings.on_nan = OnNan::kContinue;
+  EXPECT_FALSE(IsStopped(watch, kNan));
+}
+
+TEST(LossWatchTest, RanksThatHaveSeenNoLossGetThoseOfTheFirst) {
+  for (const int count : {0, 3, 16}) {
+    const Settings settings = WithFactor(2);
+    const absl::Status status = RunRanks(3, {}, [&](RankHandle& handle) -> absl::Status {
+      LossWatch watch(settings);
+      for (int i = 0; i < count && handle.rank() == 0; ++i) EXPECT_FALSE(IsStopped(watch, 3));
+      const absl::Status shared = watch.Share(handle.comm());
+      for (int i = count; i < 4; ++i) EXPECT_FALSE(IsStopped(watch, 3));
+      EXPECT_EQ(watch.mean(), 3);
+      EXPECT_TRUE(IsStopped(watch, 6.5));
+      return shared;
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

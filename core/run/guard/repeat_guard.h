@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/state_tensor.h"
+#include "core/config/settings.h"
+#include "core/kernels/kernels.h"
+#include "core/nn/probe.h"
+#include "core/report/results.h"
+#include "core/run/guard/exchanged_ranks.h"
+#include "core/run/leg/rank_in_leg.h"
+#include "core/run/record/pass_order.h"
+#include "core/tensor/allocator.h"
+
+namespace lockstep {
+
+// What passed through a rank in one run of a step, as hashes, in the order of the rank's work.
+class ObservedStep final : public PassProbe {
+ public:
+  struct Value {
+    PassOrder order;
+    std::string what;
+    uint64_t hash = 0;
+  };
+
+  // All of them outlive it. `next` observes the same; null: nobody does.
+  ObservedStep(const std::vector<std::string>& blocks, Kernels& kernels, PassProbe* next)
+      : blocks_(blocks), kernels_(kernels), next_(next) {}
+
+  void Observe(const ProbedTensor& tensor, const Tensor& value) override;
+  void ObserveGradient(const std::string& parameter, const Tensor& gradient) override;
+
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
+  int64_t NumberOf(int64_t micro_batch);
+
+  const std::vector<std::string>& blocks_;
+  Kernels& kernels_;
+  PassProbe* next_;
+  std::map<int64_t, int64_t> micro_batches_;  // in the order in which the rank works on them
+  std::vector<Value> values_;
+};
+
+// Repeats steps (guard.every) from a copy of the state, and compares hashes of what came of them:
+// state, loss, norm of the gradients. They are the same to the bit on every layout, so a difference
+// is a fault of a processor, a memory or a link; a third run of the step decides which of the two
+// was wrong. Between a step that was repeated and the next one, the state is held to its hash too.
+//
+// Each rank repeats its own work, or (guard.repeat_on = "other_rank") that of another rank. On the
+// same rank, what all runs of a step get wrong alike is not seen, such as a unit that always
+// computes the same wrong bits; on another rank it is, and a third rank decides whose bits are
+// wrong, where there is one. Costs one more step, a copy of the state in host memory, and hashes of
+// what leaves blocks and layers; on another rank also the memory of another state (ExchangedRanks),
+// and sending it.
+class RepeatGuard {
+ public:
+  // The tools outlive it.
+  RepeatGuard(const GuardSettings& settings, const RankTools& tools)
+      : settings_(settings), tools_(tools), kernels_(tools.kernels) {}
+
+  // Before step `step`, counted from 0, of a leg. Called by all ranks of the leg, as is End.
+  // DataLoss names the tensor and the rank whose memory has changed since the step before.
+  absl::Status Begin(int64_t step, RankInLeg& here);
+
+  // After the step. `again` trains it once more, in the role that it is given. DataLoss, which one
+  // rank tells, names step, rank and the first tensor that differed.
+  using Again = std::function<StepResult(RankInLeg& where)>;
+  absl::Status End(int64_t step, const StepResult& result, RankInLeg& here, const Again& again);
+
+  // The state is about to change by other means than a step, and the ranks by other means than
+  // their roles: a change of mesh.
+  void Forget() {
+    at_rest_.clear();
+    exchanged_.reset();
+  }
+
+ private:
+  using Hashes = std::vector<uint64_t>;
+  struct Outcome {
+    Hashes state;
+    double loss = 0;
+    double gradient_norm = 0;
+    std::vector<ObservedStep::Value> observed;
+  };
+
+  // The runs of a step that came to different bits, on this rank or in its role.
+  struct Runs {
+    Outcome first, second;               // the step, and its repetition
+    Outcome third = {};                  // another repetition, on this rank
+    std::optional<Outcome> fourth = {};  // on another rank; only where the second was, too
+    int second_by = 0, fourth_by = 0;    // the ranks that trained them
+  };
+  // Whose bits were wrong in this rank's role.
+  struct Verdict {
+    std::vector<int64_t> suspects;  // one rank, or two where nobody has a majority
+    std::string when;               // "in the step, as two repetitions agree"
+  };
+  // Where two outcomes differ first on this rank: at one of what was observed, else at a tensor of
+  // the state, else in loss or norm.
+  struct Place {
+    int64_t observed = -1, state = -1;
+  };
+
+  bool IsDue(int64_t step) const {
+    return settings_.every > 0 && (step + 1) % settings_.every == 0;
+  }
+  Hashes HashesOf(const std::vector<StateTensor>& state) const;
+  Outcome OutcomeOf(const StepResult& result, RankInLeg& here) const;
+  absl::Status CheckCopy(int64_t step, RankInLeg& here) const;
+  // The copy is the state again.
+  void Restore(RankInLeg& here) const;
+  Outcome Train(RankInLeg& where, const Again& again) const;
+  Outcome Repeat(RankInLeg& here, const Again& again);
+  // What this rank's work came to on another rank, from the state as it is.
+  absl::StatusOr<Outcome> RepeatElsewhere(ExchangedRanks& ranks, RankInLeg& here,
+                                          const Outcome& expected, const Again& again) const;
+  // Whether two outcomes are the same on all ranks.
+  static absl::StatusOr<bool> Agree(const Outcome& a, const Outcome& b, RankInLeg& here);
+  // Trains the step again until it is known whose bits were wrong, and says so.
+  absl::Status Decide(int64_t step, Runs runs, RankInLeg& here, const Again& again);
+  static Place WhereTheyDiffer(const Outcome& a, const Outcome& b);
+  static Verdict Judge(const Runs& runs, const Place& place, int rank);
+  absl::Status Explain(int64_t step, const Runs& runs, RankInLeg& here) const;
+
+  const GuardSettings settings_;
+  const RankTools& tools_;
+  Kernels& kernels_;
+  CpuAllocator host_;
+  std::vector<StateTensor> copy_;  // of what a step changes, in host memory
+  Hashes copied_;                  // hashes of copy_
+  std::optional<ObservedStep> first_;
+  std::optional<ExchangedRanks> exchanged_;  // made when it is needed first
+  Hashes at_rest_;                           // hashes of the state between steps; empty: not known
+};
+
+}  // namespace lockstep

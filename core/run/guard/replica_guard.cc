@@ -1,0 +1,123 @@
+#include "core/run/guard/replica_guard.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/checksum.h"
+#include "core/base/status.h"
+#include "core/comm/agree.h"
+#include "core/tensor/allocator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kLabel[] = "replicas";
+
+HeldHash HashOf(const StateTensor& part, Kernels& kernels) {
+  if (part.tensor.elements() == 0) return {};
+  std::vector<std::byte> copy;
+  std::span<const std::byte> bytes(part.tensor.raw(), static_cast<size_t>(part.tensor.bytes()));
+  if (part.tensor.device().type != DeviceType::kCpu) {
+    copy.resize(bytes.size());
+    kernels.CopyToHost(part.tensor, copy.data());
+    bytes = copy;
+  }
+  return {.place = std::max<uint64_t>(1, ChecksumOf(part.held().ToText())),
+          .value = ChecksumOf(SizeOf(part.tensor.dtype()), 0, bytes)};
+}
+
+// Faults among ranks that hold the same elements: their hashes, by rank.
+void Vote(size_t tensor, const std::map<int, uint64_t>& values, std::vector<ReplicaFault>& faults) {
+  std::map<uint64_t, size_t> votes;
+  ReplicaFault fault = {.tensor = tensor, .replicas = {}, .suspects = {}};
+  for (const auto& [rank, value] : values) {
+    ++votes[value];
+    fault.replicas.push_back(rank);
+  }
+  if (votes.size() < 2) return;
+  const auto winner = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const bool is_majority = 2 * winner->second > values.size();
+  for (const auto& [rank, value] : values) {
+    if (!is_majority || value != winner->first) fault.suspects.push_back(rank);
+  }
+  faults.push_back(std::move(fault));
+}
+
+std::string Describe(const ReplicaFault& fault, const StateTensor& tensor) {
+  const std::string suspects = absl::StrJoin(fault.suspects, ", ");
+  if (!fault.is_decided()) {
+    return absl::StrCat("'", tensor.name, "' differs between its replicas on the ranks ", suspects,
+                        ", of which none has a majority");
+  }
+  return absl::StrCat("'", tensor.name, "' on rank ", suspects, " is not what the other of the ",
+                      fault.replicas.size(), " ranks with these elements hold");
+}
+
+}  // namespace
+
+std::vector<ReplicaFault> FindFaults(const std::vector<std::vector<HeldHash>>& held) {
+  std::vector<ReplicaFault> faults;
+  for (size_t tensor = 0; tensor < held[0].size(); ++tensor) {
+    std::map<uint64_t, std::map<int, uint64_t>> by_place;
+    for (size_t rank = 0; rank < held.size(); ++rank) {
+      const HeldHash& hash = held[rank][tensor];
+      if (hash.place != 0) by_place[hash.place][static_cast<int>(rank)] = hash.value;
+    }
+    for (const auto& [place, values] : by_place) Vote(tensor, values, faults);
+  }
+  return faults;
+}
+
+absl::Status CheckReplicas(int64_t step, const std::vector<StateTensor>& state, Kernels& kernels,
+                           Communicator& ranks) {
+  const auto tensors = static_cast<int64_t>(state.size());
+  CpuAllocator allocator;
+  const auto empty = [&](int64_t count) {
+    return Tensor::Empty(allocator, {2 * tensors * count}, DType::kI64,
+                         MemoryClass::kCommunication);
+  };
+  const Tensor own = empty(1), all = empty(ranks.size());
+  for (int64_t i = 0; i < tensors; ++i) {
+    const HeldHash hash = HashOf(state[static_cast<size_t>(i)], kernels);
+    own.data<int64_t>()[2 * i] = static_cast<int64_t>(hash.place);
+    own.data<int64_t>()[2 * i + 1] = static_cast<int64_t>(hash.value);
+  }
+  LS_RETURN_IF_ERROR(ranks.AllGather(own, all, kLabel).Wait());
+  std::vector<std::vector<HeldHash>> held(static_cast<size_t>(ranks.size()));
+  const int64_t* next = all.data<int64_t>();
+  for (std::vector<HeldHash>& rank : held) {
+    for (int64_t i = 0; i < tensors; ++i, next += 2) {
+      rank.push_back(
+          {.place = static_cast<uint64_t>(next[0]), .value = static_cast<uint64_t>(next[1])});
+    }
+  }
+  const std::vector<ReplicaFault> faults = FindFaults(held);
+  if (faults.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "step ", step, ": wrong bits: ", Describe(faults[0], state[faults[0].tensor]),
+      faults.size() == 1 ? "" : absl::StrCat(", and so do ", faults.size() - 1, " more tensors"),
+      ". The run stops before it saves anything: test the memory and the processor of that rank's "
+      "machine, and --resume from the newest checkpoint, elsewhere if they fail"));
+}
+
+absl::Status ReplicaGuard::AfterSteps(int64_t steps, const std::vector<StateTensor>& state,
+                                      Communicator& ranks) {
+  const bool is_due = every_ > 0 && steps % every_ == 0;
+  return is_due ? BeforeSaving(steps, state, ranks) : absl::OkStatus();
+}
+
+absl::Status ReplicaGuard::BeforeSaving(int64_t steps, const std::vector<StateTensor>& state,
+                                        Communicator& ranks) {
+  if (every_ == 0 || steps == compared_steps_) return absl::OkStatus();
+  compared_steps_ = steps;
+  const absl::Status same = CheckReplicas(steps, state, kernels_, ranks);
+  return same.ok() ? same : AgreeOnFirst(same, ranks);
+}
+
+}  // namespace lockstep

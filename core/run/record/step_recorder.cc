@@ -1,0 +1,76 @@
+#include "core/run/record/step_recorder.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/comm/operation.h"
+
+namespace lockstep {
+
+void StepRecorder::Start() {
+  is_on_ = true;
+  step_ = RecordedStep();
+  kernels_.clear();
+  calls_.clear();
+  step_.stretches.emplace_back();
+  allocator_.ResetPeaks();
+  step_.live = live_ = allocator_.books().live();
+}
+
+void StepRecorder::Enter(const StepPlace& place) {
+  if (!is_on_) return;
+  EndStretch();
+  step_.stretches.push_back({.place = place});
+}
+
+RecordedStep StepRecorder::Finish() {
+  EndStretch();
+  is_on_ = false;
+  return std::exchange(step_, RecordedStep());
+}
+
+void StepRecorder::EndStretch() {
+  RecordedStretch& stretch = step_.stretches.back();
+  const MemoryBooks books = allocator_.books();
+  const int64_t total = std::accumulate(live_.begin(), live_.end(), int64_t{0});
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    const auto memory_class = static_cast<MemoryClass>(c);
+    stretch.kept[c] = books.live(memory_class) - live_[c];
+    stretch.peaks[c] = books.peak(memory_class) - live_[c];
+  }
+  stretch.peak_total = books.peak_total() - total;
+  live_ = books.live();
+  allocator_.ResetPeaks();
+}
+
+void StepRecorder::OnKernel(KernelCall call) {
+  if (!is_on_) return;
+  const auto [at, is_new] =
+      kernels_.try_emplace(std::move(call), static_cast<int32_t>(step_.kernels.size()));
+  if (is_new) step_.kernels.push_back(at->first);
+  step_.stretches.back().tasks.push_back({RecordedTask::Kind::kKernel, at->second});
+}
+
+int64_t StepRecorder::OnCall(const std::shared_ptr<const GroupInfo>& group,
+                             const Signature& signature, const std::string& label) {
+  if (!is_on_) return -1;
+  const auto [at, is_new] = calls_.try_emplace(
+      {group.get(), absl::StrCat(Name(signature.operation), DescribeArguments(signature)), label},
+      static_cast<int32_t>(step_.calls.size()));
+  if (is_new) step_.calls.push_back({.group = group, .signature = signature, .label = label});
+  step_.stretches.back().tasks.push_back({RecordedTask::Kind::kCall, at->second});
+  return at->second;
+}
+
+void StepRecorder::OnWait(int64_t call) {
+  if (!is_on_ || call < 0) return;
+  // When a rank looks after its sends depends on how fast its peers are. They take what was sent
+  // before the step ends, so the rank never stands still for them alone.
+  if (step_.calls[static_cast<size_t>(call)].signature.operation == Operation::kSend) return;
+  step_.stretches.back().tasks.push_back({RecordedTask::Kind::kWait, static_cast<int32_t>(call)});
+}
+
+}  // namespace lockstep

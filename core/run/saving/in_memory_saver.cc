@@ -1,0 +1,118 @@
+#include "core/run/saving/in_memory_saver.h"
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/in_memory.h"
+#include "core/comm/agree.h"
+#include "core/comm/host_numbers.h"
+#include "core/run/saving/checkpoint_saver.h"
+#include "core/run/saving/resume.h"
+#include "core/run/strategy/model_weights.h"
+
+namespace lockstep {
+namespace {
+
+// The copy and the one that replaces it.
+constexpr int64_t kMostCopies = 2;
+
+// Whether a tensor, which may be on a device, has the bits of one in host memory.
+bool SameBits(const Tensor& tensor, const Tensor& host, Kernels& kernels) {
+  std::vector<std::byte> copy;
+  const std::byte* bytes = tensor.raw();
+  if (tensor.device().type != DeviceType::kCpu) {
+    copy.resize(static_cast<size_t>(tensor.bytes()));
+    kernels.CopyToHost(tensor, copy.data());
+    bytes = copy.data();
+  }
+  return std::memcmp(bytes, host.raw(), static_cast<size_t>(tensor.bytes())) == 0;
+}
+
+}  // namespace
+
+absl::Status InMemorySaver::Enter(RankInLeg& here) {
+  if (settings_.every == 0) return absl::OkStatus();
+  here_ = &here;
+  int64_t bytes = 0;
+  for (const StateTensor& part : TrainedState(here.strategy().State())) {
+    if (part.is_writer) bytes += part.tensor.bytes();
+  }
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(here.ranks(), absl::MakeSpan(&bytes, 1), ReduceOp::kSum, "state in memory"));
+  const bool is_first = here.ranks().rank() == 0;
+  LS_RETURN_IF_ERROR(
+      AgreeOnFirst(is_first ? MakeInMemoryFolder(run_.out, kMostCopies * bytes) : absl::OkStatus(),
+                   here.ranks()));
+  if (reporter_ != nullptr) {
+    reporter_->Note(absl::StrCat("checkpoint.in_memory_every: copies of the state take up to ",
+                                 FormatBytes(kMostCopies * bytes), " of this machine's memory"));
+  }
+  writer_.emplace(InMemoryFolder(run_.out), SaveOptions{.keep = 1}, tools_.kernels, here.ranks());
+  return absl::OkStatus();
+}
+
+void InMemorySaver::Leave() {
+  writer_.reset();
+  here_ = nullptr;
+  copied_steps_ = -1;
+}
+
+absl::Status InMemorySaver::AfterSteps(int64_t steps) {
+  if (!writer_ || steps % settings_.every != 0) return absl::OkStatus();
+  const int64_t start = NowNanos();
+  const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
+  const absl::Status saved =
+      writer_->Save(CheckpointInfoOf(run_, here_->leg().strategy_name, base_, steps), state);
+  if (absl::IsOutOfRange(saved)) return absl::OkStatus();  // LossWatch judges what is not finite
+  LS_RETURN_IF_ERROR(saved.ok() ? saved : AgreeOnFirst(saved, here_->ranks()));
+  copied_steps_ = steps;
+  if (reporter_ == nullptr) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> copies,
+                      ListCheckpoints(InMemoryFolder(run_.out)));
+  if (copies.empty()) {
+    return absl::DataLossError(
+        absl::StrCat(InMemoryFolder(run_.out), ": the copy of the state has been removed"));
+  }
+  LS_ASSIGN_OR_RETURN(const int64_t bytes, CheckpointBytes(copies.back().path));
+  return reporter_->Copy(steps, SecondsSince(start), bytes);
+}
+
+absl::Status InMemorySaver::Compare(int64_t steps) {
+  if (run_.settings.guard.every == 0 || copied_steps_ != steps) return absl::OkStatus();
+  copied_steps_ = -1;
+  return AgreeOnFirst(CompareOwn(steps), here_->ranks());
+}
+
+absl::Status InMemorySaver::CompareOwn(int64_t steps) const {
+  const std::vector<StateTensor> state = TrainedState(here_->strategy().State());
+  std::vector<StateTensor> copy = state;
+  for (StateTensor& part : copy) {
+    part.tensor =
+        Tensor::Empty(host_, part.tensor.shape(), part.tensor.dtype(), MemoryClass::kCheckpoint);
+  }
+  LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> copies,
+                      ListCheckpoints(InMemoryFolder(run_.out)));
+  if (copies.empty()) return absl::OkStatus();  // somebody has removed it
+  const std::string rank = absl::StrCat(" on rank ", here_->rank().rank);
+  LS_RETURN_IF_ERROR(Annotate(
+      LoadCheckpoint(copies.back().path, CheckpointOriginOf(run_, base_), copy, tools_.kernels)
+          .status(),
+      absl::StrCat("step ", steps, ": wrong bits: the copy in memory, read", rank)));
+  for (size_t i = 0; i < state.size(); ++i) {
+    if (SameBits(state[i].tensor, copy[i].tensor, tools_.kernels)) continue;
+    return absl::DataLossError(absl::StrCat(
+        "step ", steps, ": wrong bits: '", state[i].name, "'", rank,
+        " is not what its copy in memory holds, whose checksums are right. The run stops before it "
+        "saves anything more: test the memory and the processor of that rank's machine, and "
+        "--resume, elsewhere if they fail"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+#include "core/run/saving/resume.h"
+
+#include <cstdio>
+#include <iterator>  // std::next
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_folder.h"
+#include "core/checkpoint/checkpoint_list.h"
+#include "core/checkpoint/in_memory.h"
+#include "core/checkpoint/stored_checkpoint.h"
+#include "core/comm/agree.h"
+#include "core/comm/host_numbers.h"
+#include "core/report/reporter.h"
+#include "core/run/directory/run_identity.h"
+#include "core/run/strategy/model_weights.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<CheckpointInfo> LoadFrom(const std::string& path, const TrainingRun& run,
+                                        RankInLeg& here, const std::string& base,
+                                        Kernels& kernels) {
+  absl::StatusOr<CheckpointInfo> info = LoadCheckpoint(
+      path, CheckpointOriginOf(run, base), TrainedState(here.strategy().State()), kernels);
+  if (run.settings.checkpoint.on_damage == OnDamage::kGoBack || !IsDamage(info.status()) ||
+      IsInMemory(path)) {
+    return info;
+  }
+  return Annotate(info.status(),
+                  "the run stops here, as checkpoint.on_damage is \"stop\"; with \"go_back\" it "
+                  "goes on from the newest checkpoint that is sound");
+}
+
+// Whether a checkpoint is passed over, given what this rank found in it: where it is damaged; one
+// in memory, which comes on top of those on the disk, also where the run cannot go on behind it.
+bool IsPassedOver(const std::string& path, const absl::Status& found, const TrainingRun& run) {
+  if (IsInMemory(path)) return !found.ok();
+  return run.settings.checkpoint.on_damage == OnDamage::kGoBack && IsDamage(found);
+}
+
+// The first rank that passes a checkpoint over, as all ranks then do; the number of ranks: none.
+absl::StatusOr<int> FirstToPass(bool is_passed_over, Communicator& ranks) {
+  int64_t first = is_passed_over ? ranks.rank() : ranks.size();
+  LS_RETURN_IF_ERROR(
+      AllReduceNumbers(ranks, absl::MakeSpan(&first, 1), ReduceOp::kMin, "damaged checkpoint"));
+  return static_cast<int>(first);
+}
+
+// Whether the run can go on behind a sound checkpoint.
+absl::Status CheckGoesOn(const std::string& path, int64_t steps, const TrainingRun& run, int rank) {
+  if (steps > run.settings.steps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": has ", steps, " steps behind it, but train.steps is ",
+                     run.settings.steps, "; raise train.steps to go on"));
+  }
+  if (steps == run.settings.steps && PathExists(run.out + "/summary.json")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": has all ", steps,
+                     " steps behind it, and the run its summary: "
+                     "nothing is left to do; raise train.steps to go on"));
+  }
+  return rank == 0 ? Reporter::Check(run, steps) : absl::OkStatus();
+}
+
+}  // namespace
+
+CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& base) {
+  return {.model = run.model_fingerprint,
+          .base = base,
+          .keys = KeysOfCurve(run.keys),
+          .allowed_changes = run.allowed_changes};
+}
+
+const TrainingRun& FirstLegOf(const TrainingRun& run) {
+  if (!run.resume || run.next == nullptr) return run;
+  const auto found = RunCheckpointsByStep(run.out);
+  if (!found.ok() || found->empty()) return run;
+  const absl::StatusOr<CheckpointInfo> info = ReadCheckpointInfo(found->back().path);
+  return info.ok() ? LegAt(run, info->step) : run;
+}
+
+absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
+                               Kernels& kernels) {
+  Communicator& ranks = here.ranks();
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = RunCheckpointsByStep(run.out);
+  LS_RETURN_IF_ERROR(AgreeOnFirst(found.ok() ? absl::OkStatus() : found.status(), ranks));
+  absl::Status first_damage;
+  Resumed resumed;
+  for (auto newest = found->rbegin(); newest != found->rend(); ++newest) {
+    const absl::StatusOr<CheckpointInfo> info = LoadFrom(newest->path, run, here, base, kernels);
+    absl::Status here_found = info.status();
+    if (here_found.ok() && IsInMemory(newest->path)) {
+      here_found = CheckGoesOn(newest->path, info->step, run, ranks.rank());
+    }
+    LS_ASSIGN_OR_RETURN(const int finder,
+                        FirstToPass(IsPassedOver(newest->path, here_found, run), ranks));
+    if (finder < ranks.size()) {
+      const bool has_older = std::next(newest) != found->rend();  // else the error below tells
+      if (finder == ranks.rank() && has_older) {
+        std::fprintf(stderr, "--resume passes a damaged checkpoint over: %s\n",
+                     std::string(here_found.message()).c_str());
+      }
+      if (first_damage.ok()) first_damage = here_found;
+      if (!IsInMemory(newest->path)) {
+        resumed.damaged.push_back(newest->path);
+      } else if (ranks.rank() == 0) {
+        RemoveTree(newest->path);  // nobody will want it
+      }
+      continue;
+    }
+    LS_RETURN_IF_ERROR(AgreeOnFirst(info.status(), ranks));
+    LS_RETURN_IF_ERROR(
+        AgreeOnFirst(CheckGoesOn(newest->path, info->step, run, ranks.rank()), ranks));
+    if (info->step > 0) here.strategy().Restored();
+    resumed.steps = info->step;
+    return resumed;
+  }
+  LS_RETURN_IF_ERROR(AgreeOnFirst(
+      Annotate(first_damage,
+               "no checkpoint is sound; without --resume the run starts again; the newest"),
+      ranks));
+  return absl::NotFoundError(absl::StrCat(run.checkpoints(),
+                                          ": holds no checkpoint that this rank can see; all "
+                                          "ranks must see the run directory"));
+}
+
+absl::Status SetAside(const std::vector<std::string>& damaged) {
+  for (const std::string& path : damaged) {
+    LS_ASSIGN_OR_RETURN(const std::string aside, SetAsideDamaged(path));
+    std::fprintf(stderr, "the damaged checkpoint is now %s\n", aside.c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

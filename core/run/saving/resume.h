@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/kernels/kernels.h"
+#include "core/run/leg/rank_in_leg.h"
+#include "core/run/leg/training_run.h"
+
+namespace lockstep {
+
+// The leg of a run that its first step belongs to: where it is resumed, the one that goes on with
+// the newest checkpoint. What is wrong with that, Resume says.
+const TrainingRun& FirstLegOf(const TrainingRun& run);
+
+// What a checkpoint must belong to for the run to go on from it; `base` as below.
+CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& base);
+
+// A checkpoint that a run goes on from.
+struct Resumed {
+  int64_t steps = 0;                      // behind it
+  std::vector<std::string> damaged = {};  // newer ones on the disk, which were passed over
+};
+
+// Fills the state of a leg's strategy from the newest checkpoint of the run that is sound, in the
+// machine's memory (core/checkpoint/in_memory.h) or on the disk. Called by all ranks of the leg,
+// which read the same one; `base` is the hash of what is frozen (empty: nothing is). One rank tells
+// of each that is passed over; those in memory are removed then. The same error on all ranks:
+// NotFound without checkpoints, FailedPrecondition where the run cannot go on behind the one found,
+// DataLoss or InvalidArgument where none is sound, or the newest is not and checkpoint.on_damage is
+// "stop".
+absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const std::string& base,
+                               Kernels& kernels);
+
+// Renames damaged checkpoints, so that nobody takes them for sound, and says so: for rank 0.
+absl::Status SetAside(const std::vector<std::string>& damaged);
+
+}  // namespace lockstep
