@@ -58,11 +58,11 @@ def if_cuda(values, otherwise = []):
         "//conditions:default": otherwise,
     })
 
-# A100; H100 and H200 with what only they have; and for whatever comes later, PTX.
+# A100; H100 and H200, and for whatever comes later, PTX. Each "arch" is one pass of the compiler over all
+# kernels.
 _ARCHITECTURES = [
     "-gencode=arch=compute_80,code=sm_80",
-    "-gencode=arch=compute_90a,code=sm_90a",
-    "-gencode=arch=compute_90,code=compute_90",
+    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
 ]
 
 _FLAGS = [
