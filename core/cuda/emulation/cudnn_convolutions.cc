@@ -1,28 +1,19 @@
 // cuDNN's convolutions on emulated GPUs: an element is one chain of fused multiply-adds in fp32,
 // rounded once.
 
+#include "core/cuda/emulation/cudnn_convolutions.h"
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "core/cuda/emulation/cudnn_descriptors.h"
-
 namespace lockstep::emulation {
-namespace {
 
-struct Geometry {
-  EmulatedTensor x, y;
-  EmulatedFilter w;
-  EmulatedConvolution convolution;
-};
-
-// Why there is no such convolution, or null.
-const char* Judge(const Geometry& g) {
+const char* JudgeExtents(const Geometry& g) {
   const auto output = [](int64_t extent, int64_t kernel, int64_t pad, int64_t stride) {
     return (extent + 2 * pad - kernel) / stride + 1;
   };
-  if (g.x.type != g.w.type || g.y.type != g.w.type) return "tensors of several types";
   if (g.x.c != g.w.c || g.y.c != g.w.k || g.x.n != g.y.n) return "shapes that do not fit";
   const EmulatedConvolution& c = g.convolution;
   if (g.y.h != output(g.x.h, g.w.h, c.pad_h, c.stride_h) ||
@@ -30,6 +21,14 @@ const char* Judge(const Geometry& g) {
     return "extents of y that x and the window do not have";
   }
   return nullptr;
+}
+
+namespace {
+
+// Why there is no such convolution, or null.
+const char* Judge(const Geometry& g) {
+  if (g.x.type != g.w.type || g.y.type != g.w.type) return "tensors of several types";
+  return JudgeExtents(g);
 }
 
 // Elements as tensor cores or plain multiply-adds take them.
@@ -108,6 +107,8 @@ void BackwardData(const Geometry& g, const void* w, const void* dy, float beta, 
   StoreAll(g.x.type, out, beta, dx);
 }
 
+}  // namespace
+
 void BackwardFilter(const Geometry& g, const void* x, const void* dy, float beta, void* dw) {
   const std::vector<float> in = Operand(g.convolution, g.x.type, x, g.x.elements());
   const std::vector<float> slopes = Operand(g.convolution, g.y.type, dy, g.y.elements());
@@ -123,6 +124,8 @@ void BackwardFilter(const Geometry& g, const void* x, const void* dy, float beta
   });
   StoreAll(g.w.type, out, beta, dw);
 }
+
+namespace {
 
 // What every algorithm asks for.
 constexpr size_t kWorkspaceBytes = 4096;

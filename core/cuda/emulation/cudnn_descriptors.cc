@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,15 @@
 
 namespace lockstep::emulation {
 
+namespace {
+
+// Why cuDNN refused the calling thread's last call that it refused.
+thread_local std::string last_error;
+
+}  // namespace
+
 cudnnStatus_t RefuseDnn(cudnnStatus_t status, const std::string& why) {
+  last_error = why;
   LOG(ERROR) << "emulated cuDNN: " << cudnnGetErrorString(status) << ": " << why;
   return status;
 }
@@ -56,13 +65,13 @@ void StoreAll(ElementType type, const std::vector<float>& values, float beta, vo
   }
 }
 
-namespace {
-
 ElementType TypeOf(cudnnDataType_t type) {
   return type == CUDNN_DATA_FLOAT  ? ElementType::kF32
          : type == CUDNN_DATA_HALF ? ElementType::kF16
                                    : ElementType::kBF16;
 }
+
+namespace {
 
 template <typename T>
 cudnnStatus_t Create(T** made) {
@@ -81,6 +90,7 @@ cudnnStatus_t Destroy(T* made) {
 
 using lockstep::emulation::Create;
 using lockstep::emulation::Destroy;
+using lockstep::emulation::last_error;
 using lockstep::emulation::RefuseDnn;
 using lockstep::emulation::TypeOf;
 
@@ -88,8 +98,18 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
   switch (status) {
     case CUDNN_STATUS_SUCCESS:
       return "CUDNN_STATUS_SUCCESS";
+    case CUDNN_STATUS_NOT_INITIALIZED:
+      return "CUDNN_STATUS_NOT_INITIALIZED";
     case CUDNN_STATUS_BAD_PARAM:
       return "CUDNN_STATUS_BAD_PARAM";
+    case CUDNN_STATUS_BAD_PARAM_NULL_POINTER:
+      return "CUDNN_STATUS_BAD_PARAM_NULL_POINTER";
+    case CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER:
+      return "CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER";
+    case CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED:
+      return "CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED";
+    case CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE:
+      return "CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE";
     case CUDNN_STATUS_NOT_SUPPORTED:
       return "CUDNN_STATUS_NOT_SUPPORTED";
     case CUDNN_STATUS_NOT_SUPPORTED_SHAPE:
@@ -98,6 +118,12 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
       return "CUDNN_STATUS_EXECUTION_FAILED";
   }
   return "a status that cuDNN does not have";
+}
+
+void cudnnGetLastErrorString(char* message, size_t max_size) {
+  if (max_size == 0) return;
+  const size_t length = last_error.copy(message, max_size - 1);
+  message[length] = 0;
 }
 
 size_t cudnnGetVersion() { return 91900; }

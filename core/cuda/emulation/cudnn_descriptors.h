@@ -51,7 +51,9 @@ struct EmulatedActivation {
 
 namespace lockstep::emulation {
 
-// Logs why.
+ElementType TypeOf(cudnnDataType_t type);
+
+// Logs why, and keeps it for cudnnGetLastErrorString.
 cudnnStatus_t RefuseDnn(cudnnStatus_t status, const std::string& why);
 
 // Memory that a call reads or writes.

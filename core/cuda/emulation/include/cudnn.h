@@ -6,16 +6,8 @@
 #include <cstddef>
 
 #include "cuda_runtime_api.h"
+#include "cudnn_graph.h"
 
-enum cudnnStatus_t {
-  CUDNN_STATUS_SUCCESS = 0,
-  CUDNN_STATUS_BAD_PARAM = 2000,
-  CUDNN_STATUS_NOT_SUPPORTED = 3000,
-  CUDNN_STATUS_NOT_SUPPORTED_SHAPE = 3002,
-  CUDNN_STATUS_EXECUTION_FAILED = 5000,
-};
-#define CUDNN_STATUS_CATEGORY(full_error_code) ((full_error_code) / 1000 * 1000)
-enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_HALF = 2, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 };
 enum cudnnNanPropagation_t { CUDNN_NOT_PROPAGATE_NAN = 0, CUDNN_PROPAGATE_NAN = 1 };
 enum cudnnDeterminism_t { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 };
@@ -25,7 +17,6 @@ enum cudnnMathType_t {
   CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
   CUDNN_FMA_MATH = 3,
 };
-enum cudnnConvolutionMode_t { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 };
 enum cudnnActivationMode_t { CUDNN_ACTIVATION_RELU = 1, CUDNN_ACTIVATION_IDENTITY = 5 };
 enum cudnnBatchNormMode_t {
   CUDNN_BATCHNORM_PER_ACTIVATION = 0,
@@ -49,7 +40,6 @@ enum cudnnConvolutionBwdFilterAlgo_t {
   CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT = 7,
 };
 
-typedef struct cudnnContext* cudnnHandle_t;
 typedef struct EmulatedTensor* cudnnTensorDescriptor_t;
 typedef struct EmulatedFilter* cudnnFilterDescriptor_t;
 typedef struct EmulatedConvolution* cudnnConvolutionDescriptor_t;
