@@ -3,13 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/scoped_environment.h"
 #include "core/cuda/emulation/testing.h"
 #include "cudnn.h"
 #include "gmock/gmock.h"
@@ -360,11 +360,9 @@ TEST_F(CudnnGraphTest, EnginesAddUpAsTheirNotesSay) {
 
 TEST_F(CudnnGraphTest, TheEnvironmentLeavesEnginesOut) {
   const auto proposals = [&](const char* engines) {
-    setenv("LOCKSTEP_EMULATED_CUDNN_ENGINES", engines, 1);
-    std::pair counts(Graph({}, handle_).proposals(),
+    const ScopedEnvironment some("LOCKSTEP_EMULATED_CUDNN_ENGINES", engines);
+    return std::pair(Graph({}, handle_).proposals(),
                      Graph({}, handle_, CUDNN_HEUR_MODE_FALLBACK).proposals());
-    unsetenv("LOCKSTEP_EMULATED_CUDNN_ENGINES");
-    return counts;
   };
   EXPECT_EQ(proposals("all"), std::pair(int64_t{4}, int64_t{2}));
   EXPECT_EQ(proposals("none"), std::pair(int64_t{0}, int64_t{0}));

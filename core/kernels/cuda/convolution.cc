@@ -6,6 +6,7 @@
 #include "core/kernels/cuda/pooling.h"
 #include "core/kernels/cuda/span.h"
 #include "core/kernels/cuda/upsample.h"
+#include "core/kernels/cuda/weight_gradient_graph.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -58,8 +59,8 @@ void CudaKernels::ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, c
   const Tensor fresh = direct ? dw : Workspace(dw.shape());
   if (dy.dtype() == DType::kF32) {
     CHECK(convolutions_->Run(allocator_, Pass::kBackwardWeight, window, x, fresh, Tensor(), dy));
-  } else {
-    // cuDNN writes the gradient in its operands' dtype; ours is a sum in fp32.
+  } else if (!weight_gradients_->Run(allocator_, window, x, dy, fresh)) {
+    // cuDNN's older calls write the gradient in its operands' dtype; ours is a sum in fp32.
     const Tensor wide_dy = Workspace(dy.shape()), wide_x = Workspace(x.shape());
     Cast(dy, wide_dy);
     Cast(x, wide_x);

@@ -6,6 +6,7 @@
 #include "core/kernels/cuda/cudnn.h"
 #include "core/kernels/cuda/cudnn_convolutions.h"
 #include "core/kernels/cuda/matrix_products.h"
+#include "core/kernels/cuda/weight_gradient_graph.h"
 #include "glog/logging.h"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ CudaKernels::CudaKernels(CudaContext& context, Allocator& allocator, Fp32Product
       products_(std::make_unique<cuda::MatrixProducts>(context, fp32_products)),
       cudnn_(std::make_unique<cuda::Cudnn>(context)),
       convolutions_(std::make_unique<cuda::CudnnConvolutions>(*cudnn_, fp32_products)),
+      weight_gradients_(std::make_unique<cuda::WeightGradientGraphs>(*cudnn_)),
       batch_norms_(std::make_unique<cuda::BatchNorms>(*cudnn_)),
       attention_plans_(std::make_unique<cuda::AttentionPlans>(
           allocator, attention == AttentionKernels::kCudnn

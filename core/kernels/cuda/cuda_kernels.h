@@ -18,6 +18,7 @@ class BatchNorms;
 class CudnnConvolutions;
 class Cudnn;
 class MatrixProducts;
+class WeightGradientGraphs;
 }  // namespace cuda
 
 // The kernels of a rank that computes on an NVIDIA GPU, queued on the rank's stream. Matrix
@@ -214,6 +215,7 @@ class CudaKernels final : public Kernels {
   std::unique_ptr<cuda::MatrixProducts> products_;
   std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::CudnnConvolutions> convolutions_;
+  std::unique_ptr<cuda::WeightGradientGraphs> weight_gradients_;  // of 16-bit convolutions
   std::unique_ptr<cuda::BatchNorms> batch_norms_;
   std::unique_ptr<cuda::AttentionPlans> attention_plans_;
   int64_t busy_nanos_ = 0;
