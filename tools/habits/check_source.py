@@ -5,6 +5,7 @@ file:line: what, and ends with 1 then.
     python3 tools/habits/check_source.py
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -39,6 +40,15 @@ RULES = [
      lambda path: True),
 ]
 
+# Built programs, packages, weights and data sets stay out. What these folders hold was made here, for
+# pages and tests.
+BINARY = re.compile(r"^(docs/[\w/]+\.png$|tools/divergence/recorded/|tools/hostile/fuzz/corpus/)")
+
+
+def is_binary(path):
+    with open(path, "rb") as file:
+        return b"\0" in file.read()
+
 
 def main():
     listed = subprocess.run(
@@ -47,6 +57,10 @@ def main():
     sources = [path for path in listed
                if re.search(r"(\.(cc|h|cu|cuh|py|sh|bzl)|(^|/)(BUILD|WORKSPACE))$", path)]
     wrong = 0
+    for path in listed:
+        if os.path.isfile(path) and not BINARY.search(path) and is_binary(path):
+            print(f"{path}: a binary file, which the repository holds none of but pictures and inputs of tests")
+            wrong += 1
     for path in sources:
         try:
             with open(path, encoding="utf-8") as file:
@@ -64,7 +78,7 @@ def main():
                     wrong += 1
             before = line
     if wrong:
-        print(f"check_source: {wrong} lines")
+        print(f"check_source: {wrong} found")
     return 1 if wrong else 0
 
 
