@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 # gcc knows these, clang does not.
-GCC_ALONE = {"-fno-canonical-system-headers"}
+GCC_ALONE = ("-fno-canonical-system-headers", "--param=")
 
 
 def bazelw(*arguments):
@@ -26,7 +26,7 @@ def commands(workspace):
                                 'mnemonic("CppCompile", //...)')).get("actions", [])
     found = {}
     for action in actions:
-        arguments = [word for word in action["arguments"] if word not in GCC_ALONE]
+        arguments = [word for word in action["arguments"] if not word.startswith(GCC_ALONE)]
         source = arguments[arguments.index("-c") + 1] if "-c" in arguments else ""
         if source in found or not os.path.exists(os.path.join(workspace, source)):
             continue  # compiled once more by another name, or generated
