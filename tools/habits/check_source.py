@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Habits of this repository's sources that no compiler holds us to. Prints what breaks one, as
-file:line: what, and ends with 1 then.
+"""Habits of this repository's sources that no compiler holds us to, and files that stay out of it.
+Prints what breaks one, as file:line: what or file: what, and ends with 1 then.
 
     python3 tools/habits/check_source.py
 """
@@ -42,7 +42,7 @@ RULES = [
 
 # Built programs, packages, weights and data sets stay out. What these folders hold was made here, for
 # pages and tests.
-BINARY = re.compile(r"^(docs/[\w/]+\.png$|tools/divergence/recorded/|tools/hostile/fuzz/corpus/)")
+MAY_BE_BINARY = re.compile(r"^(docs/[\w/]+\.png$|tools/divergence/recorded/|tools/hostile/fuzz/corpus/)")
 
 
 def is_binary(path):
@@ -58,7 +58,7 @@ def main():
                if re.search(r"(\.(cc|h|cu|cuh|py|sh|bzl)|(^|/)(BUILD|WORKSPACE))$", path)]
     wrong = 0
     for path in listed:
-        if os.path.isfile(path) and not BINARY.search(path) and is_binary(path):
+        if os.path.isfile(path) and not MAY_BE_BINARY.search(path) and is_binary(path):
             print(f"{path}: a binary file, which the repository holds none of but pictures and inputs of tests")
             wrong += 1
     for path in sources:

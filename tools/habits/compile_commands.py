@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-# gcc knows these, clang does not.
+# Options that begin so are gcc's; clang does not know them.
 GCC_ALONE = ("-fno-canonical-system-headers", "--param=")
 
 

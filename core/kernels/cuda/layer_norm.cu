@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #include "core/kernels/cuda/column_sums.cuh"
@@ -78,9 +79,30 @@ __global__ void InputGradientKernel(LayerNormInputs n, Array residual, Array dx)
 }
 
 // Rows that a warp holds in registers: their elements are read once, all of them under way
-// together. A lane has kVector columns of each of kSegments segments.
+// together. A lane has kVector columns of each of kSegments segments. All arrays have the type T: a
+// choice of dtypes at each load and store, of which there is one for each segment, would make the
+// program several times as large.
 constexpr int kSegment = kWarp * kVector;
 constexpr int kMostSegments = 4;
+
+template <typename T>
+constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
+                           : std::is_same_v<T, __half> ? DType::kF16
+                                                       : DType::kBF16;
+
+// Whether all arrays that are there have this dtype.
+bool HaveType(DType dtype, std::initializer_list<Array> arrays) {
+  for (const Array& array : arrays) {
+    if (array.data != nullptr && array.dtype != dtype) return false;
+  }
+  return true;
+}
+
+// The elements of an array whose type is known.
+template <typename T>
+T* Elements(const Array& array) {
+  return static_cast<T*>(array.data);
+}
 
 // Calls f(segment, column) for the calling lane's columns.
 template <int kSegments, typename Function>
@@ -111,8 +133,8 @@ __device__ __forceinline__ void LoadSegments(const T* row, int64_t width,
 }
 
 template <int kSegments, typename T>
-__global__ void ShortForwardKernel(int64_t rows, int64_t width, const T* x, Array scale,
-                                   Array shift, float epsilon, Array y, float* mean,
+__global__ void ShortForwardKernel(int64_t rows, int64_t width, const T* x, const T* scale,
+                                   const T* shift, float epsilon, T* y, float* mean,
                                    float* inverse_stddev) {
   const int64_t row = WarpRow();
   if (row >= rows) return;
@@ -134,7 +156,7 @@ __global__ void ShortForwardKernel(int64_t rows, int64_t width, const T* x, Arra
     Load(scale, c, gamma);
     Load(shift, c, beta);
     for (int i = 0; i < kVector; ++i) out[i] = (in[s][i] - center) * inverse * gamma[i] + beta[i];
-    Store(y, row * width + c, out);
+    Store({y, kDTypeOf<T>}, row * width + c, out);
   });
   if (threadIdx.x % kWarp == 0) {
     mean[row] = center;
@@ -142,10 +164,9 @@ __global__ void ShortForwardKernel(int64_t rows, int64_t width, const T* x, Arra
   }
 }
 
-// x and dy have one dtype.
 template <int kSegments, typename T>
-__global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T* dy, Array residual,
-                                         Array dx) {
+__global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T* scale, const T* dy,
+                                         const T* residual, T* dx) {
   const int64_t row = WarpRow(), width = n.width;
   if (row >= n.rows) return;
   const float center = n.mean[row], inverse = n.inverse_stddev[row];
@@ -155,7 +176,7 @@ __global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T*
   float sum = 0, products = 0;
   ForSegments<kSegments>(width, [&](int s, int64_t c) {
     float gamma[kVector];
-    Load(n.scale, c, gamma);
+    Load(scale, c, gamma);
     for (int i = 0; i < kVector; ++i) {
       g[s][i] *= gamma[i];
       normalized[s][i] = (normalized[s][i] - center) * inverse;
@@ -167,11 +188,11 @@ __global__ void ShortInputGradientKernel(LayerNormInputs n, const T* x, const T*
   const float mean_product = WarpReduce(products, Plus{}) / static_cast<float>(width);
   ForSegments<kSegments>(width, [&](int s, int64_t c) {
     float add[kVector] = {}, out[kVector];
-    if (residual.data != nullptr) Load(residual, row * width + c, add);
+    if (residual != nullptr) Load(residual, row * width + c, add);
     for (int i = 0; i < kVector; ++i) {
       out[i] = add[i] + inverse * (g[s][i] - mean_g - normalized[s][i] * mean_product);
     }
-    Store(dx, row * width + c, out);
+    Store({dx, kDTypeOf<T>}, row * width + c, out);
   });
 }
 
@@ -206,18 +227,12 @@ __device__ __forceinline__ void HoldSegments(const T* row, int64_t width,
 template <typename T>
 constexpr int kMostSummedSegments = sizeof(T) == sizeof(float) ? 4 : 8;
 
-template <typename T>
-constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
-                           : std::is_same_v<T, __half> ? DType::kF16
-                                                       : DType::kBF16;
-
 // Writes dx, and partial[chunk][2][width] with the bits that PartColumnsKernel writes for
 // GradientTerms. A block takes a chunk of rows. Each of its warps takes every kWarps-th row of the
 // chunk, one after the other: it loads x and dy of the row once, writes dx, and adds to the sums of
-// its columns. All arrays have the type T: a choice of dtypes at each load and store would make the
-// program several times as large. PartColumnsKernel keeps the sums of every `down`-th row apart; so
-// does a warp here, in several rounds where there are more of these sums than warps. At most
-// kFloatRows rows of a chunk go into one sum.
+// its columns. PartColumnsKernel keeps the sums of every `down`-th row apart; so does a warp here,
+// in several rounds where there are more of these sums than warps. At most kFloatRows rows of a
+// chunk go into one sum.
 template <int kSegments, typename T>
 __global__ void __launch_bounds__(kThreads)
     GradientsKernel(LayerNormInputs n, const T* x, const T* scale, const T* dy, const T* residual,
@@ -294,10 +309,8 @@ bool IsOnePass(const LayerNormInputs& n, const Array& residual, const Array& dx,
                const ColumnBlocks& blocks) {
   const int64_t segments =
       n.x.dtype == DType::kF32 ? kMostSummedSegments<float> : kMostSummedSegments<__half>;
-  for (const Array& other : {n.scale, n.dy, residual, dx}) {
-    if (other.data != nullptr && other.dtype != n.x.dtype) return false;
-  }
-  return n.rows > 0 && n.width % kVector == 0 && n.width <= segments * kSegment &&
+  return n.rows > 0 && HaveType(n.x.dtype, {n.scale, n.dy, residual, dx}) &&
+         n.width % kVector == 0 && n.width <= segments * kSegment &&
          blocks.rows_of_chunk <= kFloatRows * (kThreads / blocks.across);
 }
 
@@ -323,12 +336,14 @@ struct GradientTerms {
 cudaError_t LayerNorm(cudaStream_t stream, int64_t rows, int64_t width, Array x, Array scale,
                       Array shift, float epsilon, Array y, float* mean, float* inverse_stddev) {
   if (rows == 0) return cudaSuccess;
-  if (IsShort(width)) {
+  if (IsShort(width) && HaveType(x.dtype, {scale, shift, y})) {
     return WithType(x, [&](const auto* data) {
+      using T = ElementOf<decltype(data)>;
       return WithSegments(width, [&](auto segments) {
-        const auto kernel = ShortForwardKernel<segments.value, ElementOf<decltype(data)>>;
+        const auto kernel = ShortForwardKernel<segments.value, T>;
         kernel<<<BlocksFor(rows, kRowsOfBlock), kRowsOfBlock * kWarp, 0, stream>>>(
-            rows, width, data, scale, shift, epsilon, y, mean, inverse_stddev);
+            rows, width, data, Elements<T>(scale), Elements<T>(shift), epsilon, Elements<T>(y),
+            mean, inverse_stddev);
         return cudaGetLastError();
       });
     });
@@ -342,12 +357,14 @@ cudaError_t LayerNorm(cudaStream_t stream, int64_t rows, int64_t width, Array x,
 cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, Array residual,
                                    Array dx) {
   if (inputs.rows == 0) return cudaSuccess;
-  if (IsShort(inputs.width) && inputs.x.dtype == inputs.dy.dtype) {
+  if (IsShort(inputs.width) && HaveType(inputs.x.dtype, {inputs.scale, inputs.dy, residual, dx})) {
     return WithType(inputs.x, [&](const auto* x) {
+      using T = ElementOf<decltype(x)>;
       return WithSegments(inputs.width, [&](auto segments) {
-        const auto kernel = ShortInputGradientKernel<segments.value, ElementOf<decltype(x)>>;
+        const auto kernel = ShortInputGradientKernel<segments.value, T>;
         kernel<<<BlocksFor(inputs.rows, kRowsOfBlock), kRowsOfBlock * kWarp, 0, stream>>>(
-            inputs, x, static_cast<decltype(x)>(inputs.dy.data), residual, dx);
+            inputs, x, Elements<T>(inputs.scale), Elements<T>(inputs.dy), Elements<T>(residual),
+            Elements<T>(dx));
         return cudaGetLastError();
       });
     });
@@ -379,12 +396,11 @@ cudaError_t LayerNormGradients(cudaStream_t stream, LayerNormInputs inputs, Arra
   }
   const cudaError_t error = WithType(inputs.x, [&](const auto* x) {
     using T = ElementOf<decltype(x)>;
-    const auto typed = [](const Array& array) { return static_cast<T*>(array.data); };
     return WithSegments<kMostSummedSegments<T>>(inputs.width, [&](auto segments) {
       const auto kernel = GradientsKernel<segments.value, T>;
-      kernel<<<blocks.chunks, kThreads, 0, stream>>>(inputs, x, typed(inputs.scale),
-                                                     typed(inputs.dy), typed(residual), typed(dx),
-                                                     blocks, scratch);
+      kernel<<<blocks.chunks, kThreads, 0, stream>>>(inputs, x, Elements<T>(inputs.scale),
+                                                     Elements<T>(inputs.dy), Elements<T>(residual),
+                                                     Elements<T>(dx), blocks, scratch);
       return cudaGetLastError();
     });
   });
