@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 
 #include "core/kernels/cuda/column_sums.cuh"
@@ -89,14 +88,6 @@ template <typename T>
 constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
                            : std::is_same_v<T, __half> ? DType::kF16
                                                        : DType::kBF16;
-
-// Whether all arrays that are there have this dtype.
-bool HaveType(DType dtype, std::initializer_list<Array> arrays) {
-  for (const Array& array : arrays) {
-    if (array.data != nullptr && array.dtype != dtype) return false;
-  }
-  return true;
-}
 
 // The elements of an array whose type is known.
 template <typename T>
@@ -304,22 +295,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Whether GradientsKernel has such rows, which are cut into `blocks`, and such arrays.
-bool IsOnePass(const LayerNormInputs& n, const Array& residual, const Array& dx,
-               const ColumnBlocks& blocks) {
+// Whether GradientsKernel has such rows, which are cut into `blocks`.
+bool IsOnePass(const LayerNormInputs& n, const ColumnBlocks& blocks) {
   const int64_t segments =
       n.x.dtype == DType::kF32 ? kMostSummedSegments<float> : kMostSummedSegments<__half>;
-  return n.rows > 0 && HaveType(n.x.dtype, {n.scale, n.dy, residual, dx}) &&
-         n.width % kVector == 0 && n.width <= segments * kSegment &&
+  return n.rows > 0 && n.width % kVector == 0 && n.width <= segments * kSegment &&
          blocks.rows_of_chunk <= kFloatRows * (kThreads / blocks.across);
 }
 
-// Slopes: a pointer of one type for x and dy, or Array.
-template <typename Slopes>
+template <typename T>
 struct GradientTerms {
   static constexpr int kSums = 2;
   LayerNormInputs n;
-  Slopes x, dy;
+  const T *x, *dy;
   template <int kCount>
   __device__ void operator()(int64_t row, int64_t column, float (&out)[2][kCount]) const {
     const int64_t at = row * n.width + column;
@@ -336,7 +324,7 @@ struct GradientTerms {
 cudaError_t LayerNorm(cudaStream_t stream, int64_t rows, int64_t width, Array x, Array scale,
                       Array shift, float epsilon, Array y, float* mean, float* inverse_stddev) {
   if (rows == 0) return cudaSuccess;
-  if (IsShort(width) && HaveType(x.dtype, {scale, shift, y})) {
+  if (IsShort(width)) {
     return WithType(x, [&](const auto* data) {
       using T = ElementOf<decltype(data)>;
       return WithSegments(width, [&](auto segments) {
@@ -357,7 +345,7 @@ cudaError_t LayerNorm(cudaStream_t stream, int64_t rows, int64_t width, Array x,
 cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, Array residual,
                                    Array dx) {
   if (inputs.rows == 0) return cudaSuccess;
-  if (IsShort(inputs.width) && HaveType(inputs.x.dtype, {inputs.scale, inputs.dy, residual, dx})) {
+  if (IsShort(inputs.width)) {
     return WithType(inputs.x, [&](const auto* x) {
       using T = ElementOf<decltype(x)>;
       return WithSegments(inputs.width, [&](auto segments) {
@@ -378,19 +366,17 @@ cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, 
 
 cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* scratch,
                           double* sums) {
-  const auto sum = [&](auto x, auto dy) {
-    return SumColumns(stream, inputs.rows, inputs.width, GradientTerms<decltype(x)>{inputs, x, dy},
-                      scratch, sums);
-  };
-  if (inputs.x.dtype != inputs.dy.dtype) return sum(inputs.x, inputs.dy);
-  return WithType(inputs.x,
-                  [&](const auto* x) { return sum(x, static_cast<decltype(x)>(inputs.dy.data)); });
+  return WithType(inputs.x, [&](const auto* x) {
+    using T = ElementOf<decltype(x)>;
+    return SumColumns(stream, inputs.rows, inputs.width,
+                      GradientTerms<T>{inputs, x, Elements<T>(inputs.dy)}, scratch, sums);
+  });
 }
 
 cudaError_t LayerNormGradients(cudaStream_t stream, LayerNormInputs inputs, Array residual,
                                Array dx, double* scratch, double* sums) {
   const ColumnBlocks blocks(inputs.rows, inputs.width, kVector);
-  if (!IsOnePass(inputs, residual, dx, blocks)) {
+  if (!IsOnePass(inputs, blocks)) {
     const cudaError_t error = LayerNormInputGradient(stream, inputs, residual, dx);
     return error != cudaSuccess ? error : LayerNormSums(stream, inputs, scratch, sums);
   }

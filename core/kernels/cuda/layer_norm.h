@@ -1,4 +1,5 @@
-// Layer normalisation; shapes and dtypes as in core/kernels/kernels.h.
+// Layer normalisation; shapes and dtypes as in core/kernels/kernels.h: all arrays of a call have one
+// dtype.
 
 #pragma once
 
@@ -29,8 +30,8 @@ cudaError_t LayerNormInputGradient(cudaStream_t stream, LayerNormInputs inputs, 
 cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* scratch,
                           double* sums);
 // LayerNormInputGradient and LayerNormSums at once, with the bits of both: x and dy are read once
-// where all arrays have one dtype, rows are a multiple of 8 and at most 2,048 elements wide (1,024
-// in fp32), and there are no more than 262,144 of them. Other calls make two passes.
+// where rows are a multiple of 8 and at most 2,048 elements wide (1,024 in fp32), and there are no
+// more than 262,144 of them. Other calls make two passes.
 //
 // The order of the sums: rows are cut into chunks, at most kRowParts of them, whose number depends
 // on the number of rows alone where rows are wider than 128 elements. Of a chunk, every eighth row

@@ -86,5 +86,29 @@ TEST_F(LayerNormTest, OnePassHasTheBitsOfTwo) {
   }
 }
 
+// Each operand in turn has another dtype than x.
+TEST_F(LayerNormTest, OperandsOfAnotherDtypeAreRefused) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Shape shape = {3, 8};
+  const Tensor x = Random(shape, DType::kBF16, 1), wide = Random(shape, DType::kF32, 1);
+  const Tensor scale = Random({8}, DType::kBF16, 2), wide_scale = Random({8}, DType::kF32, 2);
+  const Tensor mean = Random({3}, DType::kF32, 3), inverse = Random({3}, DType::kF32, 4);
+  const auto forward = [&](const Tensor& gamma, const Tensor& beta, const Tensor& y) {
+    kernels_.LayerNorm(x, gamma, beta, 1e-5f, y, mean, inverse);
+  };
+  EXPECT_DEATH(forward(wide_scale, scale, x), "f32 beside bf16");
+  EXPECT_DEATH(forward(scale, wide_scale, x), "f32 beside bf16");
+  EXPECT_DEATH(forward(scale, scale, wide), "f32 beside bf16");
+  const auto backward = [&](const Tensor& gamma, const Tensor& dy, const Tensor& residual,
+                            const Tensor& dx) {
+    kernels_.LayerNormBackward(x, gamma, mean, inverse, dy, residual, dx, Write::kOverwrite,
+                               Tensor(), Tensor());
+  };
+  EXPECT_DEATH(backward(wide_scale, x, Tensor(), x), "f32 beside bf16");
+  EXPECT_DEATH(backward(scale, wide, Tensor(), x), "f32 beside bf16");
+  EXPECT_DEATH(backward(scale, x, wide, x), "f32 beside bf16");
+  EXPECT_DEATH(backward(scale, x, Tensor(), wide), "f32 beside bf16");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // Batch and layer normalisation.
 
+#include <initializer_list>
+
 #include "core/cuda/error.h"
 #include "core/kernels/cuda/batch_norms.h"
 #include "core/kernels/cuda/batch_statistics.h"
@@ -35,6 +37,14 @@ cudaError_t Finish(cudaStream_t stream, const Tensor& residual, Activation activ
   }
   if (!residual.defined()) return cuda::Relu(stream, elements, Of(y), Of(y));
   return cuda::AddRelu(stream, elements, Of(y), Of(residual), Of(y));
+}
+
+// Kernels read all of these, of which some may be undefined, as elements of the dtype.
+void CheckDtype(DType dtype, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* tensor : tensors) {
+    CHECK(!tensor->defined() || tensor->dtype() == dtype)
+        << Name(tensor->dtype()) << " beside " << Name(dtype);
+  }
 }
 
 // Where two sums a column are left behind the scratch that they needed.
@@ -128,6 +138,7 @@ void CudaKernels::LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& 
                             float epsilon, const Tensor& y, const Tensor& mean,
                             const Tensor& inverse_stddev) {
   Span span(this);
+  CheckDtype(x.dtype(), {&scale, &shift, &y});
   LS_CUDA(cuda::LayerNorm(stream(), x.shape().rows(), x.shape()[-1], Of(x), Of(scale), Of(shift),
                           epsilon, Of(y), mean.data<float>(), inverse_stddev.data<float>()));
 }
@@ -137,6 +148,7 @@ void CudaKernels::LayerNormBackward(const Tensor& x, const Tensor& scale, const 
                                     const Tensor& residual, const Tensor& dx, Write write,
                                     const Tensor& dscale, const Tensor& dshift) {
   Span span(this);
+  CheckDtype(x.dtype(), {&scale, &dy, &residual, &dx});
   const int64_t width = x.shape()[-1];
   const cuda::LayerNormInputs inputs = {.rows = x.shape().rows(),
                                         .width = width,
