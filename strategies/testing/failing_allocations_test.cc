@@ -75,7 +75,7 @@ timeout_seconds = 5
 // Allocations of a strategy's step that fail in turn, from the first on; and the number of those
 // behind them that do, spread evenly. From a start on, and in a whole run with its files and
 // threads, only the latter.
-constexpr int64_t kFirst = 1000, kSpread = 200, kSpreadOfRun = 40, kSpreadOfStart = 300;
+constexpr int64_t kFirst = 2000, kSpread = 40, kSpreadOfRun = 40, kSpreadOfStart = 300;
 
 struct Shared {
   int64_t count;  // of allocations
