@@ -1,5 +1,5 @@
-// Layer normalisation; shapes and dtypes as in core/kernels/kernels.h: all arrays of a call have one
-// dtype.
+// Layer normalisation; shapes and dtypes as in core/kernels/kernels.h: all arrays of a call have
+// one dtype.
 
 #pragma once
 
