@@ -124,12 +124,21 @@ void CallQueue::Carry(InFlight& call) {
       call.status = Annotate(StatusOfException(), owner_.book().Describe(call.ledger_entry));
       owner_.Fail(call.status);
     }
-  } else {
-    call.mark = carrier_->GiveUp(call.call);
   }
+  if (!call.status.ok()) GiveUp(call);
   owner_.book().Finish(call.ledger_entry,
                        call.status.ok() ? LedgerEntry::State::kDone : LedgerEntry::State::kFailed,
                        NowNanos());
+}
+
+void CallQueue::GiveUp(InFlight& call) {
+  try {
+    call.mark = carrier_->GiveUp(call.call);
+  } catch (const std::exception&) {
+    // The device has failed too, and nothing that it has yet to do is in any order. The call's own
+    // status says what came first.
+    LOG(ERROR) << StatusOfException().message();
+  }
 }
 
 }  // namespace lockstep

@@ -49,6 +49,8 @@ class CallQueue {
 
   void Run();
   void Carry(InFlight& call);
+  // The call has failed.
+  void GiveUp(InFlight& call);
 
   Owner& owner_;
   const std::unique_ptr<DeviceCarrier> carrier_;

@@ -38,8 +38,9 @@ class DeviceCarrier {
   // the device reports an error. In one thread, call after call, as is GiveUp.
   virtual DeviceMarkPtr Move(const DeviceCall& call) = 0;
 
-  // The call has failed instead. Returns when nobody is about to queue anything for it: the place
-  // behind which nobody touches this member's tensors; null if nobody ever did.
+  // The call has failed: before Move, or in it, which has thrown or returned null and may have
+  // queued a part. Returns when nobody is about to queue anything for it: the place behind which
+  // nobody touches this member's tensors; null if nobody ever did. Throws as Move does.
   virtual DeviceMarkPtr GiveUp(const DeviceCall& call) = 0;
 };
 

@@ -17,20 +17,20 @@ const std::vector<Round::Offer>* Round::Claim() {
   return &offers_;
 }
 
-void Round::Publish(absl::StatusOr<DeviceMarkPtr> end) {
+void Round::Publish(End end) {
   std::lock_guard lock(mutex_);
   end_ = std::move(end);
   state_ = State::kOver;
   over_.notify_all();
 }
 
-absl::StatusOr<DeviceMarkPtr> Round::AwaitEnd() {
+Round::End Round::AwaitEnd() {
   std::unique_lock lock(mutex_);
   over_.wait(lock, [this] { return state_ == State::kOver; });
   return end_;
 }
 
-absl::StatusOr<DeviceMarkPtr> Round::Withdraw() {
+Round::End Round::Withdraw() {
   {
     std::lock_guard lock(mutex_);
     if (state_ == State::kOpen) {

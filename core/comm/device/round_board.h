@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "core/comm/collective_task.h"
 #include "core/comm/device/device_stream.h"
 #include "core/comm/group_info.h"
@@ -29,6 +29,12 @@ class Round {
     MemberBuffers buffers;
     DeviceMarkPtr ready;
   };
+  // The place behind which nobody touches the members' memory, null if nobody ever did; and why the
+  // leader could not queue the whole movement.
+  struct End {
+    DeviceMarkPtr mark;
+    absl::Status status;
+  };
 
   explicit Round(int members) : offers_(static_cast<size_t>(members)) {}
 
@@ -36,13 +42,12 @@ class Round {
 
   // For the leader, when all have put: what they have; null if one has withdrawn.
   const std::vector<Offer>* Claim();
-  // The end of what the leader has queued, or why it could not.
-  void Publish(absl::StatusOr<DeviceMarkPtr> end);
+  void Publish(End end);
 
-  // For the others: waits for that. Null if somebody has withdrawn.
-  absl::StatusOr<DeviceMarkPtr> AwaitEnd();
-  // As AwaitEnd if it has been claimed; else nobody claims it any more, and null.
-  absl::StatusOr<DeviceMarkPtr> Withdraw();
+  // Waits for that. Without a mark if somebody has withdrawn.
+  End AwaitEnd();
+  // As AwaitEnd if it has been claimed; else nobody claims it any more, and there is no mark.
+  End Withdraw();
 
  private:
   enum class State { kOpen, kClaimed, kOver };
@@ -51,7 +56,7 @@ class Round {
   std::condition_variable over_;
   State state_ = State::kOpen;
   std::vector<Offer> offers_;
-  absl::StatusOr<DeviceMarkPtr> end_ = DeviceMarkPtr();
+  End end_;
 };
 
 // The rounds of one group that are under way, for its members to find.

@@ -1,9 +1,13 @@
 #include "core/comm/device/shared_device.h"
 
 #include <cstddef>
+#include <exception>
 #include <mutex>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "glog/logging.h"
 
@@ -14,6 +18,16 @@ std::byte* MemoryOf(const Tensor& tensor) {
   if (!tensor.defined() || tensor.elements() == 0) return nullptr;
   CHECK(tensor.raw() != nullptr) << tensor.ToString() << " is released";
   return tensor.raw();
+}
+
+template <typename Body>
+absl::Status StatusOf(Body&& body) {
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const std::exception&) {
+    return StatusOfException();
+  }
 }
 
 // Which of a round's members this is, of how many, and who queues.
@@ -40,42 +54,44 @@ class SharedDeviceCarrier final : public DeviceCarrier {
   }
 
   DeviceMarkPtr Move(const DeviceCall& call) override {
-    const std::shared_ptr<Round> round = Take(call.number);
-    if (place_.member == place_.leader) return Lead(call.call.signature, *round);
-    absl::StatusOr<DeviceMarkPtr> end = round->AwaitEnd();
-    ThrowIfError(end.status());
-    return *std::move(end);
+    const std::shared_ptr<Round> round = Find(call.number);
+    if (place_.member == place_.leader) Lead(call.call.signature, *round);
+    const Round::End end = round->AwaitEnd();
+    ThrowIfError(end.status);
+    if (end.mark != nullptr) Forget(call.number);
+    return end.mark;
   }
 
   DeviceMarkPtr GiveUp(const DeviceCall& call) override {
-    const absl::StatusOr<DeviceMarkPtr> end = Take(call.number)->Withdraw();
-    return end.ok() ? *end : nullptr;
+    const Round::End end = Find(call.number)->Withdraw();
+    Forget(call.number);
+    return end.mark;
   }
 
  private:
-  std::shared_ptr<Round> Take(int64_t number) {
+  std::shared_ptr<Round> Find(int64_t number) {
     std::lock_guard lock(mutex_);
     const auto found = rounds_.find(number);
     CHECK(found != rounds_.end());
-    std::shared_ptr<Round> round = std::move(found->second);
-    rounds_.erase(found);
-    return round;
+    return found->second;
+  }
+  void Forget(int64_t number) {
+    std::lock_guard lock(mutex_);
+    rounds_.erase(number);
   }
 
-  DeviceMarkPtr Lead(const Signature& signature, Round& round) {
+  void Lead(const Signature& signature, Round& round) {
     const std::vector<Round::Offer>* offers = round.Claim();
-    if (offers == nullptr) return nullptr;
-    try {
-      DeviceMarkPtr end = Queue(signature, *offers);
-      round.Publish(end);
-      return end;
-    } catch (const StatusException& error) {
-      round.Publish(error.status());
-      throw;
-    }
+    if (offers == nullptr) return;
+    Round::End end;
+    end.status = StatusOf([&] { Queue(signature, *offers); });
+    // Where that failed, a part of the movement may be on its way.
+    const absl::Status marked = StatusOf([&] { end.mark = stream_->Mark(); });
+    end.status.Update(marked);
+    round.Publish(std::move(end));
   }
 
-  DeviceMarkPtr Queue(const Signature& signature, const std::vector<Round::Offer>& offers) {
+  void Queue(const Signature& signature, const std::vector<Round::Offer>& offers) {
     absl::InlinedVector<MemberBuffers, 16> buffers;
     for (const Round::Offer& offer : offers) {
       stream_->Await(*offer.ready);
@@ -86,7 +102,6 @@ class SharedDeviceCarrier final : public DeviceCarrier {
     } else if (signature.count > 0) {
       stream_->Copy(buffers[1].output, buffers[0].input, PayloadBytes(signature));
     }
-    return stream_->Mark();
   }
 
   const std::shared_ptr<RoundBoard> board_;

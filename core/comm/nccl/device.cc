@@ -129,17 +129,18 @@ class NcclCarrier : public DeviceCarrier {
     gpu_stream().MakeCurrent();
     const std::shared_ptr<nccl::Comm> comm = Connected();
     stream_->Await(*call.ready);
-    Queue(*comm, call, gpu_stream());
-    DeviceMarkPtr end = stream_->Mark();
-    group_->watch.Add(comm, end,
-                      absl::StrCat(DescribeCall(call.call.signature, call.call.label), " in ",
-                                   group_->ids->group().ToString()),
-                      [group = group_](const absl::Status& cause) { group->ids->Abort(cause); });
-    return end;
+    try {
+      Queue(*comm, call, gpu_stream());
+    } catch (...) {
+      // A part may be on its way, and wait for a member that does not come any more.
+      static_cast<void>(WatchUntilMark(comm, call));
+      throw;
+    }
+    return WatchUntilMark(comm, call);
   }
 
-  // NCCL moves nothing without this member.
-  DeviceMarkPtr GiveUp(const DeviceCall&) final { return nullptr; }
+  // NCCL moves nothing without this member: what there is to wait for is what Move has queued.
+  DeviceMarkPtr GiveUp(const DeviceCall&) final { return stream_->Mark(); }
 
  protected:
   virtual std::shared_ptr<nccl::Comm> Connected() = 0;
@@ -149,6 +150,15 @@ class NcclCarrier : public DeviceCarrier {
 
  private:
   cuda::GpuStream& gpu_stream() { return static_cast<cuda::GpuStream&>(*stream_); }
+
+  DeviceMarkPtr WatchUntilMark(const std::shared_ptr<nccl::Comm>& comm, const DeviceCall& call) {
+    DeviceMarkPtr end = stream_->Mark();
+    group_->watch.Add(comm, end,
+                      absl::StrCat(DescribeCall(call.call.signature, call.call.label), " in ",
+                                   group_->ids->group().ToString()),
+                      [group = group_](const absl::Status& cause) { group->ids->Abort(cause); });
+    return end;
+  }
 
   const std::shared_ptr<NcclGroup> group_;
   const std::unique_ptr<DeviceStream> stream_;

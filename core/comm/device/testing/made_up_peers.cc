@@ -115,7 +115,7 @@ class PeerCarrier final : public DeviceCarrier {
     }
     return stream_.Mark();
   }
-  DeviceMarkPtr GiveUp(const DeviceCall&) override { return nullptr; }
+  DeviceMarkPtr GiveUp(const DeviceCall&) override { return stream_.Mark(); }
 
  private:
   const std::shared_ptr<Mail> mail_;
