@@ -16,6 +16,7 @@
 #include "core/config/probe_settings.h"
 #include "core/config/trace_window.h"
 #include "core/kernels/attention_kernels.h"
+#include "core/kernels/bias_gradients.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/nn/lora_options.h"
 #include "core/optim/learning_rate_schedule.h"
@@ -135,6 +136,10 @@ struct Settings {
   // kernels alone: cuDNN promises the same bits for the same heads and tokens only.
   AttentionKernels attention() const {
     return cut.tokens == 1 && cut.features == 1 ? precision.attention : AttentionKernels::kOwn;
+  }
+  // Who orders the sums of bias gradients on GPUs.
+  BiasGradients bias_gradients() const {
+    return cut.features == 1 ? BiasGradients::kLibrary : BiasGradients::kOwnOrder;
   }
   // Whether ranks copy their state for a checkpoint before the last step. The last one is written
   // from the state itself.

@@ -87,6 +87,16 @@ TEST(PrecisionSettingsTest, CudnnAttentionIsForCutsThatLeaveHeadsAndTokensWhole)
   EXPECT_EQ(attention(asked + "[cut]\ntokens = 2\n"), AttentionKernels::kOwn);
 }
 
+TEST(PrecisionSettingsTest, LibrariesSumBiasGradientsWhereTheCutLeavesFeaturesWhole) {
+  const auto bias_gradients = [](const std::string& tables) {
+    return ReadOnMesh(tables).value().bias_gradients();
+  };
+  EXPECT_EQ(bias_gradients(""), BiasGradients::kLibrary);
+  EXPECT_EQ(bias_gradients("[cut]\nshards = 4\ntokens = 2\n"), BiasGradients::kLibrary);
+  EXPECT_EQ(bias_gradients("[cut]\nfeatures = 2\n"), BiasGradients::kOwnOrder);
+  EXPECT_EQ(bias_gradients("[mesh]\ntp = 2\n"), BiasGradients::kOwnOrder);
+}
+
 TEST(CutSettingsTest, OnlyWithoutShardsTheMeshSaysHowMany) {
   const Settings of_mesh = ReadOnMesh("[mesh]\ndp = 3\n").value();
   EXPECT_EQ(of_mesh.cut.shards, 3);

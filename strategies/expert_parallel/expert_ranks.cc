@@ -29,6 +29,16 @@ Tensor Like(Kernels& kernels, const Tensor& x, int64_t rows, MemoryClass memory_
 
 }  // namespace
 
+ExpertRanks::ExpertRanks(Communicator& ranks) : ranks_(ranks) {
+  std::vector<Communicator::Route> routes;
+  for (int from = 0; from < size(); ++from) {
+    for (int to = 0; to < size(); ++to) {
+      if (from != to) routes.push_back({from, to});
+    }
+  }
+  ThrowIfError(ranks_.ConnectRoutes(routes));
+}
+
 Range ExpertRanks::To(int rank, const ExpertRanges& rows) const {
   const int64_t experts = rows.experts() / size();
   const int64_t first = rows.Of(rank * experts).first;

@@ -23,8 +23,8 @@ inline constexpr char kExpertRowGradients[] = "expert row gradients";
 // ranks, all under way at once.
 class ExpertRanks : public ExpertGroup {
  public:
-  // The communicator outlives the group.
-  explicit ExpertRanks(Communicator& ranks) : ranks_(ranks) {}
+  // Called by all members of `ranks`, which outlives the group. Throws StatusException.
+  explicit ExpertRanks(Communicator& ranks);
 
   int size() const override { return ranks_.size(); }
   int index() const override { return ranks_.rank(); }

@@ -108,6 +108,7 @@ void StageLinks::AddEdge(Communicator& ranks, Edge edge) {
                                                        edge.from.stage, "-", edge.to.stage));
     ThrowIfError(group.status());
     edge.group = *std::move(group);
+    if (edge.group != nullptr) ThrowIfError(edge.group->ConnectRoutes({{0, 1}, {1, 0}}));
     const EdgeLabels& labels = edge.is_line() ? kLine : kSkips;
     if (own_ == from) {
       edge.variables.start.emplace(*edge.group, 1, labels.variables, rank_.kernels);

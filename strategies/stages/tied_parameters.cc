@@ -21,12 +21,12 @@ TiedParameters::TiedParameters(LocalModel& local_model, const StagePlan& plan, C
     return plan.rank_of_stage[plan.StageOfBlock(tensors[tensor].block)];
   };
   const std::vector<Parameter*> parameters = local_model.model().Parameters();
-  bool any_across = false;
+  std::vector<Communicator::Route> routes;  // there and back, for each that is across
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!tensors[i].tied_to) continue;
     Parameter* tied = parameters[i];
     const int from = rank_of(i), to = rank_of(*tensors[i].tied_to);
-    any_across |= from != to;
+    if (from != to) routes.insert(routes.end(), {{from, to}, {to, from}});
     if (to == own_) {
       ties_.push_back({tied->tied_to, tied, from, true});
       if (from == to || !tied->trainable) continue;
@@ -37,10 +37,11 @@ TiedParameters::TiedParameters(LocalModel& local_model, const StagePlan& plan, C
       ties_.push_back({tied->tied_to, tied, to, false});
     }
   }
-  if (!any_across) return;
+  if (routes.empty()) return;
   auto group = ranks.SplitBy([](int rank) { return Communicator::Choice{0, rank}; }, "tied");
   ThrowIfError(group.status());
   group_ = *std::move(group);
+  ThrowIfError(group_->ConnectRoutes(routes));
 }
 
 void TiedParameters::AddGradients() {

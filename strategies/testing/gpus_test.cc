@@ -1,13 +1,16 @@
 // Every preset on GPUs has the bits of `single` on one GPU: four ranks that share a GPU, or that
-// have one each and reduce over NCCL along the tree (docs/numerics.md). The BUILD file makes a test
-// of each, by the number of GPUs that may be seen.
+// have one each and reduce over NCCL along the tree (docs/numerics.md), and whose messages go by
+// copies, as between threads, or over NCCL, as between processes. The BUILD file makes a test of
+// each, which finds out by the environment which it is.
 
+#include <cstdlib>  // std::getenv
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/cuda/device.h"
 #include "core/kernels/cpu/instruction_set.h"
 #include "core/run/device/rank_device.h"
 #include "gtest/gtest.h"
@@ -55,9 +58,24 @@ const std::map<std::string, Division>& Divisions() {
   return divisions;
 }
 
+// Fails the test where the machine has no GPU for each rank and the test is not about sharing one.
+RanksHere RanksOfThisTest(int ranks) {
+  const char* const gpus_are = std::getenv("LOCKSTEP_TEST_GPUS");
+  const std::string here = gpus_are == nullptr ? "" : gpus_are;
+  if (ranks > 1 && here != "shared") {
+    const absl::StatusOr<int> gpus = cuda::CountDevices();
+    EXPECT_TRUE(gpus.ok()) << gpus.status();
+    if (gpus.ok()) {
+      EXPECT_GE(*gpus, ranks) << "each rank of this test has a GPU; run it on a larger machine";
+    }
+  }
+  return {.ranks = ranks, .processes = here == "of processes" ? ranks : 0};
+}
+
 std::vector<RankReport> OnGpus(const StrategyDefinition& strategy, const std::string& config,
                                const Assignments& assignments, int ranks) {
-  auto devices = RankDevices::Create(DeviceType::kCuda, {.ranks = ranks}, WidestInstructionSet());
+  auto devices =
+      RankDevices::Create(DeviceType::kCuda, RanksOfThisTest(ranks), WidestInstructionSet());
   if (!devices.ok()) {
     ADD_FAILURE() << devices.status();
     return std::vector<RankReport>(1);

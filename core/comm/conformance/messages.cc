@@ -63,6 +63,32 @@ TEST_P(CommConformance, SendsBeforeReceives) {
   }
 }
 
+// Some routes are connected before there are messages, some twice, and some not.
+TEST_P(CommConformance, RoutesMayBeConnectedFirst) {
+  for (int ranks = 1; ranks <= max_ranks(); ++ranks) {
+    RunOk(ranks, [](RankUnderTest& handle) -> absl::Status {
+      const int n = handle.size(), self = handle.rank();
+      const int next = (self + 1) % n, previous = (self + n - 1) % n;
+      std::vector<Communicator::Route> ring;
+      for (int from = n - 1; from >= 0; --from) ring.push_back({from, (from + 1) % n});
+      LS_RETURN_IF_ERROR(handle.comm().ConnectRoutes(ring));
+      ring.push_back({0, n - 1});
+      LS_RETURN_IF_ERROR(handle.comm().ConnectRoutes(ring));
+      TestMemory& memory = handle.memory();
+      std::vector<Work> works;
+      for (const int to : {next, previous}) {
+        works.push_back(handle.comm().Send(SendTensor(self, to, 0, 900, memory), to, "ring"));
+      }
+      for (const int from : {previous, next}) {
+        const Tensor tensor = RecvTensor(900, memory);
+        LS_RETURN_IF_ERROR(handle.comm().Recv(tensor, from, "ring").Wait());
+        ExpectMessage(memory, tensor, from, self, 0);
+      }
+      return WaitAll(absl::MakeSpan(works));
+    });
+  }
+}
+
 // The other way round: all receives are posted, and waited for in reverse order.
 TEST_P(CommConformance, ReceivesBeforeSends) {
   for (int ranks = 1; ranks <= max_ranks(); ++ranks) {

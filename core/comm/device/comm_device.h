@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/comm/call.h"
 #include "core/comm/communicator.h"
 #include "core/comm/device/device_stream.h"
@@ -49,6 +51,11 @@ class DeviceCarrier {
 class DeviceRoutes {
  public:
   virtual ~DeviceRoutes() = default;
+  // As Communicator::ConnectRoutes.
+  virtual absl::Status Connect(absl::Span<const Communicator::Route> /*routes*/) {
+    return absl::OkStatus();
+  }
+
   virtual std::unique_ptr<DeviceCarrier> Collectives() = 0;
   enum class Direction { kTo, kFrom };
   virtual std::unique_ptr<DeviceCarrier> Messages(Direction direction, int member) = 0;

@@ -30,6 +30,9 @@ class DeviceCommunicator final : public Communicator, private CallQueue::Owner {
 
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, int key,
                                                       absl::string_view name) override;
+  absl::Status ConnectRoutes(absl::Span<const Route> routes) override {
+    return routes_->Connect(routes);
+  }
   void Abort(const absl::Status& cause) override { host_.Abort(cause); }
   absl::Status status() const override { return host_.status(); }
 

@@ -15,10 +15,6 @@ namespace {
 // NCCL works in threads of its own; this often they are looked at.
 constexpr std::chrono::microseconds kLook(20);
 
-// The multiprocessors of a GPU that a communicator's kernels may take from those that compute
-// meanwhile: an H100 has 132. NCCL_MAX_CTAS in the environment goes before it.
-constexpr int kMostCtas = 16;
-
 }  // namespace
 
 absl::StatusOr<ncclUniqueId> Comm::NewId() {
@@ -32,12 +28,12 @@ absl::StatusOr<ncclUniqueId> Comm::NewId() {
 }
 
 absl::StatusOr<std::shared_ptr<Comm>> Comm::Create(const ncclUniqueId& id, int size, int rank,
-                                                   Patience patience) {
+                                                   int most_ctas, Patience patience) {
   LS_RETURN_IF_ERROR(cuda::LoadNccl());
   const std::shared_ptr<Comm> comm(new Comm(std::move(patience)));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.maxCTAs = kMostCtas;
+  config.maxCTAs = most_ctas;
   const ncclResult_t result = ncclCommInitRankConfig(&comm->comm_, size, id, rank, &config);
   Lock lock(comm->mutex_);
   if (result != ncclSuccess && result != ncclInProgress) {

@@ -31,9 +31,10 @@ class Comm {
   // A new group's name, which one member makes and tells the others.
   static absl::StatusOr<ncclUniqueId> NewId();
 
-  // Called by all members, for the calling thread's GPU. Waits for all of them.
+  // Called by all members, for the calling thread's GPU. Waits for all of them. Its kernels have at
+  // most so many blocks.
   static absl::StatusOr<std::shared_ptr<Comm>> Create(const ncclUniqueId& id, int size, int rank,
-                                                      Patience patience);
+                                                      int most_ctas, Patience patience);
   // Aborts what is under way if the world has failed; else waits for it.
   ~Comm();
   Comm(const Comm&) = delete;

@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/comm/device/exact_reduction.h"
-#include "core/comm/mesh_shape.h"
 #include "core/comm/nccl/calls.h"
 #include "core/tensor/allocator.h"
 
@@ -26,6 +25,13 @@ constexpr char kIdLabel[] = "nccl id", kNodeLabel[] = "node";
 // NCCL takes its time to connect GPUs, and that is no sign of a rank that does not come: the host
 // sees those.
 constexpr std::chrono::minutes kLeastTimeout(1);
+
+// The multiprocessors of a GPU that a communicator's kernels may take; an H100 has 132. A kernel
+// keeps them until the other ranks have come to it, so that ranks may begin those of several
+// communicators in different orders only if all have room at once ("NCCL User Guide", "Using
+// multiple NCCL communicators concurrently"): messages to and from seven others, and calls of four
+// groups, take 120. NCCL_MAX_CTAS in the environment goes before both.
+constexpr int kMostCtas = 16, kMostCtasOfMessages = 4;
 
 // A name in host memory, on its way through the host's communicator.
 class TravellingId {
@@ -82,7 +88,7 @@ absl::StatusOr<std::shared_ptr<nccl::Comm>> ConnectAll(Communicator& ids,
     id.Set(made);
   }
   LS_RETURN_IF_ERROR(ids.Broadcast(id.tensor(), 0, kIdLabel).Wait());
-  return nccl::Comm::Create(id.Get(), ids.size(), ids.rank(), patience);
+  return nccl::Comm::Create(id.Get(), ids.size(), ids.rank(), kMostCtas, patience);
 }
 
 // One group as its carriers share it.
@@ -202,28 +208,7 @@ absl::StatusOr<std::shared_ptr<nccl::Comm>> ConnectTwo(NcclGroup& group, Directi
                  : ids.Recv(id.tensor(), member, kIdLabel);
   });
   LS_RETURN_IF_ERROR(work.Wait());
-  return nccl::Comm::Create(id.Get(), 2, sends ? 0 : 1, group.patience);
-}
-
-// Communicators for messages that are made with the group.
-using MessageComms = std::map<std::pair<Direction, int>, std::shared_ptr<nccl::Comm>>;
-
-// Those between neighbours on the ring of members, both ways, which all members make in one order:
-// that of the pairs. No member waits for one that waits for a later pair.
-absl::StatusOr<MessageComms> ConnectRing(NcclGroup& group) {
-  const int size = group.ids->size(), rank = group.ids->rank();
-  MessageComms comms;
-  for (int first = 0; first < (size == 2 ? 1 : size); ++first) {
-    const int second = (first + 1) % size;
-    if (rank != first && rank != second) continue;
-    const int other = rank == first ? second : first;
-    const bool is_first = rank == first;
-    for (const bool forward : {true, false}) {
-      const Direction direction = forward == is_first ? Direction::kTo : Direction::kFrom;
-      LS_ASSIGN_OR_RETURN(comms[std::pair(direction, other)], ConnectTwo(group, direction, other));
-    }
-  }
-  return comms;
+  return nccl::Comm::Create(id.Get(), 2, sends ? 0 : 1, kMostCtasOfMessages, group.patience);
 }
 
 // Between processes, which cannot reach each other's GPUs by copies.
@@ -256,16 +241,32 @@ class NcclMessages final : public NcclCarrier {
 // process, and what a rank sends itself always does.
 class NcclRoutes final : public DeviceRoutes {
  public:
-  // `messages`: what is connected already. `threads`: routes among the members; null where some are
-  // other processes.
-  NcclRoutes(std::shared_ptr<NcclGroup> group, DeviceStreamFactory make_stream,
-             MessageComms messages, std::unique_ptr<DeviceRoutes> threads)
+  // `threads`: routes among the members; null where some are other processes. The context outlives
+  // the routes.
+  NcclRoutes(std::shared_ptr<NcclGroup> group, CudaContext& context,
+             DeviceStreamFactory make_stream, std::unique_ptr<DeviceRoutes> threads)
       : group_(std::move(group)),
+        context_(context),
         rank_(group_->ids->rank()),
         make_stream_(std::move(make_stream)),
-        messages_(std::move(messages)),
         alone_(std::make_shared<RoundBoard>(), group_->ids->size(), rank_, make_stream_),
         threads_(std::move(threads)) {}
+
+  // In the order of `routes`, so that no member waits for one that waits for a later one.
+  absl::Status Connect(absl::Span<const Communicator::Route> routes) override {
+    if (threads_ != nullptr) return absl::OkStatus();
+    context_.MakeCurrent();
+    for (const auto& [from, to] : routes) {
+      if (from == to || (from != rank_ && to != rank_)) continue;
+      const bool sends = from == rank_;
+      const Direction direction = sends ? Direction::kTo : Direction::kFrom;
+      const int other = sends ? to : from;
+      std::shared_ptr<nccl::Comm>& comm = messages_[{direction, other}];
+      if (comm != nullptr) continue;
+      LS_ASSIGN_OR_RETURN(comm, ConnectTwo(*group_, direction, other));
+    }
+    return absl::OkStatus();
+  }
 
   std::unique_ptr<DeviceCarrier> Collectives() override {
     return std::make_unique<NcclCollectives>(group_, make_stream_());
@@ -280,9 +281,10 @@ class NcclRoutes final : public DeviceRoutes {
 
  private:
   const std::shared_ptr<NcclGroup> group_;
+  CudaContext& context_;
   const int rank_;
   const DeviceStreamFactory make_stream_;
-  const MessageComms messages_;
+  std::map<std::pair<Direction, int>, std::shared_ptr<nccl::Comm>> messages_;  // by other member
   SharedDeviceRoutes alone_;
   const std::unique_ptr<DeviceRoutes> threads_;
 };
@@ -314,12 +316,8 @@ absl::StatusOr<std::unique_ptr<DeviceRoutes>> NcclGpu::Connect(Communicator& gro
   LS_ASSIGN_OR_RETURN(std::shared_ptr<nccl::Comm> comm, ConnectAll(*ids, patience_));
   auto shared = std::make_shared<NcclGroup>(std::move(ids), std::move(comm), patience_, reductions_,
                                             ranks_a_node, watch_);
-  MessageComms messages;
-  if (!threads_.has_value() && group.name() == Name(MeshAxis::kPp)) {
-    LS_ASSIGN_OR_RETURN(messages, ConnectRing(*shared));
-  }
   return std::make_unique<NcclRoutes>(
-      std::move(shared), StreamFactory(), std::move(messages),
+      std::move(shared), context(), StreamFactory(),
       threads_.has_value() ? threads_->Connect(group.group(), StreamFactory()) : nullptr);
 }
 

@@ -17,9 +17,9 @@ namespace lockstep {
 //
 // Messages need no communicator where all ranks are threads of one process: the receiver copies
 // from GPU to GPU. Between processes two members' messages have a communicator for each direction:
-// NCCL would do one after the other, whoever waits for whom. Stages of a pipeline make those of
-// neighbours with their group, and the last one's with the first one's; others are made by the
-// first message, which may hang where a kernel of NCCL waits for that message's receiver.
+// NCCL would do one after the other, whoever waits for whom. ConnectRoutes makes those; others are
+// made by the first message, which may hang where a kernel of NCCL waits for that message's
+// receiver.
 class NcclGpu final : public GpuDevice {
  public:
   // `timeout` is how long a rank waits for others. `world` is the host's, and outlives the device.

@@ -180,7 +180,11 @@ bool CudnnConvolutions::Run(Allocator& allocator, Pass pass, const Window& windo
         const cudnnStatus_t status = ForwardWithBias(plan, workspace, x, w, bias, y);
         // cuDNN may say more closely what it does not support.
         plan.refuses_bias = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
-        if (plan.refuses_bias) return Run(allocator, pass, window, x, w, bias, y);
+        if (plan.refuses_bias) {
+          VLOG(1) << "cuDNN has no convolution of " << x.ToString() << " and " << w.ToString()
+                  << " with a bias: it is added behind";
+          return Run(allocator, pass, window, x, w, bias, y);
+        }
         LS_CUDNN(status);
       } else {
         LS_CUDNN(cudnnConvolutionForward(handle, &one, plan.x, x.raw(), plan.w, w.raw(),
