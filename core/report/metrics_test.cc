@@ -100,10 +100,11 @@ TEST(LossesCsvTest, RowsSurviveAKill) {
   EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n2,0.25\n");
 }
 
-TEST(LossesCsvTest, ResumeDropsWhatWillComeAgain) {
+TEST(LossesCsvTest, ResumeCutsWhatWillComeAgainAndTellsIt) {
   const std::string path = PathFor("losses.csv");
   for (const char* torn : {"", "4", "4,0.06", "4,0.0625"}) {
     Write(path, std::string("step,loss\n1,0.5\n2,0.25\n3,0.125\n") + torn);
+    EXPECT_EQ(RowFile::RowsToCut(path, kLossesCsv, 3).value(), "step,loss\n3,0.125\n");
     absl::StatusOr<RowFile> losses = OpenLosses(path, 3);
     ASSERT_TRUE(losses.ok()) << losses.status();
     EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n2,0.25\n");
@@ -112,6 +113,7 @@ TEST(LossesCsvTest, ResumeDropsWhatWillComeAgain) {
   }
   // Nothing is beyond the step: only the torn row goes.
   Write(path, "step,loss\n1,0.5\n2,0.2");
+  EXPECT_EQ(RowFile::RowsToCut(path, kLossesCsv, 9).value(), "");
   ASSERT_TRUE(OpenLosses(path, 9).ok());
   EXPECT_EQ(Contents(path), "step,loss\n1,0.5\n");
 }
@@ -120,6 +122,7 @@ TEST(LossesCsvTest, ResumeMakesWhatIsMissing) {
   const std::string path = PathFor("losses.csv");
   for (const char* contents : {"(none)", "", "step,lo"}) {
     if (std::string(contents) != "(none)") Write(path, contents);
+    EXPECT_EQ(RowFile::RowsToCut(path, kLossesCsv, 3).value(), "");
     ASSERT_TRUE(OpenLosses(path, 3).ok());
     EXPECT_EQ(Contents(path), "step,loss\n");
   }

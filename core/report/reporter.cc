@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/config/config.h"
 #include "core/report/banner.h"
+#include "core/report/earlier_attempt.h"
 #include "core/report/error_file.h"
 #include "core/report/step_csv.h"
 #include "nlohmann/json.hpp"
@@ -22,17 +23,25 @@ using Changes = std::vector<Config::Difference>;
 
 double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
 
+// Files of a run that grow by rows, in its directory; without hashes.csv where it has no hashes.
+std::vector<NamedRows> RowsOf(const RunDescription& run) {
+  std::vector<NamedRows> rows = {{.name = "losses.csv", .format = &kLossesCsv},
+                                 {.name = "steps.csv", .format = &kStepsCsv},
+                                 {.name = "metrics.jsonl", .format = &kMetricsJsonl}};
+  if (run.settings.hash_every > 0) rows.push_back({.name = "hashes.csv", .format = &kHashesCsv});
+  return rows;
+}
+
 }  // namespace
 
 absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
-  const auto check = [&](const char* name, const RowFormat& format, EarlierRows earlier) {
-    return RowFile::Check(absl::StrCat(run.out, "/", name), format, first_step, earlier);
-  };
-  LS_RETURN_IF_ERROR(check("losses.csv", kLossesCsv, EarlierRows::kEveryStep));
-  LS_RETURN_IF_ERROR(check("steps.csv", kStepsCsv, EarlierRows::kOptional));
-  LS_RETURN_IF_ERROR(check("metrics.jsonl", kMetricsJsonl, EarlierRows::kOptional));
-  if (run.settings.hash_every == 0) return absl::OkStatus();
-  return check("hashes.csv", kHashesCsv, EarlierRows::kOptional);
+  for (const NamedRows& rows : RowsOf(run)) {
+    const bool needs_all = rows.format == &kLossesCsv;
+    LS_RETURN_IF_ERROR(
+        RowFile::Check(absl::StrCat(run.out, "/", rows.name), *rows.format, first_step,
+                       needs_all ? EarlierRows::kEveryStep : EarlierRows::kOptional));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& run,
@@ -40,6 +49,12 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   const auto open = [&](const char* name, const RowFormat& format) {
     return RowFile::Open(absl::StrCat(run.out, "/", name), format, first_step);
   };
+  const std::string config = run.config.ToToml();
+  LS_RETURN_IF_ERROR(KeepEarlierAttempt(run.out, config, RowsOf(run), first_step));
+  const std::string config_path = run.out + "/config.toml";
+  const absl::StatusOr<Config> before = Config::FromFile(config_path);
+  // Syncs the directory too, and with it what was kept: before any row is cut.
+  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, config));
   LS_ASSIGN_OR_RETURN(RowFile losses, open("losses.csv", kLossesCsv));
   LS_ASSIGN_OR_RETURN(RowFile steps, open("steps.csv", kStepsCsv));
   LS_ASSIGN_OR_RETURN(RowFile metrics, open("metrics.jsonl", kMetricsJsonl));
@@ -51,9 +66,6 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   if (run.settings.tensorboard) {
     LS_ASSIGN_OR_RETURN(files.events, EventFile::Make(run.out + "/tensorboard", first_step));
   }
-  const std::string config_path = run.out + "/config.toml";
-  const absl::StatusOr<Config> before = Config::FromFile(config_path);
-  LS_RETURN_IF_ERROR(WriteFileAtomically(config_path, run.config.ToToml()));
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);

@@ -27,7 +27,8 @@ class Reporter {
   // each step before it, and rows that can be read. Changes nothing.
   static absl::Status Check(const RunDescription& run, int64_t first_step);
 
-  // Opens the files; those of a resumed run from `first_step` on. The run outlives the reporter.
+  // Opens the files; those of a resumed run from `first_step` on, after copying what will be
+  // overwritten (KeepEarlierAttempt). The run outlives the reporter.
   static absl::StatusOr<std::unique_ptr<Reporter>> Open(const RunDescription& run,
                                                         int64_t first_step);
 

@@ -87,6 +87,19 @@ absl::StatusOr<RowFile> RowFile::Open(const std::string& path, const RowFormat& 
   return file;
 }
 
+absl::StatusOr<std::string> RowFile::RowsToCut(const std::string& path, const RowFormat& format,
+                                               int64_t first_step) {
+  const absl::StatusOr<KeptRows> kept = Kept(path, format, first_step);
+  if (!kept.ok()) return Annotate(kept.status(), "nothing is appended; move the file to resume");
+  const absl::StatusOr<std::string> contents = ReadFile(path);
+  if (absl::IsNotFound(contents.status())) return std::string();
+  LS_RETURN_IF_ERROR(contents.status());
+  const size_t end = contents->rfind('\n') + 1;  // npos + 1: there is no whole row
+  if (end <= kept->bytes) return std::string();
+  const std::string header = format.header.empty() ? "" : absl::StrCat(format.header, "\n");
+  return absl::StrCat(header, contents->substr(kept->bytes, end - kept->bytes));
+}
+
 absl::Status RowFile::Append(std::string row) {
   row += '\n';
   for (absl::string_view rest = row; !rest.empty();) {

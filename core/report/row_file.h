@@ -45,6 +45,11 @@ class RowFile {
   static absl::StatusOr<RowFile> Open(const std::string& path, const RowFormat& format,
                                       int64_t first_step);
 
+  // Returns the whole rows that Open would cut, below the header: a file of its own, for whoever
+  // keeps them. Empty where Open cuts no whole row. Changes nothing; the errors of Open.
+  static absl::StatusOr<std::string> RowsToCut(const std::string& path, const RowFormat& format,
+                                               int64_t first_step);
+
   // Adds a row, given without its line end. When it returns the row survives the process, and after
   // Sync the machine. Sync returns DataLoss where the file is no longer there under its name.
   absl::Status Append(std::string row);

@@ -107,6 +107,28 @@ TEST_F(RunFilesTest, EachStepHasItsLearningRateAndGradientNorm) {
   EXPECT_THAT(expected, HasSubstr(absl::StrFormat("\n3,%.9g,", 0.01 * (6 - 3) / 6)));
 }
 
+TEST_F(RunFilesTest, ARunThatGoesOnKeepsWhatItWritesAnew) {
+  const std::vector<std::string> saves = {"--set", "checkpoint.every=2", "--set",
+                                          "checkpoint.keep=3"};
+  ASSERT_TRUE(Start(kSingle, saves).ok());
+  const std::string losses = *ReadFile(Path("out/losses.csv"));
+  const std::string config = *ReadFile(Path("out/config.toml"));
+  const std::string summary = *ReadFile(Path("out/summary.json"));
+  fs::remove(Path("out/checkpoints/step-00000006.safetensors"));
+  auto resume = saves;
+  resume.insert(resume.end(), {"--resume", "--set", "trace.steps=1"});
+  const ProcessResult result = Start(kSingle, resume);
+  ASSERT_TRUE(result.ok()) << result.err;
+  EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
+  EXPECT_THAT(Names("out/earlier"), ElementsAre("1"));
+  EXPECT_THAT(Names("out/earlier/1"), ElementsAre("config.toml", "losses.csv", "metrics.jsonl",
+                                                  "steps.csv", "summary.json"));
+  EXPECT_EQ(*ReadFile(Path("out/earlier/1/losses.csv")),
+            "step,loss\n" + losses.substr(losses.find("\n4,") + 1));
+  EXPECT_EQ(*ReadFile(Path("out/earlier/1/config.toml")), config);
+  EXPECT_EQ(*ReadFile(Path("out/earlier/1/summary.json")), summary);
+}
+
 // A learning rate so large that losses go up and down.
 const std::vector<std::string> kRestless = {
     "--set", "schedule.learning_rate=0.6", "--set", "train.steps=24",

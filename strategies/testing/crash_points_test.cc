@@ -1,6 +1,7 @@
 // Each call that changes a file of a run fails in turn: the process is killed there, or the call
 // reports a full disk or an error of the device. Whatever was left, going on as a user would ends
-// with the losses and the summary of the undisturbed run, and without any other file.
+// with the losses and the summary of the undisturbed run, and without any other file but those that
+// keep the rows of the attempts before.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -66,6 +68,9 @@ every = 1
 keep = 1
 )";
 
+// A row behind the checkpoint of the run that is resumed, with a loss that no run has.
+constexpr char kLostRow[] = "1,12345\n";
+
 using Arguments = std::vector<std::string>;
 
 // So that the best checkpoint is replaced in each of the first steps: the loss falls.
@@ -82,6 +87,11 @@ struct Outcome {
 
   bool operator==(const Outcome&) const = default;
 };
+
+// Whether a path is of what a run keeps of its earlier attempts, which no other attempt reads.
+bool IsOfEarlierAttempt(const std::string& path) {
+  return absl::StrContains(path, "out/earlier") && !absl::StrContains(path, ".tmp");
+}
 
 // What could not be removed is named so first.
 bool IsDeleted(const std::string& path) { return absl::StrContains(path, ".tmp-deleted"); }
@@ -166,9 +176,24 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
           entry.is_regular_file() && !IsDeleted(path)) {
         ReadTensors(path, fs::relative(path, out()).string(), outcome.best);
       }
+      if (IsOfEarlierAttempt(path)) continue;
       outcome.files.insert(fs::relative(entry.path(), folder_).string());
     }
     return outcome;
+  }
+
+  // Whether the losses that `start` wrote behind the newest checkpoint are where the run has them.
+  bool HasLostRow() const {
+    if (absl::StrContains(ReadFile(out() + "/losses.csv").value_or(""), kLostRow)) return true;
+    const std::string earlier = out() + "/earlier";
+    for (const auto& name : ListFolder(earlier).value_or(std::vector<std::string>())) {
+      const std::string path = absl::StrCat(earlier, "/", name, "/losses.csv");
+      if (!absl::StrContains(path, ".tmp") &&
+          absl::StrContains(ReadFile(path).value_or(""), kLostRow)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   // Goes on as a user would: from a checkpoint if there is one, or else anew, in which case the
@@ -193,6 +218,7 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
       for (const FileFault fault : {FileFault::kKill, FileFault::kNoSpace, FileFault::kIoError}) {
         start();
         const bool has_best = !Look().best.empty();
+        const bool has_lost_row = HasLostRow();
         const int code = Run(arguments, fault, at);
         SCOPED_TRACE(absl::StrCat("call ", at, " of ", calls, ", fault ", static_cast<int>(fault),
                                   ", exit code ", code, ": ", Message()));
@@ -207,7 +233,9 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
         if (has_best) {
           EXPECT_FALSE(Look().best.empty()) << "the best checkpoint before is gone, and no new one";
         }
+        EXPECT_EQ(HasLostRow(), has_lost_row) << "the run has lost losses of an earlier attempt";
         GoOn();
+        EXPECT_EQ(HasLostRow(), has_lost_row) << "the run has lost losses of an earlier attempt";
         Outcome outcome = Look();
         // What the system refuses to remove stays, under a name that nobody reads and that whoever
         // saves the next checkpoint removes.
@@ -236,6 +264,8 @@ class CrashPointsTest : public testing::TestWithParam<const char*> {
       fs::remove_all(out());
       fs::copy(folder_ + "/stopped", out(), fs::copy_options::recursive);
       fs::remove(out() + "/summary.json");
+      // As if the attempt before had been killed after its next step.
+      std::ofstream(out() + "/losses.csv", std::ios::app) << kLostRow;
     });
   }
 
