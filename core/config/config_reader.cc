@@ -264,8 +264,24 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 absl::Status ConfigReader::Finish() {
   for (const std::string& key : Keys()) {
     if (std::ranges::find(known_, key) != known_.end()) continue;
-    problems_.push_back(absl::StrCat(members_->find(key)->second.origin, ": unknown key ",
-                                     FullKey(key), SuggestKey(table_.path, key, known_)));
+    const ConfigValue& value = members_->find(key)->second;
+    // Another program's table is met by its keys, and each of them may have another name here.
+    bool is_explained = false;
+    if (const auto* inner = value.As<ConfigValue::Table>(); inner != nullptr && table_.path == "") {
+      is_explained = !inner->empty();
+      for (const auto& [name, member] : *inner) {
+        const std::string suggestion = SuggestKeyOfUnknownTable(key, name, known_);
+        if (suggestion.empty()) {
+          is_explained = false;
+        } else {
+          problems_.push_back(absl::StrCat(member.origin, ": unknown key ", FullKey(key), ".",
+                                           FormatTomlKey(name), suggestion));
+        }
+      }
+    }
+    if (is_explained) continue;
+    problems_.push_back(absl::StrCat(value.origin, ": unknown key ", FullKey(key),
+                                     SuggestKey(table_.path, key, known_)));
   }
   if (problems_.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));

@@ -245,6 +245,17 @@ TEST(ConfigReaderTest, TheWholeConfigurationIsChecked) {
   EXPECT_EQ(name, "shapes");
 }
 
+TEST(ConfigReaderTest, KeysOfUnknownTablesAreNamed) {
+  const Config config = Parse("[gpipe]\nchunks = 4\n[optim]\nlr = 0.1\nzzzzzzzz = 1\n[zzzz]\n");
+  ConfigReader root(config.Table(""));
+  ConfigReader optimizer(root.Table("optimizer"));
+  EXPECT_EQ(Message(root.Finish()),
+            "a.toml:2: unknown key gpipe.chunks; did you mean cut.micro_batches?\n"
+            "a.toml:4: unknown key optim.lr; did you mean schedule.learning_rate?\n"
+            "a.toml:3: unknown key optim; did you mean optimizer?\n"
+            "a.toml:6: unknown key zzzz; there are optimizer");
+}
+
 TEST(ConfigReaderTest, NestedTablesCarryTheirPath) {
   const Config config = Parse("[data.validation]\nprats = 3\n");
   ConfigReader data(config.Table("data"));

@@ -220,19 +220,41 @@ std::string NearElsewhere(const std::string& table, const std::string& key) {
   return nearest;
 }
 
+std::string DidYouMean(const std::string& key) { return absl::StrCat("; did you mean ", key, "?"); }
+
+// The table that somebody meant by a name that no table has; empty where none is near.
+std::string MeantTable(const std::string& name, std::span<const std::string> tables) {
+  const std::string near = Near(name, tables);
+  return near.empty() ? ForeignKey(name, kForeignTables) : near;
+}
+
 }  // namespace
 
 std::string SuggestKey(const std::string& table, const std::string& key,
                        std::span<const std::string> known) {
-  std::string meant = Near(key, known);
+  std::string meant = table.empty() ? MeantTable(key, known) : Near(key, known);
   if (!meant.empty()) meant = Join(table, meant);
-  if (meant.empty() && table.empty()) meant = ForeignKey(key, kForeignTables);
   if (meant.empty()) meant = ForeignKey(key, kForeignKeys);
   if (meant.empty() || meant == Join(table, key)) meant = NearElsewhere(table, key);
-  if (!meant.empty()) return absl::StrCat("; did you mean ", meant, "?");
+  if (!meant.empty()) return DidYouMean(meant);
   if (known.empty()) return "";
   return absl::StrCat("; ", table.empty() ? "there are " : absl::StrCat("[", table, "] has "),
                       absl::StrJoin(known, ", "));
+}
+
+std::string SuggestKeyOfUnknownTable(const std::string& table, const std::string& key,
+                                     std::span<const std::string> tables) {
+  const auto has = [&key](const std::string& some) {
+    return !some.empty() && !MeaningOf(Join(some, key)).empty();
+  };
+  // The key has its right name, in a table that the strategy does not have or that is mistyped:
+  // whoever asks says so of the table.
+  if (has(table) || has(Near(table, tables))) return "";
+  const std::string meant_table = MeantTable(table, tables);
+  if (has(meant_table)) return DidYouMean(Join(meant_table, key));
+  std::string meant = ForeignKey(key, kForeignKeys);
+  if (meant.empty()) meant = NearElsewhere(table, key);
+  return meant.empty() ? "" : DidYouMean(meant);
 }
 
 std::string SuggestChoice(const std::string& key, const std::string& name,

@@ -16,6 +16,13 @@ namespace lockstep {
 std::string SuggestKey(const std::string& table, const std::string& key,
                        std::span<const std::string> known);
 
+// Ends the message about the key `key` of `table`, a table that nobody knows beside `tables`, the
+// known ones: "; did you mean cut.micro_batches?" for the key "chunks" of "gpipe". The key of the
+// table that was meant comes first. Empty where nothing is near, and where only the table's name is
+// wrong.
+std::string SuggestKeyOfUnknownTable(const std::string& table, const std::string& key,
+                                     std::span<const std::string> tables);
+
 // Ends the message about the choice `name` of the dotted key `key`: "did you mean \"adamw\"? ", or
 // another program's name with what it takes besides; empty where nothing is near.
 std::string SuggestChoice(const std::string& key, const std::string& name,

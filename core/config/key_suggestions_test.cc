@@ -54,6 +54,26 @@ TEST(KeySuggestionsTest, NamesOfOtherProgramsAreKnown) {
   EXPECT_EQ(SuggestKey("", "lr_scheduler", tables), "; did you mean schedule?");
 }
 
+TEST(KeySuggestionsTest, KeysOfUnknownTablesAreFound) {
+  const std::vector<std::string> tables = {"train", "optimizer", "schedule", "model"};
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"gpipe.chunks", "cut.micro_batches"},      {"training.seq_len", "data.context"},
+      {"training.steps", "train.steps"},  // of the table that is meant, before others
+      {"dataset.context", "data.context"},        {"optim.lr", "schedule.learning_rate"},
+      {"scheduler.lr", "schedule.learning_rate"}, {"hyper.clip_nrom", "train.clip_norm"}};
+  for (const auto& [theirs, ours] : names) {
+    const size_t dot = theirs.find('.');
+    EXPECT_EQ(SuggestKeyOfUnknownTable(theirs.substr(0, dot), theirs.substr(dot + 1), tables),
+              "; did you mean " + ours + "?")
+        << theirs;
+  }
+  // Only the table is wrong, or nothing is near.
+  EXPECT_EQ(SuggestKeyOfUnknownTable("modle", "width", tables), "");
+  EXPECT_EQ(SuggestKeyOfUnknownTable("optim", "kind", tables), "");
+  EXPECT_EQ(SuggestKeyOfUnknownTable("pipeline", "schedule", tables), "");
+  EXPECT_EQ(SuggestKeyOfUnknownTable("hyper", "zzzzzzzz", tables), "");
+}
+
 TEST(KeySuggestionsTest, KeysOfOtherTablesAreFound) {
   EXPECT_EQ(SuggestKey("train", "warmup_setps", std::vector<std::string>{"steps", "seed"}),
             "; did you mean schedule.warmup_steps?");

@@ -82,6 +82,37 @@ TEST_F(BadInputTest, UnknownAndWronglyTypedKeys) {
   EXPECT_THAT(Fail(kSingle, {"--set", "checkpoint.files=shraded"}), HasSubstr("sharded"));
 }
 
+// Beside the keys that each table really has, which may be nearer than what is meant.
+TEST_F(BadInputTest, NamesOfOtherProgramsLeadToOurKeys) {
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"optimizer.lr=0.1", "optimizer.lr; did you mean schedule.learning_rate?"},
+      {"optimizer.learning_rate=0.1",
+       "optimizer.learning_rate; did you mean schedule.learning_rate?"},
+      {"train.lr=0.1", "train.lr; did you mean schedule.learning_rate?"},
+      {"lr=0.1", "lr; did you mean schedule.learning_rate?"},
+      {"model.d_model=8", "model.d_model; did you mean model.width?"},
+      {"model.n_embd=8", "model.n_embd; did you mean model.width?"},
+      {"model.hidden_size=8", "model.hidden_size; did you mean model.width?"},
+      {"model.n_layer=1", "model.n_layer; did you mean model.layers?"},
+      {"model.vocab_size=16", "model.vocab_size; did you mean data.vocabulary?"},
+      {"precision.dtype=bf16", "precision.dtype; did you mean precision.compute?"},
+      {"grad_accum=2", "grad_accum; did you mean cut.micro_batches?"},
+      {"train.grad_accum=2", "train.grad_accum; did you mean cut.micro_batches?"},
+      {"batch.gradient_accumulation_steps=2",
+       "batch.gradient_accumulation_steps; did you mean cut.micro_batches?"},
+      {"gpipe.chunks=2", "gpipe.chunks; did you mean cut.micro_batches?"},
+      {"training.seq_len=8", "training.seq_len; did you mean data.context?"},
+      {"optim.kind=sgd", "optim; did you mean optimizer?"},
+      {"optim.lr=0.1", "optim.lr; did you mean schedule.learning_rate?"},
+      {"optim=sgd", "optim; did you mean optimizer?"},
+      {"optimizer.kind=adam", "did you mean \"adamw\" with optimizer.weight_decay = 0?"},
+      {"model.kind=gpt", "did you mean \"transformer\"?"},
+      {"model.kind=gpt2", "did you mean \"transformer\"?"}};
+  for (const auto& [assignment, message] : names) {
+    EXPECT_THAT(Fail(kSingle, {"--set", assignment}), HasSubstr(message)) << assignment;
+  }
+}
+
 TEST_F(BadInputTest, BatchesAndMeshesThatDoNotFit) {
   EXPECT_THAT(Fail(kSingle, {"--set", "cut.shards=3"}), HasSubstr("do not divide into 3 shards"));
   EXPECT_THAT(Fail(kSingle, {"--set", "mesh.dp=2"}), HasSubstr("'single' has mesh.dp = 1"));
