@@ -27,15 +27,14 @@ std::string Model(const RunDescription& run) {
   return text;
 }
 
-std::string Steps(const RunDescription& run, int64_t first_step) {
+std::string Steps(const RunDescription& run, int64_t first_step, const std::string& from) {
   const int64_t samples = run.settings.batch.size;
   std::string text = absl::StrCat(run.settings.steps, " of ", Counted(samples, "sample"));
   if (const int64_t units = run.units_per_step(); units != samples) {
     absl::StrAppend(&text, " (", FormatCount(units), " ", run.unit(), ")");
   }
   if (first_step > 0) {
-    absl::StrAppend(&text, "; goes on with step ", first_step + 1,
-                    ", from the newest checkpoint of ", run.out);
+    absl::StrAppend(&text, "; goes on with step ", first_step + 1, ", from ", from);
   }
   return text;
 }
@@ -46,7 +45,7 @@ void AppendValue(std::string* out, const std::string& value) {
 
 }  // namespace
 
-std::string Banner(const RunDescription& run, int64_t first_step,
+std::string Banner(const RunDescription& run, int64_t first_step, const std::string& from,
                    const std::vector<Config::Difference>& changes) {
   const MeshShape& mesh = run.settings.mesh;
   std::string text =
@@ -56,7 +55,7 @@ std::string Banner(const RunDescription& run, int64_t first_step,
                    run.device == DeviceType::kCpu ? " on the CPU, " : " on GPUs, ",
                    Counted(run.settings.threads, "thread"), mesh.ranks() == 1 ? "" : " each",
                    "\n  model  ", Model(run), "\n  data   ", run.dataset->Describe(), "\n  steps  ",
-                   Steps(run, first_step), "\n  out    ", run.out);
+                   Steps(run, first_step, from), "\n  out    ", run.out);
   if (first_step > 0 && !changes.empty()) {
     const auto append = [](std::string* out, const Config::Difference& change) {
       absl::StrAppend(out, change.key, " ");

@@ -17,9 +17,10 @@ namespace lockstep {
 //     steps  500 of 64 samples (4.1K tokens)
 //     out    runs/gpt_markov/fsdp
 //
-// A run that goes on, from `first_step` > 0, says where and what has changed: `changes` are keys of
-// the configuration that differ from those of the run before, whose values are `theirs`.
-std::string Banner(const RunDescription& run, int64_t first_step,
+// A run that goes on, from `first_step` > 0, says from which checkpoint, which is `from`, and what
+// has changed: `changes` are keys of the configuration that differ from those of the run before,
+// whose values are `theirs`.
+std::string Banner(const RunDescription& run, int64_t first_step, const std::string& from,
                    const std::vector<Config::Difference>& changes);
 
 }  // namespace lockstep

@@ -45,7 +45,8 @@ absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
 }
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& run,
-                                                         int64_t first_step) {
+                                                         int64_t first_step,
+                                                         const std::string& from) {
   const auto open = [&](const char* name, const RowFormat& format) {
     return RowFile::Open(absl::StrCat(run.out, "/", name), format, first_step);
   };
@@ -72,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   auto reporter = std::unique_ptr<Reporter>(new Reporter(run, std::move(files)));
   if (run.speaks) {
     reporter->progress_.Print(
-        Banner(run, first_step, before.ok() ? run.config.Differences(*before) : Changes()));
+        Banner(run, first_step, from, before.ok() ? run.config.Differences(*before) : Changes()));
   }
   return reporter;
 }

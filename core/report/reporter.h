@@ -28,9 +28,11 @@ class Reporter {
   static absl::Status Check(const RunDescription& run, int64_t first_step);
 
   // Opens the files; those of a resumed run from `first_step` on, after copying what will be
-  // overwritten (KeepEarlierAttempt). The run outlives the reporter.
+  // overwritten (KeepEarlierAttempt). `from`: the checkpoint that the run goes on from, for the
+  // banner. The run outlives the reporter.
   static absl::StatusOr<std::unique_ptr<Reporter>> Open(const RunDescription& run,
-                                                        int64_t first_step);
+                                                        int64_t first_step,
+                                                        const std::string& from);
 
   // What the model makes of the data before the first step.
   void Start(const ValidationResult& result);

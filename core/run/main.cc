@@ -165,7 +165,7 @@ absl::StatusOr<std::string> DryRun(const CommandLine& command_line,
                               .to = model.blocks[path.to]->name(),
                               .bytes = path.elements * SizeOf(run.settings.precision.compute)});
   }
-  return absl::StrCat(Banner(run, /*first_step=*/0, /*changes=*/{}), "\n",
+  return absl::StrCat(Banner(run, /*first_step=*/0, /*from=*/"", /*changes=*/{}), "\n",
                       CostForecastText(run, forecast));
 }
 

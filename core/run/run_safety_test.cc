@@ -381,7 +381,9 @@ TEST_F(RunSafetyTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_THAT(passed_over.err,
               AllOf(HasSubstr("passes a damaged checkpoint over"),
                     HasSubstr("step-00000006.safetensors\" is damaged"), HasSubstr("of tensor '"),
-                    HasSubstr("step-00000006.safetensors.damaged")));
+                    HasSubstr("step-00000006.safetensors.damaged"),
+                    HasSubstr("; goes on with step 5, from "),
+                    HasSubstr("small/out/checkpoints/step-00000004.safetensors\n")));
   EXPECT_EQ(*ReadFile(Path("out/losses.csv")), losses);
   EXPECT_TRUE(fs::exists(newest + ".damaged"));
   EXPECT_TRUE(fs::exists(newest));  // made anew on the way

@@ -124,7 +124,7 @@ class Trainer {
     LS_RETURN_IF_ERROR(
         AgreeOnFirst(is_first() ? BeginDirectory(resumed) : absl::OkStatus(), tools_.world));
     run_.directory->Agreed();
-    if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step));
+    if (is_first()) LS_RETURN_IF_ERROR(OpenReporter(step, resumed));
     if (step == 0 && run_.settings.validation.at_start && here_ != nullptr) {
       report_.validation_at_start = Validate(*leg_, rank(), strategy());
       if (reporter_ != nullptr) reporter_->Start(*report_.validation_at_start);
@@ -143,8 +143,9 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  absl::Status OpenReporter(int64_t step) {
-    LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step));
+  absl::Status OpenReporter(int64_t step, const Resumed& resumed) {
+    const char* where = IsInMemory(resumed.path) ? "the copy in memory " : "";
+    LS_ASSIGN_OR_RETURN(reporter_, Reporter::Open(run_, step, absl::StrCat(where, resumed.path)));
     saver_.set_reporter(reporter_.get());
     copies_.set_reporter(reporter_.get());
     const CutSettings& cut = run_.settings.cut;

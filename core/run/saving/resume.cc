@@ -117,6 +117,7 @@ absl::StatusOr<Resumed> Resume(const TrainingRun& run, RankInLeg& here, const st
         AgreeOnFirst(CheckGoesOn(newest->path, info->step, run, ranks.rank()), ranks));
     if (info->step > 0) here.strategy().Restored();
     resumed.steps = info->step;
+    resumed.path = newest->path;
     return resumed;
   }
   LS_RETURN_IF_ERROR(AgreeOnFirst(

@@ -23,6 +23,7 @@ CheckpointOrigin CheckpointOriginOf(const TrainingRun& run, const std::string& b
 // A checkpoint that a run goes on from.
 struct Resumed {
   int64_t steps = 0;                      // behind it
+  std::string path = {};                  // its file or folder, on the disk or in memory
   std::vector<std::string> damaged = {};  // newer ones on the disk, which were passed over
 };
 
