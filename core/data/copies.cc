@@ -37,9 +37,9 @@ std::string Copies::Describe() const {
   return absl::StrFormat(
       "copies (built in): passages of %d runs of %d tokens with %d values, copied at a distance of "
       "%d, "
-      "lowest loss at context %d %.4f nats",
+      "lowest loss at context %d %.4f nats; %d training and %d validation samples",
       options_.slots, options_.repeats, options_.values, options_.distance, options_.context,
-      *loss_floor());
+      *loss_floor(), options_.train_samples, options_.validation_samples);
 }
 
 int64_t Copies::size(Split split) const {

@@ -25,6 +25,15 @@ std::vector<int32_t> Inputs(const Copies& copies, Split split, int64_t index) {
 
 const CopiesOptions kSmall = {.slots = 3, .values = 4, .repeats = 1, .distance = 8, .context = 16};
 
+TEST(CopiesTest, TellsItsSizes) {
+  CopiesOptions options = kSmall;
+  options.train_samples = 300;
+  options.validation_samples = 20;
+  const auto copies = Copies::Create(options);
+  ASSERT_TRUE(copies.ok()) << copies.status();
+  EXPECT_THAT((*copies)->Describe(), HasSubstr("; 300 training and 20 validation samples"));
+}
+
 TEST(CopiesTest, APassageComesAgain) {
   const auto copies = Copies::Create(kSmall);
   ASSERT_TRUE(copies.ok()) << copies.status();

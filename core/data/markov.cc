@@ -45,12 +45,14 @@ std::string Markov::Describe() const {
   const std::string source = absl::StrFormat(
       "markov (built in): source %d of seed %d, vocabulary %d, order %d, entropy rate %.4f nats, ",
       options.source, options.seed, options.vocabulary, options.order, source_.entropy_rate());
+  const std::string sizes = absl::StrFormat("; %d training and %d validation samples",
+                                            train_samples_, validation_samples_);
   if (packs_documents()) {
-    return absl::StrFormat("%sdocuments of %d tokens on average, packed into %d", source,
-                           document_tokens_, context());
+    return absl::StrFormat("%sdocuments of %d tokens on average, packed into %d%s", source,
+                           document_tokens_, context(), sizes);
   }
-  return absl::StrFormat("%slowest loss at context %d %.4f nats", source, context(),
-                         source_.LossFloor(context()));
+  return absl::StrFormat("%slowest loss at context %d %.4f nats%s", source, context(),
+                         source_.LossFloor(context()), sizes);
 }
 
 int64_t Markov::size(Split split) const {

@@ -33,6 +33,14 @@ TEST(Markov, KnowsItsFloor) {
   EXPECT_THAT(markov->Describe(), HasSubstr("entropy rate"));
 }
 
+TEST(Markov, TellsItsSizes) {
+  const auto markov = Make({.context = 32, .train_samples = 2000, .validation_samples = 100});
+  EXPECT_THAT(markov->Describe(), HasSubstr("; 2000 training and 100 validation samples"));
+  const auto documents =
+      Make({.context = 32, .document_tokens = 8, .train_samples = 2000, .validation_samples = 100});
+  EXPECT_THAT(documents->Describe(), HasSubstr("packed into 32; 2000 training and 100 validation"));
+}
+
 TEST(Markov, EverySampleIsATextOfItsOwn) {
   const auto markov = Make();
   std::set<std::vector<int32_t>> texts;
