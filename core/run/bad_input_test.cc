@@ -251,40 +251,106 @@ TEST_F(BadInputTest, SizesThatNoMachineHas) {
               AllOf(HasSubstr("a micro-batch of 16777216 samples"), HasSubstr("lower batch.size")));
 }
 
-// The keys of the help that are whole numbers, by table and, where they are not always there, the
-// assignment that they are there with: {"data", "data.kind=\"text\""} -> {"context"}.
-std::map<std::pair<std::string, std::string>, std::vector<std::string>> WholeNumbers(
+// What the help says of a key.
+struct KeyOfHelp {
+  std::string name;
+  std::string expected;  // "a whole number", "one of sgd, adamw, lion"
+  std::string meaning;
+};
+
+// The keys of the help that a preset does not fix, by table and, where they are not always there,
+// the choice that brings them.
+std::map<std::pair<std::string, std::string>, std::vector<KeyOfHelp>> KeysOfHelp(
     const std::string& help) {
-  std::map<std::pair<std::string, std::string>, std::vector<std::string>> keys;
+  std::map<std::pair<std::string, std::string>, std::vector<KeyOfHelp>> keys;
   std::string table, with;
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n'))) {
     const std::vector<std::string> parts = absl::StrSplit(line, "with ");
     const std::string condition =
         parts.size() < 2 ? "" : absl::StrReplaceAll(parts[1], {{" ", ""}, {":", ""}});
+    const size_t mark = line.find(" # ");
     if (absl::StartsWith(line, "[")) {
       table = line.substr(1, line.find(']') - 1);
       with = condition;
     } else if (absl::StartsWith(line, "  with ")) {
       with = absl::StrCat(table, ".", condition);
-    } else if (absl::StrContains(line, "a whole number") && !absl::StrContains(line, "fixed by")) {
-      keys[{table, with}].emplace_back(
-          absl::StripAsciiWhitespace(line.substr(0, line.find_first_of("=#"))));
+    } else if (!table.empty() && mark != std::string::npos &&
+               !absl::StrContains(line, "fixed by")) {
+      const std::string said = absl::StrReplaceAll(line.substr(mark + 3), {{"required, ", ""}});
+      const size_t colon = std::min(said.find(": "), said.size());
+      keys[{table, with}].push_back({.name = std::string(absl::StripAsciiWhitespace(
+                                         line.substr(0, line.find_first_of("=#")))),
+                                     .expected = said.substr(0, std::min(said.find(';'), colon)),
+                                     .meaning = said.substr(std::min(colon + 2, said.size()))});
     }
   }
   return keys;
 }
 
+TEST_F(BadInputTest, TheHelpSaysWhatEachKeyMeans) {
+  const std::string help = Start(kDdp, {"--help"}).out;
+  for (const auto& [place, keys] : KeysOfHelp(help)) {
+    for (const KeyOfHelp& key : keys) {
+      EXPECT_NE(key.meaning, "") << place.first << "." << key.name;
+    }
+  }
+  std::string narrow = help;
+  while (absl::StrReplaceAll({{"  #", " #"}}, &narrow) > 0) continue;
+  // Lines of a whole number, a number, true or false, a choice, a string, and a required list.
+  for (const char* line :
+       {"  every = 0 # a whole number: steps between checkpoints; 0: only at the end\n",
+        "  weight_decay = 0.0 # a number: decoupled for adamw and lion\n",
+        "  nesterov = false # true or false: whether the velocity looks ahead\n",
+        "  kind # required, one of sgd, adamw, lion: the update rule\n",
+        "  init = \"\" # a string: file or folder of weights to start from\n",
+        "  layers # required, a list of strings: patterns of the layers to adapt\n"}) {
+    EXPECT_THAT(narrow, HasSubstr(line));
+  }
+}
+
+// Each key of the help is read as the type that the help says.
+TEST_F(BadInputTest, EveryKeyRefusesAValueOfAnotherType) {
+  int64_t count = 0;
+  for (const auto& [place, keys] : KeysOfHelp(Start(kDdp, {"--help"}).out)) {
+    const auto& [table, with] = place;
+    std::vector<std::string> arguments = {"--print_config"};
+    std::vector<std::string> expected;
+    if (!with.empty()) arguments.insert(arguments.end(), {"--set", with});
+    if (table == "lora") arguments.insert(arguments.end(), {"--set", "lora.layers=[\"*\"]"});
+    for (const KeyOfHelp& key : keys) {
+      const bool is_number =
+          key.expected.ends_with("a number") || key.expected.ends_with("a whole number");
+      const std::string full = absl::StrCat(table, ".", key.name);
+      // A table whose kind is wrong is not read any further, nor are epochs read beside steps.
+      if (key.name == "kind" || key.name == "shard" || key.name == "epochs") continue;
+      arguments.insert(arguments.end(), {"--set", full + (is_number ? "=\"word\"" : "=7")});
+      // The message has choices in quotes.
+      const std::string type = key.expected.starts_with("one of ") ? "one of " : key.expected;
+      expected.push_back(absl::StrCat(
+          full, " is ", is_number ? "the string \"word\"" : "the number 7", ", expected ", type));
+    }
+    if (expected.empty()) continue;
+    const std::string message = Fail(kDdp, arguments);
+    for (const std::string& problem : expected) {
+      EXPECT_THAT(message, HasSubstr(problem));
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 100);
+}
+
 TEST_F(BadInputTest, EveryWholeNumberHasARange) {
-  const auto keys = WholeNumbers(Start(kDdp, {"--help"}).out);
+  const auto keys = KeysOfHelp(Start(kDdp, {"--help"}).out);
   EXPECT_GT(keys.size(), 20u);
-  for (const auto& [place, names] : keys) {
+  for (const auto& [place, keys_of_table] : keys) {
     const auto& [table, with] = place;
     for (const std::string value : {"9223372036854775807", "-9223372036854775808"}) {
       std::vector<std::string> arguments = {"--print_config"};
       std::vector<std::string> expected;
       if (!with.empty()) arguments.insert(arguments.end(), {"--set", with});
       if (table == "lora") arguments.insert(arguments.end(), {"--set", "lora.layers=[\"*\"]"});
-      for (const std::string& name : names) {
+      for (const auto& [name, type, meaning] : keys_of_table) {
+        if (type != "a whole number") continue;
         // Any number that is not negative serves as a seed.
         const bool is_seed = name.ends_with("seed") || name == "source";
         if (is_seed && value[0] != '-') continue;
