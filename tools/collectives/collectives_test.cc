@@ -67,6 +67,29 @@ TEST_F(CollectivesTest, PrintsAndDraws) {
   EXPECT_THAT(Written("collectives/all_reduce.svg"), StartsWith("<svg"));
 }
 
+TEST_F(CollectivesTest, RanksBringTheValuesThatAreGiven) {
+  EXPECT_THAT(Run({"all_reduce", "--values", "4,1,-2,2"}).out,
+              HasSubstr("before\n"
+                        "[0] data = tensor([4.])\n"
+                        "[1] data = tensor([1.])\n"
+                        "[2] data = tensor([-2.])\n"
+                        "[3] data = tensor([2.])\n"
+                        "after\n"
+                        "[0] data = tensor([5.])\n"));
+  // A product of 2^24, the largest that is exact in any order.
+  EXPECT_THAT(Run({"all_reduce", "--op", "product", "--values", "64,64,64,64"}).out,
+              HasSubstr("[0] data = tensor([1.67772e+07])\n"));
+}
+
+TEST_F(CollectivesTest, GroupsRunTheOperationByThemselves) {
+  EXPECT_THAT(Run({"all_reduce", "--groups", "0,1,0,1"}).out,
+              HasSubstr("after\n"
+                        "[0] data = tensor([4.])\n"
+                        "[1] data = tensor([6.])\n"
+                        "[2] data = tensor([4.])\n"
+                        "[3] data = tensor([6.])\n"));
+}
+
 TEST_F(CollectivesTest, PartsAreListed) {
   EXPECT_THAT(
       Run({"gather", "--ranks=3", "--root=1", "--uneven"}).out,
@@ -130,6 +153,38 @@ TEST_F(CollectivesTest, OptionsWithoutUseAreRefused) {
   EXPECT_THAT(Fail({"all_reduce", "--root", "0"}), HasSubstr("all_reduce has no root"));
   EXPECT_THAT(Fail({"all_to_all", "--uneven"}), HasSubstr("no parts that may differ"));
   EXPECT_THAT(Fail({"barrier", "--count", "2"}), HasSubstr("barrier carries no data"));
+  for (const std::string operation : {"barrier", "all_to_all"}) {
+    EXPECT_THAT(Fail({operation, "--values", "1,2,3,4"}),
+                HasSubstr("--values: " + operation + " takes no number of each rank"));
+  }
+}
+
+TEST_F(CollectivesTest, ValuesAndGroupsAreANumberForEachRank) {
+  for (const std::string flag : {"values", "groups"}) {
+    EXPECT_THAT(Fail({"all_reduce", "--" + flag, "1,2,3"}),
+                HasSubstr("--" + flag + " has 3 numbers, but there are 4 ranks"));
+    EXPECT_THAT(Fail({"all_reduce", "--" + flag, "1,2,3,4", "--ranks", "2"}),
+                HasSubstr("--" + flag + " has 4 numbers, but there are 2 ranks"));
+    for (const std::string text : {"x", "1.5", ""}) {
+      EXPECT_THAT(Fail({"all_reduce", "--" + flag, "1,2,3," + text}),
+                  HasSubstr("--" + flag + ": '" + text + "' is no whole number from "));
+    }
+  }
+  for (const std::string text : {"1001", "-1001"}) {
+    EXPECT_THAT(Fail({"all_reduce", "--values", "1,2,3," + text}),
+                HasSubstr("'" + text + "' is no whole number from -1000 to 1000"));
+  }
+  for (const std::string text : {"16", "-1"}) {
+    EXPECT_THAT(Fail({"all_reduce", "--groups", "1,2,3," + text}),
+                HasSubstr("'" + text + "' is no whole number from 0 to 15"));
+  }
+  // A root counts inside its group, of which the smallest has one rank.
+  EXPECT_THAT(Fail({"gather", "--groups", "0,0,0,1", "--root", "1"}), HasSubstr("from 0 to 0"));
+}
+
+TEST_F(CollectivesTest, ProductsThatAreNotExactAreRefused) {
+  EXPECT_THAT(Fail({"all_reduce", "--op", "product", "--values", "64,64,-64,65"}),
+              HasSubstr("which fp32 has not exactly; give smaller ones"));
 }
 
 TEST_F(CollectivesTest, AFolderThatCannotBeMadeIsNamed) {
