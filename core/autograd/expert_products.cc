@@ -89,8 +89,8 @@ void AddGradient(Tape& tape, Tape::Half half, const Tensor& dy, const Tensor& x,
             });
 }
 
-// The same of one of several feature leaves that read all of the weight: for each token leaf in the
-// accumulator of the two.
+// As AddGradient, from one of several feature leaves that each read all of the weight: each token
+// leaf's gradient goes into the accumulator of that token leaf and this feature leaf.
 void AddGradientOfLeaf(Tape& tape, Tape::Half half, const Tensor& dy, const Tensor& x, Leaf& w,
                        const ExpertRanges& rows, int64_t feature_leaf, int64_t feature_leaves) {
   if (feature_leaves == 1) return AddGradient(tape, half, dy, x, w, rows);

@@ -78,7 +78,7 @@ class ExpertRows : public ExpertRanges {
   int64_t rows() const { return places_.shape()[0]; }
   // By expert, how many choices of the run named it, dropped ones included.
   const std::vector<int64_t>& counts() const { return counts_; }
-  // The same of all runs.
+  // By expert, how many choices of all runs named it, dropped ones included.
   const std::vector<int64_t>& counts_of_all() const { return counts_of_all_; }
   // By (rank, expert, leaf), how many rows the ranks of the run have dispatched.
   const std::vector<int64_t>& counts_of_run_ranks() const { return counts_of_run_ranks_; }

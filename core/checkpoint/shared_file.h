@@ -25,7 +25,7 @@ namespace lockstep {
 //   rank 0:  WriteChecksums(), Sync()
 class SharedSafetensors {
  public:
-  // Of `tensors`, name, dtype and shape count.
+  // Makes the file with room for `tensors`, of which name, dtype and shape count.
   static absl::Status Make(const std::string& path, std::vector<SafetensorsTensor> tensors,
                            std::map<std::string, std::string> metadata);
   static absl::StatusOr<SharedSafetensors> Open(const std::string& path,

@@ -42,7 +42,8 @@ class Mesh {
   // All ranks that the tokens of a batch are divided among, those of the first ranks of data()
   // first: "batch", or data() where each has whole sequences.
   Communicator& batch() const { return batch_ != nullptr ? *batch_ : data(); }
-  // The same of one replica, along dp and cp: "dp_cp", or one of the groups above.
+  // The ranks of one replica that its tokens are divided among, along dp and cp: "dp_cp", or one
+  // of the groups above.
   Communicator& dp_cp() const {
     if (shape_.replicas == 1) return batch();
     return dp_cp_ != nullptr ? *dp_cp_ : dp();

@@ -20,7 +20,7 @@ struct BestSettings {
 void ReadBest(ConfigReader& checkpoint, BestSettings& best);
 void ReadPatience(ConfigReader& validation, int64_t every, BestSettings& best);
 
-// The same of a configuration that ReadSettings has found right.
+// The settings of a configuration that ReadSettings has found right.
 BestSettings BestSettingsOf(const Config& config);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ struct InMemorySettings {
 // Reads checkpoint.in_memory_every from a reader that reads other keys of the table too.
 void ReadInMemory(ConfigReader& checkpoint, InMemorySettings& in_memory);
 
-// The same of a configuration that ReadSettings has found right.
+// The settings of a configuration that ReadSettings has found right.
 InMemorySettings InMemorySettingsOf(const Config& config);
 
 }  // namespace lockstep

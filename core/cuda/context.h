@@ -12,7 +12,7 @@ namespace lockstep {
 // share a GPU have a context each.
 class CudaContext {
  public:
-  // Of GPU `ordinal`; Unavailable, with what to do, where there is none that serves.
+  // The context of GPU `ordinal`; Unavailable, with what to do, where there is none that serves.
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int ordinal);
 
   // Waits for what is queued.

@@ -398,7 +398,7 @@ class Kernels {
   virtual float MaxMagnitude(const Tensor& x) = 0;
   // Requires scale >= MaxMagnitude(x), finite and positive.
   virtual SquareSum SumOfSquares(const Tensor& x, float scale) = 0;
-  // The same of all tensors together: a device is waited for once.
+  // MaxMagnitude and SumOfSquares of all tensors together, which wait for a device once.
   virtual float MaxMagnitudeOfAll(absl::Span<const Tensor> tensors) {
     float largest = 0;
     for (const Tensor& x : tensors) largest = std::max(largest, MaxMagnitude(x));

@@ -37,7 +37,7 @@ class PlannedMember : public SplitGroup {
   const int size_, index_;
 };
 
-// The same of ranks that divide experts.
+// A member of ranks that divide experts, likewise.
 class PlannedExperts : public ExpertGroup {
  public:
   PlannedExperts(int size, int index) : size_(size), index_(index) {}

@@ -37,8 +37,8 @@ class Adapter {
 
   // y and what the adapter adds to it; x is what the layer has met. Uses y up.
   Variable Add(Pass& pass, const Variable& x, Variable y) const;
-  // The same of a layer split by column, from the readers of each feature leaf (FanOut), which have
-  // `outputs` of y's features; and of a layer split by row, whose leaves have `inputs` of x's.
+  // Add for a layer split by column, from the readers of each feature leaf (FanOut), which have
+  // `outputs` of y's features; and for a layer split by row, whose leaves have `inputs` of x's.
   Variable Add(Pass& pass, const Variables& x, Variable y, const FeatureLeaves& outputs) const;
   LeafSum Add(Pass& pass, const Variable& x, LeafSum y, const FeatureLeaves& inputs) const;
 

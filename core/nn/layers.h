@@ -49,12 +49,12 @@ class LinearLayer : public AdaptableLayer {
   // Hands an output of this layer to the pass's probe, if any (probe.h).
   Variable ProbedOutput(Pass& pass, Variable y) const;
 
-  // The same of gelu(pre), for layers that have all of the output features.
+  // The layer's output for x = gelu(pre), where the layer has all of the output features.
   Variable OfGelu(Pass& pass, const Variable& pre, const Variable* residual) {
     return ProbedOutput(pass, RunOfGelu(pass, pre, residual));
   }
-  // The same of swiglu(pre), where pre has gates and then values of this layer's input features.
-  // Without bias.
+  // The layer's output for x = swiglu(pre), where pre has gates and then values of this layer's
+  // input features. Without bias.
   Variable OfSwiGlu(Pass& pass, const Variable& pre, const Variable* residual) {
     return adapters().empty() ? ProbedOutput(pass, RunOfSwiGlu(pass, pre, residual))
                               : (*this)(pass, SwiGlu(pass.tape, pre), residual);

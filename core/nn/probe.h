@@ -53,7 +53,7 @@ class PassProbe {
 Variable Probed(Pass& pass, const std::string& place, Variable y,
                 std::optional<HeldFeatures> features = std::nullopt);
 
-// The same of an output [..., features] which has a feature for each row of `parameter` here.
+// Probed for an output [..., features] with one feature for each row that `parameter` has here.
 Variable Probed(Pass& pass, const std::string& place, Variable y, const Parameter& parameter);
 
 // Lets the pass's probe, if any, observe a value that has no gradient of interest: inputs, targets,

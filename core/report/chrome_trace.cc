@@ -109,7 +109,7 @@ class EventText {
     AddMetadata("process_sort_index", rank, kComputeLine, {{"sort_index", rank}});
   }
 
-  // The same of one of its threads.
+  // What a thread of that process is called, and where it stands.
   void AddThread(int rank, int line) {
     AddMetadata("thread_name", rank, line, {{"name", LineName(line)}});
     AddMetadata("thread_sort_index", rank, line, {{"sort_index", line}});

@@ -75,7 +75,7 @@ TEST_F(BytePairsTest, WithoutMergesBytesAreTokens) {
 }
 
 TEST_F(BytePairsTest, TheFirstMergeOfTheListComesFirst) {
-  // Of "abc", the list joins b and c before a and b, though they stand further right.
+  // In "abc" the list joins b and c before a and b, though they stand further right.
   const auto late = Load(TokensJson({"bc", "ab", "abc"}), "#version: 0.2\nb c\na b\na bc\n");
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_THAT(late->Encode("abc"), ElementsAre(258));

@@ -82,8 +82,8 @@ TEST(TransformerTest, TheHeadIsTiedToTheTokenEmbedding) {
   }
 }
 
-// Of GPT-2: residual branches end in smaller matrices, so that their sum over the layers keeps its
-// variance; biases start at 0, scales at 1.
+// As in GPT-2, residual branches end in smaller matrices, so that their sum over the layers keeps
+// its variance; biases start at 0, scales at 1.
 TEST(TransformerTest, StartsAsGpt2Has) {
   const Model model = MakeTransformer({.layers = 8});
   for (const Parameter* parameter : model.Parameters()) {

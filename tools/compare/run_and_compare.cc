@@ -33,7 +33,7 @@ namespace {
 
 constexpr int kInterruptedExitCode = 130;  // as a shell tells of SIGINT
 
-// Of WORKLOAD:NAME=PROGRAM.
+// Takes WORKLOAD:NAME=PROGRAM apart.
 PlannedRun Planned(const std::string& word) {
   const size_t colon = word.find(':'), equals = word.find('=');
   return {.name = word.substr(colon + 1, equals - colon - 1),

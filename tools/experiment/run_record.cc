@@ -79,7 +79,7 @@ void ReadRanks(const Json& summary, RunRecord& record) {
   }
 }
 
-// Of "samples_per_second" the unit and the number.
+// Reads the unit and the number of "samples_per_second".
 void ReadThroughput(const Json& summary, RunRecord& record) {
   constexpr char kEnd[] = "_per_second";
   for (const auto& [name, value] : summary.items()) {

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Of UTF-8's bytes, those that are not the first of a character.
+// Whether `byte` goes on with a character of UTF-8 that an earlier byte has begun.
 bool Continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
 }  // namespace

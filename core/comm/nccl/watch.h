@@ -23,7 +23,7 @@ class Watch {
   // Tells the world that this rank has failed.
   using Fail = std::function<void(const absl::Status&)>;
 
-  // Of GPU `ordinal`.
+  // Watches the work of GPU `ordinal`.
   Watch(int ordinal, Patience patience) : ordinal_(ordinal), patience_(std::move(patience)) {}
   ~Watch();
   Watch(const Watch&) = delete;

@@ -79,7 +79,8 @@ class CheckpointSaver {
   std::function<absl::Status()> Sync() const;
   // Makes of how a checkpoint went what the run has to know.
   absl::Status Judged(const absl::Status& status);
-  // The same of what the writer says after so many steps.
+  // Reports what checkpoints have cost since the last call, and judges what the writer said after
+  // `steps` steps.
   absl::Status Told(int64_t steps, const absl::Status& status);
 
   const TrainingRun& run_;

@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<TensorHash>> HashTensors(Kernels& kernels, Communicat
 absl::StatusOr<std::string> HashParameters(Kernels& kernels, Communicator& ranks,
                                            const std::vector<StateTensor>& state);
 
-// The same of a state that one rank has all of.
+// HashParameters of a state that one rank has all of.
 std::string HashParameters(Kernels& kernels, const std::vector<StateTensor>& state);
 
 }  // namespace lockstep
