@@ -4,9 +4,11 @@ as file:line: what, and ends with 1 then.
 
     python3 tools/habits/check_docs.py
 
-Checked are links between pages and their headings; and in code blocks, of `./bazelw build, test or
-run`, that the target is there, that flags behind ` -- ` are some program's, and that keys behind
---set are in docs/configuration.md. Targets that a macro makes are found by the macro's own list.
+Checked are links between pages and their headings; and of `./bazelw build, test or run`, in code
+blocks and within sentences, that the target is there, that flags behind ` -- ` are some program's,
+and that keys behind --set are in docs/configuration.md. Targets that a macro makes are found by the
+macro's own list. Code within a sentence that names a file, a folder or a target of this repository
+is held to there being one.
 """
 
 import glob
@@ -17,6 +19,10 @@ import sys
 
 FLAG = re.compile(r"ABSL_FLAG\(\s*(?:[\w:<>, ]|\n)*?,\s*(\w+)\s*,")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+# A file whose name ends so is a source: were it not here, it would be nowhere.
+SOURCE = re.compile(r"^[\w./*-]*\w\.(cc|h|cu|cuh|py|sh|bzl)$")
+READERS_OWN = {"train.py"}  # sources that pages speak of and a reader has
 LABEL = re.compile(r"//[\w./-]*(?::[\w./-]+)?")
 
 
@@ -73,6 +79,8 @@ class Checker:
                 self.flags |= set(re.findall(r'add_argument\("--(\w+)"', text))
                 if path.endswith(".sh"):
                     self.flags |= set(re.findall(r"--(\w+)", text))
+        self.files = [path for path in tracked.stdout.split("\n") if os.path.exists(path)]
+        self.folders = {path.split("/")[0] for path in self.files if "/" in path}
         self.keys = set()
         table = ""
         for line in read("docs/configuration.md").split("\n"):
@@ -116,10 +124,40 @@ class Checker:
         text = read(build)
         if name == "all" or f'"{name}"' in text or f"'{name}'" in text:
             return True
+        if f'"{name.removesuffix("_test")}": {{' in text:  # a table of tests
+            return True
         if package.startswith("experiments"):
             words = self.experiment_words | set(re.findall(r"\w+", text))
             return name in words or re.sub(r"(_cuda)?_curve_test$", "", name) in words
         return package.startswith("strategies") and name in ("main", os.path.basename(package))
+
+    def is_path(self, folder, word):
+        """Whether `word` names a file or folder from the root, from `folder`, or as the end of a path.
+        A word in <brackets> and * stand for any name."""
+        word = re.sub(r"<[^>]*>", "*", word)
+        if glob.glob(word) or glob.glob(os.path.join(folder, word)):
+            return True
+        if word in READERS_OWN:
+            return True
+        return bool(SOURCE.match(word)) and "*" not in word and any(
+            ("/" + file).endswith("/" + word) for file in self.files)
+
+    def check_inline(self, path, number, code):
+        """Code within a sentence: a command, a label, a path; anything else is left alone."""
+        if code.startswith(("./bazelw ", "bazel-bin/", "DIR/")):
+            self.check_command(path, number, code)
+            return
+        word = code.split()[0] if code.split() else ""
+        if word.startswith("//"):
+            is_package = os.path.exists(os.path.join(word[2:], "BUILD"))
+            if LABEL.fullmatch(word) and not is_package and not self.is_target(word):
+                self.complain(path, number, f"no target {word}")
+        elif word.split("/")[0] in self.folders and ":" in word:
+            if LABEL.fullmatch("//" + word) and not self.is_target("//" + word):
+                self.complain(path, number, f"no target //{word}")
+        elif (word.split("/")[0] in self.folders and "/" in word) or SOURCE.match(word):
+            if not self.is_path(os.path.dirname(path), word.removesuffix("/...")):
+                self.complain(path, number, f"no file or folder {word}")
 
     def check_command(self, path, number, command):
         command = command.split(" # ")[0]
@@ -127,7 +165,7 @@ class Checker:
         if match:
             bazel, _, program = match.group(2).partition(" -- ")
             for label in LABEL.findall(re.sub(r"\{[^}]*\}", "", bazel)):
-                if "{" not in match.group(2) and "<" not in label and not self.is_target(label):
+                if not re.search(r"[{<]", match.group(2)) and not self.is_target(label):
                     self.complain(path, number, f"no target {label}")
             own = program
         elif re.match(r"(bazel-bin|DIR)/", command):
@@ -146,6 +184,13 @@ class Checker:
         self.check_links(path, text)
         for number, line in code_lines(text):
             self.check_command(path, number, line)
+        fenced = False
+        for number, line in enumerate(text.split("\n"), 1):
+            fenced ^= line.lstrip().startswith("```")
+            if fenced or line.startswith("    "):
+                continue
+            for code in INLINE.findall(line):
+                self.check_inline(path, number, code)
 
 
 def main():
