@@ -12,7 +12,7 @@ namespace cpu {
 class ConvolutionPrimitives;
 }  // namespace cpu
 
-// The kernels of a rank that computes on the CPU, on the OpenMP threads of the calling thread
+// The kernels of a rank that computes on the CPU, on the threads of the rank that calls
 // (core/base/parallel.h). Matrix products in fp32 and 3x3 convolutions with stride 1 run on a
 // microkernel of our own, other convolutions on oneDNN; normalisations, attention and the loss are
 // loops of our own, because they are bound by memory and gain more from being fused with their
