@@ -2,6 +2,8 @@
 // thread, beside 0, 1 and 3 threads that compute all the time.
 //
 //   ./bazelw run //tools/bench:busy -- --python /path/to/python
+//
+// --competitors 3 makes that row only.
 
 #include <atomic>
 #include <cstdio>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
@@ -19,6 +22,8 @@
 
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the mean counts");
 ABSL_FLAG(int, steps, 200, "timed steps of each measurement, after two that warm up");
+ABSL_FLAG(std::vector<std::string>, competitors, (std::vector<std::string>{"0", "1", "3"}),
+          "threads that compute beside it: a row for each number");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
           "the script of the PyTorch side; empty: no comparison");
@@ -65,7 +70,14 @@ absl::Status Measure(const std::optional<TorchPeer>& peer, int competitors) {
           .torch_arguments = absl::StrCat(workload.torch_arguments, " --threads ", threads,
                                           " --steps ", absl::GetFlag(FLAGS_steps) / 4)};
       LS_RETURN_IF_ERROR(MeasureInTurn(
-          workload, {.count = 1, .steps = absl::GetFlag(FLAGS_steps), .peer = peer}, {&ours, 1}));
+          workload,
+          {.count = 1,
+           .steps = absl::GetFlag(FLAGS_steps),
+           .peer = peer,
+           .progress = absl::StrCat(workload.name, " beside ", competitors, ", ", threads,
+                                    threads == 1 ? " thread, round " : " threads, round ",
+                                    round + 1, " of ", rounds)},
+          {&ours, 1}));
       StepTimes& sum = times[threads - 1];
       sum.ours += 1e3 * ours.best.mean_step_seconds / rounds;
       if (ours.torch_gflops > 0) {
@@ -80,11 +92,19 @@ absl::Status Measure(const std::optional<TorchPeer>& peer, int competitors) {
 }
 
 absl::StatusOr<int> RunBenchmark() {
+  LS_RETURN_IF_ERROR(CheckRange("rounds", absl::GetFlag(FLAGS_rounds), 1, 1'000'000));
+  std::vector<int> rows;
+  for (const std::string& word : absl::GetFlag(FLAGS_competitors)) {
+    if (!absl::SimpleAtoi(word, &rows.emplace_back())) {
+      return InvalidArgument("--competitors: '", word, "' is no number");
+    }
+    LS_RETURN_IF_ERROR(CheckRange("competitors", rows.back(), 0, 1000));
+  }
   const std::optional<TorchPeer> peer =
       FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer));
   std::printf("%s: ms a step\n%11s %10s %10s %8s %12s %12s\n", SmallGptWorkload().name.c_str(),
               "competitors", "1 thread", "2 threads", "ratio", "PyTorch, 1", "PyTorch, 2");
-  for (int competitors : {0, 1, 3}) LS_RETURN_IF_ERROR(Measure(peer, competitors));
+  for (int competitors : rows) LS_RETURN_IF_ERROR(Measure(peer, competitors));
   return 0;
 }
 

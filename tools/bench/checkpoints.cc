@@ -1,6 +1,8 @@
 // What checkpoints cost a run that goes on meanwhile.
 //
 //   ./bazelw run //tools/bench:checkpoints
+//
+// --workloads gpt makes the row of that one only.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,12 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/flags.h"
+#include "core/base/nearest.h"
 #include "core/base/status.h"
 #include "strategies/fsdp/fsdp.h"
 #include "tools/bench/training_run.h"
 
 ABSL_FLAG(int, rounds, 3, "measurements of each, of which the fastest counts");
 ABSL_FLAG(int, steps, 10, "steps of each measurement, after two that warm up");
+ABSL_FLAG(std::vector<std::string>, workloads, (std::vector<std::string>{"gpt", "gpt_wide"}),
+          "a row for each");
 
 namespace lockstep {
 namespace {
@@ -48,6 +53,7 @@ double CopySeconds(int threads, int64_t bytes) {
 
 // A workload, and so few steps between its checkpoints that one is being written nearly always.
 struct Case {
+  std::string name;  // that --workloads has for it
   TrainingWorkload workload;
   int every = 1;  // steps
 };
@@ -88,12 +94,18 @@ absl::Status MeasureCase(const Case& measured) {
 }
 
 absl::StatusOr<int> RunBenchmark() {
+  const std::vector<Case> all = {{"gpt", GptWorkload(), 1},
+                                 {"gpt_wide", WideGptOfTheExperiment(), 3}};
+  std::vector<Case> wanted;
+  for (const std::string& name : absl::GetFlag(FLAGS_workloads)) {
+    LS_ASSIGN_OR_RETURN(
+        wanted.emplace_back(),
+        FindNamed("workload", name, all, [](const Case& measured) { return measured.name; }));
+  }
   std::printf("%-36s %10s %10s %10s %8s %6s %8s %10s %10s %8s\n", "fsdp, two ranks of one thread",
               "a rank", "held up", "memcpy", "ratio", "every", "of time", "step", "writing",
               "ratio");
-  for (const Case& measured : {Case{GptWorkload(), 1}, Case{WideGptOfTheExperiment(), 3}}) {
-    LS_RETURN_IF_ERROR(MeasureCase(measured));
-  }
+  for (const Case& measured : wanted) LS_RETURN_IF_ERROR(MeasureCase(measured));
   return 0;
 }
 

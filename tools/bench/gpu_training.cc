@@ -1,7 +1,6 @@
 // How fast one GPU trains, against what it could do and against PyTorch on the same work.
 //
-//   ./bazelw run --config=cuda //tools/bench:gpu_training -- --python /path/to/python --torch_peer
-//   /path/to/torch_peer.py
+//   ./bazelw run --config=cuda //tools/bench:gpu_training -- --python /path/to/python
 //
 // Each row trains a whole model in bf16 with fp32 masters through the trainer, from samples in host
 // memory. Model FLOPs are 6 multiply-adds of forward, attention counted in full. The floors are
@@ -29,7 +28,8 @@ ABSL_FLAG(int, rounds, 2, "measurements of each figure, of which the best counts
 ABSL_FLAG(int, gpt_batch, 32, "sequences of 1024 tokens a step");
 ABSL_FLAG(int, resnet_batch, 256, "images of 224 x 224 a step");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
-ABSL_FLAG(std::string, torch_peer, "", "the script of the PyTorch side; empty: no comparison");
+ABSL_FLAG(std::string, torch_peer, "tools/bench/torch_peer.py",
+          "the script of the PyTorch side; empty: no comparison");
 
 namespace lockstep {
 namespace {
@@ -95,6 +95,8 @@ absl::Status Compare(const TrainingWorkload& workload, const GpuLimits& limits,
 }
 
 absl::StatusOr<int> RunBenchmark() {
+  LS_RETURN_IF_ERROR(CheckRange("rounds", absl::GetFlag(FLAGS_rounds), 1, 1'000'000));
+  LS_RETURN_IF_ERROR(CheckRange("steps", absl::GetFlag(FLAGS_steps), 1, 1'000'000));
   LS_ASSIGN_OR_RETURN(const GpuLimits limits, MeasureGpuLimits());
   const auto peer = FindTorchPeer(absl::GetFlag(FLAGS_python), absl::GetFlag(FLAGS_torch_peer));
   std::printf("the GPU: %.0f TFLOP/s in products of bf16, %.2f TB/s in a copy\n",

@@ -2,6 +2,8 @@
 //
 //   ./bazelw run //tools/bench:pipeline -- --python /path/to/python
 //
+// --schedules gpipe,zb_v makes these rows only.
+//
 // Two ranks of one thread compute as much as one of two, but for the bubble: the time in which a
 // rank waits for the other stage. Theory says how large it is: (p - 1) / (m + p - 1) for p equal
 // stages and m micro-batches, and more where stages are not equal. What is compared is measured in
@@ -23,6 +25,10 @@
 ABSL_FLAG(int, steps, 8, "timed steps of each measurement; two more warm up");
 ABSL_FLAG(int, rounds, 3, "measurements of each figure, of which the best counts");
 ABSL_FLAG(int, micro_batches, 8, "into which a batch of 16 is cut");
+ABSL_FLAG(std::vector<std::string>, schedules,
+          (std::vector<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v",
+                                    "dualpipe_v"}),
+          "schedules of the stages: a row for each");
 ABSL_FLAG(std::string, python, "python3", "an interpreter with PyTorch, to compare with");
 ABSL_FLAG(std::string, torch_pipeline, "tools/bench/torch_pipeline.py",
           "the script of the PyTorch side");
@@ -35,8 +41,7 @@ absl::StatusOr<int> RunBenchmark() {
   const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
   const std::string cut = absl::StrCat("cut.micro_batches=", micro_batches);
   std::vector<Contender> contenders = {{.strategy = SingleStrategy(), .assignments = {cut}}};
-  for (const char* schedule :
-       {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"}) {
+  for (const std::string& schedule : absl::GetFlag(FLAGS_schedules)) {
     Contender& stages = contenders.emplace_back(Contender{
         .name = schedule, .strategy = GPipeStrategy(), .ranks = 2, .axis = "pp", .threads = 1});
     stages.assignments = {cut, "recompute.micro_batches=never",

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/flags.h"
 #include "core/base/status.h"
 #include "core/run/leg/training_run.h"
 #include "core/run/trainer.h"
@@ -14,6 +15,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr int kMostRounds = 1'000'000;  // and steps of a round
 
 absl::StatusOr<TrainingTiming> Measure(const TrainingWorkload& workload, int steps,
                                        const Contender& contender) {
@@ -137,7 +140,15 @@ std::string TorchSizes(const TrainingWorkload& workload) {
 
 absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& rounds,
                            absl::Span<Contender> contenders) {
+  LS_RETURN_IF_ERROR(CheckRange("rounds", rounds.count, 1, kMostRounds));
+  LS_RETURN_IF_ERROR(CheckRange("steps", rounds.steps, 1, kMostRounds));
+  std::fflush(stdout);  // the header of the table, for whoever reads it through a pipe
   for (int round = 0; round < rounds.count; ++round) {
+    const std::string progress =
+        rounds.progress.empty()
+            ? absl::StrCat(workload.name, ", round ", round + 1, " of ", rounds.count)
+            : rounds.progress;
+    std::fprintf(stderr, "bench: %s\n", progress.c_str());
     rounds.before_each();
     for (Contender& contender : contenders) {
       LS_ASSIGN_OR_RETURN(const TrainingTiming timing, Measure(workload, rounds.steps, contender));

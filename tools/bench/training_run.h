@@ -80,10 +80,12 @@ struct Rounds {
   int steps = 1;  // timed in each measurement, after two that warm up
   std::optional<TorchPeer> peer = {};
   std::function<void()> before_each = [] {};
+  std::string progress = {};  // what a round is called meanwhile; empty: the workload, 2 of 3
 };
 
 // Times the contenders, and PyTorch's side of each, in turn, as often as there are rounds: a
-// machine's neighbours slow down now the one and now the other.
+// machine's neighbours slow down now the one and now the other. Says on the standard error stream
+// which round has begun. InvalidArgument where `rounds` has no round or no step.
 absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& rounds,
                            absl::Span<Contender> contenders);
 
