@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/run/strategy/stage_pass.h"
-#include "core/run/testing/local_model_under_test.h"
+#include "core/run/testing/tested_local_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/stages/stage_links.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/run/testing/local_model_under_test.h"
+#include "core/run/testing/tested_local_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/run/testing/local_model_under_test.h"
+#include "core/run/testing/tested_local_model.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {

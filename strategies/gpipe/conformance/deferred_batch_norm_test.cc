@@ -19,8 +19,8 @@
 #include "strategies/gpipe/gpipe.h"
 #include "strategies/schedules/named_schedules.h"
 #include "strategies/single/single.h"
-#include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 #include "strategies/testing/run_strategy.h"
 
 namespace lockstep {

@@ -21,8 +21,8 @@
 #include "models/models.h"
 #include "strategies/schedules/named_schedules.h"
 #include "strategies/single/single.h"
-#include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 #include "strategies/testing/run_strategy.h"
 
 namespace lockstep {

@@ -14,8 +14,8 @@
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"
 #include "strategies/schedules/simulation.h"
-#include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 
 namespace lockstep {
 namespace {

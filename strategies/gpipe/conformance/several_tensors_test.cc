@@ -18,8 +18,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"
-#include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "strategies/schedules/named_schedules.h"
-#include "strategies/stages/testing/pipeline_under_test.h"
 #include "strategies/stages/testing/probe.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/run/testing/local_model_under_test.h"
+#include "core/run/testing/tested_local_model.h"
 
 #include <functional>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "strategies/stages/testing/pipeline_under_test.h"
+#include "strategies/stages/testing/tested_pipeline.h"
 
 #include <functional>
 #include <iterator>  // std::ssize

@@ -1,9 +1,10 @@
+#include "tools/compare/tables.h"
+
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/compare/tables.h"
 
 namespace lockstep {
 namespace {

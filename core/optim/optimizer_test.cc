@@ -1,3 +1,5 @@
+#include "core/optim/optimizer.h"
+
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -5,13 +7,12 @@
 #include "core/base/philox.h"
 #include "core/kernels/cpu/cpu_kernels.h"
 #include "core/optim/gradient_norm.h"
-#include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
 namespace {
 
-class OptimTest : public ::testing::Test {
+class OptimizerTest : public ::testing::Test {
  protected:
   Tensor Random(const Shape& shape, uint64_t key, float scale) {
     Tensor t = kernels_.Empty(shape);
@@ -23,7 +24,7 @@ class OptimTest : public ::testing::Test {
   CpuKernels kernels_{allocator_};
 };
 
-TEST_F(OptimTest, NormAgreesWithADoubleLoopAndWithAnyCut) {
+TEST_F(OptimizerTest, NormAgreesWithADoubleLoopAndWithAnyCut) {
   Tensor gradient = Random({100003}, 1, 3.0f);
   gradient.data<float>()[17] = 1e4f;  // one large element decides the bins
   double expected = 0;
@@ -40,7 +41,7 @@ TEST_F(OptimTest, NormAgreesWithADoubleLoopAndWithAnyCut) {
   }
 }
 
-TEST_F(OptimTest, NormOfNothingAndOfWhatIsNotFinite) {
+TEST_F(OptimizerTest, NormOfNothingAndOfWhatIsNotFinite) {
   Tensor zero = kernels_.Empty({5});
   kernels_.Fill(zero, 0);
   EXPECT_EQ(GradientNorm(kernels_, {{"z", zero, zero}}), 0);
@@ -48,14 +49,14 @@ TEST_F(OptimTest, NormOfNothingAndOfWhatIsNotFinite) {
   EXPECT_TRUE(std::isinf(GradientNorm(kernels_, {{"z", zero, zero}})));
 }
 
-TEST_F(OptimTest, ClippingScalesDownOnly) {
+TEST_F(OptimizerTest, ClippingScalesDownOnly) {
   EXPECT_EQ(ClipFactor(0.5, 1), 1);
   EXPECT_NEAR(ClipFactor(4, 1), 0.25, 1e-6);
   EXPECT_EQ(ClipFactor(4, 0), 1);
 }
 
 // Three steps against the formulas of torch.optim, in double.
-TEST_F(OptimTest, AdamWDecaysMatricesOnly) {
+TEST_F(OptimizerTest, AdamWDecaysMatricesOnly) {
   Tensor value = Random({8}, 2, 1), gradient = Random({8}, 3, 1);
   for (bool decays : {true, false}) {
     Tensor p = kernels_.Empty({8});
@@ -77,7 +78,7 @@ TEST_F(OptimTest, AdamWDecaysMatricesOnly) {
   }
 }
 
-TEST_F(OptimTest, SgdWithNesterovMomentum) {
+TEST_F(OptimizerTest, SgdWithNesterovMomentum) {
   Tensor value = Random({8}, 2, 1), gradient = Random({8}, 3, 1);
   Tensor p = kernels_.Empty({8});
   kernels_.Copy(value, p);
@@ -98,7 +99,7 @@ TEST_F(OptimTest, SgdWithNesterovMomentum) {
 
 // Gradients of 16 bits move the fp32 value as their exact values would, and the copy is its
 // rounding.
-TEST_F(OptimTest, MixedPrecision) {
+TEST_F(OptimizerTest, MixedPrecision) {
   const Tensor value = Random({300}, 2, 1), gradient = kernels_.Empty({300}, DType::kBF16);
   const Tensor exact_gradient = kernels_.EmptyLike(value);
   kernels_.Cast(Random({300}, 3, 1), gradient);
