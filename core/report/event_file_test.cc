@@ -1,12 +1,12 @@
 #include "core/report/event_file.h"
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/report/testing/event_scalars.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -16,34 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A number of `sizeof(T)` bytes at `at`, which moves behind it.
-template <typename T>
-T Take(const std::string& bytes, size_t& at) {
-  T value{};
-  EXPECT_LE(at + sizeof(T), bytes.size());
-  std::memcpy(&value, bytes.data() + at, sizeof(T));
-  at += sizeof(T);
-  return value;
-}
-
-// The data of all records of a file, whose checksums are as the format wants them.
-std::vector<std::string> Records(const std::string& bytes) {
-  const auto unmasked = [](uint32_t masked) {
-    const uint32_t rotated = masked - 0xa282ead8u;
-    return rotated >> 17 | rotated << 15;
-  };
-  std::vector<std::string> records;
-  for (size_t at = 0; at < bytes.size();) {
-    const std::string length = bytes.substr(at, 8);
-    const auto count = Take<uint64_t>(bytes, at);
-    EXPECT_EQ(unmasked(Take<uint32_t>(bytes, at)), Crc32c(length));
-    records.push_back(bytes.substr(at, count));
-    at += count;
-    EXPECT_EQ(unmasked(Take<uint32_t>(bytes, at)), Crc32c(records.back()));
-  }
-  return records;
-}
 
 class EventFileTest : public ::testing::Test {
  protected:
@@ -74,7 +46,7 @@ TEST_F(EventFileTest, RecordsAreEventsOfTensorBoard) {
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_TRUE(file->Append(300, {{"loss", 1.5}, {"rate", -2.0}}).ok());
   ASSERT_TRUE(file->Sync().ok());
-  const std::vector<std::string> records = Records(Contents());
+  const std::vector<std::string> records = EventRecords(Contents());
   ASSERT_EQ(records.size(), 2u);
   for (const std::string& record : records) EXPECT_EQ(record[0], 0x09);  // field 1, 64 bits
   EXPECT_EQ(records[0].substr(9),
@@ -93,10 +65,20 @@ TEST_F(EventFileTest, AResumedRunForgetsWhatWasBehindIt) {
   auto file = EventFile::Make(folder_, 5);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_TRUE(file->Append(5, {{"loss", std::numeric_limits<double>::infinity()}}).ok());
-  const std::vector<std::string> records = Records(Contents());
+  const std::vector<std::string> records = EventRecords(Contents());
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[1].substr(9), "\x10\x05\x3a\x02\x08\x01");  // step 5: session started
   EXPECT_EQ(records[2].substr(records[2].size() - 4), std::string("\x00\x00\x80\x7f", 4));
+}
+
+TEST_F(EventFileTest, TensorBoardReadsWhatWasWritten) {
+  auto file = EventFile::Make(folder_, 0);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE(file->Append(0, {{"loss", 1.5}, {"rate", -2.0}}).ok());
+  ASSERT_TRUE(file->Append(300, {{"loss", 0.1f}}).ok());
+  EXPECT_THAT(ReadEventScalars(folder_),
+              ElementsAre(EventScalar{"loss", 0, 1.5}, EventScalar{"loss", 300, 0.1f},
+                          EventScalar{"rate", 0, -2.0}));
 }
 
 TEST_F(EventFileTest, AFolderThatCannotBeMadeIsNamed) {

@@ -23,6 +23,8 @@ ABSL_FLAG(std::string, band, "",
           "a band of losses (//tools/curve:band): says which losses lie in it");
 ABSL_FLAG(bool, png, false,
           "the page to the end of its first section, and each chart, as pictures (by Chromium)");
+ABSL_FLAG(bool, tensorboard, false,
+          "the loss curves as event files too, in comparison_tensorboard/ beside the page");
 
 namespace lockstep {
 namespace {
@@ -34,7 +36,8 @@ absl::StatusOr<int> Run(const std::vector<std::string>& directories) {
   }
   const std::string html = absl::GetFlag(FLAGS_html);
   ShowOptions options = {.html = html.empty() ? "" : UserPath(html),
-                         .pictures = absl::GetFlag(FLAGS_png)};
+                         .pictures = absl::GetFlag(FLAGS_png),
+                         .tensorboard = absl::GetFlag(FLAGS_tensorboard)};
   if (const std::string band = absl::GetFlag(FLAGS_band); !band.empty()) {
     LS_ASSIGN_OR_RETURN(options.band, ReadBand(UserPath(band)));
   }

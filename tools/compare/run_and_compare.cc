@@ -27,6 +27,8 @@ ABSL_FLAG(std::string, band, "",
           "a band of losses (//tools/curve:band): says which losses lie in it");
 ABSL_FLAG(bool, png, false,
           "the page to the end of its first section, and each chart, as pictures (by Chromium)");
+ABSL_FLAG(bool, tensorboard, false,
+          "the loss curves as event files too, in comparison_tensorboard/ beside the page");
 
 namespace lockstep {
 namespace {
@@ -52,7 +54,8 @@ absl::StatusOr<int> RunMain(const std::vector<std::string>& words) {
     run.arguments = {"--set", absl::StrCat("model.init=", options.out, "/", base)};
   }
 
-  ShowOptions show = {.pictures = absl::GetFlag(FLAGS_png)};
+  ShowOptions show = {.pictures = absl::GetFlag(FLAGS_png),
+                      .tensorboard = absl::GetFlag(FLAGS_tensorboard)};
   if (const std::string band = absl::GetFlag(FLAGS_band); !band.empty()) {
     LS_ASSIGN_OR_RETURN(show.band, ReadBand(UserPath(band)));
   }

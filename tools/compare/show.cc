@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "tools/compare/comparison.h"
+#include "tools/compare/loss_events.h"
 #include "tools/compare/report.h"
 #include "tools/experiment/outputs.h"
 #include "tools/experiment/paths.h"
@@ -68,6 +69,11 @@ absl::Status ShowComparison(const std::vector<RunRecord>& runs, const ShowOption
     report.sections.push_back(std::move(section));
   }
   std::fputs(TextOf(report).c_str(), stdout);
+  if (options.tensorboard) {
+    const std::string folder = fs::path(html).replace_extension().string() + "_tensorboard";
+    LS_RETURN_IF_ERROR(WriteLossEvents(workloads, folder));
+    std::printf("loss curves: tensorboard --logdir %s\n", folder.c_str());
+  }
   return WritePage(report, "report", html,
                    options.pictures ? Pictures::kBesidePage : Pictures::kNone);
 }

@@ -12,8 +12,9 @@
 namespace lockstep {
 
 struct ShowOptions {
-  std::string html = {};  // where the page goes; empty: see ShowComparison
-  bool pictures = false;  // the page and each chart as PNG files too, beside it
+  std::string html = {};     // where the page goes; empty: see ShowComparison
+  bool pictures = false;     // the page and each chart as PNG files too, beside it
+  bool tensorboard = false;  // the loss curves as event files too (loss_events.h), beside it
   // The band that the losses of the runs of its workload are placed in, and losses of other
   // programs beside them.
   std::optional<LossBand> band = {};
