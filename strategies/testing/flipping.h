@@ -35,7 +35,7 @@ struct Flip {
 
 // A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a step has
 // on that rank of those that the target means; more than 0 where it is kPass, kGradient or
-// kMessage. `calls`: of the run's devices (WithFlippingCalls), where it is kSent or kReceived.
+// kMessage. `calls`: of the run's devices (WithWatchedCalls), where it is kSent or kReceived.
 StrategyDefinition WithFlip(StrategyDefinition strategy, const Flip& flip, uint64_t tensors = 0,
                             std::shared_ptr<CallFlips> calls = nullptr);
 

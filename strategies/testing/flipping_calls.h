@@ -1,18 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "core/run/device/rank_device.h"
 #include "core/tensor/tensor.h"
+#include "strategies/testing/watched_calls.h"
 
 namespace lockstep {
 
 // Bits that flip in the tensors of a rank's communicator calls. Each rank has an entry, which its
 // own thread alone touches: WithFlip's strategy arms it for a step, and the communicators of
-// WithFlippingCalls count the tensors that pass by and flip a bit of one.
-class CallFlips {
+// WithWatchedCalls count the tensors that pass by and flip a bit of one.
+class CallFlips final : public CallWatcher {
  public:
   enum class Which {
     kNone,
@@ -27,8 +26,9 @@ class CallFlips {
   void Arm(int rank, Which which, int64_t tensor, uint64_t bit);
   // Ends that. Returns how many tensors there were.
   int64_t Disarm(int rank);
-  // A tensor of floating-point numbers passes by.
-  void Pass(int rank, Which which, const Tensor& tensor);
+
+  void Sends(int rank, const Tensor& tensor) override { Pass(rank, Which::kSent, tensor); }
+  void Received(int rank, const Tensor& tensor) override { Pass(rank, Which::kReceived, tensor); }
 
  private:
   struct Entry {
@@ -37,14 +37,13 @@ class CallFlips {
     uint64_t bit = 0;
     int64_t seen = 0;
   };
+
+  void Pass(int rank, Which which, const Tensor& tensor);
+
   std::vector<Entry> ranks_;
 };
 
 // Flips a bit of a tensor in this machine's memory; which, modulo their number.
 void FlipBit(const Tensor& tensor, uint64_t bit);
-
-// The same devices, whose ranks' communicators tell `flips` what passes by.
-std::shared_ptr<RankDevices> WithFlippingCalls(std::shared_ptr<RankDevices> devices,
-                                               std::shared_ptr<CallFlips> flips);
 
 }  // namespace lockstep

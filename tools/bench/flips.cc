@@ -21,6 +21,7 @@
 #include "strategies/gpipe/gpipe.h"
 #include "strategies/testing/flipping.h"
 #include "strategies/testing/flipping_calls.h"
+#include "strategies/testing/watched_calls.h"
 
 namespace lockstep {
 namespace {
@@ -140,7 +141,7 @@ Outcome Train(const StrategyDefinition& strategy, const std::string& folder, con
   if (!resume) RemoveTree(command_line.out);
   auto run = PrepareRun(command_line, strategy, MakeModel);
   if (!run.ok()) return {.status = run.status()};
-  if (calls != nullptr) run->devices = WithFlippingCalls(run->devices, calls);
+  if (calls != nullptr) run->devices = WithWatchedCalls(run->devices, calls);
   const auto reports = TrainRanks(*run);
   if (!reports.ok()) return {.status = reports.status()};
   return {.status = absl::OkStatus(),
