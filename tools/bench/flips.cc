@@ -88,6 +88,9 @@ using TensorCounts = std::shared_ptr<uint64_t[]>;
 struct Layout {
   StrategyDefinition strategy;
   std::vector<std::string> mesh;
+  // Whether each of the three ranks holds the whole state. Then three copies exist of the state,
+  // and of each rank's work on it: the step and two repetitions.
+  bool has_copies = false;
   TensorCounts passes = std::make_shared<uint64_t[]>(kRanks);
   TensorCounts gradients = std::make_shared<uint64_t[]>(kRanks);
   TensorCounts sent = std::make_shared<uint64_t[]>(kRanks);
@@ -111,10 +114,11 @@ struct Layout {
 };
 
 std::vector<Layout> Layouts() {
-  return {{.strategy = DdpStrategy(), .mesh = {"mesh.dp=3"}},
+  return {{.strategy = DdpStrategy(), .mesh = {"mesh.dp=3"}, .has_copies = true},
           {.strategy = FsdpStrategy(), .mesh = {"mesh.dp=3"}},
           {.strategy = EnginePreset("engine", {}),
-           .mesh = {"mesh.pp=1", "mesh.replicas=3", "mesh.dp=1", "mesh.tp=1"}},
+           .mesh = {"mesh.pp=1", "mesh.replicas=3", "mesh.dp=1", "mesh.tp=1"},
+           .has_copies = true},
           {.strategy = GPipeStrategy(), .mesh = {"mesh.pp=3", "mesh.dp=1"}}};
 }
 
@@ -268,7 +272,8 @@ class FlippedRuns {
     const Outcome watched = train(/*is_watched=*/true);
     FlipCounts& counts = CountsOf(chosen.kind);
     const int64_t failures = counts.failures();
-    Judge(flip, changed, watched.SameAs(undisturbed_[at]), watched.status, counts);
+    Judge(flip, layout.has_copies, changed, watched.SameAs(undisturbed_[at]), watched.status,
+          counts);
     if (counts.failures() == failures) return;
     counts.wrong.push_back(absl::StrCat(
         layout.strategy.name, ", rank ", flip.rank, ", step ", flip.step + 1, ", ", chosen.kind,
@@ -277,8 +282,8 @@ class FlippedRuns {
   }
 
   // Takes note of how a watched run with a flip ended.
-  static void Judge(const Flip& flip, bool changed, bool is_healed, const absl::Status& watched,
-                    FlipCounts& counts) {
+  static void Judge(const Flip& flip, bool has_copies, bool changed, bool is_healed,
+                    const absl::Status& watched, FlipCounts& counts) {
     const std::string message(watched.message());
     // What ranks send each other at the end of a step, such as weights, the next one computes with.
     const bool is_message = flip.target == Target::kSent || flip.target == Target::kReceived;
@@ -291,11 +296,16 @@ class FlippedRuns {
     counts.seen += seen ? 1 : 0;
     counts.healed += changed && is_healed ? 1 : 0;
     counts.missed += changed && !seen && !is_healed ? 1 : 0;
-    if (!seen || absl::StrContains(message, "seen first")) return;  // no rank is accused
-    for (int rank = 0; rank < kRanks; ++rank) {
+    if (!seen) return;
+    const bool is_accused = !absl::StrContains(message, "seen first");
+    bool is_named = false;
+    for (int rank = 0; rank < kRanks && is_accused; ++rank) {
       if (!absl::StrContains(message, absl::StrCat(" on rank ", rank, " "))) continue;
       (rank == flip.rank ? counts.named : counts.misnamed) += 1;
+      is_named = true;
     }
+    // A message is no rank's work: it may have been wrong before, on or behind its way.
+    if (has_copies && !is_message && !is_named) counts.unnamed += 1;
   }
 
   // Flips a bit of a file of the newest checkpoint, and goes on from it.
@@ -350,6 +360,7 @@ FlipCounts& FlipCounts::operator+=(const FlipCounts& other) {
   wrong.insert(wrong.end(), other.wrong.begin(), other.wrong.end());
   named += other.named;
   misnamed += other.misnamed;
+  unnamed += other.unnamed;
   quiet_runs += other.quiet_runs;
   false_alarms += other.false_alarms;
   return *this;
@@ -365,9 +376,9 @@ std::string ToString(const FlipCounts& counts) {
   return absl::StrCat(counts.flips, " flips: ", counts.changed, " changed the result, ",
                       counts.seen, " were seen in their step, ", counts.healed,
                       " undone by its repetition, ", counts.missed, " missed; ", counts.named,
-                      " with the right rank named, ", counts.misnamed, " with a wrong one; ",
-                      counts.false_alarms, " false alarms in ", counts.quiet_runs,
-                      " runs without a flip");
+                      " with the right rank named, ", counts.misnamed, " with a wrong one, ",
+                      counts.unnamed, " with none where three copies exist; ", counts.false_alarms,
+                      " false alarms in ", counts.quiet_runs, " runs without a flip");
 }
 
 absl::StatusOr<FlipsByKind> CountFlips(const FlipOptions& options) {

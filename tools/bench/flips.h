@@ -19,12 +19,13 @@ struct FlipCounts {
   int64_t missed = 0;      // changed, and not seen in that step: none is right
   int64_t named = 0;       // seen, and the rank named, alone
   int64_t misnamed = 0;    // seen, and another rank named alone: none is right
+  int64_t unnamed = 0;     // seen where three copies of the work exist, and no rank named: no, too
   int64_t quiet_runs = 0;  // runs in which nothing flipped
   int64_t false_alarms = 0;             // of those, reported: none is right
-  std::vector<std::string> wrong = {};  // missed and misnamed ones, a line each
+  std::vector<std::string> wrong = {};  // missed, misnamed and unnamed ones, a line each
 
   FlipCounts& operator+=(const FlipCounts& other);
-  int64_t failures() const { return missed + misnamed + false_alarms; }
+  int64_t failures() const { return missed + misnamed + unnamed + false_alarms; }
 };
 
 // "1000 flips: ...", for people.

@@ -18,6 +18,7 @@ TEST_P(FlipsTest, WhatChangedTheResultIsSeenInItsStepAndNothingElse) {
   SCOPED_TRACE(ToString(total));
   EXPECT_EQ(total.missed, 0);
   EXPECT_EQ(total.misnamed, 0);
+  EXPECT_EQ(total.unnamed, 0);
   EXPECT_EQ(total.false_alarms, 0);
   EXPECT_EQ(total.quiet_runs, 3);
   EXPECT_GT(total.changed, 25);
