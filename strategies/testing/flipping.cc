@@ -84,8 +84,9 @@ class Flipping final : public WrappedStrategy {
     last_step_ = step;
     const Flip& flip = fault_->flip;
     const bool counts = fault_->counts != nullptr;
-    const bool flips = !counts && processor_ == flip.rank && step == flip.step &&
-                       (flip.time < 0 || own.times == flip.time);
+    const bool is_step = flip.goes_on ? step >= flip.step : step == flip.step;
+    const bool flips =
+        !counts && processor_ == flip.rank && is_step && (flip.time < 0 || own.times == flip.time);
     const auto is_on = [&](Flip::Target target) {
       return (flips || counts) && flip.target == target;
     };

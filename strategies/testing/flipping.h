@@ -31,6 +31,8 @@ struct Flip {
   uint64_t bit = 0;
   // The flip happens where the step is trained for this time, as steps are repeated; -1: each time.
   int time = 0;
+  // The flip happens in all later steps, too: a processor that has gone wrong.
+  bool goes_on = false;
 };
 
 // A strategy on a machine that loses a bit. `tensors`: how many floating-point tensors a step has

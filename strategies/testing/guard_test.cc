@@ -126,44 +126,62 @@ TEST(GuardTest, AFlipInAStateThatNobodyElseHoldsIsSeen) {
 }
 
 // The same where each rank repeats another's work.
-std::string FailureOfExchanged(const StrategyDefinition& strategy, Flip flip, int ranks) {
-  flip.step = 1;
+std::string FailureOfExchanged(const StrategyDefinition& strategy, Flip flip, int ranks,
+                               int every = 1) {
   flip.tensor = 10;
   flip.bit = 12345;
-  return std::string(FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
-                                  {"cut.micro_batches=1", absl::StrCat("mesh.dp=", ranks),
-                                   "guard.every=1", "guard.repeat_on=\"other_rank\""})
-                         .message());
+  return std::string(
+      FailStrategy(WithFlip(strategy, flip, 20), MakeModel, SmallGptConfig(),
+                   {"cut.micro_batches=1", absl::StrCat("mesh.dp=", ranks),
+                    absl::StrCat("guard.every=", every), "guard.repeat_on=\"other_rank\""})
+          .message());
 }
 
 TEST(GuardTest, AnotherRankSeesAFlipInAStep) {
   for (const int rank : {0, 1, 2}) {
-    EXPECT_THAT(FailureOfExchanged(DdpStrategy(), {.target = Flip::Target::kPass, .rank = rank}, 3),
+    EXPECT_THAT(FailureOfExchanged(DdpStrategy(),
+                                   {.target = Flip::Target::kPass, .rank = rank, .step = 1}, 3),
                 AllOf(HasSubstr("step 2: wrong bits: the output of "),
                       HasSubstr(absl::StrCat(" on rank ", rank,
                                              " came out differently in the step, as two"))));
     // In the step that it repeats for another.
-    EXPECT_THAT(FailureOfExchanged(DdpStrategy(),
-                                   {.target = Flip::Target::kPass, .rank = rank, .time = 1}, 3),
-                AllOf(HasSubstr("step 2: wrong bits: the output of "),
-                      HasSubstr(absl::StrCat(" on rank ", rank,
-                                             " came out differently in its repetition, as"))));
+    EXPECT_THAT(
+        FailureOfExchanged(DdpStrategy(),
+                           {.target = Flip::Target::kPass, .rank = rank, .step = 1, .time = 1}, 3),
+        AllOf(HasSubstr("step 2: wrong bits: the output of "),
+              HasSubstr(
+                  absl::StrCat(" on rank ", rank, " came out differently in its repetition, as"))));
   }
 }
 
 // What no repetition on the same rank can see.
 TEST(GuardTest, ARankThatIsWrongEachTimeIsNamedByTwoOthers) {
   for (const int rank : {0, 1, 2}) {
-    const Flip always = {.target = Flip::Target::kPass, .rank = rank, .time = -1};
+    const Flip always = {.target = Flip::Target::kPass, .rank = rank, .step = 1, .time = -1};
     EXPECT_THAT(FailureOfExchanged(DdpStrategy(), always, 3),
                 AllOf(HasSubstr("step 2: wrong bits: the output of "),
                       HasSubstr(absl::StrCat(" on rank ", rank, " came out differently"))));
   }
   EXPECT_THAT(
-      FailureOfExchanged(DdpStrategy(), {.target = Flip::Target::kPass, .rank = 1, .time = -1}, 2),
+      FailureOfExchanged(DdpStrategy(),
+                         {.target = Flip::Target::kPass, .rank = 1, .step = 1, .time = -1}, 2),
       AllOf(HasSubstr("step 2: wrong bits: the output of "),
             HasSubstr(" on the ranks 0, 1 came out differently on two ranks each time, of "
                       "which none has a majority")));
+}
+
+// All replicas take the wrong gradients alike, so only the repetition shows the fault.
+TEST(GuardTest, AProcessorThatHasGoneWrongIsSeenWithinTheInterval) {
+  for (const int64_t step : {0, 1, 2}) {
+    SCOPED_TRACE(step);
+    EXPECT_THAT(
+        FailureOfExchanged(
+            DdpStrategy(),
+            {.target = Flip::Target::kPass, .rank = 1, .step = step, .time = -1, .goes_on = true},
+            /*ranks=*/3, /*every=*/3),
+        AllOf(HasSubstr("step 3: wrong bits: the output of "),
+              HasSubstr(" on rank 1 came out differently each time on that rank")));
+  }
 }
 
 TEST(GuardTest, ExchangedRanksChangeNoRunOfAnyKindOfModel) {
