@@ -10,10 +10,16 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/file.h"
+#include "core/config/command_line.h"
 #include "core/report/step_timer.h"
+#include "core/report/summary.h"
+#include "core/run/leg/training_run.h"
+#include "core/run/trainer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "nlohmann/json.hpp"
 #include "strategies/fsdp/fsdp.h"
 #include "strategies/testing/run_strategy.h"
 #include "strategies/testing/wrapped_strategy.h"
@@ -21,6 +27,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // A rank whose updates take a fifth of a second more, far more than all else of a step.
@@ -55,10 +62,14 @@ std::string ContentsOf(const std::string& path) {
 }
 
 TEST(StragglerTest, IsNamedInMetricsAndReport) {
-  const Assignments assignments = {"mesh.dp=3", "guard.straggler_factor=2",
-                                   "guard.straggler_steps=2"};
-  const std::vector<RankReport> reports =
-      RunStrategy(WithSlowRank(1), MakeModel, SmallGptConfig(), assignments);
+  const std::string config = testing::TempDir() + "/workload.toml";
+  ASSERT_TRUE(WriteFileAtomically(config, SmallGptConfig()).ok());
+  CommandLine command_line;
+  command_line.configs = {config};
+  command_line.out = testing::TempDir() + "/named";
+  command_line.assignments = {"mesh.dp=3", "guard.straggler_factor=2", "guard.straggler_steps=2"};
+  const TrainingRun run = PrepareRun(command_line, WithSlowRank(1), MakeModel).value();
+  const std::vector<RankReport> reports = TrainRanks(run).value();
   for (const RankReport& report : reports) {
     // On a busy machine another may be slow as well.
     const auto slow = std::find_if(report.slow_ranks.begin(), report.slow_ranks.end(),
@@ -68,8 +79,21 @@ TEST(StragglerTest, IsNamedInMetricsAndReport) {
     EXPECT_EQ(slow->worst.part, Phase::kOptimizer);
     EXPECT_GT(slow->worst.factor, 2);
   }
-  EXPECT_THAT(ContentsOf(RunFolder() + "/metrics.jsonl"),
+  EXPECT_THAT(ContentsOf(command_line.out + "/metrics.jsonl"),
               HasSubstr(R"("straggler":{"rank":1,"part":"optimizer")"));
+  testing::internal::CaptureStdout();
+  ASSERT_TRUE(WriteRunSummary(run, reports).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              ContainsRegex("rank 1 was slow 2 times: at step [0-9]+ [0-9.]+ times the time of "
+                            "others with the same work, .* longer, most of it in optimizer"));
+  const auto summary = nlohmann::json::parse(ContentsOf(command_line.out + "/summary.json"));
+  const auto& named = summary["stragglers"];
+  const auto one =
+      std::find_if(named.begin(), named.end(), [](const auto& slow) { return slow["rank"] == 1; });
+  ASSERT_NE(one, named.end());
+  EXPECT_EQ((*one)["part"], "optimizer");
+  EXPECT_EQ((*one)["windows"], 2);
+  EXPECT_GT((*one)["largest_factor"], 2);
 }
 
 TEST(StragglerTest, NobodyIsNamedUnlessTheRunAsks) {

@@ -77,6 +77,7 @@ Section SectionOf(const ComparedWorkload& workload, const std::string& id) {
   Section section = {.title = NameOf(workload), .items = ComparisonTables(workload)};
   AddNotes(workload, section);
   for (Section::Item& item : LostRanks(workload)) section.items.push_back(std::move(item));
+  for (Section::Item& item : SlowRanks(workload)) section.items.push_back(std::move(item));
   for (Chart& chart : ComparisonCharts(workload, id)) section.items.push_back(std::move(chart));
   return section;
 }

@@ -63,6 +63,16 @@ TEST(ComparisonReportTest, ShowsLostRanksAndThatTheCurveGoesOn) {
   EXPECT_THAT(Report({MakeRun("single"), MakeRun("ddp")}), Not(HasSubstr("lost")));
 }
 
+TEST(ComparisonReportTest, NamesSlowRanksWithThePartOfTheStep) {
+  RunRecord run = MakeRun("ddp");
+  run.slow_ranks = {
+      {.rank = 1, .windows = 3, .part = "optimizer", .factor = 2.25, .seconds = 0.2, .step = 41}};
+  EXPECT_THAT(Report({MakeRun("single"), run}),
+              AllOf(HasSubstr("Ranks that were slower than others with the same work"),
+                    ContainsRegex("ddp +1 +3 +42 +2\\.2 x +200 ms +optimizer")));
+  EXPECT_THAT(Report({MakeRun("single"), MakeRun("ddp")}), Not(HasSubstr("slower")));
+}
+
 TEST(ComparisonReportTest, ShowsARunInEachTable) {
   const std::string report = Report({MakeRun("single"), MakeRun("ddp")});
   EXPECT_THAT(report, AllOf(HasSubstr("\ngpt_markov\n"),

@@ -291,6 +291,26 @@ std::vector<Section::Item> LostRanks(const ComparedWorkload& workload) {
   return items;
 }
 
+std::vector<Section::Item> SlowRanks(const ComparedWorkload& workload) {
+  Table table = {.title = "Ranks that were slower than others with the same work",
+                 .columns = {{"strategy", kLeft},
+                             {"rank"},
+                             {"times"},
+                             {"slowest at step"},
+                             {"of the others' time"},
+                             {"longer by"},
+                             {"most of it in", kLeft}}};
+  for (const ComparedRun& compared : workload.runs) {
+    for (const RunRecord::SlowRank& slow : compared.run.slow_ranks) {
+      table.Add({compared.label, absl::StrCat(slow.rank), absl::StrCat(slow.windows),
+                 absl::StrCat(slow.step + 1), absl::StrFormat("%.1f x", slow.factor),
+                 FormatDuration(slow.seconds), slow.part});
+    }
+  }
+  if (table.rows.empty()) return {};
+  return {std::move(table)};
+}
+
 std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload) {
   Runs runs, scaled;
   bool any_frozen = false;

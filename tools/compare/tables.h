@@ -20,6 +20,10 @@ std::vector<Section::Item> ComparisonTables(const ComparedWorkload& workload);
 // long that took; and whether the curve is still the reference's. Nothing where none was lost.
 std::vector<Section::Item> LostRanks(const ComparedWorkload& workload);
 
+// The ranks that runs have named as slower than others with the same work: how often, how much, and
+// in which part of the step. Nothing where none was named (or guard.straggler_factor was not set).
+std::vector<Section::Item> SlowRanks(const ComparedWorkload& workload);
+
 // The loss scale of a run over its steps as one line of block characters, each an eighth of the way
 // from the lowest to the highest power of two, with both ends and the steps that were skipped:
 //

@@ -79,6 +79,19 @@ void ReadRanks(const Json& summary, RunRecord& record) {
   }
 }
 
+void ReadSlowRanks(const Json& summary, RunRecord& record) {
+  const Json slow_ranks = summary.value("stragglers", Json());
+  for (const Json& slow : slow_ranks.is_array() ? slow_ranks : Json::array()) {
+    if (!slow.is_object()) continue;
+    record.slow_ranks.push_back({.rank = Integer(slow, "rank"),
+                                 .windows = Integer(slow, "windows"),
+                                 .part = Text(slow, "part"),
+                                 .factor = Number(slow, "largest_factor"),
+                                 .seconds = Number(slow, "largest_seconds"),
+                                 .step = Integer(slow, "at_step")});
+  }
+}
+
 // Reads the unit and the number of "samples_per_second".
 void ReadThroughput(const Json& summary, RunRecord& record) {
   constexpr char kEnd[] = "_per_second";
@@ -131,6 +144,7 @@ absl::Status ReadSummary(RunRecord& record, bool* scales_losses) {
   record.memory = Costs(Member(summary, "memory"));
   record.traffic = Costs(Member(summary, "traffic_bytes_per_step"));
   ReadRanks(summary, record);
+  ReadSlowRanks(summary, record);
   ReadThroughput(summary, record);
   return absl::OkStatus();
 }

@@ -97,6 +97,18 @@ struct RunRecord {
   // Ranks that were lost, in order (restarts.jsonl).
   std::vector<Restart> restarts;
 
+  // A rank that was slower than others with the same work in some windows of the run
+  // (guard.straggler_factor). The rest is of the window in which the rank was slowest.
+  struct SlowRank {
+    int64_t rank = 0;
+    int64_t windows = 0;
+    std::string part = {};  // phase of the step in which the rank lost most
+    double factor = 0;      // its time over the median of the others'
+    double seconds = 0;     // what a step took longer than that median
+    int64_t step = 0;       // the window's last, counted from 0
+  };
+  std::vector<SlowRank> slow_ranks;
+
   bool complete() const { return state == State::kComplete; }
 };
 

@@ -29,6 +29,8 @@ constexpr char kSummary[] = R"({
                 "memory_at_peak": {"parameters": 64, "gradients": 32}}],
   "validation_at_start": {"loss": 3.5, "accuracy": 0.125},
   "parameters": 1000, "trained_parameters": 30, "checkpoint_bytes": 512,
+  "stragglers": [{"rank": 1, "part": "optimizer", "windows": 3, "largest_factor": 2.25,
+                  "largest_seconds": 0.125, "at_step": 41}],
   "loss_floor": 1.4})";
 
 class RunRecordTest : public testing::Test {
@@ -96,6 +98,19 @@ TEST_F(RunRecordTest, ReadsWhatEachRankHolds) {
   ASSERT_EQ(record.per_rank.size(), 2u);
   EXPECT_EQ(record.per_rank[1].memory_peak, 96);
   EXPECT_EQ(record.per_rank[1].memory_at_peak.at("gradients"), 32);
+}
+
+TEST_F(RunRecordTest, ReadsWhichRanksWereSlow) {
+  WriteRun();
+  const RunRecord record = ReadRunRecord(run_);
+  ASSERT_EQ(record.slow_ranks.size(), 1u);
+  const RunRecord::SlowRank& slow = record.slow_ranks[0];
+  EXPECT_EQ(slow.rank, 1);
+  EXPECT_EQ(slow.windows, 3);
+  EXPECT_EQ(slow.part, "optimizer");
+  EXPECT_EQ(slow.factor, 2.25);
+  EXPECT_EQ(slow.seconds, 0.125);
+  EXPECT_EQ(slow.step, 41);
 }
 
 TEST_F(RunRecordTest, ReadsTheLastStepOfATraceWhereThereIsOne) {
