@@ -22,9 +22,10 @@ namespace {
 constexpr std::array<const char*, 6> kTables = {"mesh",      "pipeline",         "data_parallel",
                                                 "recompute", "context_parallel", "tensor_parallel"};
 
+// `ep` is no axis of its own: it divides dp x cp. Legs name it as they name axes.
 bool IsAxis(std::string_view key) {
-  return std::any_of(kMeshAxes.begin(), kMeshAxes.end(),
-                     [key](MeshAxis axis) { return key == Name(axis); });
+  return key == "ep" || std::any_of(kMeshAxes.begin(), kMeshAxes.end(),
+                                    [key](MeshAxis axis) { return key == Name(axis); });
 }
 
 bool IsInTable(std::string_view key) {

@@ -21,6 +21,7 @@ TEST(LegsTest, ALegHasStepsAStrategyAndKeys) {
               ElementsAre("mesh.dp=2", "mesh.tp=4", "pipeline.schedule=zb_h1"));
   EXPECT_EQ(leg->formation.ToString(), "fsdp mesh.dp=2 mesh.tp=4 pipeline.schedule=zb_h1");
   EXPECT_EQ(Formation::Parse(leg->formation.ToString()).value(), leg->formation);
+  EXPECT_THAT(Formation::Parse("ep dp=4 ep=2")->assignments, ElementsAre("mesh.dp=4", "mesh.ep=2"));
 }
 
 TEST(LegsTest, TheCommandLineBecomesAssignments) {

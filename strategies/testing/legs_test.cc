@@ -71,6 +71,10 @@ std::vector<std::string> Formations(const Workload& workload) {
                                          "mesh pp=2 tp=2 dp=2 data_parallel.shard=optimizer",
                                          "mesh dp=2 tp=2 data_parallel.shard=parameters"};
   if (workload.has_tokens) formations.push_back("cp cp=2 dp=2");
+  if (workload.name == "Experts") {
+    formations.push_back("ep dp=2 ep=2");
+    formations.push_back("ep dp=2 cp=2 ep=4");
+  }
   if (workload.name == "GptAdapters") formations.push_back("lora dp=2");
   return formations;
 }

@@ -33,6 +33,26 @@ kind = "adamw"
 learning_rate = 0.005
 )";
 
+constexpr char kExperts[] = R"(
+tokens = 2
+[model]
+kind = "llama"
+layers = 2
+heads = 4
+key_heads = 2
+width = 32
+[model.experts]
+count = 4
+[data]
+kind = "markov"
+context = 16
+validation_samples = 16
+[optimizer]
+kind = "adamw"
+[schedule]
+learning_rate = 0.005
+)";
+
 constexpr char kResNet[] = R"(
 [model]
 kind = "resnet"
@@ -47,6 +67,18 @@ momentum = 0.9
 learning_rate = 0.02
 )";
 
+const char* TextOf(FaultModel model) {
+  switch (model) {
+    case FaultModel::kGpt:
+      return kGpt;
+    case FaultModel::kExperts:
+      return kExperts;
+    case FaultModel::kResNet:
+      return kResNet;
+  }
+  return "";
+}
+
 // The hash of the parameters in a run's summary; empty where there is none.
 std::string HashOf(const std::string& out) {
   const auto summary = nlohmann::json::parse(ReadFile(out + "/summary.json").value_or(""), nullptr,
@@ -58,12 +90,11 @@ std::string HashOf(const std::string& out) {
 }  // namespace
 
 std::string FaultWorkloadText(const FaultWorkload& workload) {
-  return absl::StrCat("name = \"faults\"\n[train]\nsteps = ", workload.steps,
-                      "\n[batch]\nsize = 16\n[run]\nthreads = 1\n[precision]\ncompute = \"",
-                      workload.is_bf16 ? "bf16" : "fp32",
-                      "\"\n[checkpoint]\nevery = ", workload.checkpoint_every,
-                      "\n[cut]\nshards = 4\nmicro_batches = 2\nfeatures = 2",
-                      workload.model == FaultModel::kGpt ? kGpt : kResNet);
+  return absl::StrCat(
+      "name = \"faults\"\n[train]\nsteps = ", workload.steps,
+      "\n[batch]\nsize = 16\n[run]\nthreads = 1\n[precision]\ncompute = \"",
+      workload.is_bf16 ? "bf16" : "fp32", "\"\n[checkpoint]\nevery = ", workload.checkpoint_every,
+      "\n[cut]\nshards = 4\nmicro_batches = 2\nfeatures = 2", TextOf(workload.model));
 }
 
 absl::StatusOr<std::string> PrepareFaultRuns(const FaultWorkload& workload,

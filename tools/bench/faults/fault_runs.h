@@ -11,8 +11,9 @@
 namespace lockstep {
 
 enum class FaultModel {
-  kGpt,     // a small GPT with dropout and AdamW
-  kResNet,  // a small ResNet with batch normalisation
+  kGpt,      // a small GPT with dropout and AdamW
+  kExperts,  // a small Llama whose layers have four experts each
+  kResNet,   // a small ResNet with batch normalisation
 };
 
 // Keys that lie over a workload of a fault's runs, as TOML tables and as --set takes them.
@@ -24,7 +25,7 @@ struct FaultWorkload {
 };
 
 // The workload as TOML text: one thread a rank, a cut that meshes of up to eight ranks divide
-// (cut.shards = 4, cut.features = 2, for the GPT cut.tokens = 2), data that need no file.
+// (cut.shards = 4, cut.features = 2, for models of tokens cut.tokens = 2), data that need no file.
 std::string FaultWorkloadText(const FaultWorkload& workload);
 
 // Writes the workload into `folder` and trains it with `single` there, undisturbed. Returns the

@@ -1,11 +1,14 @@
 // The short form of //tools/bench:faults.
 
 #include <iterator>  // std::ssize
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "strategies/presets.h"
 #include "tools/bench/faults/environment_faults.h"
 #include "tools/bench/faults/fault_runs.h"
 #include "tools/bench/faults/mesh_changes.h"
@@ -63,6 +66,30 @@ TEST(FaultsTest, LegsAreOfTheSeedAndAddUpToTheSteps) {
   const FaultWorkload workload = {.steps = 12};
   EXPECT_EQ(RandomLegs(workload, 3, 5), RandomLegs(workload, 3, 5));
   EXPECT_NE(RandomLegs(workload, 3, 5), RandomLegs(workload, 3, 6));
+}
+
+// The presets that legs name, in any order and with repetitions.
+std::set<std::string> PresetsOf(const std::string& legs) {
+  std::set<std::string> presets;
+  for (const auto leg : absl::StrSplit(legs, "; ")) {
+    const std::vector<std::string> words = absl::StrSplit(leg, ' ');
+    presets.insert(words.at(1));
+  }
+  return presets;
+}
+
+TEST(FaultsTest, EachRunThatChangesItsMeshVisitsAllPresets) {
+  std::set<std::string> all;
+  for (const StrategyDefinition& strategy : LegStrategies()) all.insert(strategy.name);
+  all.erase("lora");  // trains other parameters
+  for (const FaultWorkload& workload : MeshChangeWorkloads()) {
+    std::set<std::string> expected = all;
+    if (workload.model != FaultModel::kExperts) expected.erase("ep");
+    if (workload.model == FaultModel::kResNet) expected.erase("cp");
+    for (const uint64_t seed : {1, 2, 3}) {
+      EXPECT_EQ(PresetsOf(RandomLegs(workload, MeshChangesKind().usual_count, seed)), expected);
+    }
+  }
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Every preset that trains all parameters of a dense model, on meshes that divide the cut.
+// Every preset that trains all parameters of the model, on meshes that divide the cut.
 std::vector<std::string> Formations(FaultModel model) {
   std::vector<std::string> formations = {
       "single",
@@ -28,13 +28,25 @@ std::vector<std::string> Formations(FaultModel model) {
       "tp tp=2 dp=2",
       "mesh pp=2 tp=2 dp=2 data_parallel.shard=optimizer",
   };
-  if (model == FaultModel::kGpt) formations.push_back("cp cp=2 dp=2");
+  if (model != FaultModel::kResNet) formations.push_back("cp cp=2 dp=2");
+  if (model == FaultModel::kExperts) formations.push_back("ep dp=4 ep=2");
   return formations;
 }
 
+const char* NameOf(FaultModel model) {
+  switch (model) {
+    case FaultModel::kGpt:
+      return "gpt";
+    case FaultModel::kExperts:
+      return "experts";
+    case FaultModel::kResNet:
+      return "resnet";
+  }
+  return "";
+}
+
 std::string NameOf(const FaultWorkload& workload) {
-  return absl::StrCat(workload.model == FaultModel::kGpt ? "gpt" : "resnet", "_",
-                      workload.is_bf16 ? "bf16" : "fp32");
+  return absl::StrCat(NameOf(workload.model), "_", workload.is_bf16 ? "bf16" : "fp32");
 }
 
 // Without the standard library's distributions, which differ between its versions.
@@ -43,6 +55,16 @@ int64_t Below(std::mt19937_64& random, int64_t limit) {
 }
 
 }  // namespace
+
+std::vector<FaultWorkload> MeshChangeWorkloads() {
+  std::vector<FaultWorkload> workloads;
+  for (const FaultModel model : {FaultModel::kGpt, FaultModel::kExperts, FaultModel::kResNet}) {
+    for (const bool is_bf16 : {false, true}) {
+      workloads.push_back({.model = model, .is_bf16 = is_bf16});
+    }
+  }
+  return workloads;
+}
 
 std::string RandomLegs(const FaultWorkload& workload, int changes, uint64_t seed) {
   CHECK_LT(changes, workload.steps);
@@ -100,12 +122,9 @@ FaultKind MeshChangesKind() {
           .meaning =
               "runs of 200 steps change strategy and mesh; losses.csv and the parameters' hash "
               "must be those of single",
-          .usual_count = 10,
+          .usual_count = 12,  // 13 legs, as many as a run has formations at most
           .run = [](const FaultOptions& options) {
-            return ChangeMeshes(options, {{.model = FaultModel::kGpt, .is_bf16 = false},
-                                          {.model = FaultModel::kGpt, .is_bf16 = true},
-                                          {.model = FaultModel::kResNet, .is_bf16 = false},
-                                          {.model = FaultModel::kResNet, .is_bf16 = true}});
+            return ChangeMeshes(options, MeshChangeWorkloads());
           }};
 }
 

@@ -12,6 +12,10 @@ namespace lockstep {
 // A run that changes strategy and mesh at random steps, for each model and precision.
 FaultKind MeshChangesKind();
 
+// The workloads of MeshChangesKind(). Over them, the legs visit every preset but `lora`, which
+// trains other parameters.
+std::vector<FaultWorkload> MeshChangeWorkloads();
+
 // The same for chosen workloads, `options.count` changes in each. The `losses.csv` and the hash of
 // each run must be those of `single`.
 absl::StatusOr<FaultCounts> ChangeMeshes(const FaultOptions& options,
