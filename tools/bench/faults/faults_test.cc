@@ -18,10 +18,12 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 FaultOptions Options(const std::string& name, int count) {
   return {.folder = testing::TempDir() + "/" + name, .count = count, .seed = 22};
@@ -38,6 +40,7 @@ TEST(FaultsTest, RunsWhoseThreadsAreLostGoOn) {
   const auto counts = LoseThreads(Options("thread_losses", 11)).value();
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.faults, 11);
+  EXPECT_THAT(counts.details, Contains(StartsWith("amid a collective: ")));
   EXPECT_THAT(counts.seconds_to_go_on, SizeIs(11));
 }
 

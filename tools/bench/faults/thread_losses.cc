@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@
 #include "core/run/leg/training_run.h"
 #include "models/models.h"
 #include "strategies/presets.h"
+#include "strategies/testing/watched_calls.h"
 #include "tools/bench/faults/fault_runs.h"
 
 namespace lockstep {
@@ -40,43 +43,73 @@ constexpr std::array<const char*, 7> kFormations = {
     "ddp dp=4",        "fsdp dp=4",    "zero1 dp=4",         "zero2 dp=4",
     "gpipe pp=2 dp=2", "tp tp=2 dp=2", "fsdp_pipe pp=2 dp=2"};
 
-constexpr std::array<std::pair<Where, const char*>, 5> kPlaces = {
-    {{Where::kStepBegin, "before a step"},
-     {Where::kMicroBatch, "amid a step"},
-     {Where::kStepEnd, "after a step"},
-     {Where::kCheckpoint, "while a checkpoint is written"},
-     {Where::kMeshChange, "at a change of mesh"}}};
+struct PlaceKind {
+  const char* name;
+  Where where;
+  // The rank is lost in the first call to other ranks behind the place, which it has begun.
+  bool is_in_call = false;
+  bool needs_legs = false;  // calls are watched where a loss leaves the mesh as it is
+};
+constexpr std::array<PlaceKind, 6> kPlaces = {
+    {{.name = "before a step", .where = Where::kStepBegin},
+     {.name = "amid a step", .where = Where::kMicroBatch},
+     {.name = "after a step", .where = Where::kStepEnd},
+     {.name = "while a checkpoint is written", .where = Where::kCheckpoint},
+     {.name = "amid a collective",
+      .where = Where::kMicroBatch,
+      .is_in_call = true,
+      .needs_legs = true},
+     {.name = "at a change of mesh", .where = Where::kMeshChange, .needs_legs = true}}};
 
-const char* NameOf(Where where) {
-  for (const auto& [place, name] : kPlaces) {
-    if (place == where) return name;
+// Where a rank is lost.
+struct Loss {
+  RunPlace place;
+  bool is_in_call = false;
+};
+
+const char* NameOf(const Loss& loss) {
+  for (const PlaceKind& kind : kPlaces) {
+    if (kind.where == loss.place.where && kind.is_in_call == loss.is_in_call) return kind.name;
   }
   return "";
 }
 
-// Throws on a rank that comes to the place of the next loss. Told of places by all ranks.
-class Losses {
+// Throws on a rank that comes to the place of the next loss. Told of places and calls by all ranks.
+class Losses final : public CallWatcher {
  public:
-  explicit Losses(std::vector<RunPlace> plan) : plan_(std::move(plan)) {}
+  explicit Losses(std::vector<Loss> plan) : plan_(std::move(plan)) {}
 
   void Visit(const RunPlace& at) {
     const std::lock_guard lock(mutex_);
     if (come_.size() == plan_.size()) return;
-    const RunPlace& next = plan_[come_.size()];
-    if (at.step < next.step) return;
-    const bool is_there = at.rank == next.rank && at.where == next.where;
-    if (!is_there && at.step < next.step + kPatientSteps) return;
-    come_.push_back(at);
-    throw StatusException(absl::UnavailableError(absl::StrCat("rank ", at.rank, " is lost")));
+    const Loss& next = plan_[come_.size()];
+    if (at.step < next.place.step) return;
+    const bool is_there = at.rank == next.place.rank && at.where == next.place.where;
+    const bool is_late = at.step >= next.place.step + kPatientSteps;
+    if (is_there && next.is_in_call && !is_late) armed_ = at;
+    if (is_late || (is_there && !next.is_in_call)) Lose({.place = at});
+  }
+
+  void Began(int rank) override {
+    const std::lock_guard lock(mutex_);
+    if (armed_ && armed_->rank == rank) Lose({.place = *armed_, .is_in_call = true});
   }
 
   // Those that have come; when no rank runs any more.
-  const std::vector<RunPlace>& come() const { return come_; }
+  const std::vector<Loss>& come() const { return come_; }
 
  private:
+  [[noreturn]] void Lose(const Loss& loss) {
+    armed_.reset();
+    come_.push_back(loss);
+    throw StatusException(
+        absl::UnavailableError(absl::StrCat("rank ", loss.place.rank, " is lost")));
+  }
+
   std::mutex mutex_;
-  const std::vector<RunPlace> plan_;
-  std::vector<RunPlace> come_;
+  const std::vector<Loss> plan_;
+  std::vector<Loss> come_;
+  std::optional<RunPlace> armed_;  // the rank there is lost in its next call
 };
 
 class LossyRuns {
@@ -108,21 +141,23 @@ class LossyRuns {
   }
 
   // A loss in each of `count` parts of the run of equal length, so that checkpoints come between.
-  std::vector<RunPlace> Plan(int64_t count, bool has_legs) {
-    std::vector<RunPlace> plan;
+  std::vector<Loss> Plan(int64_t count, bool has_legs) {
+    std::vector<Loss> plan;
+    std::vector<PlaceKind> kinds(kPlaces.begin(), kPlaces.end());
+    std::erase_if(kinds, [&](const PlaceKind& kind) { return kind.needs_legs && !has_legs; });
     const int64_t length = kSteps / count;
-    const int64_t kinds = std::ssize(kPlaces) - (has_legs ? 0 : 1);
     for (int64_t i = 0; i < count; ++i) {
+      const PlaceKind& kind = kinds[static_cast<size_t>(Below(std::ssize(kinds)))];
       RunPlace place = {.rank = static_cast<int>(Below(kRanks)),
                         .step = i * length + Below(length - kCheckpointEvery),
-                        .where = kPlaces[static_cast<size_t>(Below(kinds))].first};
+                        .where = kind.where};
       if (place.where == Where::kCheckpoint) {
         place.step += kCheckpointEvery - 1 - place.step % kCheckpointEvery;
       }
       if (place.where == Where::kMeshChange) {
         place.step = std::max<int64_t>(1, place.step / kStepsOfLeg) * kStepsOfLeg;
       }
-      plan.push_back(place);
+      plan.push_back({.place = place, .is_in_call = kind.is_in_call});
     }
     return plan;
   }
@@ -150,13 +185,14 @@ class LossyRuns {
     line.assignments.insert(line.assignments.end(), formation.assignments.begin(),
                             formation.assignments.end());
     const int64_t wanted = options_.count - counts_.faults;
-    Losses losses(Plan(std::min(wanted, has_legs ? kLossesOfLegs : kLossesOfMesh), has_legs));
+    const auto losses = std::make_shared<Losses>(
+        Plan(std::min(wanted, has_legs ? kLossesOfLegs : kLossesOfMesh), has_legs));
     const absl::StatusOr<EndedRun> ended = Train(line, formation.strategy, losses);
     counts_.runs += 1;
-    counts_.faults += std::ssize(losses.come());
-    for (const RunPlace& place : losses.come()) places_[NameOf(place.where)] += 1;
-    const std::string failure = Judge(line.out, ended, std::ssize(losses.come()));
-    options_.progress(absl::StrCat("run ", counts_.runs, ", ", name, ": ", losses.come().size(),
+    counts_.faults += std::ssize(losses->come());
+    for (const Loss& loss : losses->come()) places_[NameOf(loss)] += 1;
+    const std::string failure = Judge(line.out, ended, std::ssize(losses->come()));
+    options_.progress(absl::StrCat("run ", counts_.runs, ", ", name, ": ", losses->come().size(),
                                    " ranks lost, ",
                                    failure.empty() ? "went on to the same bits" : failure));
     if (!failure.empty()) {
@@ -166,7 +202,7 @@ class LossyRuns {
   }
 
   static absl::StatusOr<EndedRun> Train(const CommandLine& line, const std::string& name,
-                                        Losses& losses) {
+                                        const std::shared_ptr<Losses>& losses) {
     const std::vector<StrategyDefinition> strategies = LegStrategies();
     const auto strategy =
         std::find_if(strategies.begin(), strategies.end(),
@@ -174,7 +210,8 @@ class LossyRuns {
     if (strategy == strategies.end()) return absl::NotFoundError(name);
     const ModelFactory make_model = MakeModel;
     LS_ASSIGN_OR_RETURN(TrainingRun run, PrepareRun(line, *strategy, make_model, {}, strategies));
-    run.visit = [&losses](const RunPlace& place) { losses.Visit(place); };
+    run.visit = [losses](const RunPlace& place) { losses->Visit(place); };
+    run.devices = WithWatchedCalls(run.devices, losses);
     return TrainElastic(std::move(run), {.command_line = line,
                                          .strategy = *strategy,
                                          .make_model = make_model,
