@@ -201,7 +201,7 @@ absl::Status CheckpointWriter::Save(const CheckpointInfo& info,
 absl::Status CheckpointWriter::Publish() {
   const Writing& writing = *writing_;
   LS_RETURN_IF_ERROR(writing.draft->Complete());
-  LS_RETURN_IF_ERROR(options_.sync());
+  LS_RETURN_IF_ERROR(options_.sync(writing.info.step));
   LS_RETURN_IF_ERROR(lockstep::Publish(writing.path));
   LS_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> all, CheckpointsByStep(folder_));
   KeepNewest(all, {.step = writing.info.step, .path = writing.path}, options_.keep);

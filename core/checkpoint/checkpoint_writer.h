@@ -24,9 +24,9 @@ namespace lockstep {
 struct SaveOptions {
   CheckpointFiles files = CheckpointFiles::kSharded;
   int64_t keep = 2;  // number of the newest checkpoints that stay; the others are deleted
-  // What must be on the disk before a checkpoint gets its name, as the losses of its steps. Called
-  // on rank 0, perhaps beside training.
-  std::function<absl::Status()> sync = [] { return absl::OkStatus(); };
+  // What must be on the disk before a checkpoint with `steps` behind it gets its name, as the
+  // losses of those steps. Called on rank 0, perhaps beside training.
+  std::function<absl::Status(int64_t steps)> sync = [](int64_t) { return absl::OkStatus(); };
 };
 
 // Writes checkpoints of a run beside its training. All ranks call the same members in the same

@@ -123,7 +123,7 @@ TEST_P(CheckpointWriterTest, AdvanceNeverWaitsForTheDisk) {
         while (writer.is_writing()) LS_RETURN_IF_ERROR(writer.Advance());
         return absl::OkStatus();
       },
-      {.sync = [&] {
+      {.sync = [&](int64_t) {
         is_written.wait();
         return absl::OkStatus();
       }});
@@ -146,7 +146,7 @@ TEST_P(CheckpointWriterTest, AnErrorOfTheThreadIsThatOfAllRanksAndKeepsWhatWasTh
         told += finished.ok() ? 0 : 1;
         return absl::OkStatus();
       },
-      {.keep = 1, .sync = [&] {
+      {.keep = 1, .sync = [&](int64_t) {
          return ++saves == 1 ? absl::OkStatus() : absl::ResourceExhaustedError("the disk is full");
        }});
   ASSERT_TRUE(status.ok()) << status;

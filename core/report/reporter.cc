@@ -41,7 +41,7 @@ absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
         RowFile::Check(absl::StrCat(run.out, "/", rows.name), *rows.format, first_step,
                        needs_all ? EarlierRows::kEveryStep : EarlierRows::kOptional));
   }
-  return absl::OkStatus();
+  return RowChecksums::Check(run.out, first_step);
 }
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& run,
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   // The summary of an earlier, shorter run is none of this one, and neither is its error.
   RemoveTree(run.out + "/summary.json");
   RemoveError(run.out);
-  auto reporter = std::unique_ptr<Reporter>(new Reporter(run, std::move(files)));
+  auto reporter = std::unique_ptr<Reporter>(new Reporter(run, first_step, std::move(files)));
   if (run.speaks) {
     reporter->progress_.Print(
         Banner(run, first_step, from, before.ok() ? run.config.Differences(*before) : Changes()));
@@ -78,9 +78,10 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
   return reporter;
 }
 
-Reporter::Reporter(const RunDescription& run, Files files)
+Reporter::Reporter(const RunDescription& run, int64_t first_step, Files files)
     : run_(run),
       files_(std::move(files)),
+      checksums_(run_.out, first_step),
       progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit(),
                                         run_.speaks ? ProgressLine::kLineNanos : 0)) {}
 
@@ -134,12 +135,14 @@ absl::Status Reporter::Step(int64_t step, const StepResult& result, const StepTi
   return absl::OkStatus();
 }
 
-absl::Status Reporter::Sync() {
+absl::Status Reporter::Sync(int64_t steps) {
   LS_RETURN_IF_ERROR(files_.losses.Sync());
   LS_RETURN_IF_ERROR(files_.steps.Sync());
   LS_RETURN_IF_ERROR(files_.metrics.Sync());
   if (files_.hashes) LS_RETURN_IF_ERROR(files_.hashes->Sync());
-  return files_.events ? files_.events->Sync() : absl::OkStatus();
+  if (files_.events) LS_RETURN_IF_ERROR(files_.events->Sync());
+  const std::lock_guard lock(checksums_mutex_);
+  return checksums_.Add(steps);
 }
 
 void Reporter::Note(const std::string& message) {

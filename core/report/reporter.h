@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "core/report/progress.h"
 #include "core/report/rank_report.h"
 #include "core/report/results.h"
+#include "core/report/row_checksums.h"
 #include "core/report/row_file.h"
 #include "core/report/run_description.h"
 #include "core/report/step_timer.h"
@@ -47,8 +49,9 @@ class Reporter {
   absl::Status Copy(int64_t steps, double seconds, int64_t bytes);
   // Appends the hashes of a step to hashes.csv. Requires a run with hashes (Settings::hash_every).
   absl::Status Hashes(const StepHashes& hashes) { return files_.hashes->Append(hashes.ToRows()); }
-  // Forces what was reported to the disk. May be called beside the other members.
-  absl::Status Sync();
+  // Forces what was reported to the disk, for a checkpoint with `steps` behind it, and adds the
+  // checksums of its rows (RowChecksums). May be called beside the other members, and itself.
+  absl::Status Sync(int64_t steps);
   // A message for whoever watches: nothing where there is no terminal.
   void Note(const std::string& message);
 
@@ -60,13 +63,15 @@ class Reporter {
     std::optional<EventFile> events = std::nullopt;
   };
 
-  Reporter(const RunDescription& run, Files files);
+  Reporter(const RunDescription& run, int64_t first_step, Files files);
 
   // Hands scalars to TensorBoard, if the run wants that.
   absl::Status Show(int64_t step, const EventFile::Scalars& scalars);
 
   const RunDescription& run_;
   Files files_;
+  std::mutex checksums_mutex_;
+  RowChecksums checksums_;
   ProgressLine progress_;
 };
 

@@ -188,6 +188,22 @@ TEST_F(RunSafetyTest, ADirectoryRemovedUnderTheRunIsNamed) {
   EXPECT_TRUE(has_checkpoint(Path("away/checkpoints")));
 }
 
+// A digit of losses.csv that has flipped since the checkpoint is not gone on from.
+TEST_F(RunSafetyTest, DamagedRowsAreNamedAndLeaveEverythingAsItWas) {
+  ASSERT_TRUE(Start(kSingle, {}).ok());
+  std::string losses = *ReadFile(Path("out/losses.csv"));
+  const size_t digit = losses.find('.') + 3;
+  losses[digit] = losses[digit] == '7' ? '5' : '7';
+  Write("out/losses.csv", losses);
+  const auto before = Snapshot("out");
+  EXPECT_THAT(Fail(kSingle, {"--resume", "--set", "train.steps=8"}),
+              AllOf(HasSubstr("losses.csv: the rows of the steps 0 to 1 are not those that stood"),
+                    HasSubstr("Put the file back; or remove row_checksums.jsonl")));
+  EXPECT_EQ(Snapshot("out"), before);
+  fs::remove(Path("out/row_checksums.jsonl"));
+  EXPECT_TRUE(Start(kSingle, {"--resume", "--set", "train.steps=8"}).ok());
+}
+
 // Told to stop amid a step: the step is ended and saved, and the run goes on from there.
 TEST_F(RunSafetyTest, AStoppedRunGoesOn) {
   const std::vector<std::string> longer = {"--set", "train.steps=1000",

@@ -116,8 +116,10 @@ absl::Status CheckpointSaver::Told(int64_t steps, const absl::Status& status) {
   return Judged(status);
 }
 
-std::function<absl::Status()> CheckpointSaver::Sync() const {
-  return [this] { return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync(); };
+std::function<absl::Status(int64_t steps)> CheckpointSaver::Sync() const {
+  return [this](int64_t steps) {
+    return reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync(steps);
+  };
 }
 
 absl::Status CheckpointSaver::Judged(const absl::Status& status) {

@@ -76,7 +76,7 @@ class CheckpointSaver {
   bool IsWanted(int64_t steps) const;
   absl::Status CompareReplicas(int64_t steps);
   // What must be on the disk before a checkpoint: the losses of the steps behind it.
-  std::function<absl::Status()> Sync() const;
+  std::function<absl::Status(int64_t steps)> Sync() const;
   // Makes of how a checkpoint went what the run has to know.
   absl::Status Judged(const absl::Status& status);
   // Reports what checkpoints have cost since the last call, and judges what the writer said after

@@ -1,0 +1,53 @@
+// row_checksums.jsonl: checksums of the rows that stood in a run's other files of rows when its
+// checkpoints were saved, so that --resume does not go on behind a row that has changed since.
+//
+// A row for each checkpoint: the last step behind it, and for each file how many bytes of it belong
+// to steps up to that one, and their checksum. The files themselves stay as they are.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/report/row_file.h"
+
+namespace lockstep {
+
+inline constexpr char kRowChecksumsFile[] = "row_checksums.jsonl";
+
+class RowChecksums {
+ public:
+  // Holds the files in the run directory `out` to the checksums of the checkpoints with at most
+  // `steps` behind them. FailedPrecondition names the file, and the steps among whose rows the
+  // change is. What no checksum was kept of passes, and so does a file other than losses.csv that
+  // is gone. Reads the files once.
+  static absl::Status Check(const std::string& out, int64_t steps);
+
+  // For a run in `out` whose first step is `first_step`. Touches no file yet.
+  RowChecksums(std::string out, int64_t first_step)
+      : out_(std::move(out)), first_step_(first_step) {}
+
+  // Adds the checksums for a checkpoint with `steps` behind it, whose rows are all written; rows of
+  // later steps may be, too. Nothing where a later checkpoint, or the same, has been added. Reads
+  // what was written since the checkpoint before. On the disk when it returns.
+  absl::Status Add(int64_t steps);
+
+ private:
+  // The beginning of a file.
+  struct Prefix {
+    int64_t bytes = 0;
+    uint64_t checksum = 0;
+  };
+
+  std::string out_;
+  int64_t first_step_;
+  int64_t added_steps_ = 0;              // of the newest checkpoint that was added
+  std::optional<RowFile> file_;          // once there is a checkpoint
+  std::map<std::string, Prefix> known_;  // by file: what the newest row has
+};
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "core/report/row_checksums.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RowChecksumsTest : public testing::Test {
+ protected:
+  RowChecksumsTest() {
+    RemoveTree(out_);
+    EXPECT_TRUE(MakeDirectories(out_).ok());
+  }
+
+  std::string Path(const char* name) const { return absl::StrCat(out_, "/", name); }
+
+  void Write(const char* name, const std::string& text) {
+    ASSERT_TRUE(WriteFileAtomically(Path(name), text).ok());
+  }
+
+  // losses.csv and metrics.jsonl with the rows of so many steps.
+  void WriteRows(int steps) {
+    std::string losses = "step,loss\n", metrics;
+    for (int step = 0; step < steps; ++step) {
+      absl::StrAppend(&losses, step, ",1.25\n");
+      absl::StrAppend(&metrics, "{\"step\":", step, "}\n");
+    }
+    Write("losses.csv", losses);
+    Write("metrics.jsonl", metrics);
+  }
+
+  std::string Error(int64_t steps) const {
+    return std::string(RowChecksums::Check(out_, steps).message());
+  }
+
+  const std::string out_ = testing::TempDir() + "/row_checksums";
+};
+
+TEST_F(RowChecksumsTest, AFlippedDigitIsNamedWithItsFileAndSteps) {
+  RowChecksums checksums(out_, /*first_step=*/0);
+  WriteRows(3);
+  ASSERT_TRUE(checksums.Add(2).ok());  // the third step has been trained meanwhile
+  WriteRows(6);
+  ASSERT_TRUE(checksums.Add(5).ok());
+  EXPECT_EQ(Error(5), "");
+  EXPECT_EQ(Error(1), "");  // none was saved so early
+  Write("losses.csv", "step,loss\n0,1.25\n1,1.25\n2,1.25\n3,1.24\n4,1.25\n5,1.25\n");
+  EXPECT_THAT(Error(5), AllOf(HasSubstr("losses.csv: the rows of the steps 2 to 4 are not those"),
+                              HasSubstr("the checkpoint of 5 steps")));
+  EXPECT_EQ(Error(2), "");  // the row is trained again
+  Write("losses.csv", "step,loss\n0,1.35\n1,1.25\n2,1.25\n3,1.25\n4,1.25\n5,1.25\n");
+  EXPECT_THAT(Error(5), HasSubstr("losses.csv: the rows of the steps 0 to 1 are not those"));
+}
+
+// From an older checkpoint, after which other rows follow.
+TEST_F(RowChecksumsTest, ALaterAttemptHasItsOwnChecksums) {
+  WriteRows(4);
+  RowChecksums first(out_, /*first_step=*/0);
+  ASSERT_TRUE(first.Add(2).ok());
+  ASSERT_TRUE(first.Add(4).ok());
+  Write("metrics.jsonl",
+        "{\"step\":0}\n{\"step\":1}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"step\":4}\n");
+  EXPECT_THAT(Error(4), HasSubstr("metrics.jsonl: the rows of the steps 2 to 3"));
+  RowChecksums second(out_, /*first_step=*/2);
+  ASSERT_TRUE(second.Add(4).ok());
+  EXPECT_EQ(Error(4), "");
+}
+
+TEST_F(RowChecksumsTest, WhatIsNotThereIsNotCompared) {
+  WriteRows(4);
+  EXPECT_EQ(Error(4), "");  // of a run before there were checksums
+  RowChecksums checksums(out_, /*first_step=*/0);
+  ASSERT_TRUE(checksums.Add(4).ok());
+  RemoveTree(Path("metrics.jsonl"));
+  EXPECT_EQ(Error(4), "");
+  // A killed program may leave half a row.
+  const std::string rows = ReadFile(Path(kRowChecksumsFile)).value();
+  Write(kRowChecksumsFile, rows + "{\"step\":7,\"los");
+  EXPECT_EQ(Error(8), "");
+}
+
+}  // namespace
+}  // namespace lockstep
