@@ -108,9 +108,26 @@ TEST(JudgeTest, RegretIsOfGroupsThatDifferInMesh) {
   EXPECT_DOUBLE_EQ(judgement.mean, (0.5 + 0.25) / 4);
   EXPECT_DOUBLE_EQ(judgement.median, 0.125);
   EXPECT_DOUBLE_EQ(judgement.largest, 0.5);
-  EXPECT_EQ(judgement.groups, 2);
   EXPECT_NEAR(judgement.regret, 0.05, 1e-12);
   EXPECT_NEAR(judgement.largest_regret, 0.1, 1e-12);
+
+  ASSERT_EQ(judgement.groups.size(), 2);
+  const JudgedGroup& three = judgement.groups[0];
+  EXPECT_EQ(three.name, "1 GPUs, batch 1, 1 x 8, 1 heads, sequence 1");
+  EXPECT_EQ(three.rows, 3);
+  EXPECT_EQ(three.preferred, "tp 2, dp 1, pp 1, micro-batch 1");
+  EXPECT_EQ(three.best, "tp 1, dp 1, pp 1, micro-batch 1");
+  EXPECT_NEAR(three.regret, 0.1, 1e-12);
+  const JudgedGroup& one = judgement.groups[1];
+  EXPECT_EQ(one.rows, 1);
+  EXPECT_EQ(one.preferred, one.best);
+  EXPECT_EQ(one.regret, 0);
+
+  const Table table = RegretByGroup(judgement);
+  EXPECT_EQ(table.title, "regret by group; 1 groups of one row are left out");
+  ASSERT_EQ(table.rows.size(), 1);
+  EXPECT_EQ(table.rows[0],
+            (std::vector<std::string>{three.name, "3", three.preferred, three.best, "10.00 %"}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "foresight/network_time.h"
@@ -44,25 +45,17 @@ std::string Judgement::ToString() const {
   return absl::StrFormat(
       "%d rows: error mean %.2f %%, median %.2f %%, largest %.1f %%; regret of %d groups: mean "
       "%.2f %%, largest %.1f %%",
-      rows, 100 * mean, 100 * median, 100 * largest, groups, 100 * regret, 100 * largest_regret);
+      rows, 100 * mean, 100 * median, 100 * largest, groups.size(), 100 * regret,
+      100 * largest_regret);
 }
 
 Judgement Judge(const std::vector<MeasuredRow>& rows, const std::vector<double>& predicted) {
   Judgement judgement = {.rows = rows.size()};
-  struct Group {
-    double least_predicted = INFINITY, least_measured = INFINITY, chosen = 0;
-  };
-  std::map<std::vector<int64_t>, Group> groups;
+  std::map<std::vector<int64_t>, std::vector<size_t>> groups;
   std::vector<double> errors;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const double measured = rows[i].seconds;
-    errors.push_back(std::abs(predicted[i] / measured - 1));
-    Group& group = groups[rows[i].Group()];
-    group.least_measured = std::min(group.least_measured, measured);
-    if (predicted[i] < group.least_predicted) {
-      group.least_predicted = predicted[i];
-      group.chosen = measured;
-    }
+    errors.push_back(std::abs(predicted[i] / rows[i].seconds - 1));
+    groups[rows[i].Group()].push_back(i);
   }
   if (rows.empty()) return judgement;
   std::sort(errors.begin(), errors.end());
@@ -70,13 +63,37 @@ Judgement Judge(const std::vector<MeasuredRow>& rows, const std::vector<double>&
   for (const double error : errors) judgement.mean += error / static_cast<double>(n);
   judgement.median = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
   judgement.largest = errors.back();
-  judgement.groups = groups.size();
-  for (const auto& [key, group] : groups) {
-    const double regret = group.chosen / group.least_measured - 1;
+  for (const auto& [key, members] : groups) {
+    const MeasuredRow& preferred = rows[*std::ranges::min_element(
+        members, {}, [&predicted](size_t row) { return predicted[row]; })];
+    const MeasuredRow& best = rows[*std::ranges::min_element(
+        members, {}, [&rows](size_t row) { return rows[row].seconds; })];
+    const double regret = preferred.seconds / best.seconds - 1;
+    judgement.groups.push_back({.name = best.GroupName(),
+                                .rows = members.size(),
+                                .preferred = preferred.MeshName(),
+                                .best = best.MeshName(),
+                                .regret = regret});
     judgement.regret += regret / static_cast<double>(groups.size());
     judgement.largest_regret = std::max(judgement.largest_regret, regret);
   }
   return judgement;
+}
+
+Table RegretByGroup(const Judgement& judgement) {
+  Table table = {.columns = {{"group", Table::Align::kLeft},
+                             {"rows"},
+                             {"preferred mesh", Table::Align::kLeft},
+                             {"best mesh", Table::Align::kLeft},
+                             {"regret"}}};
+  for (const JudgedGroup& group : judgement.groups) {
+    if (group.rows == 1) continue;
+    table.Add({group.name, absl::StrCat(group.rows), group.preferred, group.best,
+               absl::StrFormat("%.2f %%", 100 * group.regret)});
+  }
+  table.title = absl::StrCat("regret by group; ", judgement.groups.size() - table.rows.size(),
+                             " groups of one row are left out");
+  return table;
 }
 
 }  // namespace lockstep

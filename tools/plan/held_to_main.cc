@@ -18,6 +18,7 @@
 #include "foresight/shipped.h"
 #include "tools/plan/held_to.h"
 #include "tools/plan/measured_rows.h"
+#include "tools/report/text.h"
 
 ABSL_FLAG(std::string, rows, "",
           "a CSV file of measured steps of GPT models, with the columns of vTrain's files");
@@ -44,7 +45,9 @@ absl::StatusOr<int> Run(const std::vector<std::string>& /*words*/) {
     absl::PrintF("%12.2f %12.2f %+7.1f%%  %s\n", 1e3 * predicted[i], 1e3 * row.seconds,
                  100 * (predicted[i] / row.seconds - 1), row.name);
   }
-  absl::PrintF("%s\n", Judge(recorded.rows, predicted).ToString());
+  const Judgement judgement = Judge(recorded.rows, predicted);
+  const Table by_group = RegretByGroup(judgement);
+  absl::PrintF("\n%s\n%s\n%s\n", by_group.title, TextOf(by_group), judgement.ToString());
   return 0;
 }
 

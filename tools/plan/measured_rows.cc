@@ -56,6 +56,15 @@ absl::Status Check(const MeasuredRow& row) {
 
 }  // namespace
 
+std::string MeasuredRow::GroupName() const {
+  return absl::StrCat(gpus, " GPUs, batch ", batch, ", ", layers, " x ", width, ", ", heads,
+                      " heads, sequence ", context);
+}
+
+std::string MeasuredRow::MeshName() const {
+  return absl::StrCat("tp ", tp, ", dp ", dp, ", pp ", pp, ", micro-batch ", micro_batch);
+}
+
 absl::StatusOr<std::vector<MeasuredRow>> ReadMeasuredRows(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
@@ -96,8 +105,7 @@ absl::StatusOr<std::vector<MeasuredRow>> ReadMeasuredRows(const std::string& pat
       }
     }
     LS_RETURN_IF_ERROR(Annotate(Check(row), absl::StrCat(path, ":", line + 1)));
-    row.name = absl::StrCat("line ", line + 1, ": ", row.gpus, " GPUs, tp ", row.tp, ", dp ",
-                            row.dp, ", pp ", row.pp, ", micro-batch ", row.micro_batch);
+    row.name = absl::StrCat("line ", line + 1, ": ", row.gpus, " GPUs, ", row.MeshName());
     rows.push_back(std::move(row));
   }
   if (rows.empty()) return InvalidArgument(path, ": no rows behind the first line");

@@ -20,6 +20,8 @@ struct MeasuredRow {
 
   // Rows of equal groups differ in the mesh alone, the micro-batch included.
   std::vector<int64_t> Group() const { return {gpus, batch, layers, width, heads, context}; }
+  std::string GroupName() const;  // "8 GPUs, batch 32, 24 x 1024, 16 heads, sequence 512"
+  std::string MeshName() const;   // "tp 2, dp 2, pp 2, micro-batch 4"
 };
 
 // Reads a CSV file whose first line names the columns, in any order and beside others: "# GPUs",

@@ -47,7 +47,8 @@ absl::Status Show(const absl::StatusOr<Table>& table) {
 }
 
 absl::Status ShowPublished() {
-  LS_RETURN_IF_ERROR(Show(PublishedErrors()));
+  LS_ASSIGN_OR_RETURN(const std::vector<Table> errors, PublishedErrors());
+  for (const Table& table : errors) LS_RETURN_IF_ERROR(Show(table));
   return Show(Puzzles());
 }
 

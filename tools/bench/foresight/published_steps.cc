@@ -40,7 +40,7 @@ void Add(const std::string& name, const Judgement& judgement, const Goals& goals
   table.Add(std::move(cells));
 }
 
-absl::Status AddVtrain(Table& table) {
+absl::Status AddVtrain(Table& table, std::vector<Table>& by_group) {
   LS_ASSIGN_OR_RETURN(const Cluster cluster,
                       ReadCluster(ShippedPath("foresight/clusters", "a100_80g")));
   LS_ASSIGN_OR_RETURN(const VtrainRows rows, ReadVtrainRows(cluster));
@@ -53,9 +53,11 @@ absl::Status AddVtrain(Table& table) {
     LS_ASSIGN_OR_RETURN(const Fit fit, FitTo(files, cluster, VtrainParameters()));
     LS_ASSIGN_OR_RETURN(const std::vector<Judgement> judgements, JudgeFit(fit, files));
     for (size_t i = 0; i < files.size(); ++i) {
-      Add(absl::StrCat(names[i],
-                       first == 0 ? ", even rows by odd ones" : ", odd rows by even ones"),
-          judgements[i], goals[i], table);
+      const std::string name = absl::StrCat(
+          names[i], first == 0 ? ", even rows by odd ones" : ", odd rows by even ones");
+      Add(name, judgements[i], goals[i], table);
+      Table& groups = by_group.emplace_back(RegretByGroup(judgements[i]));
+      groups.title = absl::StrCat(name, ": ", groups.title);
     }
   }
   return absl::OkStatus();
@@ -75,7 +77,7 @@ absl::Status AddPapers(Table& table) {
 
 }  // namespace
 
-absl::StatusOr<Table> PublishedErrors() {
+absl::StatusOr<std::vector<Table>> PublishedErrors() {
   Table table = {.title = "errors on steps that others have measured",
                  .columns = {{"rows", Table::Align::kLeft},
                              {"number"},
@@ -87,9 +89,12 @@ absl::StatusOr<Table> PublishedErrors() {
                              {"goal"},
                              {"regret"},
                              {"goal"}}};
-  LS_RETURN_IF_ERROR(AddVtrain(table));
+  std::vector<Table> by_group;
+  LS_RETURN_IF_ERROR(AddVtrain(table, by_group));
   LS_RETURN_IF_ERROR(AddPapers(table));
-  return table;
+  std::vector<Table> tables = {std::move(table)};
+  tables.insert(tables.end(), by_group.begin(), by_group.end());
+  return tables;
 }
 
 absl::StatusOr<Table> Puzzles() {

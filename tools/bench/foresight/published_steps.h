@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "tools/report/report.h"
 
@@ -7,7 +9,9 @@ namespace lockstep {
 
 // Errors of foresight on steps that others have measured, beside the goals: vTrain's rows, fitted
 // on one half and judged on the other, both ways; and papers' rows, by what is fitted to vTrain's.
-absl::StatusOr<Table> PublishedErrors();
+// Behind the table of errors follow the regrets of vTrain's rows by group, a table for each half of
+// each file.
+absl::StatusOr<std::vector<Table>> PublishedErrors();
 
 // Times and memory of LLM-Training-Puzzles' reference solutions beside what the puzzles count.
 absl::StatusOr<Table> Puzzles();
