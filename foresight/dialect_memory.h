@@ -13,7 +13,7 @@ struct DialectMemory {
   double layers = 0;             // values, gradients and optimizer state, without embeddings
   double embeddings = 0;         // values, gradients and optimizer state of embeddings
   double layer_activations = 0;  // the most that is kept for backward, of all micro-batches
-  double other_activations = 0;  // of the loss and the logits, then
+  double other_activations = 0;  // of embeddings, logits and loss, at the same time
   double recomputed = 0;         // the most that a recomputed layer keeps for its backward
 
   double total() const {

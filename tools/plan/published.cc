@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "foresight/network_time.h"
@@ -50,6 +51,32 @@ MeasuredRow Row(const std::string& name, int64_t layers, int64_t width, int64_t 
   return row;
 }
 
+// A model of Korthikanti et al. 2022 and what the paper's Tables 3 and 5 and Figure 7 report of it.
+struct RecomputationModel {
+  const char* name;
+  int64_t layers, width, heads, pp, stages_per_rank, batch, micro_batch;
+  double full_seconds, selective_seconds;
+  double state, activations;  // GiB; without recomputation and sequence parallelism
+  // Activations in % of these. `both`: with sequence parallelism and selective recomputation.
+  double sequence_parallel, selective, both, full;
+
+  MeasuredRow Row() const {
+    MeasuredRow row = lockstep::Row(name, layers, width, heads, 8, pp, 1, batch);
+    row.micro_batch = micro_batch;
+    return row;
+  }
+};
+constexpr RecomputationModel kRecomputationModels[] = {
+    {"22B", 48, 6144, 64, 1, 1, 4, 4, 1.42, 1.10, 45.56, 59.25, 66.84, 49.42, 16.18, 7.64},
+    {"175B", 96, 12288, 96, 8, 3, 64, 1, 18.13, 13.75, 45.56, 66.84, 62.04, 56.53, 18.49, 8.71},
+    {"530B", 105, 20480, 128, 35, 3, 280, 1, 49.05, 37.83, 31.64, 114.02, 58.31, 62.04, 20.27,
+     9.42},
+    {"1T", 128, 25600, 160, 64, 1, 512, 1, 94.42, 71.49, 32.96, 131.25, 58.31, 62.04, 20.27, 9.42}};
+
+constexpr char kSequenceParallel[] = "tensor_parallel.sequence_parallel=true";
+constexpr char kSelective[] = "recompute.operations=['attention']";
+constexpr char kFull[] = "recompute.blocks=['blocks.*']";
+
 }  // namespace
 
 absl::StatusOr<Cluster> Selene() {
@@ -61,24 +88,14 @@ absl::StatusOr<Cluster> Selene() {
 absl::StatusOr<PublishedSteps> ActivationRecomputation(const Cluster& cluster) {
   PublishedSteps steps;
   LS_ASSIGN_OR_RETURN(steps.dialect, ShippedDialect("megatron_2022"));
-  struct Model {
-    const char* name;
-    int64_t layers, width, heads, pp, stages_per_rank, batch, micro_batch;
-    double full, selective;
-  };
-  for (const Model& model : {Model{"22B", 48, 6144, 64, 1, 1, 4, 4, 1.42, 1.10},
-                             Model{"175B", 96, 12288, 96, 8, 3, 64, 1, 18.13, 13.75},
-                             Model{"530B", 105, 20480, 128, 35, 3, 280, 1, 49.05, 37.83},
-                             Model{"1T", 128, 25600, 160, 64, 1, 512, 1, 94.42, 71.49}}) {
+  for (const RecomputationModel& model : kRecomputationModels) {
     for (const bool is_full : {true, false}) {
-      MeasuredRow row = Row(std::string(model.name) + (is_full ? ", full" : ", selective"),
-                            model.layers, model.width, model.heads, 8, model.pp, 1, model.batch);
-      row.micro_batch = model.micro_batch;
-      row.seconds = is_full ? model.full : model.selective;
+      MeasuredRow row = model.Row();
+      row.name += is_full ? ", full" : ", selective";
+      row.seconds = is_full ? model.full_seconds : model.selective_seconds;
       const std::vector<std::string> settings =
-          is_full ? std::vector<std::string>{"recompute.blocks=['blocks.*']"}
-                  : std::vector<std::string>{"recompute.operations=['attention']",
-                                             "tensor_parallel.sequence_parallel=true"};
+          is_full ? std::vector<std::string>{kFull}
+                  : std::vector<std::string>{kSelective, kSequenceParallel};
       LS_ASSIGN_OR_RETURN(StepTime step,
                           Record(row, settings, model.stages_per_rank, steps.dialect, cluster));
       steps.recorded.steps.push_back(std::move(step));
@@ -109,6 +126,45 @@ absl::StatusOr<PublishedSteps> RefittedToTwo(const PublishedSteps& steps, const 
     others.predicted.push_back(predicted[i]);
   }
   return others;
+}
+
+absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& cluster, bool all) {
+  LS_ASSIGN_OR_RETURN(const Dialect dialect, ShippedDialect("megatron_2022"));
+  constexpr double kGiB = 0x1p30;
+  std::vector<PublishedMemory> rows;
+  for (const RecomputationModel& model : kRecomputationModels) {
+    struct Mode {
+      const char* name;
+      std::vector<std::string> settings;
+      double percent;
+    };
+    for (const Mode& mode :
+         std::vector<Mode>{{"no recomputation", {}, 100},
+                           {"sequence parallelism", {kSequenceParallel}, model.sequence_parallel},
+                           {"selective recomputation", {kSelective}, model.selective},
+                           {"both", {kSequenceParallel, kSelective}, model.both},
+                           {"full recomputation", {kFull}, model.full}}) {
+      const bool is_one_of_both = mode.settings == std::vector<std::string>{kSequenceParallel} ||
+                                  mode.settings == std::vector<std::string>{kSelective};
+      if (!all && is_one_of_both && model.pp > 8) continue;
+      MeasuredRow row = model.Row();
+      // Later micro-batches take the place of earlier ones: twice as many as stages are enough.
+      row.batch = std::min(row.batch, 2 * row.pp * row.micro_batch);
+      LS_ASSIGN_OR_RETURN(const StepTime step,
+                          Record(row, mode.settings, model.stages_per_rank, dialect, cluster));
+      LS_ASSIGN_OR_RETURN(const auto costs, step.Costs(dialect));
+      const DialectMemory memory = step.Memory(costs, dialect, 0);
+      if (mode.settings.empty()) {
+        rows.push_back({.name = absl::StrCat(model.name, ", parameters and optimizer state"),
+                        .predicted = memory.layers,
+                        .published = model.state * kGiB});
+      }
+      rows.push_back({.name = absl::StrCat(model.name, ", activations, ", mode.name),
+                      .predicted = memory.layer_activations,
+                      .published = model.activations * mode.percent / 100 * kGiB});
+    }
+  }
+  return rows;
 }
 
 absl::StatusOr<PublishedSteps> EfficientLargeScaleTraining(const Cluster& cluster) {

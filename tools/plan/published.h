@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,6 +31,21 @@ absl::StatusOr<PublishedSteps> ActivationRecomputation(const Cluster& cluster);
 // Those again but 175B and 1T in full recomputation, to which the efficiency of large products is
 // fitted anew.
 absl::StatusOr<PublishedSteps> RefittedToTwo(const PublishedSteps& steps, const Cluster& cluster);
+
+// Memory that a paper reports and what is predicted, of layers alone, on the first stage's devices.
+struct PublishedMemory {
+  std::string name;                     // "22B, activations, selective recomputation"
+  double predicted = 0, published = 0;  // bytes
+
+  double error() const { return predicted / published - 1; }
+};
+
+// Korthikanti et al. 2022, Table 3 and Figure 7: of the same four models, the parameters and the
+// optimizer's state, and the activations without and with sequence parallelism and recomputation.
+// Recording 530B or 1T once takes some two seconds; `all` false leaves out what sequence
+// parallelism and selective recomputation give these two without each other.
+absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& cluster,
+                                                              bool all = true);
 
 // Narayanan et al. 2021, Table 1: TFLOP/s a GPU of ten models. The paper's table has no
 // micro-batches: each row takes the fastest that fits. Its schedules are taken not to be

@@ -49,6 +49,7 @@ absl::Status Show(const absl::StatusOr<Table>& table) {
 absl::Status ShowPublished() {
   LS_ASSIGN_OR_RETURN(const std::vector<Table> errors, PublishedErrors());
   for (const Table& table : errors) LS_RETURN_IF_ERROR(Show(table));
+  LS_RETURN_IF_ERROR(Show(PublishedMemoryErrors()));
   return Show(Puzzles());
 }
 

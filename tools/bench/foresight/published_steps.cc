@@ -1,11 +1,13 @@
 #include "tools/bench/foresight/published_steps.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "foresight/cluster.h"
 #include "foresight/dialect.h"
@@ -95,6 +97,21 @@ absl::StatusOr<std::vector<Table>> PublishedErrors() {
   std::vector<Table> tables = {std::move(table)};
   tables.insert(tables.end(), by_group.begin(), by_group.end());
   return tables;
+}
+
+absl::StatusOr<Table> PublishedMemoryErrors() {
+  LS_ASSIGN_OR_RETURN(const Cluster cluster, Selene());
+  LS_ASSIGN_OR_RETURN(const std::vector<PublishedMemory> rows, ActivationMemory(cluster));
+  Table table = {
+      .title = "memory of layers on a device, Korthikanti et al. 2022",
+      .columns = {
+          {"memory", Table::Align::kLeft}, {"predicted"}, {"published"}, {"error"}, {"goal"}}};
+  for (const PublishedMemory& row : rows) {
+    table.Add({row.name, FormatBytes(static_cast<int64_t>(row.predicted)),
+               FormatBytes(static_cast<int64_t>(row.published)),
+               absl::StrFormat("%+.2f %%", 100 * row.error()), Percent(0.01)});
+  }
+  return table;
 }
 
 absl::StatusOr<Table> Puzzles() {

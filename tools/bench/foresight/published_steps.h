@@ -13,6 +13,9 @@ namespace lockstep {
 // each file.
 absl::StatusOr<std::vector<Table>> PublishedErrors();
 
+// Predicted memory of Korthikanti et al.'s four models beside the published memory.
+absl::StatusOr<Table> PublishedMemoryErrors();
+
 // Times and memory of LLM-Training-Puzzles' reference solutions beside what the puzzles count.
 absl::StatusOr<Table> Puzzles();
 
