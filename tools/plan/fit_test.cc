@@ -1,5 +1,7 @@
 #include "tools/plan/fit.h"
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tools/plan/held_to.h"
 #include "tools/plan/measured_rows.h"
+#include "tools/plan/vtrain.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +97,57 @@ TEST_F(FitTest, RefusesWhatIsNoParameter) {
             std::string::npos);
   EXPECT_NE(FitTo(rows, cluster_, {{"skew", 1, 0}}).status().message().find("no range"),
             std::string::npos);
+}
+
+// Numbers that are fitted, of the cluster and of both dialects together.
+TEST(VtrainFitTest, HasFewerThan25Numbers) {
+  const auto cluster = ReadCluster("foresight/clusters/a100_80g.toml");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  std::set<std::string> names;
+  for (const auto& [name, value] : cluster->fitted) names.insert(name);
+  for (const char* file : {"megatron_2021", "vtrain_profile"}) {
+    const auto dialect = Dialect::Read(std::string("foresight/dialects/") + file + ".toml");
+    ASSERT_TRUE(dialect.ok()) << dialect.status();
+    for (const auto& [name, value] : dialect->fitted()) names.insert(name);
+  }
+  EXPECT_LT(names.size(), 25);
+  EXPECT_LE(VtrainParameters().size(), names.size());
+  for (const FitParameter& parameter : VtrainParameters()) {
+    EXPECT_TRUE(names.contains(parameter.name)) << parameter.name;
+  }
+}
+
+// `fit_rows --halves` in small, because the whole takes minutes: two numbers that are far off are
+// fitted to every other one of 30 measured rows, and the rows between are judged.
+TEST(VtrainFitTest, FitsOneHalfOfSomeRowsAndForetellsTheOther) {
+  auto cluster = ReadCluster("foresight/clusters/a100_80g.toml");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  auto dialect = Dialect::Read("foresight/dialects/vtrain_profile.toml");
+  ASSERT_TRUE(dialect.ok()) << dialect.status();
+  const auto all = ReadMeasuredRows("tools/plan/measured/vtrain_single.csv");
+  ASSERT_TRUE(all.ok()) << all.status();
+  std::vector<MeasuredRow> some;
+  for (size_t i = 0; i < all->size(); i += 24) some.push_back((*all)[i]);
+  const auto recorded = RecordRows(some, *dialect, *cluster);
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  std::vector<Dialect> dialects = {*dialect};
+  ASSERT_TRUE(SetFitted("product_efficiency", 0.5, *cluster, dialects));
+  ASSERT_TRUE(SetFitted("host_forward", 2e-5, *cluster, dialects));
+  std::vector<FitRows> rows(1);
+  rows[0].recorded = &*recorded;
+  rows[0].dialect = dialects[0];
+  const std::vector<FitParameter> parameters = {{"product_efficiency", 0.4, 1},
+                                                {"host_forward", 2e-6, 1.2e-4}};
+  for (const size_t first : {0, 1}) {
+    ChooseRows(first, 2, rows);
+    const auto fit = FitTo(rows, *cluster, parameters);
+    ASSERT_TRUE(fit.ok()) << fit.status();
+    const auto judgements = JudgeFit(*fit, rows);
+    ASSERT_TRUE(judgements.ok()) << judgements.status();
+    EXPECT_EQ(judgements->front().rows, some.size() / 2);
+    EXPECT_LE(judgements->front().mean, 0.08) << judgements->front().ToString();
+    EXPECT_LE(judgements->front().median, 0.04) << judgements->front().ToString();
+  }
 }
 
 TEST(JudgeTest, RegretIsOfGroupsThatDifferInMesh) {

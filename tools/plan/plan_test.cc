@@ -1,5 +1,6 @@
 // The program as users call it: what it prints and writes, and what it says to bad input.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -52,9 +54,10 @@ TEST(PlanTest, RanksMeshesAndWritesTheBest) {
 }
 
 TEST(PlanTest, AnswersQuestions) {
-  const ProcessResult result =
-      Plan({"--workload", kWorkload, "--cluster", "laptop", "--cluster", "two_hosts_1gbit",
-            "--ranks", "1,2", "--vary", "link=1GB/s,2GB/s", "--budget", "1e15FLOP"});
+  const std::string page = testing::TempDir() + "/questions.html";
+  const ProcessResult result = Plan({"--workload", kWorkload, "--cluster", "laptop", "--cluster",
+                                     "two_hosts_1gbit", "--ranks", "1,2", "--vary",
+                                     "link=1GB/s,2GB/s", "--budget", "1e15FLOP", "--html", page});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const char* cluster : {"laptop", "two_hosts_1gbit"}) {
     for (const char* rest : {", link 1GB/s +1 ", ", link 2GB/s +2 ", ", link 2GB/s +2 +x 2 "}) {
@@ -62,6 +65,9 @@ TEST(PlanTest, AnswersQuestions) {
     }
   }
   EXPECT_THAT(result.out, HasSubstr("time for the budget"));
+  const auto html = ReadFile(page);
+  ASSERT_TRUE(html.ok()) << html.status();
+  EXPECT_THAT(*html, AllOf(HasSubstr("<figure id=\"speed\">"), HasSubstr("<figure id=\"cost\">")));
 }
 
 TEST(PlanTest, CountsSamplesOfImages) {
@@ -120,6 +126,7 @@ TEST(PlanTest, SaysWhatIsWrong) {
 memory = "1 GB"
 bandwidth = "0 GB/s"
 peak = { f32 = "1 TFLOP/s" }
+processors = 1
 [node]
 devices = 2
 link_bandwidth = "1 GB/s"
@@ -148,7 +155,8 @@ link_bandwidth = "1 GB/s"
            {{"--workload", kWorkload, "--cluster", "laptop", "--set", "model.width=0"}, "width"}}) {
     const ProcessResult result = Plan(bad.arguments);
     EXPECT_EQ(result.exit_code, 1) << bad.message;
-    EXPECT_THAT(result.err, HasSubstr(bad.message));
+    EXPECT_THAT(result.err, AllOf(HasSubstr(bad.message), EndsWith("\n")));
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   }
 }
 
