@@ -2,7 +2,7 @@
 //
 //   plans      how long plans take
 //   published  steps that others have measured, and puzzles with known answers
-//   runs       runs of models that were not calibrated, under every preset, on this machine
+//   runs       runs of models that were not calibrated, under most presets, on this machine
 //   network    runs on two hosts that a slow network joins, beside PyTorch's; needs root
 //
 //   ./bazelw run //tools/plan:calibrate
