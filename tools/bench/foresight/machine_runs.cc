@@ -21,6 +21,7 @@ constexpr double kGoalMean = 0.06, kGoalLargest = 0.15, kGoalRegret = 0.02;
 
 struct Model {
   std::string name, config;
+  bool has_text = true;
 };
 const std::vector<Model>& Models() {
   static const std::vector<Model> models = {
@@ -37,7 +38,8 @@ const std::vector<Model>& Models() {
       {"ResNet-18 x 18",
        "name = 'resnet'\n[model]\nkind = 'resnet'\ndepth = 18\nstem = 'cifar'\nwidth = 18\n"
        "[data]\nkind = 'shapes'\n[batch]\nsize = 40\n[cut]\nshards = 2\nmicro_batches = 2\n"
-       "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n"},
+       "[optimizer]\nkind = 'sgd'\nmomentum = 0.9\n[schedule]\nlearning_rate = 0.01\n",
+       /*has_text=*/false},
   };
   return models;
 }
@@ -46,6 +48,7 @@ struct Preset {
   std::string name;
   int ranks;
   std::vector<std::string> assignments = {};
+  bool needs_text = false;
 };
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = {
@@ -57,6 +60,7 @@ const std::vector<Preset>& Presets() {
       {"zero2", 2, {"mesh.dp=2"}},
       {"fsdp", 2, {"mesh.dp=2"}},
       {"tp", 2, {"mesh.dp=1", "mesh.tp=2"}},
+      {"cp", 2, {"mesh.dp=1", "mesh.cp=2"}, /*needs_text=*/true},
       {"layerwise", 2, {"mesh.pp=2", "mesh.dp=1"}},
       {"gpipe", 2, {"mesh.pp=2", "mesh.dp=1"}},
       {"fsdp_pipe", 2, {"mesh.pp=2", "mesh.dp=1"}},
@@ -81,6 +85,7 @@ std::vector<Run> AllRuns() {
   const bool has_mpi = !FindOnPath("mpirun").empty();
   for (const Model& model : Models()) {
     for (const Preset& preset : Presets()) {
+      if (preset.needs_text && !model.has_text) continue;
       runs.push_back({.model = &model, .preset = &preset});
       if (has_mpi && preset.ranks > 1) {
         runs.push_back({.model = &model, .preset = &preset, .is_mpi = true});
