@@ -222,6 +222,9 @@ std::string NearElsewhere(const std::string& table, const std::string& key) {
 
 std::string DidYouMean(const std::string& key) { return absl::StrCat("; did you mean ", key, "?"); }
 
+// No program's table has a longer name, and messages about all of its keys would repeat it.
+constexpr size_t kLongestTable = 60;
+
 // The table that somebody meant by a name that no table has; empty where none is near.
 std::string MeantTable(const std::string& name, std::span<const std::string> tables) {
   const std::string near = Near(name, tables);
@@ -244,6 +247,7 @@ std::string SuggestKey(const std::string& table, const std::string& key,
 
 std::string SuggestKeyOfUnknownTable(const std::string& table, const std::string& key,
                                      std::span<const std::string> tables) {
+  if (table.size() > kLongestTable) return "";
   const auto has = [&key](const std::string& some) {
     return !some.empty() && !MeaningOf(Join(some, key)).empty();
   };

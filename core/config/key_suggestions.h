@@ -18,8 +18,8 @@ std::string SuggestKey(const std::string& table, const std::string& key,
 
 // Ends the message about the key `key` of `table`, a table that nobody knows beside `tables`, the
 // known ones: "; did you mean cut.micro_batches?" for the key "chunks" of "gpipe". The key of the
-// table that was meant comes first. Empty where nothing is near, and where only the table's name is
-// wrong.
+// table that was meant comes first. Empty where nothing is near, where only the table's name is
+// wrong, and where that name is too long to be another program's.
 std::string SuggestKeyOfUnknownTable(const std::string& table, const std::string& key,
                                      std::span<const std::string> tables);
 

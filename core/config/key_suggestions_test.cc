@@ -72,6 +72,9 @@ TEST(KeySuggestionsTest, KeysOfUnknownTablesAreFound) {
   EXPECT_EQ(SuggestKeyOfUnknownTable("optim", "kind", tables), "");
   EXPECT_EQ(SuggestKeyOfUnknownTable("pipeline", "schedule", tables), "");
   EXPECT_EQ(SuggestKeyOfUnknownTable("hyper", "zzzzzzzz", tables), "");
+  // A long name is not repeated for each key.
+  EXPECT_NE(SuggestKeyOfUnknownTable(std::string(60, 'a'), "seq_len", tables), "");
+  EXPECT_EQ(SuggestKeyOfUnknownTable(std::string(61, 'a'), "seq_len", tables), "");
 }
 
 TEST(KeySuggestionsTest, KeysOfOtherTablesAreFound) {
