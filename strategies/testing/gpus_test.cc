@@ -1,7 +1,6 @@
 // Every preset on GPUs has the bits of `single` on one GPU: four ranks that share a GPU, or that
-// have one each and reduce over NCCL along the tree (docs/numerics.md), and whose messages go by
-// copies, as between threads, or over NCCL, as between processes. The BUILD file makes a test of
-// each, which finds out by the environment which it is.
+// have one each and reduce over NCCL along the tree (docs/numerics.md). The BUILD file makes a test
+// of each; the environment says to the one that GPUs are shared.
 
 #include <cstdlib>  // std::getenv
 #include <map>
@@ -58,24 +57,26 @@ const std::map<std::string, Division>& Divisions() {
   return divisions;
 }
 
+// How ranks with a GPU each send messages: by copies, as threads do, or over NCCL, as processes do.
+enum class Messages { kByCopies, kOverNccl };
+
 // Fails the test where the machine has no GPU for each rank and the test is not about sharing one.
-RanksHere RanksOfThisTest(int ranks) {
+RanksHere RanksOfThisTest(int ranks, Messages messages) {
   const char* const gpus_are = std::getenv("LOCKSTEP_TEST_GPUS");
-  const std::string here = gpus_are == nullptr ? "" : gpus_are;
-  if (ranks > 1 && here != "shared") {
-    const absl::StatusOr<int> gpus = cuda::CountDevices();
-    EXPECT_TRUE(gpus.ok()) << gpus.status();
-    if (gpus.ok()) {
-      EXPECT_GE(*gpus, ranks) << "each rank of this test has a GPU; run it on a larger machine";
-    }
+  if (ranks == 1 || (gpus_are != nullptr && gpus_are == std::string("shared"))) {
+    return {.ranks = ranks};
   }
-  return {.ranks = ranks, .processes = here == "of processes" ? ranks : 0};
+  const absl::StatusOr<int> gpus = cuda::CountDevices();
+  EXPECT_TRUE(gpus.ok()) << gpus.status();
+  if (gpus.ok()) {
+    EXPECT_GE(*gpus, ranks) << "each rank of this test has a GPU; run it on a larger machine";
+  }
+  return {.ranks = ranks, .processes = messages == Messages::kOverNccl ? ranks : 0};
 }
 
 std::vector<RankReport> OnGpus(const StrategyDefinition& strategy, const std::string& config,
-                               const Assignments& assignments, int ranks) {
-  auto devices =
-      RankDevices::Create(DeviceType::kCuda, RanksOfThisTest(ranks), WidestInstructionSet());
+                               const Assignments& assignments, const RanksHere& ranks) {
+  auto devices = RankDevices::Create(DeviceType::kCuda, ranks, WidestInstructionSet());
   if (!devices.ok()) {
     ADD_FAILURE() << devices.status();
     return std::vector<RankReport>(1);
@@ -96,26 +97,31 @@ class GpusTest : public testing::TestWithParam<StrategyDefinition> {
     return std::string(GetParam().name) == "ep" ? SmallLlamaConfig() : SmallGptConfig();
   }
 
-  void ExpectBitsOfOneGpu(const std::string& config, const Assignments& workload) {
+  void ExpectBitsOfOneGpu(const std::string& config, const Assignments& workload,
+                          Messages messages) {
     const StrategyDefinition& strategy = GetParam();
     const auto found = Divisions().find(strategy.name);
     ASSERT_NE(found, Divisions().end()) << strategy.name << " has no division in this test";
     const auto& [cut, mesh] = found->second;
     const Assignments reference = With(workload, cut);
-    ExpectSameBits(OnGpus(strategy, config, With(reference, mesh), mesh.empty() ? 1 : kRanks),
-                   OnGpus(ReferenceFor(strategy), config, reference, 1));
+    const RanksHere ranks = RanksOfThisTest(mesh.empty() ? 1 : kRanks, messages);
+    ExpectSameBits(OnGpus(strategy, config, With(reference, mesh), ranks),
+                   OnGpus(ReferenceFor(strategy), config, reference, {.ranks = 1}));
   }
 };
 
-TEST_P(GpusTest, HasTheBitsOfSingleInFp32) { ExpectBitsOfOneGpu(Gpt(), kTiny); }
+TEST_P(GpusTest, HasTheBitsOfSingleInFp32) {
+  ExpectBitsOfOneGpu(Gpt(), kTiny, Messages::kOverNccl);
+}
 
 TEST_P(GpusTest, HasTheBitsOfSingleInBf16) {
-  ExpectBitsOfOneGpu(Gpt(), With(kTiny, {"precision.compute=bf16", "train.steps=1"}));
+  ExpectBitsOfOneGpu(Gpt(), With(kTiny, {"precision.compute=bf16", "train.steps=1"}),
+                     Messages::kByCopies);
 }
 
 // With grouped-query attention, rotary positions, RMS normalisation and SwiGLU.
 TEST_P(GpusTest, HasTheBitsOfSingleOnALlama) {
-  ExpectBitsOfOneGpu(SmallLlamaConfig(), With(kTiny, {"train.steps=1"}));
+  ExpectBitsOfOneGpu(SmallLlamaConfig(), With(kTiny, {"train.steps=1"}), Messages::kByCopies);
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, GpusTest, testing::ValuesIn(AllStrategies()),
