@@ -3,7 +3,6 @@
 #include <sys/resource.h>  // setpriority
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "core/base/program.h"
@@ -21,14 +20,6 @@ void LowerPriority() {
   setpriority(PRIO_PROCESS, 0, std::min(niceness + kNicer, kNicest));
 }
 
-absl::Status Run(const std::function<absl::Status(std::stop_token)>& run, std::stop_token stop) {
-  try {
-    return run(std::move(stop));
-  } catch (const std::exception&) {
-    return StatusOfException();
-  }
-}
-
 }  // namespace
 
 BackgroundTask::BackgroundTask(std::function<absl::Status(std::stop_token)> run) {
@@ -37,7 +28,7 @@ BackgroundTask::BackgroundTask(std::function<absl::Status(std::stop_token)> run)
   thread_ = std::jthread(
       [run = std::move(run), promise = std::move(result)](std::stop_token stop) mutable {
         LowerPriority();
-        promise.set_value(Run(run, std::move(stop)));
+        promise.set_value(Catching([&] { return run(std::move(stop)); }));
       });
 }
 

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <exception>
 #include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +16,16 @@ namespace lockstep {
 // exception says. Call it inside a catch block. Whoever starts a thread wraps its body so, and
 // hands the status to whoever waits for the thread: what leaves a thread's body ends the program.
 absl::Status StatusOfException();
+
+// Calls `body` and returns its status; StatusOfException() where it throws.
+template <typename Body>
+absl::Status Catching(Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const std::exception&) {
+    return StatusOfException();
+  }
+}
 
 // Runs a program and returns its exit code: that of `run`, or 1 after the message of its error on
 // the standard error stream. Whatever `run` throws is an error, and so is a standard output that

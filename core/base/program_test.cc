@@ -26,6 +26,16 @@ template <typename Run>
   std::exit(ExitCodeOf([&]() -> absl::StatusOr<int> { return run(); }));
 }
 
+TEST(CatchingTest, IsTheStatusOfTheBodyOrOfWhatItThrows) {
+  EXPECT_EQ(Catching([] { return absl::OkStatus(); }), absl::OkStatus());
+  EXPECT_EQ(Catching([] { return absl::NotFoundError("no such thing"); }),
+            absl::NotFoundError("no such thing"));
+  EXPECT_EQ(Catching([]() -> absl::Status { throw StatusException(absl::AbortedError("over")); }),
+            absl::AbortedError("over"));
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(Catching([]() -> absl::Status { throw std::bad_alloc(); })));
+}
+
 TEST(ExitCodeOfTest, IsTheProgramsOwn) {
   EXPECT_EXIT(End([] { return 3; }), ExitedWithCode(3), "^$");
   EXPECT_EXIT(End([] { return absl::NotFoundError("no such thing"); }), ExitedWithCode(1),

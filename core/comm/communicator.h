@@ -106,13 +106,14 @@ class Communicator {
   Work Send(const Tensor& tensor, int to, absl::string_view label);
   Work Recv(const Tensor& tensor, int from, absl::string_view label);
 
-  // Which messages members will send each other, so that what carries them is made now: NCCL cannot
-  // connect two GPUs while a kernel of its waits on one of them for another rank. Called by all
-  // members, with the same routes in the same order, before the first message takes one. Blocks.
-  // Other routes are connected by their first message.
+  // The way of messages from one member to another.
   struct Route {
-    int from, to;  // members
+    int from, to;
   };
+  // Makes what carries messages on these routes now: NCCL cannot connect two GPUs while a kernel of
+  // its waits on one of them for another rank. Called by all members, with the same routes in the
+  // same order, before the first message takes one. Blocks. Other routes are connected by their
+  // first message. Nothing to do where messages need no connection.
   virtual absl::Status ConnectRoutes(absl::Span<const Route> /*routes*/) {
     return absl::OkStatus();
   }

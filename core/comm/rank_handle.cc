@@ -9,11 +9,7 @@
 namespace lockstep {
 
 absl::Status RunCatching(const RankFunction& run, RankHandle& handle) {
-  try {
-    return run(handle);
-  } catch (const std::exception&) {
-    return StatusOfException();
-  }
+  return Catching([&] { return run(handle); });
 }
 
 void WritePostMortem(const LaunchOptions& options, const Ledger& ledger,

@@ -265,26 +265,26 @@ absl::Status ConfigReader::Finish() {
   for (const std::string& key : Keys()) {
     if (std::ranges::find(known_, key) != known_.end()) continue;
     const ConfigValue& value = members_->find(key)->second;
-    // Another program's table is met by its keys, and each of them may have another name here.
-    bool is_explained = false;
-    if (const auto* inner = value.As<ConfigValue::Table>(); inner != nullptr && table_.path == "") {
-      is_explained = !inner->empty();
-      for (const auto& [name, member] : *inner) {
-        const std::string suggestion = SuggestKeyOfUnknownTable(key, name, known_);
-        if (suggestion.empty()) {
-          is_explained = false;
-        } else {
-          problems_.push_back(absl::StrCat(member.origin, ": unknown key ", FullKey(key), ".",
-                                           FormatTomlKey(name), suggestion));
-        }
-      }
-    }
-    if (is_explained) continue;
+    if (ExplainKeysOf(key, value)) continue;
     problems_.push_back(absl::StrCat(value.origin, ": unknown key ", FullKey(key),
                                      SuggestKey(table_.path, key, known_)));
   }
   if (problems_.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+}
+
+bool ConfigReader::ExplainKeysOf(const std::string& key, const ConfigValue& value) {
+  const auto* table = value.As<ConfigValue::Table>();
+  if (table == nullptr || !table_.path.empty()) return false;
+  size_t explained = 0;
+  for (const auto& [name, member] : *table) {
+    const std::string suggestion = SuggestKeyOfUnknownTable(key, name, known_);
+    if (suggestion.empty()) continue;
+    problems_.push_back(absl::StrCat(member.origin, ": unknown key ", FullKey(key), ".",
+                                     FormatTomlKey(name), suggestion));
+    ++explained;
+  }
+  return explained > 0 && explained == table->size();
 }
 
 const ConfigValue* ConfigReader::Find(const std::string& key, Presence presence,

@@ -112,6 +112,11 @@ class ConfigReader {
     if (index) *value = choices[*index].second;
   }
 
+  // Adds a problem for each key of an unknown table, a member of the whole configuration, that has
+  // another name here: another program's table is met by its keys. Returns whether these are all
+  // that it has, so that the table itself needs no word; false where `value` is no such table.
+  bool ExplainKeysOf(const std::string& key, const ConfigValue& value);
+
   // Index into `names` of the string at `key`, if it is there and right.
   std::optional<size_t> FindChoice(const std::string& key, Presence presence,
                                    const std::vector<std::string>& names,

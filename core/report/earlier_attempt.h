@@ -14,12 +14,6 @@ namespace lockstep {
 // The folder of a run directory that holds what is left of earlier attempts.
 inline constexpr char kEarlierFolder[] = "earlier";
 
-// A file of rows in a run directory.
-struct NamedRows {
-  std::string name;
-  const RowFormat* format;
-};
-
 // Keeps what a run in the directory `out` is about to overwrite when it goes on with `first_step`,
 // as files of the folder earlier/<n>, where n is the first free number:
 //

@@ -35,13 +35,14 @@ std::vector<NamedRows> RowsOf(const RunDescription& run) {
 }  // namespace
 
 absl::Status Reporter::Check(const RunDescription& run, int64_t first_step) {
-  for (const NamedRows& rows : RowsOf(run)) {
+  const std::vector<NamedRows> files = RowsOf(run);
+  for (const NamedRows& rows : files) {
     const bool needs_all = rows.format == &kLossesCsv;
     LS_RETURN_IF_ERROR(
         RowFile::Check(absl::StrCat(run.out, "/", rows.name), *rows.format, first_step,
                        needs_all ? EarlierRows::kEveryStep : EarlierRows::kOptional));
   }
-  return RowChecksums::Check(run.out, first_step);
+  return RowChecksums::Check(run.out, files, first_step);
 }
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& run,
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const RunDescription& r
 Reporter::Reporter(const RunDescription& run, int64_t first_step, Files files)
     : run_(run),
       files_(std::move(files)),
-      checksums_(run_.out, first_step),
+      checksums_(run_.out, RowsOf(run_), first_step),
       progress_(ProgressLine::ForStderr(run_.settings.steps, run_.unit(),
                                         run_.speaks ? ProgressLine::kLineNanos : 0)) {}
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>   // O_RDONLY
 #include <unistd.h>  // pread
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <optional>
@@ -18,27 +17,12 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/report/metrics.h"
-#include "core/report/step_csv.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct NamedFormat {
-  const char* name;
-  const RowFormat& format;
-};
-
-std::array<NamedFormat, 4> Formats() {
-  return {{{"losses.csv", kLossesCsv},
-           {"steps.csv", kStepsCsv},
-           {"metrics.jsonl", kMetricsJsonl},
-           {"hashes.csv", kHashesCsv}}};
-}
-
-constexpr char kLosses[] = "losses.csv";
 
 // What a file holds from byte `begin` on.
 absl::StatusOr<std::string> ReadFrom(const std::string& path, int64_t begin) {
@@ -100,7 +84,7 @@ struct Entry {
   int64_t bytes = 0;
   uint64_t checksum = 0;
 };
-std::optional<Entry> EntryOf(const Json& row, const char* name) {
+std::optional<Entry> EntryOf(const Json& row, const std::string& name) {
   const auto found = row.find(name);
   if (found == row.end() || !found->is_object()) return std::nullopt;
   const auto bytes = found->find("bytes"), checksum = found->find("checksum");
@@ -114,9 +98,10 @@ std::optional<Entry> EntryOf(const Json& row, const char* name) {
   return entry.bytes < 0 ? std::nullopt : std::optional(entry);
 }
 
-absl::Status CheckFile(const std::string& path, const char* name, const std::vector<Json>& rows) {
+absl::Status CheckFile(const std::string& path, const std::string& name,
+                       const std::vector<Json>& rows) {
   const absl::StatusOr<std::string> text = ReadFile(path);
-  if (absl::IsNotFound(text.status()) && name != std::string(kLosses)) return absl::OkStatus();
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
   if (!text.ok()) return text.status();
   int64_t first_step = 0;
   Entry sum;
@@ -145,10 +130,11 @@ absl::Status CheckFile(const std::string& path, const char* name, const std::vec
 
 }  // namespace
 
-absl::Status RowChecksums::Check(const std::string& out, int64_t steps) {
+absl::Status RowChecksums::Check(const std::string& out, const std::vector<NamedRows>& files,
+                                 int64_t steps) {
   LS_ASSIGN_OR_RETURN(const std::vector<Json> rows,
                       RowsBefore(absl::StrCat(out, "/", kRowChecksumsFile), steps));
-  for (const NamedFormat& file : Formats()) {
+  for (const NamedRows& file : files) {
     LS_RETURN_IF_ERROR(CheckFile(absl::StrCat(out, "/", file.name), file.name, rows));
   }
   return absl::OkStatus();
@@ -161,13 +147,13 @@ absl::Status RowChecksums::Add(int64_t steps) {
         file_, RowFile::Open(absl::StrCat(out_, "/", kRowChecksumsFile), kFormat, first_step_));
   }
   Json row = {{"step", steps - 1}};
-  for (const NamedFormat& file : Formats()) {
+  for (const NamedRows& file : files_) {
     const std::string path = absl::StrCat(out_, "/", file.name);
     Prefix& prefix = known_[file.name];
     const absl::StatusOr<std::string> text = ReadFrom(path, prefix.bytes);
     if (absl::IsNotFound(text.status())) continue;
     if (!text.ok()) return text.status();
-    const size_t bytes = BytesBefore(steps, prefix.bytes, file.format, *text);
+    const size_t bytes = BytesBefore(steps, prefix.bytes, *file.format, *text);
     prefix.checksum += ChecksumFrom(prefix.bytes, absl::string_view(*text).substr(0, bytes));
     prefix.bytes += static_cast<int64_t>(bytes);
     row[file.name] = {{"bytes", prefix.bytes},

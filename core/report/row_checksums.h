@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/report/row_file.h"
@@ -21,15 +22,16 @@ inline constexpr char kRowChecksumsFile[] = "row_checksums.jsonl";
 
 class RowChecksums {
  public:
-  // Holds the files in the run directory `out` to the checksums of the checkpoints with at most
+  // Holds the `files` in the run directory `out` to the checksums of the checkpoints with at most
   // `steps` behind them. FailedPrecondition names the file, and the steps among whose rows the
-  // change is. What no checksum was kept of passes, and so does a file other than losses.csv that
-  // is gone. Reads the files once.
-  static absl::Status Check(const std::string& out, int64_t steps);
+  // change is. What no checksum was kept of passes, and so does a file that is gone
+  // (RowFile::Check says which rows must be there). Reads the files once.
+  static absl::Status Check(const std::string& out, const std::vector<NamedRows>& files,
+                            int64_t steps);
 
-  // For a run in `out` whose first step is `first_step`. Touches no file yet.
-  RowChecksums(std::string out, int64_t first_step)
-      : out_(std::move(out)), first_step_(first_step) {}
+  // For a run in `out` with these `files`, whose first step is `first_step`. Touches no file yet.
+  RowChecksums(std::string out, std::vector<NamedRows> files, int64_t first_step)
+      : out_(std::move(out)), files_(std::move(files)), first_step_(first_step) {}
 
   // Adds the checksums for a checkpoint with `steps` behind it, whose rows are all written; rows of
   // later steps may be, too. Nothing where a later checkpoint, or the same, has been added. Reads
@@ -44,6 +46,7 @@ class RowChecksums {
   };
 
   std::string out_;
+  std::vector<NamedRows> files_;
   int64_t first_step_;
   int64_t added_steps_ = 0;              // of the newest checkpoint that was added
   std::optional<RowFile> file_;          // once there is a checkpoint

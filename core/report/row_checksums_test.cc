@@ -1,9 +1,12 @@
 #include "core/report/row_checksums.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/report/metrics.h"
+#include "core/report/row_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -38,14 +41,16 @@ class RowChecksumsTest : public testing::Test {
   }
 
   std::string Error(int64_t steps) const {
-    return std::string(RowChecksums::Check(out_, steps).message());
+    return std::string(RowChecksums::Check(out_, files_, steps).message());
   }
 
   const std::string out_ = testing::TempDir() + "/row_checksums";
+  const std::vector<NamedRows> files_ = {{.name = "losses.csv", .format = &kLossesCsv},
+                                         {.name = "metrics.jsonl", .format = &kMetricsJsonl}};
 };
 
 TEST_F(RowChecksumsTest, AFlippedDigitIsNamedWithItsFileAndSteps) {
-  RowChecksums checksums(out_, /*first_step=*/0);
+  RowChecksums checksums(out_, files_, /*first_step=*/0);
   WriteRows(3);
   ASSERT_TRUE(checksums.Add(2).ok());  // the third step has been trained meanwhile
   WriteRows(6);
@@ -63,13 +68,13 @@ TEST_F(RowChecksumsTest, AFlippedDigitIsNamedWithItsFileAndSteps) {
 // From an older checkpoint, after which other rows follow.
 TEST_F(RowChecksumsTest, ALaterAttemptHasItsOwnChecksums) {
   WriteRows(4);
-  RowChecksums first(out_, /*first_step=*/0);
+  RowChecksums first(out_, files_, /*first_step=*/0);
   ASSERT_TRUE(first.Add(2).ok());
   ASSERT_TRUE(first.Add(4).ok());
   Write("metrics.jsonl",
         "{\"step\":0}\n{\"step\":1}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"step\":4}\n");
   EXPECT_THAT(Error(4), HasSubstr("metrics.jsonl: the rows of the steps 2 to 3"));
-  RowChecksums second(out_, /*first_step=*/2);
+  RowChecksums second(out_, files_, /*first_step=*/2);
   ASSERT_TRUE(second.Add(4).ok());
   EXPECT_EQ(Error(4), "");
 }
@@ -77,7 +82,7 @@ TEST_F(RowChecksumsTest, ALaterAttemptHasItsOwnChecksums) {
 TEST_F(RowChecksumsTest, WhatIsNotThereIsNotCompared) {
   WriteRows(4);
   EXPECT_EQ(Error(4), "");  // of a run before there were checksums
-  RowChecksums checksums(out_, /*first_step=*/0);
+  RowChecksums checksums(out_, files_, /*first_step=*/0);
   ASSERT_TRUE(checksums.Add(4).ok());
   RemoveTree(Path("metrics.jsonl"));
   EXPECT_EQ(Error(4), "");

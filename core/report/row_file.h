@@ -24,6 +24,12 @@ struct RowFormat {
   absl::StatusOr<int64_t> (*step_of_row)(const std::string& row);
 };
 
+// A file of rows in a run directory.
+struct NamedRows {
+  std::string name;
+  const RowFormat* format;
+};
+
 // Which rows a file must have before the step that a run goes on with.
 enum class EarlierRows {
   kOptional,   // any, or none

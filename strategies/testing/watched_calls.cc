@@ -57,6 +57,9 @@ class WatchedCommunicator final : public Communicator {
       absl::FunctionRef<Choice(int rank)> choice_of, absl::string_view name) override {
     return OnTopOf(host_.SplitBy(choice_of, name));
   }
+  absl::Status ConnectRoutes(absl::Span<const Route> routes) override {
+    return host_.ConnectRoutes(routes);
+  }
   void Abort(const absl::Status& cause) override { host_.Abort(cause); }
   absl::Status status() const override { return host_.status(); }
 

@@ -1,10 +1,8 @@
 #include "tools/hostile/judgement.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/program.h"
 
 namespace lockstep {
 namespace {
@@ -32,14 +30,6 @@ std::string ProblemOfError(const absl::Status& status, const MessageLimit& limit
   if (lines <= limit.lines && static_cast<int64_t>(message.size()) <= limit.bytes) return "";
   return absl::StrCat("a message of ", lines, " lines and ", message.size(),
                       " bytes: ", Shortened(message, 500));
-}
-
-absl::Status StatusOfAttempt(const std::function<absl::Status()>& attempt) {
-  try {
-    return attempt();
-  } catch (const std::exception&) {
-    return StatusOfException();
-  }
 }
 
 }  // namespace lockstep

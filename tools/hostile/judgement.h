@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -22,8 +21,5 @@ MessageLimit MessageLimitFor(std::string_view input);
 // where nothing is wrong: an OK status, and an error that a user can act on. Wrong are internal
 // errors, errors without a message, and messages above the limit.
 std::string ProblemOfError(const absl::Status& status, const MessageLimit& limit);
-
-// Runs `attempt`. Exceptions become errors, as at the end of a program (core/base/program.h).
-absl::Status StatusOfAttempt(const std::function<absl::Status()>& attempt);
 
 }  // namespace lockstep

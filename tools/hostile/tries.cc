@@ -19,6 +19,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/nearest.h"
+#include "core/base/program.h"
 #include "core/base/status.h"
 #include "tools/hostile/judgement.h"
 
@@ -35,7 +36,7 @@ struct Board {
 
 absl::Status Attempt(const HostileTarget& target, uint64_t seed, const std::string& folder) {
   HostileRandom random(seed);
-  return StatusOfAttempt([&] { return target.attempt(random, folder); });
+  return Catching([&] { return target.attempt(random, folder); });
 }
 
 // The child: makes tries from board->next on, until all are done or one has failed.

@@ -128,7 +128,8 @@ absl::StatusOr<PublishedSteps> RefittedToTwo(const PublishedSteps& steps, const 
   return others;
 }
 
-absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& cluster, bool all) {
+absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& cluster,
+                                                              ReportedMemory reported) {
   LS_ASSIGN_OR_RETURN(const Dialect dialect, ShippedDialect("megatron_2022"));
   constexpr double kGiB = 0x1p30;
   std::vector<PublishedMemory> rows;
@@ -146,7 +147,7 @@ absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& clu
                            {"full recomputation", {kFull}, model.full}}) {
       const bool is_one_of_both = mode.settings == std::vector<std::string>{kSequenceParallel} ||
                                   mode.settings == std::vector<std::string>{kSelective};
-      if (!all && is_one_of_both && model.pp > 8) continue;
+      if (reported == ReportedMemory::kFewOfLargest && is_one_of_both && model.pp > 8) continue;
       MeasuredRow row = model.Row();
       // Later micro-batches take the place of earlier ones: twice as many as stages are enough.
       row.batch = std::min(row.batch, 2 * row.pp * row.micro_batch);

@@ -42,10 +42,13 @@ struct PublishedMemory {
 
 // Korthikanti et al. 2022, Table 3 and Figure 7: of the same four models, the parameters and the
 // optimizer's state, and the activations without and with sequence parallelism and recomputation.
-// Recording 530B or 1T once takes some two seconds; `all` false leaves out what sequence
-// parallelism and selective recomputation give these two without each other.
+// Recording 530B or 1T once takes some two seconds.
+enum class ReportedMemory {
+  kAll,
+  kFewOfLargest,  // for 530B and 1T sequence parallelism and selective recomputation together only
+};
 absl::StatusOr<std::vector<PublishedMemory>> ActivationMemory(const Cluster& cluster,
-                                                              bool all = true);
+                                                              ReportedMemory reported);
 
 // Narayanan et al. 2021, Table 1: TFLOP/s a GPU of ten models. The paper's table has no
 // micro-batches: each row takes the fastest that fits. Its schedules are taken not to be

@@ -13,7 +13,7 @@ namespace {
 TEST(PublishedMemoryTest, MegatronKeepsWhatThePaperSays) {
   const auto cluster = Selene();
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const auto rows = ActivationMemory(*cluster, /*all=*/false);
+  const auto rows = ActivationMemory(*cluster, ReportedMemory::kFewOfLargest);
   ASSERT_TRUE(rows.ok()) << rows.status();
   // The state of four models, and their activations in five modes or three.
   EXPECT_EQ(rows->size(), 2 * 6 + 2 * 4);

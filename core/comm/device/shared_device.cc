@@ -1,7 +1,6 @@
 #include "core/comm/device/shared_device.h"
 
 #include <cstddef>
-#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -18,16 +17,6 @@ std::byte* MemoryOf(const Tensor& tensor) {
   if (!tensor.defined() || tensor.elements() == 0) return nullptr;
   CHECK(tensor.raw() != nullptr) << tensor.ToString() << " is released";
   return tensor.raw();
-}
-
-template <typename Body>
-absl::Status StatusOf(Body&& body) {
-  try {
-    body();
-    return absl::OkStatus();
-  } catch (const std::exception&) {
-    return StatusOfException();
-  }
 }
 
 // Which of a round's members this is, of how many, and who queues.
@@ -84,10 +73,15 @@ class SharedDeviceCarrier final : public DeviceCarrier {
     const std::vector<Round::Offer>* offers = round.Claim();
     if (offers == nullptr) return;
     Round::End end;
-    end.status = StatusOf([&] { Queue(signature, *offers); });
+    end.status = Catching([&] {
+      Queue(signature, *offers);
+      return absl::OkStatus();
+    });
     // Where that failed, a part of the movement may be on its way.
-    const absl::Status marked = StatusOf([&] { end.mark = stream_->Mark(); });
-    end.status.Update(marked);
+    end.status.Update(Catching([&] {
+      end.mark = stream_->Mark();
+      return absl::OkStatus();
+    }));
     round.Publish(std::move(end));
   }
 

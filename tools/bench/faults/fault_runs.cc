@@ -15,14 +15,8 @@ namespace {
 
 constexpr char kUndisturbed[] = "undisturbed";
 
-constexpr char kGpt[] = R"(
-tokens = 2
-[model]
-kind = "transformer"
-layers = 2
-heads = 4
-width = 32
-dropout = 0.1
+// Data of transformers, and how they learn it.
+constexpr char kTokens[] = R"(
 [data]
 kind = "markov"
 context = 16
@@ -31,6 +25,16 @@ validation_samples = 16
 kind = "adamw"
 [schedule]
 learning_rate = 0.005
+)";
+
+constexpr char kGpt[] = R"(
+tokens = 2
+[model]
+kind = "transformer"
+layers = 2
+heads = 4
+width = 32
+dropout = 0.1
 )";
 
 constexpr char kExperts[] = R"(
@@ -43,14 +47,6 @@ key_heads = 2
 width = 32
 [model.experts]
 count = 4
-[data]
-kind = "markov"
-context = 16
-validation_samples = 16
-[optimizer]
-kind = "adamw"
-[schedule]
-learning_rate = 0.005
 )";
 
 constexpr char kResNet[] = R"(
@@ -67,12 +63,12 @@ momentum = 0.9
 learning_rate = 0.02
 )";
 
-const char* TextOf(FaultModel model) {
+std::string TextOf(FaultModel model) {
   switch (model) {
     case FaultModel::kGpt:
-      return kGpt;
+      return absl::StrCat(kGpt, kTokens);
     case FaultModel::kExperts:
-      return kExperts;
+      return absl::StrCat(kExperts, kTokens);
     case FaultModel::kResNet:
       return kResNet;
   }

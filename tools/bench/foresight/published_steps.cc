@@ -101,7 +101,8 @@ absl::StatusOr<std::vector<Table>> PublishedErrors() {
 
 absl::StatusOr<Table> PublishedMemoryErrors() {
   LS_ASSIGN_OR_RETURN(const Cluster cluster, Selene());
-  LS_ASSIGN_OR_RETURN(const std::vector<PublishedMemory> rows, ActivationMemory(cluster));
+  LS_ASSIGN_OR_RETURN(const std::vector<PublishedMemory> rows,
+                      ActivationMemory(cluster, ReportedMemory::kAll));
   Table table = {
       .title = "memory of layers on a device, Korthikanti et al. 2022",
       .columns = {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/comm/communicator.h"
 
 namespace lockstep {
@@ -26,6 +27,9 @@ class FaultyCommunicator final : public Communicator {
                                                       absl::string_view name) override;
   absl::StatusOr<std::unique_ptr<Communicator>> SplitBy(
       absl::FunctionRef<Choice(int rank)> choice_of, absl::string_view name) override;
+  absl::Status ConnectRoutes(absl::Span<const Route> routes) override {
+    return host_.ConnectRoutes(routes);
+  }
   void Abort(const absl::Status& cause) override { host_.Abort(cause); }
   absl::Status status() const override { return host_.status(); }
 

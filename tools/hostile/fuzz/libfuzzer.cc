@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/base/program.h"
 #include "glog/logging.h"
 #include "tools/hostile/fuzz/fuzz_targets.h"
 #include "tools/hostile/judgement.h"
@@ -56,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   allocated.peak = before;
   {
     const std::string_view input(reinterpret_cast<const char*>(data), size);
-    const absl::Status status = StatusOfAttempt([&] { return LOCKSTEP_FUZZ_TARGET(input); });
+    const absl::Status status = Catching([&] { return LOCKSTEP_FUZZ_TARGET(input); });
     const std::string problem = ProblemOfError(status, MessageLimitFor(input));
     CHECK(problem.empty()) << problem;
   }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/file.h"
+#include "core/base/program.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/hostile/fuzz/fuzz_targets.h"
@@ -36,7 +37,7 @@ TEST_P(ReplayTest, InputsEndWell) {
     SCOPED_TRACE(name);
     const auto input = ReadFile(folder + "/" + name);
     ASSERT_TRUE(input.ok()) << input.status();
-    const absl::Status status = StatusOfAttempt([&] { return GetParam().run(*input); });
+    const absl::Status status = Catching([&] { return GetParam().run(*input); });
     EXPECT_EQ(ProblemOfError(status, MessageLimitFor(*input)), "");
     // What is meant to be right is called so: a fuzzer starts from it.
     if (name.starts_with("right")) {
