@@ -75,7 +75,11 @@ bool AttentionPlans::Run(AttentionShape::Pass pass, const Attention& attention,
   if (plan == nullptr) return false;
   const Tensor workspace =
       Tensor::Empty(allocator_, {plan->workspace_bytes()}, DType::kU8, MemoryClass::kWorkspace);
-  ThrowIfError(plan->Run(tensors, workspace.raw()));
+  if (const absl::Status run = plan->Run(tensors, workspace.raw()); !run.ok()) {
+    constexpr char kWayOut[] =
+        "; precision.cudnn_attention = false has our own kernels compute attention";
+    throw StatusException(absl::Status(run.code(), absl::StrCat(run.message(), kWayOut)));
+  }
   return true;
 }
 
