@@ -4,9 +4,10 @@
 #
 #   hardware    what the machine is, and the versions of what is installed
 #   tests       the tests of GPUs; those of NCCL where there are two
+#   presets     every preset has the bits of one GPU: four ranks on one, and over NCCL where there are four
 #   curves      the loss curves of the experiments
 #   benchmarks  the speed of training
-#   sanitizer   the tests, but for NCCL's, under compute-sanitizer
+#   sanitizer   the tests, but for NCCL's and the presets, under compute-sanitizer
 #
 #   --results DIR        where output goes; results_<date>_<time> if not given
 #   --limit SECONDS      how long a command may take; 1200
@@ -19,11 +20,12 @@
 #
 # A command that fails does not keep the others from running. Each leaves its output in DIR/<name>.txt,
 # and DIR/summary.txt says how all of them went; DIR/table.md has that with commit, GPU and date as a table
-# to paste, which is printed last. Exit code 0 only if all passed.
+# to paste, and counts the tests of each line of the folder's `items`. It is printed last. Exit code 0 only
+# if all passed.
 set -uo pipefail
 
 root="$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")" && pwd)"
-readonly all_parts=(hardware tests curves benchmarks sanitizer)
+readonly all_parts=(hardware tests presets curves benchmarks sanitizer)
 
 fail() {
   echo "check: $*" >&2
@@ -104,14 +106,30 @@ hardware() {
   fi
 }
 
+count_gpus() {
+  nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU'
+}
+
 tests() {
-  local filter="${tests}" gpus
-  gpus="$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')"
+  local filter="${tests}-Presets*" gpus
+  gpus="$(count_gpus)"
   if ((gpus < 2)); then
     note "the tests of NCCL take two GPUs, and are left out: this machine has ${gpus}"
-    filter+='-Nccl*'
+    filter+=':Nccl*'
   fi
   record tests "${root}/run" lockstep gpu_tests --gtest_filter="${filter}"
+}
+
+presets() {
+  local gpus visible="${CUDA_VISIBLE_DEVICES:-0}"
+  local presets=("${root}/run" lockstep gpu_tests --gtest_filter='Presets*')
+  gpus="$(count_gpus)"
+  record presets_shared env CUDA_VISIBLE_DEVICES="${visible%%,*}" LOCKSTEP_TEST_GPUS=shared "${presets[@]}"
+  if ((gpus < 4)); then
+    note "the presets over NCCL take four GPUs, and are left out: this machine has ${gpus}"
+  else
+    record presets_nccl "${presets[@]}"
+  fi
 }
 
 curves() {
@@ -123,7 +141,8 @@ benchmarks() {
   local own="${results}/python"
   printf '#!/usr/bin/env bash\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "${LD_LIBRARY_PATH:-}" "${python}" >"${own}"
   chmod +x "${own}"
-  record benchmarks "${root}/run" lockstep gpu_training --python "${own}" --torch_peer "${torch_peer}"
+  # With a line for each choice among cuBLASLt's and cuDNN's algorithms.
+  record benchmarks env GLOG_v="${GLOG_v:-1}" "${root}/run" lockstep gpu_training --python "${own}" --torch_peer "${torch_peer}"
 }
 
 sanitizer() {
@@ -138,8 +157,33 @@ sanitizer() {
       racecheck) options+=(--kernel-regex kns=lockstep) ;;
     esac
     record "${tool}" "${program}" "${options[@]}" "${root}/run" lockstep gpu_tests \
-      --gtest_filter="${tests}-Nccl*"
+      --gtest_filter="${tests}-Presets*:Nccl*"
   done
+}
+
+# tests_of_items: a row for each line of the folder's items, with how many of its tests ran and passed. One
+# that began and did not end, since the program was ended, has run.
+tests_of_items() {
+  local logs=()
+  mapfile -t logs < <(ls "${results}"/{tests,presets_shared,presets_nccl}.txt 2>/dev/null)
+  ((${#logs[@]} > 0)) || return 0
+  printf '\n| tests of | ran | passed |\n|---|---|---|\n'
+  awk -F '\t' '
+    # A filter of GoogleTest as a regular expression.
+    function expression(filter) {
+      gsub(/\./, "[.]", filter)
+      gsub(/\*/, ".*", filter)
+      gsub(/:/, "|", filter)
+      return "^(" filter ")$"
+    }
+    FILENAME == ARGV[1] { if ($0 !~ /^#/) { ++items; filters[items] = expression($1); names[items] = $2 }; next }
+    match($0, /^\[ RUN      \] /) || match($0, /^\[       OK \] /) {
+      test = substr($0, RLENGTH + 1)
+      sub(/ \([0-9]+ ms\)$/, "", test)
+      for (i = 1; i <= items; ++i) if (test ~ filters[i]) ++count[i, $0 ~ /RUN/]
+    }
+    END { for (i = 1; i <= items; ++i) printf "| %s | %d | %d |\n", names[i], count[i, 1], count[i, 0] }
+  ' "${root}/items" "${logs[@]}"
 }
 
 for part in "${parts[@]}"; do "${part}"; done
@@ -152,6 +196,7 @@ cat "${summary}"
       awk '{ $1 = $1 " x"; print }' | paste -sd ';')"
   printf '| what | result | seconds |\n|---|---|---|\n'
   cat "${rows}"
+  tests_of_items
 } | tee "${results}/table.md"
 rm -f "${rows}"
 grep -q ': PASS' "${summary}" && ! grep -q ': FAIL' "${summary}"

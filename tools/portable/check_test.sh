@@ -6,6 +6,7 @@ set -uo pipefail
 box="${TEST_TMPDIR}/box"
 mkdir -p "${box}/packed" "${box}/bin"
 install -m 755 tools/portable/check.sh "${box}/packed/check"
+printf '# head\n*.MaxPool/*:Sharing.*\tpooling\nNccl*\tNCCL\n*.Max*\tmaxima\n' >"${box}/packed/items"
 echo 1234567 >"${box}/packed/commit"
 
 failures=0
@@ -21,6 +22,16 @@ stand_in() {
 if [[ "$1" == --query-gpu=* ]]; then  # for the table's head, whatever was asked for
   for _ in $(seq "${GPUS}"); do echo "NVIDIA Made Up, 580.1"; done
   exit
+fi
+# Told by the environment; what tests print, of which one ends its program.
+if [[ "$*" == *"gpu_training"* ]]; then echo "benchmarks with GLOG_v=${GLOG_v:-}" >>"${BOX}/calls"; fi
+if [[ "$*" == *"=Presets*" ]]; then
+  echo "presets on GPUs ${LOCKSTEP_TEST_GPUS:-of their own}, visible ${CUDA_VISIBLE_DEVICES:-all}" >>"${BOX}/calls"
+  printf '[ RUN      ] Sharing.Bits/ddp\n[       OK ] Sharing.Bits/ddp (7 ms)\n'
+elif [[ "$*" == *"gpu_tests"* ]]; then
+  printf '[ RUN      ] Cuda/Suite.MaxPool/F32\n[       OK ] Cuda/Suite.MaxPool/F32 (12 ms)\n'
+  printf '[ RUN      ] Cuda/Suite.MaxPool/F16\n[  FAILED  ] Cuda/Suite.MaxPool/F16, where GetParam() = 1 (3 ms)\n'
+  printf '[ RUN      ] Cuda/Suite.MaxPoolOfOne/F16\nSegmentation fault\n'
 fi
 echo "$(basename "$0") $*" >>"${BOX}/calls"
 if [[ "$1" == --list-gpus ]]; then seq -f 'GPU %g' "${GPUS}"; fi
@@ -46,25 +57,40 @@ check() {
 
 check
 [[ ${code} == 0 ]] || fail "all passes: exit code ${code}: ${output}"
-for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Nccl*" \
+for call in "nvidia-smi " "run lockstep gpu_versions" "run lockstep gpu_tests --gtest_filter=*-Presets*:Nccl*" \
+  "run lockstep gpu_tests --gtest_filter=Presets*" "presets on GPUs shared, visible 0" "benchmarks with GLOG_v=1" \
   "curves --jobs 8 --out ${box}/results/curves *" \
   "run lockstep gpu_training --python ${box}/results/python --torch_peer "; do
   grep -qFx -- "${call}" <<<"${calls}" || fail "all: no call ${call} in ${calls}"
 done
 for tool in memcheck racecheck initcheck synccheck; do
-  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Nccl\*$" <<<"${calls}" ||
+  grep -q -- "compute-sanitizer --tool ${tool} .* lockstep gpu_tests --gtest_filter=\*-Presets\*:Nccl\*$" <<<"${calls}" ||
     fail "all: no ${tool} in ${calls}"
 done
 grep -q "note: the tests of NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
-[[ "$(grep -c ': PASS' <<<"${summary}")" == 12 ]] || fail "all: ${summary}"
+grep -q "note: the presets over NCCL .* left out: this machine has 1" <<<"${summary}" || fail "no note: ${summary}"
+[[ "$(grep -c ': PASS' <<<"${summary}")" == 13 ]] || fail "all: ${summary}"
 # The table to paste: a head, and a row for each command.
 table="$(cat "${box}/results/table.md")"
 grep -q "^20..-..-.., commit 1234567, 1 x NVIDIA Made Up, 580.1$" <<<"${table}" || fail "no head: ${table}"
-[[ "$(grep -cE '^\| [a-z]+ \| PASS \| [0-9]+ \|$' <<<"${table}")" == 12 ]] || fail "table: ${table}"
+[[ "$(grep -cE '^\| [a-z_]+ \| PASS \| [0-9]+ \|$' <<<"${table}")" == 13 ]] || fail "table: ${table}"
+# How many tests of each item ran and passed: of the tests and the presets, under no sanitizer.
+for row in "| tests of | ran | passed |" "| pooling | 3 | 2 |" "| NCCL | 0 | 0 |" "| maxima | 3 | 1 |"; do
+  grep -qFx -- "${row}" <<<"${table}" || fail "items: no ${row} in ${table}"
+done
 [[ "${output}" == *"${table}" ]] || fail "the table is not printed last: ${output}"
 
 GPUS=2 check tests
-grep -qFx "run lockstep gpu_tests --gtest_filter=*" <<<"${calls}" || fail "two GPUs: ${calls}"
+grep -qFx "run lockstep gpu_tests --gtest_filter=*-Presets*" <<<"${calls}" || fail "two GPUs: ${calls}"
+GPUS=4 CUDA_VISIBLE_DEVICES=4,5,6,7 check presets
+for call in "presets on GPUs shared, visible 4" "presets on GPUs of their own, visible 4,5,6,7"; do
+  grep -qFx -- "${call}" <<<"${calls}" || fail "four GPUs: no ${call} in ${calls}"
+done
+[[ "${summary}" != *note* ]] || fail "four GPUs: ${summary}"
+GPUS=2 check presets
+[[ "${summary}" == *"note: the presets over NCCL"*"has 2"* ]] || fail "two GPUs: ${summary}"
+check hardware
+[[ "${output}" != *"tests of"* ]] || fail "items without tests: ${output}"
 
 # One that fails: the others run, and the exit code tells.
 for failing in "lockstep gpu_tests --gtest_filter" "--jobs" "gpu_training" "--tool racecheck"; do
@@ -84,7 +110,7 @@ grep -q '^processor: ' <<<"${summary}" || fail "nothing after the limit: ${summa
 
 # Chosen parts, and within them.
 check --tools initcheck --tests 'Cuda*' sanitizer
-[[ "$(wc -l <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Nccl*" ]] ||
+[[ "$(wc -l <<<"${calls}")" == 1 && "${calls}" == *"--tool initcheck"*"--gtest_filter=Cuda*-Presets*:Nccl*" ]] ||
   fail "chosen: ${calls}"
 check --curves 'gpt_*:single' --jobs 2 curves
 [[ "${calls}" == "curves --jobs 2 --out ${box}/results/curves gpt_*:single" ]] || fail "chosen: ${calls}"

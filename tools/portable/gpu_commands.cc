@@ -47,7 +47,12 @@ int PrintGpuVersions(int /*argc*/, char** /*argv*/) {
 
 std::vector<Command> GpuCommands() {
   const auto test = [](int argc, char** argv) {
-    testing::InitGoogleMock(&argc, argv);
+    // Death tests start the program again: with its file first, and the command behind it.
+    std::string file = "/proc/self/exe";
+    std::vector<char*> arguments(argv, argv + argc + 1);
+    arguments.insert(arguments.begin(), file.data());
+    int count = argc + 1;
+    testing::InitGoogleMock(&count, arguments.data());
     const int exit_code = RUN_ALL_TESTS();
     if (testing::UnitTest::GetInstance()->test_to_run_count() > 0) return exit_code;
     std::fprintf(stderr, "gpu_tests: no test matches --gtest_filter\n");

@@ -42,6 +42,7 @@ done
 for script in run curves check; do
   install -m 755 "tools/portable/${script}.sh" "${parts}/${script}"
 done
+install -m 644 tools/portable/items.tsv "${parts}/items"
 find -L experiments -type f -exec cp --parents --target-directory="${parts}" {} +
 
 # The experiments' own scripts start the binaries that Bazel would lay beside them. Here stands a line

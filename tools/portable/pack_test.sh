@@ -13,6 +13,14 @@ fail() {
 tools/portable/pack "$@" "${folder}" || fail "pack ended with $?"
 tools/portable/pack "$@" "${folder}" 2>&1 | grep -q "is there already" || fail "a folder was overwritten"
 
+# A folder that has grown too large is refused with its size and what is largest in it, and nothing is left.
+cp /bin/true "${TEST_TMPDIR}/large" && truncate --size=60000000 "${TEST_TMPDIR}/large"
+output="$(tools/portable/pack "${TEST_TMPDIR}/large" "${TEST_TMPDIR}/refused" 2>&1)" && fail "no limit: ${output}"
+[[ "${output}" =~ pack:\ 6[0-9]{7}\ bytes\ are\ more\ than\ 60000000:.*60000000.*/bin/large ]] || fail "limit: ${output}"
+[[ -z "$(ls -d "${TEST_TMPDIR}"/refused* 2>/dev/null)" ]] || fail "limit: $(ls -d "${TEST_TMPDIR}"/refused*) is left"
+truncate --size=5000000 "${TEST_TMPDIR}/large"
+tools/portable/pack "${TEST_TMPDIR}/large" "${TEST_TMPDIR}/accepted" || fail "5 MB are refused"
+
 # What the loader opens lies in the folder.
 elsewhere="$(env -i PATH=/usr/bin:/bin LD_TRACE_LOADED_OBJECTS=1 "${folder}/run" lockstep |
   grep -F '=> /' | grep -Ev '/lib(c|m|dl|pthread|rt)\.so' | grep -Fv "${folder}/lib/")"
@@ -61,7 +69,7 @@ bare curves --device cpu 'gpt_shakespeare:*'
 # Without a GPU nothing passes that needs one.
 if ! nvidia-smi >/dev/null 2>&1; then
   bare check --results checked --curves 'toy_layerwise:single'
-  for name in gpu libraries tests curves benchmarks memcheck racecheck initcheck synccheck; do
+  for name in gpu libraries tests presets_shared curves benchmarks memcheck racecheck initcheck synccheck; do
     grep -q "^${name}: FAIL" checked/summary.txt || fail "check: ${name}: ${output}"
   done
   ((code == 1)) || fail "check: exit code ${code}"
