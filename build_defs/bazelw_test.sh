@@ -93,6 +93,7 @@ printf 'ID=ubuntu\nVERSION_ID="24.04"\n' >"${LOCKSTEP_OS_RELEASE}"
 run build //...
 expected=$'apt-get install --yes --no-install-recommends zwei\nbazel build //...'
 [[ "${calls}" == "${expected}" ]] || fail "other name: called ${calls}"
+[[ "${output}" == *"tried on Debian 12; of ubuntu-24.04 only the names"* ]] || fail "other name: said ${output}"
 printf 'ID=ubuntu\nVERSION_ID="22.04"\n' >"${LOCKSTEP_OS_RELEASE}"
 run build //...
 [[ ${code} == 1 && -z "${calls}" ]] || fail "no package: exit code ${code}, called ${calls}"
@@ -108,6 +109,7 @@ run build //...
 expected=$'apt-get install --yes --no-install-recommends one-dev\nbazel build //...'
 [[ "${calls}" == "${expected}" ]] || fail "one missing: called ${calls}"
 [[ "${output}" == *"installing 1 missing"*one-dev* ]] || fail "one missing: said ${output}"
+[[ "${output}" != *"only the names"* ]] || fail "Debian 12: said ${output}"
 
 : >"${box}/installed"
 : >"${box}/apt_works"
