@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Tests of what check_source.py and check_docs.py find.
+"""Tests of what check_source.py, check_docs.py and tidy.py find.
 
     python3 tools/habits/habits_test.py
 """
 
 import contextlib
 import io
+import os
+import tempfile
 import unittest
 
 import check_docs
 import check_source
+import tidy
 
 
 def breaches(path, *lines):
@@ -50,6 +53,33 @@ class CheckDocsTest(unittest.TestCase):
                      "//tools/bench:no_such", "tools/plan:no_such", "//no_such/...",
                      "./bazelw test //no_such/...", "./bazelw run //tools/bench:training -- --no_such"):
             self.assertNotEqual(self.complaints(code), "", code)
+
+
+class TidyTest(unittest.TestCase):
+    def judge(self, script, sources, seconds):
+        """What tidy.py makes of a clang-tidy that is this shell script, and what it prints."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "clang-tidy")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n" + script)
+            os.chmod(program, 0o755)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                return tidy.judge(program, sources, seconds), printed.getvalue()
+
+    def test_warnings_are_counted_and_shown(self):
+        script = 'for source; do :; done; test "$source" = good.cc || { echo "a warning"; exit 1; }'
+        found, printed = self.judge(script, ["bad.cc", "good.cc"], 600)
+        self.assertEqual(found, (1, []))
+        self.assertEqual(printed.count("a warning"), 1)
+
+    def test_a_program_that_cannot_run_passes_nothing(self):
+        found, _ = self.judge('echo "no such option" >&2; exit 1', ["good.cc"], 600)
+        self.assertEqual(found, (1, []))
+
+    def test_what_there_is_no_time_for_is_named(self):
+        found, _ = self.judge("exit 0", ["b.cc", "a.cc"], -1)
+        self.assertEqual(found, (0, ["a.cc", "b.cc"]))
 
 
 if __name__ == "__main__":

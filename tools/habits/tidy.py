@@ -62,17 +62,36 @@ def check(tidy, source, end):
     return done.stdout.decode() or done.stderr.decode()
 
 
+def judge(tidy, sources, seconds):
+    """Prints what clang-tidy says of `sources`. How many have warnings, and which ones there was no
+    time to begin within `seconds`."""
+    end = time.monotonic() + seconds
+    wrong, left_out = 0, []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        done = {pool.submit(check, tidy, source, end): source for source in sources}
+        for i, future in enumerate(concurrent.futures.as_completed(done)):
+            said = future.result()
+            if said is None:
+                left_out.append(done[future])
+                continue
+            print(f"tidy: {i + 1} of {len(sources)}, {done[future]}", flush=True)
+            if said:
+                wrong += 1
+                print(said, flush=True)
+    return wrong, sorted(left_out)
+
+
 def main():
     parser = argparse.ArgumentParser(description=DESCRIPTION)
     parser.add_argument("--since", default="HEAD~1", metavar="REV")
     parser.add_argument("--seconds", type=float, default=float("inf"),
-                        help="begins no further source after so long, and says how many are left")
+                        help="begins no further source after that time, and names those that are left")
     parser.add_argument("files", nargs="*")
     flags = parser.parse_args()
     os.chdir(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     tidy = shutil.which("clang-tidy-14") or shutil.which("clang-tidy")
     if tidy is None:
-        print("tidy: there is no clang-tidy (Debian: clang-tidy)", file=sys.stderr)
+        print("tidy: there is no clang-tidy; ./bazelw run //tools:format installs it", file=sys.stderr)
         return 1
     paths = flags.files or changed_since(flags.since)
     if not any(re.search(r"\.(h|cc)$", path) for path in paths):
@@ -83,22 +102,10 @@ def main():
     with open("compile_commands.json", encoding="utf-8") as file:
         compiled = {os.path.relpath(command["file"]) for command in json.load(file)}
     sources = sources_for(paths, compiled)
-    end = time.monotonic() + flags.seconds
-    wrong = left_out = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        done = {pool.submit(check, tidy, source, end): source for source in sources}
-        for i, future in enumerate(concurrent.futures.as_completed(done)):
-            said = future.result()
-            if said is None:
-                left_out += 1
-                continue
-            print(f"tidy: {i + 1} of {len(sources)}, {done[future]}", flush=True)
-            if said:
-                wrong += 1
-                print(said, flush=True)
+    wrong, left_out = judge(tidy, sources, flags.seconds)
     if left_out:
-        print(f"tidy: no time for {left_out} sources")
-    print(f"tidy: {wrong} of {len(sources)} sources have warnings")
+        print(f"tidy: no time for {len(left_out)} of {len(sources)} sources: {' '.join(left_out)}")
+    print(f"tidy: {wrong} of {len(sources) - len(left_out)} sources have warnings")
     return 1 if wrong else 0
 
 
