@@ -18,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // A data set of which only the shapes are asked.
 class ShapesOnly : public Dataset {
@@ -195,6 +196,7 @@ TEST(MakeModelTest, RefusesWrongKeys) {
   EXPECT_THAT(Problem("kind = \"resnett\"", kImages),
               AllOf(HasSubstr("model.kind"), HasSubstr("resnet")));
   EXPECT_THAT(Problem("hidden = 3", kImages), HasSubstr("model.kind"));
+  EXPECT_THAT(Problem("kind = \"gpt\"\nwidth = 3", kText), Not(HasSubstr("model.width")));
   EXPECT_THAT(Problem("kind = \"resnet\"\ndepth = 19", kImages),
               AllOf(HasSubstr("model.depth"), HasSubstr("19"), HasSubstr("18, 34 and 50")));
   EXPECT_THAT(Problem("kind = \"resnet\"\ndetph = 18", kImages),

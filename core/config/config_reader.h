@@ -88,7 +88,8 @@ class ConfigReader {
   void AddProblem(const std::string& key, const std::string& problem);
 
   // OK, or an InvalidArgument error with all problems, among them each key that nobody asked for
-  // and what may have been meant (key_suggestions.h).
+  // and what may have been meant (key_suggestions.h). Where the choice `kind` is missing or wrong,
+  // nobody can say which keys the table has, and no key is called unknown.
   absl::Status Finish();
 
  private:
@@ -134,6 +135,8 @@ class ConfigReader {
   ConfigTable table_;
   const ConfigValue::Table* members_;  // null if absent, or no table
   bool is_broken_ = false;             // no table, so nothing can be missing from it
+  std::string kind_;                   // the choice at "kind"; empty where there is none
+  bool knows_kind_ = true;             // false: "kind" was asked for, and is missing or wrong
   std::vector<std::string> known_;
   std::vector<std::string> problems_;
 };

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "core/config/config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,7 +17,9 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 Config Parse(const std::string& text) {
   absl::StatusOr<Config> config = Config::FromString(text, "a.toml");
@@ -211,6 +215,37 @@ TEST(ConfigReaderTest, ChoicesSuggestTheNearestName) {
             "optimizer.third is missing; set it in a configuration file, or with "
             "--set optimizer.third=\"sgd\"");
   EXPECT_EQ(kind, Kind::kSgd);
+}
+
+TEST(ConfigReaderTest, NoKeyIsUnknownBesideAWrongKind) {
+  for (const char* kind : {"kind = \"adam\"\n", "kind = 3\n", ""}) {
+    const Config config = Parse(std::string("[optimizer]\n") + kind + "beta = 0.9\n");
+    ConfigReader reader(config.Table("optimizer"));
+    Kind read = Kind::kSgd;
+    reader.RequireChoice("kind", &read, {{"sgd", Kind::kSgd}, {"adamw", Kind::kAdamW}});
+    const std::string message = Message(reader.Finish());
+    EXPECT_THAT(message, HasSubstr("optimizer.kind")) << kind;
+    EXPECT_THAT(message, Not(HasSubstr("unknown key"))) << kind;
+  }
+}
+
+TEST(ConfigReaderTest, AKeyOfAnotherKindNamesTheKind) {
+  const std::string choices = "[schedule] has kind, learning_rate";
+  for (const auto& [given, kind] :
+       {std::pair("kind = \"constant\"\n", "constant"), {"", "cosine"}}) {
+    const Config config =
+        Parse(std::string("[schedule]\n") + given + "decay_steps = 1\nzzzzzz = 1\n");
+    ConfigReader reader(config.Table("schedule"));
+    Kind read = Kind::kAdamW;
+    double learning_rate = 0;
+    reader.ReadChoice("kind", &read, {{"constant", Kind::kSgd}, {"cosine", Kind::kAdamW}});
+    reader.Read("learning_rate", &learning_rate);
+    const std::string message = Message(reader.Finish());
+    EXPECT_THAT(message,
+                HasSubstr(absl::StrCat("unknown key schedule.decay_steps with schedule.kind = \"",
+                                       kind, "\"; ", choices)));
+    EXPECT_THAT(message, HasSubstr("unknown key schedule.zzzzzz; " + choices));
+  }
 }
 
 TEST(ConfigReaderTest, UnknownKeysSuggestTheNearest) {

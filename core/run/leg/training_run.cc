@@ -40,6 +40,16 @@ constexpr int kMostRanksHere = 256;
 // Bytes of a workload's name: a name of a file may have 255, and a number may follow.
 constexpr size_t kLongestName = 200;
 
+// Lays `layer` over `config`. The layer says how long the run is: its train.epochs take the place
+// of earlier train.steps, and the other way round.
+void LayOver(const Config& layer, Config& config) {
+  const bool has_steps = layer.Table("train.steps").value != nullptr;
+  if (has_steps != CountsEpochs(layer)) {
+    config = config.Without(has_steps ? "train.epochs" : "train.steps");
+  }
+  config.Merge(layer);
+}
+
 // All configuration files and assignments, laid over each other.
 absl::StatusOr<Config> LoadConfig(const CommandLine& command_line) {
   if (command_line.configs.empty()) {
@@ -49,10 +59,12 @@ absl::StatusOr<Config> LoadConfig(const CommandLine& command_line) {
   Config config;
   for (const std::string& path : command_line.configs) {
     LS_ASSIGN_OR_RETURN(const Config layer, Config::FromFile(path));
-    config.Merge(layer);
+    LayOver(layer, config);
   }
   for (const std::string& assignment : command_line.assignments) {
-    LS_RETURN_IF_ERROR(config.Set(assignment));
+    Config layer;
+    LS_RETURN_IF_ERROR(layer.Set(assignment));
+    LayOver(layer, config);
   }
   return config;
 }
