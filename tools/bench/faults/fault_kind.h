@@ -1,5 +1,5 @@
 // What each kind of fault of //tools/bench:faults is to the program that counts them. A kind is a
-// file of its own and a row of AllFaultKinds (fault_kinds.cc).
+// file of its own and an element of AllFaultKinds (faults.cc).
 
 #pragma once
 
@@ -36,8 +36,5 @@ struct FaultKind {
   // stands in `failures`.
   std::function<absl::StatusOr<FaultCounts>(const FaultOptions&)> run;
 };
-
-// All kinds, in the order in which they run.
-std::vector<FaultKind> AllFaultKinds();
 
 }  // namespace lockstep

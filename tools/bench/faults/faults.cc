@@ -18,7 +18,12 @@
 #include "core/base/file.h"
 #include "core/base/flags.h"
 #include "core/base/status.h"
+#include "tools/bench/faults/bit_flips.h"
+#include "tools/bench/faults/environment_faults.h"
 #include "tools/bench/faults/fault_kind.h"
+#include "tools/bench/faults/mesh_changes.h"
+#include "tools/bench/faults/process_kills.h"
+#include "tools/bench/faults/thread_losses.h"
 
 ABSL_FLAG(std::string, kinds, "", "which, separated by commas; default: all");
 ABSL_FLAG(int, count, 0, "faults of each kind; default: as many as the kind usually has");
@@ -27,6 +32,12 @@ ABSL_FLAG(std::string, folder, "/tmp", "where the runs' files go; they are remov
 
 namespace lockstep {
 namespace {
+
+// All kinds, in the order in which they run.
+std::vector<FaultKind> AllFaultKinds() {
+  return {MeshChangesKind(), ProcessKillsKind(), ThreadLossesKind(), EnvironmentFaultsKind(),
+          BitFlipsKind()};
+}
 
 absl::StatusOr<std::vector<FaultKind>> ChosenKinds(const std::string& text) {
   const std::vector<FaultKind> all = AllFaultKinds();
