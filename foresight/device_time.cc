@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Those of cuBLAS's kernels for tensor cores that count (its kernels' names have them).
+// The tiles of cuBLAS's common kernels for tensor cores, as the kernels' names give them.
 struct Tile {
   double m, n;
 };

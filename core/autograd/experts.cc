@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// The choices of all rows on the host. Where loops are skipped nothing was chosen: experts then get
-// rows in turns.
+// The choices of all rows, on the host. Kernels that skip their loops choose nothing: experts then
+// get rows in turns.
 std::vector<int32_t> ChoicesOf(Kernels& kernels, const Routing& routing, const Tensor& chosen) {
   std::vector<int32_t> choices(static_cast<size_t>(chosen.elements()));
   if (SkipsLoops()) {
@@ -27,8 +27,8 @@ std::vector<int32_t> ChoicesOf(Kernels& kernels, const Routing& routing, const T
   return choices;
 }
 
-// Choices that name the experts so often in each leaf: counts [experts * leaves], by (expert,
-// leaf), of which each leaf has as many together.
+// Choices in which each leaf names each expert as often as `counts` [experts * leaves] says, by
+// (expert, leaf). All leaves have the same number of choices.
 std::vector<int32_t> ChoicesWith(const std::vector<int64_t>& counts, int64_t leaves) {
   std::vector<int32_t> choices;
   const int64_t experts = std::ssize(counts) / leaves;
@@ -127,7 +127,7 @@ ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& c
   for (int64_t i = 0; i < std::ssize(counts_of_run_ranks_); ++i) {
     counts_[i / leaves % routing.experts] += counts_of_run_ranks_[i];
   }
-  // Choices of the runs before, which come first.
+  // Choices of each expert by earlier runs; they take the expert's places first.
   std::vector<int64_t> before(counts_.size());
   counts_of_all_ = counts_;
   if (ranks.size > 1) {
@@ -140,7 +140,7 @@ ExpertRows::ExpertRows(Kernels& kernels, const Routing& routing, const Tensor& c
       if (i / counts_.size() < static_cast<size_t>(ranks.index)) before[expert] += gathered[i];
     }
   }
-  // By rank of the run: the first choices of all are kept.
+  // Rank by rank within the run: an expert keeps the first choices that it has room for.
   std::vector<int64_t> before_here(counts_.size());
   for (int64_t i = 0; capacity && i < std::ssize(counts_of_run_ranks_); ++i) {
     const int64_t expert = i / leaves % routing.experts;

@@ -54,8 +54,7 @@ LeafSum SlicedInputs(Tape& tape, const WeightProduct& product, const Variable& x
 // The sum, along the tree over leaves. Uses its values up.
 Variable AddUp(Tape& tape, LeafSum sum);
 
-// --- what low-rank adapters are made of
-// -----------------------------------------------------------
+// --- low-rank adapters --------------------------------------------------------------------------
 
 // Dropout and scale for the readers of each leaf, and the scale of a sum's leaves. `first_element`:
 // where x begins in the unsharded tensor.

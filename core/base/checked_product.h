@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// The product of numbers that come from outside (a configuration, a file), none negative; nothing
-// where they, multiplied in their order, do not fit into int64. Sizes in bytes are made so, before
-// anything is allocated.
+// Returns first * the product of `numbers`, or nothing where a product on the way does not fit into
+// int64. None may be negative. Sizes in bytes that a configuration or a file decides are computed
+// with it, before anything is allocated.
 template <std::ranges::input_range Numbers>
 std::optional<int64_t> CheckedProduct(const Numbers& numbers, int64_t first = 1) {
   int64_t product = first;

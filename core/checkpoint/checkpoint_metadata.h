@@ -22,7 +22,7 @@ struct CheckpointInfo {
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };
 
-// Which of a checkpoint's files one is.
+// The place of one file among the files of a checkpoint.
 struct ShardNumber {
   int64_t shard = 0;  // of `shards`, counted from 0; files count from 1
   int64_t shards = 1;

@@ -47,7 +47,7 @@ absl::Status Agree(const absl::Status& own, Communicator& ranks) {
                       reinterpret_cast<const char*>(text.raw()));
 }
 
-// Which shard this rank writes; those that write none count all the same.
+// The number of the shard that this rank writes. Ranks that write none call it all the same.
 absl::StatusOr<ShardNumber> NumberShards(const std::vector<StateTensor>& state,
                                          Communicator& ranks) {
   CpuAllocator allocator;

@@ -148,7 +148,7 @@ absl::Status TokenFile::CheckTokens() {
   const std::span<const std::byte> bytes = file_.bytes().subspan(sizeof(Header));
   const uint32_t largest = token_bytes_ == 2 ? Largest<uint16_t>(bytes) : Largest<uint32_t>(bytes);
   if (largest >= static_cast<uint64_t>(vocabulary_)) {
-    // Which one it is, in parts that fit into memory.
+    // Copy, which takes parts that fit into memory, finds the token and names it.
     constexpr int64_t kTogether = 1 << 16;
     std::vector<int32_t> part;
     for (int64_t begin = 0; begin < tokens_; begin += kTogether) {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Rows of each of some experts: `count` of `of_expert`, from the row `first` on.
+// Adds the rows `own` of each of `experts` to `ranges`, where every expert has `of_expert` rows.
 void AddRows(std::vector<Range>& ranges, const Range& experts, int64_t of_expert,
              const Range& own) {
   for (int64_t i = 0; i < experts.count; ++i) {

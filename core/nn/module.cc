@@ -135,8 +135,9 @@ void Block::DeclarePop(const std::string& name) { pops_.push_back({"", name}); }
 void Block::Stash(Pass& pass, const std::string& name, Variable variable) {
   const SkipName* skip = Find(stashes_, name);
   if (skip == nullptr) ThrowFault(this->name(), name, "is stashed, but was not declared");
-  // With a gradient of its own, added to the variable's when backward comes by here: so it makes no
-  // difference to the order of sums whether the block that pops it is on another rank.
+  // The stashed variable has a gradient of its own, which is added to that of `variable` when
+  // backward reaches this block. So the order of sums is the same if another rank has the block
+  // that pops the skip.
   Variable stashed = pass.tape.Result(variable.value, variable.needs_gradient());
   pass.tape.Record(stashed, [&tape = pass.tape, slot = variable.gradient](Tensor dy) {
     slot->Add(tape.kernels(), std::move(dy));
@@ -150,7 +151,7 @@ Variable Block::Pop(Pass& pass, const std::string& name) {
   return pass.skips.Take(*skip);
 }
 
-// A name is stashed once and popped once in a model, so what waits tells what Forward has done.
+// A model stashes and pops each name once, so the skips that wait tell what Forward has done.
 void Block::CheckSkips(const Pass& pass) const {
   for (const SkipName& skip : stashes_) {
     if (!pass.skips.Contains(skip)) ThrowFault(name(), skip.ToString(), "was not stashed");

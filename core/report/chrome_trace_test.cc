@@ -46,7 +46,7 @@ class ChromeTraceTest : public testing::Test {
     return Json::parse(text).at("traceEvents");
   }
 
-  // Those of one phase: "X" complete, "M" metadata, "s" "t" "f" flow.
+  // The events of one phase: "X" complete, "M" metadata, "s" "t" "f" flow.
   static std::vector<Json> OfPhase(const Json& events, const std::string& phase) {
     std::vector<Json> found;
     for (const Json& event : events) {

@@ -352,7 +352,7 @@ class Trainer {
     report_.losses.push_back(result.loss);
     report_.loss_scale = result.loss_scale;
     report_.skipped_steps += result.skipped ? 1 : 0;
-    // Those of a run that is over before it is warm are kept, and called so.
+    // The times of warm-up steps are dropped. A run that ends within them keeps them, and says so.
     if (report_.steps == kWarmUpSteps + 1) {
       report_.times = {};
       report_.kernel_nanos = 0;

@@ -5,9 +5,10 @@
 
 namespace lockstep {
 
-// Bytes of the first of the words that GPT-2 cuts a text into before it looks for byte pairs, none
-// of which reaches from one word into the next. Words are the matches of the expression that was
-// published with the model (openai/gpt-2, src/encoder.py), by the first alternative that fits:
+// Returns the length in bytes of the first word of a text. GPT-2 cuts a text into words before it
+// looks for byte pairs; no pair reaches from one word into the next. Words are the matches of the
+// expression that was published with the model (openai/gpt-2, src/encoder.py), by the first
+// alternative that fits:
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //

@@ -22,7 +22,7 @@ PublishedNames LlamaNames(const LlamaOptions& options) {
                              .layout = layout,
                              .of_parameter = rows});
   };
-  // Those of a layer's experts follow each other, tensor by tensor.
+  // The parameters of a layer's experts follow each other, tensor by tensor.
   const auto add_experts = [&](const std::string& ours, const std::string& theirs) {
     add(ours + ".router", theirs + ".gate");
     const int64_t experts = options.experts->routing.experts, hidden = options.experts->hidden;

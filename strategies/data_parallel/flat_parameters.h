@@ -9,13 +9,13 @@ namespace lockstep {
 
 // What a rank divides with others, and with whom.
 struct ShardGroups {
-  // Each keeps one shard of every unit, always.
+  // Ranks among which every unit is divided: each always keeps one shard.
   Communicator& shards;
-  // Those of `shards` next to this rank that keep a unit together between its forward and its
-  // backward, each an equal shard: all of them (these are the shards of every unit), fewer, or this
-  // rank alone, which keeps the whole.
+  // Ranks of `shards`, next to this one, that keep a unit together between its forward and its
+  // backward, each an equal shard: all ranks of `shards` (each then keeps its usual shard), some of
+  // them, or this rank alone, which keeps the whole unit.
   Communicator& neighbours;
-  // Those that keep the same shard, and train it on other shards of the batch.
+  // Ranks that keep the same shard, and train it on other shards of the batch.
   Communicator& replicas;
   Divided divided = Divided::kParameters;
   // Whether this rank's gradients count in the sums over `shards`. Those of other ranks along cp

@@ -12,15 +12,15 @@ struct Sharding {
   Divided divided = Divided::kParameters;
   // Where parameters are divided:
   Unshard unshard = Unshard::kPass;
-  // Ranks that keep a unit together between its forward and its backward, each an equal shard: 1
-  // where each keeps the whole unit; by default all of mesh.dp x mesh.cp, which keep no more than
-  // their shards.
+  // Number of ranks that keep a unit together between its forward and its backward, each an equal
+  // shard. 1: each rank keeps the whole unit. By default all ranks of mesh.dp x mesh.cp: each keeps
+  // only the shard that is its own.
   std::optional<int> neighbours = std::nullopt;
 };
 
-// Each rank keeps a shard of the optimizer state of its stages, or of their gradients or parameters
-// too, block by block (FsdpUnit, ShardedGradients). Gradients are reduce-scattered, and the
-// optimizer updates the shard.
+// Makes the mechanism in which each rank keeps a shard of its stages' optimizer state, and, block
+// by block, of their gradients and parameters too if `sharding` divides these (FsdpUnit,
+// ShardedGradients). Gradients are reduce-scattered, and the optimizer updates the shard.
 DataParallelMaker MakeSharded(const Sharding& sharding);
 
 }  // namespace lockstep

@@ -36,8 +36,8 @@ class ExpertRanks : public ExpertGroup {
   struct Rows {
     double sent = 0, received = 0;
   };
-  // Those of a layer for each micro-batch of this rank's in a step, in order, on average over all
-  // training steps so far; none before the first one.
+  // Rows of a layer for each micro-batch that this rank has in a step, in order, averaged over all
+  // training steps so far. Empty before the first step.
   std::vector<Rows> MeanRows(const std::string& layer) const;
 
  private:

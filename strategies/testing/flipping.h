@@ -24,9 +24,8 @@ struct Flip {
   Target target = Target::kState;
   int rank = 0;
   int64_t step = 0;  // counted from 0
-  // Which of the tensors: its index in the state, or among those of the pass or the calls, modulo
-  // their number;
-  // and which of its bits, modulo their number.
+  // The tensor: its index in the state, or among the tensors of the pass or the calls, modulo their
+  // number. The bit: its index in that tensor, modulo the number of bits.
   uint64_t tensor = 0;
   uint64_t bit = 0;
   // The flip happens where the step is trained for this time, as steps are repeated; -1: each time.

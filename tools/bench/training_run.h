@@ -54,7 +54,7 @@ struct TrainingTiming {
   int64_t peak_bytes = 0;        // of the rank that holds most
   double gflops = 0;             // model GFLOP/s over all ranks: 6 multiply-adds of forward
   double outside_kernels = 0;    // fraction of a step
-  double bubble = 0;             // the same, that ranks wait for other stages, in the mean
+  double bubble = 0;             // fraction of a step that ranks wait for other stages, on average
   double predicted_bubble = 0;   // by the strategy's theory
   MemoryBooks memory;            // of rank 0
   CheckpointCosts checkpoints;   // of rank 0
@@ -80,16 +80,16 @@ struct Rounds {
   int steps = 1;  // timed in each measurement, after two that warm up
   std::optional<TorchPeer> peer = {};
   std::function<void()> before_each = [] {};
-  std::string progress = {};  // what a round is called meanwhile; empty: the workload, 2 of 3
+  std::string progress = {};  // how progress names a round; empty: workload and number
 };
 
-// Times the contenders, and PyTorch's side of each, in turn, as often as there are rounds: a
-// machine's neighbours slow down now the one and now the other. Says on the standard error stream
+// Times the contenders, and PyTorch's side of each, in turn, once in each round, because a
+// machine's neighbours slow down now one of them and now another. Says on the standard error stream
 // which round has begun. InvalidArgument where `rounds` has no round or no step.
 absl::Status MeasureInTurn(const TrainingWorkload& workload, const Rounds& rounds,
                            absl::Span<Contender> contenders);
 
-// The end of a row: PyTorch's figure, 0 if there is none, and what ours is of it.
+// Prints the end of a row: PyTorch's figure (0: none was measured), and ours divided by it.
 void PrintPeer(double ours, double torch);
 
 }  // namespace lockstep

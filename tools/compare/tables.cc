@@ -194,7 +194,8 @@ Table TimeTable(const Runs& runs) {
                  columns);
 }
 
-// And, where no run predicts some class of memory, a note that says why.
+// Adds the table of memory, and a note where some class of memory is not predicted, with the
+// reason.
 void AddMemory(const Runs& runs, std::vector<Section::Item>& items) {
   std::vector<RunColumn> columns = {{"peak", [](auto& of) { return Bytes(of.run.memory_peak); }}};
   std::vector<std::string> not_predicted;

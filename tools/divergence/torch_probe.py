@@ -69,7 +69,7 @@ def _hex(number):
 
 
 def checksum(text):
-    """Of a row, as core/base/checksum.h has it."""
+    """The checksum of a row, as core/base/checksum.h computes it."""
     data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(torch.int64)
     return _hex(_mix((torch.arange(len(data)) + 1) * _INDEX_STEP + data).sum().item())
 
@@ -102,7 +102,7 @@ class Held:
             self.dimension, self.ranges = None, []
 
     def indices(self):
-        """Of the elements held, in the row-major whole."""
+        """Index of each held element in the whole tensor, row-major."""
         count = 1
         for extent in self.whole:
             count *= extent

@@ -37,14 +37,11 @@ RULES = [
      re.compile(r"absl/container/(flat|node)_hash_|absl::(flat|node)_hash_"),
      lambda path: not path.startswith("tools/habits/") and not path.endswith(".md")),
     # A reader must find the subject of a sentence.
-    (BEGINS_WITH_OF, re.compile(r"^\s*(//|#) Of \S"), lambda path: not path.endswith(".md")),
-    # These stand for a noun that the reader then has to look for.
-    ("\"such a one\", \"so much\" or \"the same of\" in a comment: name the thing again",
-     re.compile(r"(//|#).*\b(such a one|so much|the same of)\b", re.IGNORECASE),
-     lambda path: not path.startswith("tools/habits/") and not path.endswith(".md")),
-    ("\"such a one\", \"so much\" or \"the same of\" in a page: name the thing again",
+    (BEGINS_WITH_OF, re.compile(r"^\s*(//|#|\"\"\") ?Of \S"), lambda path: not path.endswith(".md")),
+    # These stand for a noun that the reader then has to look for: in comments, pages and messages.
+    ("\"such a one\", \"so much\" or \"the same of\": name the thing again",
      re.compile(r"\b(such a one|so much|the same of)\b", re.IGNORECASE),
-     lambda path: path.endswith(".md")),
+     lambda path: not path.startswith("tools/habits/")),
 ]
 
 # Built programs, packages, weights and data sets stay out. What these folders hold was made here, for

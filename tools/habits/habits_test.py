@@ -24,6 +24,7 @@ class CheckSourceTest(unittest.TestCase):
         self.assertEqual(breaches("a.h", "// Of the ranks, those with a shard.", "int a;"), [1])
         self.assertEqual(breaches("a.h", "int a;", "  // Of `tensors`, the first."), [2])
         self.assertEqual(breaches("a.toml", "# Of WORKLOAD, the name."), [1])
+        self.assertEqual(breaches("a.py", '    """Of a row, the checksum."""'), [1])
 
     def test_a_sentence_may_go_on_with_of(self):
         self.assertEqual(breaches("a.h", "// The product", "// Of the Ring."), [])
@@ -31,7 +32,7 @@ class CheckSourceTest(unittest.TestCase):
     def test_things_are_named_again(self):
         self.assertEqual(breaches("a.cc", "// The same of a rank.", "f();  // or such a one"), [1, 2])
         self.assertEqual(breaches("a.md", "It takes so much.", "All of it."), [1])
-        self.assertEqual(breaches("a.cc", 'Say("so much");'), [])
+        self.assertEqual(breaches("a.cc", 'Say("so much");', "int so_much;"), [1])
 
 
 class CheckDocsTest(unittest.TestCase):

@@ -17,7 +17,7 @@ using Arrays = std::vector<reference::Array>;
 
 struct OperationCase {
   std::string name;           // letters and digits
-  std::vector<Shape> inputs;  // of the variables that gradients are wanted of
+  std::vector<Shape> inputs;  // shapes of the variables whose gradients are compared
   std::vector<Shape> leaves;
   std::function<Variable(Tape& tape, const std::vector<Variable>& inputs,
                          const std::vector<Leaf*>& leaves)>
@@ -37,7 +37,7 @@ struct Operands {
 };
 Operands RandomOperands(const OperationCase& operation, uint64_t stream);
 
-// What one forward and backward gave; gradients are undefined where none came.
+// Output and gradients of one forward and backward. A gradient that did not come is undefined.
 struct Gradients {
   reference::Array output;
   Arrays inputs, leaves;

@@ -17,7 +17,7 @@ class CapturedLog final : public google::LogSink {
   CapturedLog(const CapturedLog&) = delete;
   CapturedLog& operator=(const CapturedLog&) = delete;
 
-  // Those of so far, oldest first, without prefix.
+  // The lines logged so far, oldest first, without prefix.
   std::vector<std::string> lines() const {
     std::lock_guard lock(mutex_);
     return lines_;

@@ -43,14 +43,14 @@ void PackBf16Right(const Bf16View& b, int64_t k, int64_t n, Bf16* packed);
 int64_t PackedBf16LeftSize(int64_t m, int64_t k);
 void PackBf16LeftTransposed(const Bf16* from, int64_t stride, int64_t m, int64_t k, Bf16* packed);
 
-// c[m, n] = a[m, k] b[k, n] (+ each addend[m, n], in order) (+ bias[n]) (+ residual[m, n]). A chain
-// that goes on, from `start`, has the bits of one product over all of k if the k of all calls but
-// the last is even.
+// c[m, n] = a[m, k] b[k, n] (+ each addend[m, n], in order) (+ bias[n]) (+ residual[m, n]). Several
+// calls may divide k: each starts its chains from the result of the call before (`start`). They
+// give the bits of one product over all of k if each call but the last has an even k.
 struct Bf16Product {
   int64_t m = 0, n = 0, k = 0;
-  // So many products are added up, as the leaves of a tree (core/base/sum_tree.h): a power of two,
-  // at most kLeafGroup. Each is made as if alone, from zero. More than one: a is packed, `start`
-  // is null, and the packed operands of the leaves follow each other.
+  // Number of products that are added up as the leaves of a tree (core/base/sum_tree.h): a power of
+  // two, at most kLeafGroup. Each product starts from zero. With more than one, a is packed,
+  // `start` is null, and the packed operands of the leaves follow each other.
   int leaves = 1;
   const Bf16* a = nullptr;
   int64_t a_stride = 0;  // between the rows of a; 0: a is packed

@@ -45,7 +45,7 @@ struct CudnnConvolutions::Plan {
   FilterDescriptor w;
   ConvolutionDescriptor convolution;
   ActivationDescriptor identity;
-  // That of the plan's pass.
+  // Algorithms. A plan uses the one of its own pass.
   cudnnConvolutionFwdAlgo_t forward = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
   cudnnConvolutionBwdDataAlgo_t backward_input = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
   cudnnConvolutionBwdFilterAlgo_t backward_weight = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
