@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -24,11 +25,8 @@ extern "C" const char __executable_start, _end;
 namespace lockstep::emulation {
 namespace {
 
-constexpr int kLanes = 32;
+constexpr uint32_t kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-
-// What a thread waits for.
-enum class Waits { kNothing, kBlock, kWarp, kIsOver };
 
 struct PendingCopy {
   size_t shared_offset;
@@ -38,8 +36,7 @@ struct PendingCopy {
 
 struct Thread {
   uint3 index = {};
-  int number = 0;  // in its block
-  Waits waits = Waits::kNothing;
+  uint32_t number = 0;     // in its block
   Fiber* fiber = nullptr;  // null before it begins
   std::vector<PendingCopy> copies;
 };
@@ -51,8 +48,15 @@ struct Exchange {
   uint64_t result = 0;
 };
 
-// What the lanes of a warp do together at present.
+// The state of a warp's lanes, as sets with a bit for each lane, and what they do together.
 struct Warp {
+  unsigned all = 0;         // lanes that there are
+  unsigned ready = 0;       // that wait for nothing
+  unsigned begun = 0;       // that have a fiber
+  unsigned at_barrier = 0;  // that wait for the block
+  unsigned over = 0;        // that have ended
+  // All other lanes wait for lanes of their warp.
+
   WarpFunction function = nullptr;
   unsigned mask = 0, arrived = 0;
   void* operands[kLanes] = {};  // null: the lane is not in the mask
@@ -77,22 +81,33 @@ class BlockRunner {
   unsigned SyncThreads(unsigned bits);
   void TogetherAsWarp(unsigned mask, WarpFunction function, void* operands);
   // The calling thread's; keeps what it holds up to its next use by that thread.
-  Exchange& exchange() { return warp().exchanges[static_cast<size_t>(thread_->number % kLanes)]; }
+  Exchange& exchange() { return warp().exchanges[thread_->number % kLanes]; }
   void SyncWarp(unsigned mask);
   void Check(Access access, const void* address, size_t bytes, size_t alignment);
   void FinishCopies();
-  // Ends the kernel.
-  [[noreturn]] void Fail(cudaError_t error, const std::string& what);
+  // End the kernel. Messages are put together out of line, so that the callers stay short.
+  [[noreturn, gnu::cold, gnu::noinline]] void Fail(cudaError_t error, const std::string& what);
+  [[noreturn, gnu::cold, gnu::noinline]] void FailToShuffle(int lane);
+  [[noreturn, gnu::cold, gnu::noinline]] void FailTogether(const char* what);
 
  private:
-  static void RunThread(void* runner);
+  static void RunThreads(void* runner);
   void BeginBlock(int64_t block);
   void RunBlock();
-  bool RunWarp(size_t warp);
+  bool RunWarp(size_t number);
   void Resume(Thread& thread);
+  bool IsOver() const;
   bool PassBarrier();
-  Warp& warp() { return warps_[static_cast<size_t>(thread_->number / kLanes)]; }
-  void Wait(Waits waits);
+  Warp& warp() { return warps_[thread_->number / kLanes]; }
+  unsigned LaneBit() const { return 1u << thread_->number % kLanes; }
+  void Wait(Warp& own);
+  // The parts of Check for shared memory, and for memory outside the ranges accessed last.
+  [[gnu::noinline]] void CheckShared(Access access, const void* address, size_t bytes);
+  [[gnu::noinline]] void Judge(Access access, const void* address, size_t bytes);
+  [[noreturn, gnu::cold, gnu::noinline]] void FailUnaligned(Access access, const void* address,
+                                                            size_t bytes, size_t alignment);
+  [[noreturn, gnu::cold, gnu::noinline]] void FailShared(Access access, size_t offset, size_t bytes,
+                                                         const SharedMemory::Accessor& accessor);
   bool IsReadable(const void* address, size_t bytes) const;
   std::string Where() const;
 
@@ -116,7 +131,10 @@ class BlockRunner {
   static constexpr size_t kRanges = 8;
   std::array<Memory::Range, kRanges> ranges_;  // that were accessed last
   size_t next_range_ = 0;
+  uint64_t ranges_generation_ = 0;  // of all of them
 };
+
+const char* Verb(Access access) { return access == Access::kRead ? "reads " : "writes "; }
 
 // The runner of the kernel that runs on this thread of the host; null: none does.
 thread_local BlockRunner* running = nullptr;
@@ -130,6 +148,7 @@ std::optional<Fault> BlockRunner::Run(const KernelLaunch& launch, int device, co
   random_.seed(seed);
   fault_.reset();
   ranges_ = {};
+  ranges_generation_ = 0;
   running = this;
   std::vector<int64_t> blocks(static_cast<size_t>(launch.shape.grid.count()));
   std::iota(blocks.begin(), blocks.end(), 0);
@@ -156,12 +175,14 @@ void BlockRunner::BeginBlock(int64_t block) {
     thread.index = {static_cast<uint32_t>(number % extents.x),
                     static_cast<uint32_t>(number / extents.x % extents.y),
                     static_cast<uint32_t>(number / extents.x / extents.y)};
-    thread.number = static_cast<int>(i);
-    thread.waits = Waits::kNothing;
+    thread.number = static_cast<uint32_t>(i);
     thread.fiber = nullptr;
     thread.copies.clear();
   }
-  warps_.assign((threads_.size() + kLanes - 1) / kLanes, {});
+  warps_.assign((threads_.size() + kLanes - 1) / kLanes, {.all = kAllLanes, .ready = kAllLanes});
+  if (const size_t rest = threads_.size() % kLanes; rest != 0) {
+    warps_.back().all = warps_.back().ready = (1u << rest) - 1;
+  }
   order_.resize(warps_.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
   idle_.clear();
@@ -173,37 +194,59 @@ void BlockRunner::RunBlock() {
     std::shuffle(order_.begin(), order_.end(), random_);
     bool moved = false;
     for (const size_t warp : order_) {
-      while (RunWarp(warp)) moved = true;
+      if (RunWarp(warp)) moved = true;
       if (fault_.has_value()) return;
     }
-    const auto is_over = [](const Thread& thread) { return thread.waits == Waits::kIsOver; };
-    if (std::all_of(threads_.begin(), threads_.end(), is_over)) return;
+    if (IsOver()) return;
     if (!PassBarrier() && !moved) {
-      const auto waits = std::find_if_not(threads_.begin(), threads_.end(), is_over);
-      thread_ = &*waits;
+      const auto waits = std::find_if(warps_.begin(), warps_.end(),
+                                      [](const Warp& warp) { return warp.over != warp.all; });
+      const auto lane = static_cast<size_t>(std::countr_zero(waits->all & ~waits->over));
+      thread_ = &threads_[static_cast<size_t>(waits - warps_.begin()) * kLanes + lane];
       fault_ = {cudaErrorLaunchTimeout,
                 absl::StrCat(Where(), ": waits for threads of its ",
-                             waits->waits == Waits::kWarp ? "warp" : "block", " that never come")};
+                             (waits->at_barrier & LaneBit()) == 0 ? "warp" : "block",
+                             " that never come")};
       return;
     }
   }
 }
 
-// Runs the lanes that wait for nothing; whether there were any.
-bool BlockRunner::RunWarp(size_t warp) {
-  bool moved = false;
-  const size_t end = std::min((warp + 1) * kLanes, threads_.size());
-  for (size_t i = warp * kLanes; i < end; ++i) {
-    if (threads_[i].waits != Waits::kNothing) continue;
-    moved = true;
-    Resume(threads_[i]);
-    if (fault_.has_value()) return false;
+// Runs the lanes that wait for nothing until there are none; whether there were any.
+bool BlockRunner::RunWarp(size_t number) {
+  const Warp& warp = warps_[number];
+  if (warp.ready == 0) return false;
+  while (warp.ready != 0 && !fault_.has_value()) {
+    Resume(threads_[number * kLanes + static_cast<size_t>(std::countr_zero(warp.ready))]);
   }
-  return moved;
+  return true;
 }
 
-void BlockRunner::RunThread(void* runner) {
-  static_cast<BlockRunner*>(runner)->launch_->run_thread();
+// Runs the thread that has been given a fiber, and then, on the same one, others of the warp that
+// have not begun.
+void BlockRunner::RunThreads(void* of_runner) {
+  auto& runner = *static_cast<BlockRunner*>(of_runner);
+  Warp& warp = runner.warp();
+  const size_t first = runner.thread_->number / kLanes * kLanes;
+  Fiber* const fiber = runner.thread_->fiber;
+  for (;;) {
+    warp.begun |= runner.LaneBit();
+    runner.launch_->run_thread();
+    if (!runner.thread_->copies.empty()) {
+      runner.fault_ = {
+          cudaErrorLaunchFailure,
+          absl::StrCat(runner.Where(), ": ends with a copy to shared memory on its way")};
+      return;
+    }
+    warp.ready &= ~runner.LaneBit();
+    warp.over |= runner.LaneBit();
+    const unsigned next = warp.ready & ~warp.begun;
+    if (next == 0) break;
+    runner.thread_ = &runner.threads_[first + static_cast<size_t>(std::countr_zero(next))];
+    runner.thread_->fiber = fiber;
+  }
+  // The fiber yields next, before anybody can begin another thread on it.
+  runner.idle_.push_back(fiber);
 }
 
 void BlockRunner::Resume(Thread& thread) {
@@ -215,69 +258,76 @@ void BlockRunner::Resume(Thread& thread) {
     }
     thread.fiber = idle_.back();
     idle_.pop_back();
-    thread.fiber->Start(&RunThread, this);
+    thread.fiber->Start(&RunThreads, this);
   }
-  if (!thread.fiber->Resume()) return;
-  if (!thread.copies.empty() && !fault_.has_value()) {
-    fault_ = {cudaErrorLaunchFailure,
-              absl::StrCat(Where(), ": ends with a copy to shared memory on its way")};
-  }
-  thread.waits = Waits::kIsOver;
-  idle_.push_back(thread.fiber);
+  thread.fiber->Resume();
+}
+
+bool BlockRunner::IsOver() const {
+  return std::all_of(warps_.begin(), warps_.end(),
+                     [](const Warp& warp) { return warp.over == warp.all; });
 }
 
 // Lets threads go on if all that have not ended wait at the barrier; whether it did.
 bool BlockRunner::PassBarrier() {
-  for (const Thread& thread : threads_) {
-    if (thread.waits != Waits::kBlock && thread.waits != Waits::kIsOver) return false;
+  for (const Warp& warp : warps_) {
+    if ((warp.at_barrier | warp.over) != warp.all) return false;
   }
-  for (Thread& thread : threads_) {
-    if (thread.waits == Waits::kBlock) thread.waits = Waits::kNothing;
-  }
+  for (Warp& warp : warps_) warp.ready = std::exchange(warp.at_barrier, 0);
   barrier_result_ = std::exchange(barrier_bits_, 0);
   shared_.PassBarrier();
   return true;
 }
 
-void BlockRunner::Wait(Waits waits) {
+// Lets others run until the calling thread, which is no longer ready, is ready again. Switches
+// straight to the next ready lane of the warp where there is one, else to the scheduler.
+void BlockRunner::Wait(Warp& own) {
   Thread& waiting = *thread_;
-  waiting.waits = waits;
-  waiting.fiber->Yield();
+  const unsigned others = own.ready & own.begun;
+  if (others == 0) return waiting.fiber->Yield();
+  const uint32_t lane = waiting.number % kLanes;
+  const unsigned later = others >> lane << lane;
+  const int next = std::countr_zero(later != 0 ? later : others);
+  thread_ = &waiting - lane + next;
+  waiting.fiber->YieldTo(*thread_->fiber);
 }
 
 unsigned BlockRunner::SyncThreads(unsigned bits) {
   barrier_bits_ |= bits;
-  Wait(Waits::kBlock);
+  Warp& own = warp();
+  own.ready &= ~LaneBit();
+  own.at_barrier |= LaneBit();
+  Wait(own);
   return barrier_result_;
 }
 
 void BlockRunner::TogetherAsWarp(unsigned mask, WarpFunction function, void* operands) {
   Warp& together = warp();
-  const auto lane = static_cast<unsigned>(thread_->number % kLanes);
-  if ((mask >> lane & 1) == 0) Fail(cudaErrorLaunchFailure, "is not in the mask that it passes");
+  const uint32_t lane = thread_->number % kLanes;
+  if ((mask >> lane & 1) == 0) FailTogether("is not in the mask that it passes");
   if (together.arrived == 0) {
     together.function = function;
     together.mask = mask;
     if (mask != kAllLanes)
       std::fill(std::begin(together.operands), std::end(together.operands), nullptr);
   } else if (together.function != function || together.mask != mask) {
-    Fail(cudaErrorLaunchFailure, "does something else than the other lanes of its warp");
+    FailTogether("does something else than the other lanes of its warp");
   }
   together.arrived |= 1u << lane;
   together.operands[lane] = operands;
-  if (together.arrived != mask) return Wait(Waits::kWarp);
+  if (together.arrived != mask) {
+    together.ready &= ~(1u << lane);
+    return Wait(together);
+  }
   function(together.operands);
   together.arrived = 0;
-  const size_t first = static_cast<size_t>(thread_->number / kLanes) * kLanes;
-  for (size_t i = 0; i < kLanes; ++i) {
-    if ((mask >> i & 1) != 0) threads_[first + i].waits = Waits::kNothing;
-  }
+  together.ready |= mask;
 }
 
 void BlockRunner::SyncWarp(unsigned mask) {
   Warp& own = warp();
   // The last to come counts for all.
-  if ((own.arrived | 1u << thread_->number % kLanes) == mask) ++own.epoch;
+  if ((own.arrived | LaneBit()) == mask) ++own.epoch;
   TogetherAsWarp(
       mask, [](void* const(&)[kLanes]) {}, nullptr);
 }
@@ -293,36 +343,59 @@ bool BlockRunner::IsReadable(const void* address, size_t bytes) const {
          within(&__executable_start, static_cast<size_t>(&_end - &__executable_start));
 }
 
-void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t alignment) {
+inline void BlockRunner::Check(Access access, const void* address, size_t bytes, size_t alignment) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   // A fiber's own stack: local variables.
   if (begin - reinterpret_cast<uintptr_t>(thread_->fiber->stack()) < Fiber::kStackBytes) return;
-  const char* const verb = access == Access::kRead ? "reads " : "writes ";
   if ((begin & (alignment - 1)) != 0) {
-    Fail(cudaErrorMisalignedAddress,
-         absl::StrCat(verb, bytes, " bytes at ", absl::Hex(begin), ", no multiple of ", alignment));
+    FailUnaligned(access, address, bytes, alignment);
   }
-  if (shared_.Contains(address)) {
-    const SharedMemory::Accessor accessor = {.thread = thread_->number, .warp_epoch = warp().epoch};
-    const size_t offset = shared_.Offset(address);
-    const std::string problem = access == Access::kRead ? shared_.Read(offset, bytes, accessor)
-                                                        : shared_.Write(offset, bytes, accessor);
-    if (!problem.empty()) Fail(cudaErrorIllegalAddress, absl::StrCat(verb, problem));
-    return;
-  }
+  if (shared_.Contains(address)) return CheckShared(access, address, bytes);
   if (access == Access::kRead) ReadCounter::Note(begin, bytes);
-  const uint64_t generation = memory_->generation();
-  for (const Memory::Range& range : ranges_) {
-    if (range.generation == generation && begin >= range.begin && begin + bytes <= range.end) {
-      return;
+  if (ranges_generation_ == memory_->generation()) {
+    for (const Memory::Range& range : ranges_) {
+      if (begin >= range.begin && begin + bytes <= range.end) return;
     }
   }
+  Judge(access, address, bytes);
+}
+
+void BlockRunner::CheckShared(Access access, const void* address, size_t bytes) {
+  const SharedMemory::Accessor accessor = {.thread = thread_->number, .warp_epoch = warp().epoch};
+  const size_t offset = shared_.Offset(address);
+  const bool is_write = access == Access::kWrite;
+  if (is_write ? shared_.Write(offset, bytes, accessor) : shared_.Read(offset, bytes, accessor)) {
+    return;
+  }
+  FailShared(access, offset, bytes, accessor);
+}
+
+void BlockRunner::FailUnaligned(Access access, const void* address, size_t bytes,
+                                size_t alignment) {
+  Fail(cudaErrorMisalignedAddress, absl::StrCat(Verb(access), bytes, " bytes at ",
+                                                absl::Hex(reinterpret_cast<uintptr_t>(address)),
+                                                ", no multiple of ", alignment));
+}
+
+void BlockRunner::FailShared(Access access, size_t offset, size_t bytes,
+                             const SharedMemory::Accessor& accessor) {
+  const std::string why = shared_.WhyNot(access == Access::kWrite, offset, bytes, accessor);
+  Fail(cudaErrorIllegalAddress, absl::StrCat(Verb(access), why));
+}
+
+void BlockRunner::Judge(Access access, const void* address, size_t bytes) {
   if (access == Access::kRead && IsReadable(address, bytes)) return;
   const std::string problem = memory_->Judge(device_, address, bytes);
   if (!problem.empty()) {
-    Fail(cudaErrorIllegalAddress, absl::StrCat(verb, bytes, " bytes ", problem));
+    Fail(cudaErrorIllegalAddress, absl::StrCat(Verb(access), bytes, " bytes ", problem));
   }
-  ranges_[next_range_++ % kRanges] = memory_->RangeAround(device_, address);
+  const Memory::Range range = memory_->RangeAround(device_, address);
+  if (range.generation == 0) return;  // memory of the host, which is judged each time
+  if (range.generation != ranges_generation_) {
+    ranges_ = {};
+    ranges_generation_ = range.generation;
+  }
+  ranges_[next_range_++ % kRanges] = range;
 }
 
 void BlockRunner::FinishCopies() {
@@ -351,6 +424,13 @@ void BlockRunner::Fail(cudaError_t error, const std::string& what) {
   std::abort();  // nobody resumes it
 }
 
+void BlockRunner::FailTogether(const char* what) { Fail(cudaErrorLaunchFailure, what); }
+
+void BlockRunner::FailToShuffle(int lane) {
+  Fail(cudaErrorLaunchFailure,
+       absl::StrCat("shuffles with lane ", lane, ", which is not in the mask"));
+}
+
 }  // namespace
 
 std::optional<Fault> RunKernel(const KernelLaunch& launch, int device, const Memory& memory,
@@ -372,7 +452,7 @@ dim3 GridExtents() {
   return {static_cast<uint32_t>(grid.x), static_cast<uint32_t>(grid.y),
           static_cast<uint32_t>(grid.z)};
 }
-int Lane() { return running->thread().number % kLanes; }
+int Lane() { return static_cast<int>(running->thread().number % kLanes); }
 
 unsigned SyncThreads(unsigned bits) { return running->SyncThreads(bits); }
 void SyncWarp(unsigned mask) { running->SyncWarp(mask); }
@@ -400,10 +480,7 @@ unsigned Ballot(unsigned mask, bool predicate) {
 }
 
 uint64_t ShuffleBits(unsigned mask, uint64_t bits, int lane) {
-  if ((mask >> lane & 1) == 0) {
-    running->Fail(cudaErrorLaunchFailure,
-                  absl::StrCat("shuffles with lane ", lane, ", which is not in the mask"));
-  }
+  if ((mask >> lane & 1) == 0) running->FailToShuffle(lane);
   Exchange& own = running->exchange();
   own.bits = bits;
   own.lane = lane;

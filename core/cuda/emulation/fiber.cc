@@ -108,18 +108,24 @@ void Fiber::Start(void (*function)(void*), void* argument) {
   own_ = top;
 }
 
-bool Fiber::Resume() {
+void Fiber::Resume() {
   void* fake_stack = nullptr;
   StartSwitch(&fake_stack, stack_, kStackBytes);
   LockstepSwitchStack(&resumer_, own_);
   FinishSwitch(fake_stack, nullptr, nullptr);
-  return is_over_;
 }
 
 void Fiber::Yield() {
   StartSwitch(is_over_ ? nullptr : &fake_stack_, resumer_stack_, resumer_stack_bytes_);
   LockstepSwitchStack(&own_, resumer_);
-  FinishSwitch(fake_stack_, &resumer_stack_, &resumer_stack_bytes_);
+  FinishSwitch(fake_stack_, nullptr, nullptr);
+}
+
+void Fiber::YieldTo(Fiber& next) {
+  next.resumer_ = resumer_;
+  StartSwitch(&fake_stack_, next.stack_, kStackBytes);
+  LockstepSwitchStack(&own_, next.own_);
+  FinishSwitch(fake_stack_, nullptr, nullptr);
 }
 
 void Fiber::Enter(Fiber* fiber) {
