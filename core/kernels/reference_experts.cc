@@ -79,26 +79,36 @@ Result RouteBackward(const Routing& routing, const Array& logits,
     const double all = std::accumulate(s.begin(), s.end(), 0.0);
     double sum = 0;
     for (int64_t slot = 0; slot < k; ++slot) sum += s[chosen[row * k + slot]];
-    // d score(e) / d logit(i), and d weight(slot) / d score(e), term by term.
-    const auto to_logits = [&](int64_t e, double slope) {
-      dlogits.Add(row * experts + e, slope * s[e]);
-      for (int64_t i = 0; i < experts; ++i) {
-        if (IsSigmoid(routing) && i != e) continue;
-        dlogits.Add(row * experts + i, -slope * s[e] * s[i]);
-      }
-    };
+    // d weight(slot) / d score(e), summed over what each weight is worth.
+    Result dscores(Shape{experts});
     for (int64_t slot = 0; slot < k; ++slot) {
       const double dy = routing.scaling * dweights[row * k + slot];
       const int32_t own = chosen[row * k + slot];
-      to_logits(own, dy / sum);
+      dscores.Add(own, dy / sum);
       for (int64_t other = 0; other < k; ++other) {
-        to_logits(chosen[row * k + other], -dy * s[own] / (sum * sum));
+        dscores.Add(chosen[row * k + other], -dy * s[own] / (sum * sum));
       }
     }
-    if (!balance.defined()) continue;
-    for (int64_t own = 0; own < experts; ++own) {
-      to_logits(own, balance[own] / all);
-      for (int64_t e = 0; e < experts; ++e) to_logits(e, -balance[own] * s[own] / (all * all));
+    if (balance.defined()) {
+      for (int64_t own = 0; own < experts; ++own) {
+        dscores.Add(own, balance[own] / all);
+        for (int64_t e = 0; e < experts; ++e) {
+          dscores.Add(e, -balance[own] * s[own] / (all * all));
+        }
+      }
+    }
+    // d score(e) / d logit(i). Magnitudes are those of each term, also where the slopes' terms
+    // cancel.
+    const auto add = [&](int64_t i, int64_t e, double factor) {
+      dlogits.value[row * experts + i] += dscores[e] * factor;
+      dlogits.magnitude[row * experts + i] += dscores.magnitude[e] * std::abs(factor);
+    };
+    for (int64_t e = 0; e < experts; ++e) {
+      add(e, e, s[e]);
+      for (int64_t i = 0; i < experts; ++i) {
+        if (IsSigmoid(routing) && i != e) continue;
+        add(i, e, -s[e] * s[i]);
+      }
     }
   }
   return dlogits;
