@@ -22,9 +22,9 @@ absl::StatusOr<Precision> ReadPrecision(const Config& config) {
   bool tf32 = false;
   reader.Read("tf32", &tf32);
   if (tf32) precision.fp32_products = Fp32Products::kTf32;
-  bool cudnn_attention = false;
+  bool cudnn_attention = true;
   reader.Read("cudnn_attention", &cudnn_attention);
-  if (cudnn_attention) precision.attention = AttentionKernels::kCudnn;
+  if (!cudnn_attention) precision.attention = AttentionKernels::kOwn;
   LossScaleOptions& scale = precision.loss_scale;
   if (precision.compute == DType::kF16) scale.kind = Kind::kDynamic;
   reader.ReadChoice(

@@ -14,8 +14,8 @@ namespace lockstep {
 struct Precision {
   DType compute = DType::kF32;  // parameters and activations: fp32, fp16 or bf16
   DType reduce = DType::kF32;   // gradients: kept, added up and summed over ranks
-  Fp32Products fp32_products = Fp32Products::kFp32;     // on GPUs; the CPU has no TF32
-  AttentionKernels attention = AttentionKernels::kOwn;  // on GPUs
+  Fp32Products fp32_products = Fp32Products::kFp32;       // on GPUs; the CPU has no TF32
+  AttentionKernels attention = AttentionKernels::kCudnn;  // on GPUs
   LossScaleOptions loss_scale;
 
   // Whether the optimizer updates parameters that are computed with as they are. Otherwise it
@@ -25,7 +25,7 @@ struct Precision {
 };
 
 // Reads the table precision: compute ("fp32"), reduce (as compute), tf32 (false), cudnn_attention
-// (false), loss_scaling ("dynamic" for fp16, else "none"), and what belongs to it: initial_scale,
+// (true), loss_scaling ("dynamic" for fp16, else "none"), and what belongs to it: initial_scale,
 // growth, backoff, interval.
 absl::StatusOr<Precision> ReadPrecision(const Config& config);
 

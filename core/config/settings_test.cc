@@ -78,13 +78,12 @@ TEST(PrecisionSettingsTest, CudnnAttentionIsForCutsThatLeaveHeadsAndTokensWhole)
   const auto attention = [](const std::string& tables) {
     return ReadOnMesh(tables).value().attention();
   };
-  const std::string asked = "[precision]\ncudnn_attention = true\n";
-  EXPECT_EQ(attention(""), AttentionKernels::kOwn);
-  EXPECT_EQ(attention(asked), AttentionKernels::kCudnn);
-  EXPECT_EQ(attention(asked + "[cut]\nshards = 4\nmicro_batches = 2\n"), AttentionKernels::kCudnn);
-  EXPECT_EQ(attention(asked + "[cut]\nfeatures = 2\n"), AttentionKernels::kOwn);
-  EXPECT_EQ(attention(asked + "[mesh]\ntp = 2\n"), AttentionKernels::kOwn);
-  EXPECT_EQ(attention(asked + "[cut]\ntokens = 2\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention(""), AttentionKernels::kCudnn);
+  EXPECT_EQ(attention("[precision]\ncudnn_attention = false\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention("[cut]\nshards = 4\nmicro_batches = 2\n"), AttentionKernels::kCudnn);
+  EXPECT_EQ(attention("[cut]\nfeatures = 2\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention("[mesh]\ntp = 2\n"), AttentionKernels::kOwn);
+  EXPECT_EQ(attention("[cut]\ntokens = 2\n"), AttentionKernels::kOwn);
 }
 
 TEST(PrecisionSettingsTest, LibrariesSumBiasGradientsWhereTheCutLeavesFeaturesWhole) {

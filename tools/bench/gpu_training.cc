@@ -111,7 +111,7 @@ absl::StatusOr<int> RunBenchmark() {
               "PyTorch", "ratio");
   LS_RETURN_IF_ERROR(Compare(Gpt2("GPT-2 124M, context 1024", ""), limits, peer));
   LS_RETURN_IF_ERROR(
-      Compare(Gpt2("the same, cuDNN's attention", "cudnn_attention = true\n"), limits, peer));
+      Compare(Gpt2("the same, our own attention", "cudnn_attention = false\n"), limits, peer));
   LS_RETURN_IF_ERROR(Compare(ResNet50(), limits, peer));
   return 0;
 }

@@ -68,7 +68,7 @@ bool AttentionPlans::Run(AttentionShape::Pass pass, const Attention& attention,
                          const AttentionTensors& tensors) {
   if (library_ == nullptr) return false;
   if (const std::string reason = OwnKernelsOnly(attention, tensors.qkv); !reason.empty()) {
-    LogOnce(absl::StrCat("attention ", reason, " is computed by our own kernels"));
+    if (IsNew(reason)) VLOG(1) << "attention " << reason << " is computed by our own kernels";
     return false;
   }
   AttentionPlan* const plan = PlanOf(ShapeOf(pass, attention, tensors.qkv));
@@ -87,18 +87,22 @@ AttentionPlan* AttentionPlans::PlanOf(const AttentionShape& shape) {
   const auto [kept, is_new] = plans_.try_emplace(shape);
   if (is_new) {
     absl::StatusOr<std::unique_ptr<AttentionPlan>> plan = library_->Plan(shape);
+    if (plan.ok() && (*plan)->workspace_bytes() > kMostWorkspaceBytes) {
+      plan = absl::ResourceExhaustedError(
+          absl::StrCat("cuDNN's would take ", (*plan)->workspace_bytes() >> 20,
+                       " MiB of workspace, and may take ", kMostWorkspaceBytes >> 20));
+    }
     if (plan.ok()) {
       kept->second = *std::move(plan);
-    } else {
-      LogOnce(absl::StrCat("attention is computed by our own kernels, ", Described(shape), ": ",
-                           std::string(plan.status().message())));
+    } else if (const std::string reason =
+                   absl::StrCat(Described(shape), ": ", std::string(plan.status().message()));
+               IsNew(reason)) {
+      LOG(WARNING) << "attention is computed by our own kernels, " << reason;
     }
   }
   return kept->second.get();
 }
 
-void AttentionPlans::LogOnce(const std::string& reason) {
-  if (logged_.insert(reason).second) LOG(WARNING) << reason;
-}
+bool AttentionPlans::IsNew(const std::string& reason) { return logged_.insert(reason).second; }
 
 }  // namespace lockstep::cuda

@@ -62,9 +62,14 @@ class AttentionLibrary {
 std::string OwnKernelsOnly(const Attention& attention, const Tensor& qkv);
 
 // The plans of a rank. Calls that no plan serves are left to our own kernels, in either pass alone
-// too: both sides keep the same log-sum-exp. Each reason is logged once.
+// too: both sides keep the same log-sum-exp. Each reason is logged once: what the library refuses
+// as a warning, what it is not asked for with GLOG_v=1.
 class AttentionPlans {
  public:
+  // Plans that want more are not used. Backward passes that repeat their bits want some two bytes
+  // for each logit, which grow with the square of the tokens.
+  static constexpr int64_t kMostWorkspaceBytes = int64_t{1} << 30;
+
   // A null library serves no call, and nothing is logged. The allocator outlives the plans.
   AttentionPlans(Allocator& allocator, std::unique_ptr<AttentionLibrary> library);
 
@@ -77,7 +82,7 @@ class AttentionPlans {
   bool Run(AttentionShape::Pass pass, const Attention& attention, const AttentionTensors& tensors);
   // Null: the library has none.
   AttentionPlan* PlanOf(const AttentionShape& shape);
-  void LogOnce(const std::string& reason);
+  bool IsNew(const std::string& reason);  // which is logged next
 
   Allocator& allocator_;
   const std::unique_ptr<AttentionLibrary> library_;

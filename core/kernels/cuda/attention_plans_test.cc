@@ -22,21 +22,20 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Pass = AttentionShape::Pass;
 
-constexpr int64_t kWorkspaceBytes = 4096;
-
 // What the library was asked for and has run. Refuses shapes of `refused_time`, and fails to run
 // those of `failing_time`.
 struct Notes {
   std::vector<AttentionShape> planned, run;
   int64_t refused_time = -1, failing_time = -1;
-  int64_t live_in_run = -1;  // bytes of workspace in the books
+  int64_t workspace_bytes = 4096;  // of plans
+  int64_t live_in_run = -1;        // bytes of workspace in the books
 };
 
 class NotedPlan final : public AttentionPlan {
  public:
   NotedPlan(const AttentionShape& shape, Allocator& allocator, Notes& notes)
       : shape_(shape), allocator_(allocator), notes_(notes) {}
-  int64_t workspace_bytes() const override { return kWorkspaceBytes; }
+  int64_t workspace_bytes() const override { return notes_.workspace_bytes; }
   absl::Status Run(const AttentionTensors& /*tensors*/, void* workspace) override {
     EXPECT_NE(workspace, nullptr);
     if (shape_.time == notes_.failing_time) return absl::InternalError("no such kernel image");
@@ -137,11 +136,13 @@ TEST_F(AttentionPlansTest, WhatOnlyOurKernelsComputeIsNotAskedForAndLoggedOnce) 
   cases[0].attention.dropout.probability = 0.1f;
   cases[1].attention.documents = {first.data(), 8};
   cases[2].attention.total_heads = 2 * kHeads;
+  FLAGS_v = 1;
   for (const Case& c : cases) {
     const CapturedLog log;
     for (int call = 0; call < 2; ++call) EXPECT_FALSE(Serves(c.attention, 8, c.dtype)) << c.reason;
     EXPECT_THAT(log.lines(), ElementsAre(HasSubstr(c.reason)));
   }
+  FLAGS_v = 0;
   EXPECT_TRUE(notes_.planned.empty());
 }
 
@@ -178,9 +179,19 @@ TEST_F(AttentionPlansTest, AShapeThatTheLibraryRefusesIsAskedForOnce) {
   EXPECT_TRUE(Serves(Heads(64)));
 }
 
+TEST_F(AttentionPlansTest, APlanThatWantsTooMuchWorkspaceIsNotUsed) {
+  notes_.workspace_bytes = AttentionPlans::kMostWorkspaceBytes;
+  EXPECT_TRUE(Serves(Heads(64)));
+  ++notes_.workspace_bytes;
+  const CapturedLog log;
+  for (int call = 0; call < 2; ++call) EXPECT_FALSE(Serves(Heads(64), 16));
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("1024 MiB of workspace"), HasSubstr("backward")));
+  EXPECT_EQ(notes_.run.size(), 2u);
+}
+
 TEST_F(AttentionPlansTest, TheWorkspaceIsBookedWhileThePassIsQueued) {
   EXPECT_TRUE(Serves(Heads(64)));
-  EXPECT_EQ(notes_.live_in_run, kWorkspaceBytes);
+  EXPECT_EQ(notes_.live_in_run, notes_.workspace_bytes);
   EXPECT_EQ(allocator_.books().live(MemoryClass::kWorkspace), 0);
 }
 
