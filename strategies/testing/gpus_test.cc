@@ -97,16 +97,21 @@ class GpusTest : public testing::TestWithParam<StrategyDefinition> {
     return std::string(GetParam().name) == "ep" ? SmallLlamaConfig() : SmallGptConfig();
   }
 
-  void ExpectBitsOfOneGpu(const std::string& config, const Assignments& workload,
-                          Messages messages) {
+  // Returns the preset's reports; none where it has no division.
+  std::vector<RankReport> ExpectBitsOfOneGpu(const std::string& config, const Assignments& workload,
+                                             Messages messages) {
     const StrategyDefinition& strategy = GetParam();
     const auto found = Divisions().find(strategy.name);
-    ASSERT_NE(found, Divisions().end()) << strategy.name << " has no division in this test";
+    if (found == Divisions().end()) {
+      ADD_FAILURE() << strategy.name << " has no division in this test";
+      return {};
+    }
     const auto& [cut, mesh] = found->second;
     const Assignments reference = With(workload, cut);
     const RanksHere ranks = RanksOfThisTest(mesh.empty() ? 1 : kRanks, messages);
-    ExpectSameBits(OnGpus(strategy, config, With(reference, mesh), ranks),
-                   OnGpus(ReferenceFor(strategy), config, reference, {.ranks = 1}));
+    const auto reports = OnGpus(strategy, config, With(reference, mesh), ranks);
+    ExpectSameBits(reports, OnGpus(ReferenceFor(strategy), config, reference, {.ranks = 1}));
+    return reports;
   }
 };
 
@@ -117,6 +122,21 @@ TEST_P(GpusTest, HasTheBitsOfSingleInFp32) {
 TEST_P(GpusTest, HasTheBitsOfSingleInBf16) {
   ExpectBitsOfOneGpu(Gpt(), With(kTiny, {"precision.compute=bf16", "train.steps=1"}),
                      Messages::kByCopies);
+}
+
+// The first step overflows and is skipped. The second has a scale 2^17 times lower and is not. With
+// one micro-batch, two steps cost as much as the step in bf16, whose shards add up micro-batches.
+TEST_P(GpusTest, HasTheBitsOfSingleInFp16) {
+  const auto reports = ExpectBitsOfOneGpu(
+      Gpt(),
+      With(kTiny, {"precision.compute=fp16", "precision.initial_scale=134217728",
+                   "precision.backoff=0.00000762939453125", "batch.size=4", "cut.micro_batches=1"}),
+      Messages::kByCopies);
+  for (const RankReport& report : reports) {
+    EXPECT_EQ(report.steps, 2);
+    EXPECT_EQ(report.skipped_steps, 1);
+    EXPECT_EQ(report.loss_scale, 1024);
+  }
 }
 
 // With grouped-query attention, rotary positions, RMS normalisation and SwiGLU.
