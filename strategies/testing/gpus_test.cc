@@ -1,6 +1,7 @@
 // Every preset on GPUs has the bits of `single` on one GPU: four ranks that share a GPU, or that
 // have one each and reduce over NCCL along the tree (docs/numerics.md). The BUILD file makes a test
-// of each; the environment says to the one that GPUs are shared.
+// of each; the environment says to the one that GPUs are shared. A ResNet is compared with the CPU
+// as well.
 
 #include <cstdlib>  // std::getenv
 #include <map>
@@ -14,6 +15,7 @@
 #include "core/run/device/rank_device.h"
 #include "gtest/gtest.h"
 #include "models/models.h"
+#include "strategies/fsdp_pipe/fsdp_pipe.h"
 #include "strategies/presets.h"
 #include "strategies/single/single.h"
 #include "strategies/testing/run_strategy.h"
@@ -142,6 +144,34 @@ TEST_P(GpusTest, HasTheBitsOfSingleInFp16) {
 // With grouped-query attention, rotary positions, RMS normalisation and SwiGLU.
 TEST_P(GpusTest, HasTheBitsOfSingleOnALlama) {
   ExpectBitsOfOneGpu(SmallLlamaConfig(), With(kTiny, {"train.steps=1"}), Messages::kByCopies);
+}
+
+// Convolutions, pooling, and batch normalisation, whose statistics are those of a micro-batch: two
+// images of 16 positions or more in each block. With fewer values, normalisation amplifies
+// rounding, and no tolerance would tell an error from it.
+TEST(GpusResNetTest, StagesWithShardsHaveTheBitsOfSingleAndLossesNearTheCpus) {
+  // The cuda_tolerance of //experiments/resnet_shapes, which also compares three losses.
+  constexpr double kTolerance = 1.5e-4;
+  const Assignments workload = {"model.width=8",
+                                "train.steps=3",
+                                "batch.size=8",
+                                "cut.micro_batches=2",
+                                "cut.shards=2",
+                                "validation.batches=1",
+                                "validation.batch_size=2",
+                                "comm.nccl_reductions=exact"};
+  const auto single = OnGpus(SingleStrategy(), SmallResNetConfig(), workload, {.ranks = 1});
+  ExpectSameBits(
+      OnGpus(FsdpPipeStrategy(), SmallResNetConfig(), With(workload, {"mesh.dp=2", "mesh.pp=2"}),
+             RanksOfThisTest(kRanks, Messages::kByCopies)),
+      single);
+  const auto cpu = RunStrategy(SingleStrategy(), MakeModel, SmallResNetConfig(), workload);
+  ASSERT_EQ(cpu[0].losses.size(), 3u);
+  ASSERT_EQ(single[0].losses.size(), 3u);
+  EXPECT_NE(single[0].losses, cpu[0].losses) << "has the CPU computed both?";
+  for (size_t step = 0; step < cpu[0].losses.size(); ++step) {
+    EXPECT_NEAR(single[0].losses[step] / cpu[0].losses[step], 1, kTolerance) << "step " << step;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, GpusTest, testing::ValuesIn(AllStrategies()),
