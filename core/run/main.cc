@@ -180,7 +180,8 @@ absl::StatusOr<int> TrainLaunched(const CommandLine& command_line,
   const RunSignals signals(stop, kSignalsOfProcesses);
   LS_ASSIGN_OR_RETURN(
       const auto process,
-      mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line)))));
+      mpi::Process::Start(std::max(kLeastStart, absl::Seconds(TimeoutOf(command_line))),
+                          kRankLostExitCode));
   absl::StatusOr<TrainingRun> run =
       PrepareLaunched(*process, command_line, strategy, make_model, strategies);
   if (run.ok()) run->stop = stop;

@@ -113,8 +113,9 @@ int64_t ChangedAt(const std::string& path) {
 
 // Whether starting the ranks again may help.
 bool IsWorthARestart(const GroupEnd& end) {
-  return !end.reason.empty() || !end.ranks.empty() || end.signal != 0 ||
-         end.exit_code == kRankLostExitCode || end.exit_code >= 128;
+  if (!end.reason.empty() || !end.ranks.empty() || end.signal != 0) return true;
+  if (end.exit_code == 1) return end.only_lost;
+  return end.exit_code == kRankLostExitCode || end.exit_code >= 128;
 }
 
 sigset_t WatchedSignals() {
@@ -274,11 +275,11 @@ class Agent {
     bool has_begun = false;
     std::optional<int64_t> told_nanos;
     do {
-      if (!told_nanos && (group.HasTold() || HasChanged(kErrorFile, start)))
+      if (!told_nanos && (group.HasLostRank() || HasChanged(kErrorFile, start)))
         told_nanos = NowNanos();
       if (told_nanos && SecondsSince(*told_nanos) > kLongestFarewellSeconds) {
         return group.EndNow(
-            "a rank has ended with an error, but the launcher has not: a host that "
+            "a rank has ended before its time, but the launcher has not: a host that "
             "does not answer");
       }
       has_begun = has_begun || told_nanos || HasChanged(kRunLockFile, start);

@@ -75,6 +75,16 @@ class LaunchTest : public LaunchedRunTest {
     return Subprocess::Start({.arguments = all}).value();
   }
 
+  // Makes a launcher that outlives its ranks, as mpirun that waits for a host which it cannot
+  // reach.
+  std::string WaitingLauncher() const {
+    const std::string waiting = path("waiting.sh");
+    EXPECT_EQ(WriteFileAtomically(waiting, "#!/bin/sh\nbuild_defs/mpi_test.sh \"$@\"\nsleep 600\n"),
+              absl::OkStatus());
+    fs::permissions(waiting, fs::perms::owner_all);
+    return waiting;
+  }
+
   // Steps in losses.csv.
   int64_t Steps() const {
     const std::string text = ReadFile(out() + "/losses.csv").value_or("");
@@ -276,20 +286,50 @@ TEST_F(LaunchTest, WithoutRestartsTheWordOfTheRanksIsTheOnlyOne) {
   ExpectTheRunOfSingle(Start({"--ranks", "4"}).Wait());
 }
 
-// As mpirun waits for a host that it cannot reach.
 TEST_F(LaunchTest, ALauncherThatOutlivesItsRanksIsEnded) {
-  const std::string waiting = path("waiting.sh");
-  ASSERT_EQ(WriteFileAtomically(waiting, "#!/bin/sh\nbuild_defs/mpi_test.sh \"$@\"\nsleep 600\n"),
-            absl::OkStatus());
-  fs::permissions(waiting, fs::perms::owner_all);
-  Subprocess launcher =
-      Start({"--ranks", "2", "--max_restarts", "0", "--launcher", waiting + " {ranks}"}, kSoon);
+  Subprocess launcher = Start(
+      {"--ranks", "2", "--max_restarts", "0", "--launcher", WaitingLauncher() + " {ranks}"}, kSoon);
   AwaitSteps(30);
   Kill(Kind::kRank, SIGSTOP);
   const ProcessResult result = launcher.Wait();
   EXPECT_EQ(result.exit_code, kRankLostExitCode);
   EXPECT_THAT(result.err, HasSubstr("no answer within 2.0 s: "));
   AwaitNoProcess();
+}
+
+TEST_F(LaunchTest, ALauncherThatOutlivesAKilledRankIsEnded) {
+  // With one rank, no other is there to tell of it.
+  Subprocess launcher =
+      Start({"--ranks", "1", "--max_restarts", "0", "--launcher", WaitingLauncher() + " {ranks}"});
+  AwaitSteps(30);
+  Kill(Kind::kRank);
+  const ProcessResult result = launcher.Wait();
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("a rank has ended before its time, but the launcher has not"));
+  AwaitNoProcess();
+}
+
+// On a busy machine a worker hears of both at once.
+TEST_F(LaunchTest, ARankThatDiedBeforeItsLauncherEndedItIsNamed) {
+  Subprocess launcher = Start({"--ranks", "1"});
+  AwaitSteps(60);
+  Kill(Kind::kWorker, SIGSTOP);
+  Kill(Kind::kRank);
+  Kill(Kind::kWorker, SIGTERM);
+  Kill(Kind::kWorker, SIGCONT);
+  ExpectTheRunOfSingle(launcher.Wait());
+  const auto restarts = ReadRestarts(out()).value();
+  ASSERT_THAT(restarts, SizeIs(1));
+  EXPECT_EQ(restarts[0].cause, "rank 0: killed by signal 9 (Killed)");
+}
+
+// mpirun then ends its ranks and has exit code 1, as where the user has made a mistake.
+TEST_F(LaunchTest, GoesOnAfterMpirunWasToldToEnd) {
+  Subprocess launcher = Start({"--ranks", "2"});
+  AwaitSteps(60);
+  Kill(Kind::kMpirun, SIGTERM);
+  ExpectTheRunOfSingle(launcher.Wait());
+  EXPECT_THAT(ReadRestarts(out()).value(), SizeIs(1));
 }
 
 TEST_F(LaunchTest, ALauncherThatBringsNoRanksTogetherIsEnded) {

@@ -5,8 +5,8 @@
 // Runs the program, which ends when this process ends, and this one when its parent does: so no
 // rank outlives the launcher, however that ends. Makes the folder, for MPI's files on this host,
 // and leaves "ended-<rank>" in it where a signal has ended the program, "failed-<rank>" where the
-// program has ended with an error, which it has told. Passes on the signals that
-// stop a run, and ends as the program has ended.
+// program has ended with an error, which it has told, and "stopped-<rank>" where the launcher has
+// told it to end. Passes on the signals that stop a run, and ends as the program has ended.
 
 #include <signal.h>
 #include <string.h>  // strsignal
@@ -77,7 +77,10 @@ int Run(const std::string& folder, char** arguments) {
   while (waitpid(program, &status, WNOHANG) == 0) {
     const int number = sigwaitinfo(&watched, nullptr);
     if (number <= 0 || number == SIGCHLD) continue;
-    was_told_to_end |= number != SIGUSR1;
+    if (number != SIGUSR1) {
+      was_told_to_end = true;
+      WriteFileAtomically(folder + "/stopped-" + Rank(), std::to_string(number)).IgnoreError();
+    }
     kill(program, number);
   }
   if (WIFEXITED(status)) {
@@ -88,8 +91,10 @@ int Run(const std::string& folder, char** arguments) {
     return code;
   }
   const int number = WTERMSIG(status);
-  // What a launcher ends because another rank has died is no cause.
-  if (!was_told_to_end) {
+  // What a launcher ends because another rank has died is no cause. But its SIGKILL ends this
+  // process too: that of a program alone is somebody else's, even if the launcher's SIGTERM was
+  // faster.
+  if (!was_told_to_end || number == SIGKILL) {
     WriteFileAtomically(folder + "/ended-" + Rank(), std::to_string(number)).IgnoreError();
   }
   EndBy(number);

@@ -32,7 +32,8 @@ namespace lockstep {
 namespace {
 
 constexpr char kLock[] = "/launcher.lock";
-constexpr char kEnded[] = "ended-", kFailed[] = "failed-";  // as :worker writes them
+// As :worker writes them.
+constexpr char kEnded[] = "ended-", kFailed[] = "failed-", kStopped[] = "stopped-";
 
 std::string SignalText(int number) {
   return absl::StrCat("killed by signal ", number, " (", strsignal(number), ")");
@@ -185,11 +186,20 @@ void WorkerGroup::PassOn() {
   }
 }
 
-bool WorkerGroup::HasTold() const {
-  const auto names = ListFolder(folder_);
-  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
-           return absl::StartsWith(name, kFailed);
-         });
+std::map<std::string, int> WorkerGroup::NumbersIn(const std::string& prefix) const {
+  std::map<std::string, int> numbers;
+  for (const std::string& name : ListFolder(folder_).value_or(std::vector<std::string>())) {
+    int number = 0;
+    if (absl::StartsWith(name, prefix) && name.find(".tmp") == std::string::npos &&
+        absl::SimpleAtoi(ReadFile(absl::StrCat(folder_, "/", name)).value_or(""), &number)) {
+      numbers[name.substr(prefix.size())] = number;
+    }
+  }
+  return numbers;
+}
+
+bool WorkerGroup::HasLostRank() const {
+  return !NumbersIn(kFailed).empty() || !NumbersIn(kEnded).empty();
 }
 
 bool WorkerGroup::IsRunning() {
@@ -213,18 +223,17 @@ GroupEnd WorkerGroup::EndNow(std::string reason) {
 GroupEnd WorkerGroup::End() {
   EndChildren();
   PassOn();
-  GroupEnd end = {.has_told = HasTold()};
+  const std::map<std::string, int> told = NumbersIn(kFailed);
+  GroupEnd end = {.ranks = NumbersIn(kEnded),
+                  .has_told = !told.empty(),
+                  .only_lost = !(told.empty() && NumbersIn(kStopped).empty()) &&
+                               std::all_of(told.begin(), told.end(), [](const auto& rank) {
+                                 return rank.second == kRankLostExitCode;
+                               })};
   if (WIFSIGNALED(status_)) {
     end.signal = WTERMSIG(status_);
   } else {
     end.exit_code = WEXITSTATUS(status_);
-  }
-  for (const std::string& name : ListFolder(folder_).value_or(std::vector<std::string>())) {
-    int number = 0;
-    if (absl::StartsWith(name, kEnded) && name.find(".tmp") == std::string::npos &&
-        absl::SimpleAtoi(ReadFile(absl::StrCat(folder_, "/", name)).value_or(""), &number)) {
-      end.ranks[name.substr(sizeof(kEnded) - 1)] = number;
-    }
   }
   if (!end.has_told && end.ranks.empty()) {
     const std::string own = output_.TakeOwn();

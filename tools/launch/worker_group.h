@@ -20,7 +20,11 @@ struct GroupEnd {
   int exit_code = 0;                      // of the launcher; 0 where a signal has ended it
   int signal = 0;                         // that has ended the launcher, or 0
   std::map<std::string, int> ranks = {};  // that a signal has ended before the others, by number
-  bool has_told = false;    // a rank on this host has ended with an error, and ranks tell theirs
+  bool has_told = false;  // a rank on this host has ended with an error, and ranks tell theirs
+  // The launcher has told ranks on this host to end, or they have ended with an error, and none of
+  // them with another one than kRankLostExitCode. The launcher's exit code does not say so: that of
+  // an mpirun that was told to end itself (SIGTERM) is 1.
+  bool only_lost = false;
   std::string reason = {};  // why it was ended from here; empty: it was not
 
   // "rank 2: killed by signal 9 (Killed)", "the launcher: ...", "exit code 69", or the reason
@@ -73,8 +77,9 @@ class WorkerGroup {
   // Whether the launcher still runs. Waits for nothing. Passes on what ranks have written to the
   // standard error stream meanwhile.
   bool IsRunning();
-  // Whether a rank on this host has ended with an error of its own (GroupEnd::has_told).
-  bool HasTold() const;
+  // Whether a rank on this host has ended before its time: with an error of its own, or by a signal
+  // that is not the launcher's.
+  bool HasLostRank() const;
   // How it ended; waits until no process of it is left. Once, after IsRunning has returned false.
   GroupEnd End();
   // Ends it, whatever it does, in the place of End. Its exit code is kRankLostExitCode.
@@ -84,6 +89,9 @@ class WorkerGroup {
   WorkerGroup(pid_t launcher, std::string folder, FileDescriptor errors)
       : launcher_(launcher), folder_(std::move(folder)), errors_(std::move(errors)) {}
   void PassOn();
+  // The numbers in files that workers on this host have left, by the rank that follows `prefix` in
+  // a file's name.
+  std::map<std::string, int> NumbersIn(const std::string& prefix) const;
 
   pid_t launcher_;  // -1: has ended, or moved from
   std::string folder_;

@@ -35,6 +35,9 @@ void Fail(const std::string& how) {
   LOG(FATAL) << "rank 1 cannot fail like this: " << how;
 }
 
+// Ends all ranks with this where one is lost while they have no time to hear of it.
+constexpr int kLostExitCode = 69;
+
 // Three all-reduces that go well, and a fourth that does not.
 absl::Status Work(RankHandle& handle, const std::string& how) {
   constexpr int64_t kElements = 300'000;
@@ -44,7 +47,11 @@ absl::Status Work(RankHandle& handle, const std::string& how) {
   for (int call = 0; call < 3; ++call) {
     LS_RETURN_IF_ERROR(handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients").Wait());
   }
-  const std::string amid = "amid a call: ";
+  const std::string amid = "amid a call: ", busy = "while the others compute: ";
+  if (how.starts_with(busy)) {
+    if (handle.rank() == 1) Fail(how.substr(busy.size()));
+    sleep(10);
+  }
   if (handle.rank() == 1 && !how.starts_with(amid)) Fail(how);
   lockstep::Work last = handle.comm().AllReduce(x, x, ReduceOp::kSum, "gradients");
   if (handle.rank() == 1) Fail(how.substr(amid.size()));
@@ -61,7 +68,7 @@ int RunMain(int argc, char** argv) {
   options.timeout = absl::Seconds(seconds);
   if (argc > 3) options.post_mortem = [argv] { return std::string(argv[3]); };
   if (argc > 4) CHECK(absl::SimpleAtod(argv[4], &start_seconds)) << argv[4];
-  const auto process = Process::Start(absl::Seconds(start_seconds));
+  const auto process = Process::Start(absl::Seconds(start_seconds), kLostExitCode);
   CHECK(process.ok()) << process.status();
   const auto say = [&](const Outcome& outcome) {
     std::fprintf(stderr, "survivor %d: %s\n", (*process)->rank(),

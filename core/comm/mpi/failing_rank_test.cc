@@ -94,6 +94,16 @@ TEST_F(FailingRankTest, OneRankTellsOfAStoppedOne) {
   }
 }
 
+// Their own threads do not come to hear of it within the second that mpirun leaves them.
+TEST_F(FailingRankTest, SurvivorsThatComputeEndAsLostOnes) {
+  const std::string error =
+      Run("while the others compute: kill", 60,
+          {"/bin/sh", "-c", "trap : TERM; \"$@\"; echo rank ended with $? >&2", "sh"});
+  EXPECT_THAT(error, HasSubstr("rank 1 died or does not answer"));
+  EXPECT_THAT(error, HasSubstr("rank ended with 69"));
+  EXPECT_THAT(error, Not(HasSubstr("rank ended with 1\n")));
+}
+
 TEST_F(FailingRankTest, AKilledRankAmidACall) {
   const std::string error = Run("amid a call: kill", 60);
   for (const int survivor : {0, 2}) {
@@ -130,7 +140,7 @@ TEST_F(FailingRankTest, TheTimeoutEndsAStartThatARankDoesNotComeTo) {
       Run("stay away", 60,
           {"/bin/sh", "-c", "[ $OMPI_COMM_WORLD_RANK != 1 ] || kill -STOP $$; exec \"$@\"", "sh"},
           /*start_timeout=*/2);
-  EXPECT_NE(exit_code_, 0);
+  EXPECT_EQ(exit_code_, 69);
   EXPECT_THAT(error, HasSubstr("rank 0: MPI has not started within 2s: a process of this run is "
                                "stopped"));
   EXPECT_THAT(error, Not(HasSubstr("rank 2: ")));

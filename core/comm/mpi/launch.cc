@@ -44,7 +44,7 @@ Outcome RunRank(Process& process, int ranks, const LaunchOptions& options, const
   const auto last_words = [&](const absl::Status& failure, bool is_told_here) {
     if (is_told_here) std::fprintf(stderr, "%s\n", std::string(failure.message()).c_str());
     post_mortem(failure);
-    _exit(1);
+    _exit(process.lost_exit_code());
   };
   const auto rank = std::make_shared<RankState>(
       process, world, ranks, absl::ToChronoNanoseconds(options.timeout), own, last_words);

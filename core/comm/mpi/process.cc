@@ -29,7 +29,8 @@ constexpr int kMostTurns = 3;
 // that was stopped meanwhile, and hears no signals of ours.
 class StartWatch {
  public:
-  explicit StartWatch(absl::Duration timeout) : timeout_(timeout), thread_([this] { Run(); }) {}
+  StartWatch(absl::Duration timeout, int exit_code)
+      : timeout_(timeout), exit_code_(exit_code), thread_([this] { Run(); }) {}
   ~StartWatch() {
     {
       std::lock_guard lock(mutex_);
@@ -53,10 +54,11 @@ class StartWatch {
                  "cannot be reached; look at what the launcher has started, or raise "
                  "run.timeout_seconds\n",
                  rank == nullptr ? "?" : rank, absl::FormatDuration(timeout_).c_str());
-    _exit(1);
+    _exit(exit_code_);
   }
 
   const absl::Duration timeout_;
+  const int exit_code_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_started_ = false;
@@ -80,8 +82,10 @@ absl::StatusOr<bool> Process::IsLaunched() {
   return false;
 }
 
-absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout) {
+absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout,
+                                                        int lost_exit_code) {
   auto process = std::unique_ptr<Process>(new Process);
+  process->lost_exit_code_ = lost_exit_code;
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -93,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(absl::Duration timeout) 
   // other (0.57 of a full-duplex link for 64 MiB each way; 0.95 over two).
   setenv("OMPI_MCA_btl_tcp_links", "2", /*overwrite=*/0);
   int provided = 0;
-  const StartWatch watch(timeout);
+  const StartWatch watch(timeout, lost_exit_code);
   const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   if (error != MPI_SUCCESS) {
     process->Abandon();

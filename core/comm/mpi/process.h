@@ -19,9 +19,10 @@ class Process {
   static absl::StatusOr<bool> IsLaunched();
 
   // Starts MPI; before other threads are started, which would take SIGTERM otherwise. MPI waits for
-  // all processes: where one does not come within the timeout, the others end with exit code 1 and
-  // a message.
-  static absl::StatusOr<std::unique_ptr<Process>> Start(absl::Duration timeout = absl::Seconds(60));
+  // all processes: where one does not come within the timeout, the others end with a message and
+  // `lost_exit_code`.
+  static absl::StatusOr<std::unique_ptr<Process>> Start(absl::Duration timeout = absl::Seconds(60),
+                                                        int lost_exit_code = 1);
 
   // Stops MPI if all went well. Otherwise (Abandon) the launcher finds a process gone without it,
   // and ends the others.
@@ -34,6 +35,8 @@ class Process {
   int ranks_here() const { return ranks_here_; }  // on this machine
   // Whether this machine has a core for each of its ranks: then a wait may poll.
   bool has_own_core() const { return has_own_core_; }
+  // The exit code of a process that has to end at once because others are not there any more.
+  int lost_exit_code() const { return lost_exit_code_; }
 
   // Whether SIGTERM has come. Never blocks.
   bool Stopped();
@@ -50,6 +53,7 @@ class Process {
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;
+  int lost_exit_code_ = 1;
   bool has_own_core_ = false;
   bool abandoned_ = false;
   bool stopped_ = false;
