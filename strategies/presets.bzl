@@ -24,18 +24,20 @@ PRESETS = {
     "mesh": "MeshStrategy",
 }
 
-def strategy_main():
-    """`:main`, which trains with the strategy that the folder is named after."""
-    name = native.package_name().split("/")[-1]
+def strategy_main(name = "main", strategy = None, deps = []):
+    """A program that trains with a strategy; default: the one that the folder is named after.
+
+    `deps` are linked in beside what the program needs."""
+    strategy = strategy or native.package_name().split("/")[-1]
     ls_cc_binary(
-        name = "main",
+        name = name,
         srcs = ["//strategies:main.cc"],
         local_defines = [
-            "STRATEGY_PAGE=\\\"strategies/{0}/{0}.h\\\"".format(name),
-            "STRATEGY=" + PRESETS[name],
+            "STRATEGY_PAGE=\\\"strategies/{0}/{0}.h\\\"".format(strategy),
+            "STRATEGY=" + PRESETS[strategy],
         ],
-        deps = [
-            ":" + name,
+        deps = deps + [
+            "//strategies/" + strategy,
             "//core/run:main",
             "//foresight:prediction",
             "//models",

@@ -12,7 +12,7 @@ namespace {
 
 int Tag(int context, Transport::Channel channel) {
   CHECK(context >= 0 && context <= Transport::kLargestContext) << context;
-  return context << 3 | static_cast<int>(channel);
+  return context << Transport::kChannelBits | static_cast<int>(channel);
 }
 
 int Count(int64_t bytes) {

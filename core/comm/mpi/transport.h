@@ -35,6 +35,10 @@ class Transport {
     kTaken,         // the answer to it
     kMessageData,
   };
+  // The channel of a message, by its MPI tag.
+  static Channel ChannelOf(int tag) {
+    return static_cast<Channel>(tag & ((1 << kChannelBits) - 1));
+  }
   struct Address {
     int rank;  // in MPI_COMM_WORLD
     int context;
@@ -42,6 +46,8 @@ class Transport {
   };
   // The largest context.
   static constexpr int kLargestContext = (1 << 28) - 1;
+  // Bits of a tag that are the channel; those above are the context.
+  static constexpr int kChannelBits = 3;
 
   // A message on its way.
   class Request {

@@ -33,6 +33,7 @@ TEST(FaultsTest, RunsWhoseProcessesAreKilledGoOn) {
   const auto counts = KillProcesses(Options("process_kills", 10)).value();
   EXPECT_THAT(counts.failures, IsEmpty());
   EXPECT_EQ(counts.faults, 10);
+  EXPECT_THAT(counts.details, Contains(StartsWith("rank amid all_reduce, ")));
   EXPECT_THAT(counts.seconds_to_go_on, SizeIs(Ge(1u)));
 }
 

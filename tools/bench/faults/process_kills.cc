@@ -17,11 +17,13 @@ extern "C" {            // which glibc 2.36 leaves out
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "core/base/subprocess.h"
 #include "core/report/restart_log.h"
+#include "tools/bench/faults/call_kill.h"
 #include "tools/bench/faults/fault_runs.h"
 #include "tools/launch/rank_processes.h"
 #include "tools/launch/worker_group.h"
@@ -31,22 +33,43 @@ namespace {
 
 using Kind = LaunchedProcess::Kind;
 
-constexpr int kRanks = 2;
+constexpr int kRanks = 4;  // of the largest mesh, that of pp=2 and of tp=2
 constexpr int kKillsOfRun = 8;
 constexpr int64_t kCheckpointEvery = 20;
 constexpr int64_t kSteps = 400;
 constexpr double kLongestSeconds = 120;  // for what must come soon
+constexpr char kDyingRanks[] = "tools/bench/faults/dying_ranks.sh";
 // Legs of one length each, so that each end is a change of mesh.
 constexpr int64_t kStepsOfLeg = 40;
-constexpr std::array<const char*, 5> kFormations = {"ddp dp=2", "fsdp dp=2", "gpipe pp=2",
-                                                    "tp tp=2", "zero1 dp=2"};
+// Messages that a rank sends before the one that it dies at: those of a few steps at most.
+constexpr int64_t kMostBefore = 60;
 
 enum class Moment { kStep, kCheckpoint, kChange, kStart };
-constexpr std::array<std::pair<Moment, const char*>, 4> kMoments = {
+constexpr std::array<std::pair<Moment, const char*>, 4> kMomentsBetween = {
     {{Moment::kStep, "within a step"},
      {Moment::kCheckpoint, "while a checkpoint is written"},
      {Moment::kChange, "at a change of mesh"},
      {Moment::kStart, "while ranks are started"}}};
+
+// How a rank stood in a call when it was killed.
+const char* StateIn(const CallKill& kill) {
+  switch (kill.moment) {
+    case CallMoment::kHasSent:
+      return kill.is_data ? "its data sent" : "its announcement sent";
+    case CallMoment::kIsAwaited:
+      return "another rank waiting for it";
+    case CallMoment::kWaits:
+      return "waiting for another rank";
+  }
+  return "";
+}
+
+std::vector<std::string> Formations(FaultModel model) {
+  std::vector<std::string> formations = {"ddp dp=2", "fsdp dp=2", "gpipe pp=2", "tp tp=2",
+                                         "zero1 dp=2"};
+  if (model == FaultModel::kExperts) formations.push_back("ep dp=2 ep=2");
+  return formations;
+}
 
 const char* NameOf(Kind kind) {
   switch (kind) {
@@ -60,16 +83,6 @@ const char* NameOf(Kind kind) {
       return "launcher";
   }
   return "";
-}
-
-std::string Legs() {
-  std::string legs;
-  for (int64_t begin = 0; begin < kSteps; begin += kStepsOfLeg) {
-    const size_t leg = static_cast<size_t>(begin / kStepsOfLeg);
-    absl::StrAppend(&legs, begin == 0 ? "" : "; ", kStepsOfLeg, ": ",
-                    kFormations[leg % kFormations.size()]);
-  }
-  return legs;
 }
 
 bool IsComplete(const std::string& out) { return PathExists(out + "/summary.json"); }
@@ -98,16 +111,14 @@ class KilledRuns {
       : options_(options), counts_(counts), random_(options.seed) {}
 
   absl::Status Run() {
-    LS_ASSIGN_OR_RETURN(config_, PrepareFaultRuns({.model = FaultModel::kGpt,
-                                                   .steps = kSteps,
-                                                   .checkpoint_every = kCheckpointEvery},
-                                                  options_.folder));
     const int64_t most_runs = options_.count + 10;  // each has a kill, but where a run was too fast
     while (counts_.faults < options_.count && counts_.runs < most_runs)
       LS_RETURN_IF_ERROR(OneRun());
     if (counts_.faults < options_.count) {
       counts_.failures.push_back("runs ended before so many processes were killed");
     }
+    counts_.details.push_back(
+        absl::StrCat("ranks amid calls to others: ", calls_, " of ", counts_.faults));
     for (const auto& [what, count] : places_) {
       counts_.details.push_back(absl::StrCat(what, ": ", count));
     }
@@ -119,15 +130,51 @@ class KilledRuns {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
   }
 
-  absl::Status OneRun() {
+  // Makes the next run's files: of the models one after another, each under all of its formations.
+  absl::Status Prepare() {
+    const bool has_experts = counts_.runs % 2 == 1;
+    const FaultModel model = has_experts ? FaultModel::kExperts : FaultModel::kGpt;
+    folder_ = absl::StrCat(options_.folder, has_experts ? "/experts" : "/gpt");
+    config_ = folder_ + "/workload.toml";
+    if (!PathExists(config_)) {
+      LS_RETURN_IF_ERROR(
+          PrepareFaultRuns({.model = model, .steps = kSteps, .checkpoint_every = kCheckpointEvery},
+                           folder_)
+              .status());
+    }
+    const std::vector<std::string> formations = Formations(model);
+    formations_.clear();
+    for (int64_t leg = 0; leg < kSteps / kStepsOfLeg; ++leg) {
+      formations_.push_back(
+          formations[static_cast<size_t>(counts_.runs / 2 + leg) % formations.size()]);
+    }
     out_ = absl::StrCat(options_.folder, "/run", counts_.runs++);
+    kill_path_ = out_ + ".kill";
+    LS_ASSIGN_OR_RETURN(call_kill_, MapCallKill(kill_path_, /*make=*/true));
+    return absl::OkStatus();
+  }
+
+  std::string Legs() const {
+    return absl::StrJoin(formations_, "; ", [](std::string* legs, const std::string& formation) {
+      absl::StrAppend(legs, kStepsOfLeg, ": ", formation);
+    });
+  }
+
+  absl::Status OneRun() {
+    LS_RETURN_IF_ERROR(Prepare());
     std::optional<Subprocess> launcher;
     LS_RETURN_IF_ERROR(Launch(launcher));
     const int64_t before = counts_.faults;
     const int64_t kills = std::min<int64_t>(kKillsOfRun, options_.count - counts_.faults);
     std::string failure;
     for (int64_t i = 0; i < kills && failure.empty() && !IsComplete(out_); ++i) {
-      const auto& [moment, name] = kMoments[static_cast<size_t>(Below(std::ssize(kMoments)))];
+      // Each other kill comes amid a call of ranks, where time alone would seldom have it come.
+      if (i % 2 == 0) {
+        if (!AwaitMoment(Moment::kStep) || !KillAmidCall()) failure = "no step for two minutes";
+        continue;
+      }
+      const auto& [moment, name] =
+          kMomentsBetween[static_cast<size_t>(Below(std::ssize(kMomentsBetween)))];
       if (!AwaitMoment(moment)) {
         failure = "no step for two minutes";
         break;
@@ -142,9 +189,16 @@ class KilledRuns {
         LS_RETURN_IF_ERROR(Launch(launcher));
       }
     }
-    if (!failure.empty()) launcher->Signal(SIGKILL);
+    if (!failure.empty()) {
+      absl::StrAppend(&failure, "; at work are", ProcessesText());
+      launcher->Signal(SIGKILL);
+    }
     const ProcessResult result = launcher->Wait();
-    if (failure.empty()) failure = Judge(result);
+    if (failure.empty()) {
+      failure = Judge(result);
+    } else {
+      absl::StrAppend(&failure, "; the launcher: ", result.Describe(), "\n", result.err);
+    }
     options_.progress(absl::StrCat("run ", counts_.runs, ": ", counts_.faults - before, " kills, ",
                                    failure.empty() ? "went on to the same bits" : failure));
     if (!failure.empty()) counts_.failures.push_back(absl::StrCat(out_, ": ", failure));
@@ -156,10 +210,11 @@ class KilledRuns {
     launcher.reset();
     LS_ASSIGN_OR_RETURN(
         Subprocess started,
-        Subprocess::Start(
-            {.arguments = {"tools/launch/launch", "--strategy", "mesh", "--launcher",
-                           "build_defs/mpi_test.sh {ranks}", "--max_restarts", "1000", "--",
-                           "--config", config_, "--out", out_, "--legs", Legs()}}));
+        Subprocess::Start({.arguments = {"tools/launch/launch", "--strategy", "mesh", "--launcher",
+                                         absl::StrCat("build_defs/mpi_test.sh {ranks} ",
+                                                      kDyingRanks, " ", kill_path_),
+                                         "--max_restarts", "1000", "--", "--config", config_,
+                                         "--out", out_, "--legs", Legs()}}));
     launcher.emplace(std::move(started));
     return absl::OkStatus();
   }
@@ -213,6 +268,39 @@ class KilledRuns {
     return kind;
   }
 
+  // Kills a rank amid one of its next calls to others. Whether that, or the run's end, has come.
+  bool KillAmidCall() {
+    const int rank = static_cast<int>(Below(kRanks));
+    const CallMoment moment = kCallMoments[static_cast<size_t>(Below(std::ssize(kCallMoments)))];
+    call_kill_->Ask(rank, moment, Below(kMostBefore));
+    const bool has_come = Await([&] { return call_kill_->IsDone() || IsComplete(out_); });
+    if (call_kill_->IsDone()) {
+      counts_.faults += 1;
+      const int64_t step = StepsLogged(out_);
+      places_[absl::StrCat("rank amid ", Name(call_kill_->operation), ", ",
+                           StateIn(*call_kill_))] += 1;
+      places_[absl::StrCat("rank amid a call, ", FormationAt(step))] += 1;
+      calls_ += 1;
+    }
+    call_kill_->Withdraw();
+    return has_come;
+  }
+
+  // The formation of the steps around `step`.
+  std::string FormationAt(int64_t step) const {
+    const auto leg = [](int64_t at) { return std::min(at, kSteps - 1) / kStepsOfLeg; };
+    if (step > 0 && leg(step - 1) != leg(step + 1)) return "close to a change of mesh";
+    return formations_[static_cast<size_t>(leg(step))];
+  }
+
+  std::string ProcessesText() const {
+    std::string text;
+    for (const LaunchedProcess& process : ProcessesOf(out_)) {
+      absl::StrAppend(&text, " ", NameOf(process.kind), " ", process.pid);
+    }
+    return text;
+  }
+
   std::string Orphans() const {
     if (Await([&] { return ProcessesOf(out_).empty(); })) return "";
     return absl::StrCat(ProcessesOf(out_).size(), " processes are left without a launcher");
@@ -222,7 +310,7 @@ class KilledRuns {
   std::string Judge(const ProcessResult& result) {
     if (!result.ok()) return absl::StrCat("the launcher: ", result.Describe(), "\n", result.err);
     for (const std::string& problem :
-         {Orphans(), DifferenceFromUndisturbed(out_, options_.folder), LeftoversOf(out_)}) {
+         {Orphans(), DifferenceFromUndisturbed(out_, folder_), LeftoversOf(out_)}) {
       if (!problem.empty()) return problem;
     }
     const std::string folder = GroupFolder::PathOf(out_);
@@ -238,8 +326,13 @@ class KilledRuns {
   const FaultOptions& options_;
   FaultCounts& counts_;
   std::mt19937_64 random_;
-  std::string config_, out_;
+  // The run at hand.
+  std::string folder_;  // its model's: the configuration and the undisturbed run
+  std::string config_, out_, kill_path_;
+  std::vector<std::string> formations_;  // by leg
+  CallKill* call_kill_ = nullptr;
   std::map<std::string, int64_t> places_;  // kills, by what was killed and when
+  int64_t calls_ = 0;                      // those amid calls
 };
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace lockstep {
 
 // kill -9 of processes of runs under //tools/launch: ranks, their workers, mpirun and the launcher
 // itself, at random moments of a step, while a checkpoint is written, at a change of mesh, and
-// while ranks are being started again.
+// while ranks are being started again. Each other kill is one of a rank amid a call to other ranks
+// (call_kill.h).
 FaultKind ProcessKillsKind();
 
 // Every run must go on by itself (a killed launcher: when the same command is given again), end
