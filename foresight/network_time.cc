@@ -300,8 +300,8 @@ double NetworkTime::Simulate(const Place& place) const {
       const int here = group * m + i;
       const int next = group * m + (i + 1) % m;
       switch (pattern) {
-        // Counts the bytes that each member passes on. Of m rings, one crosses here; the others
-        // go on in the node. In a single node all do.
+        // Counts the bytes that each member passes on. One of m rings crosses here; the others
+        // go on in the node. In a single node all of them do.
         case Pattern::kRing:
           for (int node = 0; node < all; ++node) {
             const double crosses = k == 1 ? 0 : kPayload / m;

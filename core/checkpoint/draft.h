@@ -38,7 +38,7 @@ std::unique_ptr<Draft> MakeWholeDraft(const std::string& path, const CheckpointI
 std::unique_ptr<Draft> MakeShardedDraft(const std::string& path, const CheckpointInfo& info,
                                         const ShardNumber& number);
 
-// Whether this rank saves the part. Of a tensor without elements there is the name to save.
+// Whether this rank saves the part. A tensor without elements is saved for its name.
 bool IsSaved(const StateTensor& part);
 
 }  // namespace lockstep

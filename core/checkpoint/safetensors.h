@@ -56,8 +56,8 @@ class SafetensorsReader {
   // inside it. DataLoss if they are not what was written.
   absl::Status Read(const SafetensorsTensor& tensor, std::span<std::byte> out,
                     int64_t offset = 0) const;
-  // The same for several pieces, in any order. Of a file with checksums, each block that a piece
-  // lies in is read once.
+  // Reads several pieces, in any order. In a file with checksums, each block that a piece lies in
+  // is read once.
   absl::Status ReadPieces(const SafetensorsTensor& tensor,
                           std::vector<SafetensorsPiece> pieces) const;
 

@@ -69,7 +69,7 @@ struct MeshShape {
   int ranks() const { return pp * replicas * dp * cp * tp; }
   // How many axes have more than one rank.
   int divided_axes() const { return (pp > 1) + (replicas > 1) + (dp > 1) + (cp > 1) + (tp > 1); }
-  // Among which the samples of a batch are divided.
+  // Number of ranks among which the samples of a batch are divided.
   int data_ranks() const { return replicas * dp; }
   // How many groups of a replica hold all experts, each once. Requires that ep divides dp x cp.
   int expert_groups() const { return dp * cp / ep; }

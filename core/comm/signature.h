@@ -22,7 +22,7 @@ struct Signature {
   int64_t count = 0;
   // Elements of each member's chunk where these differ; empty: `count` divides evenly.
   std::vector<int64_t> counts{};
-  // Whose memory the payload is in. What is a device's moves on devices (core/comm/device); a
+  // The memory that the payload is in. A device's payload moves on devices (core/comm/device); a
   // host's backend sees that all members make the call, and touches no data.
   DeviceType memory = DeviceType::kCpu;
 
@@ -40,7 +40,7 @@ Chunk ChunkOf(const Signature& signature, int size, int rank);
 // bandwidth.)
 int64_t PayloadBytes(const Signature& signature);
 
-// Those of them that a host's backend moves: all or none.
+// Bytes of the payload that a host's backend moves: all of them, or none.
 int64_t HostBytes(const Signature& signature);
 
 // "f32 x 1024, sum" or "i32 x 10 (3+3+4), root 0": all but the operation and the memory.

@@ -90,8 +90,8 @@ class Dataset {
   // Whether a sample is packed from several documents, whose tokens must not see each other.
   virtual bool packs_documents() const { return false; }
 
-  // Number of targets of a sample that are not ignored. Of a data set that packs documents, the
-  // last token of each has none. Requires an index as Fill does, and not kNoSample.
+  // Number of targets of a sample that are not ignored. In a data set that packs documents,
+  // the last token of each document has none. Requires an index as Fill does, and not kNoSample.
   virtual absl::StatusOr<int64_t> CountTargets(Split /*split*/, const SampleKey& /*key*/) const {
     return target_shape().elements();
   }

@@ -189,8 +189,8 @@ class Kernels {
   virtual void ConvolutionBackwardWeight(const Tensor& dy, const Tensor& x, const Window& window,
                                          Write write, const Tensor& dw, const Tensor& dbias) = 0;
   virtual void MaxPool(const Tensor& x, const Window& window, const Tensor& y) = 0;
-  // x and y are the forward's. Of a window's elements that equal its maximum, the first in the
-  // order of memory gets the gradient.
+  // x and y are the forward's. The first element of a window, in the order of memory, that equals
+  // its maximum gets the gradient.
   virtual void MaxPoolBackward(const Tensor& x, const Window& window, const Tensor& y,
                                const Tensor& dy, const Tensor& dx) = 0;
   // y[batch, channels] = mean over height and width
@@ -372,8 +372,8 @@ class Kernels {
   // Cross entropy whose classes are split over ranks: column c of the logits is class
   // classes.first + c, for c below classes.count; further columns are padding. Three steps, between
   // which ranks reduce [rows] numbers each:
-  // The largest logit, and the first class that has it (i32; undefined: not wanted). Of no classes
-  // at all, the lowest float and the largest integer.
+  // The largest logit, and the first class that has it (i32; undefined: not wanted). Without any
+  // classes, the lowest float and the largest integer.
   virtual void LargestLogits(const Tensor& logits, const Range& classes, const Tensor& largest,
                              const Tensor& where) = 0;
   // From the largest of all ranks: the sum of exp(logit - largest), and largest - the target's

@@ -19,8 +19,8 @@ struct AdapterShape {
 };
 
 // A low-rank addition to what a frozen layer computes (Hu et al., "LoRA", 2021):
-// y + scale B A dropout(x), to all features of y or to a range of them. Of a convolution, A is one
-// too, to `rank` channels through the layer's window, and B a convolution by 1 x 1.
+// y + scale B A dropout(x), to all features of y or to a range of them. For a convolution, A is
+// a convolution too, to `rank` channels through the layer's window, and B one by 1 x 1.
 //
 // Where ranks compute the layer together (split.h), the adapter is split as the layer is and tells
 // the group nothing in its passes: of a column B has the layer's output features, of a row A has

@@ -60,9 +60,9 @@ struct Model {
 
   // Elements of all parameters, tied ones counted once.
   int64_t ParameterCount() const;
-  // Those of them that a token is computed with.
+  // Elements of the parameters that a token is computed with.
   int64_t ActiveCount() const { return ParameterCount() - idle_parameters; }
-  // Those of them that are trained.
+  // Elements of the parameters that are trained.
   int64_t TrainedCount() const;
 
   // The sum over all blocks; see BlockCost.

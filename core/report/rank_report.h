@@ -38,8 +38,8 @@ struct RoutedStep {
   std::vector<std::vector<int64_t>> numbers;
 };
 
-// What a rank reports when training is over. Of a run with legs, times, memory, traffic and
-// prediction are those of the last one.
+// What a rank reports when training is over. In a run with legs, times, memory, traffic and
+// prediction are those of the last leg.
 struct RankReport {
   TraceRecord trace;
   StepTimes times;             // added up over `measured_steps`

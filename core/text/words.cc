@@ -23,7 +23,8 @@ Kind KindOf(UChar32 character) {
   return u_isUWhiteSpace(character) ? Kind::kSpace : Kind::kOther;
 }
 
-// The character that begins at `offset`. Of what is no UTF-8, one byte or more.
+// The character that begins at `offset`. Bytes that are no UTF-8 count as one, one or more at a
+// time.
 Character CharacterAt(std::string_view text, size_t offset) {
   // ICU counts in 32 bits; no character has more than four bytes.
   const std::string_view rest = text.substr(offset, U8_MAX_LENGTH);

@@ -35,8 +35,8 @@ class Skipper : public Block {
   Variables Forward(Pass&, Variables inputs) override { return inputs; }
 };
 
-// Four stages of a block each, in the shape of a V: the first and the last on rank 0. Of four
-// skips, "far" stays on rank 0, "near" on rank 1, and two go from one to the other.
+// Four stages of a block each, in the shape of a V: the first and the last on rank 0. There are
+// four skips: "far" stays on rank 0, "near" on rank 1, and two go from one rank to the other.
 Model MakeSkippers() {
   Model model;
   const auto add = [&](const std::string& name, int64_t outputs, const Skipper::Names& stashes,

@@ -22,7 +22,7 @@ struct BatchKind {
   friend auto operator<=>(const BatchKind&, const BatchKind&) = default;
 };
 
-// One of the tensors that a block hands on, or of their gradients. Of any dtype; undefined where
+// One of the tensors that a block hands on, or of their gradients, in any dtype. Undefined where
 // there is none.
 struct RoutedTensor {
   Tensor tensor;

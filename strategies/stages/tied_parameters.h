@@ -18,8 +18,8 @@ struct HeldTensors {
 // Parameters that are tied to an earlier one, as an output head to the embedding. Each use has a
 // gradient of its own until all shards and ranks of the batch are summed. Then the gradients of
 // other ranks' uses go to the owner's rank along pp, which adds all uses in the model's order and
-// updates; and its new values come back. Of frozen ones nothing is exchanged but the values with
-// which all begins. In models without such parameters, members do nothing. They throw
+// updates; and its new values come back. Frozen parameters are exchanged once, when
+// training begins. In models without such parameters, members do nothing. They throw
 // StatusException.
 class TiedParameters {
  public:

@@ -14,8 +14,8 @@ inline constexpr char kRoutedRows[] = "routed rows";
 
 // Ranks that compute layers together (Shoeybi et al., "Megatron-LM", 2019), over a communicator:
 // what moves in forward is booked as "activations", in backward as "activation gradients", what a
-// cross entropy reduces as "cross entropy", partial gradients as "replicated gradients". Of one
-// rank the moves are none.
+// cross entropy reduces as "cross entropy", partial gradients as "replicated gradients". A
+// single rank moves nothing.
 class TensorGroup : public SplitGroup {
  public:
   enum class Sequence { kWhole, kSplit };

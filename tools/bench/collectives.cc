@@ -40,8 +40,8 @@ namespace lockstep {
 namespace {
 
 // Open MPI, the limit and the backend are measured in turn, and the best of each counts: a
-// machine's neighbours slow down now the one and now the other. Of limit and backend, measured one
-// right after the other, the ratio counts that is in the middle.
+// machine's neighbours slow down now the one and now the other. Limit and backend are measured one
+// right after the other, and the median of their ratios counts.
 constexpr int kRounds = 5;
 
 // The goals: seconds of small calls, and what large calls reach of the limit and of Open MPI's

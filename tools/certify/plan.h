@@ -74,8 +74,8 @@ struct Plan {
 
 // The runs of one preset. Sizes of axes are: pp 1, 2 and 4; replicas and dp the divisors of the
 // shards; cp and tp what leaves each rank a node of the tree over token leaves, or feature leaves;
-// and the preset's default. Of all meshes, threads and backends only so many are taken that every
-// two choices (dp = 2 and tp = 2; tp = 2 and MPI) meet in one run, where any run has both:
+// and the preset's default. Not every combination of mesh, threads and backend is run, but every
+// two choices (dp = 2 and tp = 2; tp = 2 and MPI) meet in one run, if any run can have both:
 // all-pairs testing. The default mesh comes first, then meshes of more ranks. Ranks of a mesh of
 // one are never processes.
 //

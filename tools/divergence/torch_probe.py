@@ -136,7 +136,7 @@ def _shard_of(tensor):
 
 
 def _put_together(pieces, transposed):
-    """One tensor of ours from theirs, one below the other: (local tensor, Held). Of convolutions, channels come last."""
+    """One tensor of ours from theirs, one below the other: (local tensor, Held). Convolutions: channels come last."""
     locals_, ranges, rows, dimension, width = [], [], 0, None, None
     for tensor in pieces:
         local, whole, split, first = _shard_of(tensor)

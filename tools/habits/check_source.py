@@ -20,6 +20,7 @@ FILE_SYSTEM = {
 TESTS = re.compile(r"(_test\.(cc|cu)|/testing(/|\.h)|/failing_\w+\.cc)")
 
 BEGINS_WITH_OF = "a comment that begins with \"Of\""
+SENTENCE_WITH_OF = "a sentence that begins with \"Of\""
 
 # Each rule: name, what breaks it, which files it is about.
 RULES = [
@@ -38,6 +39,8 @@ RULES = [
      lambda path: not path.startswith("tools/habits/") and not path.endswith(".md")),
     # A reader must find the subject of a sentence.
     (BEGINS_WITH_OF, re.compile(r"^\s*(//|#|\"\"\") ?Of \S"), lambda path: not path.endswith(".md")),
+    (SENTENCE_WITH_OF, re.compile(r"((//|#|\"\"\").*[.:]|^[^`|]*[.:]) Of [a-z]"),
+     lambda path: not path.startswith("tools/habits/")),
     # These stand for a noun that the reader then has to look for: in comments, pages and messages.
     ("\"such a one\", \"so much\" or \"the same of\": name the thing again",
      re.compile(r"\b(such a one|so much|the same of)\b", re.IGNORECASE),

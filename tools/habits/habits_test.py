@@ -26,6 +26,11 @@ class CheckSourceTest(unittest.TestCase):
         self.assertEqual(breaches("a.toml", "# Of WORKLOAD, the name."), [1])
         self.assertEqual(breaches("a.py", '    """Of a row, the checksum."""'), [1])
 
+    def test_no_sentence_begins_with_of(self):
+        self.assertEqual(breaches("a.h", "// It is one. Of two, the first."), [1])
+        self.assertEqual(breaches("a.md", "It is one. Of two, the first.", "The house Of cards."), [1])
+        self.assertEqual(breaches("a.cc", 'Say("one. Of two");'), [1])
+
     def test_a_sentence_may_go_on_with_of(self):
         self.assertEqual(breaches("a.h", "// The product", "// Of the Ring."), [])
 

@@ -33,8 +33,8 @@ struct RunSource {
 // empty `data`.
 RunSource FromUser(const RunSource& named);
 
-// The model of a run, whatever its strategy and precision: in fp32, from the masters. Of a run of
-// adapters the base is made as the run made it, from model.init or the seed, and must be the same.
+// The model of a run, whatever its strategy and precision: in fp32, from the masters. The base of
+// a run of adapters is made as the run made it, from model.init or the seed, and must be the same.
 // An error says what is missing, or that the run has trained no language model.
 absl::StatusOr<LoadedModel> LoadRun(const RunSource& source, Kernels& kernels);
 

@@ -16,9 +16,9 @@ namespace lockstep {
 
 using DeviceStreamFactory = std::function<std::unique_ptr<DeviceStream>()>;
 
-// Routes over a board. Of a group's collectives the first member queues the movement, of a message
-// its receiver: straight from memory to memory, reductions along the tree over the ranks. Each
-// carrier has a stream of its own.
+// Routes over a board. The first member of a group queues the movement of a collective, and the
+// receiver that of a message: straight from memory to memory, reductions along the tree over the
+// ranks. Each carrier has a stream of its own.
 class SharedDeviceRoutes final : public DeviceRoutes {
  public:
   SharedDeviceRoutes(std::shared_ptr<RoundBoard> board, int size, int rank,

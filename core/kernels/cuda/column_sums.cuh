@@ -116,7 +116,7 @@ static inline cudaError_t AddChunks(cudaStream_t stream, int64_t chunks, int64_t
   return cudaGetLastError();
 }
 
-// sums[Terms::kSums][width]; scratch: Terms::kSums * kRowParts * width doubles. Of no rows, 0.
+// sums[Terms::kSums][width]; scratch: Terms::kSums * kRowParts * width doubles. Without rows, 0.
 template <typename Terms>
 cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms terms,
                        double* scratch, double* sums) {

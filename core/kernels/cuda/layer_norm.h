@@ -34,7 +34,7 @@ cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* s
 // more than 262,144 of them. Other calls make two passes.
 //
 // The order of the sums: rows are cut into chunks, at most kRowParts of them, whose number depends
-// on the number of rows alone where rows are wider than 128 elements. Of a chunk, every eighth row
+// on the number of rows alone where rows are wider than 128 elements. In a chunk, every eighth row
 // is added in fp32 (every n-th, where rows are narrower), these sums in double, and then chunks in
 // double: no sum depends on which block comes first, nor on the number of multiprocessors.
 cudaError_t LayerNormGradients(cudaStream_t stream, LayerNormInputs inputs, Array residual,

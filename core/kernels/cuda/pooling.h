@@ -23,7 +23,7 @@ inline constexpr int kWidestPooling = 16;
 // x: in, y: out. Padding never wins, and NaN always does.
 cudaError_t MaxPool(cudaStream_t stream, const Pooling& pooling, Array x, Array y);
 
-// x, dx: in, dy: out. Of a window's elements that equal its maximum, the first gets the gradient.
+// x, dx: in, dy: out. The first element of a window that equals its maximum gets the gradient.
 // places: scratch, an element for each of y.
 cudaError_t MaxPoolBackward(cudaStream_t stream, const Pooling& pooling, Array x, uint8_t* places,
                             Array dy, Array dx);

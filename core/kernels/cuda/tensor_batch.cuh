@@ -13,7 +13,7 @@ namespace lockstep::cuda {
 constexpr int64_t kArgumentBytes = 32764, kOtherArgumentBytes = 128;
 
 // The tensors of one launch, as an argument of the kernel: the device reads them without a copy
-// that the host would have to wait for. Of a T the batch knows the field `elements`.
+// that the host would have to wait for. T must have a field `elements`.
 template <typename T>
 struct TensorBatch {
   static constexpr int kMost = static_cast<int>(

@@ -34,7 +34,7 @@ class HostBatches {
   Allocator& allocator() { return kernels_.host_allocator(); }
 
   // A batch of allocator()'s memory, in the rank's memory: itself, or a copy that may still be on
-  // its way, which the rank's kernels wait for. Of sequences that are cut into leaves, inputs and
+  // its way, which the rank's kernels wait for. Where sequences are cut into leaves, inputs and
   // targets are [the rank's leaves * samples, tokens of a leaf]; documents stay as they are.
   Batch Deliver(Batch batch);
 

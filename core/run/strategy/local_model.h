@@ -122,7 +122,7 @@ class LocalModel {
 
   // All trained parameters here, tied ones too, in the order of first use: what receives gradients.
   const std::vector<Parameter*>& uses() const { return uses_; }
-  // Those of them that own their value: what an optimizer updates.
+  // The parameters of uses() that own their value: what an optimizer updates.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
 
   // Ends a shard of the batch for one of uses(), whose gradient joins those of the shards before.

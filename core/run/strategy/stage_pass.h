@@ -42,9 +42,9 @@ class StagePass {
   StagePass(LocalModel& local_model, const BlockRange& blocks, int64_t step, int64_t micro_batch,
             Activations activations = Activations::kKeep);
 
-  // Runs the blocks. `inputs` come from LocalModel::Enter, or are what other ranges hand on. Of the
-  // batch, targets are read behind the last block only, which has no outputs but the loss, and
-  // documents by all blocks.
+  // Runs the blocks. `inputs` come from LocalModel::Enter, or are what other ranges hand on. All
+  // blocks read the batch's documents. Its targets are read behind the last block only, which has
+  // no outputs but the loss.
   StageVariables Forward(StageVariables inputs, const Batch& batch);
 
   // Where activations were not kept: makes them, which can be done before gradients have come.
