@@ -2,7 +2,8 @@
 
 #include <signal.h>
 #include <sys/resource.h>  // prlimit
-#include <unistd.h>        // usleep
+#include <sys/wait.h>
+#include <unistd.h>  // usleep
 
 #include <algorithm>
 #include <map>
@@ -86,6 +87,13 @@ bool Await(const Condition& condition, double seconds) {
     usleep(500);
   }
   return true;
+}
+
+// Whether a program is over that was not waited for yet.
+bool HasEnded(const Subprocess& program) {
+  siginfo_t info = {};
+  return waitid(P_PID, static_cast<id_t>(program.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
 }
 
 int64_t NewestCheckpoint(const std::string& out) {
@@ -272,10 +280,12 @@ class DisturbedRun {
     Await([&] { return StepsLogged(out_) >= step; }, kLongestWaitSeconds);
     const int64_t begin = NowNanos();
     LS_ASSIGN_OR_RETURN(Subprocess second, Start());
-    ProcessResult loser = second.Wait();
+    // Where both began at once, either is refused, and the other one trains to its end.
+    Await([&] { return HasEnded(first) || HasEnded(second); }, kLongestWaitSeconds);
     seconds_ = SecondsSince(begin);
+    ProcessResult loser = second.Wait();
     ProcessResult winner = first.Wait();
-    if (loser.ok()) std::swap(loser, winner);  // both began at once
+    if (loser.ok()) std::swap(loser, winner);
     if (!winner.ok()) return Failed(absl::StrCat("the first run ends: ", winner.err));
     JudgeMessages(loser);
     return JudgeCurve();
