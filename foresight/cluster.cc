@@ -81,6 +81,7 @@ absl::Status ReadNetwork(ConfigReader reader, Cluster::Network& network) {
   } else {
     quantities.Read("bandwidth", Dimension::kBytesPerSecond, &network.bandwidth);
   }
+  reader.Read("adapters", &network.adapters, {.at_least = 0});
   quantities.Read("latency", Dimension::kSeconds, &network.latency);
   reader.Read("oversubscription", &network.oversubscription, {.at_least = 1, .at_most = 1e6});
   reader.Read("nodes_a_switch", &network.nodes_a_switch, {.at_least = 0});
@@ -154,6 +155,7 @@ std::string ToToml(const Cluster& cluster) {
   if (const Cluster::Network& network = cluster.network; network.nodes > 1) {
     absl::StrAppend(&text, "\n[network]\nnodes = ", network.nodes, "\n",
                     quantity("bandwidth", network.bandwidth, "B/s"),
+                    "adapters = ", network.adapters, "\n",
                     quantity("latency", network.latency, "s"),
                     absl::StrFormat("oversubscription = %.4g\n", network.oversubscription),
                     "nodes_a_switch = ", network.nodes_a_switch, "\n");

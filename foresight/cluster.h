@@ -31,6 +31,7 @@ struct Cluster {
   struct Network {
     int nodes = 1;                // at most
     double bandwidth = 0;         // of one node, over all of its adapters, in one direction
+    int adapters = 0;             // of one node, which its devices share; 0: one for each device
     double latency = 0;           // from node to node
     double oversubscription = 1;  // of the switches above those that nodes hang on
     int nodes_a_switch = 0;       // that reach each other at full bandwidth; 0: all

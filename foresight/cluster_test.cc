@@ -59,6 +59,22 @@ TEST(ClusterTest, SeveralNodesNeedANetwork) {
               HasSubstr("network.bandwidth"));
 }
 
+TEST(ClusterTest, ANetworkGoesRoundTheFile) {
+  const auto cluster = Read(std::string(kSmall) +
+                            "[network]\nnodes = 6\nbandwidth = \"5 GB/s\"\nadapters = 1\n"
+                            "latency = \"7 us\"\noversubscription = 1.5\nnodes_a_switch = 3\n");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->network.adapters, 1);
+  const auto again = Read(ToToml(*cluster));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->network.nodes, 6);
+  EXPECT_EQ(again->network.bandwidth, 5e9);
+  EXPECT_EQ(again->network.adapters, 1);
+  EXPECT_EQ(again->network.latency, 7e-6);
+  EXPECT_EQ(again->network.oversubscription, 1.5);
+  EXPECT_EQ(again->network.nodes_a_switch, 3);
+}
+
 // What calibration writes is read back as it was.
 TEST(ClusterTest, MeasurementsGoRoundTheFile) {
   auto cluster = Read(kSmall);

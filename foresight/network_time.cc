@@ -19,6 +19,7 @@ constexpr const char* kPayloadRate = "payload_rate";
 constexpr const char* kLinkEfficiency = "link_efficiency";
 constexpr const char* kMessageEfficiency = "message_efficiency";
 constexpr const char* kAdapterEfficiency = "adapter_efficiency";
+constexpr const char* kStridedEfficiency = "adapter_strided_efficiency";
 
 // Bytes that simulations move: so many that they take long beside the simulator's precision.
 constexpr double kPayload = 1e12;
@@ -129,6 +130,9 @@ absl::Status NetworkTime::Check(const Cluster& cluster) {
     if (!std::isfinite(network.oversubscription) || network.oversubscription < 1) {
       return wrong("network.oversubscription", network.oversubscription, "1 or more");
     }
+    if (network.adapters < 0) {
+      return wrong("network.adapters", network.adapters, "0, for one a device, or more");
+    }
     if (network.nodes_a_switch < 0) {
       return wrong("network.nodes_a_switch", network.nodes_a_switch, "0, for all, or more");
     }
@@ -141,7 +145,8 @@ absl::Status NetworkTime::Check(const Cluster& cluster) {
     return wrong(std::string("fitted.") + kPayloadRate, rate,
                  "zero, for no time, or more, and at most device.bandwidth");
   }
-  for (const char* name : {kLinkEfficiency, kMessageEfficiency, kAdapterEfficiency}) {
+  for (const char* name :
+       {kLinkEfficiency, kMessageEfficiency, kAdapterEfficiency, kStridedEfficiency}) {
     if (const double share = FittedOr(cluster, name, 1); !(share > 0 && share <= 1)) {
       return wrong(std::string("fitted.") + name, share, "above 0 and at most 1");
     }
@@ -155,7 +160,8 @@ NetworkTime::NetworkTime(const Cluster& cluster)
       payload_rate_(FittedOr(cluster, kPayloadRate, 0)),
       link_efficiency_(FittedOr(cluster, kLinkEfficiency, 1)),
       message_efficiency_(FittedOr(cluster, kMessageEfficiency, 1)),
-      adapter_efficiency_(FittedOr(cluster, kAdapterEfficiency, 1)) {
+      adapter_efficiency_(FittedOr(cluster, kAdapterEfficiency, 1)),
+      strided_efficiency_(FittedOr(cluster, kStridedEfficiency, 1)) {
   const absl::Status status = Check(cluster);
   CHECK(status.ok()) << status;
 }
@@ -180,14 +186,18 @@ double NetworkTime::Collective(Operation operation, double payload_bytes,
   const double share = (n - 1.0) / n;                             // sent by each of a ring
   // What each byte costs that a member passes on: round the ring, in its node alone, and to its
   // like in the next node alone.
-  const auto ring = [&] { return Slope(Pattern::kRing, m, k, groups); };
+  const bool is_strided = IsStrided(m, k, groups);
+  const auto ring = [&] { return Slope(Pattern::kRing, m, k, groups, is_strided); };
   const auto in_node = [&] {
     return m > 1 ? (m - 1.0) / m * Slope(Pattern::kRing, m, 1, groups) : 0;
   };
   const auto levels = [&] {
-    return in_node() + (k > 1 ? (k - 1.0) / k / m * Slope(Pattern::kRing, 1, k, m * groups) : 0);
+    if (k == 1) return in_node();
+    return in_node() + (k - 1.0) / k / m * Slope(Pattern::kRing, 1, k, m * groups, is_strided);
   };
-  const auto tree = [&](Pattern pattern) { return Slope(pattern, 1, k, m * groups) / m; };
+  const auto tree = [&](Pattern pattern) {
+    return Slope(pattern, 1, k, m * groups, is_strided) / m;
+  };
   const bool is_all_reduce = operation == Operation::kAllReduce;
   const double in_memory = payload_rate_ > 0 ? (is_all_reduce ? 2 : 1) / payload_rate_ : 0;
   double fastest = HUGE_VAL;
@@ -263,14 +273,21 @@ bool NetworkTime::LeavesSwitch(int nodes) const {
   return cluster_.network.nodes_a_switch > 0 && nodes > cluster_.network.nodes_a_switch;
 }
 
-double NetworkTime::Slope(Pattern pattern, int members, int nodes, int groups) const {
+bool NetworkTime::IsStrided(int members, int nodes, int groups) const {
+  const int devices = cluster_.node.devices, adapters = cluster_.network.adapters;
+  const bool are_shared = adapters > 0 && adapters < devices;
+  return are_shared && members > 1 && nodes > 1 && int64_t{groups} * adapters >= devices;
+}
+
+double NetworkTime::Slope(Pattern pattern, int members, int nodes, int groups,
+                          bool is_strided) const {
   // What differs in `nodes` alone may be the same when folded.
   if (pattern == Pattern::kRing || pattern == Pattern::kMessage) {
     nodes = LeavesSwitch(nodes) ? cluster_.network.nodes_a_switch + 1 : std::min(nodes, 2);
   } else if (pattern == Pattern::kTreeDown || pattern == Pattern::kTreeBoth) {
     nodes = std::min(nodes, kTreeNodes);
   }
-  const Place place = {pattern, members, nodes, groups};
+  const Place place = {pattern, members, nodes, groups, is_strided};
   const std::lock_guard lock(mutex_);
   const auto found = slopes_.find(place);
   if (found != slopes_.end()) return found->second;
@@ -280,7 +297,7 @@ double NetworkTime::Slope(Pattern pattern, int members, int nodes, int groups) c
 }
 
 double NetworkTime::Simulate(const Place& place) const {
-  const auto [pattern, m, k, groups] = place;
+  const auto [pattern, m, k, groups, is_strided] = place;
   const bool leaves = LeavesSwitch(k);
   const int of_switch = leaves ? cluster_.network.nodes_a_switch : k;
   const bool tree = pattern == Pattern::kTreeDown || pattern == Pattern::kTreeBoth;
@@ -293,6 +310,7 @@ double NetworkTime::Simulate(const Place& place) const {
   const int devices = pattern == Pattern::kMessage && k == 1 ? std::max(2, groups) : m * groups;
   FlowPlatform platform = Platform(switches, nodes, devices, all_leave ? nodes : of_switch);
   if (pattern != Pattern::kMessage) platform.device_rate *= link_efficiency_;
+  if (is_strided) platform.node_rate *= strided_efficiency_;
   const int all = switches * nodes;  // nodes of the platform; of a tree, those from k on are idle
   FlowSet flows(platform);
   for (int group = 0; group < groups; ++group) {

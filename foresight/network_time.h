@@ -62,6 +62,11 @@ namespace lockstep {
 //   link_efficiency     of node.link_bandwidth, in collectives; default 1
 //   message_efficiency  of node.link_bandwidth, for a message between two devices; default 1
 //   adapter_efficiency  of network.bandwidth; default 1
+//   adapter_strided_efficiency
+//                       of that again, in collectives of strided groups; default 1. A group is
+//                       strided if it has several members in each of several nodes and no two of
+//                       them share an adapter, though each adapter has several devices: a ring that
+//                       enters a node by one adapter has to leave it by another
 class NetworkTime final : public CommTime {
  public:
   // InvalidArgument names the entry of the cluster that no network can have: a bandwidth of zero
@@ -96,18 +101,22 @@ class NetworkTime final : public CommTime {
     int members;  // of a group in one node
     int nodes;    // of a group
     int groups;   // at once
+    bool is_strided;
 
     friend auto operator<=>(const Place&, const Place&) = default;
   };
 
   bool LeavesSwitch(int nodes) const;
+  // Whether no two members of a group in a node share an adapter, where devices do. Members of
+  // groups at once stand in turns: as many devices apart as there are groups.
+  bool IsStrided(int members, int nodes, int groups) const;
   // Seconds for each byte that the pattern counts: simulated at the first call.
-  double Slope(Pattern pattern, int members, int nodes, int groups) const;
+  double Slope(Pattern pattern, int members, int nodes, int groups, bool is_strided = false) const;
   double Simulate(const Place& place) const;
 
   const Cluster cluster_;
   double collective_start_, payload_rate_;
-  double link_efficiency_, message_efficiency_, adapter_efficiency_;
+  double link_efficiency_, message_efficiency_, adapter_efficiency_, strided_efficiency_;
 
   mutable std::mutex mutex_;
   mutable std::map<Place, double> slopes_;  // guarded by mutex_

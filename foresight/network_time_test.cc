@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "foresight/cluster_comm_time.h"
 #include "foresight/flow_simulation.h"
 #include "gmock/gmock.h"
@@ -139,6 +140,47 @@ TEST(NetworkTimeTest, GroupsShareAdapters) {
     };
     ExpectSeconds(within(4), within(1));
   }
+}
+
+// Two devices an adapter. Groups at once have members in turns, so that with 2 or more groups no
+// two members of a group are at one adapter.
+TEST(NetworkTimeTest, StridedGroupsHaveLessOfAdapters) {
+  Cluster cluster = Small(64);
+  cluster.network.adapters = 4;
+  cluster.fitted["adapter_strided_efficiency"] = 0.25;
+  const NetworkTime time(cluster);
+  Cluster own = cluster;
+  own.network.adapters = 8;
+  const NetworkTime with_own(own);
+  own.network.adapters = 0;
+  const NetworkTime by_default(own);
+  const NetworkTime fast(Small(64));
+  Cluster quarter = Small(64);
+  quarter.network.bandwidth /= 4;
+  const NetworkTime slow(quarter);
+  for (const auto operation : {Operation::kAllReduce, Operation::kReduceScatter,
+                               Operation::kBroadcast, Operation::kBarrier}) {
+    for (const double bytes : {1e3, 1e7, 1e12}) {
+      SCOPED_TRACE(absl::StrCat(Name(operation), ", ", bytes, " bytes"));
+      const auto seconds = [&](const NetworkTime& of, const GroupPlacement& group) {
+        return of.Collective(operation, bytes, group);
+      };
+      for (const GroupPlacement& strided : {Group(64, 2, 4), Group(64, 4, 2), Group(4, 2, 4)}) {
+        ExpectSeconds(seconds(time, strided), seconds(slow, strided));
+        ExpectSeconds(seconds(with_own, strided), seconds(fast, strided));
+        ExpectSeconds(seconds(by_default, strided), seconds(fast, strided));
+      }
+      // Whole nodes, neighbours, one member a node, and a single node.
+      for (const GroupPlacement& other :
+           {Group(64, 8), Group(64, 4, 1), Group(64, 1, 8), Group(2, 2, 4)}) {
+        ExpectSeconds(seconds(time, other), seconds(fast, other));
+      }
+    }
+  }
+  // What is no ring goes by each device's own adapter.
+  ExpectSeconds(time.Collective(Operation::kAllToAll, kGigabyte, Group(64, 2, 4)),
+                fast.Collective(Operation::kAllToAll, kGigabyte, Group(64, 2, 4)));
+  ExpectSeconds(time.Message(kGigabyte, false, 4), fast.Message(kGigabyte, false, 4));
 }
 
 TEST(NetworkTimeTest, AllToAllMeetsItsNarrowestPlace) {
@@ -428,6 +470,10 @@ TEST(NetworkTimeTest, RefusesImpossibleClusters) {
               HasSubstr("fitted.link_efficiency is 1.01; it must be above 0 and at most 1"));
   EXPECT_THAT(error([](Cluster& c) { c.fitted["adapter_efficiency"] = 0; }),
               HasSubstr("fitted.adapter_efficiency is 0"));
+  EXPECT_THAT(error([](Cluster& c) { c.fitted["adapter_strided_efficiency"] = 1.5; }),
+              HasSubstr("fitted.adapter_strided_efficiency is 1.5"));
+  EXPECT_THAT(error([](Cluster& c) { c.network.adapters = -1; }),
+              HasSubstr("network.adapters is -1; it must be 0, for one a device, or more"));
   EXPECT_THAT(error([](Cluster& c) {
                 c.device.bandwidth = 1e12;
                 c.fitted["payload_rate"] = 2e12;

@@ -82,6 +82,7 @@ constexpr char kFull[] = "recompute.blocks=['blocks.*']";
 absl::StatusOr<Cluster> Selene() {
   LS_ASSIGN_OR_RETURN(Cluster cluster, ReadCluster(ShippedPath("foresight/clusters", "a100_80g")));
   cluster.network.bandwidth = 200e9;
+  cluster.network.adapters = 8;
   return cluster;
 }
 

@@ -42,6 +42,7 @@ const std::vector<FitParameter>& VtrainParameters() {
       {"map_efficiency", 0.25, 1},
       {"single_product_efficiency", 0.25, 1},
       {"adapter_efficiency", 0.1, 1},
+      {"adapter_strided_efficiency", 0.1, 1},
       {"host_forward", 2e-6, 1.2e-4},
       {"host_backward", 2e-6, 1e-4},
       {"host_unfused", 0, 2e-3},

@@ -35,8 +35,8 @@ TEST(VtrainRowsTest, OneNode) {
   EXPECT_LE(judgement.regret, 0.015) << judgement.ToString();
 }
 
-// The rows of 32 replicas with pipelines are up to 38 % slower than anything here explains, and
-// one of 64 samples a micro-batch 46 %.
+// The predicted times of 32 replicas with pipelines are up to 36 % too short, and that of 64
+// samples a micro-batch 47 %.
 TEST(VtrainRowsTest, ManyNodes) {
   const Judgement judgement = JudgementOf("vtrain_multi.csv", "megatron_2021");
   EXPECT_EQ(judgement.rows, 54);
