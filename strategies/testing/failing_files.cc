@@ -87,8 +87,8 @@ int rename(const char* from, const char* to) noexcept {
   return lockstep::Fails(to) ? -1 : static_cast<int>(syscall(SYS_rename, from, to));
 }
 
-// A process that is killed leaves what it has written, synchronised or not: nothing of these tests is
-// seen by waiting for the disk.
+// A process that is killed leaves what it has written, synchronised or not: nothing of these tests
+// is seen by waiting for the disk.
 int fsync(int descriptor) { return lockstep::Fails(descriptor) ? -1 : 0; }
 
 int ftruncate(int descriptor, off_t size) noexcept {
