@@ -155,6 +155,8 @@ class Agent {
       if (is_whole && (end.exit_code == 0 || end.exit_code == kStoppedExitCode)) {
         return Finish(end.exit_code);
       }
+      // A launcher may fail, or be ended, when its ranks have done all that there was to do.
+      if (IsComplete(options_.out, options_.steps)) return Finish(0);
       if (stop_signal_ != 0) return Finish(128 + stop_signal_);
       if (!IsWorthARestart(end)) return Finish(end.exit_code);
       if (options_.max_restarts == 0 && end.has_told) return Finish(kRankLostExitCode);
