@@ -141,6 +141,13 @@ Subprocess::~Subprocess() {
   Wait();
 }
 
+bool Subprocess::HasEnded() const {
+  siginfo_t info = {};
+  const int error =
+      waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);  // not reaped
+  return error == 0 && info.si_pid != 0;
+}
+
 void Subprocess::Signal(int number) const { kill(pid_, number); }
 
 ProcessResult Subprocess::Wait() {

@@ -62,6 +62,9 @@ class Subprocess {
 
   pid_t pid() const { return pid_; }
 
+  // Whether the program is over. Waits for nothing; before Wait.
+  bool HasEnded() const;
+
   // Sends a signal, e.g. SIGKILL. Before Wait.
   void Signal(int number) const;
 

@@ -3,7 +3,7 @@
 #include <pthread.h>  // pthread_sigmask
 #include <signal.h>   // kill, sigset_t
 #include <stdlib.h>   // setenv
-#include <unistd.h>   // getpid
+#include <unistd.h>   // getpid, usleep
 
 #include <string>
 
@@ -74,6 +74,16 @@ TEST(SubprocessTest, TellsWhichSignalEndedIt) {
   EXPECT_EQ(result.signal, SIGKILL);
   EXPECT_EQ(result.Describe(), "killed by signal 9 (Killed)");
   EXPECT_FALSE(result.interrupted);
+}
+
+TEST(SubprocessTest, TellsWhetherItHasEnded) {
+  auto process = Subprocess::Start(Shell("exit 3"));
+  ASSERT_TRUE(process.ok()) << process.status();
+  while (!process->HasEnded()) usleep(1000);
+  EXPECT_EQ(process->Wait().exit_code, 3);
+  auto running = Subprocess::Start(Shell("exec sleep 100"));
+  ASSERT_TRUE(running.ok()) << running.status();
+  EXPECT_FALSE(running->HasEnded());
 }
 
 // Ctrl-C reaches the program, and we live on.

@@ -208,11 +208,9 @@ std::optional<size_t> ConfigReader::FindChoice(const std::string& key, Presence 
            {.name = key, .expected = "one of", .choices = names});
   }
   if (key == "kind") {
-    const auto* given = found == nullptr ? nullptr : found->As<std::string>();
-    const std::string kind = given != nullptr ? *given : by_default;
-    const bool is_there = found == nullptr ? presence == Presence::kOptional : given != nullptr;
-    kind_ = is_there && std::ranges::find(names, kind) != names.end() ? kind : "";
-    knows_kind_ = !kind_.empty();
+    const std::string* kind = presence == Presence::kOptional ? &by_default : nullptr;
+    if (found != nullptr) kind = found->As<std::string>();
+    kind_ = kind != nullptr && std::ranges::find(names, *kind) != names.end() ? *kind : "";
   }
   if (found == nullptr) return std::nullopt;
   const auto* name = found->As<std::string>();
@@ -271,15 +269,15 @@ void ConfigReader::AddProblem(const std::string& key, const std::string& problem
 
 absl::Status ConfigReader::Finish() {
   for (const std::string& key : Keys()) {
-    if (!knows_kind_) break;  // these may be keys of the kind that was meant
+    if (kind_ == "") break;  // these may be keys of the kind that was meant
     if (std::ranges::find(known_, key) != known_.end()) continue;
     const ConfigValue& value = members_->find(key)->second;
     if (ExplainKeysOf(key, value)) continue;
     // Otherwise a user who knows the key from another kind would not see why it is refused.
-    const bool other_kind_has_it = !kind_.empty() && !MeaningOf(FullKey(key)).empty();
+    const bool other_kind_has_it = kind_.has_value() && !MeaningOf(FullKey(key)).empty();
     problems_.push_back(absl::StrCat(
         value.origin, ": unknown key ", FullKey(key),
-        other_kind_has_it ? absl::StrCat(" with ", FullKey("kind"), " = \"", kind_, "\"") : "",
+        other_kind_has_it ? absl::StrCat(" with ", FullKey("kind"), " = \"", *kind_, "\"") : "",
         SuggestKey(table_.path, key, known_)));
   }
   if (problems_.empty()) return absl::OkStatus();

@@ -135,8 +135,8 @@ class ConfigReader {
   ConfigTable table_;
   const ConfigValue::Table* members_;  // null if absent, or no table
   bool is_broken_ = false;             // no table, so nothing can be missing from it
-  std::string kind_;                   // the choice at "kind"; empty where there is none
-  bool knows_kind_ = true;             // false: "kind" was asked for, and is missing or wrong
+  // The choice at "kind", where it was asked for; empty: missing or wrong.
+  std::optional<std::string> kind_;
   std::vector<std::string> known_;
   std::vector<std::string> problems_;
 };

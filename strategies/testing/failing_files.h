@@ -7,7 +7,8 @@ namespace lockstep {
 
 // A program that is linked with failing_files.cc calls the system through it for all that changes
 // files: write, pwrite, rename, fsync, ftruncate, mkdir, the ways to remove a file, and open where
-// it may make one. So one of these calls can be made to fail, wherever it is made from.
+// it may make one. So one of these calls can be made to fail, wherever it is made from. An fsync
+// that does not fail does nothing: what a process has written outlives it.
 enum class FileFault {
   kNone,     // calls are counted
   kKill,     // the process is killed in place of the call

@@ -68,7 +68,9 @@ bool AttentionPlans::Run(AttentionShape::Pass pass, const Attention& attention,
                          const AttentionTensors& tensors) {
   if (library_ == nullptr) return false;
   if (const std::string reason = OwnKernelsOnly(attention, tensors.qkv); !reason.empty()) {
-    if (IsNew(reason)) VLOG(1) << "attention " << reason << " is computed by our own kernels";
+    // Every run in fp32 has this reason: who wants to know asks for it.
+    if (VLOG_IS_ON(1))
+      LogOnce(absl::StrCat("attention ", reason, " is computed by our own kernels"));
     return false;
   }
   AttentionPlan* const plan = PlanOf(ShapeOf(pass, attention, tensors.qkv));
@@ -89,20 +91,21 @@ AttentionPlan* AttentionPlans::PlanOf(const AttentionShape& shape) {
     absl::StatusOr<std::unique_ptr<AttentionPlan>> plan = library_->Plan(shape);
     if (plan.ok() && (*plan)->workspace_bytes() > kMostWorkspaceBytes) {
       plan = absl::ResourceExhaustedError(
-          absl::StrCat("cuDNN's would take ", (*plan)->workspace_bytes() >> 20,
+          absl::StrCat("the library's would take ", (*plan)->workspace_bytes() >> 20,
                        " MiB of workspace, and may take ", kMostWorkspaceBytes >> 20));
     }
     if (plan.ok()) {
       kept->second = *std::move(plan);
-    } else if (const std::string reason =
-                   absl::StrCat(Described(shape), ": ", std::string(plan.status().message()));
-               IsNew(reason)) {
-      LOG(WARNING) << "attention is computed by our own kernels, " << reason;
+    } else {
+      LogOnce(absl::StrCat("attention is computed by our own kernels, ", Described(shape), ": ",
+                           std::string(plan.status().message())));
     }
   }
   return kept->second.get();
 }
 
-bool AttentionPlans::IsNew(const std::string& reason) { return logged_.insert(reason).second; }
+void AttentionPlans::LogOnce(const std::string& reason) {
+  if (logged_.insert(reason).second) LOG(WARNING) << reason;
+}
 
 }  // namespace lockstep::cuda

@@ -62,8 +62,8 @@ class AttentionLibrary {
 std::string OwnKernelsOnly(const Attention& attention, const Tensor& qkv);
 
 // The plans of a rank. Calls that no plan serves are left to our own kernels, in either pass alone
-// too: both sides keep the same log-sum-exp. Each reason is logged once: what the library refuses
-// as a warning, what it is not asked for with GLOG_v=1.
+// too: both sides keep the same log-sum-exp. Each reason is logged once; why the library was not
+// asked at all, with GLOG_v=1 alone.
 class AttentionPlans {
  public:
   // Plans that want more are not used. Backward passes that repeat their bits want some two bytes
@@ -82,7 +82,7 @@ class AttentionPlans {
   bool Run(AttentionShape::Pass pass, const Attention& attention, const AttentionTensors& tensors);
   // Null: the library has none.
   AttentionPlan* PlanOf(const AttentionShape& shape);
-  bool IsNew(const std::string& reason);  // which is logged next
+  void LogOnce(const std::string& reason);
 
   Allocator& allocator_;
   const std::unique_ptr<AttentionLibrary> library_;

@@ -81,12 +81,14 @@ class DyingRank {
   }
 
   // Whether a member's announcement of the collective that this rank is about to announce is there,
-  // so that the member waits for this rank.
+  // so that the member waits for this rank. Ranks are ready to receive it before they announce
+  // theirs (core/comm/mpi/collective_queue.cc).
   bool HasArrived(int member, int tag) {
+    const MPI_Request arrival = arrivals_.at({member, tag});
     const int64_t begin = NowNanos();
     int has_arrived = 0;
     while (true) {
-      PMPI_Request_get_status(arrivals_[{member, tag}], &has_arrived, MPI_STATUS_IGNORE);
+      PMPI_Request_get_status(arrival, &has_arrived, MPI_STATUS_IGNORE);
       if (has_arrived != 0 || SecondsSince(begin) > kArrivalSeconds) return has_arrived != 0;
       sched_yield();
     }

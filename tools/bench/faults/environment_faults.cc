@@ -2,8 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>  // prlimit
-#include <sys/wait.h>
-#include <unistd.h>  // usleep
+#include <unistd.h>        // usleep
 
 #include <algorithm>
 #include <map>
@@ -87,13 +86,6 @@ bool Await(const Condition& condition, double seconds) {
     usleep(500);
   }
   return true;
-}
-
-// Whether a program is over that was not waited for yet.
-bool HasEnded(const Subprocess& program) {
-  siginfo_t info = {};
-  return waitid(P_PID, static_cast<id_t>(program.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid != 0;
 }
 
 int64_t NewestCheckpoint(const std::string& out) {
@@ -281,7 +273,7 @@ class DisturbedRun {
     const int64_t begin = NowNanos();
     LS_ASSIGN_OR_RETURN(Subprocess second, Start());
     // Where both began at once, either is refused, and the other one trains to its end.
-    Await([&] { return HasEnded(first) || HasEnded(second); }, kLongestWaitSeconds);
+    Await([&] { return first.HasEnded() || second.HasEnded(); }, kLongestWaitSeconds);
     seconds_ = SecondsSince(begin);
     ProcessResult loser = second.Wait();
     ProcessResult winner = first.Wait();
