@@ -168,7 +168,9 @@ NetworkTime::NetworkTime(const Cluster& cluster)
 
 double NetworkTime::Collective(Operation operation, double payload_bytes,
                                const GroupPlacement& placement) const {
-  const auto [n, m, groups] = placement;
+  const int n = placement.ranks;
+  const int m = placement.per_node;
+  const int groups = placement.at_once;
   CHECK(n >= 1 && m >= 1 && m <= n && groups >= 1 && payload_bytes >= 0);
   const int k = (n + m - 1) / m;
   CHECK(m * groups <= cluster_.node.devices && k <= cluster_.network.nodes)
@@ -334,7 +336,7 @@ double NetworkTime::Simulate(const Place& place) const {
           const std::vector<int> parents = TreeParents(k);
           const auto edge = [&](int upper, int lower, double bytes) {
             flows.Add(upper, lower, bytes);
-            if (pattern == Pattern::kTreeBoth) flows.Add(lower, upper, bytes);
+            if (place.pattern == Pattern::kTreeBoth) flows.Add(lower, upper, bytes);
           };
           for (int node = 0; node < k; ++node) {
             if (parents[node] < 0) continue;

@@ -249,7 +249,7 @@ absl::StatusOr<TrainingRun> RunChecker::Check(const StrategyDefinition& strategy
                                      .shards = run.settings.cut.shards,
                                      .micro_batches = run.settings.cut.micro_batches,
                                      .order = UsualOrder(run.dataset->task())}));
-  run.sampler = std::make_shared<const Sampler>(std::move(sampler));
+  run.sampler = std::make_shared<const Sampler>(sampler);
   run.out = command_line_.out;
   if (run.out.empty()) {
     run.out = UserPath(absl::StrCat("runs/", run.workload, "/", program_));
