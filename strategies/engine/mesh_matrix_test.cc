@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
@@ -44,14 +45,14 @@ std::vector<Workload> Workloads() {
   const Assignments images = {"model.width=12", "train.steps=2"};
   const Assignments adapters = {R"(lora.layers=["*"])", "lora.rank=2", "lora.dropout=0.1"};
   std::vector<Workload> workloads;
-  for (const auto& [name, compute] : {std::pair("Fp32", "fp32"), std::pair("Bf16", "bf16")}) {
-    const Assignments precision = {absl::StrCat("precision.compute=", compute)};
+  for (const std::string name : {"Fp32", "Bf16"}) {
+    const Assignments precision = {absl::StrCat("precision.compute=", absl::AsciiStrToLower(name))};
     const auto add = [&](const char* what, SmallModel model, const Assignments& assignments,
                          size_t one_of = 2, size_t one_of_context = 0) {
       workloads.push_back(
           {absl::StrCat(what, name), model, With(assignments, precision), one_of, one_of_context});
     };
-    add("Gpt", SmallModel::kGpt, gpt, std::string(name) == "Fp32" ? 1 : 2);
+    add("Gpt", SmallModel::kGpt, gpt, name == "Fp32" ? 1 : 2);
     add("Llama", SmallModel::kLlama, llama, 3);
     // Logits in two runs of a token leaf, which the reference makes all at once. Few heads: they
     // are most of the time of samples so long.

@@ -20,8 +20,11 @@ def bazelw(*arguments):
                           stderr=subprocess.DEVNULL).stdout.decode()
 
 
-def commands(workspace):
-    """[{directory, file, arguments}] of the sources below `workspace`, each once."""
+def commands(workspace, output_base):
+    """[{directory, file, arguments}] of the sources below `workspace`, each once.
+
+    Headers of other repositories, such as MPI's, lie in external/ of `output_base`.
+    """
     actions = json.loads(bazelw("aquery", "--output=jsonproto", "--include_artifacts=false",
                                 'mnemonic("CppCompile", //...)')).get("actions", [])
     found = {}
@@ -31,8 +34,12 @@ def commands(workspace):
         if source in found or not os.path.exists(os.path.join(workspace, source)):
             continue  # compiled once more by another name, or generated
         path = os.path.join(workspace, source)
+        absolute = {source: path}
+        for word in arguments:
+            if word.startswith("external/"):
+                absolute[word] = os.path.join(output_base, word)
         found[source] = {"directory": workspace, "file": path,
-                         "arguments": [path if word == source else word for word in arguments]
+                         "arguments": [absolute.get(word, word) for word in arguments]
                          + ["-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument"]}
     return [found[source] for source in sorted(found)]
 
@@ -40,7 +47,7 @@ def commands(workspace):
 def main():
     workspace = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     os.chdir(workspace)
-    written = commands(workspace)
+    written = commands(workspace, bazelw("info", "output_base").strip())
     with open("compile_commands.json.tmp", "w", encoding="utf-8") as file:
         json.dump(written, file, indent=1)
     os.replace("compile_commands.json.tmp", "compile_commands.json")

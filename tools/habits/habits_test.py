@@ -7,6 +7,7 @@
 import contextlib
 import io
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -72,6 +73,38 @@ class TidyTest(unittest.TestCase):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 return tidy.judge(program, sources, seconds), printed.getvalue()
+
+    def test_what_changed_last_is_judged_first(self):
+        def git(*arguments):
+            subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True,
+                           stdout=subprocess.DEVNULL)
+
+        def write(path):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f'#include "{path[:-3]}.h"\n')
+
+        here = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                git("init", "--quiet")
+                for paths in (["first.cc"], ["b.cc", "gone.cc"], ["a.cc", "b.cc"], ["c.h"]):
+                    for path in paths:
+                        write(path)
+                    git("add", "--all")
+                    git("commit", "--quiet", "--message=x")
+                os.remove("gone.cc")
+                write("new.cc")
+                changed = tidy.changed_since("HEAD~3")
+                self.assertEqual(changed, ["new.cc", "c.h", "a.cc", "b.cc"])
+                self.assertEqual(tidy.sources_for(changed, {"a.cc", "b.cc", "new.cc"}),
+                                 ["new.cc", "a.cc", "b.cc"])
+                write("c.cc")  # includes c.h
+                os.rename("c.cc", "user.cc")
+                self.assertEqual(tidy.sources_for(["c.h", "a.cc"], {"a.cc", "user.cc"}),
+                                 ["user.cc", "a.cc"])
+            finally:
+                os.chdir(here)
 
     def test_warnings_are_counted_and_shown(self):
         script = 'for source; do :; done; test "$source" = good.cc || { echo "a warning"; exit 1; }'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """clang-tidy 14 on what has changed: .clang-tidy's checks, each warning an error.
 
-    python3 tools/habits/tidy.py                # since the commit before the last
+    python3 tools/habits/tidy.py                # since the commit before the last, newest first
     python3 tools/habits/tidy.py --since REV
     python3 tools/habits/tidy.py FILE...        # these
 
@@ -25,30 +25,31 @@ DESCRIPTION = __doc__.split("\n", maxsplit=1)[0]
 
 
 def changed_since(revision):
-    """Paths that differ between `revision` and the files here, new ones included."""
+    """Paths that were changed since `revision`: those not committed, then by commit, newest first."""
     def listed(*arguments):
         return subprocess.run(["git", *arguments], check=True,
                               stdout=subprocess.PIPE).stdout.decode().split("\0")
-    return sorted(path for path in set(listed("diff", "-z", "--name-only", revision) +
-                                       listed("ls-files", "-z", "--others", "--exclude-standard"))
-                  if os.path.exists(path))
+    newest_first = (listed("diff", "-z", "--name-only", "HEAD") +
+                    listed("ls-files", "-z", "--others", "--exclude-standard") +
+                    listed("log", "-z", "--name-only", "--format=", f"{revision}..HEAD"))
+    return [path for path in dict.fromkeys(newest_first) if os.path.exists(path)]
 
 
 def sources_for(paths, compiled):
-    """The compiled sources that have `paths` in them, each once, in order."""
-    chosen = {path for path in paths if path in compiled}
-    for header in (path for path in paths if path.endswith(".h")):
-        same_name = header[:-2] + ".cc"
+    """The compiled sources that have `paths` in them, each once, in the order of `paths`."""
+    chosen = {}  # a set that keeps its order
+    for path in paths:
+        same_name = re.sub(r"\.h$", ".cc", path)
         if same_name in compiled:
-            chosen.add(same_name)
-            continue
-        line = re.compile(rf'^#include "{re.escape(header)}"', re.M)
-        for source in sorted(compiled):
-            with open(source, encoding="utf-8") as file:
-                if line.search(file.read()):
-                    chosen.add(source)
-                    break
-    return sorted(chosen)
+            chosen[same_name] = True
+        elif path.endswith(".h"):
+            line = re.compile(rf'^#include "{re.escape(path)}"', re.M)
+            for source in sorted(compiled):
+                with open(source, encoding="utf-8") as file:
+                    if line.search(file.read()):
+                        chosen[source] = True
+                        break
+    return list(chosen)
 
 
 def check(tidy, source, end):
