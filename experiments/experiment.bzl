@@ -93,7 +93,10 @@ def _curve_test(
         size = size,
         binary = "//tools/curve",
         arguments = arguments + select({
-            "//build_defs:cuda_emulated": ["--candidate_steps=%d" % (emulated_steps or steps)],
+            "//build_defs:cuda_emulated": [  # of a flag that is given twice the last counts
+                "--candidate_steps=%d" % (emulated_steps or steps),
+                "--golden_steps=%d" % min(golden_steps, emulated_steps or steps),
+            ],
             "//conditions:default": ["--candidate_steps=%d" % steps],
         }),
         data = [programs[name] for name in programs if name in [strategy, reference]] + [":expected_loss.csv"],

@@ -55,6 +55,30 @@ TEST_P(KernelsSuite, BiasAfterASum) {
   }
 }
 
+// A rank that holds some of a layer's columns has the bits of one that holds them all.
+TEST_P(KernelsSuite, SumsOfAColumnDoNotDependOnTheOthers) {
+  constexpr int64_t kWidth = 264;
+  const Range parts[] = {{.count = 128},
+                         {.first = 128, .count = 64},
+                         {.first = 192, .count = 48},
+                         {.first = 240, .count = 17},
+                         {.first = 257, .count = 7}};
+  for (const int64_t rows : {1, 130, 700}) {
+    const Input x = Normal({rows, kWidth});
+    const Tensor sums_of_all = Output({kWidth});
+    kernels().ColumnSums(x.tensor, Write::kOverwrite, sums_of_all);
+    const std::vector<float> whole = Download(sums_of_all);
+    for (const Range& part : parts) {
+      const Tensor columns = Output({rows, part.count}), sums = Output({part.count});
+      kernels().CopyColumns(x.tensor, part.first, part.count, columns, 0);
+      kernels().ColumnSums(columns, Write::kOverwrite, sums);
+      const auto from = whole.begin() + part.first;
+      EXPECT_TRUE(SameBits({from, from + part.count}, Download(sums)))
+          << rows << " rows, " << part.count << " columns from " << part.first;
+    }
+  }
+}
+
 TEST_P(KernelsSuite, EmbeddingOfAPartOfTheVocabulary) {
   constexpr int64_t kRows = 40, kVocabulary = 11, kWidth = 17;
   const std::vector<int32_t> words = Integers(kRows, 0, kVocabulary - 1);

@@ -1,5 +1,6 @@
 // Sums down the columns of a matrix [rows, width], one or two for each column: in fp32 over short
-// runs of rows, in double over these, in one order.
+// runs of rows, in double over these. The order is the same for a column of a narrow matrix as of a
+// wide one, so that ranks that divide a layer's columns have the bits of one that holds them all.
 
 #pragma once
 
@@ -14,30 +15,35 @@ namespace lockstep::cuda {
 constexpr int kFloatRows = 64;  // of a run in fp32
 constexpr int kAtOnce = 4;      // rows that a thread has under way
 
-// A block has rows of some columns: `across` threads have kCount columns each, the others the same
-// columns of the next rows.
+// Rows are cut into chunks, by their number alone, and every kDown-th row of a chunk goes into one
+// sum. A block has some columns of one chunk, or of several where the matrix is narrow: `across`
+// threads beside each other have kCount columns each, kDown such rows of threads a chunk.
 struct ColumnBlocks {
+  static constexpr int kDown = kThreads / kWarp;
+
   int64_t rows_of_chunk, chunks;
-  int across;      // a power of two up to 32
-  int64_t beside;  // blocks
+  int across;        // a power of two up to kWarp
+  int64_t together;  // chunks of a block
+  int64_t beside;    // blocks
 
   ColumnBlocks(int64_t rows, int64_t width, int count) : across(1) {
-    while (across < kWarp && across * count < width) across *= 2;
-    beside = BlocksFor(width, across * count);
     constexpr int64_t kRowsOfThread = 16;  // at least: enough loads under way, few chunks
-    const int64_t least = kThreads / across * kRowsOfThread, even = BlocksFor(rows, kRowParts);
-    rows_of_chunk = even < least ? least : even;
+    const int64_t even = BlocksFor(rows, kRowParts);
+    rows_of_chunk = even < kDown * kRowsOfThread ? kDown * kRowsOfThread : even;
     chunks = BlocksFor(rows, rows_of_chunk);
+    while (across < kWarp && across * count < width) across *= 2;
+    together = kWarp / across;
+    beside = BlocksFor(width, across * count);
   }
 };
 
-// Adds the terms of kRows rows, `down` apart. All of them are loaded before the first is added.
+// Adds the terms of kRows rows, kDown apart. All of them are loaded before the first is added.
 template <int kRows, int kCount, int kSums, typename Terms>
-__device__ __forceinline__ void AddRows(const Terms& terms, int64_t row, int down, int64_t column,
+__device__ __forceinline__ void AddRows(const Terms& terms, int64_t row, int64_t column,
                                         float (&sums)[kSums][kCount]) {
   float out[kRows][kSums][kCount];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) terms(row + r * down, column, out[r]);
+  for (int r = 0; r < kRows; ++r) terms(row + r * ColumnBlocks::kDown, column, out[r]);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     for (int s = 0; s < kSums; ++s) {
@@ -52,39 +58,42 @@ template <int kCount, typename Terms>
 __global__ void __launch_bounds__(kThreads, 2)
     PartColumnsKernel(int64_t rows, int64_t width, ColumnBlocks blocks, Terms terms,
                       double* partial) {
-  constexpr int kSums = Terms::kSums;
+  constexpr int kSums = Terms::kSums, kDown = ColumnBlocks::kDown;
   __shared__ double of_threads[kSums * kCount][kThreads];
-  const int across = blocks.across, down = kThreads / across;
-  const int x = static_cast<int>(threadIdx.x) % across, y = static_cast<int>(threadIdx.x) / across;
-  const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount, chunk = blockIdx.y;
-  const int64_t begin = chunk * blocks.rows_of_chunk;
+  const int across = blocks.across, thread = static_cast<int>(threadIdx.x);
+  const int x = thread % across, y = thread / across % kDown, z = thread / across / kDown;
+  const int64_t column = (int64_t{blockIdx.x} * across + x) * kCount;
+  const int64_t first_chunk = blockIdx.y * blocks.together;
+  const int64_t begin = (first_chunk + z) * blocks.rows_of_chunk;
   const int64_t end = begin + blocks.rows_of_chunk < rows ? begin + blocks.rows_of_chunk : rows;
   double totals[kSums][kCount] = {};
   if (column < width) {
-    for (int64_t run = begin + y; run < end; run += kFloatRows * down) {
-      const int64_t run_end = run + kFloatRows * down < end ? run + kFloatRows * down : end;
+    for (int64_t run = begin + y; run < end; run += kFloatRows * kDown) {
+      const int64_t run_end = run + kFloatRows * kDown < end ? run + kFloatRows * kDown : end;
       float sums[kSums][kCount] = {};
       int64_t row = run;
-      for (; row + (kAtOnce - 1) * down < run_end; row += kAtOnce * down) {
-        AddRows<kAtOnce>(terms, row, down, column, sums);
+      for (; row + (kAtOnce - 1) * kDown < run_end; row += kAtOnce * kDown) {
+        AddRows<kAtOnce>(terms, row, column, sums);
       }
-      for (; row < run_end; row += down) AddRows<1>(terms, row, down, column, sums);
+      for (; row < run_end; row += kDown) AddRows<1>(terms, row, column, sums);
       for (int s = 0; s < kSums; ++s) {
         for (int i = 0; i < kCount; ++i) totals[s][i] += sums[s][i];
       }
     }
   }
   for (int s = 0; s < kSums; ++s) {
-    for (int i = 0; i < kCount; ++i) of_threads[s * kCount + i][threadIdx.x] = totals[s][i];
+    for (int i = 0; i < kCount; ++i) of_threads[s * kCount + i][thread] = totals[s][i];
   }
   __syncthreads();
-  // A thread adds up a column's sums, of its rows in their order.
-  for (int j = threadIdx.x; j < kSums * kCount * across; j += kThreads) {
-    const int from = j % across, which = j / across;
+  // A thread adds up a chunk's sums of a column, of its rows in their order.
+  for (int j = thread; j < kSums * kCount * kWarp; j += kThreads) {
+    const int from = j % across, which = j / kWarp, of_block = j % kWarp / across;
     const int64_t c = (int64_t{blockIdx.x} * across + from) * kCount + which % kCount;
-    if (c >= width) continue;
+    const int64_t chunk = first_chunk + of_block;
+    if (c >= width || chunk >= blocks.chunks) continue;
     double sum = 0;
-    for (int k = 0; k < down; ++k) sum += of_threads[which][k * across + from];
+    for (int k = 0; k < kDown; ++k)
+      sum += of_threads[which][(of_block * kDown + k) * across + from];
     partial[(chunk * kSums + which / kCount) * width + c] = sum;
   }
 }
@@ -122,7 +131,8 @@ cudaError_t SumColumns(cudaStream_t stream, int64_t rows, int64_t width, Terms t
                        double* scratch, double* sums) {
   const bool in_vectors = width % kVector == 0;
   const ColumnBlocks blocks(rows, width, in_vectors ? kVector : 1);
-  const dim3 grid(static_cast<unsigned>(blocks.beside), static_cast<unsigned>(blocks.chunks));
+  const dim3 grid(static_cast<unsigned>(blocks.beside),
+                  static_cast<unsigned>(BlocksFor(blocks.chunks, blocks.together)));
   if (blocks.chunks > 0) {
     const auto kernel =
         in_vectors ? PartColumnsKernel<kVector, Terms> : PartColumnsKernel<1, Terms>;

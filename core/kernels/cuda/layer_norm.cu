@@ -221,77 +221,68 @@ constexpr int kMostSummedSegments = sizeof(T) == sizeof(float) ? 4 : 8;
 // Writes dx, and partial[chunk][2][width] with the bits that PartColumnsKernel writes for
 // GradientTerms. A block takes a chunk of rows. Each of its warps takes every kWarps-th row of the
 // chunk, one after the other: it loads x and dy of the row once, writes dx, and adds to the sums of
-// its columns. PartColumnsKernel keeps the sums of every `down`-th row apart; so does a warp here,
-// in several rounds where there are more of these sums than warps. At most kFloatRows rows of a
-// chunk go into one sum.
+// its columns, as a row of threads does in PartColumnsKernel. At most kFloatRows rows of a chunk go
+// into one sum.
 template <int kSegments, typename T>
 __global__ void __launch_bounds__(kThreads)
     GradientsKernel(LayerNormInputs n, const T* x, const T* scale, const T* dy, const T* residual,
                     T* dx, ColumnBlocks blocks, double* partial) {
   constexpr int kWarps = kThreads / kWarp;
+  static_assert(kWarps == ColumnBlocks::kDown);
   __shared__ float of_warps[2][kWarps][kSegment];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const int down = kThreads / blocks.across;
   const int64_t width = n.width, chunk = blockIdx.x, begin = chunk * blocks.rows_of_chunk;
   const int64_t end = begin + blocks.rows_of_chunk < n.rows ? begin + blocks.rows_of_chunk : n.rows;
-  double totals[kSegments][2] = {};
-  for (int first = 0; first < down; first += kWarps) {
-    float sums[2][kSegments][kVector] = {};
-    for (int64_t row = begin + first + warp; row < end; row += down) {
-      const float center = n.mean[row], inverse = n.inverse_stddev[row];
-      alignas(16) T in[kSegments][kVector];
-      alignas(16) T slopes[kSegments][kVector];
-      HoldSegments(x + row * width, width, in);
-      HoldSegments(dy + row * width, width, slopes);
-      float sum = 0, products = 0;
-      ForSegments<kSegments>(width, [&](int s, int64_t c) {
-        float gamma[kVector];
-        Load(scale, c, gamma);
-        for (int i = 0; i < kVector; ++i) {
-          const float slope = ToFloat(slopes[s][i]), g = slope * gamma[i];
-          const float normalized = (ToFloat(in[s][i]) - center) * inverse;
-          sum += g;
-          products += g * normalized;
-          sums[0][s][i] += slope * normalized;
-          sums[1][s][i] += slope;
-        }
-      });
-      const float mean_g = WarpReduce(sum, Plus{}) / static_cast<float>(width);
-      const float mean_product = WarpReduce(products, Plus{}) / static_cast<float>(width);
-      ForSegments<kSegments>(width, [&](int s, int64_t c) {
-        float gamma[kVector], add[kVector] = {}, out[kVector];
-        Load(scale, c, gamma);
-        if (residual != nullptr) Load(residual, row * width + c, add);
-        for (int i = 0; i < kVector; ++i) {
-          const float g = ToFloat(slopes[s][i]) * gamma[i];
-          const float normalized = (ToFloat(in[s][i]) - center) * inverse;
-          out[i] = add[i] + inverse * (g - mean_g - normalized * mean_product);
-        }
-        Store({dx, kDTypeOf<T>}, row * width + c, out);
-      });
-    }
-    // A thread adds up a column of each segment, of the warps in their order.
-#pragma unroll
-    for (int s = 0; s < kSegments; ++s) {
-      for (int which = 0; which < 2; ++which) {
-        for (int i = 0; i < kVector; ++i) {
-          of_warps[which][warp][lane * kVector + i] = sums[which][s][i];
-        }
+  float sums[2][kSegments][kVector] = {};
+  for (int64_t row = begin + warp; row < end; row += kWarps) {
+    const float center = n.mean[row], inverse = n.inverse_stddev[row];
+    alignas(16) T in[kSegments][kVector];
+    alignas(16) T slopes[kSegments][kVector];
+    HoldSegments(x + row * width, width, in);
+    HoldSegments(dy + row * width, width, slopes);
+    float sum = 0, products = 0;
+    ForSegments<kSegments>(width, [&](int s, int64_t c) {
+      float gamma[kVector];
+      Load(scale, c, gamma);
+      for (int i = 0; i < kVector; ++i) {
+        const float slope = ToFloat(slopes[s][i]), g = slope * gamma[i];
+        const float normalized = (ToFloat(in[s][i]) - center) * inverse;
+        sum += g;
+        products += g * normalized;
+        sums[0][s][i] += slope * normalized;
+        sums[1][s][i] += slope;
       }
-      __syncthreads();
-      for (int which = 0; which < 2; ++which) {
-        for (int k = 0; k < kWarps; ++k) totals[s][which] += of_warps[which][k][thread];
+    });
+    const float mean_g = WarpReduce(sum, Plus{}) / static_cast<float>(width);
+    const float mean_product = WarpReduce(products, Plus{}) / static_cast<float>(width);
+    ForSegments<kSegments>(width, [&](int s, int64_t c) {
+      float gamma[kVector], add[kVector] = {}, out[kVector];
+      Load(scale, c, gamma);
+      if (residual != nullptr) Load(residual, row * width + c, add);
+      for (int i = 0; i < kVector; ++i) {
+        const float g = ToFloat(slopes[s][i]) * gamma[i];
+        const float normalized = (ToFloat(in[s][i]) - center) * inverse;
+        out[i] = add[i] + inverse * (g - mean_g - normalized * mean_product);
       }
-      __syncthreads();
-    }
+      Store({dx, kDTypeOf<T>}, row * width + c, out);
+    });
   }
+  // A thread adds up a column of each segment, of the warps in their order.
 #pragma unroll
   for (int s = 0; s < kSegments; ++s) {
-    const int64_t c = s * kSegment + thread;
-    if (c >= width) continue;
     for (int which = 0; which < 2; ++which) {
-      partial[(chunk * 2 + which) * width + c] = totals[s][which];
+      for (int i = 0; i < kVector; ++i) {
+        of_warps[which][warp][lane * kVector + i] = sums[which][s][i];
+      }
     }
+    __syncthreads();
+    const int64_t c = s * kSegment + thread;
+    for (int which = 0; which < 2; ++which) {
+      double total = 0;
+      for (int k = 0; k < kWarps; ++k) total += of_warps[which][k][thread];
+      if (c < width) partial[(chunk * 2 + which) * width + c] = total;
+    }
+    __syncthreads();
   }
 }
 
@@ -300,7 +291,7 @@ bool IsOnePass(const LayerNormInputs& n, const ColumnBlocks& blocks) {
   const int64_t segments =
       n.x.dtype == DType::kF32 ? kMostSummedSegments<float> : kMostSummedSegments<__half>;
   return n.rows > 0 && n.width % kVector == 0 && n.width <= segments * kSegment &&
-         blocks.rows_of_chunk <= kFloatRows * (kThreads / blocks.across);
+         blocks.rows_of_chunk <= kFloatRows * ColumnBlocks::kDown;
 }
 
 template <typename T>

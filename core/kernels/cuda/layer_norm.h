@@ -33,9 +33,8 @@ cudaError_t LayerNormSums(cudaStream_t stream, LayerNormInputs inputs, double* s
 // where rows are a multiple of 8 and at most 2,048 elements wide (1,024 in fp32), and there are no
 // more than 262,144 of them. Other calls make two passes.
 //
-// The order of the sums: rows are cut into chunks, at most kRowParts of them, whose number depends
-// on the number of rows alone where rows are wider than 128 elements. In a chunk, every eighth row
-// is added in fp32 (every n-th, where rows are narrower), these sums in double, and then chunks in
+// The order of the sums: rows are cut into chunks, at most kRowParts of them, by their number
+// alone. In a chunk, every eighth row is added in fp32, these sums in double, and then chunks in
 // double: no sum depends on which block comes first, nor on the number of multiprocessors.
 cudaError_t LayerNormGradients(cudaStream_t stream, LayerNormInputs inputs, Array residual,
                                Array dx, double* scratch, double* sums);
